@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Regenerates generated/ from schemas/, and the generated files of tests and benches, with the
-# pinned flatc. With --check, reports whether they are up to date.
+# Regenerates generated/ from schemas/, src/schemas/generated.rs, and the generated files of
+# flatcap-format, of tests and of benches, with the pinned flatc. With --check, reports whether they are up to date.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,28 +23,99 @@ if ! "$flatc" --version 2>/dev/null | grep -qx "flatc version $flatc_version"; t
 fi
 
 out=generated
+modules=src/schemas/generated.rs
 if [ "${1:-}" = --check ]; then
     out=$(mktemp -d)
-    trap 'rm -rf "$out"' EXIT
+    modules=$out.rs
+    trap 'rm -rf "$out" "$modules"' EXIT
 else
     rm -rf generated
 fi
 
-find schemas -name '*.fbs' | LC_ALL=C sort | while read -r schema; do
+# Accessors are Rust code that builds and reads payloads. A schema says itself that nothing needs
+# them: they take some 30 lines for each counter of a struct that is filled by name.
+has_accessors() {
+    ! grep -q '^// No accessors: ' "$1"
+}
+
+# The schemas of the format itself: their accessors are part of its library.
+format_schemas="schemas/frame.fbs schemas/segment.fbs"
+schemas=$(find schemas -name '*.fbs' | LC_ALL=C sort | grep -vxF "${format_schemas// /$'\n'}")
+for schema in $schemas; do
     folder=$out/$(dirname "${schema#schemas/}")
     mkdir -p "$folder"
-    # Comments go into the binary schema, so that a file documents its own fields.
-    "$flatc" --rust -o "$folder" "$schema"
-    # Built-in attributes, too: bit_flags says how the values of an enum combine.
+    if has_accessors "$schema"; then
+        "$flatc" --rust -o "$folder" "$schema"
+    fi
+    # Comments go into the binary schema, so that a file documents its own fields. Built-in
+    # attributes, too: bit_flags says how the values of an enum combine.
     "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames schemas -o "$folder" "$schema"
 done
 
+{
+    cat <<'HEAD'
+//! The code that flatc generates, unchanged. scripts/generate.sh writes this file.
+#![allow(
+    unsafe_code,
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    elided_lifetimes_in_paths,
+    unused_imports,
+    clippy::all,
+    clippy::pedantic,
+    clippy::indexing_slicing,
+    clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
+    clippy::clone_on_ref_ptr,
+    clippy::unwrap_used,
+    reason = "generated code keeps the generator's own style; the generator has its own tests"
+)]
+
+// Formatted files would differ from what flatc writes, and `scripts/generate.sh --check` would
+// report them.
+HEAD
+    for schema in $schemas; do
+        if has_accessors "$schema"; then
+            name=${schema#schemas/}
+            name=${name%.fbs}
+            printf '#[path = "../../generated/%s_generated.rs"]\n#[rustfmt::skip]\npub mod %s;\n' "$name" "${name##*/}"
+        fi
+    done
+    # flatc repeats the namespace as modules in each file; here the files are one module again.
+    printf '\n/// Metrics of a Linux host (schemas/host/).\npub mod host {\n'
+    for schema in $schemas; do
+        if [[ $schema == schemas/host/* ]] && has_accessors "$schema"; then
+            printf '    pub use super::%s::flatcap::host::*;\n' "$(basename "$schema" .fbs)"
+        fi
+    done
+    printf '}\n'
+} >"$modules"
+
 if [ "${1:-}" = --check ]; then
-    if ! diff -r generated "$out"; then
-        echo "generated/ does not match schemas/: run scripts/generate.sh and commit the result" >&2
+    if ! diff -r generated "$out" || ! diff src/schemas/generated.rs "$modules"; then
+        echo "generated/ or src/schemas/generated.rs does not match schemas/: run scripts/generate.sh and commit the result" >&2
         exit 1
     fi
     echo "generated/ is up to date"
+fi
+
+kept=crates/flatcap-format/generated
+formats=$kept
+if [ "${1:-}" = --check ]; then
+    formats=$(mktemp -d)
+    trap 'rm -rf "$out" "$modules" "$formats"' EXIT
+fi
+for schema in $format_schemas; do
+    "$flatc" --rust -o "$formats" "$schema"
+    "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames schemas -o "$formats" "$schema"
+done
+if [ "${1:-}" = --check ]; then
+    if ! diff -r "$kept" "$formats"; then
+        echo "$kept does not match schemas/: run scripts/generate.sh and commit the result" >&2
+        exit 1
+    fi
+    echo "$kept is up to date"
 fi
 
 # Schemas used only by benches/rivals. Some of its generated files come from other tools.
@@ -52,7 +123,7 @@ kept=benches/rivals/generated
 bindings=$kept
 if [ "${1:-}" = --check ]; then
     bindings=$(mktemp -d)
-    trap 'rm -rf "$out" "$bindings"' EXIT
+    trap 'rm -rf "$out" "$modules" "$formats" "$bindings"' EXIT
 fi
 for schema in benches/rivals/schemas/*.fbs; do
     "$flatc" --rust -o "$bindings" "$schema"
@@ -74,7 +145,7 @@ kept=tests/data/schema
 fixtures=$kept
 if [ "${1:-}" = --check ]; then
     fixtures=$(mktemp -d)
-    trap 'rm -rf "$out" "$bindings" "$fixtures"' EXIT
+    trap 'rm -rf "$out" "$modules" "$formats" "$bindings" "$fixtures"' EXIT
 fi
 for schema in "$kept"/*.fbs; do
     name=$(basename "$schema" .fbs)

@@ -59,6 +59,7 @@ pub mod export;
 mod import;
 #[cfg(feature = "internals")]
 pub mod import;
+mod keyword;
 #[cfg(not(feature = "internals"))]
 mod metrics;
 #[cfg(feature = "internals")]

@@ -13,15 +13,18 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatcap::config::{Config, GroupName};
+use flatcap::config::Config;
 use flatcap::metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::monotonic_ns;
 use flatcap::os::host::HostRoot;
 use flatcap::os::wake_event::WakeEvent;
 use flatcap::sampling::sources::self_source::SelfSampler;
 use flatcap::sampling::sources::synthetic::SyntheticSampler;
-use flatcap::sampling::sources::{CATALOG, OpenContext, SourceSpec, Unavailable};
-use flatcap::sampling::{CommandReceiver, GroupSettings, GroupSource, OpenedSampler, SamplerGroup};
+use flatcap::sampling::sources::{CATALOG, find};
+use flatcap::sampling::{
+    CommandReceiver, GroupName, GroupSettings, GroupSource, OpenContext, OpenedSampler, SamplerGroup,
+    SourceOpener, SourceSpec, Unavailable,
+};
 use flatcap::slab::{
     Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
@@ -68,8 +71,8 @@ fn open(entry: &SourceSpec, root: &Path) -> Result<OpenedSampler, Unavailable> {
         _ => String::new(),
     };
     let config = Config::parse("test.toml", &text).unwrap();
-    let source = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
-    (entry.open)(&OpenContext { host: &HostRoot::new(root), config: source })
+    let source = config.sources.iter().find(|source| source.spec == entry).unwrap();
+    entry.open(&OpenContext { host: &HostRoot::new(root), settings: source.settings() })
 }
 
 /// Creates a host tree with a few processes, none of which starts or exits.
@@ -95,15 +98,14 @@ const SMALL_HOST: &str = "process of a small host";
 
 /// Opens a source by its name; the error names the feature that this host lacks.
 fn sampler(name: &str, metrics: &Arc<Metrics>, small_host: &Path) -> Result<OpenedSampler, Unavailable> {
-    let entry = |name| CATALOG.iter().find(|entry| entry.name == name).unwrap();
     match name {
         "self" => {
             Ok(OpenedSampler::built(SelfSampler::new(SelfSampler::open_stat().unwrap(), Arc::clone(metrics))))
         }
         "point" => Ok(OpenedSampler::fixed(SyntheticSampler::point(1))),
         "wide" => Ok(OpenedSampler::fixed(SyntheticSampler::wide(1, 200, 100))),
-        SMALL_HOST => open(entry("process"), small_host),
-        _ => open(entry(name), Path::new("/")),
+        SMALL_HOST => open(find("process").unwrap(), small_host),
+        _ => open(find(name).unwrap(), Path::new("/")),
     }
 }
 
@@ -114,6 +116,12 @@ fn geometry(sources: usize) -> Geometry {
 fn metrics(names: &[&str]) -> Arc<Metrics> {
     let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1));
     Arc::new(Metrics::new(counters, names.len(), Box::default()))
+}
+
+/// Names of the sources that read the host.
+fn host_sources() -> impl Iterator<Item = &'static str> {
+    let of_host = CATALOG.iter().filter(|spec| matches!(spec.opener, SourceOpener::Host(_)));
+    of_host.map(|spec| spec.name)
 }
 
 /// Samples after which a group is warm.
@@ -129,7 +137,7 @@ const WATCHDOG_NS: u64 = 120_000_000_000;
 #[test]
 fn a_warm_group_allocates_nothing() {
     let own = ["self", "point", "wide", SMALL_HOST];
-    let names: Vec<&str> = CATALOG.iter().map(|entry| entry.name).chain(own).collect();
+    let names: Vec<&str> = host_sources().chain(own).collect();
     let small_host = small_host();
     // Starting a program allocates; group `blocking` reads its sources on threads of their own.
     let is_program = |name: &&str| *name == "command";
@@ -166,7 +174,7 @@ fn a_warm_group_allocates_nothing() {
         let mut group = SamplerGroup::new(GroupSettings {
             sources: vec![source],
             name: GroupName::Slow,
-            config: Config::default().groups.slow,
+            thread: Config::default().groups.slow.thread(),
             start_ns: monotonic_ns(),
             wall_offset: Arc::new(flatcap::os::clock::WallOffset::default()),
             producer,
@@ -252,10 +260,9 @@ fn devices_that_come_and_go_allocate_nothing() {
     )
     .unwrap();
     for name in ["thermal", "hwmon", "power", "cpufreq"] {
-        let entry = CATALOG.iter().find(|entry| entry.name == name).unwrap();
-        let source = config.sources.iter().find(|source| source.name.as_str() == name).unwrap();
-        let opening = OpenContext { host: &HostRoot::new(host.path()), config: source };
-        let mut sampler = (entry.open)(&opening).unwrap();
+        let source = config.sources.iter().find(|source| source.spec.name == name).unwrap();
+        let context = OpenContext { host: &HostRoot::new(host.path()), settings: source.settings() };
+        let mut sampler = source.spec.open(&context).unwrap();
         let mut builders = Builders::default();
         let mut run = |readings: u64| {
             let mut allocations = 0;
@@ -303,7 +310,7 @@ impl Visitor for ValueCounter {
 // walk.
 #[test]
 fn decoding_allocates_nothing() {
-    let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
+    let entry = find("cpu").unwrap();
     let mut sampler = open(entry, Path::new("/")).unwrap();
     let mut builders = Builders::default();
     let payloads: Vec<Vec<u8>> = (0..1000)

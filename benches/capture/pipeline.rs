@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use flatcap::config::{Config, GroupName, LARGE_SLABS};
+use flatcap::config::{Config, LARGE_SLABS};
 use flatcap::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::{ClockChangeTimer, NS_PER_S, WallOffset, monotonic_ns, read_clocks};
 use flatcap::os::thread;
@@ -14,7 +14,7 @@ use flatcap::recorder::{
     command_queue,
 };
 use flatcap::sampling::sources::synthetic;
-use flatcap::sampling::{CommandReceiver, GroupSettings, GroupSource, SamplerGroup};
+use flatcap::sampling::{CommandReceiver, GroupName, GroupSettings, GroupSource, SamplerGroup};
 use flatcap::slab::{
     Arena, Geometry, Inbox, LossLedger, OnFull, Owner, QueueReceiver, QueueSender, SequenceCounters, Slab,
     SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
@@ -141,7 +141,7 @@ impl Pipeline {
         let group = SamplerGroup::new(GroupSettings {
             sources,
             name: GroupName::Fast,
-            config: self.config.groups.fast.clone(),
+            thread: self.config.groups.fast.thread(),
             start_ns,
             wall_offset: Arc::clone(&self.wall_offset),
             producer: self.slab_producer(&stop)?,

@@ -17,8 +17,7 @@ use flatcap::os::host::HostRoot;
 use flatcap::os::storage::DataDirectory;
 use flatcap::os::thread;
 use flatcap::os::wake_event::WakeEvent;
-use flatcap::sampling::GroupSource;
-use flatcap::sampling::sources::{CATALOG, OpenContext};
+use flatcap::sampling::{GroupSource, OpenContext};
 use flatcap::slab::OnFull;
 use flatcap_format::histogram::TotalHistogram;
 
@@ -115,10 +114,9 @@ fn host_samplers() -> Result<Vec<GroupSource>, Box<dyn Error>> {
     let host = HostRoot::new("/");
     let mut sources = Vec::new();
     for (id, name) in (0..).zip(SOURCES) {
-        let entry = CATALOG.iter().find(|entry| entry.name == name).ok_or("unknown source")?;
-        let source = config.sources.iter().find(|source| source.name.as_str() == name);
-        let context = OpenContext { host: &host, config: source.ok_or("unknown source")? };
-        let sampler = (entry.open)(&context)?;
+        let source = config.sources.iter().find(|source| source.spec.name == name);
+        let source = source.ok_or("unknown source")?;
+        let sampler = source.spec.open(&OpenContext { host: &host, settings: source.settings() })?;
         let metrics = Arc::new(SourceMetrics::new(name.to_owned(), PERIOD_NS));
         sources.push(GroupSource {
             id,

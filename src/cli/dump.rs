@@ -1,6 +1,7 @@
 //! `dump`: prints samples as rows, decoded with the schema in the file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -256,16 +257,16 @@ impl<'a> Dump<'a> {
             let plan = match own.as_slice() {
                 [] if self.fields.is_empty() => plan,
                 [] => continue,
-                own => plan.select(own).map_err(unknown_field)?,
+                own => plan.select(own).map_err(|error| unknown_field(&error))?,
             };
             self.add_decoder(source, plan);
         }
         let mut unknown = self.fields.iter().zip(known.iter().zip(unknown));
         match unknown.find_map(|(field, (known, unknown))| Some((field, unknown.filter(|_| !known)?))) {
-            Some((field, UnknownField { usefulness: 0, .. })) if are_several => Err(unknown_field(format!(
+            Some((field, UnknownField { usefulness: 0, .. })) if are_several => Err(unknown_field(&format!(
                 "{field:?}: no source has this field; to see the fields of one, add --source NAME"
             ))),
-            Some((_, unknown)) => Err(unknown_field(unknown.reason)),
+            Some((_, unknown)) => Err(unknown_field(&unknown.reason)),
             None => Ok(()),
         }
     }
@@ -282,7 +283,7 @@ impl<'a> Dump<'a> {
         let plan = match own.as_slice() {
             [] if self.fields.is_empty() => plan,
             [] => return Ok(()),
-            own => plan.select(own).map_err(unknown_field)?,
+            own => plan.select(own).map_err(|error| unknown_field(&error))?,
         };
         self.add_decoder(source, plan);
         Ok(())
@@ -380,7 +381,7 @@ impl UnknownField {
     }
 }
 
-fn unknown_field(reason: impl ToString) -> CliError {
+fn unknown_field(reason: &dyn Display) -> CliError {
     CliError::Usage(format!("--fields: {}", human::escaped(&reason.to_string())))
 }
 

@@ -17,7 +17,7 @@ use crate::config::{self, Config, ConfigErrors, Layers};
 use crate::daemon::{self, Callbacks, LastGood, RunProgress, RunStart, RunSummary};
 use crate::metrics::LimitingBudget;
 use crate::recorder::{RecorderReport, SourceReport};
-use crate::sampling::sources::CATALOG;
+use crate::sampling::sources::find;
 
 /// Record this host in the foreground, until a signal or the end of --for. The service runs this
 /// verb.
@@ -286,8 +286,8 @@ fn remarks(source: &SourceReport) -> Vec<String> {
 
 /// Returns the privileges that a source needs for complete samples.
 fn needs(name: &str) -> String {
-    match CATALOG.iter().find(|entry| entry.name == name) {
-        Some(entry) if !entry.needs.is_empty() => format!(" (needs {})", entry.needs.join(", ")),
+    match find(name) {
+        Some(spec) if !spec.needs.is_empty() => format!(" (needs {})", spec.needs.join(", ")),
         _ => String::new(),
     }
 }

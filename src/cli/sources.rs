@@ -14,7 +14,6 @@ use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
 use crate::os::clock::monotonic_ns;
 use crate::sampling::OpenedSampler;
-use crate::sampling::sources::CATALOG;
 
 /// Samples that are measured of each source; the median is reported.
 const MEASURED_SAMPLES: u64 = 101;
@@ -38,7 +37,7 @@ struct SourceRow {
     default_period_ns: u64,
     default_enabled: bool,
     cost_ns: Option<u64>,
-    needs: Vec<&'static str>,
+    needs: &'static [&'static str],
     refresh: &'static str,
     reads: Vec<String>,
     selects: &'static str,
@@ -83,26 +82,26 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 fn source_row(source: &SourceConfig) -> SourceRow {
     let mut alone = Config::default();
     for other in &mut alone.sources {
-        other.enabled = other.name == source.name;
+        other.enabled = other.spec == source.spec;
         // So that an error is about this source only.
         other.required = false;
     }
-    let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
+    let spec = source.spec;
     let (cost_ns, reason) = match open_sources(&alone) {
         Ok(mut opened) => (opened.sources.first_mut().map(|source| cost_ns(&mut source.sampler)), None),
         Err(SourceError::NoneLeft { reason, .. }) => (None, Some(reason)),
         Err(error) => (None, Some(error.to_string())),
     };
     SourceRow {
-        name: source.name.as_str(),
+        name: spec.name,
         available: cost_ns.is_some(),
         reason,
         default_period_ns: u64::try_from(source.period.as_nanos()).unwrap_or(u64::MAX),
         cost_ns,
-        needs: entry.map(|entry| entry.needs.to_vec()).unwrap_or_default(),
-        refresh: entry.map_or("at each sample", |entry| entry.refresh),
-        reads: entry.into_iter().flat_map(|entry| entry.files).map(|file| format!("/{file}")).collect(),
-        selects: entry.map_or("", |entry| entry.selects),
+        needs: spec.needs,
+        refresh: spec.refresh,
+        reads: spec.files.iter().map(|file| format!("/{file}")).collect(),
+        selects: spec.selects,
         default_enabled: source.enabled,
     }
 }

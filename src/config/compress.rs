@@ -5,9 +5,10 @@ use std::str::FromStr;
 
 use flatcap_format::block::{Codec, Layout};
 
-use super::keyword::Keyword;
-use super::source::{CpuShare, SourceName};
-use super::text_source::is_instance_name;
+use super::instance_name::is_instance_name;
+use super::source::CpuShare;
+use crate::sampling::SourceSpec;
+use crate::sampling::sources::find;
 
 /// How sealed segments are rewritten as compressed blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,9 +75,9 @@ impl SourceCompressionConfig {
         // An instance need not exist: another text may define it, and `compress` is read before the
         // sources.
         match self.name.split_once('.') {
-            None => SourceName::find(&self.name).is_some_and(|name| !name.has_instances()),
+            None => find(&self.name).is_some_and(|spec| !spec.has_instances()),
             Some((name, instance)) => {
-                SourceName::find(name).is_some_and(SourceName::has_instances) && is_instance_name(instance)
+                find(name).is_some_and(SourceSpec::has_instances) && is_instance_name(instance)
             }
         }
     }

@@ -1,15 +1,14 @@
-//! Defaults and ranges of all settings, each with its reason. All source periods share one range,
-//! because all sources share one scheduler.
+//! Defaults and ranges of all settings, each with its reason. Default periods are those of the
+//! sources; they share one range, because all sources share one scheduler.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use flatcap_format::block::{Codec, Layout};
 
-use super::perf_event::PerfEvent;
-use super::settings::{ChecksumSetting, MinFree, OnFull, SyncKeyword, Timing};
-use super::source::{CpuShare, ProcessRank, ShapeKeyword};
-use super::text_source::FormatKeyword;
+use super::settings::{ChecksumSetting, MinFree, OnFull, SyncKeyword};
+use super::source::{CpuShare, FormatKeyword, ShapeKeyword};
+use crate::sampling::{PerfEvent, ProcessRank, Timing};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -148,72 +147,6 @@ pub(super) const CPUS_RANGE: RangeInclusive<u64> = 0..=1023;
 /// Queued samples stay complete, and the loss is one contiguous gap.
 pub(super) const ON_FULL: OnFull = OnFull::DropNewest;
 
-/// 100 Hz shows what a tool that samples once a second averages away; a sample costs 6 us.
-pub(super) const PERIOD_CPU: Duration = Duration::from_millis(10);
-/// As cpu, so that the two line up; a sample costs 5 us.
-pub(super) const PERIOD_MEMORY: Duration = Duration::from_millis(10);
-/// The counters change several hundred times a second under load; a sample costs 8 us.
-pub(super) const PERIOD_DISK: Duration = Duration::from_millis(10);
-/// Bursts last milliseconds; a sample costs 5 us.
-pub(super) const PERIOD_NETWORK: Duration = Duration::from_millis(10);
-/// The most expensive default sample, 16 us, and used for rates rather than bursts.
-pub(super) const PERIOD_VMSTAT: Duration = Duration::from_millis(100);
-/// The kernel updates these totals 25 to 30 times a second.
-pub(super) const PERIOD_PRESSURE: Duration = Duration::from_millis(50);
-/// The kernel computes load averages every 5 s; the count of runnable tasks changes faster.
-pub(super) const PERIOD_LOAD: Duration = Duration::from_secs(1);
-/// The recorder's own figures are for an operator, not for a burst.
-pub(super) const PERIOD_SELF: Duration = Duration::from_secs(1);
-/// A load worth measuring: 1,000 frames a second.
-pub(super) const PERIOD_SYNTHETIC: Duration = Duration::from_millis(1);
-/// The scheduler's totals change at every context switch, and are used as rates.
-pub(super) const PERIOD_SCHEDSTAT: Duration = Duration::from_millis(100);
-/// Counts per core are used as rates; the total is in cpu.
-pub(super) const PERIOD_SOFTIRQS: Duration = Duration::from_millis(100);
-/// An expensive sample, 50 us; the total is in cpu.
-pub(super) const PERIOD_INTERRUPTS: Duration = Duration::from_secs(1);
-/// Frequency governors decide every few milliseconds; a sample queries each core.
-pub(super) const PERIOD_CPUFREQ: Duration = Duration::from_millis(100);
-/// Temperatures change in seconds, and some zones query slow firmware.
-pub(super) const PERIOD_THERMAL: Duration = Duration::from_secs(1);
-/// Sensors are refreshed once or twice a second, and some buses are slow.
-pub(super) const PERIOD_HWMON: Duration = Duration::from_secs(1);
-/// Energy counters change every millisecond; power averaged over 100 ms is steady.
-pub(super) const PERIOD_POWER: Duration = Duration::from_millis(100);
-/// Placement shifts slowly; a sample queries each node.
-pub(super) const PERIOD_NUMA: Duration = Duration::from_secs(1);
-/// An expensive sample that takes the kernel's lock of its caches.
-pub(super) const PERIOD_SLAB: Duration = Duration::from_secs(10);
-/// Fragmentation builds up over minutes.
-pub(super) const PERIOD_BUDDY: Duration = Duration::from_secs(1);
-/// Pools change only when an administrator changes them.
-pub(super) const PERIOD_HUGEPAGES: Duration = Duration::from_secs(1);
-/// Disks fill over minutes, and a dead file server can delay a sample.
-pub(super) const PERIOD_FILESYSTEM: Duration = Duration::from_secs(10);
-/// One short file; leaks and bursts of connections show at this rate.
-pub(super) const PERIOD_SOCKETS: Duration = Duration::from_millis(100);
-/// Counted per packet, used as rates.
-pub(super) const PERIOD_SNMP: Duration = Duration::from_millis(100);
-/// As snmp.
-pub(super) const PERIOD_NETSTAT: Duration = Duration::from_millis(100);
-/// Drops come in bursts of milliseconds; the counters accumulate them.
-pub(super) const PERIOD_SOFTNET: Duration = Duration::from_millis(100);
-/// A table fills over seconds.
-pub(super) const PERIOD_CONNTRACK: Duration = Duration::from_secs(1);
-/// Drivers query their hardware, which can take a millisecond.
-pub(super) const PERIOD_ETHTOOL: Duration = Duration::from_secs(1);
-/// A sample costs 10 us per process.
-pub(super) const PERIOD_PROCESS: Duration = Duration::from_secs(1);
-/// A sample costs tens of microseconds per group.
-pub(super) const PERIOD_CGROUP: Duration = Duration::from_secs(1);
-/// Each counter costs one system call per sample.
-pub(super) const PERIOD_PERF: Duration = Duration::from_millis(100);
-/// Drivers refresh their figures a few times a second.
-pub(super) const PERIOD_GPU: Duration = Duration::from_secs(1);
-/// A short file costs 5 us; a file that changes faster can get a shorter period.
-pub(super) const PERIOD_FILE: Duration = Duration::from_secs(1);
-/// Starting a program takes a millisecond or more.
-pub(super) const PERIOD_COMMAND: Duration = Duration::from_secs(10);
 /// A sample of a few microseconds allows 20,000 per second; for more than an hour use cron.
 pub(super) const PERIOD_RANGE: RangeInclusive<Duration> =
     Duration::from_micros(50)..=Duration::from_secs(HOUR_SECONDS);

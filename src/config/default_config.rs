@@ -1,17 +1,17 @@
 //! The configuration that applies without any file: every setting has its default.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::compress::CompressConfig;
 use super::default;
-use super::perf_event::PerfConfig;
 use super::settings::{
     BufferingConfig, Config, ControlConfig, GroupConfig, GroupConfigs, RecorderConfig, StorageConfig,
     SyncSetting,
 };
-use super::source::{
-    CgroupConfig, CpuShare, ProcessConfig, SourceConfig, SourceName, SyntheticConfig, SyntheticLayout,
+use super::source::{CpuShare, SourceConfig};
+use crate::sampling::sources::CATALOG;
+use crate::sampling::{
+    CgroupConfig, OwnKeys, PerfConfig, ProcessConfig, SourceSpec, SyntheticConfig, SyntheticLayout,
 };
 
 impl Default for Config {
@@ -24,7 +24,11 @@ impl Default for Config {
             compress: CompressConfig::default(),
             control: ControlConfig::default(),
             groups: GroupConfigs::default(),
-            sources: SourceName::without_instances().map(SourceConfig::by_default).collect(),
+            sources: CATALOG
+                .iter()
+                .filter(|spec| !spec.has_instances())
+                .map(SourceConfig::by_default)
+                .collect(),
         }
     }
 }
@@ -108,50 +112,9 @@ impl Default for CompressConfig {
     }
 }
 
-impl SourceName {
-    /// Returns the default period.
-    fn default_period(self) -> Duration {
-        match self {
-            Self::Cpu => default::PERIOD_CPU,
-            Self::Memory => default::PERIOD_MEMORY,
-            Self::Vmstat => default::PERIOD_VMSTAT,
-            Self::Load => default::PERIOD_LOAD,
-            Self::Disk => default::PERIOD_DISK,
-            Self::Network => default::PERIOD_NETWORK,
-            Self::Pressure => default::PERIOD_PRESSURE,
-            Self::Itself => default::PERIOD_SELF,
-            Self::Synthetic => default::PERIOD_SYNTHETIC,
-            Self::Schedstat => default::PERIOD_SCHEDSTAT,
-            Self::Softirqs => default::PERIOD_SOFTIRQS,
-            Self::Interrupts => default::PERIOD_INTERRUPTS,
-            Self::Cpufreq => default::PERIOD_CPUFREQ,
-            Self::Thermal => default::PERIOD_THERMAL,
-            Self::Hwmon => default::PERIOD_HWMON,
-            Self::Power => default::PERIOD_POWER,
-            Self::Numa => default::PERIOD_NUMA,
-            Self::Slab => default::PERIOD_SLAB,
-            Self::Buddy => default::PERIOD_BUDDY,
-            Self::Hugepages => default::PERIOD_HUGEPAGES,
-            Self::Filesystem => default::PERIOD_FILESYSTEM,
-            Self::Sockets => default::PERIOD_SOCKETS,
-            Self::Snmp => default::PERIOD_SNMP,
-            Self::Netstat => default::PERIOD_NETSTAT,
-            Self::Softnet => default::PERIOD_SOFTNET,
-            Self::Conntrack => default::PERIOD_CONNTRACK,
-            Self::Ethtool => default::PERIOD_ETHTOOL,
-            Self::Process => default::PERIOD_PROCESS,
-            Self::Cgroup => default::PERIOD_CGROUP,
-            Self::Perf => default::PERIOD_PERF,
-            Self::Gpu => default::PERIOD_GPU,
-            Self::File => default::PERIOD_FILE,
-            Self::Command => default::PERIOD_COMMAND,
-        }
-    }
-}
-
 impl SourceConfig {
     /// Returns a source with its default settings.
-    pub(super) fn by_default(name: SourceName) -> Self {
+    pub(super) fn by_default(spec: &'static SourceSpec) -> Self {
         let shape = SyntheticLayout::from_keyword(
             default::SYNTHETIC_SHAPE,
             default::SYNTHETIC_FIELDS,
@@ -159,17 +122,17 @@ impl SourceConfig {
         );
         let synthetic = SyntheticConfig { shape, seed: default::SYNTHETIC_SEED };
         Self {
-            name,
+            spec,
             instance: None,
-            enabled: name.is_on_by_default(),
-            period: name.default_period(),
+            enabled: spec.is_on_by_default,
+            period: spec.period,
             required: false,
             // The purpose of generated values is to load the recorder.
-            budget: if name == SourceName::Synthetic { CpuShare::WHOLE } else { default::BUDGET },
+            budget: if spec.keys == OwnKeys::Synthetic { CpuShare::WHOLE } else { default::BUDGET },
             include: Vec::new(),
             exclude: Vec::new(),
-            synthetic: (name == SourceName::Synthetic).then_some(synthetic),
-            process: (name == SourceName::Process).then(|| ProcessConfig {
+            synthetic: (spec.keys == OwnKeys::Synthetic).then_some(synthetic),
+            process: (spec.keys == OwnKeys::Process).then(|| ProcessConfig {
                 users: Vec::new(),
                 cgroups: Vec::new(),
                 top: default::PROCESS_TOP,
@@ -177,8 +140,8 @@ impl SourceConfig {
                 command_lines: false,
                 cgroup_paths: false,
             }),
-            cgroup: (name == SourceName::Cgroup).then_some(CgroupConfig { depth: default::CGROUP_DEPTH }),
-            perf: (name == SourceName::Perf)
+            cgroup: (spec.keys == OwnKeys::Cgroup).then_some(CgroupConfig { depth: default::CGROUP_DEPTH }),
+            perf: (spec.keys == OwnKeys::Perf)
                 .then(|| PerfConfig { events: default::PERF_EVENTS.to_vec(), processes: Vec::new() }),
             text_source: None,
         }

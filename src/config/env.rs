@@ -16,7 +16,7 @@ use super::input_texts::{EnvVariable, InputTexts};
 use super::merge::merge_over;
 use super::renamed::renamed;
 use super::root_table::known_keys;
-use super::source::SourceName;
+use crate::sampling::sources::CATALOG;
 
 /// The prefix of all variables that are settings.
 pub const VARIABLE_PREFIX: &str = "FLATCAP_";
@@ -126,8 +126,7 @@ impl<'k> EnvKey<'k> {
         // A table has no value of its own, so no variable names one.
         let keys = || keys.iter().filter(|known| !matches!(known.expected, ExpectedValue::Table(_)));
         // Instances first: in `keys` they all have the name `name`, which must not match literally.
-        for kind in SourceName::ALL.iter().filter(|name| name.has_instances()) {
-            let kind = kind.as_str();
+        for kind in CATALOG.iter().filter(|spec| spec.has_instances()).map(|spec| spec.name) {
             let Some((instance, key)) = instance_and_key(name, kind) else { continue };
             let table = format!("source.{kind}.name");
             let known = keys().find(|known| known.table == table && capitals(known.key) == key);
@@ -320,7 +319,7 @@ mod tests {
         assert!(disk.include[1].matches("nvme0"));
         let names: Vec<_> = config.sources.iter().filter(|source| source.instance.is_some()).collect();
         assert_eq!([names[0].full_name(), names[1].full_name()], ["file.a", "command.x_y"]);
-        let crate::config::TextOrigin::File(path) = &names[0].text_source.as_ref().unwrap().origin else {
+        let crate::sampling::TextOrigin::File(path) = &names[0].text_source.as_ref().unwrap().origin else {
             panic!()
         };
         assert_eq!(path.to_str(), Some("/a \"b\" = #c\n"));

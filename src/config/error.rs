@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 use super::expected_value::{ExpectedValue, listed};
+use super::instance_name::INSTANCE_NAME_BYTES_MAX;
 use super::memory::MemoryBudget;
-use super::text_source::INSTANCE_NAME_BYTES_MAX;
 use super::units::{UnitError, format_size};
 
 /// Errors that are kept; a file with more is not a configuration, and the rest is only counted.

@@ -5,12 +5,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::compress::COMPRESS_SOURCES_MAX;
-use super::pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX};
-use super::perf_event::PROCESSES_MAX;
 use super::settings::SOCKET_PATH_BYTES_MAX;
 use super::source::CpuShare;
-use super::text_source::{ARG_BYTES_MAX, ARGV_MAX, EXPRESSION_BYTES_MAX};
 use super::units::{format_duration, format_size};
+use crate::sampling::{
+    ARG_BYTES_MAX, ARGV_MAX, EXPRESSION_BYTES_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX, PROCESSES_MAX,
+};
 
 /// All codecs with their levels.
 const CODECS: &str =

@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use super::default;
 use super::error::Problem;
 use super::expected_value::ExpectedValue;
-use super::source::{SourceConfig, SourceName};
+use super::source::{FormatKeyword, SourceConfig};
 use super::source_table::{ParsedSourceKeys, common};
 use super::table_reader::TableReader;
-use super::text_source::{CommandSpec, FormatKeyword, TextOrigin, TextSource, ValueFormat};
+use crate::sampling::{CommandSpec, OwnKeys, SourceSpec, TextOrigin, TextSource, ValueFormat};
 
-/// Parses one instance of `name` from its table.
+/// Parses one instance of a source from its table.
 pub(super) fn instance(
     table: &mut TableReader<'_, '_>,
-    name: SourceName,
+    spec: &'static SourceSpec,
     instance: String,
 ) -> (SourceConfig, ParsedSourceKeys) {
-    let (mut source, written) = common(table, SourceConfig::by_default(name));
+    let (mut source, written) = common(table, SourceConfig::by_default(spec));
     source.instance = Some(instance);
-    let origin = match name {
-        SourceName::Command => command(table),
+    let origin = match spec.keys {
+        OwnKeys::Command => command(table),
         _ => file(table),
     };
     // Without a format an error was reported, so nothing uses the incomplete source.

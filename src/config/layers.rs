@@ -11,7 +11,7 @@ use super::file::{ConfigFile, DropIns, FILE_BYTES_MAX, SkippedFiles};
 use super::input_texts::InputTexts;
 use super::parse::{ResolvedConfig, resolve};
 use super::settings::Config;
-use super::text_source::{Provenance, TextOrigin, TextSource};
+use crate::sampling::{Provenance, TextOrigin, TextSource};
 
 /// Name of the drop-in directory beside a configuration file.
 pub const DROP_IN_DIRECTORY: &str = "conf.d";

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::default::PAGE_BYTES;
 use super::settings::Config;
-use super::source::GroupName;
 use super::units::format_size;
+use crate::sampling::GroupName;
 
 /// Bytes that the recorder writes at once: a larger write is not cheaper per byte and stalls
 /// longer.
@@ -358,7 +358,7 @@ mod tests {
         // use, as far as the memory limit allows.
         let mut config = Config::default();
         for source in &mut config.sources {
-            source.enabled = source.name == crate::config::SourceName::Load;
+            source.enabled = source.spec.name == "load";
         }
         let memory = config.memory();
         assert_eq!((memory.groups, memory.filling, memory.held_for_ordering), (3, 3, 3));

@@ -15,13 +15,11 @@ mod expected_value;
 mod file;
 mod input_texts;
 mod instance;
-mod keyword;
+mod instance_name;
 mod layers;
 mod memory;
 mod merge;
 mod parse;
-mod pattern;
-mod perf_event;
 mod print;
 mod renamed;
 mod root_table;
@@ -32,7 +30,6 @@ mod source_table;
 mod syntax;
 mod table_compress;
 mod table_reader;
-mod text_source;
 mod units;
 mod validate;
 
@@ -42,25 +39,17 @@ pub use env::{VARIABLE_PREFIX, VARIABLES_MAX};
 pub use error::{ConfigError, ConfigErrors, ConfigLocation, ERRORS_MAX, Problem};
 pub use expected_value::ExpectedValue;
 pub use file::{DROP_INS_MAX, FILE_BYTES_MAX, SkippedFiles};
+pub use instance_name::{INSTANCE_NAME_BYTES_MAX, INSTANCES_MAX};
 pub use layers::{DROP_IN_DIRECTORY, FILE_NAME, Layers, LoadedConfig};
 pub use memory::{
     BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, MemoryBudget, MemoryTerm, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN,
     RUN_SOURCES_MAX, TOTAL_BYTES, WRITE_BATCH_BYTES,
 };
-pub use pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX, Pattern};
-pub use perf_event::{PROCESSES_MAX, PerfConfig, PerfEvent};
 pub use settings::{
     BufferingConfig, ChecksumSetting, Config, ControlConfig, GroupConfig, GroupConfigs, MinFree, OnFull,
-    RecorderConfig, SOCKET_PATH_BYTES_MAX, StorageConfig, SyncSetting, Timing,
+    RecorderConfig, SOCKET_PATH_BYTES_MAX, StorageConfig, SyncSetting,
 };
-pub use source::{
-    CgroupConfig, CpuShare, GROUP_FAST_PERIOD_MAX, GroupName, ProcessConfig, ProcessRank, SourceConfig,
-    SourceName, SyntheticConfig, SyntheticLayout,
-};
-pub use text_source::{
-    ARG_BYTES_MAX, ARGV_MAX, CommandSpec, EXPRESSION_BYTES_MAX, Expression, INSTANCE_NAME_BYTES_MAX,
-    INSTANCES_MAX, OwnerAndMode, Provenance, TextOrigin, TextSource, ValueFormat,
-};
+pub use source::{CpuShare, GROUP_FAST_PERIOD_MAX, SourceConfig};
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};
 
 /// The text of `config/flatcap.toml`: every key with its default, limits and purpose. Parsing it

@@ -89,12 +89,25 @@ mod tests {
     use crate::config::expected_value::ExpectedValue;
     use crate::config::root_table::known_keys;
     use crate::config::{
-        BufferingConfig, CompressConfig, ControlConfig, GroupName, RecorderConfig, SourceConfig, SourceName,
-        StorageConfig, SyncSetting, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, default,
+        BufferingConfig, CompressConfig, ControlConfig, RecorderConfig, SourceConfig, StorageConfig,
+        SyncSetting, default,
+    };
+    use crate::sampling::sources::CATALOG;
+    use crate::sampling::{
+        GroupName, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat,
     };
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
     const MINIMAL: &str = include_str!("../../config/minimal.toml");
+
+    /// Returns the sources without instances.
+    fn single_sources() -> impl Iterator<Item = &'static SourceSpec> {
+        CATALOG.iter().filter(|spec| !spec.has_instances())
+    }
+
+    fn source_of<'c>(config: &'c Config, name: &str) -> &'c SourceConfig {
+        config.sources.iter().find(|source| source.spec.name == name).unwrap()
+    }
 
     /// Returns all messages of a text, one per line.
     fn errors(text: &str) -> String {
@@ -179,24 +192,21 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(
-            shown,
-            6 + 3 + 11 + 8 + 3 + 3 * 4 + SourceName::without_instances().count() * 6 + 4 + 2 + 6 + 1
-        );
+        assert_eq!(shown, 6 + 3 + 11 + 8 + 3 + 3 * 4 + single_sources().count() * 6 + 4 + 2 + 6 + 1);
     }
 
     #[test]
     fn minimal_example_parses() {
         // Proves that the example is valid and does what its comment says.
         let config = Config::parse("minimal.toml", MINIMAL).unwrap();
-        let enabled: Vec<&str> = config.enabled_sources().map(|source| source.name.as_str()).collect();
+        let enabled: Vec<&str> = config.enabled_sources().map(|source| source.spec.name).collect();
         assert_eq!(enabled, ["cpu", "memory"]);
         assert_eq!(config.storage.segment_size, 64 << 20);
     }
 
+    // Proves that each key sets its own field: each one gets a different value.
     #[test]
     fn every_key_sets_its_field() {
-        // Proves that each key sets its own field: each one gets a different value.
         let text = "[recorder]\ndata_dir = \"/d\"\nhost_root = \"/h\"\nmemory_max = \"128MiB\"\n\
             lock_memory = true\ncpu_budget = \"250.5%\"\n\
             [buffering]\nslab_size = \"128KiB\"\nflush_interval = \"6ms\"\npoll_interval = \"7ms\"\n\
@@ -207,8 +217,7 @@ mod tests {
             [control]\nenabled = false\nsocket = \"/s\"\nmetrics_listen = \"[::1]:9598\"\n\
             [group.fast]\ntiming = \"relaxed\"\npriority = 5\non_full = \"drop-oldest\"\n\
             [group.slow]\ntiming = \"precise\"\ncpus = [3, 0]\non_full = \"block\"\n\
-            [group.blocking]\ntiming = \"spin\"\n\
-            [source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\n\
+            [group.blocking]\ntiming = \"spin\"\n[source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\n\
             [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n";
         let config = Config::parse("f.toml", text).unwrap();
         let recorder = RecorderConfig {
@@ -262,11 +271,12 @@ mod tests {
             groups.map(|group| (group.timing.as_str(), group.priority, group.cpus.as_slice())).collect();
         let none: &[u32] = &[];
         assert_eq!(groups, [("relaxed", 5, none), ("precise", 0, &[0, 3]), ("spin", 0, none)]);
-        let load = &config.sources[3];
+        let load = source_of(&config, "load");
         assert_eq!((load.enabled, load.period, load.required), (false, ms(11), true));
-        let synthetic =
+        let expected =
             SyntheticConfig { shape: SyntheticLayout::Wide { fields: 16, payload_bytes: 3 << 10 }, seed: 12 };
-        assert_eq!((config.sources[8].enabled, config.sources[8].synthetic), (true, Some(synthetic)));
+        let synthetic = source_of(&config, "synthetic");
+        assert_eq!((synthetic.enabled, synthetic.synthetic), (true, Some(expected)));
     }
 
     #[test]
@@ -343,7 +353,7 @@ mod tests {
             [source.command.disk-heat]\ncommand = [\"/usr/bin/heat\", \"-x\"]\ntimeout = \"1s\"\n\
             [source.file.a]\npath = \"/a\"\nenabled = false\n";
         let config = Config::parse("f.toml", text).unwrap();
-        let instances = &config.sources[SourceName::without_instances().count()..];
+        let instances = &config.sources[single_sources().count()..];
         let names: Vec<_> = instances.iter().map(SourceConfig::full_name).collect();
         assert_eq!(names, ["file.a", "file.raid", "command.disk-heat"]);
         assert_eq!([0, 1, 2].map(|at: usize| instances[at].enabled), [false, true, true]);
@@ -351,9 +361,7 @@ mod tests {
         assert!(instances[1].include[0].matches("md0"));
         let readout = instances[1].text_source.as_ref().unwrap();
         assert_eq!(readout.origin, TextOrigin::File("/proc/mdstat".into()));
-        assert!(
-            matches!(&readout.format, crate::config::ValueFormat::Regex(it) if it.name_group() == Some(1))
-        );
+        assert!(matches!(&readout.format, ValueFormat::Regex(it) if it.name_group() == Some(1)));
         let TextOrigin::Command(command) = &instances[2].text_source.as_ref().unwrap().origin else {
             panic!()
         };
@@ -471,8 +479,7 @@ mod tests {
         // Proves that six mistakes of six kinds, in six tables, give six errors, sorted by line.
         let text = "[storage]\nchecksum = \"md5\"\nsegment_size = 5\n\n[source.cpu]\nperiod = \"10\"\n\
             peroid = \"10ms\"\n[source.radio]\nperiod = \"1ms\"\n[recorder]\nmemory_max = \"1MiB\"\n";
-        let tables: Vec<String> =
-            SourceName::ALL.iter().map(|name| format!("[source.{}]", name.as_str())).collect();
+        let tables: Vec<String> = CATALOG.iter().map(|spec| format!("[source.{}]", spec.name)).collect();
         let (last, others) = tables.split_last().unwrap();
         let tables = format!("{} and {last}", others.join(", "));
         assert_eq!(
@@ -752,8 +759,8 @@ mod tests {
     fn conflicting_settings() {
         // Proves each rule between two keys, and that a default never makes a key of the file an
         // error.
-        let off = |name: SourceName| format!("[source.{}]\nenabled = false\n", name.as_str());
-        let all_off = SourceName::without_instances().map(off).collect::<Vec<_>>().concat();
+        let off = |spec: &SourceSpec| format!("[source.{}]\nenabled = false\n", spec.name);
+        let all_off = single_sources().map(off).collect::<Vec<_>>().concat();
         let frame =
             "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nenabled = true\nshape = \"wide\"\n";
         assert_errors(&[

@@ -6,12 +6,14 @@ use super::default;
 use super::diagnostics::joined;
 use super::layers::ValueLocations;
 use super::memory::MemoryBudget;
-use super::pattern::Pattern;
 use super::settings::{Config, ControlConfig, GroupConfig, MinFree, SyncSetting};
-use super::source::{CgroupConfig, GroupName, ProcessConfig, SourceConfig, SyntheticConfig, SyntheticLayout};
+use super::source::SourceConfig;
 use super::table_compress::OFF;
-use super::text_source::{TextOrigin, TextSource, ValueFormat};
 use super::units::{format_duration, format_size};
+use crate::sampling::{
+    CgroupConfig, GroupName, Pattern, ProcessConfig, SyntheticConfig, SyntheticLayout, TextOrigin,
+    TextSource, ValueFormat,
+};
 
 impl Config {
     /// Returns the whole configuration as TOML with all defaults, which [`Config::parse`] parses to
@@ -283,9 +285,12 @@ mod tests {
 
     use super::*;
     use crate::config::{
-        BufferingConfig, ChecksumSetting, CommandSpec, CpuShare, Expression, GroupConfigs, OnFull,
-        PerfConfig, PerfEvent, ProcessRank, RecorderConfig, SourceCompressionConfig, SourceName,
-        StorageConfig, Timing, validate,
+        BufferingConfig, ChecksumSetting, CpuShare, GroupConfigs, OnFull, RecorderConfig,
+        SourceCompressionConfig, StorageConfig, validate,
+    };
+    use crate::sampling::sources::{CATALOG, find};
+    use crate::sampling::{
+        CommandSpec, Expression, OwnKeys, PerfConfig, PerfEvent, ProcessRank, SourceSpec, Timing,
     };
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
@@ -310,7 +315,8 @@ mod tests {
         assert!(expected.len() > 50);
         assert_eq!(layout(&config.to_toml()), expected);
         config.storage.sync = SyncSetting::Never;
-        config.sources[8].synthetic =
+        let synthetic = config.sources.iter_mut().find(|source| source.synthetic.is_some());
+        synthetic.unwrap().synthetic =
             Some(SyntheticConfig { shape: SyntheticLayout::Wide { fields: 1, payload_bytes: 2 }, seed: 3 });
         assert_eq!(layout(&config.to_toml()), expected);
     }
@@ -420,25 +426,26 @@ mod tests {
                 });
         let cgroup = (0..=64_u32).prop_map(|depth| CgroupConfig { depth });
         let own = (synthetic, process, cgroup);
-        (prop::collection::vec(each, SourceName::without_instances().count()), own).prop_map(|(each, own)| {
+        let specs = || CATALOG.iter().filter(|spec| !spec.has_instances());
+        (prop::collection::vec(each, specs().count()), own).prop_map(move |(each, own)| {
             let (synthetic, process, cgroup) = own;
-            let names = SourceName::without_instances().zip(each);
-            let source = |(name, (enabled, period, required, budget, include, exclude)): (SourceName, _)| {
+            let source = |(spec, each): (&'static SourceSpec, _)| {
+                let (enabled, period, required, budget, include, exclude) = each;
                 SourceConfig {
-                    name,
+                    spec,
                     enabled,
                     period,
                     required,
                     budget,
-                    include: if name.has_filters() { include } else { Vec::new() },
-                    exclude: if name.has_filters() { exclude } else { Vec::new() },
-                    synthetic: (name == SourceName::Synthetic).then_some(synthetic),
-                    process: (name == SourceName::Process).then(|| process.clone()),
-                    cgroup: (name == SourceName::Cgroup).then_some(cgroup),
-                    ..SourceConfig::by_default(name)
+                    include: if spec.has_filters() { include } else { Vec::new() },
+                    exclude: if spec.has_filters() { exclude } else { Vec::new() },
+                    synthetic: (spec.keys == OwnKeys::Synthetic).then_some(synthetic),
+                    process: (spec.keys == OwnKeys::Process).then(|| process.clone()),
+                    cgroup: (spec.keys == OwnKeys::Cgroup).then_some(cgroup),
+                    ..SourceConfig::by_default(spec)
                 }
             };
-            names.map(source).collect()
+            specs().zip(each).map(source).collect()
         })
     }
 
@@ -466,10 +473,10 @@ mod tests {
                 instance: Some(instance),
                 enabled,
                 text_source: Some(TextSource { origin, format }),
-                ..SourceConfig::by_default(name)
+                ..SourceConfig::by_default(find(name).unwrap())
             };
-            let files = files.into_iter().map(|it| source(SourceName::File, it));
-            files.chain(commands.into_iter().map(|it| source(SourceName::Command, it))).collect()
+            let files = files.into_iter().map(|it| source("file", it));
+            files.chain(commands.into_iter().map(|it| source("command", it))).collect()
         })
     }
 

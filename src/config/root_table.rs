@@ -10,11 +10,12 @@ use super::settings::{
     BufferingConfig, Config, ControlConfig, GroupConfig, GroupConfigs, RecorderConfig, StorageConfig,
     SyncKeyword, SyncSetting,
 };
-use super::source::{SourceConfig, SourceName};
+use super::source::SourceConfig;
 use super::source_table::{ParsedSourceKeys, source};
 use super::syntax;
 use super::table_reader::TableReader;
 use super::validate::{self, ParsedKeys};
+use crate::sampling::sources::CATALOG;
 
 /// Returns all keys; those of instances under the names `file.name` and `command.name`.
 pub(super) fn known_keys() -> Vec<KnownKey> {
@@ -46,12 +47,14 @@ pub(super) fn config(root: &mut TableReader<'_, '_>) -> Config {
         }
     });
     let (sources, written): (Vec<SourceConfig>, Vec<ParsedSourceKeys>) = root.table("source", |table| {
-        let single = SourceName::without_instances();
-        let single = single.map(|name| table.table(name.as_str(), |table| source(table, name)));
-        let mut sources: Vec<(SourceConfig, ParsedSourceKeys)> = single.collect();
-        for name in SourceName::ALL.iter().copied().filter(|name| name.has_instances()) {
-            let read = |table: &mut TableReader<'_, '_>, word: String| instance(table, name, word);
-            sources.extend(table.table(name.as_str(), |table| table.instances(read)));
+        let mut sources: Vec<(SourceConfig, ParsedSourceKeys)> = Vec::new();
+        for spec in CATALOG {
+            if spec.has_instances() {
+                let read = |table: &mut TableReader<'_, '_>, word: String| instance(table, spec, word);
+                sources.extend(table.table(spec.name, |table| table.instances(read)));
+            } else {
+                sources.push(table.table(spec.name, |table| source(table, spec)));
+            }
         }
         sources.into_iter().unzip()
     });

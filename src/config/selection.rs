@@ -99,7 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::SourceName;
+    use crate::sampling::sources::CATALOG;
 
     fn select(arguments: &[&str]) -> Result<Config, String> {
         let mut config = Config::default();
@@ -119,12 +119,12 @@ mod tests {
         // Proves that exactly the named sources are enabled, required, and have the given or
         // configured period.
         let config = select(&["synthetic@100us", "load"]).unwrap();
-        let enabled: Vec<_> =
-            config.enabled_sources().map(|source| (source.name, source.period, source.required)).collect();
-        let expected = [
-            (SourceName::Load, Duration::from_secs(1), true),
-            (SourceName::Synthetic, Duration::from_micros(100), true),
-        ];
+        let enabled: Vec<_> = config
+            .enabled_sources()
+            .map(|source| (source.spec.name, source.period, source.required))
+            .collect();
+        let expected =
+            [("load", Duration::from_secs(1), true), ("synthetic", Duration::from_micros(100), true)];
         assert_eq!(enabled, expected);
         assert_eq!(select(&[]), Ok(Config::default()));
     }
@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn every_invalid_argument_is_reported() {
         // Proves the full message of each kind of invalid argument, all of them at once.
-        let words: Vec<&str> = SourceName::without_instances().map(SourceName::as_str).collect();
+        let single = CATALOG.iter().filter(|spec| !spec.has_instances());
+        let words: Vec<&str> = single.map(|spec| spec.name).collect();
         let (last, others) = words.split_last().unwrap();
         let known = format!("{} and {last}", others.join(", "));
         assert_eq!(

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::compress::CompressConfig;
-use super::keyword::keywords;
-use super::source::{CpuShare, GroupName, SourceConfig};
+use super::source::{CpuShare, SourceConfig};
+use crate::keyword::keywords;
+use crate::sampling::{GroupName, ThreadSettings, Timing};
 
 /// Largest length of a socket path, in bytes: the kernel's address without its zero byte, less four
 /// bytes for the temporary name while the socket is being created.
@@ -39,8 +40,8 @@ pub struct Config {
     pub control: ControlConfig,
     /// The sampler threads.
     pub groups: GroupConfigs,
-    /// All sources, disabled ones too, in the order of [`SourceName::ALL`]; instances sorted by
-    /// name.
+    /// All sources, disabled ones too, in the order of
+    /// [`CATALOG`](crate::sampling::sources::CATALOG); instances sorted by name.
     pub sources: Vec<SourceConfig>,
 }
 
@@ -176,19 +177,6 @@ keywords! {
 }
 
 keywords! {
-    /// How exactly a sampler thread meets its ticks.
-    pub enum Timing {
-        /// The kernel may wake the thread about 50 us late, which saves power.
-        Relaxed = "relaxed",
-        /// Timer slack of 1 ns: half as late, at the cost of more wake-ups.
-        Precise = "precise",
-        /// As precise, but the thread wakes up early and spins on the clock until the tick. Less
-        /// than 1 us late, at the cost of the CPU time of the spinning.
-        Spin = "spin",
-    }
-}
-
-keywords! {
     /// Overflow policy: what to do if the recorder does not keep up and a group's queue is full.
     /// Dropped samples are counted and become a gap in the file.
     pub enum OnFull {
@@ -231,6 +219,13 @@ impl GroupConfigs {
             GroupName::Slow => &self.slow,
             GroupName::Blocking => &self.blocking,
         }
+    }
+}
+
+impl GroupConfig {
+    /// Returns the settings that concern the thread alone.
+    pub fn thread(&self) -> ThreadSettings {
+        ThreadSettings { timing: self.timing, priority: self.priority, cpus: self.cpus.clone() }
     }
 }
 

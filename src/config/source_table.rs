@@ -3,11 +3,11 @@
 use super::default;
 use super::diagnostics::ParsedValue;
 use super::error::Problem;
-use super::perf_event::PerfConfig;
-use super::source::{
-    CgroupConfig, ProcessConfig, ShapeKeyword, SourceConfig, SourceName, SyntheticConfig, SyntheticLayout,
-};
+use super::source::{ShapeKeyword, SourceConfig};
 use super::table_reader::TableReader;
+use crate::sampling::{
+    CgroupConfig, PerfConfig, ProcessConfig, SourceSpec, SyntheticConfig, SyntheticLayout,
+};
 
 /// The parsed keys of one source that checks across tables need.
 #[derive(Debug)]
@@ -20,8 +20,11 @@ pub(super) struct ParsedSourceKeys {
 }
 
 /// Parses a source without instances.
-pub(super) fn source(table: &mut TableReader<'_, '_>, name: SourceName) -> (SourceConfig, ParsedSourceKeys) {
-    let (mut source, mut written) = common(table, SourceConfig::by_default(name));
+pub(super) fn source(
+    table: &mut TableReader<'_, '_>,
+    spec: &'static SourceSpec,
+) -> (SourceConfig, ParsedSourceKeys) {
+    let (mut source, mut written) = common(table, SourceConfig::by_default(spec));
     if source.synthetic.is_some() {
         let (synthetic, payload) = synthetic(table);
         source.synthetic = Some(synthetic);
@@ -53,7 +56,7 @@ pub(super) fn common(
     let [include, exclude] = ["include", "exclude"].map(|key| {
         let given = table.patterns(key);
         // Empty lists are accepted: config/flatcap.toml has them for every source.
-        if !given.value.is_empty() && !source.name.has_filters() {
+        if !given.value.is_empty() && !source.spec.has_filters() {
             table.reject(&given, Problem::NoChoice);
             return Vec::new();
         }

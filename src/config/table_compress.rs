@@ -9,8 +9,8 @@ use super::compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
 use super::diagnostics::{ParsedValue, nearest};
 use super::error::Problem;
 use super::expected_value::ExpectedValue;
-use super::source::SourceName;
 use super::table_reader::{TableReader, texts, wrong_type};
+use crate::sampling::sources::CATALOG;
 
 /// Written instead of a codec to turn compression off.
 pub(super) const OFF: &str = "off";
@@ -50,8 +50,7 @@ impl TableReader<'_, '_> {
                 let way: SourceCompressionConfig = text.parse().map_err(bad)?;
                 // A misspelt name would otherwise silently leave the source with the general codec.
                 if !way.names_a_source() {
-                    let known: Vec<String> =
-                        SourceName::ALL.iter().map(|name| name.as_str().to_owned()).collect();
+                    let known: Vec<String> = CATALOG.iter().map(|spec| spec.name.to_owned()).collect();
                     let near = nearest(&way.name, known.iter().map(String::as_str));
                     return Err(Problem::UnknownSource { near, known });
                 }

@@ -11,13 +11,12 @@ use super::default::{MIN_FREE_PERCENT_MAX, PAGE_BYTES};
 use super::diagnostics::{Diagnostics, KnownKey, ParsedValue, UnknownKey, joined};
 use super::error::Problem;
 use super::expected_value::ExpectedValue;
-use super::keyword::Keyword;
-use super::pattern::{PATTERNS_MAX, Pattern};
-use super::perf_event::PROCESSES_MAX;
+use super::instance_name::{INSTANCES_MAX, is_instance_name};
 use super::settings::{MinFree, SOCKET_PATH_BYTES_MAX};
 use super::source::CpuShare;
-use super::text_source::{ARG_BYTES_MAX, ARGV_MAX, Expression, INSTANCES_MAX, is_instance_name};
 use super::units::{UnitError, parse_duration, parse_size};
+use crate::keyword::Keyword;
+use crate::sampling::{ARG_BYTES_MAX, ARGV_MAX, Expression, PATTERNS_MAX, PROCESSES_MAX, Pattern};
 
 /// A table from which keys are taken.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use super::default::SYNTHETIC_EXTRA_BYTES;
 use super::diagnostics::ParsedValue;
 use super::error::Problem;
 use super::settings::Config;
-use super::source::{SourceName, SyntheticLayout};
 use super::source_table::ParsedSourceKeys;
 use super::table_reader::TableReader;
+use crate::sampling::SyntheticLayout;
 
 const MIB: u64 = 1 << 20;
 /// Size of one value of the wide shape, in bytes.
@@ -18,7 +18,7 @@ pub(super) struct ParsedKeys {
     pub(super) memory_max: ParsedValue<u64>,
     pub(super) slab_size: ParsedValue<u64>,
     pub(super) frame_max: ParsedValue<u64>,
-    /// In the order of [`SourceName::ALL`], instances sorted by name.
+    /// In the order of [`Config::sources`].
     pub(super) sources: Vec<ParsedSourceKeys>,
 }
 
@@ -73,9 +73,8 @@ pub(super) fn memory(config: &Config) -> Result<(), Problem> {
 /// # Errors
 /// [`Problem::FrameTooLarge`] with its size and the limit.
 pub(super) fn synthetic_frame(config: &Config) -> Result<(), Problem> {
-    let source = config.enabled_sources().find(|source| source.name == SourceName::Synthetic);
-    let Some(SyntheticLayout::Wide { fields, payload_bytes }) =
-        source.and_then(|source| source.synthetic).map(|it| it.shape)
+    let synthetic = config.enabled_sources().find_map(|source| source.synthetic);
+    let Some(SyntheticLayout::Wide { fields, payload_bytes }) = synthetic.map(|synthetic| synthetic.shape)
     else {
         return Ok(());
     };

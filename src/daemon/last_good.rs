@@ -9,8 +9,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::reconfigure::RunningConfig;
-use crate::config::{Config, SourceConfig, TextOrigin};
+use crate::config::{Config, SourceConfig};
 use crate::os::output::OutputDirectory;
+use crate::sampling::TextOrigin;
 
 /// The first lines of the file.
 const HEADER: &str = "\

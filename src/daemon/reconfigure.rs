@@ -13,13 +13,13 @@ use super::config_diff::{applicable, differences, one_line};
 use super::run::{RunHandles, group_source, lock_memory};
 use super::settings::{compression_plan, on_full, retention, run_plan};
 use super::sources::{Candidate, counters, open};
-use crate::config::{Config, GroupName, RUN_SOURCES_MAX, SourceConfig};
+use crate::config::{Config, RUN_SOURCES_MAX, SourceConfig};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::host::HostRoot;
 use crate::os::memory;
 use crate::recorder::{CommandError, PlanUpdate, RecorderCommand};
-use crate::sampling::{GroupUpdate, ReadySource, SourceUpdate};
+use crate::sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 
 /// Space that a source takes in each segment besides schema and names: its counts and histograms in
 /// the footer.
@@ -297,7 +297,7 @@ impl RunningConfig {
                     index: place,
                     update: Box::new(GroupUpdate {
                         sources: sources.into_iter().map(|(_, then)| then).collect(),
-                        config: settings.clone(),
+                        thread: settings.thread(),
                         on_full: on_full(config, *group),
                         latencies: producer,
                     }),

@@ -10,7 +10,7 @@ use super::error::{DaemonError, cannot_start};
 use super::settings::{assert_slabs, checksum, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
-use crate::config::{Config, GroupName, RUN_SOURCES_MAX};
+use crate::config::{Config, RUN_SOURCES_MAX};
 use crate::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
 use crate::os::memory;
@@ -19,7 +19,7 @@ use crate::os::wake_event::WakeEvent;
 use crate::recorder::{
     QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderSettings, command_queue,
 };
-use crate::sampling::{GroupHandle, GroupSettings, GroupSource, SamplerGroup, command_channel};
+use crate::sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
 use crate::slab::{
     Arena, Inbox, LossLedger, QueueSender, SequenceCounters, Slab, SlabPool, SlabProducer,
     SlabProducerSettings,
@@ -168,7 +168,7 @@ impl RunThreads {
             handles.push((group.name, handle));
             let group = SamplerGroup::new(GroupSettings {
                 name: group.name,
-                config: config.groups.get(group.name).clone(),
+                thread: config.groups.get(group.name).thread(),
                 sources: group.sources,
                 start_ns,
                 wall_offset: Arc::clone(&wall_offset),

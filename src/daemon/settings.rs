@@ -10,12 +10,13 @@ use flatcap_stream::ChecksumKind;
 
 use crate::compress::{self, CompressionBudget, NamedSourceCompression};
 use crate::config::{
-    Config, GroupName, LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX, SourceCompressionConfig, SyncSetting,
+    Config, LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX, SourceCompressionConfig, SyncSetting,
 };
 use crate::os::clock::read_clocks;
 use crate::os::host::{HostRoot, boot_id_number, host_name};
 use crate::os::{shared_memory, storage};
 use crate::recorder::{MinFree, RetentionLimits, RunPlan, SyncPolicy};
+use crate::sampling::GroupName;
 use crate::slab::{
     self, Arena, Geometry, OnFull, Owner, QueueReceiver, QueueSender, Slab, SlabPool, slab_queue,
 };

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use flatcap_format::segment::{SourceInfo, SourceKind};
 
 use super::settings::{count, nanoseconds};
-use crate::config::{Config, GroupName, RUN_SOURCES_MAX, SourceConfig, SourceName, SyntheticLayout};
+use crate::config::{Config, RUN_SOURCES_MAX, SourceConfig};
 use crate::metrics::{GroupMetrics, Metrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
-use crate::sampling::OpenedSampler;
-use crate::sampling::sources::self_source::{self, SelfSampler};
-use crate::sampling::sources::synthetic::{self, SyntheticSampler};
-use crate::sampling::sources::{CATALOG, OpenContext};
+use crate::sampling::sources::self_source::SelfSampler;
+use crate::sampling::sources::synthetic;
+use crate::sampling::{GroupName, OpenContext, OpenedSampler, SourceOpener, Unavailable};
 
 /// A configured source that this host has.
 #[derive(Debug)]
@@ -158,29 +157,19 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
 
 /// Opens one source. The error names what this host lacks.
 pub(super) fn open(source: &SourceConfig, host: &HostRoot) -> Result<Candidate, String> {
-    let candidate =
-        |root, schema, kind, origin| Candidate { config: source.clone(), root, schema, kind, origin };
-    if source.name == SourceName::Itself {
-        let stat = SelfSampler::open_stat().map_err(|error| format!("/proc/self/stat: {error}"))?;
-        return Ok(candidate(
-            self_source::ROOT,
-            self_source::SCHEMA,
-            SourceKind::Agent,
-            SamplerOrigin::Itself(stat),
-        ));
-    }
-    if let Some(settings) = source.synthetic {
-        let (root, sampler) = match settings.shape {
-            SyntheticLayout::Point => (synthetic::POINT_ROOT, SyntheticSampler::point(settings.seed)),
-            SyntheticLayout::Wide { fields, payload_bytes } => {
-                (synthetic::WIDE_ROOT, SyntheticSampler::wide(settings.seed, fields, payload_bytes))
-            }
-        };
-        let origin = SamplerOrigin::Sampler(OpenedSampler::fixed(sampler));
-        return Ok(candidate(root, synthetic::SCHEMA, SourceKind::Synthetic, origin));
-    }
-    let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
-    let entry = entry.ok_or_else(|| "not in this build".to_owned())?;
-    let sampler = (entry.open)(&OpenContext { host, config: source }).map_err(|error| error.to_string())?;
-    Ok(candidate(entry.root, entry.schema, SourceKind::Host, SamplerOrigin::Sampler(sampler)))
+    let context = OpenContext { host, settings: source.settings() };
+    let (kind, origin) = match source.spec.opener {
+        SourceOpener::Recorder => {
+            let stat = SelfSampler::open_stat().map_err(|error| format!("/proc/self/stat: {error}"))?;
+            (SourceKind::Agent, SamplerOrigin::Itself(stat))
+        }
+        SourceOpener::Synthetic(open) => (SourceKind::Synthetic, opened(open(&context))?),
+        SourceOpener::Host(open) => (SourceKind::Host, opened(open(&context))?),
+    };
+    let root = source.synthetic.map_or(source.spec.root, |settings| synthetic::root(settings.shape));
+    Ok(Candidate { config: source.clone(), root, schema: source.spec.schema, kind, origin })
+}
+
+fn opened(result: Result<OpenedSampler, Unavailable>) -> Result<SamplerOrigin, String> {
+    result.map(SamplerOrigin::Sampler).map_err(|error| error.to_string())
 }

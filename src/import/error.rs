@@ -52,9 +52,12 @@ impl ImportError {
     /// it is due to a stop.
     pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
         let path = path.to_owned();
-        move |error| match stoppable_input::is_stop(&error) {
-            true => Self::Stopped,
-            false => Self::Read { path: path.clone(), error },
+        move |error| {
+            if stoppable_input::is_stop(&error) {
+                Self::Stopped
+            } else {
+                Self::Read { path: path.clone(), error }
+            }
         }
     }
 }

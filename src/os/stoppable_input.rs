@@ -87,7 +87,7 @@ fn wait_for_data(file: &File, stop: &WakeEvent) -> io::Result<()> {
 
 /// Returns whether a read failed because of the stop.
 pub fn is_stop(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|cause| cause.is::<InputStopped>())
+    matches!(error.get_ref(), Some(cause) if cause.is::<InputStopped>())
 }
 
 #[cfg(test)]

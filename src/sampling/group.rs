@@ -18,8 +18,8 @@ use super::offloaded_read::{OffloadedRead, ReadOutcome, ReadPoll};
 use super::privileges;
 use super::sampler::{OpenedSampler, ReadError};
 use super::schedule::{Due, Schedule};
+use super::thread_settings::{GroupName, ThreadSettings};
 use super::wait::Waiter;
-use crate::config::{self, GroupName};
 use crate::metrics::{GroupLatencies, LimitingBudget, Metrics, Producer};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::wake_event::{WakeEvent, WakeReason};
@@ -49,7 +49,7 @@ pub struct GroupSettings {
     /// Its name.
     pub name: GroupName,
     /// The timing, priority and CPUs of its thread.
-    pub config: config::GroupConfig,
+    pub thread: ThreadSettings,
     /// When the first ticks are due, in monotonic nanoseconds.
     pub start_ns: u64,
     /// The offset from monotonic to wall time.
@@ -68,7 +68,7 @@ pub struct GroupSettings {
 #[derive(Debug)]
 pub struct SamplerGroup {
     name: GroupName,
-    pub(super) config: config::GroupConfig,
+    pub(super) thread: ThreadSettings,
     sources: Vec<ActiveSource>,
     pub(super) schedule: Schedule,
     start_ns: u64, // the origin of the grid on which all ticks lie
@@ -95,7 +95,7 @@ impl SamplerGroup {
     pub fn new(settings: GroupSettings) -> io::Result<Self> {
         let GroupSettings {
             name,
-            config,
+            thread,
             sources,
             start_ns,
             wall_offset,
@@ -106,7 +106,7 @@ impl SamplerGroup {
         } = settings;
         let schedule = Schedule::new(sources.iter().map(|source| source.period_ns), start_ns);
         let active =
-            |source: GroupSource| ReadySource::new(source, &config.cpus, start_ns).map(|ready| ready.source);
+            |source: GroupSource| ReadySource::new(source, &thread.cpus, start_ns).map(|ready| ready.source);
         let has_offloaded = sources.iter().any(|source| source.offloaded.is_some());
         Ok(Self {
             name,
@@ -115,10 +115,10 @@ impl SamplerGroup {
             is_capped: false,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
-            waiter: Waiter::new(config.timing, Arc::clone(&commands.wake)),
+            waiter: Waiter::new(thread.timing, Arc::clone(&commands.wake)),
             commands,
             start_ns,
-            config,
+            thread,
             builders: Builders::default(),
             wall_offset,
             producer: hand_over,
@@ -132,7 +132,7 @@ impl SamplerGroup {
 
     /// Samples until it is stopped, then queues the open slab and drops its sender.
     pub fn run(mut self) {
-        privileges::apply(self.name, &self.config);
+        privileges::apply(self.name, &self.thread);
         let mut now = 0;
         loop {
             let next = self.schedule.next_ns().unwrap_or(now + IDLE_NS);
@@ -482,7 +482,7 @@ impl SamplerGroup {
     /// is removed or whose period changes; all other sources serve it next.
     pub(super) fn apply_update(&mut self, update: GroupUpdate) -> RetiredSources {
         let now = self.poll_offloaded();
-        let GroupUpdate { sources, config, on_full, latencies } = update;
+        let GroupUpdate { sources, thread, on_full, latencies } = update;
         let before = std::mem::take(&mut self.sources);
         let UpdatedSources { active, ticks, reset_budgets, mut retired } =
             UpdatedSources::new(before, sources, &self.schedule, (now, self.start_ns));
@@ -500,10 +500,10 @@ impl SamplerGroup {
         self.is_capped = self.sources.iter().any(|source| source.budget.is_capped());
         std::mem::replace(&mut self.latencies, latencies).finish();
         self.producer.set_on_full(on_full);
-        let before = std::mem::replace(&mut self.config, config);
-        if before != self.config {
-            self.waiter.set_timing(self.config.timing);
-            privileges::change(self.name, &before, &self.config);
+        let before = std::mem::replace(&mut self.thread, thread);
+        if before != self.thread {
+            self.waiter.set_timing(self.thread.timing);
+            privileges::change(self.name, &before, &self.thread);
         }
         RetiredSources(retired)
     }
@@ -578,7 +578,7 @@ mod tests {
         let group = SamplerGroup::new(GroupSettings {
             sources: vec![source],
             name: GroupName::Fast,
-            config: Config::default().groups.fast,
+            thread: Config::default().groups.fast.thread(),
             start_ns: monotonic_ns(),
             wall_offset: Arc::default(),
             producer,

@@ -10,7 +10,7 @@ use crossbeam_channel::Sender;
 use super::budget::SourceBudget;
 use super::group_source::{ActiveSource, ReadySource};
 use super::schedule::{Schedule, Tick};
-use crate::config;
+use super::thread_settings::ThreadSettings;
 use crate::metrics::{GroupLatencies, Producer};
 use crate::slab::OnFull;
 
@@ -21,7 +21,7 @@ pub struct GroupUpdate {
     /// removed.
     pub sources: Vec<SourceUpdate>,
     /// The settings of its thread.
-    pub config: config::GroupConfig,
+    pub thread: ThreadSettings,
     /// The policy for a slab that finds its queue full.
     pub on_full: OnFull,
     /// Latencies of the new sources, in the same order.
@@ -163,12 +163,12 @@ mod tests {
     use super::super::sampler::OpenedSampler;
     use super::super::wait::Waiter;
     use super::*;
-    use crate::config::{Config, GroupName};
+    use crate::config::Config;
     use crate::metrics::{Consumer, Metrics, SourceMetrics, exchange};
     use crate::os::clock::monotonic_ns;
     use crate::os::wake_event::WakeEvent;
     use crate::sampling::sources::synthetic::SyntheticSampler;
-    use crate::sampling::{GroupSettings, ReadError, Sampler};
+    use crate::sampling::{GroupName, GroupSettings, ReadError, Sampler};
     use crate::slab::{
         Arena, Causes, Geometry, LossLedger, QueueReceiver, Slab, SlabPool, SlabProducer,
         SlabProducerSettings, slab_queue,
@@ -238,7 +238,7 @@ mod tests {
         let group = SamplerGroup::new(GroupSettings {
             sources,
             name: GroupName::Fast,
-            config: Config::default().groups.fast,
+            thread: Config::default().groups.fast.thread(),
             start_ns: monotonic_ns(),
             wall_offset: Arc::default(),
             producer,
@@ -252,8 +252,8 @@ mod tests {
     fn change(sources: Vec<SourceUpdate>) -> (GroupUpdate, Consumer<GroupLatencies>) {
         let ids: Vec<u16> = sources.iter().map(SourceUpdate::id).collect();
         let (latencies, consumer) = exchange(|| GroupLatencies::new(ids.iter().copied()));
-        let config = Config::default().groups.fast;
-        (GroupUpdate { sources, config, on_full: OnFull::Block, latencies }, consumer)
+        let thread = Config::default().groups.fast.thread();
+        (GroupUpdate { sources, thread, on_full: OnFull::Block, latencies }, consumer)
     }
 
     fn ready(source: GroupSource) -> SourceUpdate {
@@ -400,7 +400,7 @@ mod tests {
         let (mut group, rig) = group(|_| Vec::new());
         let stop = Arc::new(WakeEvent::new());
         let (handle, commands) = command_channel(Arc::clone(&stop));
-        group.waiter = Waiter::new(group.config.timing, Arc::clone(&commands.wake));
+        group.waiter = Waiter::new(group.thread.timing, Arc::clone(&commands.wake));
         group.commands = commands;
         let thread = crate::os::thread::spawn("sampler", move || group.run()).unwrap();
         assert_eq!(handle.flush(), Some(()));

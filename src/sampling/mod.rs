@@ -12,11 +12,17 @@ mod group_source;
 mod group_update;
 mod name_filter;
 mod offloaded_read;
+mod pattern;
+mod perf_event;
 mod privileges;
 mod sampler;
 mod schedule;
+mod source_settings;
+mod source_spec;
 pub mod sources;
 mod spin_margin;
+mod text_source;
+mod thread_settings;
 mod wait;
 
 pub use budget::STRIDE_MAX;
@@ -26,7 +32,18 @@ pub use group_command::{CommandReceiver, GroupHandle, command_channel};
 pub use group_source::{GroupSource, ReadySource};
 pub use group_update::{GroupUpdate, RetiredSources, SourceUpdate};
 pub use name_filter::{CachedNameFilter, NameFilter};
+pub use pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX, Pattern};
+pub use perf_event::{PROCESSES_MAX, PerfConfig, PerfEvent};
 pub use sampler::{FixedSampler, OpenedSampler, ReadError, Sampler};
 pub use schedule::{Due, Schedule};
+pub use source_settings::{
+    CgroupConfig, OwnSettings, ProcessConfig, ProcessRank, SourceSettings, SyntheticConfig, SyntheticLayout,
+};
+pub use source_spec::{OpenContext, OpenSource, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+pub use text_source::{
+    ARG_BYTES_MAX, ARGV_MAX, CommandSpec, EXPRESSION_BYTES_MAX, Expression, OwnerAndMode, Provenance,
+    TextOrigin, TextSource, ValueFormat,
+};
+pub use thread_settings::{GroupName, ThreadSettings, Timing};
 
 pub use flatcap_format::frame::Incomplete;

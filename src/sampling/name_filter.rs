@@ -1,7 +1,7 @@
 //! The `include` and `exclude` patterns of a source, applied to the names of its devices or other
 //! items.
 
-use crate::config::{Pattern, SourceConfig};
+use super::pattern::Pattern;
 
 /// The `include` and `exclude` patterns of a source.
 #[derive(Debug, Clone, Default)]
@@ -11,9 +11,9 @@ pub struct NameFilter {
 }
 
 impl NameFilter {
-    /// Returns the patterns of a source.
-    pub fn of(source: &SourceConfig) -> Self {
-        Self { include: source.include.clone(), exclude: source.exclude.clone() }
+    /// Creates a filter of patterns. Without `include` it includes all names.
+    pub fn new(include: Vec<Pattern>, exclude: Vec<Pattern>) -> Self {
+        Self { include, exclude }
     }
 
     /// Whether every name matches, so that callers can skip the check.

@@ -1,12 +1,12 @@
 //! Scheduling settings of a sampler thread. If the kernel refuses one, a warning is logged and
 //! sampling continues without it.
 
-use crate::config::{GroupConfig, GroupName, Timing};
+use super::thread_settings::{GroupName, ThreadSettings, Timing};
 use crate::os::thread;
 
 /// Resets the settings of the calling thread that are no longer configured, and applies the new
 /// ones.
-pub(super) fn change(name: GroupName, before: &GroupConfig, group: &GroupConfig) {
+pub(super) fn change(name: GroupName, before: &ThreadSettings, group: &ThreadSettings) {
     let refused = |what: &str, error: std::io::Error| {
         let name = name.as_str();
         tracing::warn!(%error, "[group.{name}] {what}: the kernel refuses to reset it; restart the service");
@@ -24,7 +24,7 @@ pub(super) fn change(name: GroupName, before: &GroupConfig, group: &GroupConfig)
 }
 
 /// Applies the configured settings to the calling thread.
-pub(super) fn apply(name: GroupName, group: &GroupConfig) {
+pub(super) fn apply(name: GroupName, group: &ThreadSettings) {
     let name = name.as_str();
     if group.timing != Timing::Relaxed
         && let Err(error) = thread::set_min_timer_slack()

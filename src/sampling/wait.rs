@@ -4,7 +4,7 @@ use std::hint::spin_loop;
 use std::sync::Arc;
 
 use super::spin_margin::SpinMargin;
-use crate::config::Timing;
+use super::thread_settings::Timing;
 use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::{WakeEvent, WakeReason};
 

@@ -9,7 +9,7 @@ use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". `stream` is the crate
 /// flatcap-stream; those from `host` to `replay` are in flatcap-format.
-const EDGES: [(&str, &[&str]); 25] = [
+const EDGES: [(&str, &[&str]); 26] = [
     ("stream", &[]),
     ("host", &[]),
     ("histogram", &[]),
@@ -23,9 +23,10 @@ const EDGES: [(&str, &[&str]); 25] = [
     ("schemas", &[]),
     ("os", &["storage", "host"]),
     ("metrics", &["histogram"]),
-    ("config", &["block"]),
     ("slab", &["stream", "os", "metrics", "schema", "storage"]),
-    ("sampling", &["frame", "slab", "os", "metrics", "config", "schemas", "histogram"]),
+    ("keyword", &[]),
+    ("sampling", &["frame", "slab", "os", "metrics", "keyword", "schemas", "histogram"]),
+    ("config", &["block", "sampling", "keyword"]),
     ("recorder", &["slab", "segment", "stream", "os", "metrics", "storage", "host", "histogram"]),
     ("compress", &["block", "segment", "stream", "os", "metrics", "storage"]),
     ("import", &["segment", "stream", "frame", "schema", "schemas", "os", "storage", "host"]),

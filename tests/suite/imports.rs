@@ -83,8 +83,8 @@ impl ImportGraph {
         let (first, rest) = path.split_first()?;
         let mut base = from.clone();
         match first.as_str() {
-            "crate" => return Some(rest.to_vec()),
-            "self" => return Some([&base, rest].concat()),
+            "crate" => Some(rest.to_vec()),
+            "self" => Some([&base, rest].concat()),
             "super" => {
                 let ups = path.iter().take_while(|part| *part == "super").count();
                 base.truncate(base.len().checked_sub(ups)?);

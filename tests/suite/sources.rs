@@ -1,14 +1,20 @@
-//! Checks docs/SOURCES.md, which is generated from the schemas and the source list.
+//! Checks what is generated from the list of sources: docs/SOURCES.md, and the tables of sources in
+//! config/flatcap.toml.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
 use flatbuffers_reflection::reflection::root_as_schema;
 use flatcap::config::{Config, SourceConfig, format_duration};
-use flatcap::sampling::sources::{CATALOG, SourceSpec, self_source, synthetic};
+use flatcap::sampling::sources::{CATALOG, find, synthetic};
+use flatcap::sampling::{OwnKeys, SourceOpener, SourceSpec};
 use flatcap_format::schema::{CompiledSchema, MetricKind};
 
 const DOCUMENT: &str = "docs/SOURCES.md";
+const SETTINGS: &str = "config/flatcap.toml";
+/// How to write both anew.
+const WRITE: &str = "FLATCAP_SOURCES=write cargo test --test suite sources";
 const HEAD: &str = "# Sources\n\n\
     The sources that flatcap can sample, field by field. Generated from the schemas and the source list\n\
     by `FLATCAP_SOURCES=write cargo test --test suite sources`; a test fails if this file is out of date.\n\n\
@@ -98,17 +104,12 @@ fn source(out: &mut String, entry: &SourceSpec, config: Option<&SourceConfig>) {
 fn document() -> String {
     let config = Config::default();
     let mut out = HEAD.to_owned();
-    let entry = |name: &str| CATALOG.iter().find(|entry| entry.name == name);
-    for configured in &config.sources {
-        if let Some(entry) = entry(&configured.full_name()) {
-            source(&mut out, entry, Some(configured));
-        }
-    }
-    for name in ["file", "command"] {
-        source(&mut out, entry(name).unwrap(), None);
+    for spec in CATALOG.iter().filter(|spec| matches!(spec.opener, SourceOpener::Host(_))) {
+        source(&mut out, spec, config.sources.iter().find(|configured| configured.spec == spec));
     }
     out.push_str("\n## self\n\nThe recorder itself; always available.\n");
-    fields(&mut out, self_source::ROOT, self_source::SCHEMA);
+    let itself = find("self").unwrap();
+    fields(&mut out, itself.root, itself.schema);
     out.push_str(
         "\n## synthetic\n\nGenerated values, computed from the sequence number of the sample: shape `point`.\n",
     );
@@ -118,30 +119,126 @@ fn document() -> String {
     out
 }
 
+/// Returns a comment of TOML, wrapped.
+fn comment(text: &str) -> String {
+    let mut lines = vec!["#".to_owned()];
+    for word in text.split(' ') {
+        if lines.last().unwrap().len() + 1 + word.len() > COMMENT_COLUMNS {
+            lines.push("#".to_owned());
+        }
+        lines.last_mut().unwrap().extend([" ", word]);
+    }
+    lines.join("\n")
+}
+
+const COMMENT_COLUMNS: usize = 100;
+/// First words of the comment that names the blocking sources.
+const GROUPS: &str = "# Up to three threads read the sources:";
+
+/// Returns the keys that all sources have, with their defaults.
+fn table(source: &SourceConfig) -> String {
+    let SourceConfig { spec, enabled, period, required, budget, .. } = source;
+    format!(
+        "{}\n[source.{}]\nenabled = {enabled}\nperiod = \"{}\"\nrequired = {required}\nbudget = \"{budget}\"\n\
+         include = []\nexclude = []",
+        comment(spec.about),
+        spec.name,
+        format_duration(*period),
+    )
+}
+
+/// Returns config/flatcap.toml with the tables of all sources. Keys that only one source has are
+/// kept; they follow its table, each with a comment, after a blank line.
+fn settings(kept: &str) -> String {
+    let blocking: Vec<&str> = CATALOG.iter().filter(|spec| spec.may_block).map(|spec| spec.name).collect();
+    let groups = format!(
+        "{} group.fast reads those with a period of up to 10ms, group.blocking those that something other than the \
+         kernel may delay ({}), and group.slow the others.",
+        GROUPS.trim_start_matches("# "),
+        blocking.join(", ")
+    );
+    let paragraphs: Vec<&str> = kept.split("\n\n").collect();
+    let name = |paragraph: &&str| {
+        let header = paragraph.lines().find_map(|line| line.strip_prefix("[source."));
+        header.map(|header| header.trim_end_matches(']').to_owned())
+    };
+    let first = paragraphs.iter().position(|paragraph| name(paragraph).is_some()).unwrap();
+    let end = paragraphs.iter().position(|paragraph| paragraph.starts_with("# Instances.")).unwrap();
+    let mut own_keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut current = String::new();
+    for paragraph in &paragraphs[first..end] {
+        match name(paragraph) {
+            Some(name) => current = name,
+            None => own_keys.entry(current.clone()).or_default().push((*paragraph).to_owned()),
+        }
+    }
+    let mut made: Vec<String> = Vec::new();
+    for paragraph in &paragraphs[..first] {
+        let is_groups = paragraph.starts_with(GROUPS);
+        made.push(if is_groups { comment(&groups) } else { (*paragraph).to_owned() });
+    }
+    for source in &Config::default().sources {
+        made.push(table(source));
+        made.extend(own_keys.remove(source.spec.name).unwrap_or_default());
+    }
+    assert!(own_keys.is_empty(), "keys of sources that do not exist: {own_keys:?}");
+    made.extend(paragraphs[end..].iter().map(|paragraph| (*paragraph).to_owned()));
+    made.join("\n\n")
+}
+
+/// Compares a file with what is made of it, or writes it if that is asked for.
+fn assert_up_to_date(file: &str, make: impl FnOnce(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let wanted = make(&kept);
+    if std::env::var_os("FLATCAP_SOURCES").is_some_and(|value| value == "write") {
+        return std::fs::write(&path, &wanted).unwrap();
+    }
+    let first = kept.lines().zip(wanted.lines()).position(|(kept, wanted)| kept != wanted);
+    let first = first.unwrap_or_else(|| kept.lines().count().min(wanted.lines().count())) + 1;
+    assert!(kept == wanted, "{file} differs from line {first} on; write it anew: {WRITE}");
+}
+
 // Proves that the document matches the build, and that every field is documented. Method: generate
 // and compare.
 #[test]
 fn the_sources_document_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT);
-    let made = document();
-    if std::env::var_os("FLATCAP_SOURCES").is_some_and(|value| value == "write") {
-        std::fs::write(&path, &made).unwrap();
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    let first = kept.lines().zip(made.lines()).position(|(kept, made)| kept != made);
-    assert!(kept == made, "{DOCUMENT} differs from line {first:?} on; generate it again");
+    assert_up_to_date(DOCUMENT, |_| document());
 }
 
-// Proves that every source that can be configured is in this build, under its name, and vice versa.
+// Proves that the file of all settings has the table of each source, as the source states it.
+// Method: generate and compare.
 #[test]
-fn every_configured_source_is_there() {
+fn the_settings_of_sources_are_up_to_date() {
+    assert_up_to_date(SETTINGS, settings);
+}
+
+// Proves that a source is written down in its own file alone: the configuration names no source but
+// those with keys of their own.
+#[test]
+fn the_configuration_names_no_source() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config");
+    let mut files = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let shipped = text.split("#[cfg(test)]").next().unwrap();
+        for spec in CATALOG.iter().filter(|spec| spec.keys == OwnKeys::None) {
+            let literal = format!("\"{}\"", spec.name);
+            assert!(!shipped.contains(&literal), "{} names {literal}", path.display());
+        }
+        files += 1;
+    }
+    assert!(files > 20, "{files}");
+}
+
+// Proves that every source can be configured under its name and says how often it changes.
+#[test]
+fn every_source_can_be_configured() {
     let config = Config::default();
-    let known =
-        |name: &str| CATALOG.iter().any(|entry| entry.name == name) || matches!(name, "self" | "synthetic");
-    assert!(config.sources.iter().all(|source| known(&source.full_name())));
-    for entry in CATALOG {
-        let is_configured = config.sources.iter().any(|source| source.full_name() == entry.name);
-        assert!(is_configured || matches!(entry.name, "file" | "command"), "{}", entry.name);
-        assert!(!entry.refresh.is_empty(), "{}", entry.name);
+    for spec in CATALOG {
+        let is_configured = config.sources.iter().any(|source| source.full_name() == spec.name);
+        assert_eq!(is_configured, !spec.has_instances(), "{}", spec.name);
+        assert!(!spec.refresh.is_empty() && spec.about.ends_with('.'), "{}", spec.name);
     }
 }

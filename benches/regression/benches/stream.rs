@@ -7,9 +7,12 @@
 use std::hint::black_box;
 use std::io::BufReader;
 
-use flatcap_stream::{ChecksumKind, FrameDecoder, Framer, KindDeframer, SliceFramer, SliceReader, StreamReader, StreamWriter, salvage};
-use flatcap_format::frame::{FrameTemplate, TemplateField};
 use flatbuffers::FlatBufferBuilder;
+use flatcap_format::frame::{FrameTemplate, TemplateField};
+use flatcap_stream::{
+    ChecksumKind, FrameDecoder, Framer, KindDeframer, SliceFramer, SliceReader, StreamReader, StreamWriter,
+    salvage,
+};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use synthetic::flatcap::synthetic::{Point, PointArgs};
 
@@ -78,7 +81,9 @@ fn write_to_vector(mut sink: Sink) -> Sink {
 #[bench::xxh3_24(stream(ChecksumKind::Xxh3, 24))]
 #[bench::xxh3_4096(stream(ChecksumKind::Xxh3, 4096))]
 fn read_by_slice(stream: Stream) -> (Stream, usize) {
-    let bytes = SliceReader::new(&stream.bytes, KindDeframer::new(stream.kind)).map(|payload| payload.unwrap().len()).sum();
+    let bytes = SliceReader::new(&stream.bytes, KindDeframer::new(stream.kind))
+        .map(|payload| payload.unwrap().len())
+        .sum();
     (stream, bytes)
 }
 

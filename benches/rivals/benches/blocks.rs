@@ -17,24 +17,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap_format::block::{BlockDecoder, ColumnSelection, FieldRef, ValueType as Of};
 use flatcap::compress::{
     CompressJob, CompressOutcome, NamedSourceCompression, ReplaceMode, compress_segment,
 };
-use flatcap_format::frame::ENVELOPE_BYTES;
 use flatcap::os::clock::thread_cpu_ns;
 use flatcap::os::storage::DataDirectory;
-use flatcap_format::storage::Storage;
+use flatcap_format::block::{BlockDecoder, ColumnSelection, FieldRef, ValueType as Of};
+use flatcap_format::frame::ENVELOPE_BYTES;
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, FieldValue, Projection, envelope};
 use flatcap_format::segment::{Advance, FrameKind, list};
-use flatcap_stream::{KindDeframer, SliceReader};
+use flatcap_format::storage::Storage;
 use flatcap_rivals::blocks::blocks;
 use flatcap_rivals::recording::{CHECKSUM, Recording};
 use flatcap_rivals::records::Random;
 use flatcap_rivals::rig::{self, Kind};
 use flatcap_rivals::rounds::Quartiles;
 use flatcap_rivals::segments::write_recording;
+use flatcap_stream::{KindDeframer, SliceReader};
 
 const SOURCES: [&str; 6] = ["cpu", "memory", "vmstat", "disk", "network", "pressure"];
 const ROUNDS: usize = 15;

@@ -11,9 +11,12 @@ use std::io::Cursor;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use flatbuffers::FlatBufferBuilder;
-use flatcap_stream::{Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, DefaultDeframer, DefaultFramer, Deframer, StreamReader, XxHash64};
 use flatcap_rivals::{
     EVENT_BYTES, TelemetryEvent, read_stream, settings, write_expert, write_simple, write_simple_into,
+};
+use flatcap_stream::{
+    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, DefaultDeframer, DefaultFramer, Deframer,
+    StreamReader, XxHash64,
 };
 
 /// All benches that write events in simple mode through the default framer: name and number of

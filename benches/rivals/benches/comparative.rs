@@ -13,10 +13,13 @@ use std::hint::black_box;
 
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use flatbuffers::{FlatBufferBuilder, Vector};
-use flatcap_stream::{Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, DefaultDeframer, DefaultFramer, NoChecksum, SliceFramer, SliceReader, StreamWriter, XxHash64};
 use flatcap_format::frame::FrameTemplate;
 use flatcap_rivals::{
     EVENT_BYTES, TelemetryEvent, read_framed, read_stream, settings, write_framed, write_simple,
+};
+use flatcap_stream::{
+    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, DefaultDeframer, DefaultFramer, NoChecksum,
+    SliceFramer, SliceReader, StreamWriter, XxHash64,
 };
 use serde::Serialize;
 

@@ -21,12 +21,15 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use flatcap_stream::{ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Error, Framer, Result, SliceDeframer, SliceFramer, SliceReader, StreamReader, StreamWriter, XxHash64};
 use flatcap_rivals::evolution::{
     AnyFraming, AnyMessage, Block, EnumReader, EnumWriter, Message, ObjectMessage, ObjectReader,
     ObjectWriter, Telemetry, Tick, builder, frame_by_template,
 };
 use flatcap_rivals::rounds::{Quartiles, Runner, Work, rounds};
+use flatcap_stream::{
+    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Error, Framer, Result,
+    SliceDeframer, SliceFramer, SliceReader, StreamReader, StreamWriter, XxHash64,
+};
 
 const ROUNDS: usize = 41;
 const TURN: Duration = Duration::from_millis(10);

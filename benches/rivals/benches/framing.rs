@@ -12,8 +12,11 @@ use std::time::Duration;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use flatcap_stream::{Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, NoChecksum, SliceFramer, SliceReader, StreamReader, StreamWriter, XxHash64};
 use flatcap_rivals::framing::{STREAM_BYTES, copy_in_place, frame_all, stream};
+use flatcap_stream::{
+    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, NoChecksum, SliceFramer, SliceReader,
+    StreamReader, StreamWriter, XxHash64,
+};
 
 const PAYLOAD_BYTES: [usize; 6] = [24, 64, 256, 1 << 10, 4 << 10, 64 << 10];
 

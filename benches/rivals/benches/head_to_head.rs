@@ -17,10 +17,10 @@
 use std::time::Instant;
 
 use flatcap_format::block::{Codec, Layout};
-use flatcap_stream::ChecksumKind;
 use flatcap_rivals::keepers::{BareCodec, Blocks, Keeper, Mcap, Riegeli};
 use flatcap_rivals::records::Records;
 use flatcap_rivals::rounds::Quartiles;
+use flatcap_stream::ChecksumKind;
 use mcap::Compression;
 
 const RECORDS: usize = 10_000;

@@ -25,12 +25,15 @@ use std::time::Duration;
 
 use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
 use flatcap::os::storage::DataDirectory;
-use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap::schemas::market::lobster as wire;
-use flatcap_format::segment::{Advance, FrameKind, SegmentReader, list};
-use flatcap_stream::{ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Framer, SliceDeframer, SliceReader, StreamReader, StreamWriter, XxHash64};
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList};
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
+use flatcap_format::segment::{Advance, FrameKind, SegmentReader, list};
 use flatcap_rivals::rounds::{Quartiles, Runner, Work, rounds};
+use flatcap_stream::{
+    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Framer, SliceDeframer,
+    SliceReader, StreamReader, StreamWriter, XxHash64,
+};
 
 #[path = "../../../tests/generators/lobster.rs"]
 mod generator;

@@ -15,12 +15,12 @@ use std::time::Instant;
 
 use flatbuffers::root;
 use flatcap::config::Config;
-use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::OpenedSampler;
-use flatcap::sampling::sources::{CATALOG, OpenContext};
-use flatcap_format::schema::frame::root_as_telemetry_frame;
+use flatcap::sampling::sources::find;
+use flatcap::sampling::{OpenContext, OpenedSampler};
 use flatcap::schemas::host::Cpu;
+use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::schema::frame::root_as_telemetry_frame;
 use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Projection, Visitor};
 use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde::Deserialize;
@@ -88,11 +88,10 @@ impl Payloads {
 
 /// The recorder's own source, which fills a payload.
 fn sampler(host: &HostRoot) -> impl FnMut(&mut Vec<u8>) + use<> {
-    let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
     let config = Config::default();
-    let source = config.sources.iter().find(|source| source.name.as_str() == "cpu").unwrap();
-    let OpenedSampler::Built(mut sampler) = (entry.open)(&OpenContext { host, config: source }).unwrap()
-    else {
+    let source = config.sources.iter().find(|source| source.spec.name == "cpu").unwrap();
+    let context = OpenContext { host, settings: source.settings() };
+    let OpenedSampler::Built(mut sampler) = source.spec.open(&context).unwrap() else {
         panic!("the cores of a host come and go")
     };
     let mut builders = Builders::default();
@@ -185,7 +184,7 @@ fn measure(title: &str, payloads: &Payloads, mut rows: Vec<Row<'_>>) {
 }
 
 fn rows(title: &str, payloads: &Payloads) {
-    let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
+    let entry = find("cpu").unwrap();
     let plan = CompiledSchema::compile(entry.schema, entry.root).unwrap();
     let selected = plan.select(&FIELDS).unwrap();
     let projection = plan.project(&FIELDS).unwrap();
@@ -267,7 +266,7 @@ fn rows(title: &str, payloads: &Payloads) {
 
 /// Measures the work per source: verifying and compiling the schema, resolving paths.
 fn once_a_source() {
-    let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
+    let entry = find("cpu").unwrap();
     let mut times: Vec<f64> = (0..1000)
         .map(|_| {
             let start = Instant::now();

@@ -11,8 +11,11 @@ use std::hint::black_box;
 use std::io::{BufReader, Write};
 use std::time::Instant;
 
-use flatcap_stream::{Checksum, ChecksumDeframer, ChecksumFramer, Crc16, DefaultDeframer, DefaultFramer, Framer, SliceDeframer, SliceReader, StreamReader, XxHash64};
 use flatcap_rivals::framing::{STREAM_BYTES, copy_in_place, frame_all, stream};
+use flatcap_stream::{
+    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, DefaultDeframer, DefaultFramer, Framer, SliceDeframer,
+    SliceReader, StreamReader, XxHash64,
+};
 use memmap2::Mmap;
 
 const ROUNDS: usize = 61;

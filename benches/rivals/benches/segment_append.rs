@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use flatcap::os::storage::DataDirectory;
 use flatcap_format::storage::Storage;
-use flatcap_stream::{ChecksumKind, StreamWriter};
 use flatcap_rivals::segments::{BATCH_SLABS, FilledSlab, header, median, slabs, source, write};
+use flatcap_stream::{ChecksumKind, StreamWriter};
 use rustix::fs::{FallocateFlags, fallocate};
 
 const FILE_BYTES: usize = 256 << 20;

@@ -13,10 +13,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use flatcap::os::storage::DataDirectory;
-use flatcap_format::storage::Storage;
 use flatcap_format::segment::{Leftovers, recover};
-use flatcap_stream::ChecksumKind;
+use flatcap_format::storage::Storage;
 use flatcap_rivals::segments::{header, median, name, slabs, source, write};
+use flatcap_stream::ChecksumKind;
 use rustix::time::{ClockId, clock_gettime};
 
 const FILE_BYTES: usize = 1 << 30;

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flatcap::os::storage::DataDirectory;
-use flatcap_format::storage::Storage;
-use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap::sampling::sources::CATALOG;
+use flatcap::sampling::{SourceOpener, SourceSpec};
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::segment::{SourceInfo, SourceKind};
-use flatcap_stream::ChecksumKind;
+use flatcap_format::storage::Storage;
 use flatcap_rivals::segments::{header, median, mono_ns, slabs, write};
+use flatcap_stream::ChecksumKind;
 
 const SEGMENTS: u64 = 10_000;
 const READINGS: u64 = 10_000; // 1,000 per second
@@ -26,7 +27,7 @@ const HOLE_BYTES: u64 = 10 << 20;
 const ROUNDS: usize = 25;
 
 fn sources(next_seq: u64) -> Vec<SourceInfo> {
-    let source = |(id, entry): (u16, &flatcap::sampling::sources::SourceSpec)| SourceInfo {
+    let source = |(id, entry): (u16, &SourceSpec)| SourceInfo {
         id,
         name: entry.name.into(),
         labels: Vec::new(),
@@ -36,7 +37,8 @@ fn sources(next_seq: u64) -> Vec<SourceInfo> {
         schema: entry.schema.to_vec(),
         next_seq: if id == 0 { next_seq } else { 0 },
     };
-    (0..).zip(CATALOG).map(source).collect()
+    let of_host = CATALOG.iter().filter(|entry| matches!(entry.opener, SourceOpener::Host(_)));
+    (0..).zip(of_host).map(source).collect()
 }
 
 fn make(folder: &std::path::Path) {

@@ -14,8 +14,8 @@ use std::time::Instant;
 use flatcap::cli::{self, ExitStatus};
 use flatcap::os::storage::DataDirectory;
 use flatcap_format::storage::Storage;
-use flatcap_stream::{ChecksumKind, KindDeframer, SliceReader};
 use flatcap_rivals::segments::{header, median, slabs, source, write_whole};
+use flatcap_stream::{ChecksumKind, KindDeframer, SliceReader};
 
 const FILE_BYTES: usize = 256 << 20;
 const ROUNDS: usize = 21;

@@ -9,8 +9,10 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use flatbuffers::{Allocator, FlatBufferBuilder};
-use flatcap_stream::{DefaultDeframer, DefaultFramer, Framer, FramerExt, Result, SliceReader, StreamSerialize};
 use flatcap_rivals::{finish_as_bytes, read_framed, read_stream, settings, write_expert, write_framed};
+use flatcap_stream::{
+    DefaultDeframer, DefaultFramer, Framer, FramerExt, Result, SliceReader, StreamSerialize,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -15,8 +15,7 @@ use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
 use flatcap::os::clock::thread_cpu_ns;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::OpenedSampler;
-use flatcap::sampling::sources::{CATALOG, OpenContext};
+use flatcap::sampling::{OpenContext, OpenedSampler};
 use flatcap_rivals::segments::median;
 
 const TURNS: usize = 41;
@@ -117,9 +116,9 @@ fn main() {
         "source", "bytes", "flatcap GB/s", "atoi_simd", "standard lib", "of best"
     );
     for (name, _, text) in &files {
-        let entry = CATALOG.iter().find(|entry| entry.name == *name).expect("in the catalog");
-        let source = config.sources.iter().find(|source| source.name.as_str() == *name).expect("configured");
-        let mut sampler = (entry.open)(&OpenContext { host: &host, config: source }).expect("generated");
+        let source = config.sources.iter().find(|source| source.spec.name == *name).expect("configured");
+        let context = OpenContext { host: &host, settings: source.settings() };
+        let mut sampler = source.spec.open(&context).expect("generated");
         sampler.read().expect("generated");
         let mut builder = FlatBufferBuilder::with_capacity(1 << 20);
         builder.force_defaults(true);

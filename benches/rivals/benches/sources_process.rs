@@ -12,8 +12,7 @@ use std::process::{Child, Command};
 use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::sources::{CATALOG, OpenContext};
-use flatcap::sampling::{OpenedSampler, Sampler};
+use flatcap::sampling::{OpenContext, OpenedSampler, Sampler};
 use rustix::time::{ClockId, clock_gettime};
 
 const CHILDREN: usize = 1_000;
@@ -48,10 +47,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn sampler(keys: &str) -> Box<dyn Sampler> {
-    let entry = CATALOG.iter().find(|entry| entry.name == "process").unwrap();
     let config = Config::parse("bench.toml", &format!("[source.process]\n{keys}\n")).unwrap();
-    let config = config.sources.iter().find(|source| source.name.as_str() == "process").unwrap();
-    match (entry.open)(&OpenContext { host: &HostRoot::new("/"), config }).unwrap() {
+    let source = config.sources.iter().find(|source| source.spec.name == "process").unwrap();
+    match source.spec.open(&OpenContext { host: &HostRoot::new("/"), settings: source.settings() }).unwrap() {
         OpenedSampler::Built(sampler) => sampler,
         OpenedSampler::Fixed(_) => panic!("processes come and go"),
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use flatcap_format::block::{Codec, Layout};
-use flatcap_stream::ChecksumKind;
 use flatcap_rivals::flames::Flames;
 use flatcap_rivals::keepers::{BareCodec, Blocks, Keeper, Mcap, Riegeli};
 use flatcap_rivals::records::Records;
+use flatcap_stream::ChecksumKind;
 use mcap::Compression;
 
 const RECORDS: usize = 10_000;

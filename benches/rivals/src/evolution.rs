@@ -7,8 +7,11 @@
 use std::io::{Read, Write};
 
 use flatbuffers::{Allocator, FlatBufferBuilder, Follow, Verifiable};
-use flatcap_stream::{ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Framer, Result, SliceFramer, StreamSerialize, XxHash64};
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList, TemplateView};
+use flatcap_stream::{
+    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Framer, Result, SliceFramer,
+    StreamSerialize, XxHash64,
+};
 
 #[allow(warnings, reason = "generated code keeps the generator's own style")]
 #[path = "../generated/evolution_generated.rs"]

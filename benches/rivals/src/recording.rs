@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use flatcap::config::Config;
-use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
 use flatcap::os::clock::{monotonic_ns, read_clocks};
 use flatcap::os::host::HostRoot;
 use flatcap::os::wake_event::WakeEvent;
-use flatcap::sampling::sources::{CATALOG, OpenContext};
+use flatcap::sampling::OpenContext;
+use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
 use flatcap_format::schema::{CompiledSchema, FieldValue, FlatColumns, FlatRow, envelope};
 use flatcap_format::segment::{Advance, FrameKind, list};
 use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
@@ -40,13 +40,11 @@ impl Recording {
         let mut recording = Self { frames: Vec::new(), sources: Vec::new() };
         let mut samplers = Vec::new();
         for name in names {
-            let entry = CATALOG.iter().find(|entry| entry.name == *name).expect("a source");
-            let source = config.sources.iter().find(|source| source.name.as_str() == *name);
+            let source = config.sources.iter().find(|source| source.spec.name == *name);
             let source = source.expect("a source of every configuration");
-            samplers.push(
-                (entry.open)(&OpenContext { host: &host, config: source }).expect("a source of this host"),
-            );
-            let (root, schema) = (entry.root.to_owned(), entry.schema.to_vec());
+            let context = OpenContext { host: &host, settings: source.settings() };
+            samplers.push(source.spec.open(&context).expect("a source of this host"));
+            let (root, schema) = (source.spec.root.to_owned(), source.spec.schema.to_vec());
             recording.sources.push(Source { name: (*name).to_owned(), root, schema });
         }
         let mut builders = Builders::default();

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::ClockReading;
-use flatcap_format::storage::Storage;
-use flatcap_format::schema::envelope;
-use flatcap_format::segment::{Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind};
 use flatcap_format::host::HostName;
+use flatcap_format::schema::envelope;
+use flatcap_format::segment::{
+    Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
+};
+use flatcap_format::storage::Storage;
 use flatcap_stream::{ChecksumKind, Framer};
 
 use crate::recording::{CHECKSUM, Recording};

@@ -8,19 +8,34 @@
 use std::fs::File;
 use std::io;
 
+#[cfg(feature = "mmap")]
 use memmap2::{Mmap, MmapOptions};
 
 use crate::storage::ReadAt;
 
-/// A mapped file.
+/// A mapped file. Without the feature `mmap` there is none.
 #[derive(Debug)]
+#[cfg(feature = "mmap")]
 pub(crate) struct MappedFile(Mmap);
+#[derive(Debug)]
+#[cfg(not(feature = "mmap"))]
+pub(crate) struct MappedFile([u8; 0]);
 
 impl MappedFile {
+    /// Maps no file.
+    ///
+    /// # Errors
+    /// Always `Unsupported`.
+    #[cfg(not(feature = "mmap"))]
+    pub(crate) fn map(_file: &File) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Maps a file at its current length.
     ///
     /// # Errors
     /// Any error of the underlying system call; an empty file cannot be mapped.
+    #[cfg(feature = "mmap")]
     #[allow(
         unsafe_code,
         reason = "measured: a verification through a map is a quarter faster than one through a buffer (docs/BENCHMARKS.md)"
@@ -36,6 +51,7 @@ impl MappedFile {
 
     /// Loads a range into memory and the page table with one call, instead of a page fault every
     /// few pages. Best effort.
+    #[cfg(all(target_os = "linux", feature = "mmap"))]
     pub(crate) fn populate(&self, offset: usize, bytes: usize) {
         let bytes = bytes.min(self.0.len().saturating_sub(offset));
         if bytes > 0 {
@@ -43,6 +59,11 @@ impl MappedFile {
             drop(self.0.advise_range(memmap2::Advice::PopulateRead, offset, bytes));
         }
     }
+
+    /// Other systems load pages at each page fault.
+    #[cfg(not(all(target_os = "linux", feature = "mmap")))]
+    #[allow(clippy::unused_self, reason = "as on Linux")]
+    pub(crate) fn populate(&self, _offset: usize, _bytes: usize) {}
 
     /// Returns all bytes.
     #[inline]

@@ -399,6 +399,7 @@ mod long {
 #[cfg(not(target_arch = "x86_64"))]
 mod long {
     pub(super) struct Nowhere;
+    #[allow(dead_code, reason = "nothing is copied here")]
     pub(super) struct Copied<'a>(pub(super) &'a mut [u8]);
 
     pub(super) fn hash<T>(_bytes: &[u8], _target: T) -> Option<u64> {

@@ -99,7 +99,7 @@ impl Log {
         (subscriber, Self { filter, has_default_filter, queue, format })
     }
 
-    /// Logs only warnings and errors, unless FLATCAP_LOG says otherwise.
+    /// Logs only warnings and errors, unless `FLATCAP_LOG` says otherwise.
     pub(super) fn limit_to_warnings(&self) {
         if self.has_default_filter {
             // Fails only after the subscriber is gone.

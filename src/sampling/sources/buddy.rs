@@ -1,9 +1,11 @@
 //! `buddy`: free blocks of memory by zone and order, from /proc/buddyinfo.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{Buddy, BuddyArgs, BuddyZone};
@@ -17,13 +19,20 @@ const ORDERS_MAX: usize = 16;
 /// `include` and `exclude` match zones, such as `Normal`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "buddy",
+    about: "Free memory blocks by zone and order.",
     root: "flatcap.host.Buddy",
     schema: include_bytes!("../../../generated/host/buddy.bfbs"),
     files: &[FILE],
+    // Fragmentation builds up over minutes.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "whenever memory is allocated or freed",
     selects: "zones, such as Normal",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

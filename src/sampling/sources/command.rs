@@ -15,12 +15,14 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::text::ABSENT;
 use super::text_values::{ABSENT_INTEGER, TextValues};
-use super::{OpenContext, SourceSpec, Unavailable};
-use crate::config::{self, OwnerAndMode, Provenance, TextOrigin};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::program::{
     KillHandle, PathStatus as Found, ProgramEnd, ProgramRun, own_user, path_status, run,
 };
-use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{
+    CommandSpec, Incomplete, OpenedSampler, OwnSettings, OwnerAndMode, Provenance, ReadError, Sampler,
+    TextOrigin,
+};
 use crate::schemas::host::{Command, CommandArgs, CommandEnd, CommandValue};
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -34,20 +36,26 @@ const ELOOP: i32 = 40;
 /// too.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "command",
+    about: "Values in the output of a program that the configuration names.",
     root: "flatcap.host.Command",
     schema: include_bytes!("../../../generated/host/command.bfbs"),
     files: &[],
+    // Starting a program takes a millisecond or more.
+    period: Duration::from_secs(10),
+    is_on_by_default: true,
+    may_block: true,
     refresh: "at each sample, which runs the program",
     selects: "names of values",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::Command,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let readout = context.config.text_source.as_ref();
-    let Some(TextOrigin::Command(command)) = readout.map(|readout| &readout.origin) else {
-        return Err(Unavailable::of(io::Error::from(io::ErrorKind::InvalidInput)));
-    };
+    let invalid = || Unavailable::of(io::ErrorKind::InvalidInput.into());
+    let OwnSettings::Text(text, instance) = context.settings.own else { return Err(invalid()) };
+    let TextOrigin::Command(command) = &text.origin else { return Err(invalid()) };
     let guard = ProgramGuard::of(command);
     guard.check().map_err(|distrust| Unavailable::of(io::Error::other(distrust.to_string())))?;
     Ok(OpenedSampler::built(CommandSampler {
@@ -57,7 +65,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         kill_handle: KillHandle::default(),
         output: Vec::new(),
         outcome: CommandOutcome::NotTrusted,
-        values: TextValues::new(context.config, CommandValue::new),
+        values: TextValues::new((&text.format, instance), context.selection(), CommandValue::new),
     }))
 }
 
@@ -202,7 +210,7 @@ enum TrustError {
 }
 
 impl ProgramGuard {
-    fn of(command: &config::CommandSpec) -> Self {
+    fn of(command: &CommandSpec) -> Self {
         let program = command.argv.first().map(PathBuf::from).unwrap_or_default();
         Self { program, named_in: command.defined_in.clone(), user: own_user() }
     }
@@ -299,6 +307,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::os::host::HostRoot;
+    use crate::sampling::TextSource;
     use crate::sampling::sources::tests::open_sampler;
 
     fn keys(script: &str, more: &str) -> String {
@@ -455,12 +464,12 @@ mod tests {
             set_permissions(folder.path(), Permissions::from_mode(folder_mode)).unwrap();
             let mut config = Config::read(&path).unwrap();
             let source = config.sources.last_mut().unwrap();
-            if let (Some(owner), Some(config::TextSource { origin: TextOrigin::Command(command), .. })) =
+            if let (Some(owner), Some(TextSource { origin: TextOrigin::Command(command), .. })) =
                 (owner, &mut source.text_source)
             {
                 command.defined_in.as_mut().unwrap().file.owner = owner;
             }
-            (SPEC.open)(&OpenContext { host: &HostRoot::new("/"), config: source })
+            SPEC.open(&OpenContext { host: &HostRoot::new("/"), settings: source.settings() })
                 .map(drop)
                 .map_err(|error| error.to_string())
         };

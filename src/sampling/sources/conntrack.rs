@@ -1,11 +1,13 @@
 //! `conntrack`: use of the connection tracking table, from `/proc/net/stat/nf_conntrack` and two
 //! files below /proc/sys/net/netfilter.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::counters::{CounterKeys, CounterOrder, CounterWriter};
 use super::text::{self, ABSENT};
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{Conntrack, ConntrackArgs, ConntrackCore};
@@ -16,28 +18,34 @@ const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/stat/nf_conntrack";
 /// with [`FILE`].
 const COUNT: &str = "proc/sys/net/netfilter/nf_conntrack_count";
 const COUNT_MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
-const HINT: &str = ": connection tracking is not active here (module nf_conntrack)";
 /// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
 
 /// There is nothing to choose with `include` and `exclude`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "conntrack",
+    about: "Use of the connection tracking table.",
     root: "flatcap.host.Conntrack",
     schema: include_bytes!("../../../generated/host/conntrack.bfbs"),
     files: &[FILE, COUNT, COUNT_MAX],
+    // A table fills over seconds.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "at each connection",
     selects: "",
     needs: &[],
-    open,
+    hint: ": connection tracking is not active here (module nf_conntrack)",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let path = super::network::namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT);
-    let number = |file| (path == FILE).then(|| host_file(context.host, file, HINT).ok()).flatten();
+    let number = |file| (path == FILE).then(|| host_file(context.host, file, SPEC.hint).ok()).flatten();
     Ok(OpenedSampler::built(ConntrackSampler {
         path,
-        file: host_file(context.host, path, HINT)?,
+        file: host_file(context.host, path, SPEC.hint)?,
         count: number(COUNT),
         count_max: number(COUNT_MAX),
         columns: ConntrackColumns::new(),
@@ -90,7 +98,7 @@ struct ConntrackColumns {
 
 impl ConntrackColumns {
     fn new() -> Self {
-        let keys = CounterKeys::of(SPEC.schema, "flatcap.host.ConntrackCore", &NameFilter::default());
+        let keys = CounterKeys::of(&SPEC, "cores", &NameFilter::default());
         Self { keys, order: CounterOrder::default() }
     }
 

@@ -1,161 +1,48 @@
-//! `memory`, `vmstat`, `netstat` and `sockets`: structs of counters that are named in their files.
+//! The sampler of `memory`, `vmstat`, `netstat` and `sockets`: their payload is one struct of
+//! counters, which are named in files.
 
-use flatbuffers::{FlatBufferBuilder, WIPOffset};
-use flatcap_format::frame::{FrameTemplate, TemplateField, frame_template};
+use std::iter::repeat_n;
 
-use super::counters::{CounterFile, CounterKeys, CounterLayout, CounterSet};
-use super::network::namespace_path;
+use flatcap_format::frame::{FrameTemplate, TemplateList, frame_template};
+
+use super::by_schema::{push_struct, slot};
+use super::counters::{CounterFile, CounterKeys, CounterLayout, CounterSet, VALUE_BYTES};
 use super::{OWN_SCHEMA, OpenContext, SourceSpec, Unavailable};
-use crate::os::host::RecordStructure;
 use crate::sampling::{FixedSampler, Incomplete, OpenedSampler, ReadError};
-use crate::schemas::host::{
-    Memory, MemoryArgs, MemoryCounters, Netstat, NetstatArgs, NetstatCounters, SocketCounters, Sockets,
-    SocketsArgs, Vmstat, VmstatArgs, VmstatCounters,
-};
 
 /// The only field of each root table.
 const FIELD: &str = "counters";
-const MEMINFO: &str = "proc/meminfo";
-const VMSTAT: &str = "proc/vmstat";
-/// Longest line of /proc/vmstat: a name and a number, both far shorter in the kernel.
-const LINE_BYTES_MAX: usize = 128;
-const NETSTAT: &str = "proc/net/netstat";
-const SOCKSTAT: &str = "proc/net/sockstat";
-const SOCKSTAT6: &str = "proc/net/sockstat6";
 /// Lines `name value` or `name: value kB`.
-const LINES: CounterLayout = CounterLayout::Lines { section: b"", skip: 0 };
-
-/// `include` and `exclude` match fields, such as `mem_free`.
-pub(super) const MEMORY_SPEC: SourceSpec = SourceSpec {
-    name: "memory",
-    root: "flatcap.host.Memory",
-    schema: include_bytes!("../../../generated/host/memory.bfbs"),
-    files: &[MEMINFO],
-    refresh: "some values hundreds of times a second, as memory is used",
-    selects: "fields, such as mem_free",
-    needs: &[],
-    open: |context| {
-        let file =
-            CounterFile { path: MEMINFO, layout: LINES, records: RecordStructure::One, is_optional: false };
-        CounterSampler::open(
-            context,
-            &[file],
-            (&MEMORY_SPEC, "flatcap.host.MemoryCounters"),
-            |builder, bytes| Memory::create(builder, &MemoryArgs { counters: Some(&MemoryCounters(*bytes)) }),
-        )
-    },
-};
-
-/// `include` and `exclude` match fields, such as `pgfault`.
-pub(super) const VMSTAT_SPEC: SourceSpec = SourceSpec {
-    name: "vmstat",
-    root: "flatcap.host.Vmstat",
-    schema: include_bytes!("../../../generated/host/vmstat.bfbs"),
-    files: &[VMSTAT],
-    refresh: "page faults hundreds of times a second; some counters are summed up once a second",
-    selects: "fields, such as pgfault",
-    needs: &[],
-    open: |context| {
-        let file = CounterFile {
-            path: VMSTAT,
-            layout: LINES,
-            records: RecordStructure::UpTo(LINE_BYTES_MAX),
-            is_optional: false,
-        };
-        CounterSampler::open(
-            context,
-            &[file],
-            (&VMSTAT_SPEC, "flatcap.host.VmstatCounters"),
-            |builder, bytes| Vmstat::create(builder, &VmstatArgs { counters: Some(&VmstatCounters(*bytes)) }),
-        )
-    },
-};
-
-/// `include` and `exclude` match fields, such as `tcp_timeouts`.
-pub(super) const NETSTAT_SPEC: SourceSpec = SourceSpec {
-    name: "netstat",
-    root: "flatcap.host.Netstat",
-    schema: include_bytes!("../../../generated/host/netstat.bfbs"),
-    files: &[NETSTAT],
-    refresh: "at each packet",
-    selects: "fields, such as tcp_timeouts",
-    needs: &[],
-    open: |context| {
-        let path = namespace_path(context.host, NETSTAT, "proc/1/net/netstat");
-        let file = CounterFile {
-            path,
-            layout: CounterLayout::Headed,
-            records: RecordStructure::One,
-            is_optional: false,
-        };
-        CounterSampler::open(
-            context,
-            &[file],
-            (&NETSTAT_SPEC, "flatcap.host.NetstatCounters"),
-            |builder, bytes| {
-                Netstat::create(builder, &NetstatArgs { counters: Some(&NetstatCounters(*bytes)) })
-            },
-        )
-    },
-};
-
-/// `include` and `exclude` match fields, such as `tcp_inuse`. A host without IPv6 lacks the second
-/// file: its fields are absent.
-pub(super) const SOCKETS_SPEC: SourceSpec = SourceSpec {
-    name: "sockets",
-    root: "flatcap.host.Sockets",
-    schema: include_bytes!("../../../generated/host/sockets.bfbs"),
-    files: &[SOCKSTAT, SOCKSTAT6],
-    refresh: "whenever a socket is opened or closed",
-    selects: "fields, such as tcp_inuse",
-    needs: &[],
-    open: |context| {
-        let file = |own, another, is_optional| {
-            let path = namespace_path(context.host, own, another);
-            CounterFile { path, layout: CounterLayout::Pairs, records: RecordStructure::One, is_optional }
-        };
-        let files =
-            [file(SOCKSTAT, "proc/1/net/sockstat", false), file(SOCKSTAT6, "proc/1/net/sockstat6", true)];
-        CounterSampler::open(
-            context,
-            &files,
-            (&SOCKETS_SPEC, "flatcap.host.SocketCounters"),
-            |builder, bytes| {
-                Sockets::create(builder, &SocketsArgs { counters: Some(&SocketCounters(*bytes)) })
-            },
-        )
-    },
-};
+pub(super) const LINES: CounterLayout = CounterLayout::Lines { section: b"", skip: 0 };
 
 /// A struct of counters, the only field of its table, filled in place.
 #[derive(Debug)]
-struct CounterSampler<const BYTES: usize> {
+pub(super) struct CounterTableSampler {
     counters: CounterSet,
     template: FrameTemplate,
-    slot: TemplateField<[u8; BYTES]>,
+    bytes: TemplateList, // of the struct
 }
 
-impl<const BYTES: usize> CounterSampler<BYTES> {
-    /// `counters` names the struct of `BYTES` bytes; `build` builds the table around one.
-    fn open<T>(
+impl CounterTableSampler {
+    /// Opens the files that have the counters of a source.
+    pub(super) fn open(
         context: &OpenContext<'_>,
+        spec: &SourceSpec,
         files: &[CounterFile],
-        (entry, counters): (&SourceSpec, &str),
-        build: fn(&mut FlatBufferBuilder<'static>, &[u8; BYTES]) -> WIPOffset<T>,
     ) -> Result<OpenedSampler, Unavailable> {
-        let keys = CounterKeys::of(entry.schema, counters, &context.selection());
-        let template =
-            frame_template((entry.schema, entry.root), &[FIELD], |builder| build(builder, &[0; BYTES]));
-        let place = template.field(FIELD).expect(OWN_SCHEMA);
-        Ok(OpenedSampler::fixed(Self {
-            counters: CounterSet::open(context.host, files, keys)?,
-            template,
-            slot: place,
-        }))
+        let keys = CounterKeys::of(spec, FIELD, &context.selection());
+        let template = frame_template((spec.schema, spec.root), &[FIELD], |builder| {
+            let table = builder.start_table();
+            push_struct(builder, slot(spec, FIELD), repeat_n(0, keys.bytes() / VALUE_BYTES));
+            builder.end_table(table)
+        });
+        let bytes = template.list(FIELD).expect(OWN_SCHEMA);
+        let counters = CounterSet::open(context.host, spec, files, keys)?;
+        Ok(OpenedSampler::fixed(Self { counters, template, bytes }))
     }
 }
 
-impl<const BYTES: usize> FixedSampler for CounterSampler<BYTES> {
+impl FixedSampler for CounterTableSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         self.counters.read()
     }
@@ -166,7 +53,7 @@ impl<const BYTES: usize> FixedSampler for CounterSampler<BYTES> {
 
     fn patch(&mut self, _seq: u64, payload: &mut [u8]) -> Incomplete {
         // Names that the schema does not have are skipped.
-        self.counters.fill(self.template.patch(payload).struct_bytes(self.slot), |_, _, _| Incomplete::NONE)
+        self.counters.fill(self.template.patch(payload).elements(&self.bytes), |_, _, _| Incomplete::NONE)
     }
 }
 
@@ -174,24 +61,24 @@ impl<const BYTES: usize> FixedSampler for CounterSampler<BYTES> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use flatbuffers::FlatBufferBuilder;
+
     use super::*;
     use crate::sampling::NameFilter;
+    use crate::sampling::sources::by_schema::struct_of;
+    use crate::sampling::sources::counters::CounterOrder;
     use crate::sampling::sources::counters::tests::filled;
-    use crate::sampling::sources::counters::{CounterOrder, VALUE_BYTES};
     use crate::sampling::sources::tests::{
-        assert_damage_is_marked, captured_host, fixture, open_source, sample_this_host, sample_under,
+        assert_damage_is_marked, captured_host, decoded, fixture, open_source, sample_this_host, sample_under,
     };
+    use crate::sampling::sources::{memory, netstat, sockets, vmstat};
 
-    fn all_keys(entry: &SourceSpec, counters: &str) -> CounterKeys {
-        CounterKeys::of(entry.schema, counters, &NameFilter::default())
-    }
-
-    fn memory_keys() -> CounterKeys {
-        all_keys(&MEMORY_SPEC, "flatcap.host.MemoryCounters")
+    fn all_keys(spec: &SourceSpec) -> CounterKeys {
+        CounterKeys::of(spec, FIELD, &NameFilter::default())
     }
 
     fn parsed(text: &[u8], order: &mut CounterOrder) -> (BTreeMap<String, u64>, Incomplete) {
-        filled(&memory_keys(), LINES, order, text)
+        filled(&all_keys(&memory::SPEC), LINES, order, text)
     }
 
     fn naive(text: &str) -> BTreeMap<String, u64> {
@@ -228,14 +115,10 @@ mod tests {
     // Proves that each field has an origin of its own, and that the fields fill the whole struct.
     #[test]
     fn every_counter_has_its_line() {
-        for (entry, counters, bytes) in [
-            (&MEMORY_SPEC, "flatcap.host.MemoryCounters", size_of::<MemoryCounters>()),
-            (&VMSTAT_SPEC, "flatcap.host.VmstatCounters", size_of::<VmstatCounters>()),
-            (&NETSTAT_SPEC, "flatcap.host.NetstatCounters", size_of::<NetstatCounters>()),
-            (&SOCKETS_SPEC, "flatcap.host.SocketCounters", size_of::<SocketCounters>()),
-        ] {
-            let origins = all_keys(entry, counters).origins();
-            assert_eq!(origins.len() * VALUE_BYTES, bytes);
+        for spec in [&memory::SPEC, &vmstat::SPEC, &netstat::SPEC, &sockets::SPEC] {
+            let (keys, counters) = (all_keys(spec), struct_of(spec, FIELD));
+            assert_eq!(keys.bytes(), usize::try_from(counters.bytesize()).unwrap());
+            let origins = keys.origins();
             let distinct: std::collections::BTreeSet<_> = origins.iter().collect();
             assert_eq!(distinct.len(), origins.len());
         }
@@ -280,35 +163,32 @@ mod tests {
     fn agrees_with_a_naive_reading() {
         let both =
             |path: &'static str| std::fs::read(format!("/{path}")).ok().into_iter().chain(fixture(path));
-        for (entry, counters, path) in [
-            (&MEMORY_SPEC, "flatcap.host.MemoryCounters", MEMINFO),
-            (&VMSTAT_SPEC, "flatcap.host.VmstatCounters", VMSTAT),
-        ] {
-            let keys = all_keys(entry, counters);
+        for spec in [&memory::SPEC, &vmstat::SPEC] {
+            let (keys, path) = (all_keys(spec), spec.files[0]);
             for text in both(path) {
                 let expected = naive(std::str::from_utf8(&text).unwrap());
                 let found = filled(&keys, LINES, &mut CounterOrder::default(), &text);
                 assert_eq!(found, (expected, Incomplete::NONE), "{path}");
             }
-            sample_this_host(entry);
+            sample_this_host(spec);
         }
-        let keys = all_keys(&NETSTAT_SPEC, "flatcap.host.NetstatCounters");
-        let old = captured_host("node-exporter", &[NETSTAT]);
-        let old = old.map(|folder| std::fs::read(folder.path().join(NETSTAT)).unwrap());
-        for text in both(NETSTAT).chain(old) {
+        let (keys, path) = (all_keys(&netstat::SPEC), netstat::SPEC.files[0]);
+        let old = captured_host("node-exporter", &[path]);
+        let old = old.map(|folder| std::fs::read(folder.path().join(path)).unwrap());
+        for text in both(path).chain(old) {
             let expected = naive_headed(std::str::from_utf8(&text).unwrap());
             let expected = expected.into_iter().map(|(name, value)| (name, value.cast_unsigned())).collect();
             let found = filled(&keys, CounterLayout::Headed, &mut CounterOrder::default(), &text);
             assert_eq!(found, (expected, Incomplete::NONE));
         }
-        sample_this_host(&NETSTAT_SPEC);
-        let keys = all_keys(&SOCKETS_SPEC, "flatcap.host.SocketCounters");
-        for text in both(SOCKSTAT).chain(both(SOCKSTAT6)) {
+        sample_this_host(&netstat::SPEC);
+        let keys = all_keys(&sockets::SPEC);
+        for text in sockets::SPEC.files.iter().flat_map(|path| both(path)) {
             let expected = naive_pairs(std::str::from_utf8(&text).unwrap());
             let found = filled(&keys, CounterLayout::Pairs, &mut CounterOrder::default(), &text);
             assert_eq!(found, (expected, Incomplete::NONE));
         }
-        sample_this_host(&SOCKETS_SPEC);
+        sample_this_host(&sockets::SPEC);
     }
 
     // Proves that an unwanted field is absent and never missing, while a field that disappears is.
@@ -316,15 +196,16 @@ mod tests {
     fn fields_are_chosen_and_missed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
-        let file = folder.path().join(MEMINFO);
+        let file = folder.path().join(memory::SPEC.files[0]);
         std::fs::write(&file, "MemTotal: 1 kB\nMemFree: 2 kB\nSwapFree: x kB\n").unwrap();
         let keys = "include = [\"mem_*\", \"swap*\"]\nexclude = [\"swap_free\"]";
-        let (payload, incomplete) = sample_under(&MEMORY_SPEC, keys, folder.path());
-        let counters = *flatbuffers::root::<Memory<'_>>(&payload).unwrap().counters();
-        assert_eq!((counters.mem_total(), counters.mem_free(), counters.swap_free()), (1, 2, u64::MAX));
+        let (payload, incomplete) = sample_under(&memory::SPEC, keys, folder.path());
+        let counters = &decoded(&memory::SPEC, &payload)[FIELD];
+        assert_eq!((&counters["mem_total"], &counters["mem_free"]), (&1.into(), &2.into()));
+        assert!(counters["swap_free"].is_null(), "{counters}");
         assert_eq!(incomplete, Incomplete::NONE);
 
-        let mut sampler = open_source(&MEMORY_SPEC, keys, folder.path()).unwrap();
+        let mut sampler = open_source(&memory::SPEC, keys, folder.path()).unwrap();
         for (text, reason) in [
             ("MemTotal: 1 kB\nMemFree: 2 kB\n", Incomplete::NONE),
             ("MemTotal: 1 kB\n", Incomplete::MISSING),
@@ -347,8 +228,9 @@ mod tests {
             std::fs::write(folder.path().join(at).join("sockstat"), format!("sockets: used {used}\n"))
                 .unwrap();
         }
-        let (payload, incomplete) = sample_under(&SOCKETS_SPEC, "", folder.path());
-        let counters = *flatbuffers::root::<Sockets<'_>>(&payload).unwrap().counters();
-        assert_eq!((counters.used(), counters.tcp6_inuse(), incomplete), (2, u64::MAX, Incomplete::NONE));
+        let (payload, incomplete) = sample_under(&sockets::SPEC, "", folder.path());
+        let counters = &decoded(&sockets::SPEC, &payload)[FIELD];
+        assert_eq!((&counters["used"], incomplete), (&2.into(), Incomplete::NONE));
+        assert!(counters["tcp6_inuse"].is_null(), "{counters}");
     }
 }

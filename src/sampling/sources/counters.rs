@@ -1,11 +1,12 @@
 //! Structs of counters that are filled by name. The schema is the only list of names: each field's
 //! `origin` attribute, or its own name, identifies its value.
 
-use flatbuffers_reflection::reflection::{BaseType, root_as_schema};
+use flatbuffers_reflection::reflection::BaseType;
 
+use super::by_schema;
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
-use super::{Unavailable, host_file};
+use super::{SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, HostRoot, RecordStructure};
 use crate::sampling::{Incomplete, NameFilter, ReadError};
 
@@ -27,13 +28,12 @@ struct CounterKey {
 }
 
 impl CounterKeys {
-    /// Returns the counters of a struct of a schema. The selection matches the names of fields.
-    pub(super) fn of(schema: &[u8], counters: &str, selection: &NameFilter) -> Self {
-        let schema = root_as_schema(schema).expect("flatcap's own schema, checked by a test");
-        let object = schema.objects().iter().find(|object| object.name() == counters);
-        let mut keys: Vec<(u16, CounterKey)> = object
-            .into_iter()
-            .flat_map(|object| object.fields())
+    /// Returns the counters of a struct that the field `counters` of a source's root table holds.
+    /// The selection matches the names of its fields.
+    pub(super) fn of(spec: &SourceSpec, counters: &str, selection: &NameFilter) -> Self {
+        let mut keys: Vec<(u16, CounterKey)> = by_schema::struct_of(spec, counters)
+            .fields()
+            .iter()
             .map(|field| {
                 let attributes = field.attributes().into_iter().flatten();
                 let origin = attributes
@@ -49,6 +49,11 @@ impl CounterKeys {
             .collect();
         keys.sort_unstable_by_key(|(offset, _)| *offset);
         Self(keys.into_iter().map(|(_, key)| key).collect())
+    }
+
+    /// Returns the bytes of the struct.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len() * VALUE_BYTES
     }
 
     fn find(&self, section: &[u8], name: &[u8]) -> Option<usize> {
@@ -308,22 +313,23 @@ pub(super) struct CounterSet {
 }
 
 impl CounterSet {
-    /// Opens the files. The first read, which proves them readable, also learns the order of their
-    /// values.
+    /// Opens the files of a source. The first read, which proves them readable, also learns the
+    /// order of their values.
     pub(super) fn open(
         host: &HostRoot,
+        spec: &SourceSpec,
         parts: &[CounterFile],
         keys: CounterKeys,
     ) -> Result<Self, Unavailable> {
         let mut files = Vec::new();
         for part in parts {
-            match host_file(host, part.path, "") {
+            match host_file(host, part.path, spec.hint) {
                 Ok(file) => files.push((*part, file.with_records(part.records), CounterOrder::default())),
                 Err(_) if part.is_optional => {}
                 Err(unavailable) => return Err(unavailable),
             }
         }
-        let mut values = vec![0; keys.0.len() * VALUE_BYTES];
+        let mut values = vec![0; keys.bytes()];
         let mut counters = Self { files, keys, found_max: 0 };
         counters.fill(&mut values, |_, _, _| Incomplete::NONE);
         Ok(counters)
@@ -375,7 +381,7 @@ pub(super) mod tests {
         order: &mut CounterOrder,
         text: &[u8],
     ) -> (BTreeMap<String, u64>, Incomplete) {
-        let mut bytes = vec![0; keys.0.len() * VALUE_BYTES];
+        let mut bytes = vec![0; keys.bytes()];
         let mut writer = CounterWriter::new(keys, &mut bytes);
         writer.read_file(layout, order, text, |_, _, _| Incomplete::NONE);
         let incomplete = writer.incomplete;

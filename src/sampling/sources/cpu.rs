@@ -1,10 +1,12 @@
 //! `cpu`: how processors spend their time, from /proc/stat.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, RecordStructure};
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
@@ -15,13 +17,20 @@ const CORES_MAX: usize = 8192;
 
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "cpu",
+    about: "Processor time by core and state, context switches, interrupts.",
     root: "flatcap.host.Cpu",
     schema: include_bytes!("../../../generated/host/cpu.bfbs"),
     files: &[FILE],
+    // 100 Hz shows what a tool that samples once a second averages away; a sample costs 6 us.
+    period: Duration::from_millis(10),
+    is_on_by_default: true,
+    may_block: false,
     refresh: "times at each scheduler tick (4 ms at 250 Hz), counts immediately",
     selects: "cores, such as cpu0",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -1,17 +1,18 @@
 //! `cpufreq`: the frequency of each core, from /sys/devices/system/cpu.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::text::ABSENT;
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{CoreFrequency, Cpufreq, CpufreqArgs};
 
 const DIRECTORY: &str = "sys/devices/system/cpu";
 const ONLINE: &str = "sys/devices/system/cpu/online";
-const HINT: &str = ": usual on virtual machines; other hosts need a driver for their processor";
 const DEVICE_CLASS: DeviceClass = DeviceClass {
     path: DIRECTORY,
     is_device: |name| devices::is_numbered(name, CORE),
@@ -28,19 +29,26 @@ const EAGAIN: u64 = 11;
 /// `cpuinfo_cur_freq` is read too.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "cpufreq",
+    about: "Current frequency of each core.",
     root: "flatcap.host.Cpufreq",
     schema: include_bytes!("../../../generated/host/cpufreq.bfbs"),
     files: &[DIRECTORY],
+    // Frequency governors decide every few milliseconds; a sample queries each core.
+    period: Duration::from_millis(100),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "every few milliseconds, as the governor decides",
     selects: "cores, such as cpu0; hardware, by this name, also reads the frequency from the processor itself",
     needs: &[],
-    open,
+    hint: ": usual on virtual machines; other hosts need a driver for their processor",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: HINT };
+    let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: SPEC.hint };
     let listing =
-        DeviceListing::open(context.host, DEVICE_CLASS, context.config.period).map_err(unavailable)?;
+        DeviceListing::open(context.host, DEVICE_CLASS, context.settings.period).map_err(unavailable)?;
     let mut sampler = CpufreqSampler {
         listing,
         selection: context.selection(),
@@ -282,7 +290,7 @@ mod tests {
             ("sys/devices/system/cpu/cpu0/online", "1\n"),
         ]);
         let error = open_sampler(&SPEC, "", host.path()).unwrap_err().to_string();
-        assert_eq!(error, format!("/{DIRECTORY}: no core has a cpufreq directory{HINT}"));
+        assert_eq!(error, format!("/{DIRECTORY}: no core has a cpufreq directory{}", SPEC.hint));
     }
 
     // Proves that captured hosts are read completely.

@@ -2,12 +2,13 @@
 //! of /proc/net/dev; their drivers are queried through `os::ethtool`.
 
 use std::io;
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::network::namespace_path;
 use super::text;
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::ethtool::{DriverInfo, Ethtool, INTERFACE_BYTES, NAME_BYTES};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
@@ -17,8 +18,6 @@ const FILE: &str = "proc/net/dev";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
 /// Shows the recorder itself in another root's /proc.
 const FILE_OF_THE_AGENT: &str = "proc/self/net/dev";
-const NAMESPACE_HINT: &str = ": drivers answer only within the recorder's network namespace, \
-     which is not the host's; run the container in the host's network namespace";
 /// Heading lines at the start of the file.
 const HEADING_LINES: usize = 2;
 /// Maximum number of interfaces in one sample, and of statistics of all interfaces: 4 MiB.
@@ -31,13 +30,21 @@ const STATISTICS_MAX: usize = 65_536;
 /// answers, and some drivers query their device, which takes milliseconds.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "ethtool",
+    about: "Statistics of network drivers, as ethtool -S shows them.",
     root: "flatcap.host.Ethtool",
     schema: include_bytes!("../../../generated/host/ethtool.bfbs"),
     files: &[FILE],
+    // Drivers query their hardware, which can take a millisecond.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: true,
     refresh: "depends on the driver: at each packet, or only once a second",
     selects: "interfaces, such as eth0",
     needs: &[],
-    open,
+    hint: ": drivers answer only within the recorder's network namespace, \
+     which is not the host's; run the container in the host's network namespace",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -47,7 +54,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: path, error, hint };
     // Equal names in another namespace are other interfaces.
     if !host.is_own_root() && !host.is_same_file(path, FILE_OF_THE_AGENT) {
-        return Err(unavailable(io::ErrorKind::Unsupported.into(), NAMESPACE_HINT));
+        return Err(unavailable(io::ErrorKind::Unsupported.into(), SPEC.hint));
     }
     let ethtool = Ethtool::open().map_err(|error| unavailable(error, ""))?;
     Ok(OpenedSampler::built(EthtoolSampler {

@@ -2,14 +2,14 @@
 
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::text_values::TextValues;
-use super::{OpenContext, SourceSpec, Unavailable};
-use crate::config::TextOrigin;
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::HostFile;
-use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
 use crate::schemas::host::{File, FileArgs, FileValue};
 
 /// Name of the file in errors: the configuration has its path.
@@ -18,20 +18,26 @@ const FILE: &str = "[source.file.NAME] path";
 /// `include` and `exclude` match the names of values.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "file",
+    about: "Values in a file that the configuration names.",
     root: "flatcap.host.File",
     schema: include_bytes!("../../../generated/host/file.bfbs"),
     files: &[],
+    // A short file costs 5 us; a file that changes faster can get a shorter period.
+    period: Duration::from_secs(1),
+    is_on_by_default: true,
+    may_block: true,
     refresh: "whenever the file is written",
     selects: "names of values",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::File,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let readout = context.config.text_source.as_ref();
-    let Some(TextOrigin::File(named)) = readout.map(|readout| &readout.origin) else {
-        return Err(Unavailable::of(io::Error::from(ErrorKind::InvalidInput)));
-    };
+    let invalid = || Unavailable::of(ErrorKind::InvalidInput.into());
+    let OwnSettings::Text(text, instance) = context.settings.own else { return Err(invalid()) };
+    let TextOrigin::File(named) = &text.origin else { return Err(invalid()) };
     let unavailable = |error: io::Error| {
         Unavailable::of(io::Error::new(error.kind(), format!("{}: {error}", named.display())))
     };
@@ -43,7 +49,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     Ok(OpenedSampler::built(FileSampler {
         path,
         file,
-        values: TextValues::new(context.config, FileValue::new),
+        values: TextValues::new((&text.format, instance), context.selection(), FileValue::new),
     }))
 }
 

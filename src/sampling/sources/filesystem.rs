@@ -2,11 +2,12 @@
 
 use std::ffi::CStr;
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::text;
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::os::mount::{FilesystemSpace, MountIdentity, filesystem_space};
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
@@ -53,13 +54,20 @@ const WITH_OWN_DEVICES: [&[u8]; 2] = [b"bcachefs", b"btrfs"];
 /// blocks are skipped.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "filesystem",
+    about: "Size and free space of each mounted file system.",
     root: "flatcap.host.Filesystem",
     schema: include_bytes!("../../../generated/host/filesystem.bfbs"),
     files: &[FILE_OF_HOST, FILE_OF_SELF],
+    // Disks fill over minutes, and a dead file server can delay a sample.
+    period: Duration::from_secs(10),
+    is_on_by_default: false,
+    may_block: true,
     refresh: "at each write; some file systems update their totals every few seconds",
     selects: "mount points, such as /var",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -70,7 +78,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         path,
         file: host_file(context.host, path, "")?,
         is_own,
-        includes_all: !context.config.include.is_empty(),
+        includes_all: !context.settings.include.is_empty(),
         filter: CachedNameFilter::new(context.selection()),
         root: root.strip_suffix(b"/").unwrap_or(&root).to_vec(),
         listed_content: Vec::new(),

@@ -3,12 +3,13 @@
 
 use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
 use super::text_values::ABSENT_INTEGER;
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
 use crate::os::nvml::{CardIdentity, CardMetrics, Cards, NvidiaCards};
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
@@ -17,7 +18,6 @@ use crate::schemas::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 const DRM: &str = "sys/class/drm";
 /// Exists while NVIDIA's driver is loaded.
 const NVIDIA: &str = "proc/driver/nvidia/version";
-const NO_CARD_HINT: &str = ": no amdgpu card and no NVIDIA driver (/proc/driver/nvidia/version)";
 /// Maximum number of cards per driver.
 const CARDS_MAX: usize = 64;
 /// Content of `power/runtime_status` of a suspended card.
@@ -28,13 +28,20 @@ const NO_DEVICE: i32 = 19;
 /// `include` and `exclude` match bus addresses, such as 0000:09:00.0.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "gpu",
+    about: "Use, memory, power and temperature of graphics processors.",
     root: "flatcap.host.Gpu",
     schema: include_bytes!("../../../generated/host/gpu.bfbs"),
     files: &[DRM, NVIDIA],
+    // Drivers refresh their figures a few times a second.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: true,
     refresh: "a few times a second, as the driver polls",
     selects: "bus addresses, such as 0000:09:00.0",
     needs: &[],
-    open,
+    hint: ": no amdgpu card and no NVIDIA driver (/proc/driver/nvidia/version)",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -65,7 +72,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         }
         let error =
             directory_error.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "no supported card"));
-        return Err(Unavailable { file: DRM, error, hint: NO_CARD_HINT });
+        return Err(Unavailable { file: DRM, error, hint: SPEC.hint });
     }
     if let Some(reason) = library_error {
         tracing::info!(
@@ -565,9 +572,9 @@ mod tests {
     fn what_is_missing_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let error = || open_sampler(&SPEC, "", folder.path()).map(drop).map_err(|error| error.to_string());
-        assert_eq!(error(), Err(format!("/{DRM}: No such file or directory (os error 2){NO_CARD_HINT}")));
+        assert_eq!(error(), Err(format!("/{DRM}: No such file or directory (os error 2){}", SPEC.hint)));
         write(folder.path(), "card0/device/uevent", "DRIVER=virtio\n");
-        assert_eq!(error(), Err(format!("/{DRM}: no supported card{NO_CARD_HINT}")));
+        assert_eq!(error(), Err(format!("/{DRM}: no supported card{}", SPEC.hint)));
         let version = folder.path().join(NVIDIA);
         std::fs::create_dir_all(version.parent().unwrap()).unwrap();
         std::fs::write(version, "NVRM version: 1\n").unwrap();
@@ -630,7 +637,7 @@ mod tests {
 
     fn opened_selection(keys: &str) -> NameFilter {
         let config = crate::config::Config::parse("test.toml", &format!("[source.gpu]\n{keys}\n")).unwrap();
-        NameFilter::of(config.sources.iter().find(|source| source.name.as_str() == "gpu").unwrap())
+        config.sources.iter().find(|source| source.spec == &SPEC).unwrap().settings().selection()
     }
 
     // Proves that a captured card is read completely.

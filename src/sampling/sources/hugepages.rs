@@ -1,10 +1,12 @@
 //! `hugepages`: pools of huge pages by size, from /sys/kernel/mm/hugepages.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
 use super::text::{self, ABSENT};
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{HugepagePool, Hugepages, HugepagesArgs};
 
@@ -21,19 +23,26 @@ const DIR_KIND: NumberedDirKind<5> = NumberedDirKind {
         "nr_overcommit_hugepages",
     ],
     dirs_max: 64, // sizes are powers of two
-    hint: ": this kernel has no huge pages (CONFIG_HUGETLBFS)",
+    hint: SPEC.hint,
 };
 
 /// `include` and `exclude` match pools, such as `hugepages-2048kB`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "hugepages",
+    about: "Pools of huge pages, by size.",
     root: "flatcap.host.Hugepages",
     schema: include_bytes!("../../../generated/host/hugepages.bfbs"),
     files: &[DIRECTORY],
+    // Pools change only when an administrator changes them.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "whenever a huge page is allocated or freed",
     selects: "pools, such as hugepages-2048kB",
     needs: &[],
-    open,
+    hint: ": this kernel has no huge pages (CONFIG_HUGETLBFS)",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -1,10 +1,12 @@
 //! `hwmon`: every sensor of every hardware monitoring chip, from /sys/class/hwmon.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, FileName, NumberFile};
 use super::text;
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{
@@ -13,7 +15,6 @@ use crate::schemas::host::{
 };
 
 const DIRECTORY: &str = "sys/class/hwmon";
-const HINT: &str = ": usual on virtual machines; other hosts need a driver for each chip (CONFIG_HWMON)";
 const CHIP: &[u8] = b"hwmon";
 const DEVICE_CLASS: DeviceClass =
     DeviceClass { path: DIRECTORY, is_device: |name| devices::is_numbered(name, CHIP), devices_max: 512 };
@@ -25,13 +26,20 @@ const FILES_MAX: usize = 2048;
 /// `include` and `exclude` match chip and sensor: `coretemp/temp1`, so `coretemp*` is a whole chip.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "hwmon",
+    about: "Every hardware sensor: volts, degrees, fans, watts.",
     root: "flatcap.host.Hwmon",
     schema: include_bytes!("../../../generated/host/hwmon.bfbs"),
     files: &[DIRECTORY],
+    // Sensors are refreshed once or twice a second, and some buses are slow.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: true,
     refresh: "depends on the chip: most once or twice a second, some at each read",
     selects: "sensors, such as coretemp/temp1",
     needs: &[],
-    open,
+    hint: ": usual on virtual machines; other hosts need a driver for each chip (CONFIG_HWMON)",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 /// Kinds of sensors, in the order of the schema.
@@ -60,9 +68,9 @@ const KINDS: [(&[u8], SensorKind); 8] = [
 ];
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: HINT };
+    let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: SPEC.hint };
     let listing =
-        DeviceListing::open(context.host, DEVICE_CLASS, context.config.period).map_err(unavailable)?;
+        DeviceListing::open(context.host, DEVICE_CLASS, context.settings.period).map_err(unavailable)?;
     let sensors = Sensors { selection: context.selection(), ..Sensors::default() };
     let mut sampler = HwmonSampler { listing, sensors, samples: HwmonSamples::default() };
     sampler.open_new();
@@ -426,7 +434,7 @@ mod tests {
         let host =
             host_with(&[("sys/class/hwmon/hwmon0/name", "a\n"), ("sys/class/hwmon/hwmon0/pwm1", "1\n")]);
         let error = open_sampler(&SPEC, "", host.path()).unwrap_err().to_string();
-        assert_eq!(error, format!("/{DIRECTORY}: no chip with a sensor{HINT}"));
+        assert_eq!(error, format!("/{DIRECTORY}: no chip with a sensor{}", SPEC.hint));
     }
 
     // Proves that sensors beyond the limit are skipped and marked.

@@ -1,9 +1,11 @@
 //! `interrupts`: interrupts by line and core, from /proc/interrupts.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{InterruptLine, Interrupts, InterruptsArgs};
@@ -22,13 +24,20 @@ const DESCRIPTION_BYTES: usize = 96;
 /// it has none), and any other line by its name (`NMI`).
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "interrupts",
+    about: "Interrupts by line and core, with the lines' names.",
     root: "flatcap.host.Interrupts",
     schema: include_bytes!("../../../generated/host/interrupts.bfbs"),
     files: &[FILE],
+    // An expensive sample, 50 us; the total is in cpu.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "at each interrupt",
     selects: "devices, such as eth0-rx-0, or names of lines, such as LOC",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

@@ -1,9 +1,11 @@
 //! `load`: load averages and tasks, from /proc/loadavg.
 
+use std::time::Duration;
+
 use flatcap_format::frame::{FrameTemplate, TemplateField, frame_template};
 
 use super::text;
-use super::{OWN_SCHEMA, SourceSpec, host_file};
+use super::{OWN_SCHEMA, OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, RecordStructure};
 use crate::sampling::{FixedSampler, Incomplete, OpenedSampler, ReadError};
 use crate::schemas::host::{Load, LoadArgs};
@@ -12,27 +14,36 @@ const FILE: &str = "proc/loadavg";
 
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "load",
+    about: "Load averages and the number of runnable tasks.",
     root: "flatcap.host.Load",
     schema: include_bytes!("../../../generated/host/load.bfbs"),
     files: &[FILE],
+    // The kernel computes load averages every 5 s; the count of runnable tasks changes faster.
+    period: Duration::from_secs(1),
+    is_on_by_default: true,
+    may_block: false,
     refresh: "averages every 5 s, tasks immediately",
     selects: "",
     needs: &[],
-    open: |context| {
-        let averages = ["load1", "load5", "load15"];
-        let counts = ["runnable", "tasks", "last_pid"];
-        let paths = [averages, counts].concat();
-        let template = frame_template((SPEC.schema, SPEC.root), &paths, |builder| {
-            Load::create(builder, &LoadArgs::default())
-        });
-        Ok(OpenedSampler::fixed(LoadSampler {
-            averages: averages.map(|path| template.field(path).expect(OWN_SCHEMA)),
-            counts: counts.map(|path| template.field(path).expect(OWN_SCHEMA)),
-            file: host_file(context.host, FILE, "")?.with_records(RecordStructure::One),
-            template,
-        }))
-    },
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
+
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let averages = ["load1", "load5", "load15"];
+    let counts = ["runnable", "tasks", "last_pid"];
+    let paths = [averages, counts].concat();
+    let template = frame_template((SPEC.schema, SPEC.root), &paths, |builder| {
+        Load::create(builder, &LoadArgs::default())
+    });
+    Ok(OpenedSampler::fixed(LoadSampler {
+        averages: averages.map(|path| template.field(path).expect(OWN_SCHEMA)),
+        counts: counts.map(|path| template.field(path).expect(OWN_SCHEMA)),
+        file: host_file(context.host, FILE, "")?.with_records(RecordStructure::One),
+        template,
+    }))
+}
 
 #[derive(Debug)]
 struct LoadSampler {

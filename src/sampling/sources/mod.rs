@@ -1,13 +1,11 @@
 //! The sources, one file each: what it reads, how it parses that, and how it fills its schema
-//! (schemas/host/).
+//! (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
 
-use std::io;
-
-use super::{NameFilter, OpenedSampler};
-use crate::config::SourceConfig;
-use crate::os::host::{HostFile, HostRoot};
+use super::source_spec::{OWN_SCHEMA, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 
 mod buddy;
+mod by_schema;
 mod cgroup;
 mod command;
 mod conntrack;
@@ -26,6 +24,8 @@ mod hugepages;
 mod hwmon;
 mod interrupts;
 mod load;
+mod memory;
+mod netstat;
 mod network;
 mod numa;
 mod numbered_dirs;
@@ -38,6 +38,7 @@ mod schedstat;
 pub mod self_source;
 mod slab;
 mod snmp;
+mod sockets;
 mod softirqs;
 mod softnet;
 pub mod synthetic;
@@ -45,61 +46,22 @@ mod text;
 mod text_values;
 mod thermal;
 mod threads;
+mod vmstat;
+#[cfg(test)]
+mod xfrm_example;
 
-/// Description of a source before it is opened.
-#[derive(Debug)]
-pub struct SourceSpec {
-    /// Name of the source.
-    pub name: &'static str,
-    /// Full name of its payload's root table.
-    pub root: &'static str,
-    /// Binary schema of its payload.
-    pub schema: &'static [u8],
-    /// Files it reads, without the leading slash; none for instances, which read what the
-    /// configuration names.
-    pub files: &'static [&'static str],
-    /// How often the kernel updates the values: a shorter period gains nothing.
-    pub refresh: &'static str,
-    /// The things that `include` and `exclude` match; empty if there is nothing to choose.
-    pub selects: &'static str,
-    /// Capabilities it needs.
-    pub needs: &'static [&'static str],
-    /// Opens the source, and reads it once to prove that it can be read.
-    pub open: fn(&OpenContext<'_>) -> Result<OpenedSampler, Unavailable>,
-}
-
-/// Arguments for opening a source.
-#[derive(Debug, Clone, Copy)]
-pub struct OpenContext<'a> {
-    /// The host's file trees.
-    pub host: &'a HostRoot,
-    /// Configuration of the source.
-    pub config: &'a SourceConfig,
-}
-
-impl OpenContext<'_> {
-    /// Returns the selection of things to record.
-    pub fn selection(&self) -> NameFilter {
-        NameFilter::of(self.config)
-    }
-}
-
-/// All sources that read the host.
+/// All sources, in the order in which the configuration, documents and recordings list them; those
+/// with instances are last.
 pub const CATALOG: &[SourceSpec] = &[
     cpu::SPEC,
-    counter_tables::MEMORY_SPEC,
-    counter_tables::VMSTAT_SPEC,
+    memory::SPEC,
+    vmstat::SPEC,
     load::SPEC,
     disk::SPEC,
     network::SPEC,
     pressure::SPEC,
-    snmp::SPEC,
-    counter_tables::NETSTAT_SPEC,
-    counter_tables::SOCKETS_SPEC,
-    softnet::SPEC,
-    conntrack::SPEC,
-    buddy::SPEC,
-    slab::SPEC,
+    self_source::SPEC,
+    synthetic::SPEC,
     schedstat::SPEC,
     softirqs::SPEC,
     interrupts::SPEC,
@@ -107,47 +69,28 @@ pub const CATALOG: &[SourceSpec] = &[
     thermal::SPEC,
     hwmon::SPEC,
     power::SPEC,
-    ethtool::SPEC,
     numa::SPEC,
+    slab::SPEC,
+    buddy::SPEC,
     hugepages::SPEC,
+    filesystem::SPEC,
+    sockets::SPEC,
+    snmp::SPEC,
+    netstat::SPEC,
+    softnet::SPEC,
+    conntrack::SPEC,
+    ethtool::SPEC,
     process::SPEC,
     cgroup::SPEC,
-    filesystem::SPEC,
-    file::SPEC,
-    command::SPEC,
     perf::SPEC,
     gpu::SPEC,
+    file::SPEC,
+    command::SPEC,
 ];
 
-/// Reason for which a source cannot be opened on this host.
-#[derive(Debug, thiserror::Error)]
-#[error("{}{file}{}{error}{hint}", if file.is_empty() { "" } else { "/" }, if file.is_empty() { "" } else { ": " })]
-pub struct Unavailable {
-    /// Path of the file without the leading slash; empty if the error itself names it.
-    pub file: &'static str,
-    /// The kernel's error.
-    #[source]
-    pub error: io::Error,
-    /// Usual cause or remedy; may be empty.
-    pub hint: &'static str,
-}
-
-impl Unavailable {
-    /// Wraps an error that needs neither file nor hint.
-    fn of(error: io::Error) -> Self {
-        Self { file: "", error, hint: "" }
-    }
-}
-
-/// Message of `expect` for flatcap's own schemas and paths: tests open every source.
-const OWN_SCHEMA: &str = "flatcap's own schema and paths";
-
-/// Opens a file and reads it once: some files can be opened but not read.
-fn host_file(host: &HostRoot, file: &'static str, hint: &'static str) -> Result<HostFile, Unavailable> {
-    let unavailable = |error| Unavailable { file, error, hint };
-    let mut opened = host.open(file).map_err(unavailable)?;
-    opened.read().map_err(unavailable)?;
-    Ok(opened)
+/// Returns the source of this name.
+pub fn find(name: &str) -> Option<&'static SourceSpec> {
+    CATALOG.iter().find(|spec| spec.name == name)
 }
 
 #[cfg(test)]
@@ -155,10 +98,13 @@ mod tests {
     use std::path::Path;
 
     use flatbuffers::FlatBufferBuilder;
+    use flatcap_format::frame::FrameTemplate;
+    use flatcap_format::schema::CompiledSchema;
 
     use super::*;
     use crate::config::Config;
-    use crate::sampling::{Incomplete, Sampler};
+    use crate::os::host::HostRoot;
+    use crate::sampling::{Incomplete, OpenedSampler, Sampler};
 
     /// Returns the payload of a source of this host, which must be present and complete.
     pub(super) fn sample_this_host(entry: &SourceSpec) -> Vec<u8> {
@@ -175,6 +121,21 @@ mod tests {
         builder.force_defaults(true);
         sampler.read().unwrap();
         sampler.payload(0, &mut builder)
+    }
+
+    /// Returns a payload as JSON, decoded by its schema. Absent values are null.
+    pub(super) fn decoded(spec: &SourceSpec, payload: &[u8]) -> serde_json::Value {
+        let mut json = Vec::new();
+        let schema = CompiledSchema::compile(spec.schema, spec.root).unwrap();
+        schema.append_json(payload, &mut json).unwrap();
+        serde_json::from_slice(&json).unwrap()
+    }
+
+    /// Returns all values of a struct of 64-bit values, or of all elements (`field[]`).
+    pub(super) fn values_at(spec: &SourceSpec, path: &str, payload: &[u8]) -> Vec<u64> {
+        let template = FrameTemplate::with_root(payload, (spec.schema, spec.root), &[path]).unwrap();
+        let list = template.list(path).unwrap();
+        by_schema::values_of(template.view(payload).unwrap().elements(&list)).collect()
     }
 
     /// Opens a source whose payloads are built, under another root and with these keys in its
@@ -201,13 +162,13 @@ mod tests {
             &format!("[source.{}{}]\n{keys}\n", entry.name, instance_suffix(entry)),
         )
         .unwrap();
-        let config = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
-        (entry.open)(&OpenContext { host: &HostRoot::new(root), config })
+        let source = config.sources.iter().find(|source| source.spec == entry).unwrap();
+        entry.open(&OpenContext { host: &HostRoot::new(root), settings: source.settings() })
     }
 
     /// Returns the suffix that makes the name of an instance.
     fn instance_suffix(entry: &SourceSpec) -> &'static str {
-        if entry.files.is_empty() { ".own" } else { "" }
+        if entry.has_instances() { ".own" } else { "" }
     }
 
     /// Returns a file of a captured host, if the archive is present.
@@ -282,20 +243,19 @@ mod tests {
         }
     }
 
-    // Proves that names in the catalog are distinct and that each schema has its root.
+    // Proves that names in the catalog are distinct, that each schema has its root, and that only
+    // sources of the host have files; those of instances are in the configuration.
     #[test]
     fn the_catalog_is_sound() {
         for (at, entry) in CATALOG.iter().enumerate() {
-            assert!(CATALOG.iter().skip(at + 1).all(|other| other.name != entry.name));
+            assert!(CATALOG.iter().skip(at + 1).all(|other| other != entry));
+            assert_eq!(find(entry.name), Some(entry));
             let schema = flatbuffers_reflection::reflection::root_as_schema(entry.schema).unwrap();
-            assert_eq!(schema.root_table().unwrap().name(), entry.root);
-            let is_single = Config::default().sources.iter().any(|source| source.name.as_str() == entry.name);
-            assert_eq!(
-                !entry.files.is_empty(),
-                is_single,
-                "only instances, which read what the configuration names, have no files"
-            );
+            assert!(schema.objects().iter().any(|object| object.name() == entry.root), "{}", entry.root);
+            let reads_host = matches!(entry.opener, SourceOpener::Host(_)) && !entry.has_instances();
+            assert_eq!(!entry.files.is_empty(), reads_host, "{}", entry.name);
         }
+        assert!(CATALOG.is_sorted_by_key(SourceSpec::has_instances), "those with instances are last");
     }
 
     // Proves that the error names a missing file.

@@ -1,10 +1,12 @@
 //! `network`: bytes, packets and errors of interfaces, from /proc/net/dev.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::cursor::Cursor;
 use super::text;
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, HostRoot, RecordStructure};
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{InterfaceCounters, Network, NetworkArgs};
@@ -26,13 +28,20 @@ const HEADING_LINES: usize = 2;
 /// `include` and `exclude` match interfaces.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "network",
+    about: "Packets, bytes and errors of each network interface.",
     root: "flatcap.host.Network",
     schema: include_bytes!("../../../generated/host/network.bfbs"),
     files: &[FILE],
+    // Bursts last milliseconds; a sample costs 5 us.
+    period: Duration::from_millis(10),
+    is_on_by_default: true,
+    may_block: false,
     refresh: "at each packet",
     selects: "interfaces, such as eth0",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

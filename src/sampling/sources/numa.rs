@@ -1,21 +1,25 @@
 //! `numa`: memory of each node, from meminfo, numastat and vmstat below /sys/devices/system/node.
 
-use flatbuffers::FlatBufferBuilder;
+use std::time::Duration;
 
+use flatbuffers::{FlatBufferBuilder, VOffsetT};
+
+use super::by_schema::{create_structs, slot, values_of};
 use super::counters::{CounterKeys, CounterLayout, CounterOrder, CounterWriter};
 use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
-use crate::schemas::host::{Numa, NumaArgs, NumaNode};
 
 const DIRECTORY: &str = "sys/devices/system/node";
+/// The only field of the root table. The first value of a node is its number.
+const FIELD: &str = "nodes";
 const DIR_KIND: NumberedDirKind<3> = NumberedDirKind {
     directory: DIRECTORY,
     prefix: "node",
     suffix: "",
     files: ["meminfo", "numastat", "vmstat"],
     dirs_max: 1024, // Linux supports no more
-    hint: ": this kernel was built without NUMA support (CONFIG_NUMA)",
+    hint: SPEC.hint,
 };
 /// Layouts of these files. Lines of the first begin with the node.
 const LAYOUTS: [CounterLayout; 3] = [
@@ -27,21 +31,29 @@ const LAYOUTS: [CounterLayout; 3] = [
 /// `include` and `exclude` match nodes, such as `node0`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "numa",
+    about: "Memory and allocations of each NUMA node.",
     root: "flatcap.host.Numa",
     schema: include_bytes!("../../../generated/host/numa.bfbs"),
     files: &[DIRECTORY],
+    // Placement shifts slowly; a sample queries each node.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "hundreds of times a second, as memory is used; some counters are summed up once a second",
     selects: "nodes, such as node0",
     needs: &[],
-    open,
+    hint: ": this kernel was built without NUMA support (CONFIG_NUMA)",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     Ok(OpenedSampler::built(NumaSampler {
         dirs: NumberedDirs::open(context, DIR_KIND)?,
-        keys: CounterKeys::of(SPEC.schema, "flatcap.host.NumaNode", &NameFilter::default()),
+        keys: CounterKeys::of(&SPEC, FIELD, &NameFilter::default()),
         orders: Default::default(),
         nodes: Vec::new(),
+        slot: slot(&SPEC, FIELD),
     }))
 }
 
@@ -50,7 +62,8 @@ struct NumaSampler {
     dirs: NumberedDirs<3>,
     keys: CounterKeys,
     orders: [CounterOrder; 3], // all nodes have the same lines
-    nodes: Vec<NumaNode>,      // reused
+    nodes: Vec<u8>,            // reused
+    slot: VOffsetT,
 }
 
 impl Sampler for NumaSampler {
@@ -59,12 +72,15 @@ impl Sampler for NumaSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let Self { dirs, keys, orders, nodes } = self;
+        let Self { dirs, keys, orders, nodes, slot } = self;
         nodes.clear();
+        let mut count = 0;
         let mut incomplete = dirs.incomplete();
         for folder in dirs.dirs() {
-            let mut node = NumaNode::default();
-            let mut writer = CounterWriter::new(keys, &mut node.0);
+            let at = nodes.len();
+            nodes.resize(at + keys.bytes(), 0);
+            let (_, node) = nodes.split_at_mut(at);
+            let mut writer = CounterWriter::new(keys, node);
             for ((content, layout), order) in folder.contents().into_iter().zip(LAYOUTS).zip(&mut *orders) {
                 if let Some(content) = content {
                     // Names that the schema does not have are skipped.
@@ -74,11 +90,15 @@ impl Sampler for NumaSampler {
             // A value that was ever present counts as missing when it is gone.
             incomplete |= writer.incomplete | Incomplete::MISSING.unless(writer.found >= folder.found_max);
             folder.found_max = writer.found.max(folder.found_max);
-            node.set_node(folder.number);
-            nodes.push(node);
+            if let Some(number) = node.first_chunk_mut() {
+                *number = folder.number.to_le_bytes();
+            }
+            count += 1;
         }
-        let nodes = builder.create_vector(nodes);
-        let root = Numa::create(builder, &NumaArgs { nodes: Some(nodes) });
+        let nodes = create_structs(builder, count, values_of(nodes));
+        let table = builder.start_table();
+        builder.push_slot_always(*slot, nodes);
+        let root = builder.end_table(table);
         builder.finish_minimal(root);
         incomplete
     }
@@ -90,16 +110,25 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sampling::sources::counters::VALUE_BYTES;
-    use crate::sampling::sources::tests::{captured_host, open_sampler, sample_this_host, sample_under};
+    use crate::sampling::sources::by_schema::struct_of;
+    use crate::sampling::sources::tests::{
+        captured_host, decoded, open_sampler, sample_this_host, sample_under, values_at,
+    };
     use crate::sampling::sources::text::ABSENT;
 
-    /// Returns the values of a node, by `origin`.
-    fn values(node: &NumaNode) -> BTreeMap<String, u64> {
-        let origins = CounterKeys::of(SPEC.schema, "flatcap.host.NumaNode", &NameFilter::default()).origins();
-        let places = node.0.chunks_exact(VALUE_BYTES);
-        let values = places.map(|place| u64::from_le_bytes(place.try_into().unwrap()));
-        origins.into_iter().zip(values).skip(1).filter(|(_, value)| *value != ABSENT).collect()
+    fn origins() -> Vec<String> {
+        CounterKeys::of(&SPEC, FIELD, &NameFilter::default()).origins()
+    }
+
+    /// Returns the number of each node, and its values by `origin`.
+    fn nodes(payload: &[u8]) -> Vec<(u64, BTreeMap<String, u64>)> {
+        let origins = origins();
+        let values = values_at(&SPEC, "nodes[]", payload);
+        let nodes = values.chunks_exact(origins.len()).map(|node| {
+            let values = origins.iter().cloned().zip(node.iter().copied()).skip(1);
+            (node[0], values.filter(|(_, value)| *value != ABSENT).collect())
+        });
+        nodes.collect()
     }
 
     /// The same by an independent parser. The events of vmstat are those of numastat.
@@ -127,9 +156,11 @@ mod tests {
         }
     }
 
-    fn numbers(payload: &[u8]) -> Vec<(u64, u64)> {
-        let numa = flatbuffers::root::<Numa<'_>>(payload).unwrap();
-        numa.nodes().iter().map(|node| (node.node(), node.mem_total())).collect()
+    /// Returns the number and the memory of each node.
+    fn numbers(payload: &[u8]) -> Vec<(u64, Option<u64>)> {
+        let numa = decoded(&SPEC, payload);
+        let nodes = numa[FIELD].as_array().unwrap().iter();
+        nodes.map(|node| (node["node"].as_u64().unwrap(), node["mem_total"].as_u64())).collect()
     }
 
     // Proves that each value of each file ends up in its field, and that no two fields have the
@@ -142,16 +173,22 @@ mod tests {
             [("meminfo", meminfo), ("numastat", "numa_hit 4\n"), ("vmstat", "nr_free_pages 5\nnuma_hit 6\n")];
         write(folder.path(), "node10", &files);
         let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
-        let numa = flatbuffers::root::<Numa<'_>>(&payload).unwrap();
-        let node = numa.nodes().get(0);
         assert!(incomplete.is_none());
-        assert_eq!(
-            (node.node(), node.mem_total(), node.active_anon(), node.huge_pages_free()),
-            (10, 1, 2, 3)
-        );
-        assert_eq!((node.numa_hit(), node.nr_free_pages(), node.mem_free()), (4, 5, ABSENT));
-        let origins = CounterKeys::of(SPEC.schema, "flatcap.host.NumaNode", &NameFilter::default()).origins();
-        assert_eq!(origins.len() * VALUE_BYTES, size_of::<NumaNode>());
+        let node = &decoded(&SPEC, &payload)[FIELD][0];
+        for (field, value) in [
+            ("node", 10),
+            ("mem_total", 1),
+            ("active_anon", 2),
+            ("huge_pages_free", 3),
+            ("numa_hit", 4),
+            ("nr_free_pages", 5),
+        ] {
+            assert_eq!(node[field], value, "{field}");
+        }
+        assert!(node["mem_free"].is_null(), "{node}");
+        let origins = origins();
+        let fields = struct_of(&SPEC, FIELD).fields();
+        assert_eq!((origins.len(), origins[0].as_str()), (fields.len(), ""));
         assert_eq!(origins.iter().collect::<std::collections::BTreeSet<_>>().len(), origins.len());
     }
 
@@ -175,16 +212,17 @@ mod tests {
             let incomplete = sampler.build(0, &mut builder);
             (numbers(builder.finished_data()), incomplete)
         };
-        assert_eq!(sample(), (vec![(0, 1), (2, 3)], Incomplete::NONE));
+        assert_eq!(sample(), (vec![(0, Some(1)), (2, Some(3))], Incomplete::NONE));
         total("node1", 2);
         total("node5", 9);
-        assert_eq!(sample(), (vec![(0, 1), (1, 2), (2, 3)], Incomplete::NONE));
+        assert_eq!(sample(), (vec![(0, Some(1)), (1, Some(2)), (2, Some(3))], Incomplete::NONE));
         std::fs::remove_dir_all(folder.path().join(DIRECTORY).join("node0")).unwrap();
-        assert_eq!(sample(), (vec![(1, 2), (2, 3)], Incomplete::NONE));
+        assert_eq!(sample(), (vec![(1, Some(2)), (2, Some(3))], Incomplete::NONE));
         total("node0", 4);
-        assert_eq!(sample(), (vec![(0, 4), (1, 2), (2, 3)], Incomplete::NONE));
+        assert_eq!(sample(), (vec![(0, Some(4)), (1, Some(2)), (2, Some(3))], Incomplete::NONE));
         write(folder.path(), "node1", &[("meminfo", "Node 1 MemFree: 7")]);
-        assert_eq!(sample(), (vec![(0, 4), (1, ABSENT), (2, 3)], Incomplete::CUT | Incomplete::MISSING));
+        let expected = vec![(0, Some(4)), (1, None), (2, Some(3))];
+        assert_eq!(sample(), (expected, Incomplete::CUT | Incomplete::MISSING));
     }
 
     // Proves that all nodes of captured hosts are read, as by a naive parser.
@@ -194,11 +232,11 @@ mod tests {
             let Some(folder) = captured_host(archive, &[DIRECTORY]) else { continue };
             let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
             assert!(incomplete.is_none(), "{archive} {incomplete}");
-            let numa = flatbuffers::root::<Numa<'_>>(&payload).unwrap();
-            assert!(numa.nodes().len() >= 2);
-            for node in &numa.nodes() {
-                let files = folder.path().join(DIRECTORY).join(format!("node{}", node.node()));
-                assert_eq!(values(node), naive(&files), "{archive}");
+            let nodes = nodes(&payload);
+            assert!(nodes.len() >= 2);
+            for (number, values) in nodes {
+                let files = folder.path().join(DIRECTORY).join(format!("node{number}"));
+                assert_eq!(values, naive(&files), "{archive}");
             }
         }
     }
@@ -212,10 +250,8 @@ mod tests {
             return;
         }
         let payload = sample_this_host(&SPEC);
-        let numa = flatbuffers::root::<Numa<'_>>(&payload).unwrap();
-        for node in &numa.nodes() {
-            let expected = naive(&Path::new("/").join(DIRECTORY).join(format!("node{}", node.node())));
-            let values = values(node);
+        for (number, values) in nodes(&payload) {
+            let expected = naive(&Path::new("/").join(DIRECTORY).join(format!("node{number}")));
             assert_eq!(values.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
             assert_eq!(values["meminfo:MemTotal"], expected["meminfo:MemTotal"]);
             let (ours, theirs) = (values["numastat:numa_hit"], expected["numastat:numa_hit"]);

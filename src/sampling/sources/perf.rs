@@ -1,44 +1,50 @@
 //! `perf`: hardware, software and cache counters of each core, and of chosen processes.
 
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::perf_groups::{event_code, group_events, incomplete_reason, open_groups, read_groups};
 use super::text::{self, ABSENT};
 use super::threads::CountedProcesses;
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
-use crate::config::PerfEvent;
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::directory_handle::raise_open_files_limit;
 use crate::os::host::HostFile;
 use crate::os::perf::{CountTarget, CounterGroup, CounterValue};
-use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, PerfEvent, ReadError, Sampler};
 use crate::schemas::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
 const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
 const ONLINE: &str = "sys/devices/system/cpu/online";
-const NO_PERF_HINT: &str = ": this kernel has no performance counters (CONFIG_PERF_EVENTS)";
 /// Maximum number of cores; Linux supports no more.
 const CORES_MAX: usize = 8192;
 /// `include` and `exclude` match names of events. Each event on each core is an open file.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "perf",
+    about: "Hardware and software performance counters.",
     root: "flatcap.host.Perf",
     schema: include_bytes!("../../../generated/host/perf.bfbs"),
     files: &[PARANOID, ONLINE],
+    // Each counter costs one system call per sample.
+    period: Duration::from_millis(100),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "immediately",
     selects: "events, such as cycles",
     needs: &["CAP_PERFMON"],
-    open,
+    hint: ": this kernel has no performance counters (CONFIG_PERF_EVENTS)",
+    keys: OwnKeys::Perf,
+    opener: SourceOpener::Host(open),
 };
 
-fn open(opening_incomplete: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let paranoid = host_file(opening_incomplete.host, PARANOID, NO_PERF_HINT)?;
-    let online = host_file(opening_incomplete.host, ONLINE, "")?;
-    let Some(config) = opening_incomplete.config.perf.as_ref() else {
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let paranoid = host_file(context.host, PARANOID, SPEC.hint)?;
+    let online = host_file(context.host, ONLINE, "")?;
+    let OwnSettings::Perf(config) = context.settings.own else {
         return Err(Unavailable::of(ErrorKind::InvalidInput.into()));
     };
-    let selection = opening_incomplete.selection();
+    let selection = context.selection();
     let wanted: Vec<PerfEvent> =
         config.events.iter().copied().filter(|event| selection.matches(event.as_str().as_bytes())).collect();
     // Each counter takes one descriptor. If the limit stays too low, the open that exceeds it
@@ -50,7 +56,7 @@ fn open(opening_incomplete: &OpenContext<'_>) -> Result<OpenedSampler, Unavailab
         return Err(Unavailable { file: ONLINE, error: ErrorKind::InvalidData.into(), hint: "" });
     };
     let events = countable(&wanted, CountTarget::Core(*first), paranoid.content())?;
-    let processes = CountedProcesses::open(opening_incomplete.host, &config.processes)?;
+    let processes = CountedProcesses::open(context.host, &config.processes)?;
     let mut sampler = PerfSampler {
         online,
         listed_content: Vec::new(),

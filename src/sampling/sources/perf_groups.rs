@@ -2,9 +2,8 @@
 
 use std::io::{self, ErrorKind};
 
-use crate::config::PerfEvent;
 use crate::os::perf::{CountTarget, CounterGroup, CounterValue, EventCode};
-use crate::sampling::Incomplete;
+use crate::sampling::{Incomplete, PerfEvent};
 
 /// Hardware events in one group. A group counts only if all its events fit into the processor's
 /// counters: most processors have at least four, and the kernel's watchdog holds one.

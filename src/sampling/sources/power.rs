@@ -2,18 +2,17 @@
 //! `/sys/class/power_supply`.
 
 use std::io::{Error, ErrorKind};
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 const FILES: [&str; 2] = ["sys/class/powercap", "sys/class/power_supply"];
-const HINT: &str = ", and no supply in /sys/class/power_supply: usual on virtual machines; \
-     other hosts need drivers (intel_rapl_msr)";
 const HINT_DENIED: &str = ": since Linux 5.10 only root may read energy_uj: \
      grant CAP_DAC_READ_SEARCH, or change the mode of the file";
 const ZONE_CLASS: DeviceClass = DeviceClass {
@@ -27,20 +26,28 @@ const SUPPLY_CLASS: DeviceClass = DeviceClass { path: FILES[1], is_device: |_| t
 /// `include` and `exclude` match the names of directories: `intel-rapl:0`, `BAT0`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "power",
+    about: "Energy meters (RAPL) and batteries.",
     root: "flatcap.host.Power",
     schema: include_bytes!("../../../generated/host/power.bfbs"),
     files: &FILES,
+    // Energy counters change every millisecond; power averaged over 100 ms is steady.
+    period: Duration::from_millis(100),
+    is_on_by_default: false,
+    may_block: true,
     refresh: "energy every millisecond, batteries every second to every minute",
     selects: "zones and supplies, such as intel-rapl:0 and BAT0",
     needs: &["CAP_DAC_READ_SEARCH"],
-    open,
+    hint: ", and no supply in /sys/class/power_supply: usual on virtual machines; \
+     other hosts need drivers (intel_rapl_msr)",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let listing = |place| DeviceListing::open(context.host, place, context.config.period);
+    let listing = |place| DeviceListing::open(context.host, place, context.settings.period);
     let unavailable = |error, hint| Unavailable { file: FILES[0], error, hint };
     let (zones, supplies) = match (listing(ZONE_CLASS), listing(SUPPLY_CLASS)) {
-        (Err(error), Err(_)) => return Err(unavailable(error, HINT)),
+        (Err(error), Err(_)) => return Err(unavailable(error, SPEC.hint)),
         (zones, supplies) => (zones.ok(), supplies.ok()),
     };
     let mut sampler = PowerSampler {
@@ -53,7 +60,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     sampler.zones.open_new(&sampler.selection, zone);
     sampler.supplies.open_new(&sampler.selection, supply);
     if sampler.zones.is_empty() && sampler.supplies.is_empty() {
-        return Err(unavailable(devices::none_found("no zone"), HINT));
+        return Err(unavailable(devices::none_found("no zone"), SPEC.hint));
     }
     let zones = &sampler.zones.open;
     let all_denied = !zones.is_empty() && zones.iter().all(|zone| zone.device.energy.is_denied());
@@ -428,7 +435,7 @@ mod tests {
         let host = host_with(&[("sys/class/powercap/intel-rapl/enabled", "1\n")]);
         fs::create_dir(host.path().join("sys/class/power_supply")).unwrap();
         let error = open_sampler(&SPEC, "", host.path()).unwrap_err().to_string();
-        assert_eq!(error, format!("/sys/class/powercap: no zone{HINT}"));
+        assert_eq!(error, format!("/sys/class/powercap: no zone{}", SPEC.hint));
     }
 
     // Proves that captured hosts are read completely, links included.

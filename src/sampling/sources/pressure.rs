@@ -1,10 +1,12 @@
 //! `pressure`: how long tasks waited for processors, memory and I/O, or were delayed by interrupts,
 //! from /proc/pressure.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::text;
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, RecordStructure};
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{Pressure, PressureArgs, PressureLine};
@@ -13,18 +15,24 @@ use crate::schemas::host::{Pressure, PressureArgs, PressureLine};
 const FILES: [&str; 4] =
     ["proc/pressure/cpu", "proc/pressure/memory", "proc/pressure/io", "proc/pressure/irq"];
 const IRQ: usize = 3;
-const HINT: &str = ": this kernel has no pressure stall information (CONFIG_PSI, boot parameter psi=1)";
 
 /// `include` and `exclude` match resources: `cpu`, `memory`, `io`, `irq`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "pressure",
+    about: "Pressure stall information: how long tasks waited for processor, memory and disk.",
     root: "flatcap.host.Pressure",
     schema: include_bytes!("../../../generated/host/pressure.bfbs"),
     files: &FILES,
+    // The kernel updates these totals 25 to 30 times a second.
+    period: Duration::from_millis(50),
+    is_on_by_default: true,
+    may_block: false,
     refresh: "totals 25 to 30 times a second, averages every 2 s",
     selects: "resources: cpu, memory, io, irq",
     needs: &[],
-    open,
+    hint: ": this kernel has no pressure stall information (CONFIG_PSI, boot parameter psi=1)",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -35,7 +43,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         if !selection.matches(resource.as_bytes()) {
             continue;
         }
-        match host_file(context.host, path, HINT) {
+        match host_file(context.host, path, SPEC.hint) {
             Ok(opened) => *file = Some((path, opened.with_records(RecordStructure::One))),
             Err(_) if index == IRQ => {}
             Err(unavailable) => return Err(unavailable),

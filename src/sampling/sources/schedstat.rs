@@ -2,17 +2,17 @@
 //! /proc/schedstat.
 
 use std::io::{Error, ErrorKind};
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{CoreSchedule, Schedstat, SchedstatArgs};
 
 const FILE: &str = "proc/schedstat";
-const HINT: &str = ": this kernel was built without scheduler statistics (CONFIG_SCHEDSTATS)";
 const VERSION_HINT: &str = ": 15 to 17 are supported";
 /// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
@@ -24,17 +24,24 @@ const COUNTERS: usize = 9;
 /// `include` and `exclude` match cores by their names in the file: `cpu0`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "schedstat",
+    about: "Run and wait time of each core.",
     root: "flatcap.host.Schedstat",
     schema: include_bytes!("../../../generated/host/schedstat.bfbs"),
     files: &[FILE],
+    // The scheduler's totals change at every context switch, and are used as rates.
+    period: Duration::from_millis(100),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "at each task switch",
     selects: "cores, such as cpu0",
     needs: &[],
-    open,
+    hint: ": this kernel was built without scheduler statistics (CONFIG_SCHEDSTATS)",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let file = host_file(context.host, FILE, HINT)?;
+    let file = host_file(context.host, FILE, SPEC.hint)?;
     let mut sampler =
         SchedstatSampler { file, cores: Vec::new(), filter: CachedNameFilter::new(context.selection()) };
     let (head, _) = parse(sampler.file.content(), &mut sampler.cores, &mut sampler.filter);

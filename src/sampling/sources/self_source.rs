@@ -3,22 +3,38 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 use flatcap_format::histogram::LatencySummary;
 
+use super::{OwnKeys, SourceOpener, SourceSpec};
 use crate::metrics::Metrics;
 use crate::os::host::HostFile;
 use crate::sampling::{Incomplete, ReadError, Sampler};
 use crate::schemas::agent as wire;
 
-/// Full name of the root table.
-pub const ROOT: &str = "flatcap.agent.Agent";
-/// Binary schema of the payload.
-pub const SCHEMA: &[u8] = include_bytes!("../../../generated/agent.bfbs");
-
 /// Not under the host's root: the recorder appears in its own /proc.
 const FILE: &str = "proc/self/stat";
+
+/// There is nothing to choose with `include` and `exclude`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
+    name: "self",
+    about: "flatcap's own counters and latencies.",
+    root: "flatcap.agent.Agent",
+    schema: include_bytes!("../../../generated/agent.bfbs"),
+    files: &[],
+    // The recorder's own figures are for an operator, not for a burst.
+    period: Duration::from_secs(1),
+    is_on_by_default: true,
+    may_block: false,
+    refresh: "at each sample",
+    selects: "",
+    needs: &[],
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Recorder,
+};
 
 /// The sampler of `self`.
 #[derive(Debug)]
@@ -129,7 +145,7 @@ fn process(stat: &[u8]) -> Option<wire::Process> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::GroupName;
+    use crate::sampling::GroupName;
 
     // Proves that the numbers of groups in the schema match the configuration.
     #[test]

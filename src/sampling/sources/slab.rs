@@ -1,15 +1,16 @@
 //! `slab`: the kernel's object caches, from /proc/slabinfo.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::text;
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{Slab, SlabArgs, SlabCache};
 
 const FILE: &str = "proc/slabinfo";
-const HINT: &str = ": only root or CAP_DAC_READ_SEARCH may read it, and not every kernel has it";
 /// Maximum number of caches in one sample; kernels have about 200, and more with control groups or
 /// some file systems.
 const CACHES_MAX: usize = 8192;
@@ -23,17 +24,24 @@ const NUMBER_COUNT: usize = 5;
 /// as usual.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "slab",
+    about: "The kernel's object caches; expensive, and needs root.",
     root: "flatcap.host.Slab",
     schema: include_bytes!("../../../generated/host/slab.bfbs"),
     files: &[FILE],
+    // An expensive sample that takes the kernel's lock of its caches.
+    period: Duration::from_secs(10),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "whenever a slab is filled or emptied",
     selects: "caches, such as dentry",
     needs: &["CAP_DAC_READ_SEARCH"],
-    open,
+    hint: ": only root or CAP_DAC_READ_SEARCH may read it, and not every kernel has it",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let file = host_file(context.host, FILE, HINT)?;
+    let file = host_file(context.host, FILE, SPEC.hint)?;
     Ok(OpenedSampler::built(SlabSampler {
         file,
         filter: CachedNameFilter::new(context.selection()),

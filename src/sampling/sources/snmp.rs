@@ -1,35 +1,46 @@
 //! `snmp`: counters of IP, ICMP, TCP, UDP and UDP-Lite, from /proc/net/snmp and, for IPv6,
 //! /proc/net/snmp6.
 
-use flatbuffers::FlatBufferBuilder;
+use std::time::Duration;
 
+use flatbuffers::{FlatBufferBuilder, VOffsetT};
+
+use super::by_schema::{create_structs, push_struct, slot, values_of};
 use super::counters::{CounterFile, CounterKeys, CounterLayout, CounterSet};
 use super::network::namespace_path;
 use super::text;
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::RecordStructure;
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schemas::host::{IcmpMessages, Snmp, SnmpArgs, SnmpCounters};
 
 const SNMP: &str = "proc/net/snmp";
 const SNMP6: &str = "proc/net/snmp6";
 /// Maximum number of ICMP message types: each protocol version has 256.
 const TYPES_MAX: usize = 512;
-/// Name of the field of these types in a selection.
-const TYPES: &[u8] = b"icmp_types";
-const BYTES: usize = size_of::<SnmpCounters>();
+/// The fields of the root table.
+const COUNTERS: &str = "counters";
+const TYPES: &str = "icmp_types";
+/// Messages of one type: version, type, received and sent, in the order of the schema.
+type IcmpMessages = [u64; 4];
 
 /// `include` and `exclude` match fields, such as `tcp_in_errs` and `icmp_types`. A host without
 /// IPv6 lacks the second file: its fields are absent.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "snmp",
+    about: "Counters of TCP, UDP, IP and ICMP, versions 4 and 6.",
     root: "flatcap.host.Snmp",
     schema: include_bytes!("../../../generated/host/snmp.bfbs"),
     files: &[SNMP, SNMP6],
+    // Counted per packet, used as rates.
+    period: Duration::from_millis(100),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "at each packet",
     selects: "fields, such as tcp_in_errs and icmp_types",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
@@ -48,19 +59,23 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
             is_optional: true,
         },
     ];
-    let keys = CounterKeys::of(SPEC.schema, "flatcap.host.SnmpCounters", &selection);
+    let keys = CounterKeys::of(&SPEC, COUNTERS, &selection);
     Ok(OpenedSampler::built(SnmpSampler {
-        counters: CounterSet::open(context.host, &files, keys)?,
+        filled: vec![0; keys.bytes()],
+        counters: CounterSet::open(context.host, &SPEC, &files, keys)?,
         types: Vec::new(),
-        are_types_wanted: selection.matches(TYPES),
+        are_types_wanted: selection.matches(TYPES.as_bytes()),
+        slots: [COUNTERS, TYPES].map(|field| slot(&SPEC, field)),
     }))
 }
 
 #[derive(Debug)]
 struct SnmpSampler {
     counters: CounterSet,
+    filled: Vec<u8>,          // reused
     types: Vec<IcmpMessages>, // reused
     are_types_wanted: bool,
+    slots: [VOffsetT; 2], // of counters and types
 }
 
 impl Sampler for SnmpSampler {
@@ -69,14 +84,16 @@ impl Sampler for SnmpSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let Self { counters, types, are_types_wanted } = self;
+        let Self { counters, filled, types, are_types_wanted, slots: [counters_slot, types_slot] } = self;
         types.clear();
-        let mut filled = SnmpCounters([0; BYTES]);
-        let incomplete = counters.fill(&mut filled.0, |section, name, value| {
+        let incomplete = counters.fill(filled, |section, name, value| {
             if *are_types_wanted { icmp_type(section, name, value, types) } else { Incomplete::NONE }
         });
-        let types = builder.create_vector(types);
-        let root = Snmp::create(builder, &SnmpArgs { counters: Some(&filled), icmp_types: Some(types) });
+        let types = create_structs(builder, types.len(), types.as_flattened().iter().copied());
+        let table = builder.start_table();
+        builder.push_slot_always(*types_slot, types);
+        push_struct(builder, *counters_slot, values_of(filled));
+        let root = builder.end_table(table);
         builder.finish_minimal(root);
         incomplete
     }
@@ -98,15 +115,15 @@ fn icmp_type(section: &[u8], name: &[u8], value: Option<&[u8]>, types: &mut Vec<
     let Some(number) = text::number(number) else { return Incomplete::UNREADABLE };
     let mut incomplete = Incomplete::NONE;
     let count = text::value(value, &mut incomplete);
-    let known = types.iter().position(|one| one.version() == version && one.type_() == number);
+    let known = types.iter().position(|one| one.starts_with(&[version, number]));
     let index = known.unwrap_or(types.len());
     if known.is_none() && types.len() < TYPES_MAX {
         // The kernel omits a direction without messages.
-        types.push(IcmpMessages::new(version, number, 0, 0));
+        types.push([version, number, 0, 0]);
     }
     match types.get_mut(index) {
-        Some(one) if is_received => one.set_received(count),
-        Some(one) => one.set_sent(count),
+        Some([_, _, received, _]) if is_received => *received = count,
+        Some([_, _, _, sent]) => *sent = count,
         None => incomplete |= Incomplete::TOO_MANY,
     }
     incomplete
@@ -119,8 +136,10 @@ mod tests {
 
     use super::*;
     use crate::sampling::NameFilter;
-    use crate::sampling::sources::counters::VALUE_BYTES;
-    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
+    use crate::sampling::sources::counters::{CounterOrder, CounterWriter};
+    use crate::sampling::sources::tests::{
+        assert_damage_is_marked, decoded, fixture, sample_this_host, sample_under, values_at,
+    };
 
     const TEXT: &str = "Ip: Forwarding DefaultTTL InReceives\nIp: 2 64 3\nIcmp: InMsgs\nIcmp: 4\n\
         IcmpMsg: InType3 OutType3 OutType8\nIcmpMsg: 5 6 7\nTcp: RtoMin MaxConn ActiveOpens\nTcp: 8 -1 9\n";
@@ -137,18 +156,24 @@ mod tests {
         folder
     }
 
-    fn types(snmp: &Snmp<'_>) -> Vec<(u64, u64, u64, u64)> {
-        snmp.icmp_types().iter().map(|one| (one.version(), one.type_(), one.received(), one.sent())).collect()
+    fn all_keys() -> CounterKeys {
+        CounterKeys::of(&SPEC, COUNTERS, &NameFilter::default())
+    }
+
+    fn types(payload: &[u8]) -> Vec<(u64, u64, u64, u64)> {
+        let number = |value: &serde_json::Value| value.as_u64().unwrap();
+        let types = decoded(&SPEC, payload)[TYPES].take();
+        let fields = ["version", "type", "received", "sent"];
+        let rows = types.as_array().unwrap().iter().map(|one| fields.map(|field| number(&one[field])));
+        rows.map(|[version, number, received, sent]| (version, number, received, sent)).collect()
     }
 
     /// Returns all values of a payload, by `origin`.
-    fn values(snmp: &Snmp<'_>) -> BTreeMap<String, i64> {
-        let origins =
-            CounterKeys::of(SPEC.schema, "flatcap.host.SnmpCounters", &NameFilter::default()).origins();
-        let places = snmp.counters().0.chunks_exact(VALUE_BYTES);
-        let mut values: BTreeMap<String, i64> = origins
+    fn values(payload: &[u8]) -> BTreeMap<String, i64> {
+        let mut values: BTreeMap<String, i64> = all_keys()
+            .origins()
             .into_iter()
-            .zip(places.map(|place| u64::from_le_bytes(place.try_into().unwrap())))
+            .zip(values_at(&SPEC, COUNTERS, payload))
             .filter(|(_, value)| *value != text::ABSENT)
             .map(|(origin, value)| {
                 let signed = origin == "Tcp:MaxConn";
@@ -162,7 +187,7 @@ mod tests {
                 )
             })
             .collect();
-        for (version, number, received, sent) in types(snmp) {
+        for (version, number, received, sent) in types(payload) {
             let lead = if version == 4 { "IcmpMsg:" } else { "Icmp6" };
             for (direction, count) in
                 [("In", received), ("Out", sent)].into_iter().filter(|(_, count)| *count > 0)
@@ -196,17 +221,20 @@ mod tests {
         let folder = tree(TEXT, Some(TEXT6));
         let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
         assert!(incomplete.is_none());
-        let snmp = flatbuffers::root::<Snmp<'_>>(&payload).unwrap();
-        assert_eq!(values(&snmp), naive(TEXT, TEXT6));
-        assert_eq!(types(&snmp), [(4, 3, 5, 6), (4, 8, 0, 7), (6, 135, 11, 0)]);
-        let counters = snmp.counters();
-        assert_eq!(
-            (counters.ip_default_ttl(), counters.icmp_in_msgs(), counters.tcp_active_opens()),
-            (64, 4, 9)
-        );
-        assert_eq!((counters.ip6_in_receives(), counters.udp_lite6_mem_errors()), (10, 12));
-        assert_eq!(counters.tcp_max_conn().to_bits(), (-1.0_f64).to_bits());
-        assert_eq!((counters.udp_in_datagrams(), counters.tcp_in_segs()), (text::ABSENT, text::ABSENT));
+        assert_eq!(values(&payload), naive(TEXT, TEXT6));
+        assert_eq!(types(&payload), [(4, 3, 5, 6), (4, 8, 0, 7), (6, 135, 11, 0)]);
+        let counters = &decoded(&SPEC, &payload)[COUNTERS];
+        for (field, value) in [
+            ("ip_default_ttl", 64),
+            ("icmp_in_msgs", 4),
+            ("tcp_active_opens", 9),
+            ("ip6_in_receives", 10),
+            ("udp_lite6_mem_errors", 12),
+        ] {
+            assert_eq!(counters[field], value, "{field}");
+        }
+        assert_eq!(counters["tcp_max_conn"].as_f64(), Some(-1.0));
+        assert!(counters["udp_in_datagrams"].is_null() && counters["tcp_in_segs"].is_null());
     }
 
     // Proves that a host without the second file is complete, and that unwanted values are absent.
@@ -216,10 +244,9 @@ mod tests {
         let (payload, incomplete) =
             sample_under(&SPEC, "exclude = [\"icmp*\", \"tcp_max_conn\"]", folder.path());
         assert!(incomplete.is_none());
-        let snmp = flatbuffers::root::<Snmp<'_>>(&payload).unwrap();
-        let counters = snmp.counters();
-        assert!(types(&snmp).is_empty() && counters.tcp_max_conn().is_nan());
-        assert_eq!((counters.icmp_in_msgs(), counters.tcp_rto_min()), (text::ABSENT, 8));
+        let counters = &decoded(&SPEC, &payload)[COUNTERS];
+        assert!(types(&payload).is_empty() && counters["tcp_max_conn"].is_null());
+        assert!(counters["icmp_in_msgs"].is_null() && counters["tcp_rto_min"] == 8, "{counters}");
     }
 
     // Proves that damaged text never panics and a cut file is always marked, in lines of message
@@ -229,10 +256,10 @@ mod tests {
         let text = b"IcmpMsg: InType3 OutType3\nIcmpMsg: 5 6\n";
         assert_damage_is_marked(text, |text| {
             let mut types = Vec::new();
-            let mut bytes = [0; BYTES];
-            let keys = CounterKeys::of(SPEC.schema, "flatcap.host.SnmpCounters", &NameFilter::default());
-            let mut writer = crate::sampling::sources::counters::CounterWriter::new(&keys, &mut bytes);
-            let mut order = crate::sampling::sources::counters::CounterOrder::default();
+            let keys = all_keys();
+            let mut bytes = vec![0; keys.bytes()];
+            let mut writer = CounterWriter::new(&keys, &mut bytes);
+            let mut order = CounterOrder::default();
             writer.read_file(CounterLayout::Headed, &mut order, text, |section, name, value| {
                 icmp_type(section, name, value, &mut types)
             });
@@ -260,7 +287,7 @@ mod tests {
         let folder = tree(&snmp, Some(&snmp6));
         let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
         assert!(incomplete.is_none());
-        let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());
+        let ours = values(&payload);
         assert_eq!(ours, naive(&snmp, &snmp6));
     }
 
@@ -277,7 +304,7 @@ mod tests {
         let before = read();
         let payload = sample_this_host(&SPEC);
         let after = read();
-        let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());
+        let ours = values(&payload);
         for (name, last) in after {
             let (first, ours) = (before.get(&name).copied().unwrap_or(0), ours.get(&name).copied());
             // A gauge may go up and down.
@@ -302,7 +329,7 @@ mod tests {
             println!("skipped: no nstat");
             return;
         };
-        let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());
+        let ours = values(&payload);
         let mut compared = 0;
         for (name, first) in before {
             let Some(ours) = ours.iter().find(|(origin, _)| origin.replace(':', "") == name) else {

@@ -1,9 +1,11 @@
 //! `softirqs`: software interrupts by kind and core, from /proc/softirqs.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::text;
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{CoreSoftirqs, Softirqs, SoftirqsArgs};
@@ -32,13 +34,20 @@ const KINDS: [(&[u8], SetCount); 11] = [
 /// `include` and `exclude` match cores by their names in the file: `CPU0`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "softirqs",
+    about: "Software interrupts by kind and core.",
     root: "flatcap.host.Softirqs",
     schema: include_bytes!("../../../generated/host/softirqs.bfbs"),
     files: &[FILE],
+    // Counts per core are used as rates; the total is in cpu.
+    period: Duration::from_millis(100),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "at each software interrupt",
     selects: "cores, such as CPU0",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

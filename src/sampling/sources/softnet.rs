@@ -1,9 +1,11 @@
 //! `softnet`: packets in each core's backlog, from `/proc/net/softnet_stat`.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{Softnet, SoftnetArgs, SoftnetCore};
@@ -21,13 +23,20 @@ const COLUMNS_OF_KERNELS: [usize; 5] = [COLUMNS, 13, 11, 10, 9];
 /// There is nothing to choose with `include` and `exclude`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "softnet",
+    about: "Packets, drops and squeezes of each core's backlog.",
     root: "flatcap.host.Softnet",
     schema: include_bytes!("../../../generated/host/softnet.bfbs"),
     files: &[FILE],
+    // Drops come in bursts of milliseconds; the counters accumulate them.
+    period: Duration::from_millis(100),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "at each round of packets",
     selects: "",
     needs: &[],
-    open,
+    hint: "",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {

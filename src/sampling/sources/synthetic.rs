@@ -1,10 +1,13 @@
 //! `synthetic`: generated values, a function of the sequence number, so that a reader can verify
 //! them.
 
+use std::io::ErrorKind;
+use std::time::Duration;
+
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
 
-use super::OWN_SCHEMA;
-use crate::sampling::{FixedSampler, Incomplete, ReadError};
+use super::{OWN_SCHEMA, OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use crate::sampling::{FixedSampler, Incomplete, OpenedSampler, OwnSettings, ReadError, SyntheticLayout};
 use crate::schemas::synthetic as wire;
 
 /// Full name of the root table of three scalars.
@@ -13,6 +16,45 @@ pub const POINT_ROOT: &str = "flatcap.synthetic.Point";
 pub const WIDE_ROOT: &str = "flatcap.synthetic.Wide";
 /// Binary schema of both.
 pub const SCHEMA: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
+
+/// Returns the full name of the root table of a shape.
+pub fn root(shape: SyntheticLayout) -> &'static str {
+    match shape {
+        SyntheticLayout::Point => POINT_ROOT,
+        SyntheticLayout::Wide { .. } => WIDE_ROOT,
+    }
+}
+
+/// There is nothing to choose with `include` and `exclude`. The root is that of the shape `point`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
+    name: "synthetic",
+    about: "Generated values, to measure what flatcap and this host can do.",
+    root: POINT_ROOT,
+    schema: SCHEMA,
+    files: &[],
+    // A load worth measuring: 1,000 frames a second.
+    period: Duration::from_millis(1),
+    is_on_by_default: false,
+    may_block: false,
+    refresh: "at each sample",
+    selects: "",
+    needs: &[],
+    hint: "",
+    keys: OwnKeys::Synthetic,
+    opener: SourceOpener::Synthetic(open),
+};
+
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let OwnSettings::Synthetic(settings) = context.settings.own else {
+        return Err(Unavailable::of(ErrorKind::InvalidInput.into()));
+    };
+    Ok(OpenedSampler::fixed(match settings.shape {
+        SyntheticLayout::Point => SyntheticSampler::point(settings.seed),
+        SyntheticLayout::Wide { fields, payload_bytes } => {
+            SyntheticSampler::wide(settings.seed, fields, payload_bytes)
+        }
+    }))
+}
 
 /// The increment of splitmix64: 2^64 divided by the golden ratio, odd.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

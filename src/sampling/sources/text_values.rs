@@ -4,8 +4,7 @@
 use regex::bytes::CaptureLocations;
 
 use super::text;
-use crate::config::{Expression, SourceConfig, ValueFormat};
-use crate::sampling::{CachedNameFilter, Incomplete, NameFilter};
+use crate::sampling::{CachedNameFilter, Expression, Incomplete, NameFilter, ValueFormat};
 
 /// Maximum number of values in one sample.
 const VALUES_MAX: usize = 4096;
@@ -36,19 +35,21 @@ struct ValueRows<V> {
 }
 
 impl<V> TextValues<V> {
-    /// Creates the parser of an instance. Without a readout, which the configuration does not
-    /// allow, it finds nothing.
-    pub(super) fn new(source: &SourceConfig, make: BuildRow<V>) -> Self {
-        let format = source.text_source.as_ref().map_or(ValueFormat::Pairs, |readout| readout.format.clone());
-        let locations = match &format {
+    /// Creates the parser of an instance, by the format of its values and its name.
+    pub(super) fn new(
+        (format, instance): (&ValueFormat, &str),
+        selection: NameFilter,
+        make: BuildRow<V>,
+    ) -> Self {
+        let locations = match format {
             ValueFormat::Regex(expression) => Some(expression.regex().capture_locations()),
             ValueFormat::Pairs => None,
         };
-        let filter = CachedNameFilter::new(NameFilter::of(source));
+        let filter = CachedNameFilter::new(selection);
         Self {
-            format,
+            format: format.clone(),
             locations,
-            default_name: source.instance.clone().unwrap_or_default().into_bytes(),
+            default_name: instance.as_bytes().to_vec(),
             build_row: make,
             rows: ValueRows { filter, found: 0, values: Vec::new(), incomplete: Incomplete::NONE },
         }
@@ -176,6 +177,7 @@ fn number(text: &[u8]) -> (f64, i64) {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::sampling::OwnSettings;
     use crate::sampling::sources::tests::assert_damage_is_marked;
 
     type TestRow = (String, f64, i64);
@@ -188,7 +190,9 @@ mod tests {
     fn values(keys: &str) -> TextValues<TestRow> {
         let text = format!("[source.file.own]\npath = \"/x\"\n{keys}\n");
         let config = Config::parse("test.toml", &text).unwrap();
-        TextValues::new(config.sources.last().unwrap(), row)
+        let settings = config.sources.last().unwrap().settings();
+        let OwnSettings::Text(text, instance) = settings.own else { panic!() };
+        TextValues::new((&text.format, instance), settings.selection(), row)
     }
 
     fn parsed(keys: &str, text: &str) -> (Vec<TestRow>, Incomplete) {

@@ -1,15 +1,16 @@
 //! `thermal`: temperatures by zone, from /sys/class/thermal.
 
+use std::time::Duration;
+
 use flatbuffers::FlatBufferBuilder;
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{Thermal, ThermalArgs, ThermalZone};
 
 const DIRECTORY: &str = "sys/class/thermal";
-const HINT: &str = ": usual on virtual machines and on hosts whose kernel measures no temperatures";
 const DEVICE_CLASS: DeviceClass = DeviceClass {
     path: DIRECTORY,
     is_device: |name| devices::is_numbered(name, ZONE),
@@ -21,19 +22,26 @@ const ZONE: &[u8] = b"thermal_zone";
 /// `include` and `exclude` match the types of zones: `x86_pkg_temp`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "thermal",
+    about: "Temperature of each thermal zone.",
     root: "flatcap.host.Thermal",
     schema: include_bytes!("../../../generated/host/thermal.bfbs"),
     files: &[DIRECTORY],
+    // Temperatures change in seconds, and some zones query slow firmware.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: true,
     refresh: "depends on the zone: some at each read, others every 2 s",
     selects: "types of zones, such as x86_pkg_temp",
     needs: &[],
-    open,
+    hint: ": usual on virtual machines and on hosts whose kernel measures no temperatures",
+    keys: OwnKeys::None,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: HINT };
+    let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: SPEC.hint };
     let listing =
-        DeviceListing::open(context.host, DEVICE_CLASS, context.config.period).map_err(unavailable)?;
+        DeviceListing::open(context.host, DEVICE_CLASS, context.settings.period).map_err(unavailable)?;
     if listing.is_empty() {
         return Err(unavailable(devices::none_found("no thermal zone")));
     }
@@ -193,7 +201,7 @@ mod tests {
     fn a_host_without_zones_is_reported() {
         let host = host_with(&[("sys/class/thermal/cooling_device0/type", "Processor\n")]);
         let error = open_sampler(&SPEC, "", host.path()).unwrap_err().to_string();
-        assert_eq!(error, format!("/{DIRECTORY}: no thermal zone{HINT}"));
+        assert_eq!(error, format!("/{DIRECTORY}: no thermal zone{}", SPEC.hint));
     }
 
     // Proves that captured hosts are read completely.

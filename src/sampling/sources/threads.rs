@@ -5,11 +5,10 @@ use std::io::{self, ErrorKind, Write as _};
 
 use super::perf_groups::{incomplete_reason, open_groups, read_groups};
 use super::{Unavailable, devices, text};
-use crate::config::PerfEvent;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::host::{HostDirectory, HostRoot};
 use crate::os::perf::{CountTarget, CounterGroup, CounterValue};
-use crate::sampling::Incomplete;
+use crate::sampling::{Incomplete, PerfEvent};
 
 const PROC: &str = "proc";
 /// Maximum number of processes counted at once.

@@ -4,8 +4,8 @@
 use std::marker::PhantomData;
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap_stream::DefaultFramer;
 use flatcap_format::frame::{FrameTemplate, Scalar, TemplateField, TemplateView};
+use flatcap_stream::DefaultFramer;
 
 use super::Format;
 use super::built::{build_flat, build_structure, level_update, side, trade};

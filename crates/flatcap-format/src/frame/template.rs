@@ -73,7 +73,8 @@ pub struct TemplateField<T> {
     value: PhantomData<fn(T) -> T>,
 }
 
-/// A handle to all elements of a vector or array. Their values change, their number does not.
+/// A handle to all elements of a vector or array, or to all values of a struct. The values change,
+/// their number does not.
 #[derive(Debug, Clone)]
 pub struct TemplateList {
     range: Range<usize>,
@@ -154,17 +155,17 @@ impl FrameTemplate {
         Ok(TemplateField { at: location.range().start, fingerprint: self.fingerprint, value: PhantomData })
     }
 
-    /// Returns the handle of a vector or array, by its path, which ends in `[]`.
+    /// Returns the handle of a vector or array, by its path, which ends in `[]`, or of a struct.
     ///
     /// # Errors
-    /// `Path` if the template does not have the path, or if it is not a list.
+    /// `Path` if the template does not have the path, or if it leads to a single scalar.
     pub fn list(&self, path: &str) -> std::result::Result<TemplateList, TemplateError> {
         let location = self.location(path)?;
         if !location.is_list() {
             return Err(TemplateError::type_mismatch(
                 path,
                 location,
-                "all elements of a vector; end the path in `[]`",
+                "a struct or all elements of a vector; end the path of a vector in `[]`",
             ));
         }
         Ok(TemplateList { range: location.range(), fingerprint: self.fingerprint })
@@ -281,7 +282,7 @@ impl TemplatePatch<'_> {
 }
 
 impl<'p> TemplatePatch<'p> {
-    /// Returns the bytes of all elements of a list, to be overwritten.
+    /// Returns the bytes of all elements of a list or struct, to be overwritten.
     ///
     /// # Panics
     /// If the list belongs to another template.
@@ -289,16 +290,6 @@ impl<'p> TemplatePatch<'p> {
     pub fn elements(self, list: &TemplateList) -> &'p mut [u8] {
         assert!(list.fingerprint == self.template.fingerprint, "the list belongs to another template");
         self.payload.get_mut(list.range.clone()).unwrap_or_default()
-    }
-
-    /// Returns the bytes of a struct, to be overwritten.
-    ///
-    /// # Panics
-    /// If the field belongs to another template.
-    #[inline]
-    pub fn struct_bytes<const BYTES: usize>(self, field: TemplateField<[u8; BYTES]>) -> &'p mut [u8] {
-        let range = self.template.value_range(field);
-        self.payload.get_mut(range).unwrap_or_default()
     }
 }
 
@@ -310,7 +301,7 @@ pub struct TemplateView<'p> {
 }
 
 impl<'p> TemplateView<'p> {
-    /// Returns the bytes of all elements of a list, little-endian and without gaps.
+    /// Returns the bytes of all elements of a list, little-endian and without gaps, or of a struct.
     ///
     /// # Panics
     /// If the list belongs to another template.

@@ -21,9 +21,9 @@ impl FieldLocation {
         self.at as usize..self.at as usize + self.bytes as usize
     }
 
-    /// Returns whether it covers all elements of a vector or array.
+    /// Returns whether it covers all elements of a vector or array, or a struct.
     pub(super) fn is_list(&self) -> bool {
-        matches!(self.kind, BaseType::Vector | BaseType::Array)
+        matches!(self.kind, BaseType::Vector | BaseType::Array | BaseType::Obj)
     }
 
     /// Returns whether the value is a `T`.

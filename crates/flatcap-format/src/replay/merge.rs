@@ -474,6 +474,9 @@ fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the first sample of a recording; none without samples.
+///
+/// # Errors
+/// A segment cannot be read.
 pub fn first_sample(
     paths: &[PathBuf],
     sources: &BTreeSet<String>,

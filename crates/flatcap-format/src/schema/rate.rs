@@ -433,15 +433,15 @@ mod tests {
             walk.end_object();
             seconds += 1;
             rates.compare(seconds * 1_000_000_000);
-            rates.per_value.iter().map(|rate| rate.map(|rate| rate as u64)).collect::<Vec<_>>()
+            rates.per_value.clone()
         };
         observe(&[(0, &[1, 2], 5), (1, &[3], 6)]);
         let shorter = observe(&[(0, &[2], 7), (1, &[4], 9)]);
-        assert_eq!(shorter, [None, None, None, None, Some(1), Some(3)]);
+        assert_eq!(shorter, [None, None, None, None, Some(1.0), Some(3.0)]);
         let longer = observe(&[(0, &[3, 100], 9), (1, &[5], 10)]);
-        assert_eq!(longer, [None, None, None, None, None, Some(1), Some(1)]);
+        assert_eq!(longer, [None, None, None, None, None, Some(1.0), Some(1.0)]);
         let same = observe(&[(1, &[7], 10), (0, &[4, 103], 11)]);
-        assert_eq!(same, [None, Some(2), Some(0), None, Some(1), Some(3), Some(2)]);
+        assert_eq!(same, [None, Some(2.0), Some(0.0), None, Some(1.0), Some(3.0), Some(2.0)]);
     }
 
     // Proves that a device is not compared with another that takes its index.

@@ -1,6 +1,17 @@
 //! For tests of programs that write segments: a simulated storage, and the effort of a test.
 
-#![allow(missing_docs, reason = "the names say it; only tests use them")]
+#![allow(
+    missing_docs,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::return_self_not_must_use,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::should_implement_trait,
+    reason = "tests alone use it, and a panic is a failed test"
+)]
 
 pub mod effort;
 mod fault;

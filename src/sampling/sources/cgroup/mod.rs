@@ -5,17 +5,18 @@ mod tree;
 mod values;
 
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use self::tree::{CgroupTree, ControlGroup, GROUPS_MAX};
 use self::values::{CgroupFileReader, FILE_COUNT, VALUE_COUNT};
 use super::text::ABSENT;
-use super::{OpenContext, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::clock::monotonic_ns;
 use crate::os::directory_handle::DirectoryHandle;
 use crate::os::host::HostRoot;
-use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler};
 use crate::schemas::host::{Cgroup, CgroupArgs, CgroupCounters};
 
 const DIRECTORY: &str = "sys/fs/cgroup";
@@ -23,7 +24,6 @@ const DIRECTORY: &str = "sys/fs/cgroup";
 const HYBRID: &str = "sys/fs/cgroup/unified";
 /// A file that every version 2 group has, the root included.
 const CONTROLLERS_FILE: &str = "cgroup.controllers";
-const NOT_MOUNTED_HINT: &str = ": no control groups are mounted there";
 const V1_HINT: &str = ": only control groups of version 1 are mounted there; boot with \
      systemd.unified_cgroup_hierarchy=1 for version 2";
 /// Interval between listings of the tree.
@@ -43,18 +43,28 @@ const _: () = assert!(GROUPS_MAX * ROW_BYTES + (64 << 10) <= 16 << 20);
 /// itself is `/`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "cgroup",
+    about: "Control groups: time, memory, I/O, tasks, pressure.",
     root: "flatcap.host.Cgroup",
     schema: include_bytes!("../../../../generated/host/cgroup.bfbs"),
     files: &[DIRECTORY, "sys/fs/cgroup/**/{cgroup.events,cpu.stat,memory.*,io.stat,pids.*,*.pressure}"],
+    // A sample costs tens of microseconds per group.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "time, tasks and pages immediately or in batches; memory.stat every 2 s unless it is read; new groups are found once a second",
     selects: "paths below the root, such as system.slice/*; the root itself is /",
     needs: &[],
-    open,
+    hint: ": no control groups are mounted there",
+    keys: OwnKeys::Cgroup,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
-    let depth = context.config.cgroup.map_or(0, |cgroup| cgroup.depth);
+    let depth = match context.settings.own {
+        OwnSettings::Cgroup(cgroup) => cgroup.depth,
+        _ => 0,
+    };
     let root = root(context.host)?;
     let tree = CgroupTree::new(root, depth, context.selection()).map_err(|error| unavailable(error, ""))?;
     Ok(OpenedSampler::built(CgroupSampler {
@@ -70,7 +80,7 @@ fn root(host: &HostRoot) -> Result<DirectoryHandle, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
     let is_unified = |path: &str| host.open(&format!("{path}/{CONTROLLERS_FILE}")).is_ok();
     let open = |path| DirectoryHandle::open(&host.path(path)).map_err(|error| unavailable(error, ""));
-    DirectoryHandle::open(&host.path(DIRECTORY)).map_err(|error| unavailable(error, NOT_MOUNTED_HINT))?;
+    DirectoryHandle::open(&host.path(DIRECTORY)).map_err(|error| unavailable(error, SPEC.hint))?;
     if is_unified(DIRECTORY) {
         return open(DIRECTORY);
     }
@@ -84,7 +94,7 @@ fn root(host: &HostRoot) -> Result<DirectoryHandle, Unavailable> {
     let is_version_1 = ["cpu", "memory", "cpu,cpuacct", "systemd", "pids"]
         .iter()
         .any(|name| host.directory(&format!("{DIRECTORY}/{name}")).is_ok());
-    let hint = if is_version_1 { V1_HINT } else { NOT_MOUNTED_HINT };
+    let hint = if is_version_1 { V1_HINT } else { SPEC.hint };
     Err(unavailable(ErrorKind::Unsupported.into(), hint))
 }
 

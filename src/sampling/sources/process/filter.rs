@@ -4,10 +4,9 @@ use std::io::{self, ErrorKind};
 
 use super::stat::NAME_BYTES;
 use super::table::ProcessSlot;
-use crate::config::{Pattern, ProcessConfig};
 use crate::os::host::HostRoot;
-use crate::sampling::NameFilter;
 use crate::sampling::sources::text;
+use crate::sampling::{NameFilter, Pattern, ProcessConfig};
 
 /// The file with the names of users.
 pub(super) const PASSWD: &str = "etc/passwd";

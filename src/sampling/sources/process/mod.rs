@@ -9,6 +9,7 @@ mod texts;
 
 use std::cmp::Reverse;
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
@@ -18,11 +19,10 @@ use self::stat::Stat;
 use self::table::{ProcessSlot, ProcessTable};
 use self::texts::RequestedTexts;
 use super::text::ABSENT;
-use super::{OpenContext, SourceSpec, Unavailable};
-use crate::config::ProcessRank;
+use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::clock::monotonic_ns;
 use crate::os::host::page_bytes;
-use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Sampler};
 use crate::schemas::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
 
 const DIRECTORY: &str = "proc";
@@ -43,21 +43,28 @@ const LIST_INTERVAL_NS: u64 = 8_000_000_000;
 /// `include` and `exclude` match the name of the process, as the kernel cuts it.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "process",
+    about: "Processes: time, memory, I/O, threads, faults.",
     root: "flatcap.host.Process",
     schema: include_bytes!("../../../../generated/host/process.bfbs"),
     files: &[DIRECTORY, "proc/PID/stat", "proc/PID/io", "proc/PID/cgroup", "proc/PID/cmdline"],
+    // A sample costs 10 us per process.
+    period: Duration::from_secs(1),
+    is_on_by_default: false,
+    may_block: false,
     refresh: "times at each scheduler tick, 100 to 1,000 times a second; counts as they happen",
     selects: "names, as the kernel cuts them to 15 bytes",
     needs: &[
         "CAP_SYS_PTRACE (I/O of others' processes)",
         "CAP_NET_ADMIN (exits of processes, before Linux 6.6)",
     ],
-    open,
+    hint: "",
+    keys: OwnKeys::Process,
+    opener: SourceOpener::Host(open),
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
-    let Some(config) = &context.config.process else {
+    let OwnSettings::Process(config) = context.settings.own else {
         return Err(unavailable(ErrorKind::InvalidInput.into(), ""));
     };
     let details = RequestedTexts {

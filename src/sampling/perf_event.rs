@@ -1,6 +1,6 @@
 //! Performance counters of the `perf` source.
 
-use super::keyword::keywords;
+use crate::keyword::keywords;
 
 /// Largest number of processes that are counted one by one.
 pub const PROCESSES_MAX: usize = 16;

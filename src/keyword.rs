@@ -1,7 +1,7 @@
 //! Settings with a few named values. Each value has one keyword, which is stated once.
 
 /// A setting whose values are keywords.
-pub(super) trait Keyword: Copy + 'static {
+pub(crate) trait Keyword: Copy + 'static {
     /// Every value, in the order in which messages list them.
     const VALUES: &'static [Self];
 
@@ -44,7 +44,7 @@ macro_rules! keywords {
             }
         }
 
-        impl $crate::config::keyword::Keyword for $name {
+        impl $crate::keyword::Keyword for $name {
             const VALUES: &'static [Self] = Self::ALL;
 
             fn keyword(self) -> &'static str {
@@ -54,4 +54,4 @@ macro_rules! keywords {
     };
 }
 
-pub(super) use keywords;
+pub(crate) use keywords;

@@ -5,12 +5,6 @@ use std::time::Duration;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::keyword::keywords;
-
-/// Largest length of the name of an instance, in bytes.
-pub const INSTANCE_NAME_BYTES_MAX: usize = 32;
-/// Largest number of instances in one configuration.
-pub const INSTANCES_MAX: usize = 64;
 /// Largest length of a regular expression, in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 1024;
 /// Largest number of elements of a command: program and arguments.
@@ -20,14 +14,6 @@ pub const ARG_BYTES_MAX: usize = 4096;
 /// Memory that a compiled expression may use: far more than 1 KiB of plain text needs, less than
 /// nested repetitions such as `{1000}` in `{1000}` need.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-
-keywords! {
-    /// The keyword of a [`ValueFormat`].
-    pub(super) enum FormatKeyword {
-        Pairs = "pairs",
-        Regex = "regex",
-    }
-}
 
 /// The text that an instance reads and the format of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,24 +156,6 @@ impl PartialEq for Expression {
 
 impl Eq for Expression {}
 
-impl ValueFormat {
-    pub(super) fn keyword(&self) -> FormatKeyword {
-        match self {
-            Self::Pairs => FormatKeyword::Pairs,
-            Self::Regex(_) => FormatKeyword::Regex,
-        }
-    }
-}
-
-/// Returns whether an instance may have this name, which is used on command lines, in files and in
-/// `--source NAME@PERIOD`.
-pub(super) fn is_instance_name(name: &str) -> bool {
-    // No capitals, as names of variables are in capitals and are converted to lower case. No dot
-    // and no @, which separate an instance from its kind and its period.
-    let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
-    (1..=INSTANCE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_fit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,16 +180,5 @@ mod tests {
         assert_eq!(groups("(a").unwrap_err(), "unclosed group");
         assert!(groups("").unwrap_err().starts_with("an expression has"));
         assert!(groups("(a{1000}){1000}").unwrap_err().contains("size"), "{:?}", groups("(a{1000}){1000}"));
-    }
-
-    // Proves the limits on names, on both sides.
-    #[test]
-    fn instance_names_are_plain() {
-        for name in ["a", "raid_0-x", &"n".repeat(32)] {
-            assert!(is_instance_name(name), "{name}");
-        }
-        for name in ["", "A", "a.b", "a b", "a@1s", &"n".repeat(33)] {
-            assert!(!is_instance_name(name), "{name}");
-        }
     }
 }

@@ -1,0 +1,107 @@
+//! Settings of a source that concern its sampler. The configuration checks them.
+
+use std::time::Duration;
+
+use super::name_filter::NameFilter;
+use super::pattern::Pattern;
+use super::perf_event::PerfConfig;
+use super::text_source::TextSource;
+use crate::keyword::keywords;
+
+/// Settings with which a source is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceSettings<'a> {
+    /// Time from one sample to the next.
+    pub period: Duration,
+    /// Patterns of the items to record; empty for all.
+    pub include: &'a [Pattern],
+    /// Patterns of items not to record, even if included.
+    pub exclude: &'a [Pattern],
+    /// Settings that only this source has.
+    pub own: OwnSettings<'a>,
+}
+
+/// Settings that only one source has.
+#[derive(Debug, Clone, Copy)]
+pub enum OwnSettings<'a> {
+    /// None.
+    None,
+    /// Settings of the `synthetic` source.
+    Synthetic(SyntheticConfig),
+    /// Settings of the `process` source.
+    Process(&'a ProcessConfig),
+    /// Settings of the `cgroup` source.
+    Cgroup(CgroupConfig),
+    /// Settings of the `perf` source.
+    Perf(&'a PerfConfig),
+    /// The text that an instance reads, and the name of the instance.
+    Text(&'a TextSource, &'a str),
+}
+
+impl SourceSettings<'_> {
+    /// Returns the selection of items to record.
+    pub fn selection(&self) -> NameFilter {
+        NameFilter::new(self.include.to_vec(), self.exclude.to_vec())
+    }
+}
+
+keywords! {
+    /// The rank of processes, if only the top ones are recorded.
+    pub enum ProcessRank {
+        /// CPU time since the previous sample.
+        Cpu = "cpu",
+        /// Resident memory.
+        Memory = "memory",
+        /// Bytes read from and written to storage since the previous sample.
+        Io = "io",
+        /// Threads.
+        Threads = "threads",
+    }
+}
+
+/// Settings of the `process` source, besides `include` and `exclude` for process names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessConfig {
+    /// Patterns of user names or numbers; empty for all.
+    pub users: Vec<Pattern>,
+    /// Patterns of control group paths; empty for all.
+    pub cgroups: Vec<Pattern>,
+    /// Number of processes to record, the top ones by `by`; 0 for all, at most 16,384.
+    pub top: u32,
+    /// The rank that `top` uses.
+    pub by: ProcessRank,
+    /// Whether command lines are recorded, which may contain secrets.
+    pub command_lines: bool,
+    /// Whether the paths of control groups are recorded.
+    pub cgroup_paths: bool,
+}
+
+/// Settings of the `cgroup` source, besides `include` and `exclude` for paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CgroupConfig {
+    /// Levels below the root, 0 to 64.
+    pub depth: u32,
+}
+
+/// Settings of the `synthetic` source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyntheticConfig {
+    /// The layout of a sample.
+    pub shape: SyntheticLayout,
+    /// Seed of the values: the same seed gives the same values. At most 2^63 - 1.
+    pub seed: u64,
+}
+
+/// The layout of a synthetic sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyntheticLayout {
+    /// Three scalars: the smallest useful frame.
+    Point,
+    /// A vector of values and padding.
+    Wide {
+        /// Number of 64-bit values, 1 to 4096.
+        fields: u32,
+        /// Bytes of padding, up to 1 MiB.
+        payload_bytes: u32,
+    },
+}
