@@ -35,7 +35,7 @@ aarch64() {
         echo "skipped: cannot install Rust for $target"
         return
     fi
-    if ! command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null; then
+    if ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then
         { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null; } ||
             { echo "skipped: cannot install ${packages[*]}"; return; }
     fi
