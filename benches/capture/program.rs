@@ -61,6 +61,10 @@ impl Program {
             .env_remove("FLATCAP_CAPTURE_REPORT") // set for this bench, unknown to the program
             .env("FLATCAP_LOG", "warn");
         command.env("RUNTIME_DIRECTORY", self.run_dir.path());
+        if arguments.first() == Some(&"record") {
+            // Runs however full this machine's disk is.
+            command.env("FLATCAP_STORAGE__MIN_FREE", "0");
+        }
         command
     }
 

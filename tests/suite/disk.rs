@@ -28,16 +28,11 @@ struct Recording(Option<Child>);
 impl Recording {
     fn start(rig: &Rig, storage: &str, source: &str, data: &Path) -> Self {
         let config = rig.write("disk.toml", format!("[storage]\n{storage}\n{source}"));
-        Self(Some(rig.start(&[
-            "record",
-            "--quiet",
-            "--config",
-            text(&config),
-            "--source",
-            "synthetic",
-            "--data-dir",
-            text(data),
-        ])))
+        let named = ["record", "--quiet", "--config", text(&config), "--source", "synthetic"];
+        let mut command = rig.command(&[&named[..], &["--data-dir", text(data)]].concat());
+        command.env_remove("FLATCAP_STORAGE__MIN_FREE");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(Some(command.spawn().unwrap()))
     }
 
     fn child(&mut self) -> &mut Child {
@@ -202,7 +197,8 @@ fn a_read_only_directory_is_waited_for() {
     let data = rig.data();
     std::fs::create_dir(&data).unwrap();
     std::os::unix::fs::chown(&data, Some(65534), Some(65534)).unwrap();
-    let config = rig.write("disk.toml", format!("[storage]\nsegment_size = \"256KiB\"\n{SOURCE}"));
+    let config =
+        rig.write("disk.toml", format!("[storage]\nsegment_size = \"256KiB\"\nmin_free = \"0\"\n{SOURCE}"));
     mode(&config, 0o644);
     let mut command = Command::new("setpriv");
     crate::rig::without_settings(&mut command);
