@@ -372,8 +372,8 @@ fn a_killed_run_is_readable() {
 #[test]
 fn the_configuration_is_in_the_recording() {
     let rig = Rig::new();
-    let config =
-        rig.write("own.toml", "[storage]\nsegment_size = \"3MiB\"\n[source.load]\nperiod = \"20ms\"\n");
+    let own = "[storage]\nsegment_size = \"3MiB\"\nmin_free = \"0\"\n[source.load]\nperiod = \"20ms\"\n";
+    let config = rig.write("own.toml", own);
     rig.record_samples(&["--config", config.to_str().unwrap()], 1);
     let called = rig.call(&["info", "flatcap-data", "--attachment", "flatcap.toml"]);
     assert_eq!(called.status, Some(0), "{called:?}");
