@@ -9,9 +9,10 @@ use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". `stream` is the crate
 /// flatcap-stream; those from `host` to `replay` are in flatcap-format.
-const EDGES: [(&str, &[&str]); 26] = [
+const EDGES: [(&str, &[&str]); 27] = [
     ("stream", &[]),
     ("host", &[]),
+    ("duration", &[]),
     ("histogram", &[]),
     ("storage", &[]),
     ("mapped_file", &["storage"]),
@@ -19,7 +20,7 @@ const EDGES: [(&str, &[&str]); 26] = [
     ("frame", &["schema", "stream"]),
     ("block", &["stream", "schema"]),
     ("segment", &["block", "stream", "schema", "storage", "mapped_file", "host", "histogram"]),
-    ("replay", &["segment", "stream"]),
+    ("replay", &["segment", "stream", "duration"]),
     ("schemas", &[]),
     ("os", &["storage", "host"]),
     ("metrics", &["histogram"]),

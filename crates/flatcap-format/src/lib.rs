@@ -26,6 +26,7 @@
 //! ```
 
 pub mod block;
+pub mod duration;
 pub mod frame;
 pub mod histogram;
 pub mod host;

@@ -1,10 +1,10 @@
 //! Parses points in time.
 
-use std::time::Duration;
-
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+
+use crate::duration::parse_duration;
 
 /// A point in time, absolute or relative to the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +50,7 @@ impl TimeSpec {
 }
 
 fn duration_ns(text: &str) -> Option<i64> {
-    let duration: Duration = humantime::parse_duration(text).ok()?;
-    i64::try_from(duration.as_nanos()).ok()
+    i64::try_from(parse_duration(text).ok()?.as_nanos()).ok()
 }
 
 /// Parses seconds with up to nine decimals, exactly: without floating point.
@@ -105,6 +104,7 @@ mod tests {
     #[test]
     fn near_misses_are_refused() {
         for text in [
+            "5124095576030431h15s1000ms ago",
             "",
             "@",
             "@1.",

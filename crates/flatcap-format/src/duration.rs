@@ -1,0 +1,35 @@
+//! The notation of durations, for settings, arguments and points in time.
+
+use std::time::Duration;
+
+pub use humantime::DurationError;
+
+/// Longest text of a duration, in bytes. The library panics if seconds and nanoseconds together
+/// exceed a [`Duration`] in the carry alone; a text that does so has at least 26 bytes.
+const TEXT_BYTES_MAX: usize = 24;
+
+/// Parses a duration such as `250us`, `1.5s`, `90sec` or `1h 30m`.
+///
+/// # Errors
+/// What is wrong with the text; [`DurationError::NumberOverflow`] also for one of more than 24
+/// bytes.
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(DurationError::NumberOverflow);
+    }
+    humantime::parse_duration(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a sum which the library cannot carry is an error, and that durations as people
+    // write them are parsed.
+    #[test]
+    fn long_durations_are_refused() {
+        assert!(parse_duration("5124095576030431h15s1000ms").is_err());
+        assert!(parse_duration(&"9".repeat(25)).is_err());
+        assert_eq!(parse_duration("1h 30min"), Ok(Duration::from_secs(5400)));
+    }
+}
