@@ -1,7 +1,7 @@
 //! Settings with a few named values. Each value has one keyword, which is stated once.
 
 /// A setting whose values are keywords.
-pub(crate) trait Keyword: Copy + 'static {
+pub(crate) trait Keyword: Copy + PartialEq + 'static {
     /// Every value, in the order in which messages list them.
     const VALUES: &'static [Self];
 

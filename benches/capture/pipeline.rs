@@ -4,7 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use flatcap::config::{Config, LARGE_SLABS};
+use flatcap::config::Config;
+use flatcap::daemon::{LARGE_SLABS, MemoryBudget};
 use flatcap::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::{ClockChangeTimer, NS_PER_S, WallOffset, monotonic_ns, read_clocks};
 use flatcap::os::thread;
@@ -68,7 +69,7 @@ impl Pipeline {
         on_full: OnFull,
     ) -> Result<Self, Box<dyn Error>> {
         let config = Config::default();
-        let memory = config.memory();
+        let memory = MemoryBudget::of(&config);
         let queue_slabs = usize::try_from(memory.queued())? / groups;
         // As in the daemon: queued slabs, those being written, and for each group one being filled
         // and one being inspected.
@@ -214,7 +215,7 @@ impl Pipeline {
             preallocate: storage.preallocate,
             compression: None,
             poll_interval_ns: buffering.poll_interval.as_nanos() as u64,
-            batch_slabs: usize::try_from(self.config.memory().writing)?,
+            batch_slabs: usize::try_from(MemoryBudget::of(&self.config).writing)?,
         })
     }
 }

@@ -9,6 +9,7 @@
 use std::error::Error;
 
 use flatcap::config::Config;
+use flatcap::daemon::MemoryBudget;
 use flatcap::os::clock::monotonic_ns;
 
 use crate::MeasuredRows;
@@ -36,7 +37,7 @@ pub fn measure(length: BenchLength) -> MeasuredRows {
         queued.push(stop.queued_bytes as f64 / f64::from(1 << 20));
     }
     let (middle, (shortest, longest)) = (median(&stop_times), range(&stop_times));
-    let memory = Config::parse("stop.toml", CONFIG)?.memory();
+    let memory = MemoryBudget::of(&Config::parse("stop.toml", CONFIG)?);
     Ok(vec![CaptureRow {
         name: "stop",
         quantity: "SIGTERM to exit, queue three quarters full: longest".to_owned(),
@@ -63,7 +64,8 @@ fn stop() -> Result<StopResult, Box<dyn Error>> {
     let stopped = StoppedThread::stop(recorder)?;
     // A slab is queued when its interval has passed or when it is full; at this rate both take
     // about as long.
-    let full_ns = config.memory().queued() as f64 * config.buffering.flush_interval.as_nanos() as f64;
+    let full_ns =
+        MemoryBudget::of(&config).queued() as f64 * config.buffering.flush_interval.as_nanos() as f64;
     sleep_ns((full_ns * FILL_SHARE) as u64);
     let end = monotonic_ns();
     stopped.release();

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::ExitStatus;
 use super::configuration::{self, layers};
 use super::error::CliError;
-use crate::config::LoadedConfig;
-use crate::daemon::{data_dir, run_dir, state_directory_only};
+use crate::config::{LoadedConfig, format_size};
+use crate::daemon::{MemoryBudget, data_dir, run_dir, state_directory_only};
 use crate::os::environment;
 
 /// The unit's `ConfigurationDirectory=`, for a call outside the unit.
@@ -56,7 +56,8 @@ fn state_directory_hint(layered: &LoadedConfig) -> Option<String> {
     })
 }
 
-/// Writes the files and variables that were read, and the directories in use, as comments.
+/// Writes the files and variables that were read, and the directories and memory in use, as
+/// comments.
 fn write_summary(layered: &LoadedConfig, out: &mut dyn Write) -> io::Result<()> {
     if layered.files.is_empty() && layered.variables.is_empty() {
         writeln!(out, "# No file and no variable was read: all values are built-in defaults.")?;
@@ -81,7 +82,13 @@ fn write_summary(layered: &LoadedConfig, out: &mut dyn Write) -> io::Result<()> 
     }
     let config = &layered.config;
     writeln!(out, "# Recordings go to {}.", printable_path(&data_dir(config)))?;
-    writeln!(out, "# Samples are kept in {} until they are written.\n", printable_path(&run_dir(config)))
+    writeln!(out, "# Samples are kept in {} until they are written.", printable_path(&run_dir(config)))?;
+    let memory = MemoryBudget::of(config);
+    writeln!(out, "# Memory used with these settings:")?;
+    for term in memory.terms() {
+        writeln!(out, "# {:>8}  {} {}", format_size(term.bytes), term.count, term.holder)?;
+    }
+    writeln!(out, "# {:>8}  sum, at most memory_max\n", format_size(memory.sum_bytes()))
 }
 
 /// Returns a path with control characters escaped, so that it stays on one line.

@@ -21,7 +21,7 @@ use crate::compress::{
     compress_segment, remove_leftovers,
 };
 use crate::config::{
-    COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, parse_size,
+    COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, size_argument,
 };
 use crate::daemon::DaemonError;
 use crate::os::signal::SignalWatch;
@@ -61,11 +61,8 @@ impl FromStr for BlockSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bytes = parse_size(text).map_err(|error| error.to_string())?;
-        let fitting = usize::try_from(bytes).ok().filter(|_| COMPRESS_BLOCK_SIZE_RANGE.contains(&bytes));
-        let (least, most) = (COMPRESS_BLOCK_SIZE_RANGE.start(), COMPRESS_BLOCK_SIZE_RANGE.end());
-        let refused = || format!("write a size from {} to {}", format_size(*least), format_size(*most));
-        fitting.map(Self).ok_or_else(refused)
+        let bytes = size_argument(text, &COMPRESS_BLOCK_SIZE_RANGE)?;
+        usize::try_from(bytes).map(Self).map_err(|error| error.to_string())
     }
 }
 

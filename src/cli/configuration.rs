@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::config::{Layers, VARIABLE_PREFIX};
+use crate::daemon::memory_rule;
 use crate::os::environment;
 
 /// Help text about the origin of the configuration, after the options of the verbs that read one.
@@ -18,5 +19,5 @@ pub(super) fn layers(file: Option<&Path>) -> Layers {
         (None, Some(directory)) => Layers::directory(&directory),
         (None, None) => Layers::defaults(),
     };
-    layers.with_variables(environment::variables(VARIABLE_PREFIX))
+    layers.with_variables(environment::variables(VARIABLE_PREFIX)).with_memory_rule(memory_rule)
 }

@@ -8,6 +8,7 @@ use flatcap_format::replay::Notice;
 use flatcap_stream::ChecksumKind;
 use serde::Serialize;
 
+use super::checksum::checksum;
 use super::error::CliError;
 use super::selection::RecordingSelection;
 use super::{ExitStatus, human, report_notice};
@@ -28,8 +29,8 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     /// Checksum before each payload.
-    #[arg(long, value_enum, default_value_t = ExportChecksum::Xxh3)]
-    checksum: ExportChecksum,
+    #[arg(long, value_parser = checksum(), default_value_t = ChecksumKind::Xxh3)]
+    checksum: ChecksumKind,
     /// Replace existing files.
     #[arg(long)]
     force: bool,
@@ -43,32 +44,10 @@ enum ExportFormat {
     Stream,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ExportChecksum {
-    None,
-    Crc16,
-    Crc32,
-    Xxh3,
-}
-
-impl From<ExportChecksum> for ChecksumKind {
-    fn from(checksum: ExportChecksum) -> Self {
-        match checksum {
-            ExportChecksum::None => Self::None,
-            ExportChecksum::Crc16 => Self::Crc16,
-            ExportChecksum::Crc32 => Self::Crc32,
-            ExportChecksum::Xxh3 => Self::Xxh3,
-        }
-    }
-}
-
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let filter = args.selection.filter()?;
-    let options = ExportOptions {
-        directory: args.output.clone(),
-        checksum: args.checksum.into(),
-        should_replace: args.force,
-    };
+    let options =
+        ExportOptions { directory: args.output.clone(), checksum: args.checksum, should_replace: args.force };
     let stop = Arc::new(Stop::new());
     let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
     let (mut outcome, mut is_unreadable) = (ExitStatus::Done, false);

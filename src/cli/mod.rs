@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod check_config;
+mod checksum;
 mod completions;
 mod compress;
 mod configuration;

@@ -14,7 +14,9 @@ use super::logging::Log;
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, TableOutput, fitted, table, terminal_width};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, ConfigErrors, Layers};
-use crate::daemon::{self, Callbacks, LastGood, RunProgress, RunStart, RunSummary};
+use crate::daemon::{
+    self, Callbacks, LastGood, MemoryBudget, RunProgress, RunStart, RunSummary, memory_rule,
+};
 use crate::metrics::LimitingBudget;
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::find;
@@ -31,8 +33,8 @@ pub(super) struct Args {
     /// service's, else ./flatcap-data].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Stop after this time: 250us, 10ms, 1s, 15m, 7d.
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    /// Stop after this time: 250us, 10ms, 90s, 15m, "1h 30m", 7d.
+    #[arg(long = "for", value_name = "DURATION", value_parser = config::duration_argument)]
     duration: Option<Duration>,
     /// Record only the sources that are named, optionally with a period; can be repeated.
     #[arg(long = "source", value_name = "NAME[@PERIOD],...", value_delimiter = ',')]
@@ -97,7 +99,7 @@ fn configuration_or_last_good(args: &Args) -> Result<(Config, Option<LastGood>),
     };
     // Without the variables: one of them may be the mistake, and the saved configuration has their
     // values.
-    let config = match with_arguments(&Layers::file_alone(&file), args) {
+    let config = match with_arguments(&Layers::file_alone(&file).with_memory_rule(memory_rule), args) {
         Ok(config) => config,
         Err(unusable) => return Err(CliError::NoLastGood { errors, unusable }),
     };
@@ -122,17 +124,8 @@ fn with_arguments(layers: &Layers, args: &Args) -> Result<Config, ConfigErrors> 
     if let Some(data_dir) = &args.data_dir {
         config.recorder.data_dir.clone_from(data_dir);
     }
-    config.select_sources(&args.sources)?;
+    config.select_sources(&args.sources, memory_rule)?;
     Ok(config)
-}
-
-/// Parses a duration that is not zero.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    match config::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("--for must be greater than zero".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write a number with ns, us, ms, s, m, h or d, such as 10s")),
-    }
 }
 
 /// The totals that the live line showed last, to calculate rates.
@@ -159,7 +152,7 @@ impl ConsoleUi {
             "recording {} to {}; buffers use {} of memory; stop with Ctrl-C",
             sources.join(", "),
             start.data_dir.display(),
-            human::bytes(start.config.memory().sum_bytes())
+            human::bytes(MemoryBudget::of(start.config).sum_bytes())
         ));
     }
 

@@ -1,4 +1,4 @@
-//! Settings of the compression of sealed segments.
+//! Sources that are compressed differently.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,30 +6,8 @@ use std::str::FromStr;
 use flatcap_format::block::{Codec, Layout};
 
 use super::instance_name::is_instance_name;
-use super::source::CpuShare;
 use crate::sampling::SourceSpec;
 use crate::sampling::sources::find;
-
-/// How sealed segments are rewritten as compressed blocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompressConfig {
-    /// Whether they are compressed at all.
-    pub enabled: bool,
-    /// Codec for segments while they are recorded; `None` records them uncompressed.
-    pub while_recording: Option<Codec>,
-    /// Codec of the blocks.
-    pub codec: Codec,
-    /// Layout of frames in a block.
-    pub layout: Layout,
-    /// Uncompressed bytes of frames in a block, 64 KiB to 16 MiB.
-    pub block_size: usize,
-    /// Share of one core that compression may use, 0.1 % to 100 %.
-    pub cpu_budget: CpuShare,
-    /// Bytes per second that compression may read and write together, 64 KiB to 64 GiB.
-    pub io_budget: u64,
-    /// Sources with a codec or layout of their own, at most [`COMPRESS_SOURCES_MAX`].
-    pub sources: Vec<SourceCompressionConfig>,
-}
 
 /// Largest number of sources with a codec or layout of their own.
 pub const COMPRESS_SOURCES_MAX: usize = 256;

@@ -5,17 +5,19 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+use flatcap_format::schema::nearest_name;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostics::{Diagnostics, KnownKey, joined, nearest};
+use super::diagnostics::{At, Diagnostics};
 use super::error::{ConfigError, ConfigLocation, Problem};
 use super::expected_value::ExpectedValue;
 use super::file::FILE_BYTES_MAX;
 use super::input_texts::{EnvVariable, InputTexts};
 use super::merge::merge_over;
 use super::renamed::renamed;
-use super::root_table::known_keys;
+use super::tables::{ANY_INSTANCE, KnownKey, joined, with_every_key};
+use super::value_error::ValueError;
 use crate::sampling::sources::CATALOG;
 
 /// The prefix of all variables that are settings.
@@ -79,11 +81,10 @@ pub(super) fn tree<'t>(
     files: &DeTable<'_>,
 ) -> DeTable<'t> {
     let mut tree = DeTable::new();
-    // `known_keys` parses a configuration, which most calls can do without.
     if texts.variables().next().is_none() {
         return tree;
     }
-    let keys = known_keys();
+    let keys = with_every_key().known_keys();
     let mut seen = BTreeSet::new();
     for variable in texts.variables() {
         // The kernel accepts a name twice, and programs disagree which one counts.
@@ -98,7 +99,7 @@ pub(super) fn tree<'t>(
                     merge_over(&mut tree, nested(&setting, &variable, value));
                 }
             }
-            Err(problem) => walk.reject_text(variable.name_span.start, problem),
+            Err(problem) => walk.reject(At::Offset(variable.name_span.start), problem),
         }
     }
     tree
@@ -116,34 +117,39 @@ fn is_foreign(name: &str) -> bool {
 /// The key that a variable sets.
 #[derive(Debug, PartialEq, Eq)]
 struct EnvKey<'k> {
-    table: String,
+    /// The names of the tables, from the outermost on. That of an instance may contain a dot, which
+    /// is not valid.
+    tables: Vec<String>,
     key: &'static str,
-    wanted: &'k ExpectedValue,
+    expected: &'k ExpectedValue,
 }
 
 impl<'k> EnvKey<'k> {
     fn of(name: &str, keys: &'k [KnownKey], files: &DeTable<'_>) -> Result<Self, Problem> {
-        // A table has no value of its own, so no variable names one.
-        let keys = || keys.iter().filter(|known| !matches!(known.expected, ExpectedValue::Table(_)));
-        // Instances first: in `keys` they all have the name `name`, which must not match literally.
+        // Instances first: in `keys` they all have one name, which must not match literally.
         for kind in CATALOG.iter().filter(|spec| spec.has_instances()).map(|spec| spec.name) {
             let Some((instance, key)) = instance_and_key(name, kind) else { continue };
-            let table = format!("source.{kind}.name");
-            let known = keys().find(|known| known.table == table && capitals(known.key) == key);
-            if let Some(KnownKey { key, expected: wanted, .. }) = known {
-                let table = format!("source.{kind}.{}", instance_of(instance, kind, files)?);
-                return Ok(EnvKey { table, key, wanted });
+            let table = format!("source.{kind}.{ANY_INSTANCE}");
+            let known = keys.iter().find(|known| known.table == table && capitals(known.key) == key);
+            if let Some(KnownKey { key, expected, .. }) = known {
+                let instance = instance_of(instance, kind, files)?;
+                return Ok(EnvKey {
+                    tables: vec!["source".to_owned(), kind.to_owned(), instance],
+                    key,
+                    expected,
+                });
             }
         }
-        match keys().find(|known| variable_of(&known.table, known.key) == name) {
-            Some(known) => Ok(EnvKey { table: known.table.clone(), key: known.key, wanted: &known.expected }),
-            None => match renamed_variable(name)
-                .filter(|new| keys().any(|known| variable_of(&known.table, known.key) == *new))
-            {
-                Some(new) => Err(Problem::Renamed { new }),
-                None => Err(Problem::UnknownVariable { near: near(name, keys()) }),
-            },
+        let is_variable = |known: &&KnownKey, name: &str| variable_of(&known.table, known.key) == name;
+        if let Some(known) = keys.iter().find(|known| is_variable(known, name)) {
+            let tables = known.table.split('.').map(str::to_owned).collect();
+            return Ok(EnvKey { tables, key: known.key, expected: &known.expected });
         }
+        let renamed = renamed_variable(name).filter(|new| keys.iter().any(|known| is_variable(&known, new)));
+        Err(match renamed {
+            Some(new) => Problem::Renamed { new },
+            None => unknown(name, keys),
+        })
     }
 }
 
@@ -200,26 +206,36 @@ fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String
     }
 }
 
-/// Returns the most similar variable. One underscore instead of two is the most common mistake.
-fn near<'k>(name: &str, keys: impl Iterator<Item = &'k KnownKey>) -> Option<String> {
-    let instances = ["file", "command"].map(|kind| (format!("source.{kind}.name"), kind));
-    // The candidates for an instance carry the name from the variable, so that only keys differ.
-    let candidates: Vec<String> = keys
-        .map(|known| {
-            let of_instance = instances.iter().find(|(table, _)| *table == known.table);
-            match of_instance.and_then(|(_, kind)| Some((kind, instance_and_key(name, kind)?.0))) {
-                Some((kind, instance)) => variable_of(&format!("source.{kind}.{instance}"), known.key),
-                None => variable_of(&known.table, known.key),
-            }
-        })
-        .collect();
+/// Returns the problem of a name that no key has, with the variables that were probably meant.
+fn unknown(name: &str, keys: &[KnownKey]) -> Problem {
+    // One underscore instead of two is the most common mistake.
     let single = |name: &str| capitals(name).replace(DOT, "_");
-    let slip = candidates.iter().find(|candidate| single(candidate) == single(name));
-    // Without the common prefix, which would make all names similar.
+    let instances = || CATALOG.iter().filter(|spec| spec.has_instances()).map(|spec| spec.name);
+    // The candidates for an instance carry the name from the variable, so that only keys differ.
+    let candidate = |known: &KnownKey| {
+        let of_instance = instances().find(|kind| format!("source.{kind}.{ANY_INSTANCE}") == known.table);
+        match of_instance.and_then(|kind| Some((kind, instance_and_key(name, kind)?.0))) {
+            Some((kind, instance)) => variable_of(&format!("source.{kind}.{instance}"), known.key),
+            None => variable_of(&known.table, known.key),
+        }
+    };
+    let candidates: Vec<String> = keys.iter().map(candidate).collect();
+    if let Some(slip) = candidates.iter().find(|candidate| single(candidate) == single(name)) {
+        return Problem::UnknownVariable { near: Some(slip.clone()), of_table: Vec::new() };
+    }
+    let start = single(name) + "_";
+    let is_in_table = |known: &&KnownKey| single(&variable_of(&known.table, "")).starts_with(&start);
+    let of_table: Vec<String> = keys.iter().filter(is_in_table).map(candidate).collect();
+    // Without the common prefix, which would make all names similar. The name of a table is similar
+    // to no key.
     let short = |name: &str| name.get(VARIABLE_PREFIX.len()..).unwrap_or_default().to_ascii_lowercase();
     let known: Vec<String> = candidates.iter().map(|candidate| short(candidate)).collect();
-    let similar = || nearest(&short(name), known.iter().map(String::as_str));
-    slip.cloned().or_else(|| similar().map(|near| format!("{VARIABLE_PREFIX}{}", capitals(&near))))
+    let similar = nearest_name(&short(name), known.iter().map(String::as_str));
+    let near = similar.filter(|_| of_table.is_empty());
+    Problem::UnknownVariable {
+        near: near.map(|near| format!("{VARIABLE_PREFIX}{}", capitals(near))),
+        of_table,
+    }
 }
 
 /// Parses the value for its key: numbers, lists and booleans as in a file, everything else as a
@@ -229,8 +245,17 @@ fn value<'t>(
     variable: &EnvVariable<'t>,
     setting: &EnvKey<'_>,
 ) -> Option<DeValue<'t>> {
+    let label = format!("[{}] {}", setting.tables.join("."), setting.key);
+    let mut reject = |error| {
+        let problem = Problem::BadValue { error, expected: setting.expected.clone() };
+        walk.reject(At::Value(variable.value_span.clone(), &label), problem);
+    };
+    if variable.value.is_empty() && !setting.expected.is_empty_accepted() {
+        reject(ValueError::EmptyVariable);
+        return None;
+    }
     // The key decides what a value is, not its look: a directory called `5` needs no quotes.
-    let found = match setting.wanted {
+    let found = match setting.expected {
         ExpectedValue::Flag | ExpectedValue::Number(_) => "a string",
         ExpectedValue::Numbers(_)
         | ExpectedValue::Patterns
@@ -242,22 +267,20 @@ fn value<'t>(
     };
     let parsed = DeValue::parse(variable.value).map(Spanned::into_inner);
     if parsed.is_err() {
-        let key = format!("[{}] {}", setting.table, setting.key);
-        let problem = Problem::WrongType { found, expected: setting.wanted.clone() };
-        walk.reject_value(variable.value_span.clone(), key, problem);
+        reject(ValueError::WrongType { found });
     }
     parsed.ok()
 }
 
 /// Returns a tree with one value.
 fn nested<'t>(setting: &EnvKey<'_>, variable: &EnvVariable<'t>, value: DeValue<'t>) -> DeTable<'t> {
-    let entry = |name: String, value: Spanned<DeValue<'t>>| {
-        DeTable::from_iter([(Spanned::new(variable.name_span.clone(), Cow::Owned(name)), value)])
+    let entry = |name: &str, value: Spanned<DeValue<'t>>| {
+        let name = Spanned::new(variable.name_span.clone(), Cow::Owned(name.to_owned()));
+        DeTable::from_iter([(name, value)])
     };
-    let value = Spanned::new(variable.value_span.clone(), value);
-    let innermost = entry(setting.key.to_owned(), value);
-    setting.table.rsplit('.').fold(innermost, |inner, name| {
-        entry(name.to_owned(), Spanned::new(variable.name_span.clone(), DeValue::Table(inner)))
+    let innermost = entry(setting.key, Spanned::new(variable.value_span.clone(), value));
+    setting.tables.iter().rfold(innermost, |inner, name| {
+        entry(name, Spanned::new(variable.name_span.clone(), DeValue::Table(inner)))
     })
 }
 
@@ -279,15 +302,15 @@ mod tests {
     fn every_key_has_a_variable_of_its_own() {
         // Proves that each key has a variable name of its own, which maps back to the key and is
         // never taken for a foreign variable.
-        let keys: Vec<KnownKey> = known_keys();
+        let keys = with_every_key().known_keys();
         let mut names = BTreeSet::new();
         let none = DeTable::new();
-        for known in keys.iter().filter(|known| !matches!(known.expected, ExpectedValue::Table(_))) {
+        for known in &keys {
             let name = variable_of(&known.table, known.key);
             assert!(names.insert(name.clone()), "{name}");
             assert!(!is_foreign(&name), "{name}");
             let setting = EnvKey::of(&name, &keys, &none).unwrap();
-            assert_eq!((setting.table.as_str(), setting.key), (known.table.as_str(), known.key));
+            assert_eq!((setting.tables.join("."), setting.key), (known.table.clone(), known.key));
         }
         assert!(names.len() > 200, "{}", names.len());
         assert!(
@@ -342,7 +365,7 @@ mod tests {
             (
                 "FLATCAP_GROUP__FAST__PRIORITY",
                 "",
-                "[group.fast] priority = : wrong type: a string; write a whole number without quotes, from 0 to 99",
+                "[group.fast] priority = \"\": an empty value, which is not the same as an unset variable; write a whole number without quotes, from 0 to 99",
             ),
             (
                 "FLATCAP_GROUP__FAST__CPUS",
@@ -357,7 +380,7 @@ mod tests {
             (
                 "FLATCAP_SOURCE__CPU__PERIOD",
                 "10",
-                "[source.cpu] period = 10: no unit; write a number with ns, us, ms, s, m, h or d, from 50us to 1h",
+                "[source.cpu] period = 10: no unit, as in 10s; write a number with ns, us, ms, s, m, h or d, from 50us to 1h",
             ),
             (
                 "FLATCAP_SOURCE__CPU__PERIOD",
@@ -367,15 +390,11 @@ mod tests {
             (
                 "FLATCAP_RECORDER__HOST_ROOT",
                 "",
-                "[recorder] host_root = : not a path: empty, or contains a zero byte; write a path in quotes",
+                "[recorder] host_root = \"\": an empty value, which is not the same as an unset variable; write a path in quotes",
             ),
         ] {
             assert_eq!(errors(&[(name, value)]), format!("environment variable {name}: {expected}"));
         }
-        assert_eq!(
-            errors(&[("FLATCAP_STORAGE__FRAME_MAX", "1GiB")]).split_once(": too").unwrap().0,
-            "built-in default: [recorder] memory_max"
-        );
     }
 
     #[test]
@@ -403,6 +422,32 @@ mod tests {
         }
         let renamed = errors(&[("FLATCAP_SEAL__CODEC", "lz4")]);
         assert!(renamed.ends_with(": was renamed; write FLATCAP_COMPRESS__CODEC"), "{renamed}");
+        for (name, hint) in [
+            ("FLATCAP_SEGMENT_SIZE", "two underscores between them: FLATCAP_STORAGE__SEGMENT_SIZE"),
+            (
+                "FLATCAP_BUFFERING",
+                "it names a table; set FLATCAP_BUFFERING__SLAB_SIZE, FLATCAP_BUFFERING__FLUSH_INTERVAL or \
+                 FLATCAP_BUFFERING__POLL_INTERVAL",
+            ),
+            ("FLATCAP_STORAGE", "FLATCAP_STORAGE__MIN_FREE or FLATCAP_STORAGE__FRAME_MAX"),
+            ("FLATCAP_SOURCE_CPU", "FLATCAP_SOURCE__CPU__INCLUDE or FLATCAP_SOURCE__CPU__EXCLUDE"),
+            ("FLATCAP_GROUP", "FLATCAP_GROUP__BLOCKING__CPUS or FLATCAP_GROUP__BLOCKING__ON_FULL"),
+            (
+                "FLATCAP_SOURCE__FILE",
+                "FLATCAP_SOURCE__FILE__NAME__FORMAT or FLATCAP_SOURCE__FILE__NAME__PATTERN",
+            ),
+        ] {
+            let table = errors(&[(name, "3")]);
+            assert!(table.contains(": no such setting; ") && table.ends_with(hint), "{table}");
+        }
+        let sources = errors(&[("FLATCAP_SOURCE", "3")]);
+        assert!(
+            sources.contains("set FLATCAP_SOURCE__CPU__ENABLED, ") && sources.ends_with(" others"),
+            "{sources}"
+        );
+        let dotted = errors(&[("FLATCAP_SOURCE__FILE__A.B__PATH", "/a")]);
+        assert!(dotted.contains(": not a valid name; write 1 to 32 of"), "{dotted}");
+        assert_eq!(dotted.lines().count(), 1, "{dotted}");
         let never = errors(&[("FLATCAP_AGENT__CPUS", "1")]);
         assert!(never.contains(": no such setting; "), "{never}");
         let kubernetes = [

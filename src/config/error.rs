@@ -5,13 +5,17 @@ use std::io::{self, ErrorKind};
 
 use super::expected_value::{ExpectedValue, listed};
 use super::instance_name::INSTANCE_NAME_BYTES_MAX;
-use super::memory::MemoryBudget;
-use super::units::{UnitError, format_size};
+use super::name_hint::NameHint;
+use super::units::format_size;
+use super::value_error::ValueError;
 
 /// Errors that are kept; a file with more is not a configuration, and the rest is only counted.
 pub const ERRORS_MAX: usize = 100;
 
-/// All errors of one configuration, in the order of its lines. Never empty.
+/// Variables of a table that a message shows: all of any table with keys.
+const TABLE_VARIABLES_MAX: usize = 16;
+
+/// All errors of one configuration. Never empty.
 #[derive(Debug)]
 pub struct ConfigErrors {
     // 1 <= kept.len() <= ERRORS_MAX
@@ -55,29 +59,6 @@ pub enum ConfigLocation {
     Default,
 }
 
-impl Problem {
-    /// Returns whether the problem involves several settings, one of which another file may set.
-    /// Such a problem is not reported for one file alone.
-    pub(super) fn is_cross_key(&self) -> bool {
-        // A new variant that involves two keys belongs here. Otherwise a file is blamed for what
-        // another one corrects.
-        matches!(
-            self,
-            Self::Missing { .. }
-                | Self::TooManyInstances { .. }
-                | Self::RegexOnly
-                | Self::PreallocateTooLarge { .. }
-                | Self::RetainTooLittle { .. }
-                | Self::RetainMinTooLarge { .. }
-                | Self::IntervalUnused { .. }
-                | Self::WideOnly
-                | Self::FrameTooLarge { .. }
-                | Self::NoSource
-                | Self::MemoryTooSmall { .. }
-        )
-    }
-}
-
 /// A problem of a setting. Each message ends with what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -119,10 +100,12 @@ pub enum Problem {
         limit: usize,
     },
     /// A variable that names no setting.
-    #[error("no such setting; {}", VariableHint(near))]
+    #[error("no such setting; {}", VariableHint { near, of_table })]
     UnknownVariable {
         /// The variable that was probably meant.
         near: Option<String>,
+        /// The variables of the table that it names.
+        of_table: Vec<String>,
     },
     /// A variable whose name matches several instances.
     #[error("ambiguous: matches the instances {}; set the value in a file", listed(names, "and"))]
@@ -149,7 +132,7 @@ pub enum Problem {
     #[error("given twice; keep one")]
     Duplicate,
     /// A key that does not exist in this table.
-    #[error("no such key here; {}", KeyHint { near, elsewhere, known, what: "the keys are" })]
+    #[error("no such key here; {}", NameHint { near, elsewhere, known, what: "the keys are" })]
     UnknownKey {
         /// The key of this table that was probably meant.
         near: Option<String>,
@@ -159,7 +142,7 @@ pub enum Problem {
         known: Vec<String>,
     },
     /// A table that does not exist.
-    #[error("no such table; {}", KeyHint { near, elsewhere: &None, known, what: "the tables are" })]
+    #[error("no such table; {}", NameHint { near, elsewhere: &None, known, what: "the tables are" })]
     UnknownTable {
         /// The table that was probably meant.
         near: Option<String>,
@@ -173,75 +156,29 @@ pub enum Problem {
         new: String,
     },
     /// A source that does not exist, named on the command line or in another table.
-    #[error("no such source; {}", KeyHint { near, elsewhere: &None, known, what: "the sources are" })]
+    #[error("no such source; {}", NameHint { near, elsewhere: &None, known, what: "the sources are" })]
     UnknownSource {
         /// The source that was probably meant.
         near: Option<String>,
         /// All sources.
         known: Vec<String>,
     },
-    /// A value of the wrong type, such as a number instead of a string.
-    #[error("wrong type: {found}; {expected}")]
-    WrongType {
-        /// The type of the value.
-        found: &'static str,
+    /// A value that the key does not accept.
+    #[error("{}", error.with_advice(expected))]
+    BadValue {
+        /// The reason.
+        error: ValueError,
         /// The expected value.
         expected: ExpectedValue,
-    },
-    /// Not a duration, size or percentage.
-    #[error("{error}; {wanted}")]
-    BadUnit {
-        /// The reason.
-        error: UnitError,
-        /// The expected value.
-        wanted: ExpectedValue,
     },
     /// Patterns for a source that is recorded as a whole.
     #[error("has no effect: this source has no items to include or exclude; remove it")]
     NoChoice,
-    /// Not a compression setting of a source.
-    #[error("{reason}; {wanted}")]
-    BadCompression {
-        /// The reason.
-        reason: String,
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// Not a pattern.
-    #[error("\"{}\" is not a pattern: {reason}; {wanted}", pattern.escape_debug())]
-    BadPattern {
-        /// The pattern as written.
-        pattern: String,
-        /// The reason.
-        reason: String,
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// Not a regular expression, or one without a group for the value.
-    #[error("not a regular expression for values: {reason}; {wanted}")]
-    BadExpression {
-        /// The reason.
-        reason: String,
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// A relative path, or one with `..`.
-    #[error("not an absolute path, or it contains \"..\"; {wanted}")]
-    NotAbsolute {
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// Not a command that can be run.
-    #[error("not the absolute path of a program and its arguments; {wanted}")]
-    BadCommand {
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
     /// A required key is missing.
-    #[error("missing; {wanted}")]
+    #[error("missing; {expected}")]
     Missing {
         /// The expected value.
-        wanted: ExpectedValue,
+        expected: ExpectedValue,
     },
     /// Not a valid name of an instance.
     #[error("not a valid name; write 1 to {INSTANCE_NAME_BYTES_MAX} of the letters a to z, digits, _ and -")]
@@ -257,59 +194,6 @@ pub enum Problem {
     TooManyInstances {
         /// Largest allowed number.
         limit: usize,
-    },
-    /// An item that occurs in a list twice.
-    #[error("\"{item}\" is listed twice; keep one")]
-    DuplicateItem {
-        /// The item.
-        item: String,
-    },
-    /// A setting of the regex format alone.
-    #[error("has no effect with format = \"pairs\"; remove it or write format = \"regex\"")]
-    RegexOnly,
-    /// A duration, a size or a number below its range.
-    #[error("too small; {wanted}")]
-    TooSmall {
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// A duration, a size or a number above its range.
-    #[error("too large; {wanted}")]
-    TooLarge {
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// A size that is not a multiple of the required unit.
-    #[error("not a multiple of {}; {wanted}", format_size(*of))]
-    NotMultiple {
-        /// The size must be a multiple of this many bytes.
-        of: u64,
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// A string that no file system accepts as a path.
-    #[error("not a path: empty, or contains a zero byte; {wanted}")]
-    BadPath {
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// A path that the kernel does not accept for a socket.
-    #[error("not an absolute path, or too long for a socket; {wanted}")]
-    BadSocketPath {
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// Not an address to listen on.
-    #[error("neither a port nor an address and a port; {wanted}")]
-    BadSocketAddress {
-        /// The expected value.
-        wanted: ExpectedValue,
-    },
-    /// Not one of the values of this key.
-    #[error("not one of the allowed values; {wanted}")]
-    NotAllowed {
-        /// The expected value.
-        wanted: ExpectedValue,
     },
     /// More is preallocated than a segment can hold.
     #[error("larger than a segment; write at most segment_size, which is \"{}\"", format_size(*segment_size))]
@@ -329,15 +213,16 @@ pub enum Problem {
         /// The value of `retain_bytes` in effect.
         retain_bytes: u64,
     },
-    /// A sync interval without `sync = "interval"`.
-    #[error("has no effect with sync = \"{sync}\"; remove it or write sync = \"interval\"")]
-    IntervalUnused {
-        /// The value of `sync`.
-        sync: &'static str,
+    /// A setting that another one leaves without effect.
+    #[error("has no effect with {key} = {found}; remove it or write {key} = \"{needed}\"")]
+    NoEffect {
+        /// The other key.
+        key: &'static str,
+        /// Its value, as TOML.
+        found: String,
+        /// The value with which the setting has an effect.
+        needed: &'static str,
     },
-    /// A setting of the wide shape alone.
-    #[error("has no effect with shape = \"point\"; remove it or write shape = \"wide\"")]
-    WideOnly,
     /// The synthetic source would build frames that the recorder rejects.
     #[error(
         "a frame of {} exceeds frame_max, which is \"{}\"; lower payload or raise [storage] frame_max",
@@ -358,16 +243,15 @@ pub enum Problem {
     DuplicateSource,
     /// The memory limit is too small for the shortest queue.
     #[error(
-        "too little: {memory} exceeds \"{}\"; write at least \"{}\"",
+        "too little: {needed} exceeds \"{}\"; write at least \"{}\"",
         format_size(*memory_max),
         format_size(*least)
     )]
     MemoryTooSmall {
         /// The limit in effect.
         memory_max: u64,
-        /// The memory needed with the shortest queue.
-        // Boxed, because the budget would make every `Problem` as large as itself.
-        memory: Box<MemoryBudget>,
+        /// The memory needed with the shortest queue, as a sum.
+        needed: String,
         /// The smallest sufficient limit, in whole MiB.
         least: u64,
     },
@@ -385,7 +269,8 @@ impl ConfigErrors {
         Self { kept: vec![ConfigError { location, key: None, value: None, problem }], more: 0 }
     }
 
-    /// Returns the errors, in the order of the lines; those without a line come last.
+    /// Returns the errors: those of files and variables that cannot be read, then those of settings
+    /// in the order of the layers and lines, then those of defaults.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.kept.iter()
     }
@@ -454,14 +339,6 @@ impl fmt::Display for ConfigLocation {
     }
 }
 
-/// A suggestion for an unknown name.
-struct KeyHint<'a> {
-    near: &'a Option<String>,
-    elsewhere: &'a Option<String>,
-    known: &'a [String],
-    what: &'static str,
-}
-
 /// Returns the text in one line, with control characters escaped: a name may contain any.
 pub(super) fn printable(text: &str) -> String {
     let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
@@ -469,30 +346,28 @@ pub(super) fn printable(text: &str) -> String {
 }
 
 /// A suggestion for an unknown variable.
-struct VariableHint<'a>(&'a Option<String>);
+struct VariableHint<'a> {
+    near: &'a Option<String>,
+    of_table: &'a [String],
+}
 
 impl fmt::Display for VariableHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(near) => write!(f, "did you mean {near}?"),
-            None => f.write_str(
+        if let Some(near) = self.near {
+            return write!(f, "did you mean {near}?");
+        }
+        let mut shown: Vec<String> = self.of_table.iter().take(TABLE_VARIABLES_MAX).cloned().collect();
+        if shown.is_empty() {
+            return f.write_str(
                 "a name is FLATCAP_, the table and the key in capitals, with two underscores between them: \
                  FLATCAP_STORAGE__SEGMENT_SIZE",
-            ),
+            );
         }
-    }
-}
-
-impl fmt::Display for KeyHint<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.near, self.elsewhere) {
-            (Some(near), _) => write!(f, "did you mean {near}?"),
-            (None, Some(table)) => write!(f, "it belongs in [{table}]"),
-            (None, None) if self.known.is_empty() => {
-                f.write_str("keys belong in a table, such as [recorder]")
-            }
-            (None, None) => write!(f, "{} {}", self.what, listed(self.known, "and")),
+        let others = self.of_table.len() - shown.len();
+        if others > 0 {
+            shown.push(format!("one of {others} others"));
         }
+        write!(f, "it names a table; set {}", listed(&shown, "or"))
     }
 }
 

@@ -2,15 +2,23 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use super::compress::COMPRESS_SOURCES_MAX;
-use super::settings::SOCKET_PATH_BYTES_MAX;
-use super::source::CpuShare;
-use super::units::{format_duration, format_size};
+use super::units::Quantity;
+use crate::keyword::Keyword;
 use crate::sampling::{
     ARG_BYTES_MAX, ARGV_MAX, EXPRESSION_BYTES_MAX, PATTERN_BYTES_MAX, PATTERNS_MAX, PROCESSES_MAX,
 };
+
+/// Largest length of a socket path, in bytes: the kernel's address without its zero byte, less four
+/// bytes for the temporary name while the socket is being created.
+pub const SOCKET_PATH_BYTES_MAX: usize = 103;
+/// Largest part of a file system that may stay free, in hundredths of a percent: the rest must hold
+/// a recording.
+pub(super) const MIN_FREE_POINTS_MAX: u64 = 9_000;
+
+/// 1,024 TiB, more than any file system has: a larger size has the wrong unit.
+pub(super) const FILE_SYSTEM_BYTES_MAX: u64 = 1 << 50;
 
 /// All codecs with their levels.
 const CODECS: &str =
@@ -20,14 +28,16 @@ const CODECS: &str =
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExpectedValue {
-    /// A duration within limits.
-    Duration(RangeInclusive<Duration>),
+    /// A duration within limits, in nanoseconds.
+    Duration(RangeInclusive<u64>),
     /// A size within limits, in bytes.
     Size(RangeInclusive<u64>),
-    /// A size, or a percentage up to a limit.
-    Share(u8),
-    /// A share of one core within limits, in percent.
-    CpuShare(RangeInclusive<CpuShare>),
+    /// A size within limits, in bytes: a multiple of the page size.
+    Pages(RangeInclusive<u64>),
+    /// A size, or a percentage of a file system.
+    MinFree,
+    /// A share of one core within limits, in hundredths of a percent.
+    CpuShare(RangeInclusive<u64>),
     /// A list of patterns.
     Patterns,
     /// A number within limits.
@@ -50,6 +60,8 @@ pub enum ExpectedValue {
     Flag,
     /// A path that is not empty.
     Path,
+    /// A path, or an empty string.
+    PathOrEmpty,
     /// An absolute path.
     AbsolutePath,
     /// A program and its arguments.
@@ -65,79 +77,102 @@ pub enum ExpectedValue {
 }
 
 impl ExpectedValue {
-    /// Returns the limits or the allowed values, for types that have them.
-    pub(super) fn limits(&self) -> Option<String> {
+    /// Returns the expectation of one of the keywords of `T`.
+    pub(super) fn keyword<T: Keyword>() -> Self {
+        Self::Keyword(T::keywords())
+    }
+
+    /// Returns what a number within limits counts.
+    pub(super) fn quantity(&self) -> Option<(Quantity, &RangeInclusive<u64>)> {
         match self {
-            Self::Duration(range) => {
-                let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
-                Some(format!("from {least} to {most}"))
-            }
-            Self::Size(range) => {
-                Some(format!("from {} to {}", format_size(*range.start()), format_size(*range.end())))
-            }
-            Self::Share(most) => Some(format!("from 0% to {most}%, or a size")),
-            Self::CpuShare(range) => Some(format!("from {} to {}", range.start(), range.end())),
-            Self::Patterns => {
-                Some(format!("up to {PATTERNS_MAX} patterns of up to {PATTERN_BYTES_MAX} bytes"))
-            }
-            Self::Number(range) | Self::Numbers(range) => {
-                Some(format!("from {} to {}", range.start(), range.end()))
-            }
-            Self::Keyword(words) => Some(listed(&quoted(words), "or")),
-            Self::Codec => Some(CODECS.to_owned()),
-            Self::CodecOrOff => Some(format!("\"off\", {CODECS}")),
-            Self::Compression => Some(format!("up to {COMPRESS_SOURCES_MAX}")),
-            Self::Keywords(words) => Some(listed(&quoted(words), "and")),
-            Self::Processes => Some(format!("up to {PROCESSES_MAX} numbers or names")),
-            Self::Flag => Some("true or false".to_owned()),
-            Self::Command => {
-                let arguments = ARGV_MAX - 1;
-                Some(format!("up to {arguments} arguments of up to {ARG_BYTES_MAX} bytes"))
-            }
-            Self::Expression => Some(format!("of up to {EXPRESSION_BYTES_MAX} bytes")),
-            Self::SocketPath => Some(format!("of up to {SOCKET_PATH_BYTES_MAX} bytes")),
-            Self::Path | Self::AbsolutePath | Self::SocketAddress | Self::Table(_) => None,
+            Self::Duration(range) => Some((Quantity::Nanoseconds, range)),
+            Self::Size(range) | Self::Pages(range) => Some((Quantity::Bytes, range)),
+            Self::CpuShare(range) => Some((Quantity::BasisPoints, range)),
+            Self::Number(range) | Self::Numbers(range) => Some((Quantity::Count, range)),
+            _ => None,
         }
+    }
+
+    /// Returns whether an empty text is a value.
+    pub(super) fn is_empty_accepted(&self) -> bool {
+        matches!(self, Self::PathOrEmpty | Self::SocketPath | Self::SocketAddress)
+    }
+
+    /// Returns the limits or the allowed values; empty for types that have none.
+    fn limits(&self) -> String {
+        if let Some((quantity, range)) = self.quantity() {
+            return format!("from {} to {}", quantity.format(*range.start()), quantity.format(*range.end()));
+        }
+        match self {
+            Self::MinFree => {
+                let most = Quantity::BasisPoints.format(MIN_FREE_POINTS_MAX);
+                format!("from 0% to {most}, or a size")
+            }
+            Self::Patterns => format!("up to {PATTERNS_MAX} patterns of up to {PATTERN_BYTES_MAX} bytes"),
+            Self::Keyword(words) => listed(&quoted(words), "or"),
+            Self::Keywords(words) => listed(&quoted(words), "and"),
+            Self::Codec => CODECS.to_owned(),
+            Self::CodecOrOff => format!("\"off\", {CODECS}"),
+            Self::Compression => format!("up to {COMPRESS_SOURCES_MAX}"),
+            Self::Processes => format!("up to {PROCESSES_MAX} numbers or names"),
+            Self::Flag => "true or false".to_owned(),
+            Self::Command => format!("up to {} arguments of up to {ARG_BYTES_MAX} bytes", ARGV_MAX - 1),
+            Self::Expression => format!("of up to {EXPRESSION_BYTES_MAX} bytes"),
+            Self::SocketPath => format!("of up to {SOCKET_PATH_BYTES_MAX} bytes"),
+            Self::Table(name) => name.clone(),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns the instruction of error messages, and the sentence of descriptions, with `{}` for
+    /// the limits.
+    fn texts(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Duration(_) | Self::Size(_) | Self::CpuShare(_) | Self::Number(_) => ("{form}, {}", "{}."),
+            Self::Pages(_) => ("{form}, {}", "{}, a multiple of 4KiB."),
+            Self::Numbers(_) => ("write a list such as [0, 1] of whole numbers {}", "{}."),
+            Self::MinFree => ("write a number with B, KiB, MiB, GiB, TiB or %, {}", "{}."),
+            Self::Patterns => ("write a list such as [\"sd*\", \"nvme*\"], {}", "{}."),
+            Self::Keyword(_) | Self::Codec | Self::CodecOrOff => ("write {}", "One of {}."),
+            Self::Keywords(_) => ("write a list of some of {}", "Some of {}."),
+            Self::Compression => (
+                "write a list such as [\"process=zstd:9/row\"] of NAME=CODEC/LAYOUT or NAME=CODEC, {}, no source twice",
+                "{}.",
+            ),
+            Self::Processes => ("write a list such as [\"4711\", \"sshd\"], {}, none twice", "{}."),
+            Self::Flag => ("write {} without quotes", "{}."),
+            Self::Path | Self::PathOrEmpty => ("write a path in quotes", ""),
+            Self::AbsolutePath => ("write an absolute path in quotes, without \"..\"", ""),
+            Self::Command => (
+                "write a list such as [\"/usr/bin/program\", \"argument\"], an absolute path and {}",
+                "An absolute path and {}.",
+            ),
+            Self::SocketPath => ("write an absolute path in quotes, {}, or \"\"", "An absolute path {}."),
+            Self::SocketAddress => (
+                "write a port for this host alone, such as \"9598\", an address and a port, such as \"0.0.0.0:9598\" or \
+                 \"[::1]:9598\", or \"\" for none",
+                "",
+            ),
+            Self::Expression => ("write a regular expression in quotes, {}", "An expression {}."),
+            Self::Table(_) => ("write the table [{}] once", ""),
+        }
+    }
+
+    /// Returns the limits as a sentence of the description of a key; empty if there are none.
+    pub(super) fn sentence(&self) -> String {
+        let mut sentence = self.texts().1.replace("{}", &self.limits());
+        if let Some(first) = sentence.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        sentence
     }
 }
 
 impl fmt::Display for ExpectedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Ranges are those that the check used, so a message cannot contradict it.
-        let limits = self.limits().unwrap_or_default();
-        match self {
-            Self::Duration(_) => write!(f, "write a number with ns, us, ms, s, m, h or d, {limits}"),
-            Self::Size(_) => write!(f, "write a number with B, KiB, MiB, GiB or TiB, {limits}"),
-            Self::Share(_) => write!(f, "write a number with B, KiB, MiB, GiB, TiB or %, {limits}"),
-            Self::CpuShare(_) => write!(f, "write a number with %, {limits}"),
-            Self::Patterns => write!(f, "write a list such as [\"sd*\", \"nvme*\"], {limits}"),
-            Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
-            Self::Numbers(_) => write!(f, "write a list such as [0, 1] of whole numbers {limits}"),
-            Self::Keyword(_) | Self::Codec | Self::CodecOrOff => write!(f, "write {limits}"),
-            Self::Compression => write!(
-                f,
-                "write a list such as [\"process=zstd:9/row\"] of NAME=CODEC/LAYOUT or NAME=CODEC, {limits}, no source twice"
-            ),
-            Self::Flag => write!(f, "write {limits} without quotes"),
-            Self::Keywords(_) => write!(f, "write a list of some of {limits}"),
-            Self::Processes => write!(f, "write a list such as [\"4711\", \"sshd\"], {limits}, none twice"),
-            Self::Path => write!(f, "write a path in quotes"),
-            Self::AbsolutePath => write!(f, "write an absolute path in quotes, without \"..\""),
-            Self::Command => {
-                write!(
-                    f,
-                    "write a list such as [\"/usr/bin/program\", \"argument\"], an absolute path and {limits}"
-                )
-            }
-            Self::SocketPath => write!(f, "write an absolute path in quotes, {limits}, or \"\""),
-            Self::SocketAddress => write!(
-                f,
-                "write a port for this host alone, such as \"9598\", an address and a port, such as \"0.0.0.0:9598\" or \
-                 \"[::1]:9598\", or \"\" for none"
-            ),
-            Self::Expression => write!(f, "write a regular expression in quotes, {limits}"),
-            Self::Table(name) => write!(f, "write the table [{name}] once"),
-        }
+        let form = self.quantity().map_or("", |(quantity, _)| quantity.form());
+        f.write_str(&self.texts().0.replace("{form}", form).replace("{}", &self.limits()))
     }
 }
 

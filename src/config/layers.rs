@@ -11,6 +11,7 @@ use super::file::{ConfigFile, DropIns, FILE_BYTES_MAX, SkippedFiles};
 use super::input_texts::InputTexts;
 use super::parse::{ResolvedConfig, resolve};
 use super::settings::Config;
+use super::validate::MemoryRule;
 use crate::sampling::{Provenance, TextOrigin, TextSource};
 
 /// Name of the drop-in directory beside a configuration file.
@@ -35,8 +36,9 @@ pub const FILE_NAME: &str = "flatcap.toml";
 pub struct Layers {
     file: Option<PathBuf>,
     file_is_optional: bool,
-    without_drop_ins: bool, // without drop-ins
+    without_drop_ins: bool,
     variables: Vec<(OsString, OsString)>,
+    memory_rule: Option<MemoryRule>,
 }
 
 /// A validated configuration and where its values come from.
@@ -85,6 +87,13 @@ impl Layers {
         self
     }
 
+    /// Checks too whether all buffers fit into `recorder.memory_max`.
+    #[must_use]
+    pub fn with_memory_rule(mut self, rule: MemoryRule) -> Self {
+        self.memory_rule = Some(rule);
+        self
+    }
+
     /// Reads all layers and validates each by itself and all together. Has no side effects.
     ///
     /// # Errors
@@ -105,13 +114,13 @@ impl Layers {
         if let Err(errors) = env::add(&mut texts, &self.variables, &mut bytes_left) {
             unread.extend(errors);
         }
-        let ResolvedConfig { mut config, value_offsets: written } = resolve(&texts, unread)?;
+        let ResolvedConfig { mut config, value_offsets } = resolve(&texts, unread, self.memory_rule)?;
         // A command from a variable has no file whose owner and mode could be checked.
         set_command_files(&mut config, |key| {
-            let at = texts.file_at(*written.get(key)?)?;
+            let at = texts.file_at(*value_offsets.get(key)?)?;
             files.get(at).map(|file| file.provenance.clone())
         });
-        let origins = written.into_iter().map(|(key, offset)| (key, texts.location(Some(offset))));
+        let origins = value_offsets.into_iter().map(|(key, offset)| (key, texts.location(Some(offset))));
         Ok(LoadedConfig {
             config,
             variables: texts.variables().map(|variable| variable.name.to_owned()).collect(),
@@ -160,7 +169,7 @@ impl LoadedConfig {
     /// Returns the whole configuration as [`Config::to_toml`] does, with a comment after each value
     /// that is not a default: the file and line or the variable that set it.
     pub fn to_toml(&self) -> String {
-        self.config.to_toml_with(Some(&self.locations))
+        self.config.to_toml_with(Some(&self.locations), |_, value| value)
     }
 }
 
@@ -201,7 +210,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::{DROP_INS_MAX, SyncSetting};
+    use crate::config::DROP_INS_MAX;
+    use crate::recorder::SyncPolicy;
 
     /// A directory with `flatcap.toml` and drop-ins.
     struct ConfigDir(tempfile::TempDir);
@@ -367,7 +377,7 @@ mod tests {
         ]);
         let errors = folder.errors(&folder.layers());
         assert!(
-            errors.starts_with("flatcap.toml:2:10: [source.file.a] period = \"1\": no unit;"),
+            errors.starts_with("flatcap.toml:2:10: [source.file.a] period = \"1\": no unit, as in 1s;"),
             "{errors}"
         );
         assert!(errors.lines().nth(1).unwrap().starts_with("conf.d/1.toml:2:8: not TOML: "), "{errors}");
@@ -399,7 +409,7 @@ mod tests {
         let point = ("FLATCAP_SOURCE__SYNTHETIC__SHAPE", "point");
         let never = ("FLATCAP_STORAGE__SYNC", "never");
         let config = set(&[point, never]).read().unwrap().config;
-        assert_eq!(config.storage.sync, SyncSetting::Never);
+        assert_eq!(config.storage.sync, SyncPolicy::Never);
         let both = set(&[point, never, ("FLATCAP_STORAGE__SYNC_INTERVAL", "1s")]);
         assert!(folder.errors(&both).starts_with(
             "environment variable FLATCAP_STORAGE__SYNC_INTERVAL: [storage] sync_interval = 1s: has no effect"

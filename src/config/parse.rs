@@ -3,21 +3,29 @@
 
 use std::collections::BTreeMap;
 
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
-use super::diagnostics::{Diagnostics, Findings};
+use super::diagnostics::{At, Diagnostics, Findings, label};
 use super::env;
 use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
 use super::file::FILE_BYTES_MAX;
 use super::input_texts::InputTexts;
+use super::instance_name::{INSTANCES_MAX, is_instance_name};
+use super::key::Table;
 use super::merge::merge_over;
-use super::root_table::config;
 use super::settings::Config;
+use super::source::SourceConfig;
+use super::source_table::instance;
 use super::syntax;
-use super::table_reader::TableReader;
+use super::tables::joined;
+use super::unknown;
+use super::validate::{self, MemoryRule};
+use crate::sampling::SourceSpec;
+use crate::sampling::sources::CATALOG;
 
 impl Config {
-    /// Parses and checks a text; `file_name` is used in messages only.
+    /// Parses and checks a text; `file_name` is used in messages only. Whether all buffers fit into
+    /// `recorder.memory_max` is checked by [`Layers`](super::Layers) alone.
     ///
     /// # Errors
     /// As [`Layers::read`](super::Layers::read), except those of the file system.
@@ -27,7 +35,7 @@ impl Config {
             return Err(ConfigErrors::one(ConfigLocation::File(file_name.to_owned()), problem));
         }
         let texts = InputTexts::of_file(file_name, text);
-        resolve(&texts, Vec::new()).map(|settled| settled.config)
+        resolve(&texts, Vec::new(), None).map(|resolved| resolved.config)
     }
 }
 
@@ -43,7 +51,11 @@ pub(super) struct ResolvedConfig {
 /// be read.
 ///
 /// If a text is missing or not TOML, conflicts between settings are not reported.
-pub(super) fn resolve(texts: &InputTexts, unread: Vec<ConfigError>) -> Result<ResolvedConfig, ConfigErrors> {
+pub(super) fn resolve(
+    texts: &InputTexts,
+    unread: Vec<ConfigError>,
+    memory_rule: Option<MemoryRule>,
+) -> Result<ResolvedConfig, ConfigErrors> {
     let mut findings = Findings::default();
     let mut merged = DeTable::new();
     // A text that is missing may have the key that settles a conflict.
@@ -54,60 +66,139 @@ pub(super) fn resolve(texts: &InputTexts, unread: Vec<ConfigError>) -> Result<Re
             Some(tree) => {
                 // Read for its errors alone, those of overridden values included: without that,
                 // removing a drop-in could bring an old mistake to light.
-                TableReader::root(&mut walk, tree.clone(), config);
+                read(&mut walk, tree.clone());
                 merge_over(&mut merged, tree);
             }
             None => is_whole = false,
         }
-        findings.add(walk.into_local_findings());
+        findings.add(walk.into_local());
     }
     let mut walk = Diagnostics::new(texts);
     // After the files, because a variable may mean an instance that they define.
     let tree = env::tree(&mut walk, texts, &merged);
-    TableReader::root(&mut walk, tree.clone(), config);
+    read(&mut walk, tree.clone());
     merge_over(&mut merged, tree);
-    findings.add(walk.into_local_findings());
+    findings.add(walk.into_local());
+    // The errors of each text were found before; what the merged tree adds are conflicts.
     let mut walk = Diagnostics::new(texts);
-    let config = TableReader::root(&mut walk, merged, config);
-    let written = walk.value_offsets().clone();
+    let mut config = read(&mut walk, merged);
+    validate::derive_defaults(&mut config, &walk);
     if is_whole {
-        findings.add(walk.into_cross_key_findings());
+        validate::check(&mut config, &mut walk, memory_rule);
+        findings.add(walk.take_conflicts());
     }
     if is_whole && findings.is_empty() {
-        Ok(ResolvedConfig { config, value_offsets: written })
+        Ok(ResolvedConfig { config, value_offsets: walk.into_offsets() })
     } else {
         Err(findings.into_errors(texts, unread))
     }
 }
 
+/// Reads all tables of a document, and reports each mistake that no other document can correct.
+fn read(walk: &mut Diagnostics<'_>, mut tree: DeTable<'_>) -> Config {
+    let mut config = Config::default();
+    for spec in CATALOG.iter().filter(|spec| spec.has_instances()) {
+        config.sources.extend(instances(walk, &mut tree, spec));
+    }
+    for (name, table) in config.tables() {
+        read_table(walk, &mut tree, &name, table);
+    }
+    for source in &mut config.sources {
+        reject_useless_filters(walk, source);
+    }
+    unknown::report(walk, &tree, &mut config);
+    config
+}
+
+/// Takes the keys of one table from the document.
+fn read_table(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, name: &str, table: &mut dyn Table) {
+    let Some(entries) = table_at(tree, name) else { return };
+    for spec in table.specs() {
+        let Some(value) = entries.remove(spec.name) else { continue };
+        let (key, span) = (joined(name, spec.name), value.span());
+        // After an error the default remains, so that everything else is still checked.
+        let result = table.read(spec.name, value.into_inner());
+        walk.note(key.clone(), span.clone(), result.is_ok());
+        if let Err(problem) = result {
+            walk.reject(At::Value(span, &label(&key)), problem);
+        }
+    }
+}
+
+/// Returns the instances of a source, with defaults, and removes those that are not valid from the
+/// document.
+fn instances(
+    walk: &mut Diagnostics<'_>,
+    tree: &mut DeTable<'_>,
+    spec: &'static SourceSpec,
+) -> Vec<SourceConfig> {
+    let path = format!("source.{}", spec.name);
+    let Some(entries) = table_at(tree, &path) else { return Vec::new() };
+    let mut instances = Vec::new();
+    for (key, value) in std::mem::take(entries) {
+        let name: String = key.get_ref().clone().into_owned();
+        if !matches!(value.get_ref(), DeValue::Table(_)) {
+            let label = format!("[{path}] {name}");
+            let at = At::Label(Some(key.span().start), &label);
+            walk.reject(at, Problem::NoInstance { table: path.clone() });
+        } else if !is_instance_name(&name) {
+            walk.reject(At::Name(key.span()), Problem::BadInstanceName);
+        } else if instances.len() == INSTANCES_MAX {
+            // Before the table is read, so that the limit bounds the work and the errors.
+            walk.conflict(At::Name(key.span()), Problem::TooManyInstances { limit: INSTANCES_MAX });
+            break;
+        } else {
+            walk.note_table(joined(&path, &name), key.span().start);
+            instances.push(instance(spec, name));
+            entries.insert(key, value);
+        }
+    }
+    instances
+}
+
+/// Rejects patterns for a source that is recorded as a whole.
+fn reject_useless_filters(walk: &mut Diagnostics<'_>, source: &mut SourceConfig) {
+    if source.spec.has_filters() {
+        return;
+    }
+    let table = format!("source.{}", source.full_name());
+    for (key, patterns) in [("include", &mut source.include), ("exclude", &mut source.exclude)] {
+        // Empty lists are accepted: config/flatcap.toml has them for every source.
+        if !patterns.is_empty() {
+            patterns.clear();
+            walk.reject(At::Key(&joined(&table, key)), Problem::NoChoice);
+        }
+    }
+}
+
+/// Returns the table at a path of names.
+fn table_at<'a, 't>(tree: &'a mut DeTable<'t>, path: &str) -> Option<&'a mut DeTable<'t>> {
+    path.split('.').try_fold(tree, |table, name| match table.get_mut(name)?.get_mut() {
+        DeValue::Table(inner) => Some(inner),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use flatcap_format::block::{Codec, Layout};
+    use flatcap_stream::ChecksumKind;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::expected_value::ExpectedValue;
-    use crate::config::root_table::known_keys;
     use crate::config::{
-        BufferingConfig, CompressConfig, ControlConfig, RecorderConfig, SourceConfig, StorageConfig,
-        SyncSetting, default,
+        BufferingConfig, CompressConfig, ControlConfig, CpuShare, RecorderConfig, StorageConfig,
     };
-    use crate::sampling::sources::CATALOG;
-    use crate::sampling::{
-        GroupName, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat,
-    };
-
-    const FILE: &str = include_str!("../../config/flatcap.toml");
-    const MINIMAL: &str = include_str!("../../config/minimal.toml");
+    use crate::recorder::{MinFree, SyncPolicy};
+    use crate::sampling::{GroupName, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat};
 
     /// Returns the sources without instances.
     fn single_sources() -> impl Iterator<Item = &'static SourceSpec> {
         CATALOG.iter().filter(|spec| !spec.has_instances())
     }
 
-    fn source_of<'c>(config: &'c Config, name: &str) -> &'c SourceConfig {
-        config.sources.iter().find(|source| source.spec.name == name).unwrap()
-    }
+    const FILE: &str = include_str!("../../config/flatcap.toml");
+    const MINIMAL: &str = include_str!("../../config/minimal.toml");
 
     /// Returns all messages of a text, one per line.
     fn errors(text: &str) -> String {
@@ -141,60 +232,6 @@ mod tests {
         assert_eq!(shape, SyntheticLayout::Wide { fields: 64, payload_bytes: 0 });
     }
 
-    /// Returns the comments directly above line `index`.
-    fn comments_above(lines: &[&str], index: usize) -> String {
-        let start = lines[..index].iter().rposition(|line| !line.starts_with("# ")).map_or(0, |at| at + 1);
-        lines[start..index].join(" ").replace("# ", "")
-    }
-
-    #[test]
-    fn file_shows_every_key_with_its_limits() {
-        // Proves that each known key has a line in its table, under a comment with its limits.
-        let known_keys: Vec<_> =
-            known_keys().into_iter().filter(|known| !known.table.contains(".name")).collect();
-        let lines: Vec<&str> = FILE.lines().collect();
-        let common = lines.iter().find(|line| line.starts_with("# A source is one kind")).unwrap();
-        let common_at = lines.iter().position(|line| line == common).unwrap();
-        let mut shown = 0;
-        for known in &known_keys {
-            let header = match &known.expected {
-                ExpectedValue::Table(name)
-                    if ["group", "source"].contains(&name.as_str())
-                        || name.starts_with("source.file")
-                        || name.starts_with("source.command") =>
-                {
-                    continue;
-                }
-                ExpectedValue::Table(name) => format!("[{name}]"),
-                _ => format!("[{}]", known.table),
-            };
-            let header_at =
-                lines.iter().position(|line| *line == header).unwrap_or_else(|| panic!("{header}"));
-            if matches!(known.expected, ExpectedValue::Table(_)) {
-                continue;
-            }
-            let end = lines[header_at + 1..].iter().position(|line| line.starts_with('['));
-            let end = end.unwrap_or(lines.len() - header_at - 1);
-            let is_key =
-                |line: &&str| line.trim_start_matches("# ").starts_with(&format!("{} = ", known.key));
-            let at = lines[header_at..header_at + 1 + end].iter().position(is_key);
-            let at = header_at + at.unwrap_or_else(|| panic!("{header} {} is not shown", known.key));
-            let is_common =
-                ["enabled", "period", "required", "budget", "include", "exclude"].contains(&known.key);
-            let comment = if is_common {
-                let prefix = format!("# {}: ", known.key);
-                lines[common_at..].iter().find(|line| line.starts_with(&prefix)).unwrap().to_string()
-            } else {
-                comments_above(&lines, at)
-            };
-            let limits = known.expected.limits().unwrap_or_default().replace("from ", "rom ");
-            assert!(comment.contains(&limits), "{header} {}: {limits} not in: {comment}", known.key);
-            assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
-            shown += 1;
-        }
-        assert_eq!(shown, 6 + 3 + 11 + 8 + 3 + 3 * 4 + single_sources().count() * 6 + 4 + 2 + 6 + 1);
-    }
-
     #[test]
     fn minimal_example_parses() {
         // Proves that the example is valid and does what its comment says.
@@ -204,21 +241,21 @@ mod tests {
         assert_eq!(config.storage.segment_size, 64 << 20);
     }
 
-    // Proves that each key sets its own field: each one gets a different value.
     #[test]
     fn every_key_sets_its_field() {
+        // Proves that each key sets its own field: each one gets a different value.
         let text = "[recorder]\ndata_dir = \"/d\"\nhost_root = \"/h\"\nmemory_max = \"128MiB\"\n\
             lock_memory = true\ncpu_budget = \"250.5%\"\n\
             [buffering]\nslab_size = \"128KiB\"\nflush_interval = \"6ms\"\npoll_interval = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
-            sync_interval = \"9s\"\npreallocate = \"1MiB\"\nframe_max = \"2MiB\"\n\
+            sync_interval = \"9s\"\npreallocate = \"1MiB\"\nretain_bytes = \"6GiB\"\nretain_min = \"512MiB\"\n\
+            retain_age = \"1min\"\nmin_free = \"2.5%\"\nframe_max = \"2MiB\"\n\
             [compress]\nenabled = false\nwhile_recording = \"lz4\"\ncodec = \"brotli:3\"\nlayout = \"row\"\nblock_size = \"2MiB\"\ncpu_budget = \"3%\"\n\
             io_budget = \"4MiB\"\nsources = [\"cpu=lz4\", \"file.a=none/columnar\"]\n\
             [control]\nenabled = false\nsocket = \"/s\"\nmetrics_listen = \"[::1]:9598\"\n\
             [group.fast]\ntiming = \"relaxed\"\npriority = 5\non_full = \"drop-oldest\"\n\
             [group.slow]\ntiming = \"precise\"\ncpus = [3, 0]\non_full = \"block\"\n\
-            [group.blocking]\ntiming = \"spin\"\n[source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\n\
-            [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n";
+            [group.blocking]\ntiming = \"spin\"\n";
         let config = Config::parse("f.toml", text).unwrap();
         let recorder = RecorderConfig {
             data_dir: "/d".into(),
@@ -226,7 +263,7 @@ mod tests {
             host_root: "/h".into(),
             memory_max: 128 << 20,
             lock_memory: true,
-            cpu_budget: crate::config::CpuShare::of_basis_points(25_050),
+            cpu_budget: CpuShare::of_basis_points(25_050),
         };
         assert_eq!(config.recorder, recorder);
         let ms = std::time::Duration::from_millis;
@@ -235,15 +272,15 @@ mod tests {
             BufferingConfig { slab_size: 128 << 10, flush_interval: ms(6), poll_interval: ms(7) }
         );
         let storage = StorageConfig {
-            checksum: crate::config::ChecksumSetting::Crc16,
+            checksum: ChecksumKind::Crc16,
             segment_size: 1 << 30,
             segment_age: ms(8000),
-            sync: SyncSetting::Interval(ms(9000)),
+            sync: SyncPolicy::Interval(9_000_000_000),
             preallocate: 1 << 20,
-            retain_bytes: default::RETAIN_BYTES,
-            retain_min: default::RETAIN_MIN,
-            retain_age: default::RETAIN_AGE,
-            min_free: default::MIN_FREE,
+            retain_bytes: 6 << 30,
+            retain_min: 512 << 20,
+            retain_age: ms(60_000),
+            min_free: MinFree::BasisPoints(250),
             frame_max: 2 << 20,
         };
         assert_eq!(config.storage, storage);
@@ -253,30 +290,51 @@ mod tests {
             codec: Codec::Brotli(3),
             layout: Layout::Row,
             block_size: 2 << 20,
-            cpu_budget: crate::config::CpuShare::of_basis_points(300),
+            cpu_budget: CpuShare::of_basis_points(300),
             io_budget: 4 << 20,
             sources: ["cpu=lz4", "file.a=none/columnar"].map(|text| text.parse().unwrap()).into(),
         };
         assert_eq!(config.compress, compress);
-        let control = ControlConfig {
-            enabled: false,
-            socket: "/s".into(),
-            metrics_listen: Some("[::1]:9598".parse().unwrap()),
-        };
-        assert_eq!(config.control, control);
-        let on_full = GroupName::ALL.iter().map(|name| config.groups.get(*name).on_full.as_str());
-        assert_eq!(on_full.collect::<Vec<_>>(), ["drop-oldest", "block", "drop-newest"]);
+        let metrics_listen = Some("[::1]:9598".parse().unwrap());
+        assert_eq!(config.control, ControlConfig { enabled: false, socket: "/s".into(), metrics_listen });
         let groups = GroupName::ALL.iter().map(|name| config.groups.get(*name));
-        let groups: Vec<_> =
-            groups.map(|group| (group.timing.as_str(), group.priority, group.cpus.as_slice())).collect();
-        let none: &[u32] = &[];
-        assert_eq!(groups, [("relaxed", 5, none), ("precise", 0, &[0, 3]), ("spin", 0, none)]);
-        let load = source_of(&config, "load");
-        assert_eq!((load.enabled, load.period, load.required), (false, ms(11), true));
-        let expected =
+        let groups = groups.map(|group| {
+            (group.timing.as_str(), group.priority, format!("{:?} {:?}", group.cpus, group.on_full))
+        });
+        let group = |timing, priority, others: &str| (timing, priority, others.to_owned());
+        let expected = [
+            group("relaxed", 5, "[] DropOldest"),
+            group("precise", 0, "[0, 3] Block"),
+            group("spin", 0, "[] DropNewest"),
+        ];
+        assert!(groups.eq(expected));
+    }
+
+    #[test]
+    fn every_key_of_a_source_sets_its_field() {
+        // Proves the same for the keys of sources.
+        let text = "[source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\nbudget = \"12%\"\n\
+            [source.disk]\ninclude = [\"a\"]\nexclude = [\"b\"]\n\
+            [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n\
+            [source.process]\nusers = [\"u\"]\ncgroups = [\"c\"]\ntop = 13\nby = \"io\"\ncommand_lines = true\n\
+            [source.cgroup]\ndepth = 14\n\
+            [source.perf]\nevents = [\"page-faults\"]\nprocesses = [\"p\"]\n";
+        let config = Config::parse("f.toml", text).unwrap();
+        let source = |name: &str| config.sources.iter().find(|source| source.full_name() == name).unwrap();
+        let load = source("load");
+        assert_eq!((load.enabled, load.period.as_millis(), load.required), (false, 11, true));
+        assert_eq!(load.budget.basis_points(), 1_200);
+        let disk = source("disk");
+        assert_eq!((disk.include[0].as_str(), disk.exclude[0].as_str()), ("a", "b"));
+        let wide =
             SyntheticConfig { shape: SyntheticLayout::Wide { fields: 16, payload_bytes: 3 << 10 }, seed: 12 };
-        let synthetic = source_of(&config, "synthetic");
-        assert_eq!((synthetic.enabled, synthetic.synthetic), (true, Some(expected)));
+        assert_eq!((source("synthetic").enabled, source("synthetic").synthetic), (true, Some(wide)));
+        let process = source("process").process.as_ref().unwrap();
+        assert_eq!((process.users[0].as_str(), process.cgroups[0].as_str(), process.top), ("u", "c", 13));
+        assert_eq!((process.by.as_str(), process.command_lines, process.cgroup_paths), ("io", true, false));
+        assert_eq!(source("cgroup").cgroup.unwrap().depth, 14);
+        let perf = source("perf").perf.as_ref().unwrap();
+        assert_eq!((perf.events[0].as_str(), perf.processes.join(" ")), ("page-faults", "p".to_owned()));
     }
 
     #[test]
@@ -489,7 +547,7 @@ mod tests {
                  \"crc32\", \"crc16\" or \"none\"\n\
                  f.toml:3:16: [storage] segment_size = 5: wrong type: a number without quotes; write a \
                  number with B, KiB, MiB, GiB or TiB, from 256KiB to 64GiB\n\
-                 f.toml:6:10: [source.cpu] period = \"10\": no unit; write a number with ns, us, ms, s, m, h or d, \
+                 f.toml:6:10: [source.cpu] period = \"10\": no unit, as in 10s; write a number with ns, us, ms, s, m, h or d, \
                  from 50us to 1h\n\
                  f.toml:7:1: [source.cpu] peroid: no such key here; did you mean period?\n\
                  f.toml:8:9: [source.radio]: no such table; the tables are {tables}\n\
@@ -627,7 +685,7 @@ mod tests {
             (
                 "[buffering]\nslab_size = \"64KB\"",
                 "f.toml:2:13: [buffering] slab_size = \"64KB\": ambiguous unit \"KB\": 1000 or 1024; \
-                 KiB is 1024-based; write a number with B, KiB, MiB, GiB or TiB, from 16KiB to \
+                 64KiB is 1024-based; write a number with B, KiB, MiB, GiB or TiB, from 16KiB to \
                  4MiB",
             ),
             (
@@ -657,6 +715,27 @@ mod tests {
                 "f.toml:2:13: [recorder] host_root = \"\": not a path: empty, or contains a zero byte; write a path in quotes",
             ),
         ]);
+    }
+
+    #[test]
+    fn shares_of_a_file_system() {
+        // Proves that a share has no sign, is at most 90 %, and that a size may stand instead.
+        let wanted = "write a number with B, KiB, MiB, GiB, TiB or %, from 0% to 90%, or a size";
+        let min_free = |text: &str| errors(&format!("[storage]\nmin_free = \"{text}\""));
+        for (text, error) in [
+            ("+5%", "no number before the unit"),
+            ("-5%", "negative"),
+            ("300%", "too large"),
+            ("90.01%", "too large"),
+            ("5", "no unit, as in 5MiB"),
+            ("2000TiB", "too large"),
+        ] {
+            let expected = format!("f.toml:2:12: [storage] min_free = \"{text}\": {error}; {wanted}");
+            assert_eq!(min_free(text), expected);
+        }
+        for text in ["0%", "90%", "12.5 %", "0", "1GiB"] {
+            assert_eq!(min_free(text), "no error", "{text}");
+        }
     }
 
     #[test]
@@ -761,6 +840,7 @@ mod tests {
         // error.
         let off = |spec: &SourceSpec| format!("[source.{}]\nenabled = false\n", spec.name);
         let all_off = single_sources().map(off).collect::<Vec<_>>().concat();
+        let (last_line, last) = (all_off.lines().count(), single_sources().last().unwrap().name);
         let frame =
             "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nenabled = true\nshape = \"wide\"\n";
         assert_errors(&[
@@ -795,34 +875,9 @@ mod tests {
             (&format!("{frame}fields = 4096\npayload = \"28KiB\""), "no error"),
             (
                 &all_off,
-                "f.toml:62:11: [source.gpu] enabled = false: no source is enabled; enable at least one",
-            ),
-        ]);
-    }
-
-    #[test]
-    fn too_little_memory() {
-        // Proves that the sum is shown, at the key or, for a default, at the file, and that the
-        // suggested value suffices.
-        let terms =
-            "12 slabs queued (768KiB) + 3 slabs held for ordering (192KiB) + 2 slabs for frames of frame_max";
-        let sum = "24 slab indexes (648KiB) + 9 frame builders (3276KiB) + 9 loss lists (344KiB) + \
-             256 source slots (256KiB) + 4 gap buffers (164KiB) + 106 histograms (2145KiB)";
-        assert_errors(&[
-            (
-                "[recorder]\nmemory_max = \"8MiB\"",
                 &format!(
-                    "f.toml:2:14: [recorder] memory_max = \"8MiB\": too little: 3 slabs being filled \
-                     (192KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 41017KiB exceeds \"8MiB\"; write at \
-                     least \"41MiB\""
-                ),
-            ),
-            ("[recorder]\nmemory_max = \"41MiB\"", "no error"),
-            (
-                "[storage]\nframe_max = \"32MiB\"",
-                &format!(
-                    "f.toml: [recorder] memory_max: too little: 3 slabs being filled (192KiB) + 4 slabs \
-                     being written (256KiB) + {terms} (65544KiB) + {sum} = 73785KiB exceeds \"64MiB\"; write at least \"73MiB\""
+                    "f.toml:{last_line}:11: [source.{last}] enabled = false: no source is enabled; enable \
+                     at least one"
                 ),
             ),
         ]);

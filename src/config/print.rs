@@ -1,277 +1,77 @@
-//! Prints a configuration in full as TOML: every key in the order of `config/flatcap.toml`, and
-//! derived sizes as comments.
+//! Prints a configuration in full as TOML, in the order of the reference.
 
-use super::compress::CompressConfig;
-use super::default;
-use super::diagnostics::joined;
 use super::layers::ValueLocations;
-use super::memory::MemoryBudget;
-use super::settings::{Config, ControlConfig, GroupConfig, MinFree, SyncSetting};
+use super::settings::Config;
 use super::source::SourceConfig;
-use super::table_compress::OFF;
-use super::units::{format_duration, format_size};
-use crate::sampling::{
-    CgroupConfig, GroupName, Pattern, ProcessConfig, SyntheticConfig, SyntheticLayout, TextOrigin,
-    TextSource, ValueFormat,
-};
+use super::tables::joined;
+use crate::sampling::GroupName;
+
+/// Words in the name of a key whose value is a secret.
+const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "credential", "private"];
 
 impl Config {
     /// Returns the whole configuration as TOML with all defaults, which [`Config::parse`] parses to
-    /// an equal configuration. Keys without effect and derived sizes are comments.
+    /// an equal configuration. Keys without effect are comments.
     ///
     /// Bytes of a path that are not UTF-8, which only a command line can contain, become U+FFFD.
     pub fn to_toml(&self) -> String {
-        self.to_toml_with(None)
-    }
-
-    /// As [`Config::to_toml`], with a comment after each value that has a location in `origins`.
-    pub(super) fn to_toml_with(&self, origins: Option<&ValueLocations>) -> String {
-        let mut lines = TomlWriter { written: Vec::new(), table: String::new(), locations: origins };
-        lines.recorder(self);
-        lines.buffering(self);
-        lines.storage(self);
-        lines.compress(&self.compress);
-        lines.control(&self.control);
-        for name in GroupName::ALL {
-            lines.group(self, *name, self.groups.get(*name));
-        }
-        for source in &self.sources {
-            lines.source(source);
-        }
-        lines.written.join("\n") + "\n"
+        self.to_toml_with(None, |_, value| value)
     }
 
     /// As [`Config::to_toml`], for a recording that others will read: the values of keys whose
     /// names suggest a secret are replaced.
     pub fn to_toml_redacted(&self) -> String {
-        self.to_toml().lines().map(|line| redacted(line) + "\n").collect()
+        self.to_toml_with(None, redacted)
+    }
+
+    /// As [`Config::to_toml`], with a comment after each value that has a location in `origins`.
+    /// `shown` returns the value to print for a key.
+    pub(super) fn to_toml_with(
+        &self,
+        origins: Option<&ValueLocations>,
+        shown: impl Fn(&str, String) -> String,
+    ) -> String {
+        let mut lines = Vec::new();
+        for (name, table) in self.clone().tables() {
+            if !lines.is_empty() {
+                lines.push(String::new());
+            }
+            lines.push(format!("[{name}]"));
+            for spec in table.specs() {
+                let key = spec.name;
+                if let Some(value) = table.write(key) {
+                    let origin = origins.and_then(|origins| origins.of(&joined(&name, key)));
+                    let comment = origin.map(|origin| format!(" # {origin}")).unwrap_or_default();
+                    lines.push(format!("{key} = {}{comment}", shown(key, value)));
+                } else if let Some(default) = spec.condition.and_then(|condition| condition.default) {
+                    // As a key it would be an error.
+                    lines.push(format!("# {key} = {default}"));
+                }
+            }
+            if let Some(group) =
+                GroupName::ALL.iter().find(|group| name == format!("group.{}", group.as_str()))
+            {
+                let sources: Vec<_> = self.sources_of(*group).map(SourceConfig::full_name).collect();
+                let sources = if sources.is_empty() { "none".to_owned() } else { sources.join(", ") };
+                lines.push(format!("# sources: {sources}"));
+            }
+        }
+        lines.join("\n") + "\n"
     }
 }
 
-/// Words in the name of a key whose value is a secret.
-const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "credential", "private"];
-
-/// Returns a line of a configuration without its secret, if it has one. A comment may have one too.
-fn redacted(line: &str) -> String {
+/// Returns the value of a key, as TOML, without its secret, if it has one.
+pub(super) fn redacted(key: &str, value: String) -> String {
     let names_secret = |text: &str| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word));
-    // Each line has a whole key: `quoted` escapes newlines, so no value continues on the next one.
-    match line.split_once(" = ") {
+    match value.split_once("\", ") {
         // An argument may be the name of a secret or the secret itself, so only the program is
         // kept.
-        Some(("command", words)) if names_secret(words) => match words.split_once("\", ") {
-            Some((program, _arguments)) => format!("command = {program}\", \"***\"]"),
-            None => line.to_owned(),
-        },
-        Some((key, _)) if SECRET_WORDS.iter().any(|word| key.contains(word)) => format!("{key} = \"***\""),
-        _ => line.to_owned(),
-    }
-}
-
-struct TomlWriter<'o> {
-    written: Vec<String>,
-    /// The table of the next key.
-    table: String,
-    locations: Option<&'o ValueLocations>,
-}
-
-impl TomlWriter<'_> {
-    fn recorder(&mut self, config: &Config) {
-        let recorder = &config.recorder;
-        self.table("recorder");
-        self.quoted("data_dir", &recorder.data_dir.to_string_lossy());
-        self.quoted("run_dir", &recorder.run_dir.to_string_lossy());
-        self.quoted("host_root", &recorder.host_root.to_string_lossy());
-        self.quoted("memory_max", &format_size(recorder.memory_max));
-        self.plain("lock_memory", recorder.lock_memory);
-        self.quoted("cpu_budget", &recorder.cpu_budget.to_string());
-    }
-
-    fn buffering(&mut self, config: &Config) {
-        let buffering = &config.buffering;
-        self.table("buffering");
-        self.quoted("slab_size", &format_size(buffering.slab_size as u64));
-        self.quoted("flush_interval", &format_duration(buffering.flush_interval));
-        self.quoted("poll_interval", &format_duration(buffering.poll_interval));
-        self.memory(&config.memory());
-    }
-
-    fn memory(&mut self, memory: &MemoryBudget) {
-        self.note("memory used with these settings:");
-        for term in memory.terms() {
-            self.note(&format!("{:>8}  {} {}", format_size(term.bytes), term.count, term.holder));
+        Some((program, _arguments)) if key == "command" && names_secret(&value) => {
+            format!("{program}\", \"***\"]")
         }
-        self.note(&format!("{:>8}  sum, at most memory_max", format_size(memory.sum_bytes())));
+        _ if names_secret(key) => "\"***\"".to_owned(),
+        _ => value,
     }
-
-    fn storage(&mut self, config: &Config) {
-        let storage = &config.storage;
-        self.table("storage");
-        self.quoted("checksum", storage.checksum.as_str());
-        self.quoted("segment_size", &format_size(storage.segment_size));
-        self.quoted("segment_age", &format_duration(storage.segment_age));
-        self.quoted("sync", storage.sync.keyword().as_str());
-        // As a key, the interval would be an error beside another `sync`.
-        match storage.sync {
-            SyncSetting::Interval(interval) => self.quoted("sync_interval", &format_duration(interval)),
-            SyncSetting::Never | SyncSetting::Always => {
-                self.unused_quoted("sync_interval", &format_duration(default::SYNC_INTERVAL));
-            }
-        }
-        self.quoted("preallocate", &format_size(storage.preallocate));
-        self.quoted("retain_bytes", &format_size(storage.retain_bytes));
-        self.quoted("retain_min", &format_size(storage.retain_min));
-        self.quoted("retain_age", &format_duration(storage.retain_age));
-        match storage.min_free {
-            MinFree::Size(bytes) => self.quoted("min_free", &format_size(bytes)),
-            MinFree::Percent(percent) => self.quoted("min_free", &format!("{percent}%")),
-        }
-        self.quoted("frame_max", &format_size(u64::from(storage.frame_max)));
-    }
-
-    fn compress(&mut self, compress: &CompressConfig) {
-        self.table("compress");
-        self.plain("enabled", compress.enabled);
-        self.quoted(
-            "while_recording",
-            &compress.while_recording.map_or_else(|| OFF.to_owned(), |codec| codec.to_string()),
-        );
-        self.quoted("codec", &compress.codec.to_string());
-        self.quoted("layout", &compress.layout.to_string());
-        self.quoted("block_size", &format_size(compress.block_size as u64));
-        self.quoted("cpu_budget", &compress.cpu_budget.to_string());
-        self.quoted("io_budget", &format_size(compress.io_budget));
-        let sources: Vec<String> = compress.sources.iter().map(ToString::to_string).collect();
-        self.texts("sources", sources.iter().map(String::as_str));
-    }
-
-    fn control(&mut self, control: &ControlConfig) {
-        self.table("control");
-        self.plain("enabled", control.enabled);
-        self.quoted("socket", &control.socket.to_string_lossy());
-        let address = control.metrics_listen.map(|address| address.to_string());
-        self.quoted("metrics_listen", &address.unwrap_or_default());
-    }
-
-    fn group(&mut self, config: &Config, name: GroupName, group: &GroupConfig) {
-        self.table(&format!("group.{}", name.as_str()));
-        self.quoted("timing", group.timing.as_str());
-        self.plain("priority", group.priority);
-        let cpus: Vec<String> = group.cpus.iter().map(u32::to_string).collect();
-        self.plain("cpus", format!("[{}]", cpus.join(", ")));
-        self.quoted("on_full", group.on_full.as_str());
-        let sources: Vec<_> = config.sources_of(name).map(SourceConfig::full_name).collect();
-        let sources = if sources.is_empty() { "none".to_owned() } else { sources.join(", ") };
-        self.note(&format!("sources: {sources}"));
-    }
-
-    fn source(&mut self, source: &SourceConfig) {
-        self.table(&format!("source.{}", source.full_name()));
-        self.plain("enabled", source.enabled);
-        self.quoted("period", &format_duration(source.period));
-        self.plain("required", source.required);
-        self.quoted("budget", &source.budget.to_string());
-        self.list("include", &source.include);
-        self.list("exclude", &source.exclude);
-        if let Some(SyntheticConfig { shape, seed }) = source.synthetic {
-            self.quoted("shape", shape.keyword().as_str());
-            match shape {
-                SyntheticLayout::Wide { fields, payload_bytes } => {
-                    self.plain("fields", fields);
-                    self.quoted("payload", &format_size(u64::from(payload_bytes)));
-                }
-                SyntheticLayout::Point => {
-                    self.note(&format!("fields = {}", default::SYNTHETIC_FIELDS));
-                    self.unused_quoted("payload", &format_size(default::SYNTHETIC_PAYLOAD));
-                }
-            }
-            self.plain("seed", seed);
-        }
-        if let Some(ProcessConfig { users, cgroups, top, by, command_lines, cgroup_paths }) = &source.process
-        {
-            self.list("users", users);
-            self.list("cgroups", cgroups);
-            self.plain("top", top);
-            self.quoted("by", by.as_str());
-            self.plain("command_lines", command_lines);
-            self.plain("cgroup_paths", cgroup_paths);
-        }
-        if let Some(CgroupConfig { depth }) = source.cgroup {
-            self.plain("depth", depth);
-        }
-        if let Some(perf) = &source.perf {
-            self.texts("events", perf.events.iter().map(|event| event.as_str()));
-            self.texts("processes", perf.processes.iter().map(String::as_str));
-        }
-        if let Some(readout) = &source.text_source {
-            self.readout(readout);
-        }
-    }
-
-    fn readout(&mut self, readout: &TextSource) {
-        match &readout.origin {
-            TextOrigin::File(path) => self.quoted("path", &path.to_string_lossy()),
-            TextOrigin::Command(command) => {
-                self.texts("command", command.argv.iter().map(String::as_str));
-                self.quoted("timeout", &format_duration(command.timeout));
-            }
-        }
-        self.quoted("format", readout.format.keyword().as_str());
-        if let ValueFormat::Regex(expression) = &readout.format {
-            self.quoted("pattern", expression.as_str());
-        }
-    }
-
-    fn table(&mut self, name: &str) {
-        if !self.written.is_empty() {
-            self.written.push(String::new());
-        }
-        self.written.push(format!("[{name}]"));
-        name.clone_into(&mut self.table);
-    }
-
-    fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
-        let origin = self.locations.and_then(|origins| origins.of(&joined(&self.table, key)));
-        let comment = origin.map(|origin| format!(" # {origin}")).unwrap_or_default();
-        self.written.push(format!("{key} = {value}{comment}"));
-    }
-
-    fn list(&mut self, key: &str, patterns: &[Pattern]) {
-        self.texts(key, patterns.iter().map(Pattern::as_str));
-    }
-
-    fn texts<'a>(&mut self, key: &str, texts: impl Iterator<Item = &'a str>) {
-        let items: Vec<String> = texts.map(quoted).collect();
-        self.plain(key, format!("[{}]", items.join(", ")));
-    }
-
-    fn quoted(&mut self, key: &str, text: &str) {
-        self.plain(key, quoted(text));
-    }
-
-    /// Writes a key without effect as a comment; as a key it would be an error.
-    fn unused_quoted(&mut self, key: &str, text: &str) {
-        self.note(&format!("{key} = {}", quoted(text)));
-    }
-
-    fn note(&mut self, text: &str) {
-        self.written.push(format!("# {text}"));
-    }
-}
-
-/// Returns the text as a basic string of TOML.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            // TOML forbids control characters in strings. They end at U+009F, so four digits
-            // suffice.
-            c if c.is_control() => quoted.extend(format!("\\u{:04X}", u32::from(c)).chars()),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 #[cfg(test)]
@@ -280,109 +80,98 @@ mod tests {
     use std::time::Duration;
 
     use flatcap_format::block::{Codec, Layout};
-    use flatcap_format::testing::effort;
+    use flatcap_stream::ChecksumKind;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::expected_value::ExpectedValue;
+    use crate::config::source_table::by_default;
+    use crate::config::tables::with_every_key;
     use crate::config::{
-        BufferingConfig, ChecksumSetting, CpuShare, GroupConfigs, OnFull, RecorderConfig,
-        SourceCompressionConfig, StorageConfig, validate,
+        BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs, RecorderConfig,
+        SourceCompressionConfig, StorageConfig,
     };
+    use crate::recorder::{MinFree, SyncPolicy};
     use crate::sampling::sources::{CATALOG, find};
     use crate::sampling::{
-        CommandSpec, Expression, OwnKeys, PerfConfig, PerfEvent, ProcessRank, SourceSpec, Timing,
+        CgroupConfig, CommandSpec, Expression, OwnKeys, Pattern, PerfConfig, PerfEvent, ProcessConfig,
+        ProcessRank, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, Timing,
+        ValueFormat,
     };
-
-    const FILE: &str = include_str!("../../config/flatcap.toml");
-
-    /// Returns tables and keys in order, those in comments too.
-    fn layout(text: &str) -> Vec<String> {
-        let key = |line: &str| {
-            let (key, _) = line.trim_start_matches("# ").split_once(" = ")?;
-            key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_').then(|| key.to_owned())
-        };
-        text.lines()
-            .filter_map(|line| if line.starts_with('[') { Some(line.to_owned()) } else { key(line) })
-            .collect()
-    }
-
-    #[test]
-    fn same_layout_as_the_file() {
-        // Proves that tables and keys have the order of config/flatcap.toml, for each variant of a
-        // setting.
-        let mut config = Config::default();
-        let expected = layout(FILE);
-        assert!(expected.len() > 50);
-        assert_eq!(layout(&config.to_toml()), expected);
-        config.storage.sync = SyncSetting::Never;
-        let synthetic = config.sources.iter_mut().find(|source| source.synthetic.is_some());
-        synthetic.unwrap().synthetic =
-            Some(SyntheticConfig { shape: SyntheticLayout::Wide { fields: 1, payload_bytes: 2 }, seed: 3 });
-        assert_eq!(layout(&config.to_toml()), expected);
-    }
+    use crate::slab::OnFull;
+    use flatcap_format::testing::effort;
 
     #[test]
     fn secrets_are_redacted() {
         // Proves that secrets are redacted and everything else is printed unchanged.
-        assert_eq!(redacted("auth_token = \"abc\""), "auth_token = \"***\"");
-        assert_eq!(redacted("# password = \"abc\""), "# password = \"***\"");
-        assert_eq!(redacted("data_dir = \"secrets\""), "data_dir = \"secrets\"");
-        assert_eq!(
-            redacted("command = [\"/bin/x\", \"--Token\", \"abc\"]"),
-            "command = [\"/bin/x\", \"***\"]"
-        );
-        assert_eq!(redacted("command = [\"/bin/x\", \"-v\"]"), "command = [\"/bin/x\", \"-v\"]");
+        let shown = |key: &str, value: &str| redacted(key, value.to_owned());
+        assert_eq!(shown("auth_token", "\"abc\""), "\"***\"");
+        assert_eq!(shown("data_dir", "\"secrets\""), "\"secrets\"");
+        assert_eq!(shown("command", "[\"/bin/x\", \"--Token\", \"abc\"]"), "[\"/bin/x\", \"***\"]");
+        assert_eq!(shown("command", "[\"/bin/x\", \"-v\"]"), "[\"/bin/x\", \"-v\"]");
         let config = Config::default();
         assert_eq!(config.to_toml_redacted(), config.to_toml(), "no key of today is secret");
     }
 
     #[test]
-    fn derived_sizes_are_comments() {
-        // Proves that the printed configuration shows how memory is used and which thread reads
-        // which source.
+    fn groups_name_their_sources() {
+        // Proves that the printed configuration shows which thread reads which source.
         let text = Config::default().to_toml();
-        for line in [
-            "# memory used with these settings:",
-            "#   192KiB  3 slabs being filled",
-            "# 17216KiB  269 slabs queued",
-            "# sources: cpu, memory, disk, network",
-            "# sources: vmstat, load, pressure, self",
-        ] {
+        for line in ["# sources: cpu, memory, disk, network", "# sources: vmstat, load, pressure, self"] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
     }
 
-    fn duration(range: &std::ops::RangeInclusive<Duration>) -> impl Strategy<Value = Duration> + use<> {
-        let nanoseconds = |end: &Duration| u64::try_from(end.as_nanos()).unwrap();
-        (nanoseconds(range.start())..=nanoseconds(range.end())).prop_map(Duration::from_nanos)
+    fn expected(table: &str, key: &str) -> ExpectedValue {
+        let known = with_every_key().known_keys();
+        known.into_iter().find(|known| known.table == table && known.key == key).unwrap().expected
+    }
+
+    /// Any duration that a key accepts.
+    fn duration(table: &str, key: &str) -> impl Strategy<Value = Duration> + use<> {
+        let ExpectedValue::Duration(range) = expected(table, key) else { panic!("{table}.{key}") };
+        range.prop_map(Duration::from_nanos)
+    }
+
+    /// All sizes or numbers that a key accepts.
+    fn numbers(table: &str, key: &str) -> std::ops::RangeInclusive<u64> {
+        match expected(table, key) {
+            ExpectedValue::Size(range) | ExpectedValue::Number(range) => range,
+            _ => panic!("{table}.{key}"),
+        }
     }
 
     fn group() -> impl Strategy<Value = GroupConfig> {
         let cpus = prop::collection::btree_set(0..=1023_u32, 0..4);
-        (prop::sample::select(Timing::ALL), 0..=99_u8, cpus, prop::sample::select(OnFull::ALL)).prop_map(
-            |(timing, priority, cpus, on_full)| GroupConfig {
+        (
+            prop::sample::select(Timing::ALL),
+            0..=99_u8,
+            cpus,
+            prop::sample::select(vec![OnFull::DropNewest, OnFull::DropOldest, OnFull::Block]),
+        )
+            .prop_map(|(timing, priority, cpus, on_full)| GroupConfig {
                 timing,
                 priority,
                 cpus: cpus.into_iter().collect(),
                 on_full,
-            },
-        )
+            })
     }
 
     fn storage() -> impl Strategy<Value = StorageConfig> {
         let sync = prop_oneof![
-            Just(SyncSetting::Never),
-            Just(SyncSetting::Always),
-            duration(&default::SYNC_INTERVAL_RANGE).prop_map(SyncSetting::Interval)
+            Just(SyncPolicy::Never),
+            Just(SyncPolicy::Always),
+            duration("storage", "sync_interval")
+                .prop_map(|interval| SyncPolicy::Interval(u64::try_from(interval.as_nanos()).unwrap()))
         ];
-        let sizes = default::SEGMENT_SIZE_RANGE.prop_flat_map(|size| (Just(size), 0..=size));
-        let age = duration(&default::SEGMENT_AGE_RANGE);
+        let sizes = numbers("storage", "segment_size").prop_flat_map(|size| (Just(size), 0..=size));
+        let age = duration("storage", "segment_age");
         let min_free = prop_oneof![
-            (0..=1_u64 << 40).prop_map(MinFree::Size),
-            (0..=default::MIN_FREE_PERCENT_MAX).prop_map(MinFree::Percent)
+            (0..=1_u64 << 40).prop_map(MinFree::Bytes),
+            (0..=9_000_u16).prop_map(MinFree::BasisPoints)
         ];
-        let retain = (0..=1_u64 << 40, duration(&default::RETAIN_AGE_RANGE), min_free);
-        let kind = prop::sample::select(ChecksumSetting::ALL);
+        let retain = (0..=1_u64 << 40, duration("storage", "retain_age"), min_free);
+        let kind = prop::sample::select(ChecksumKind::ALL);
         (kind, sizes, age, sync, (64 << 10)..=(1_u32 << 30), retain).prop_map(
             |(checksum, (segment_size, preallocate), segment_age, sync, frame_max, retain)| StorageConfig {
                 checksum,
@@ -405,13 +194,13 @@ mod tests {
             (1..=4096_u32, 0..=(1_u32 << 20))
                 .prop_map(|(fields, payload_bytes)| SyntheticLayout::Wide { fields, payload_bytes })
         ];
-        let synthetic =
-            (shape, default::SYNTHETIC_SEED_RANGE).prop_map(|(shape, seed)| SyntheticConfig { shape, seed });
+        let synthetic = (shape, numbers("source.synthetic", "seed"))
+            .prop_map(|(shape, seed)| SyntheticConfig { shape, seed });
         let pattern = "[a-z*?]{1,8}".prop_map(|text| Pattern::new(&text).unwrap());
         let patterns = || prop::collection::vec(pattern.clone(), 0..3);
         let budget = (1..=10_000_u32).prop_map(CpuShare::of_basis_points);
         let each =
-            (any::<bool>(), duration(&default::PERIOD_RANGE), any::<bool>(), budget, patterns(), patterns());
+            (any::<bool>(), duration("source.cpu", "period"), any::<bool>(), budget, patterns(), patterns());
         let process =
             (
                 patterns(),
@@ -442,7 +231,7 @@ mod tests {
                     synthetic: (spec.keys == OwnKeys::Synthetic).then_some(synthetic),
                     process: (spec.keys == OwnKeys::Process).then(|| process.clone()),
                     cgroup: (spec.keys == OwnKeys::Cgroup).then_some(cgroup),
-                    ..SourceConfig::by_default(spec)
+                    ..by_default(spec)
                 }
             };
             specs().zip(each).map(source).collect()
@@ -461,7 +250,7 @@ mod tests {
         let path = || "/[a-z \"\\\\\u{e4}]{1,20}";
         let file = path().prop_map(|path| TextOrigin::File(path.into()));
         let arguments = prop::collection::vec("[^\0]{0,20}", 0..4);
-        let timeout = duration(&default::TIMEOUT_RANGE);
+        let timeout = duration("source.command.name", "timeout");
         let command = (path(), arguments, timeout).prop_map(|(path, arguments, timeout)| {
             let words = std::iter::once(path).chain(arguments).collect();
             TextOrigin::Command(CommandSpec { argv: words, timeout, defined_in: None })
@@ -473,7 +262,7 @@ mod tests {
                 instance: Some(instance),
                 enabled,
                 text_source: Some(TextSource { origin, format }),
-                ..SourceConfig::by_default(find(name).unwrap())
+                ..by_default(find(name).unwrap())
             };
             let files = files.into_iter().map(|it| source("file", it));
             files.chain(commands.into_iter().map(|it| source("command", it))).collect()
@@ -508,7 +297,7 @@ mod tests {
                 .map(|(name, (codec, layout))| SourceCompressionConfig { name, codec, layout })
                 .collect()
         });
-        let sizes = (default::COMPRESS_BLOCK_SIZE_RANGE, default::COMPRESS_IO_BUDGET_RANGE);
+        let sizes = (numbers("compress", "block_size"), numbers("compress", "io_budget"));
         let cpu_budget = (10..=10_000_u32).prop_map(CpuShare::of_basis_points);
         let codecs = (prop::option::of(codec.clone()), codec);
         (any::<bool>(), codecs, layout(), sizes, cpu_budget, sources).prop_map(
@@ -530,7 +319,7 @@ mod tests {
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
-        let recorder = (path(), path(), path(), default::MEMORY_MAX_RANGE, any::<bool>(), cpu_budget)
+        let recorder = (path(), path(), path(), numbers("recorder", "memory_max"), any::<bool>(), cpu_budget)
             .prop_map(|(data_dir, run_dir, host_root, memory_max, lock_memory, cpu_budget)| RecorderConfig {
                 data_dir,
                 run_dir,
@@ -539,16 +328,13 @@ mod tests {
                 lock_memory,
                 cpu_budget,
             });
-        let buffering = (
-            4..=1024_usize,
-            duration(&default::FLUSH_INTERVAL_RANGE),
-            duration(&default::POLL_INTERVAL_RANGE),
-        )
-            .prop_map(|(pages, flush_interval, poll_interval)| BufferingConfig {
-                slab_size: pages << 12,
-                flush_interval,
-                poll_interval,
-            });
+        let buffering =
+            (4..=1024_usize, duration("buffering", "flush_interval"), duration("buffering", "poll_interval"))
+                .prop_map(|(pages, flush_interval, poll_interval)| BufferingConfig {
+                    slab_size: pages << 12,
+                    flush_interval,
+                    poll_interval,
+                });
         let groups = (group(), group(), group()).prop_map(|(fast, slow, blocking)| GroupConfigs {
             fast,
             slow,
@@ -580,8 +366,7 @@ mod tests {
         fn what_is_printed_reads_back(config in config()) {
             // Proves that a printed configuration is complete and exact for any values.
             prop_assume!(config.enabled_sources().next().is_some());
-            prop_assume!(validate::memory(&config).is_ok());
-            prop_assume!(validate::synthetic_frame(&config).is_ok());
+            prop_assume!(config.check("config", |_| Ok(())).is_ok());
             let text = config.to_toml();
             let again = Config::parse("printed.toml", &text);
             prop_assert_eq!(again.map_err(|errors| errors.to_string()), Ok(config), "{}", text);

@@ -1,14 +1,15 @@
 //! Sources selected on the command line: `--source NAME[@PERIOD]` replaces the configured set.
 
-use super::default::PERIOD_RANGE;
-use super::diagnostics::nearest;
+use std::borrow::Cow;
+
+use flatcap_format::schema::nearest_name;
+use toml::de::DeValue;
+
 use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
-use super::expected_value::ExpectedValue;
+use super::key::Table as _;
 use super::settings::Config;
 use super::source::SourceConfig;
-use super::table_reader::with_unit;
-use super::units::parse_duration;
-use super::validate;
+use super::validate::{MemoryRule, check_at};
 
 impl Config {
     /// Enables the named sources and disables all others. Each argument is `NAME` or `NAME@PERIOD`;
@@ -22,7 +23,11 @@ impl Config {
     /// Every argument with an unknown source, a source named before, or an invalid period;
     /// a selection that does not fit into `recorder.memory_max`; a synthetic frame larger than
     /// `storage.frame_max`. On error, `self` is unchanged.
-    pub fn select_sources(&mut self, arguments: &[String]) -> Result<(), ConfigErrors> {
+    pub fn select_sources(
+        &mut self,
+        arguments: &[String],
+        memory_rule: MemoryRule,
+    ) -> Result<(), ConfigErrors> {
         if arguments.is_empty() {
             return Ok(());
         }
@@ -33,32 +38,15 @@ impl Config {
         let mut errors = Vec::new();
         for argument in arguments {
             if let Err(problem) = selected.select(argument) {
-                errors.push(error(argument, problem));
-            }
-        }
-        // After a wrong argument these checks would report its consequences.
-        if errors.is_empty() {
-            // Of all rules between keys, only these depend on sources and periods. At least one
-            // source is enabled here.
-            let checks = [
-                ("[recorder] memory_max", validate::memory(&selected)),
-                ("[source.synthetic] payload", validate::synthetic_frame(&selected)),
-            ];
-            for (key, result) in checks {
-                if let Err(problem) = result {
-                    let place = ConfigLocation::Argument("--source".to_owned());
-                    errors.push(ConfigError {
-                        location: place,
-                        key: Some(key.to_owned()),
-                        value: None,
-                        problem,
-                    });
-                }
+                let location = ConfigLocation::Argument(format!("--source {}", argument.escape_debug()));
+                errors.push(ConfigError { location, key: None, value: None, problem });
             }
         }
         if !errors.is_empty() {
             return Err(ConfigErrors::new(errors, 0));
         }
+        // Not after a wrong argument, whose consequences this would report.
+        check_at(&selected, &ConfigLocation::Argument("--source".to_owned()), memory_rule)?;
         *self = selected;
         Ok(())
     }
@@ -72,7 +60,7 @@ impl Config {
         let known: Vec<_> = self.sources.iter().map(SourceConfig::full_name).collect();
         let at = known.iter().position(|name| name == word);
         let source = at.and_then(|at| self.sources.get_mut(at)).ok_or_else(|| Problem::UnknownSource {
-            near: nearest(word, known.iter().map(AsRef::as_ref)),
+            near: nearest_name(word, known.iter().map(AsRef::as_ref)).map(str::to_owned),
             known: known.iter().map(ToString::to_string).collect(),
         })?;
         // All sources were disabled before, so an enabled one was named already.
@@ -82,16 +70,11 @@ impl Config {
         source.enabled = true;
         source.required = true;
         if let Some(period) = period {
-            let wanted = ExpectedValue::Duration(PERIOD_RANGE.clone());
-            source.period = with_unit(parse_duration(period), &PERIOD_RANGE, wanted)?;
+            let value = DeValue::String(Cow::Borrowed(period));
+            source.read("period", value)?;
         }
         Ok(())
     }
-}
-
-fn error(argument: &str, problem: Problem) -> ConfigError {
-    let place = ConfigLocation::Argument(format!("--source {}", argument.escape_debug()));
-    ConfigError { location: place, key: None, value: None, problem }
 }
 
 #[cfg(test)]
@@ -101,11 +84,13 @@ mod tests {
     use super::*;
     use crate::sampling::sources::CATALOG;
 
+    const NO_RULE: MemoryRule = |_| Ok(());
+
     fn select(arguments: &[&str]) -> Result<Config, String> {
         let mut config = Config::default();
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let unchanged = config.clone();
-        match config.select_sources(&arguments) {
+        match config.select_sources(&arguments, NO_RULE) {
             Ok(()) => Ok(config),
             Err(errors) => {
                 assert_eq!(config, unchanged, "a refused selection must not change anything");
@@ -134,11 +119,13 @@ mod tests {
         // Proves that an instance is selected by its full name, and that its kind alone is not a
         // source.
         let mut config = Config::parse("f.toml", "[source.file.a-b]\npath = \"/x\"\n").unwrap();
-        config.select_sources(&["file.a-b@2s".to_owned()]).unwrap();
+        config.select_sources(&["file.a-b@2s".to_owned()], NO_RULE).unwrap();
         let enabled: Vec<_> = config.enabled_sources().map(|s| (s.full_name(), s.period)).collect();
         assert_eq!(enabled, [("file.a-b".into(), Duration::from_secs(2))]);
-        let errors =
-            config.select_sources(&["file".to_owned(), "file.x".to_owned()]).unwrap_err().to_string();
+        let errors = config
+            .select_sources(&["file".to_owned(), "file.x".to_owned()], NO_RULE)
+            .unwrap_err()
+            .to_string();
         assert!(errors.starts_with("--source file: no such source;"), "{errors}");
         assert!(errors.ends_with("--source file.x: no such source; did you mean file.a-b?"), "{errors}");
     }
@@ -155,7 +142,7 @@ mod tests {
             Err(format!(
                 "--source cpus: no such source; did you mean cpu?\n\
                  --source radio: no such source; the sources are {known}\n\
-                 --source cpu@10: no unit; write a number with ns, us, ms, s, m, h or d, from 50us to 1h\n\
+                 --source cpu@10: no unit, as in 10s; write a number with ns, us, ms, s, m, h or d, from 50us to 1h\n\
                  --source load@1s: named twice; name each source once\n\
                  --source disk@1us: too small; write a number with ns, us, ms, s, m, h or d, from 50us to 1h\n\
                  --source x\\u{{1b}}@1s: no such source; the sources are {known}\n\
@@ -165,29 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_must_fit_into_memory() {
-        // Proves that a selection of more sources is checked against memory_max again.
-        let text = "[recorder]\nmemory_max = \"39MiB\"\n[source.synthetic]\nenabled = true\n";
-        let off = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
-        let off = off.map(str::to_owned);
-        let all_off = off.each_ref().map(|name| format!("[source.{name}]\nenabled = false\n")).concat();
-        let mut config = Config::parse("f.toml", &(text.to_owned() + &all_off)).unwrap();
-        let errors = config.select_sources(&off).unwrap_err().to_string();
-        assert!(
-            errors.starts_with("--source: [recorder] memory_max: too little: 3 slabs being filled"),
-            "{errors}"
-        );
-        assert!(config.select_sources(&["cpu".to_owned()]).is_ok());
-    }
-
-    #[test]
     fn a_selection_must_fit_the_frame_limit() {
         // Proves that a setting that is not checked in a disabled source is checked when it is
         // selected.
         let text =
             "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"1MiB\"\n";
         let mut config = Config::parse("f.toml", text).unwrap();
-        let errors = config.select_sources(&["synthetic".to_owned()]).unwrap_err().to_string();
+        let errors = config.select_sources(&["synthetic".to_owned()], NO_RULE).unwrap_err().to_string();
         assert_eq!(
             errors,
             "--source: [source.synthetic] payload: a frame of 1053184B exceeds frame_max, which is \"64KiB\"; \

@@ -1,17 +1,31 @@
-//! The validated settings: one struct per table.
+//! The settings of all tables except those of sources. Each field is one key: its doc comment is
+//! the description in the reference and in the manual; then come default, accepted values and
+//! effect. A test of the suite writes config/flatcap.toml from these.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::compress::CompressConfig;
-use super::source::{CpuShare, SourceConfig};
-use crate::keyword::keywords;
-use crate::sampling::{GroupName, ThreadSettings, Timing};
+use flatcap_format::block::{Codec, Layout};
+use flatcap_stream::ChecksumKind;
 
-/// Largest length of a socket path, in bytes: the kernel's address without its zero byte, less four
-/// bytes for the temporary name while the socket is being created.
-pub const SOCKET_PATH_BYTES_MAX: usize = 103;
+use super::compress::SourceCompressionConfig;
+use super::expected_value::ExpectedValue::{
+    self, Codec as AnyCodec, CodecOrOff, Compression, CpuShare as Percent, Duration as Time, Flag, Number,
+    Numbers, Pages, Path, PathOrEmpty, Size, SocketAddress, SocketPath,
+};
+use super::key::{Key, key, settings};
+use super::setting::{SYNC_INTERVAL_NS, variants};
+use super::source::{CpuShare, SourceConfig};
+use super::units::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
+use crate::recorder::{MinFree, SyncPolicy};
+use crate::sampling::{GroupName, ThreadSettings, Timing};
+use crate::slab::OnFull;
+
+/// Smaller blocks hold too few rows; larger ones make a seek decode too much, and need several
+/// times their size as memory.
+pub const COMPRESS_BLOCK_SIZE_RANGE: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
 
 /// A validated configuration. All values are within their ranges and do not conflict.
 ///
@@ -23,7 +37,7 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 103;
 ///
 /// let errors = Config::parse("example.toml", "[source.cpu]\nperiod = \"10\"\n").unwrap_err();
 /// let message = errors.to_string();
-/// assert!(message.starts_with("example.toml:2:10: [source.cpu] period = \"10\": no unit;"));
+/// assert!(message.starts_with("example.toml:2:10: [source.cpu] period = \"10\": no unit"));
 /// # Ok::<(), flatcap::config::ConfigErrors>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,96 +59,240 @@ pub struct Config {
     pub sources: Vec<SourceConfig>,
 }
 
-/// Directories, memory and CPU limits of the recorder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecorderConfig {
-    /// The directory of the segments; empty for the default, which depends on the user and the
-    /// service.
-    pub data_dir: PathBuf,
-    /// The directory on tmpfs that holds samples until they are written; empty for the default,
-    /// which depends on the user and the service.
-    pub run_dir: PathBuf,
-    /// The directory that contains the host's `/proc` and `/sys`. Never empty.
-    pub host_root: PathBuf,
-    /// Memory of all slabs, builders and histograms together, 8 MiB to 64 GiB, in bytes.
-    pub memory_max: u64,
-    /// Whether the memory that is mapped at the start is locked into RAM.
-    pub lock_memory: bool,
-    /// Share of one core that all threads together may use, 0.1 % to 1,000 %; above it, periods are
-    /// lengthened.
-    pub cpu_budget: CpuShare,
+settings! {
+    /// Directories, memory and CPU limits of the recorder. An empty path stands for a default that
+    /// depends on the user and the service.
+    pub struct RecorderConfig {
+        /// Directory of the recordings; created if missing. A relative path starts at the working
+        /// directory. If empty: the service's state directory (`$STATE_DIRECTORY`), else
+        /// ./flatcap-data.
+        data_dir: PathBuf = PathBuf::new(), PathOrEmpty, Restart;
+
+        /// Directory on tmpfs that holds samples until they are written, so that a killed flatcap
+        /// loses none. If empty: the service's runtime directory (`$RUNTIME_DIRECTORY`), else
+        /// /dev/shm/flatcap-UID.
+        run_dir: PathBuf = PathBuf::new(), PathOrEmpty, Restart;
+
+        /// Directory under which the host's files are found: /proc, /sys, /etc/passwd and the paths
+        /// of [source.file.NAME]. In a container: where these trees of the host are mounted.
+        host_root: PathBuf = PathBuf::from("/"), Path, Restart;
+
+        /// Memory for all buffers together, allocated at the start. Memory that the other settings
+        /// leave over becomes the queue that bridges a slow disk.
+        // Half is used by the two slabs for frames of `frame_max`; the rest buffers more than a
+        // second of the default sources while the disk stalls. Below the minimum not even small
+        // frames have a queue; a value above the maximum is a wrong unit.
+        memory_max: u64 = 64 * MIB, Size(8 * MIB..=64 * GIB), Restart;
+
+        /// Whether the memory that flatcap has at its start is locked, so that it is not swapped
+        /// out. Needs `CAP_IPC_LOCK`.
+        // Off: an ordinary account lacks the capability, and the host may need the memory.
+        lock_memory: bool = false, Flag, Restart;
+
+        /// Share of one core that all of flatcap may use. Above it, the most expensive sources are
+        /// read less often.
+        // Ten times the cost of the default sources; a recorder that uses more becomes part of the
+        // incident. Below the minimum not even its own work fits; ten cores are no limit.
+        cpu_budget: CpuShare = CpuShare::of_basis_points(2_500),
+            Percent(PERCENT / 10..=1_000 * PERCENT), Reload;
+    }
 }
 
-/// Buffering between the sampler threads and the recorder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BufferingConfig {
-    /// Size of a slab in bytes: 16 KiB to 4 MiB, a multiple of 4 KiB.
-    pub slab_size: usize,
-    /// A partly filled slab is queued at the latest this long after its first frame: 100 us to 10
-    /// s.
-    pub flush_interval: Duration,
-    /// Interval at which the recorder polls the queues: 100 us to 1 s.
-    pub poll_interval: Duration,
+settings! {
+    /// Buffering between the sampler threads and the recorder.
+    pub struct BufferingConfig {
+        /// Size of the buffers (slabs) on the way to the disk.
+        // Queueing a slab costs the same for any size; 64 KiB spread that cost over hundreds of
+        // frames and still fit into a core's cache. The minimum holds a few samples of a large
+        // host; slabs above the maximum fall out of the cache.
+        slab_size: usize = 64 << 10, Pages(16 * KIB..=4 * MIB), Restart;
+
+        /// A partly filled slab is queued at the latest this long after its first sample.
+        // Limits the samples that a sampler thread still holds when the recorder dies. Half a
+        // default tick, so that a frame is queued before the next tick. Below the fastest tick
+        // nothing is batched; above the maximum a live view stalls.
+        flush_interval: Duration = Duration::from_millis(5),
+            Time(100 * US..=10 * SECOND), Restart;
+
+        /// How often the recorder polls the queues for slabs to write.
+        // Polling every 10 ms takes 0.4 % of a core, and the queue holds far more than 10 ms of
+        // samples. Polling more often than the minimum costs more than wake-ups would; polling less
+        // often than the maximum fills the queue.
+        poll_interval: Duration = Duration::from_millis(10),
+            Time(100 * US..=SECOND), Restart;
+    }
 }
 
-/// Segments and retention.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StorageConfig {
-    /// The checksum of each frame.
-    pub checksum: ChecksumSetting,
-    /// Size at which a segment is sealed, 256 KiB to 64 GiB, in bytes.
-    pub segment_size: u64,
-    /// Age at which a segment is sealed, 1 s to 7 d.
-    pub segment_age: Duration,
-    /// When written data is forced to disk.
-    pub sync: SyncSetting,
-    /// Step by which disk space is preallocated, in bytes: 0 for never, at most `segment_size`.
-    pub preallocate: u64,
-    /// Quota of the data directory in allocated bytes, 4 MiB to 1,024 TiB, at least two segments.
-    pub retain_bytes: u64,
-    /// Bytes of the newest segments that are never removed for `min_free`: 0 to `retain_bytes`.
-    pub retain_min: u64,
-    /// Age at which a segment is removed, 1 min to 3,650 d.
-    pub retain_age: Duration,
-    /// Minimum free space of the file system.
-    pub min_free: MinFree,
-    /// Size of the largest frame, 64 KiB to 1 GiB, in bytes.
-    pub frame_max: u32,
+settings! {
+    /// Segments and retention.
+    pub struct StorageConfig {
+        /// Checksum of each frame (one sample in the file). It takes 8, 4, 2 or 0 bytes per frame;
+        /// xxh3 is the fastest and detects the most errors.
+        checksum: ChecksumKind = ChecksumKind::Xxh3, variants::<ChecksumKind>(), Restart;
+
+        /// A segment (one file) is sealed and the next one started at this size.
+        // A few minutes to an hour of the default sources: few files, each small enough to copy.
+        // The minimum is four writes of a default slab, so that a segment is more than header and
+        // footer.
+        segment_size: u64 = 256 * MIB, Size(256 * KIB..=64 * GIB), Reload;
+
+        /// A segment is also sealed at this age.
+        // A quiet host still seals a segment four times an hour, so that it can be shipped or
+        // deleted. More than one segment per second fills the directory; above a week hardly any
+        // segment is sealed.
+        segment_age: Duration = Duration::from_secs(15 * 60), Time(SECOND..=7 * DAY), Reload;
+
+        /// When data is forced to disk. A power loss then costs what the kernel still held, at most
+        /// about one `sync_interval`, or only what was not yet written.
+        // By interval, a power loss costs a known, short time, and the disk is not kept busy.
+        sync: SyncPolicy = SyncPolicy::Interval(SYNC_INTERVAL_NS),
+            variants::<SyncPolicy>(), Reload, also SYNC_INTERVAL;
+
+        /// Disk space is reserved in steps of this size; "0" turns it off. At most `segment_size`;
+        /// a smaller `segment_size` lowers the default to `segment_size`.
+        // Writing into reserved space is faster and leaves fewer extents; 16 MiB are soon used.
+        preallocate: u64 = 16 * MIB, Size(0..=64 * GIB), Reload;
+
+        /// Disk space for everything in `data_dir`, the open segment included; the oldest sealed
+        /// segments are removed to stay within it. At least twice `segment_size`; the default is
+        /// raised to four times `segment_size` if that is more.
+        // Half a day of the default sources at full detail; small compared to current disks. Below
+        // the minimum not even the smallest segments rotate; above the maximum the unit is wrong.
+        retain_bytes: u64 = 20 * GIB, Size(4 * MIB..=1024 * TIB), Reload;
+
+        /// Bytes of the newest segments that are kept even if other programs fill the file system.
+        /// Disk space is reserved for them ahead: at most a quarter of the free space. At most
+        /// `retain_bytes`; the default is lowered to a tenth of `retain_bytes` if that is less.
+        // An hour of the default sources uncompressed, days of them compressed.
+        retain_min: u64 = GIB, Size(0..=1024 * TIB), Reload;
+
+        /// Sealed segments older than this are removed.
+        // Incidents are investigated within a week. Less than a minute keeps nothing; ten years are
+        // in effect unlimited.
+        retain_age: Duration = Duration::from_secs(7 * 24 * 60 * 60),
+            Time(60 * SECOND..=3650 * DAY), Reload;
+
+        /// Minimum free space of the file system: the oldest sealed segments are removed to keep
+        /// it, and if none is left, nothing more is written.
+        // The recorder must not fill a host's disk; a higher value would stop it on many healthy
+        // hosts.
+        min_free: MinFree = MinFree::BasisPoints(500), ExpectedValue::MinFree, Reload;
+
+        /// Largest frame. A sample that needs a larger one is counted as lost; two buffers of this
+        /// size are reserved.
+        // Larger than any sample of the largest host seen so far. The minimum holds a large host's
+        // cpu sample; the maximum keeps lengths far from 32 bits.
+        frame_max: u32 = 16 << 20, Size(64 * KIB..=GIB), Restart;
+    }
 }
 
-/// Control socket and metrics.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ControlConfig {
-    /// Whether the recorder listens at all.
-    pub enabled: bool,
-    /// The socket for status and commands, an absolute path of at most [`SOCKET_PATH_BYTES_MAX`]
-    /// bytes; empty for the default, which depends on the user and the service.
-    pub socket: PathBuf,
-    /// TCP address that serves the metrics alone; `None` for none.
-    pub metrics_listen: Option<SocketAddr>,
+const SYNC_INTERVAL: Key<StorageConfig> = key! {
+    StorageConfig;
+    /// Time between two syncs.
+    // A sync takes up to 1.4 ms, so a shorter interval than the minimum is the same as `always`.
+    sync_interval: Time(MS..=HOUR), Reload,
+        |storage| match &mut storage.sync {
+            SyncPolicy::Interval(ns) => Some(ns),
+            SyncPolicy::Never | SyncPolicy::Always => None,
+        },
+        only_with("sync", "interval", Some("\"1s\""))
+};
+
+settings! {
+    /// How sealed segments are rewritten as compressed blocks.
+    pub struct CompressConfig {
+        /// Whether sealed segments are rewritten as compressed blocks while the recording goes on.
+        /// They read back byte for byte and take a small part of the space. Compression runs at
+        /// idle priority; a segment that has waited 30s for that is compressed at normal priority.
+        enabled: bool = true, Flag, Reload;
+
+        /// Codec for a segment while it is recorded. Data is then small as soon as it is written,
+        /// at the cost of time of the recorder's thread, and a block holds the samples of a few
+        /// milliseconds; if `enabled` is true, sealed segments are compressed again in large
+        /// blocks. Takes effect with the next segment, and not with a `frame_max` of more than
+        /// 32MiB.
+        // Pays off only on a slow or small disk.
+        while_recording: Option<Codec> = None, CodecOrOff, Reload;
+
+        /// Codec for sealed segments. Higher levels take longer.
+        // The best ratio for its time; the columnar layout leaves the codec little to gain.
+        codec: Codec = Codec::Zstd(1), AnyCodec, Reload;
+
+        /// Layout of samples in a block. Columnar stores the same value of successive samples
+        /// together.
+        // Consecutive samples of a source are similar, so columns compress well.
+        layout: Layout = Layout::Columnar, variants::<Layout>(), Reload;
+
+        /// Bytes of samples in a block. Larger blocks compress better and take longer to seek in;
+        /// about six times this is used as memory, in addition to `memory_max`.
+        // A few seconds of fast sources: enough similar rows to compress, few enough to decode at a
+        // seek.
+        block_size: usize = 4 << 20, Size(COMPRESS_BLOCK_SIZE_RANGE), Reload;
+
+        /// Share of one core that compression may use, at either priority.
+        // Several times the need of six sources at 1 kHz, and a small part of the recorder's own
+        // budget. Below the minimum compression never catches up; it is one thread, so one core is
+        // the maximum.
+        cpu_budget: CpuShare = CpuShare::of_basis_points(200),
+            Percent(PERCENT / 10..=100 * PERCENT), Reload;
+
+        /// Bytes per second that compression may read and write together.
+        // A segment of the default size within a minute; a small part of the rate of any current
+        // disk. Below the minimum compression never keeps up with a recorder; above the maximum
+        // there is no limit.
+        io_budget: u64 = 16 * MIB, Size(64 * KIB..=64 * GIB), Reload;
+
+        /// Sources compressed differently, such as "process=zstd:9/row" or "file.raid=lz4".
+        sources: Vec<SourceCompressionConfig> = Vec::new(), Compression, Reload;
+    }
 }
 
-/// Minimum free space of a file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MinFree {
-    /// A size in bytes.
-    Size(u64),
-    /// A percentage of the size of the file system, at most 90.
-    Percent(u8),
+settings! {
+    /// Control socket and metrics.
+    pub struct ControlConfig {
+        /// Whether the running recorder serves status, commands and metrics on a socket.
+        // The operator wants to query the recorder; the socket is closed to other users.
+        enabled: bool = true, Flag, Restart;
+
+        /// Path of the socket. If empty: a socket in the service's runtime directory
+        /// (`$RUNTIME_DIRECTORY`), else in /dev/shm/flatcap-UID.
+        socket: PathBuf = PathBuf::new(), SocketPath, Restart;
+
+        /// TCP address that serves the metrics alone, to anyone who can connect: a port for this
+        /// host alone, such as "9598", or an address and a port, such as "0.0.0.0:9598" or
+        /// `"[::1]:9598"`; "" for none.
+        metrics_listen: Option<SocketAddr> = None, SocketAddress, Restart;
+    }
 }
 
-/// When written data is forced to disk, which determines what a power loss costs. A crash of the
-/// recorder alone never costs written data, since the kernel has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SyncSetting {
-    /// Only when a segment is sealed. A power loss costs the data that the kernel had not yet
-    /// written by itself: typically half a minute, at worst the whole open segment.
-    Never,
-    /// At this interval, 1 ms to 1 h. A power loss costs at most the data of one interval and of
-    /// the sync in progress.
-    Interval(Duration),
-    /// After each write. A power loss costs what was not yet written: the queue and the open slabs.
-    Always,
+settings! {
+    /// Settings of one sampler thread.
+    pub struct GroupConfig {
+        /// How exactly ticks are met. Precise halves the delay and wakes the processor more often.
+        /// Spin wakes up to 120us early and spins on the clock: most ticks are less than 1us late,
+        /// for 5 to 12 % of a core at a period of 1ms and most of a core at 100us.
+        // 50 us are invisible in a slow tick, and fewer wake-ups save power; blocking sources are
+        // late anyway.
+        timing: Timing = Timing::Relaxed, ExpectedValue::keyword::<Timing>(), Reload;
+
+        /// Real-time priority of the thread (`SCHED_FIFO`); 0 for none, higher values need
+        /// `CAP_SYS_NICE`.
+        // None: an ordinary account lacks the capability, and it preempts the host's own work. The
+        // maximum is that of SCHED_FIFO.
+        priority: u8 = 0, Number(0..=99), Reload;
+
+        /// Numbers of the processors that the thread may run on; [] for all.
+        // A `cpu_set_t` has 1,024 bits.
+        cpus: Vec<u32> = Vec::new(), Numbers(0..=1023), Reload;
+
+        /// What to do if the recorder does not keep up and the group's queue is full. The first two
+        /// drop samples, which are counted and marked as a gap: the newest ones, so that the file
+        /// holds what came first, or the oldest ones in the queue, so that it holds what came last.
+        /// With block nothing is dropped: the group waits, and ticks that pass meanwhile count as
+        /// missed.
+        // Queued samples stay complete, and the loss is one contiguous gap.
+        on_full: OnFull = OnFull::DropNewest, variants::<OnFull>(), Reload;
+    }
 }
 
 /// The sampler threads.
@@ -146,57 +304,6 @@ pub struct GroupConfigs {
     pub slow: GroupConfig,
     /// Reads the sources that something other than the kernel may delay.
     pub blocking: GroupConfig,
-}
-
-/// Settings of one sampler thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupConfig {
-    /// How exactly ticks are met.
-    pub timing: Timing,
-    /// Real-time priority of the thread (`SCHED_FIFO`), 1 to 99; 0 for none.
-    pub priority: u8,
-    /// Numbers of the processors that its threads may run on, each at most 1,023; sorted, without
-    /// duplicates, empty for all.
-    pub cpus: Vec<u32>,
-    /// Overflow policy: what to do if the group's queue is full.
-    pub on_full: OnFull,
-}
-
-keywords! {
-    /// The checksum of each frame.
-    pub enum ChecksumSetting {
-        /// XXH3-64, 8 bytes per frame: the fastest, and the best at detecting random errors.
-        Xxh3 = "xxh3",
-        /// CRC-32/ISO-HDLC, 4 bytes per frame.
-        Crc32 = "crc32",
-        /// CRC-16/XMODEM, 2 bytes per frame: misses one damaged frame in 65,536.
-        Crc16 = "crc16",
-        /// No checksum: damage is detected only if it breaks a length or a FlatBuffer.
-        None = "none",
-    }
-}
-
-keywords! {
-    /// Overflow policy: what to do if the recorder does not keep up and a group's queue is full.
-    /// Dropped samples are counted and become a gap in the file.
-    pub enum OnFull {
-        /// Drops the newest samples; those from the start of the overload are kept.
-        DropNewest = "drop-newest",
-        /// Drops the oldest samples in the queue; the latest ones are kept.
-        DropOldest = "drop-oldest",
-        /// Drops nothing: the group waits. Ticks that pass meanwhile count as missed, the wait is
-        /// counted, and after a stop it lasts at most one more second.
-        Block = "block",
-    }
-}
-
-keywords! {
-    /// The keyword of a [`SyncSetting`].
-    pub(super) enum SyncKeyword {
-        Never = "never",
-        Interval = "interval",
-        Always = "always",
-    }
 }
 
 impl Config {
@@ -229,21 +336,13 @@ impl GroupConfig {
     }
 }
 
-impl SyncSetting {
-    /// Uses `interval` for [`SyncKeyword::Interval`] only.
-    pub(super) fn from_keyword(word: SyncKeyword, interval: Duration) -> Self {
-        match word {
-            SyncKeyword::Never => Self::Never,
-            SyncKeyword::Interval => Self::Interval(interval),
-            SyncKeyword::Always => Self::Always,
-        }
-    }
-
-    pub(super) fn keyword(self) -> SyncKeyword {
-        match self {
-            Self::Never => SyncKeyword::Never,
-            Self::Interval(_) => SyncKeyword::Interval,
-            Self::Always => SyncKeyword::Always,
+impl Default for GroupConfigs {
+    fn default() -> Self {
+        Self {
+            // Fast ticks are kept exactly: at 10 ms and less a late tick is visible.
+            fast: GroupConfig { timing: Timing::Precise, ..GroupConfig::default() },
+            slow: GroupConfig::default(),
+            blocking: GroupConfig::default(),
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::keyword::keywords;
+use super::units::Quantity;
 use crate::sampling::{
     CgroupConfig, GroupName, OwnSettings, Pattern, PerfConfig, ProcessConfig, SourceSettings, SourceSpec,
-    SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat,
+    SyntheticConfig, TextOrigin, TextSource,
 };
 
 /// Sources with at most this period belong to group `fast`. At 10 ms a tick that is late by the 10
@@ -14,22 +14,6 @@ use crate::sampling::{
 pub const GROUP_FAST_PERIOD_MAX: Duration = Duration::from_millis(10);
 /// A file server that takes longer is treated as gone; a late answer still counts.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
-
-keywords! {
-    /// The keyword of a [`SyntheticLayout`].
-    pub(super) enum ShapeKeyword {
-        Point = "point",
-        Wide = "wide",
-    }
-}
-
-keywords! {
-    /// The keyword of a [`ValueFormat`].
-    pub(super) enum FormatKeyword {
-        Pairs = "pairs",
-        Regex = "regex",
-    }
-}
 
 /// Settings of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,11 +69,7 @@ impl CpuShare {
 
 impl std::fmt::Display for CpuShare {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.0 / 100, self.0 % 100) {
-            (percent, 0) => write!(f, "{percent}%"),
-            (percent, rest) if rest % 10 == 0 => write!(f, "{percent}.{}%", rest / 10),
-            (percent, rest) => write!(f, "{percent}.{rest:02}%"),
-        }
+        f.write_str(&Quantity::BasisPoints.format(self.0.into()))
     }
 }
 
@@ -141,36 +121,6 @@ impl SourceConfig {
             GroupName::Fast
         } else {
             GroupName::Slow
-        }
-    }
-}
-
-impl SyntheticLayout {
-    /// Uses `fields` and `payload_bytes` for [`ShapeKeyword::Wide`] only; both are far below 32
-    /// bits.
-    pub(super) fn from_keyword(word: ShapeKeyword, fields: u64, payload_bytes: u64) -> Self {
-        match word {
-            ShapeKeyword::Point => Self::Point,
-            ShapeKeyword::Wide => Self::Wide {
-                fields: u32::try_from(fields).unwrap_or(u32::MAX),
-                payload_bytes: u32::try_from(payload_bytes).unwrap_or(u32::MAX),
-            },
-        }
-    }
-
-    pub(super) fn keyword(self) -> ShapeKeyword {
-        match self {
-            Self::Point => ShapeKeyword::Point,
-            Self::Wide { .. } => ShapeKeyword::Wide,
-        }
-    }
-}
-
-impl ValueFormat {
-    pub(super) fn keyword(&self) -> FormatKeyword {
-        match self {
-            Self::Pairs => FormatKeyword::Pairs,
-            Self::Regex(_) => FormatKeyword::Regex,
         }
     }
 }

@@ -1,108 +1,255 @@
-//! Parses the table of one source.
+//! The keys of the tables of sources: those of all sources, and those of single ones.
 
-use super::default;
-use super::diagnostics::ParsedValue;
-use super::error::Problem;
-use super::source::{ShapeKeyword, SourceConfig};
-use super::table_reader::TableReader;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::expected_value::ExpectedValue::{
+    self, AbsolutePath, Command, CpuShare as Percent, Duration as Time, Expression as AnyExpression, Flag,
+    Number, Patterns, Processes, Size,
+};
+use super::key::{Key, Keyed, keys};
+use super::setting::variants;
+use super::source::{CpuShare, SourceConfig};
+use super::units::{MIB, MS, SECOND, US};
+use crate::keyword::Keyword as _;
 use crate::sampling::{
-    CgroupConfig, PerfConfig, ProcessConfig, SourceSpec, SyntheticConfig, SyntheticLayout,
+    CgroupConfig, CommandSpec, OwnKeys, PerfConfig, PerfEvent, ProcessConfig, ProcessRank, SourceSpec,
+    SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat,
 };
 
-/// The parsed keys of one source that checks across tables need.
-#[derive(Debug)]
-pub(super) struct ParsedSourceKeys {
-    pub(super) enabled: ParsedValue<bool>,
-    /// Whether the period was valid.
-    pub(super) is_period_valid: bool,
-    /// Set for the synthetic source only.
-    pub(super) payload: Option<ParsedValue<u64>>,
+impl Keyed for SourceConfig {
+    fn keys(&self) -> Vec<&'static Key<Self>> {
+        COMMON.iter().chain(own_keys(self.spec.keys).into_iter().flatten()).collect()
+    }
 }
 
-/// Parses a source without instances.
-pub(super) fn source(
-    table: &mut TableReader<'_, '_>,
-    spec: &'static SourceSpec,
-) -> (SourceConfig, ParsedSourceKeys) {
-    let (mut source, mut written) = common(table, SourceConfig::by_default(spec));
-    if source.synthetic.is_some() {
-        let (synthetic, payload) = synthetic(table);
-        source.synthetic = Some(synthetic);
-        written.payload = Some(payload);
+/// Returns the keys that only some sources have.
+fn own_keys(keys: OwnKeys) -> [&'static [Key<SourceConfig>]; 2] {
+    match keys {
+        OwnKeys::None => [&[], &[]],
+        OwnKeys::Synthetic => [SYNTHETIC, &[]],
+        OwnKeys::Process => [PROCESS, &[]],
+        OwnKeys::Cgroup => [CGROUP, &[]],
+        OwnKeys::Perf => [PERF, &[]],
+        OwnKeys::File => [FILE, TEXT],
+        OwnKeys::Command => [COMMAND, TEXT],
     }
-    // Only the keys of this source are looked for; those of others are unknown here and reported.
-    source.process = source.process.map(|_| process(table));
-    source.cgroup = source.cgroup.map(|cgroup| {
-        let depth = table.number("depth", cgroup.depth.into(), &default::CGROUP_DEPTH_RANGE).value;
-        CgroupConfig { depth: u32::try_from(depth).unwrap_or(u32::MAX) }
-    });
-    if let Some(perf) = source.perf {
-        let events = table.keywords("events", perf.events).value;
-        let processes = table.processes("processes").value;
-        source.perf = Some(PerfConfig { events, processes });
-    }
-    (source, written)
 }
 
-/// Parses the keys that all sources have; the other settings are taken from `source`.
-pub(super) fn common(
-    table: &mut TableReader<'_, '_>,
-    source: SourceConfig,
-) -> (SourceConfig, ParsedSourceKeys) {
-    let enabled = table.flag("enabled", source.enabled);
-    let period = table.duration("period", source.period, &default::PERIOD_RANGE);
-    let required = table.flag("required", source.required).value;
-    let budget = table.cpu_share("budget", source.budget, &default::BUDGET_RANGE).value;
-    let [include, exclude] = ["include", "exclude"].map(|key| {
-        let given = table.patterns(key);
-        // Empty lists are accepted: config/flatcap.toml has them for every source.
-        if !given.value.is_empty() && !source.spec.has_filters() {
-            table.reject(&given, Problem::NoChoice);
-            return Vec::new();
-        }
-        given.value
-    });
-    let source = SourceConfig {
-        enabled: enabled.value,
-        period: period.value,
-        required,
-        budget,
-        include,
-        exclude,
-        ..source
-    };
-    (source, ParsedSourceKeys { enabled, is_period_valid: period.is_valid, payload: None })
-}
+/// Events that show whether processors stall. Bare-metal hosts have all of them, virtual machines
+/// the last four.
+const PERF_EVENTS: [PerfEvent; 9] = [
+    PerfEvent::Cycles,
+    PerfEvent::Instructions,
+    PerfEvent::CacheReferences,
+    PerfEvent::CacheMisses,
+    PerfEvent::BranchMisses,
+    PerfEvent::ContextSwitches,
+    PerfEvent::CpuMigrations,
+    PerfEvent::PageFaults,
+    PerfEvent::TaskClock,
+];
 
-fn synthetic(table: &mut TableReader<'_, '_>) -> (SyntheticConfig, ParsedValue<u64>) {
-    let shape = table.keyword("shape", default::SYNTHETIC_SHAPE);
-    let fields = table.number("fields", default::SYNTHETIC_FIELDS, &default::SYNTHETIC_FIELDS_RANGE);
-    let payload = table.size("payload", default::SYNTHETIC_PAYLOAD, &default::SYNTHETIC_PAYLOAD_RANGE);
-    let seed = table.number("seed", default::SYNTHETIC_SEED, &default::SYNTHETIC_SEED_RANGE).value;
-    if shape.is_valid && shape.value == ShapeKeyword::Point {
-        for given in [&fields, &payload] {
-            if given.is_set() && !table.is_overridden(given, &shape) {
-                table.reject(given, Problem::WideOnly);
-            }
-        }
-    }
-    (
-        SyntheticConfig {
-            shape: SyntheticLayout::from_keyword(shape.value, fields.value, payload.value),
-            seed,
+/// Returns a source with its default settings; an instance lacks its required keys.
+pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
+    // Which file defines a command is known only after the layers are merged. Its timeout is half
+    // of its default period.
+    let command = CommandSpec { argv: Vec::new(), timeout: Duration::from_secs(5), defined_in: None };
+    let text = |origin| Some(TextSource { origin, format: ValueFormat::Pairs });
+    SourceConfig {
+        spec,
+        instance: None,
+        enabled: spec.is_on_by_default,
+        period: spec.period,
+        required: false,
+        // Ten times the cost of any default source. vmstat at 1 kHz takes 2 %, and a sample that is
+        // preempted by another task is measured as longer than it was. The purpose of generated
+        // values is to load the recorder.
+        budget: match spec.keys {
+            OwnKeys::Synthetic => CpuShare::WHOLE,
+            _ => CpuShare::of_basis_points(1_000),
         },
-        payload,
-    )
+        include: Vec::new(),
+        exclude: Vec::new(),
+        // The smallest frame shows the cost per frame; with a fixed seed two runs produce the same
+        // values.
+        synthetic: (spec.keys == OwnKeys::Synthetic)
+            .then_some(SyntheticConfig { shape: SyntheticLayout::Point, seed: 0 }),
+        // All processes: a recording without the process in question is of no use. CPU time is what
+        // is asked about first, and a command line may hold a password.
+        process: (spec.keys == OwnKeys::Process).then(|| ProcessConfig {
+            users: Vec::new(),
+            cgroups: Vec::new(),
+            top: 0,
+            by: ProcessRank::Cpu,
+            command_lines: false,
+            cgroup_paths: false,
+        }),
+        // Slices, services, and the groups that a service manager or container runtime creates
+        // below them.
+        cgroup: (spec.keys == OwnKeys::Cgroup).then_some(CgroupConfig { depth: 8 }),
+        perf: (spec.keys == OwnKeys::Perf)
+            .then(|| PerfConfig { events: PERF_EVENTS.to_vec(), processes: Vec::new() }),
+        text_source: match spec.keys {
+            OwnKeys::File => text(TextOrigin::File(PathBuf::new())),
+            OwnKeys::Command => text(TextOrigin::Command(command)),
+            _ => None,
+        },
+    }
 }
 
-fn process(table: &mut TableReader<'_, '_>) -> ProcessConfig {
-    let users = table.patterns("users").value;
-    let cgroups = table.patterns("cgroups").value;
-    let top = table.number("top", default::PROCESS_TOP.into(), &default::PROCESS_TOP_RANGE).value;
-    let by = table.keyword("by", default::PROCESS_BY).value;
-    // Off by default, because a command line may hold a password.
-    let command_lines = table.flag("command_lines", false).value;
-    let cgroup_paths = table.flag("cgroup_paths", false).value;
-    let top = u32::try_from(top).unwrap_or(u32::MAX);
-    ProcessConfig { users, cgroups, top, by, command_lines, cgroup_paths }
+/// Returns an instance without its required keys.
+pub(super) fn instance(spec: &'static SourceSpec, name: String) -> SourceConfig {
+    SourceConfig { instance: Some(name), ..by_default(spec) }
+}
+
+keys! {
+    pub(super) const COMMON of SourceConfig;
+
+    /// Whether the source is read.
+    enabled: Flag, Reload, |source| Some(&mut source.enabled);
+
+    /// Time from one sample to the next.
+    // A sample of a few microseconds allows 20,000 per second; for more than an hour use cron. One
+    // range for all, because all sources share one scheduler.
+    period: Time(50 * US..=60 * 60 * SECOND), Reload,
+        |source| Some(&mut source.period);
+
+    /// Whether flatcap refuses to start if this host lacks the source.
+    required: Flag, Reload, |source| Some(&mut source.required);
+
+    /// Share of one core that reading may use; above it the period grows.
+    // Budgets are counted in hundredths of a percent; one thread reads a source, so one core is
+    // the maximum.
+    budget: Percent(1..=10_000), Reload, |source| Some(&mut source.budget);
+
+    /// Which devices, interfaces or lines to record; [] for all of them.
+    include: Patterns, Reload, |source| Some(&mut source.include);
+
+    /// Which not to record, even if included.
+    exclude: Patterns, Reload, |source| Some(&mut source.exclude);
+}
+
+keys! {
+    const SYNTHETIC of SourceConfig;
+
+    /// Layout of a sample, a few values or many.
+    shape: variants::<SyntheticLayout>(), Reload,
+        |source| Some(&mut source.synthetic.as_mut()?.shape);
+
+    /// Count of 64-bit values.
+    // 4,096 values are 32 KiB, half of the smallest `frame_max`.
+    fields: Number(1..=4096), Reload,
+        |source| match &mut source.synthetic.as_mut()?.shape {
+            SyntheticLayout::Wide { fields, .. } => Some(fields),
+            SyntheticLayout::Point => None,
+        },
+        only_with("shape", "wide", Some("64"));
+
+    /// Bytes of padding after the values.
+    // The maximum exceeds a slab of the default size many times over.
+    payload: Size(0..=MIB), Reload,
+        |source| match &mut source.synthetic.as_mut()?.shape {
+            SyntheticLayout::Wide { payload_bytes, .. } => Some(payload_bytes),
+            SyntheticLayout::Point => None,
+        },
+        only_with("shape", "wide", Some("\"0B\""));
+
+    /// The same seed gives the same values.
+    // TOML's integers end at 63 bits.
+    seed: Number(0..=i64::MAX.unsigned_abs()), Reload, |source| Some(&mut source.synthetic.as_mut()?.seed);
+}
+
+keys! {
+    const PROCESS of SourceConfig;
+
+    /// Users whose processes are recorded, by name or number; [] for all users.
+    users: Patterns, Reload, |source| Some(&mut source.process.as_mut()?.users);
+
+    /// Control groups whose processes are recorded, such as "/system.slice/*"; [] for all
+    /// groups.
+    cgroups: Patterns, Reload, |source| Some(&mut source.process.as_mut()?.cgroups);
+
+    /// How many processes are recorded: the top ones by the key "by"; 0 for all.
+    // With command lines, more processes do not fit into a frame of the default `frame_max`.
+    top: Number(0..=16_384), Reload, |source| Some(&mut source.process.as_mut()?.top);
+
+    /// Rank of processes for top. CPU time and I/O are counted since the previous sample.
+    by: ExpectedValue::keyword::<ProcessRank>(), Reload, |source| Some(&mut source.process.as_mut()?.by);
+
+    /// Whether command lines are recorded, which may hold passwords. If true, the source
+    /// belongs to group.blocking, since reading them waits for the lock of each process's
+    /// memory.
+    command_lines: Flag, Reload, |source| Some(&mut source.process.as_mut()?.command_lines);
+
+    /// Whether the path of each process's control group is recorded.
+    cgroup_paths: Flag, Reload, |source| Some(&mut source.process.as_mut()?.cgroup_paths);
+}
+
+keys! {
+    const CGROUP of SourceConfig;
+
+    /// How many levels below the root of the tree; 0 is the root alone.
+    // Trees of more than 64 levels are not made on purpose.
+    depth: Number(0..=64), Reload, |source| Some(&mut source.cgroup.as_mut()?.depth);
+}
+
+keys! {
+    const PERF of SourceConfig;
+
+    /// Events that are counted on each processor; events that this host lacks are skipped.
+    events: ExpectedValue::Keywords(PerfEvent::keywords()), Reload, |source| Some(&mut source.perf.as_mut()?.events);
+
+    /// Processes that are also counted one by one, while they run.
+    processes: Processes, Reload, |source| Some(&mut source.perf.as_mut()?.processes);
+}
+
+keys! {
+    const FILE of SourceConfig;
+
+    /// Absolute path of the file, without "..".
+    path: AbsolutePath, Reload,
+        |source| match &mut source.text_source.as_mut()?.origin {
+            TextOrigin::File(path) => Some(path),
+            TextOrigin::Command(_) => None,
+        },
+        required();
+}
+
+keys! {
+    const COMMAND of SourceConfig;
+
+    /// The program and its arguments.
+    command: Command, Reload,
+        |source| Some(&mut command_mut(source)?.argv),
+        required();
+
+    /// Longest run of the program. Then it is killed together with its process group.
+    // Starting a program takes up to the minimum; a result later than the maximum is of no use.
+    timeout: Time(10 * MS..=60 * SECOND), Reload,
+        |source| Some(&mut command_mut(source)?.timeout);
+}
+
+keys! {
+    const TEXT of SourceConfig;
+
+    /// How values are found in the text: in each line a name and a number (pairs), or wherever the
+    /// pattern matches (regex).
+    format: variants::<ValueFormat>(), Reload, |source| Some(&mut source.text_source.as_mut()?.format);
+
+    /// Regular expression that captures a value and optionally its name.
+    pattern: AnyExpression, Reload,
+        |source| match &mut source.text_source.as_mut()?.format {
+            ValueFormat::Regex(expression) => Some(expression),
+            ValueFormat::Pairs => None,
+        },
+        only_with("format", "regex", None),
+        required();
+}
+
+fn command_mut(source: &mut SourceConfig) -> Option<&mut CommandSpec> {
+    match &mut source.text_source.as_mut()?.origin {
+        TextOrigin::Command(command) => Some(command),
+        TextOrigin::File(_) => None,
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::de::{DeTable, Error};
 
-use super::diagnostics::Diagnostics;
+use super::diagnostics::{At, Diagnostics};
 use super::error::Problem;
 use super::merge::shifted;
 
@@ -26,7 +26,7 @@ pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str)
     if errors.iter().all(|error| error.message() == DUPLICATE) {
         for error in &errors {
             let span = error.span().unwrap_or_default();
-            walk.reject_key(start + span.start..start + span.end, Problem::Duplicate);
+            walk.reject(At::Name(start + span.start..start + span.end), Problem::Duplicate);
         }
         return Some(shifted(tree.into_inner(), start));
     }
@@ -48,7 +48,7 @@ pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str)
         }
     }
     for (offset, message) in broken.into_values() {
-        walk.reject_text(start + offset, Problem::Syntax { message });
+        walk.reject(At::Offset(start + offset), Problem::Syntax { message });
     }
     None
 }
@@ -82,7 +82,7 @@ mod tests {
         let texts = InputTexts::of_file("f.toml", text);
         let mut walk = Diagnostics::new(&texts);
         let tree = parse(&mut walk, 0, text);
-        let findings = walk.into_local_findings();
+        let findings = walk.into_local();
         assert!(tree.is_some() || !findings.is_empty());
         if findings.is_empty() {
             "no error".to_owned()

@@ -1,8 +1,37 @@
-//! Durations and sizes: numbers with a unit, parsed and printed without rounding.
+//! Durations, sizes and percentages as people write them, parsed and printed without rounding.
 
 use std::time::Duration;
 
-/// Why a text is not a duration or size.
+use flatcap_format::duration::{self, DurationError};
+
+// Sizes in bytes, as limits.
+pub(super) const KIB: u64 = 1 << 10;
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
+pub(super) const TIB: u64 = 1 << 40;
+// Durations in nanoseconds, as limits.
+pub(super) const US: u64 = 1_000;
+pub(super) const MS: u64 = 1_000 * US;
+pub(super) const SECOND: u64 = 1_000 * MS;
+pub(super) const HOUR: u64 = 60 * 60 * SECOND;
+pub(super) const DAY: u64 = 24 * HOUR;
+// In hundredths of a percent, as limits of shares.
+pub(super) const PERCENT: u64 = 100;
+
+/// What a number counts, and so how it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quantity {
+    /// Things: a number without a unit.
+    Count,
+    /// Bytes: a size.
+    Bytes,
+    /// Nanoseconds: a duration.
+    Nanoseconds,
+    /// Hundredths of a percent.
+    BasisPoints,
+}
+
+/// Why a text is not a duration, size or percentage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
@@ -10,14 +39,20 @@ pub enum UnitError {
     #[error("empty")]
     Empty,
     /// A number without a unit.
-    #[error("no unit")]
-    NoUnit,
+    #[error("no unit, as in {}", example.escape_debug())]
+    NoUnit {
+        /// The number with a common unit.
+        example: String,
+    },
     /// A negative number.
     #[error("negative")]
     Negative,
     /// No number before the unit, or a number that is not plain decimal.
     #[error("no number before the unit")]
     NoNumber,
+    /// A character that neither numbers nor units have.
+    #[error("invalid character in the number or the unit")]
+    InvalidCharacter,
     /// A unit that does not exist.
     #[error("unknown unit \"{}\"", unit.escape_debug())]
     UnknownUnit {
@@ -25,12 +60,12 @@ pub enum UnitError {
         unit: String,
     },
     /// A size unit that may mean 1000 or 1024, or a misspelt one.
-    #[error("ambiguous unit \"{unit}\": 1000 or 1024; {write} is 1024-based")]
+    #[error("ambiguous unit \"{unit}\": 1000 or 1024; {example} is 1024-based")]
     AmbiguousUnit {
         /// The unit as written.
         unit: String,
-        /// The unit to write instead.
-        write: &'static str,
+        /// The number with the unit that was probably meant.
+        example: String,
     },
     /// Finer than the smallest unit, so that it would have to be rounded.
     #[error("not a whole number of {smallest}")]
@@ -41,74 +76,104 @@ pub enum UnitError {
     /// More than 64 bits.
     #[error("number too large")]
     Overflow,
+    /// A duration with too many digits: too long, or finer than a nanosecond.
+    #[error("too long, or finer than a nanosecond")]
+    TooPrecise,
 }
 
 /// The name of a unit and its size in the smallest unit.
-// 128 bits, because a `Duration` has 64 bits of seconds and thus more of nanoseconds.
-type Unit = (&'static str, u128);
+type Unit = (&'static str, u64);
 
-/// Units of time in nanoseconds, smallest first.
-const DURATION_UNITS: [Unit; 7] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("d", 86_400_000_000_000),
-];
+/// Units in which durations are printed, in nanoseconds, smallest first.
+const DURATION_UNITS: [Unit; 7] =
+    [("ns", 1), ("us", US), ("ms", MS), ("s", SECOND), ("m", 60 * SECOND), ("h", HOUR), ("d", DAY)];
 
 /// Units of size in bytes, smallest first.
-const SIZE_UNITS: [Unit; 5] =
-    [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+const SIZE_UNITS: [Unit; 5] = [("B", 1), ("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("TiB", TIB)];
 
-const NANOSECONDS_A_SECOND: u128 = 1_000_000_000;
-
-/// Parses a duration such as `250us`, `10ms`, `1.5s` or `7d`.
-///
-/// # Errors
-/// The text is not a decimal number with one of the units ns, us, ms, s, m, h, d; or the
-/// value is not a whole number of nanoseconds or does not fit into a [`Duration`].
-pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
-    let (number, unit) = split(text)?;
-    if unit.is_empty() {
-        return Err(UnitError::NoUnit);
+impl Quantity {
+    /// Parses a text with a unit.
+    ///
+    /// # Errors
+    /// The text is not a number with a unit of this quantity, is not whole in the smallest unit, or
+    /// needs more than 64 bits.
+    pub(super) fn parse(self, text: &str) -> Result<u64, UnitError> {
+        if self == Self::Nanoseconds {
+            return parse_duration(text);
+        }
+        // The size 0 needs no unit.
+        if self == Self::Bytes && text == "0" {
+            return Ok(0);
+        }
+        let (number, unit) = split(text)?;
+        match (self, unit) {
+            (Self::Count, "") => scaled(number, 1, "whole numbers"),
+            (Self::BasisPoints, "") => Err(UnitError::NoUnit { example: format!("{number}%") }),
+            (_, "") => Err(UnitError::NoUnit { example: format!("{number}MiB") }),
+            (Self::BasisPoints, "%") => scaled(number, 100, "hundredths of a percent"),
+            (Self::Bytes, unit) => match SIZE_UNITS.iter().find(|(name, _)| *name == unit) {
+                Some((_, scale)) => scaled(number, *scale, "bytes"),
+                None => Err(size_unit_error(number, unit)),
+            },
+            (_, unit) => Err(UnitError::UnknownUnit { unit: unit.to_owned() }),
+        }
     }
-    let scale =
-        find(&DURATION_UNITS, unit).ok_or_else(|| UnitError::UnknownUnit { unit: unit.to_owned() })?;
-    let nanoseconds = scaled(number, scale, "nanoseconds")?;
-    let seconds =
-        u64::try_from(nanoseconds / NANOSECONDS_A_SECOND).map_err(|_overflow| UnitError::Overflow)?;
-    let rest = u32::try_from(nanoseconds % NANOSECONDS_A_SECOND).map_err(|_overflow| UnitError::Overflow)?;
-    Ok(Duration::new(seconds, rest))
+
+    /// Returns a number as text with its unit.
+    pub(super) fn format(self, number: u64) -> String {
+        match self {
+            Self::Count => number.to_string(),
+            Self::Bytes => format_size(number),
+            Self::Nanoseconds => format_duration(Duration::from_nanos(number)),
+            Self::BasisPoints => match (number / 100, number % 100) {
+                (percent, 0) => format!("{percent}%"),
+                (percent, rest) if rest % 10 == 0 => format!("{percent}.{}%", rest / 10),
+                (percent, rest) => format!("{percent}.{rest:02}%"),
+            },
+        }
+    }
+
+    /// Returns what to write.
+    pub(super) fn form(self) -> &'static str {
+        match self {
+            Self::Count => "write a whole number without quotes",
+            Self::Bytes => "write a number with B, KiB, MiB, GiB or TiB",
+            Self::Nanoseconds => "write a number with ns, us, ms, s, m, h or d",
+            Self::BasisPoints => "write a number with %",
+        }
+    }
 }
 
-/// Parses a size in bytes such as `64KiB`, `1.5GiB` or `512B`. A plain `0` needs no unit.
-///
-/// # Errors
-/// The text is not a decimal number with one of the units B, KiB, MiB, GiB, TiB; or the
-/// value is not a whole number of bytes or needs more than 64 bits.
-pub fn parse_size(text: &str) -> Result<u64, UnitError> {
+/// Parses a duration into nanoseconds.
+fn parse_duration(text: &str) -> Result<u64, UnitError> {
+    if text.starts_with('-') {
+        return Err(UnitError::Negative);
+    }
+    let no_unit = || UnitError::NoUnit { example: format!("{text}s") };
+    // The library accepts a bare 0.
     if text == "0" {
-        return Ok(0);
+        return Err(no_unit());
     }
-    let (number, unit) = split(text)?;
-    if unit.is_empty() {
-        return Err(UnitError::NoUnit);
-    }
-    let scale = find(&SIZE_UNITS, unit).ok_or_else(|| size_unit_error(unit))?;
-    let bytes = scaled(number, scale, "bytes")?;
-    u64::try_from(bytes).map_err(|_overflow| UnitError::Overflow)
+    let duration = duration::parse_duration(text).map_err(|error| match error {
+        DurationError::Empty => UnitError::Empty,
+        DurationError::UnknownUnit { unit, .. } if unit.is_empty() => no_unit(),
+        DurationError::UnknownUnit { unit, .. } => UnitError::UnknownUnit { unit },
+        DurationError::NumberOverflow => UnitError::TooPrecise,
+        DurationError::NumberExpected(_) => UnitError::NoNumber,
+        DurationError::InvalidCharacter(_) => UnitError::InvalidCharacter,
+    })?;
+    u64::try_from(duration.as_nanos()).map_err(|_overflow| UnitError::TooPrecise)
 }
 
 /// Formats a duration in the largest unit without a fraction: 1.5 s is `1500ms`.
 pub fn format_duration(duration: Duration) -> String {
-    formatted(&DURATION_UNITS, duration.as_nanos(), "s")
+    // More than 584 years occur in no setting and no recording.
+    formatted(&DURATION_UNITS, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), "s")
 }
 
 /// Formats a size in the largest unit without a fraction: 1.5 GiB is `1536MiB`.
 pub fn format_size(bytes: u64) -> String {
-    formatted(&SIZE_UNITS, u128::from(bytes), "B")
+    formatted(&SIZE_UNITS, bytes, "B")
 }
 
 /// Splits a text into number and unit; spaces are allowed between them.
@@ -128,53 +193,43 @@ fn split(text: &str) -> Result<(&str, &str), UnitError> {
     Ok((number, unit.trim_start_matches(' ')))
 }
 
-fn find(units: &[Unit], name: &str) -> Option<u128> {
-    units.iter().find(|unit| unit.0 == name).map(|unit| unit.1)
-}
-
 /// Returns a decimal number times `scale`, if the result is whole.
-fn scaled(number: &str, scale: u128, smallest: &'static str) -> Result<u128, UnitError> {
+fn scaled(number: &str, scale: u64, smallest: &'static str) -> Result<u64, UnitError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_decimal = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     if !is_decimal(whole) || !is_decimal(fraction) {
         return Err(UnitError::NoNumber);
     }
-    let whole = whole.trim_start_matches('0');
-    let whole = if whole.is_empty() { 0 } else { whole.parse().map_err(|_error| UnitError::Overflow)? };
-    // Integers alone: in floating point 0.1 s would not be exactly 100 ms.
-    let whole = scale.checked_mul(whole).ok_or(UnitError::Overflow)?;
-    // Zeros at the end change no value, and would otherwise exceed 128 bits.
+    let whole = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(scale));
+    let whole = whole.ok_or(UnitError::Overflow)?;
+    // Integers alone: in floating point 0.1 GiB would not be an exact number of bytes. Zeros at the
+    // end change no value; a fraction that is too long for 128 bits is far finer than any unit.
     let fraction = fraction.trim_end_matches('0');
-    if fraction.is_empty() {
-        return Ok(whole);
-    }
-    // A fraction that is too long for 128 bits is far finer than the smallest unit.
-    let not_whole = UnitError::NotWhole { smallest };
-    let places = u32::try_from(fraction.len()).ok();
-    let tens = places.and_then(|places| 10_u128.checked_pow(places));
-    let part = fraction.parse::<u128>().ok().and_then(|digits| digits.checked_mul(scale));
-    match (tens, part) {
-        (Some(tens), Some(part)) if part % tens == 0 => {
-            whole.checked_add(part / tens).ok_or(UnitError::Overflow)
+    let tens = u32::try_from(fraction.len()).ok().and_then(|places| 10_u128.checked_pow(places));
+    let digits = if fraction.is_empty() { Some(0) } else { fraction.parse::<u128>().ok() };
+    match (tens, digits.and_then(|digits| digits.checked_mul(u128::from(scale)))) {
+        (Some(tens), Some(part)) if part.is_multiple_of(tens) => {
+            let part = u64::try_from(part / tens).ok();
+            part.and_then(|part| whole.checked_add(part)).ok_or(UnitError::Overflow)
         }
-        _ => Err(not_whole),
+        _ => Err(UnitError::NotWhole { smallest }),
     }
 }
 
 /// Returns the error for an unknown size unit.
-fn size_unit_error(unit: &str) -> UnitError {
+fn size_unit_error(number: &str, unit: &str) -> UnitError {
     let lower = unit.to_ascii_lowercase();
-    let write = match lower.as_str() {
+    let meant = match lower.as_str() {
         "k" | "kb" | "kib" => "KiB",
         "m" | "mb" | "mib" => "MiB",
         "g" | "gb" | "gib" => "GiB",
         "t" | "tb" | "tib" => "TiB",
         _ => return UnitError::UnknownUnit { unit: unit.to_owned() },
     };
-    UnitError::AmbiguousUnit { unit: unit.to_owned(), write }
+    UnitError::AmbiguousUnit { unit: unit.to_owned(), example: format!("{number}{meant}") }
 }
 
-fn formatted(units: &[Unit], value: u128, zero_unit: &str) -> String {
+fn formatted(units: &[Unit], value: u64, zero_unit: &str) -> String {
     let exact = units.iter().rev().find(|unit| value.is_multiple_of(unit.1));
     // 0 is a multiple of every unit, so the largest one would be printed.
     match exact {
@@ -189,9 +244,12 @@ mod tests {
 
     use super::*;
 
+    const SIZE: Quantity = Quantity::Bytes;
+    const SHARE: Quantity = Quantity::BasisPoints;
+
     #[test]
     fn durations_as_people_write_them() {
-        // Proves that each unit, fractions and a space are parsed exactly.
+        // Proves that each unit, its longer names, fractions, sums and spaces are parsed exactly.
         for (text, nanoseconds) in [
             ("0s", 0),
             ("50ns", 50),
@@ -199,15 +257,18 @@ mod tests {
             ("1.5us", 1_500),
             ("10ms", 10_000_000),
             ("1.5s", 1_500_000_000),
-            ("1.500000000000000000000000000000000000000000000s", 1_500_000_000),
             ("0.1m", 6_000_000_000),
             ("15m", 900_000_000_000),
             ("0.5h", 1_800_000_000_000),
             ("7d", 604_800_000_000_000),
             ("10 ms", 10_000_000),
             ("0010ms", 10_000_000),
+            ("90sec", 90_000_000_000),
+            ("1h 30m", 5_400_000_000_000),
+            ("1h30min", 5_400_000_000_000),
+            ("2 weeks", 1_209_600_000_000_000),
         ] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(nanoseconds), "{text}");
         }
     }
 
@@ -224,34 +285,37 @@ mod tests {
             ("20GiB", 20 << 30),
             ("2 TiB", 2 << 40),
         ] {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+            assert_eq!(SIZE.parse(text), Ok(bytes), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_duration_is_named() {
-        // Proves that each mistake has its own message.
+        // Proves that each mistake has its own message, and that no text reaches the sum at which
+        // the library panics.
         for (text, message) in [
             ("", "empty"),
-            ("10", "no unit"),
-            ("0", "no unit"),
+            ("  ", "empty"),
+            ("10", "no unit, as in 10s"),
+            ("10.5", "no unit, as in 10.5s"),
+            ("1h 30", "no unit, as in 1h 30s"),
+            ("0", "no unit, as in 0s"),
             ("-10ms", "negative"),
             ("ms", "no number before the unit"),
             ("+1s", "no number before the unit"),
-            (" 1s", "no number before the unit"),
             (".5s", "no number before the unit"),
-            ("1.s", "no number before the unit"),
-            ("1.2.3s", "no number before the unit"),
-            ("10sec", "unknown unit \"sec\""),
-            ("10\u{b5}s", "unknown unit \"\u{b5}s\""),
-            ("10s\u{1b}", "unknown unit \"s\\u{1b}\""),
-            ("1e3s", "unknown unit \"e3s\""),
-            ("0.5ns", "not a whole number of nanoseconds"),
-            ("1.0000000001s", "not a whole number of nanoseconds"),
-            ("0.11111111111111111111111111111111111111111111s", "not a whole number of nanoseconds"),
-            ("18446744073709551616s", "number too large"),
-            ("340282366920938463463374607431768211455ns", "number too large"),
-            ("999999999999999999999999999999999999999999d", "number too large"),
+            ("1h min", "no number before the unit"),
+            ("1.s", "invalid character in the number or the unit"),
+            ("1.2.3s", "invalid character in the number or the unit"),
+            ("10s\u{1b}", "invalid character in the number or the unit"),
+            ("1_000s", "invalid character in the number or the unit"),
+            ("10sek", "unknown unit \"sek\""),
+            ("1e3s", "unknown unit \"e\""),
+            ("0.5ns", "too long, or finer than a nanosecond"),
+            ("1.0000000001s", "too long, or finer than a nanosecond"),
+            ("18446744073709551616s", "too long, or finer than a nanosecond"),
+            ("5124095576030431h15s1000ms", "too long, or finer than a nanosecond"),
+            ("999999999999999999999999999999999999999999d", "too long, or finer than a nanosecond"),
         ] {
             let error = parse_duration(text).map_err(|error| error.to_string());
             assert_eq!(error, Err(message.to_owned()), "{text}");
@@ -263,19 +327,43 @@ mod tests {
         // Proves that ambiguous and lower-case units are rejected with the unit to write instead.
         for (text, message) in [
             ("", "empty"),
-            ("64", "no unit"),
+            ("64", "no unit, as in 64MiB"),
             ("-1KiB", "negative"),
             ("KiB", "no number before the unit"),
+            ("1.2.3KiB", "no number before the unit"),
             ("0.3KiB", "not a whole number of bytes"),
             ("16777216TiB", "number too large"),
+            ("16777215.9999999999999999999TiB", "not a whole number of bytes"),
             ("1PiB", "unknown unit \"PiB\""),
-            ("64KB", "ambiguous unit \"KB\": 1000 or 1024; KiB is 1024-based"),
-            ("1m", "ambiguous unit \"m\": 1000 or 1024; MiB is 1024-based"),
-            ("1Gib", "ambiguous unit \"Gib\": 1000 or 1024; GiB is 1024-based"),
+            ("64KB", "ambiguous unit \"KB\": 1000 or 1024; 64KiB is 1024-based"),
+            ("1m", "ambiguous unit \"m\": 1000 or 1024; 1MiB is 1024-based"),
+            ("1Gib", "ambiguous unit \"Gib\": 1000 or 1024; 1GiB is 1024-based"),
         ] {
-            let error = parse_size(text).map_err(|error| error.to_string());
+            let error = SIZE.parse(text).map_err(|error| error.to_string());
             assert_eq!(error, Err(message.to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn percentages_are_exact() {
+        // Proves that decimals are exact, and that signs, other units and more decimals are
+        // rejected.
+        for (text, points) in [("5%", Ok(500)), ("12.5 %", Ok(1250)), ("0.01%", Ok(1)), ("300%", Ok(30_000))]
+        {
+            assert_eq!(SHARE.parse(text), points, "{text}");
+        }
+        for (text, message) in [
+            ("+5%", "no number before the unit"),
+            ("-5%", "negative"),
+            ("%", "no number before the unit"),
+            ("5", "no unit, as in 5%"),
+            ("5MiB", "unknown unit \"MiB\""),
+            ("0.001%", "not a whole number of hundredths of a percent"),
+        ] {
+            let error = SHARE.parse(text).map_err(|error| error.to_string());
+            assert_eq!(error, Err(message.to_owned()), "{text}");
+        }
+        assert_eq!(SHARE.parse("99999999999999999999999%"), Err(UnitError::Overflow));
     }
 
     #[test]
@@ -292,19 +380,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(seconds in any::<u64>(), rest in 0..1_000_000_000_u32, bytes in any::<u64>()) {
-            // Proves that formatting and parsing are inverse over the whole range of both types.
-            let duration = Duration::new(seconds, rest);
-            prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
-            prop_assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
+        fn what_is_printed_reads_back(nanoseconds in any::<u64>(), bytes in any::<u64>(), points in 0..1_000_000_u64) {
+            // Proves that formatting and parsing are inverse, for durations of up to 584 years.
+            let text = format_duration(Duration::from_nanos(nanoseconds));
+            prop_assert_eq!(parse_duration(&text), Ok(nanoseconds));
+            prop_assert_eq!(SIZE.parse(&format_size(bytes)), Ok(bytes));
+            prop_assert_eq!(SHARE.parse(&SHARE.format(points)), Ok(points));
         }
 
         #[test]
-        fn no_text_panics(text in any::<String>(), number in "[0-9.]{0,60}", unit in "[a-zA-Z]{0,3}") {
+        fn no_text_panics(text in any::<String>(), number in "[0-9.]{0,60}", unit in "[a-zA-Z%]{0,3}") {
             // Proves that any text gives a value or an error.
             for text in [text, format!("{number}{unit}")] {
                 prop_assert!(parse_duration(&text).is_ok() || parse_duration(&text).is_err());
-                prop_assert!(parse_size(&text).is_ok() || parse_size(&text).is_err());
+                prop_assert!(SIZE.parse(&text).is_ok() || SIZE.parse(&text).is_err());
+                prop_assert!(SHARE.parse(&text).is_ok() || SHARE.parse(&text).is_err());
             }
         }
     }

@@ -1,78 +1,163 @@
-//! Validation of settings that depend on each other across tables.
+//! Rules between settings, and the defaults that depend on other settings.
 
-use super::default::SYNTHETIC_EXTRA_BYTES;
-use super::diagnostics::ParsedValue;
-use super::error::Problem;
+use super::diagnostics::{At, Diagnostics, label};
+use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
+use super::setting::quoted;
 use super::settings::Config;
-use super::source_table::ParsedSourceKeys;
-use super::table_reader::TableReader;
+use super::tables::joined;
 use crate::sampling::SyntheticLayout;
 
-const MIB: u64 = 1 << 20;
 /// Size of one value of the wide shape, in bytes.
 const FIELD_BYTES: u64 = 8;
+/// Bytes of a synthetic frame besides values and padding: envelope, offsets, alignment; rounded up.
+const SYNTHETIC_EXTRA_BYTES: u64 = 4 << 10;
+/// One segment grows while the previous one is synced to disk.
+const RETAIN_SEGMENTS_MIN: u64 = 2;
+/// The default of `retain_bytes` is raised to hold at least this many segments.
+const RETAIN_SEGMENTS: u64 = 4;
+/// Divisor of `retain_bytes` for the default of `retain_min`: the part that is kept even if other
+/// programs fill the file system.
+const RETAIN_MIN_SHARE: u64 = 10;
 
-/// The parsed keys that checks across tables need.
-#[derive(Debug)]
-pub(super) struct ParsedKeys {
-    pub(super) memory_max: ParsedValue<u64>,
-    pub(super) slab_size: ParsedValue<u64>,
-    pub(super) frame_max: ParsedValue<u64>,
-    /// In the order of [`Config::sources`].
-    pub(super) sources: Vec<ParsedSourceKeys>,
-}
-
-/// Reports conflicts between tables. A value that was rejected before causes no second error.
-pub(super) fn across_tables(root: &mut TableReader<'_, '_>, config: &Config, written: &ParsedKeys) {
-    // A rejected value was replaced by its default, from which nothing follows.
-    let are_enabled_sound = written.sources.iter().all(|source| source.enabled.is_valid);
-    let has_source = config.enabled_sources().next().is_some();
-    if are_enabled_sound && !has_source {
-        // Most sources are on by default, so one was turned off: report the last one.
-        let last = written.sources.iter().map(|source| &source.enabled).max_by_key(|given| given.offset());
-        if let Some(last) = last {
-            root.reject(last, Problem::NoSource);
-        }
-    }
-    // The values alone fit the smallest frame_max, so only a configured payload can exceed it.
-    let payload = written.sources.iter().find_map(|source| source.payload.as_ref());
-    if let Some(payload) = payload.filter(|_| written.frame_max.is_valid)
-        && let Err(problem) = synthetic_frame(config)
-    {
-        root.reject(payload, problem);
-    }
-    let are_sources_sound = are_enabled_sound && written.sources.iter().all(|source| source.is_period_valid);
-    let are_sizes_sound =
-        [&written.memory_max, &written.slab_size, &written.frame_max].iter().all(|given| given.is_valid);
-    if are_sources_sound
-        && are_sizes_sound
-        && has_source
-        && let Err(problem) = memory(config)
-    {
-        root.reject(&written.memory_max, problem);
-    }
-}
-
-/// Checks that the shortest queue and everything else fit into `recorder.memory_max`.
+/// Checks whether the buffers of a configuration fit into `recorder.memory_max`. The modules that
+/// own the buffers know their sizes, so the rule comes from outside.
 ///
 /// # Errors
 /// [`Problem::MemoryTooSmall`] with the sum and the smallest sufficient limit.
-pub(super) fn memory(config: &Config) -> Result<(), Problem> {
-    let memory = config.memory();
-    let memory_max = config.recorder.memory_max;
-    let sum = memory.sum_bytes();
-    if sum <= memory_max {
-        return Ok(());
+pub type MemoryRule = fn(&Config) -> Result<(), Problem>;
+
+/// A conflict between settings. Keys have their full names, `table.key`.
+struct Conflict {
+    /// The key to correct: of these, the one that was set last.
+    keys: Vec<String>,
+    /// The other keys on which the rule depends.
+    others: Vec<String>,
+    problem: Problem,
+}
+
+impl Config {
+    /// Checks the rules between settings; each setting is valid by itself. `file` is used in
+    /// messages only.
+    ///
+    /// # Errors
+    /// All conflicts.
+    pub fn check(&self, file: &str, memory_rule: MemoryRule) -> Result<(), ConfigErrors> {
+        check_at(self, &ConfigLocation::File(file.to_owned()), memory_rule)
     }
-    // The queue takes what is left, so the sum exceeds the limit only with the shortest queue.
-    Err(Problem::MemoryTooSmall { memory_max, memory: Box::new(memory), least: sum.next_multiple_of(MIB) })
+}
+
+/// As [`Config::check`], with the location of all conflicts.
+pub(super) fn check_at(
+    config: &Config,
+    location: &ConfigLocation,
+    memory_rule: MemoryRule,
+) -> Result<(), ConfigErrors> {
+    let errors = conflicts(config, Some(memory_rule)).into_iter().map(|conflict| ConfigError {
+        location: location.clone(),
+        key: conflict.keys.first().map(|key| label(key)),
+        value: None,
+        problem: conflict.problem,
+    });
+    let errors: Vec<ConfigError> = errors.collect();
+    if errors.is_empty() { Ok(()) } else { Err(ConfigErrors::new(errors, 0)) }
+}
+
+/// Sets the defaults that depend on other settings: otherwise a small or large segment would turn
+/// them into errors that no text contains.
+pub(super) fn derive_defaults(config: &mut Config, walk: &Diagnostics<'_>) {
+    let is_default = |key: &str| !walk.is_set(key) || !walk.is_sound(key);
+    let storage = &mut config.storage;
+    if is_default("storage.preallocate") {
+        storage.preallocate = storage.preallocate.min(storage.segment_size);
+    }
+    if is_default("storage.retain_bytes") {
+        let least = storage.segment_size.saturating_mul(RETAIN_SEGMENTS);
+        storage.retain_bytes = storage.retain_bytes.max(least);
+    }
+    if is_default("storage.retain_min") {
+        storage.retain_min = storage.retain_min.min(storage.retain_bytes / RETAIN_MIN_SHARE);
+    }
+}
+
+/// Reports missing keys, keys without effect and conflicts between keys. A value that was rejected
+/// before causes no second error.
+pub(super) fn check(config: &mut Config, walk: &mut Diagnostics<'_>, memory_rule: Option<MemoryRule>) {
+    check_conditions(config, walk);
+    for Conflict { keys, others, problem } in conflicts(config, memory_rule) {
+        let last = keys.iter().max_by_key(|key| walk.offset(key));
+        if let Some(key) = last
+            && keys.iter().chain(&others).all(|key| walk.is_sound(key))
+        {
+            walk.conflict(At::Key(key), problem);
+        }
+    }
+}
+
+/// Reports keys that are set and have no effect, and required keys that are not set.
+fn check_conditions(config: &mut Config, walk: &mut Diagnostics<'_>) {
+    for (name, table) in config.tables() {
+        for spec in table.specs() {
+            let key = joined(&name, spec.name);
+            let unmet = spec.condition.and_then(|condition| {
+                let found = table.write(condition.key)?;
+                (found != quoted(condition.value)).then_some((condition, found))
+            });
+            if let Some((condition, found)) = unmet {
+                let by = joined(&name, condition.key);
+                // A rejected value was replaced by its default, from which nothing follows.
+                if walk.is_set(&key) && walk.is_sound(&by) && !walk.is_overridden(&key, &by) {
+                    let needed = condition.value;
+                    walk.conflict(At::Key(&key), Problem::NoEffect { key: condition.key, found, needed });
+                }
+            } else if spec.is_required && !walk.is_set(&key) {
+                // A missing key has no location, so the name of its table stands for it.
+                let at = At::Label(walk.table_offset(&name), &label(&key));
+                walk.conflict(at, Problem::Missing { expected: (spec.expected)() });
+            }
+        }
+    }
+}
+
+/// Returns all conflicts between settings.
+fn conflicts(config: &Config, memory_rule: Option<MemoryRule>) -> Vec<Conflict> {
+    let mut conflicts = Vec::new();
+    let mut add = |keys: Vec<String>, others: &[&str], problem| {
+        let others = others.iter().map(|key| (*key).to_owned()).collect();
+        conflicts.push(Conflict { keys, others, problem });
+    };
+    let storage = &config.storage;
+    if storage.preallocate > storage.segment_size {
+        let problem = Problem::PreallocateTooLarge { segment_size: storage.segment_size };
+        add(vec!["storage.preallocate".to_owned()], &["storage.segment_size"], problem);
+    }
+    let least = storage.segment_size.saturating_mul(RETAIN_SEGMENTS_MIN);
+    if storage.retain_bytes < least {
+        let problem = Problem::RetainTooLittle { least };
+        add(vec!["storage.retain_bytes".to_owned()], &["storage.segment_size"], problem);
+    }
+    if storage.retain_min > storage.retain_bytes {
+        let problem = Problem::RetainMinTooLarge { retain_bytes: storage.retain_bytes };
+        add(vec!["storage.retain_min".to_owned()], &["storage.retain_bytes"], problem);
+    }
+    let of_sources = |key: &str| -> Vec<String> {
+        config.sources.iter().map(|source| format!("source.{}.{key}", source.full_name())).collect()
+    };
+    if let Err(problem) = synthetic_frame(config) {
+        add(vec!["source.synthetic.payload".to_owned()], &["storage.frame_max"], problem);
+    }
+    if config.enabled_sources().next().is_none() {
+        // Most sources are on by default, so one was turned off: the last one is reported.
+        add(of_sources("enabled"), &[], Problem::NoSource);
+    } else if let Some(Err(problem)) = memory_rule.map(|rule| rule(config)) {
+        let mut others = [of_sources("enabled"), of_sources("period")].concat();
+        others.extend(["buffering.slab_size", "storage.frame_max"].map(str::to_owned));
+        conflicts.push(Conflict { keys: vec!["recorder.memory_max".to_owned()], others, problem });
+    }
+    conflicts
 }
 
 /// Checks that a frame of the synthetic source, if it is enabled, fits into `storage.frame_max`.
-///
-/// # Errors
-/// [`Problem::FrameTooLarge`] with its size and the limit.
-pub(super) fn synthetic_frame(config: &Config) -> Result<(), Problem> {
+fn synthetic_frame(config: &Config) -> Result<(), Problem> {
     let synthetic = config.enabled_sources().find_map(|source| source.synthetic);
     let Some(SyntheticLayout::Wide { fields, payload_bytes }) = synthetic.map(|synthetic| synthetic.shape)
     else {

@@ -1,6 +1,7 @@
 //! Fits the configuration to the control group's memory limit, so that the recorder is not killed
 //! for its memory again and again. Pure.
 
+use super::memory_budget::MemoryBudget;
 use crate::config::{COMPRESS_BLOCK_SIZE_RANGE, Config, format_size};
 use crate::os::control_group::MemoryLimit;
 
@@ -26,7 +27,7 @@ pub(super) fn fit(config: &Config, limit: &MemoryLimit) -> Option<(Config, Strin
     }
     let mut fitted = config.clone();
     fitted.recorder.memory_max = 0;
-    let least = fitted.memory().sum_bytes().next_multiple_of(GRAIN_BYTES);
+    let least = MemoryBudget::of(&fitted).sum_bytes().next_multiple_of(GRAIN_BYTES);
     let for_buffers = limit.bytes.saturating_sub(OTHER_BYTES + compression_bytes(config));
     fitted.recorder.memory_max = round_down(for_buffers).min(config.recorder.memory_max).max(least);
     if needed_bytes(&fitted) > limit.bytes {
@@ -51,7 +52,7 @@ pub(super) fn fit(config: &Config, limit: &MemoryLimit) -> Option<(Config, Strin
 }
 
 fn needed_bytes(config: &Config) -> u64 {
-    OTHER_BYTES.saturating_add(config.memory().sum_bytes()).saturating_add(compression_bytes(config))
+    OTHER_BYTES.saturating_add(MemoryBudget::of(config).sum_bytes()).saturating_add(compression_bytes(config))
 }
 
 fn compression_bytes(config: &Config) -> u64 {
@@ -85,7 +86,7 @@ mod tests {
         for mib in [60, 64, 80, 96, 100] {
             let (fitted, message) = fitted(&config, mib * MIB).unwrap();
             assert!(needed_bytes(&fitted) <= mib * MIB, "{mib}: {message}");
-            assert!(fitted.memory().sum_bytes() <= fitted.recorder.memory_max, "{mib}: {message}");
+            assert!(MemoryBudget::of(&fitted).sum_bytes() <= fitted.recorder.memory_max, "{mib}: {message}");
             assert!(
                 COMPRESS_BLOCK_SIZE_RANGE.contains(&(fitted.compress.block_size as u64)),
                 "{mib}: {message}"
@@ -102,7 +103,7 @@ mod tests {
         }
         let (fitted, said) = fitted(&config, 32 * MIB).unwrap();
         assert!(
-            fitted.memory().sum_bytes() <= fitted.recorder.memory_max && said.contains("may kill"),
+            MemoryBudget::of(&fitted).sum_bytes() <= fitted.recorder.memory_max && said.contains("may kill"),
             "{said}"
         );
     }

@@ -8,11 +8,11 @@
 //! seals the segment and ends. The threads are joined in that order, each with a deadline.
 
 mod compression;
-mod config_diff;
 mod control;
 mod cpu_budget;
 mod error;
 mod last_good;
+mod memory_budget;
 mod memory_limit;
 mod notify;
 mod reconfigure;
@@ -29,6 +29,7 @@ mod watchdog;
 
 pub use error::{DaemonError, state_directory_only};
 pub use last_good::LastGood;
+pub use memory_budget::{LARGE_SLABS, MemoryBudget, MemoryTerm, memory_rule};
 pub use recovery::{crashed_runs, recover_all};
 pub use reload::ConfigReader;
 pub use service::{Callbacks, RunProgress, RunStart, RunSummary, record};

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use crossbeam_channel::bounded;
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
 
-use super::config_diff::{applicable, differences, one_line};
+use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
 use super::run::{RunHandles, group_source, lock_memory};
-use super::settings::{compression_plan, on_full, retention, run_plan};
+use super::settings::{compression_plan, retention, run_plan};
 use super::sources::{Candidate, counters, open};
-use crate::config::{Config, RUN_SOURCES_MAX, SourceConfig};
+use crate::config::{Config, SourceConfig};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::host::HostRoot;
@@ -24,6 +24,8 @@ use crate::sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 /// Space that a source takes in each segment besides schema and names: its counts and histograms in
 /// the footer.
 const FOOTER_BYTES: u64 = 4 << 10;
+/// Most differences that are listed.
+const DIFFERENCES_MAX: usize = 32;
 
 /// The current configuration of a run and its sources.
 pub(super) struct RunningConfig {
@@ -87,7 +89,7 @@ impl RunningConfig {
         controls: RunHandles,
     ) -> Self {
         let active = sources.into_iter().zip(0..).map(|(config, id)| RunningSource { config, id }).collect();
-        let sources_max = usize::try_from(config.memory().sources).unwrap_or(usize::MAX);
+        let sources_max = usize::try_from(MemoryBudget::of(config).sources).unwrap_or(usize::MAX);
         Self { config: config.clone(), active, header, sources_max, metrics, controls }
     }
 
@@ -109,13 +111,13 @@ impl RunningConfig {
 
     /// Applies a new configuration. Returns the changes in one line.
     pub(super) fn apply(&mut self, new: &Config) -> Result<String, ReloadError> {
-        let config = applicable(&self.config, new);
+        let config = self.config.with_reload_of(new);
         check(&config, new)?;
         let plan = self.plan(&config)?;
         self.check_limits(&config, &plan)?;
-        let mut phrases = differences(&self.config, &config);
+        let mut phrases = self.config.differences(&config);
         phrases.extend(self.host_changes(&plan, &phrases));
-        let waiting = differences(&config, new);
+        let waiting = config.differences(new);
         if !waiting.is_empty() {
             tracing::warn!("takes effect at the next start, not before: {}", one_line(&waiting));
         }
@@ -298,7 +300,7 @@ impl RunningConfig {
                     update: Box::new(GroupUpdate {
                         sources: sources.into_iter().map(|(_, then)| then).collect(),
                         thread: settings.thread(),
-                        on_full: on_full(config, *group),
+                        on_full: settings.on_full,
                         latencies: producer,
                     }),
                 });
@@ -319,7 +321,7 @@ impl RunningConfig {
     ) -> Result<(), ReloadError> {
         // The configuration is attached with these times.
         let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };
-        let plan = run_plan(config, &config.memory(), header);
+        let plan = run_plan(config, &MemoryBudget::of(config), header);
         let replan = PlanUpdate { plan, limits: retention(config), latencies, removed };
         let (reply, answer) = bounded(1);
         // The receiver may have given up waiting.
@@ -379,13 +381,22 @@ fn summary(changes: &[String], skipped: &[String], pending: &[String]) -> String
     parts.join("; ")
 }
 
+/// Joins differences into one line.
+fn one_line(differences: &[String]) -> String {
+    let listed = differences.iter().take(DIFFERENCES_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match differences.len().saturating_sub(DIFFERENCES_MAX) {
+        0 => listed,
+        more => format!("{listed}; and {more} more"),
+    }
+}
+
 /// Checks the merged configuration: the new one was validated with all its keys, but some keep
 /// their old values.
 fn check(config: &Config, new: &Config) -> Result<(), ReloadError> {
     if config == new {
         return Ok(());
     }
-    Config::parse("the merged configuration", &config.to_toml()).map(drop).map_err(|errors| {
+    config.check("the merged configuration", memory_rule).map_err(|errors| {
         ReloadError::Failed(format!(
             "the changes conflict with settings that cannot change before the next start; restart the service: {errors}"
         ))
@@ -399,6 +410,13 @@ fn nanoseconds(source: &SourceConfig) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Proves that a line lists at most 32 differences.
+    #[test]
+    fn many_differences_are_cut() {
+        let many: Vec<String> = (0..40).map(|k| k.to_string()).collect();
+        assert!(one_line(&many).ends_with("; 31; and 8 more"));
+    }
 
     // Proves that the caller of a reload learns which changes did not take effect: skipped sources
     // and settings that need a restart.

@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use flatcap_format::segment::SegmentHeader;
 
 use super::error::{DaemonError, cannot_start};
-use super::settings::{assert_slabs, checksum, count, header, nanoseconds, queues, remove_memory, run_plan};
+use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX};
+use super::settings::{assert_slabs, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
-use crate::config::{Config, RUN_SOURCES_MAX};
+use crate::config::Config;
 use crate::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
 use crate::os::memory;
@@ -101,7 +102,7 @@ fn producer_settings(
         queue,
         ledger: Arc::clone(&shared.ledger),
         wake: Arc::clone(&shared.wake),
-        checksum: checksum(config),
+        checksum: config.storage.checksum,
         frame_max: config.storage.frame_max,
         flush_interval_ns: nanoseconds(config.buffering.flush_interval),
         sequence_counters: Arc::clone(&shared.begun),
@@ -121,7 +122,7 @@ impl RunThreads {
         metrics: &Arc<Metrics>,
     ) -> Result<Self, DaemonError> {
         let stop = Arc::new(WakeEvent::new());
-        let memory = config.memory();
+        let memory = MemoryBudget::of(config);
         let pages = arena.pages();
         let shared = GroupShared {
             sources: count(RUN_SOURCES_MAX),

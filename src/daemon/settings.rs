@@ -6,20 +6,16 @@ use std::time::Duration;
 
 use flatcap_format::block::{Codec, CompressionOptions};
 use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader, SourceInfo};
-use flatcap_stream::ChecksumKind;
 
+use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
 use crate::compress::{self, CompressionBudget, NamedSourceCompression};
-use crate::config::{
-    Config, LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX, SourceCompressionConfig, SyncSetting,
-};
+use crate::config::{Config, SourceCompressionConfig};
 use crate::os::clock::read_clocks;
 use crate::os::host::{HostRoot, boot_id_number, host_name};
 use crate::os::{shared_memory, storage};
-use crate::recorder::{MinFree, RetentionLimits, RunPlan, SyncPolicy};
+use crate::recorder::{RetentionLimits, RunPlan};
 use crate::sampling::GroupName;
-use crate::slab::{
-    self, Arena, Geometry, OnFull, Owner, QueueReceiver, QueueSender, Slab, SlabPool, slab_queue,
-};
+use crate::slab::{self, Arena, Geometry, Owner, QueueReceiver, QueueSender, Slab, SlabPool, slab_queue};
 
 /// Largest `frame_max` for which segments can be compressed while recording: a block must hold one
 /// batch of frames, which may contain two of this size.
@@ -30,8 +26,8 @@ const COMPRESS_FRAME_MAX: u32 = 32 << 20;
 /// # Errors
 /// As [`Arena::file_backed`].
 pub(super) fn kept_arena(config: &Config, run_id: u64, directory: (u64, u64)) -> io::Result<Arena> {
-    let frame_max = config.storage.frame_max;
-    let owner = Owner { run_id, directory, checksum: checksum(config), frame_max, boot: boot_id_number() };
+    let (checksum, frame_max) = (config.storage.checksum, config.storage.frame_max);
+    let owner = Owner { run_id, directory, checksum, frame_max, boot: boot_id_number() };
     Arena::file_backed(&run_dir(config), geometry(config), &owner)
 }
 
@@ -45,7 +41,7 @@ pub(super) fn anonymous_arena(config: &Config) -> io::Result<Arena> {
 
 /// The slabs, and the sequence numbers of as many sources as a run can have.
 fn geometry(config: &Config) -> Geometry {
-    let memory = config.memory();
+    let memory = MemoryBudget::of(config);
     Geometry {
         sources: count(RUN_SOURCES_MAX),
         slabs: count(memory.slabs()),
@@ -79,7 +75,7 @@ pub(super) fn queues(
     memory: &MemoryBudget,
     groups: impl Iterator<Item = GroupName>,
 ) -> (Vec<QueueSender<Box<Slab>>>, Vec<QueueReceiver<Box<Slab>>>) {
-    groups.map(|name| slab_queue(count(memory.queue_of(name)), on_full(config, name))).unzip()
+    groups.map(|name| slab_queue(count(memory.queue_of(name)), config.groups.get(name).on_full)).unzip()
 }
 
 /// Asserts that there is one slab for each place that can hold one, so that a slab is free as long
@@ -89,14 +85,6 @@ pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>],
     let of_group = 2; // the open one, and the one that the recorder is reading
     let needed = waiting + of_group * queues.len() + count(memory.writing);
     assert!(pool.free() >= needed, "{} slabs for {needed} places", pool.free());
-}
-
-pub(super) fn on_full(config: &Config, group: GroupName) -> OnFull {
-    match config.groups.get(group).on_full {
-        crate::config::OnFull::DropNewest => OnFull::DropNewest,
-        crate::config::OnFull::DropOldest => OnFull::DropOldest,
-        crate::config::OnFull::Block => OnFull::Block,
-    }
 }
 
 pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> SegmentHeader {
@@ -110,7 +98,7 @@ pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> 
         run_id,
         host: host_name(&HostRoot::new(&config.recorder.host_root)),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        checksum: checksum(config),
+        checksum: config.storage.checksum,
         frame_max: config.storage.frame_max,
         clocks,
         reorder_window_ns: nanoseconds(reorder_window),
@@ -133,11 +121,7 @@ pub(super) fn run_plan(config: &Config, memory: &MemoryBudget, header: SegmentHe
         attachments: vec![attachment],
         segment_bytes: config.storage.segment_size,
         segment_age_ns: nanoseconds(config.storage.segment_age),
-        sync: match config.storage.sync {
-            SyncSetting::Never => SyncPolicy::Never,
-            SyncSetting::Interval(interval) => SyncPolicy::Interval(nanoseconds(interval)),
-            SyncSetting::Always => SyncPolicy::Always,
-        },
+        sync: config.storage.sync,
         preallocate: config.storage.preallocate,
         poll_interval_ns: nanoseconds(config.buffering.poll_interval),
         batch_slabs: count(memory.writing),
@@ -148,10 +132,7 @@ pub(super) fn retention(config: &Config) -> RetentionLimits {
     RetentionLimits {
         bytes: config.storage.retain_bytes,
         age_ns: nanoseconds(config.storage.retain_age),
-        min_free: match config.storage.min_free {
-            crate::config::MinFree::Size(bytes) => MinFree::Bytes(bytes),
-            crate::config::MinFree::Percent(percent) => MinFree::BasisPoints(u16::from(percent) * 100),
-        },
+        min_free: config.storage.min_free,
         min_bytes: config.storage.retain_min,
     }
 }
@@ -198,16 +179,6 @@ pub(super) fn compression_plan(config: &Config) -> compress::CompressSettings {
     }
 }
 
-pub(super) fn checksum(config: &Config) -> ChecksumKind {
-    use crate::config::ChecksumSetting;
-    match config.storage.checksum {
-        ChecksumSetting::Xxh3 => ChecksumKind::Xxh3,
-        ChecksumSetting::Crc32 => ChecksumKind::Crc32,
-        ChecksumSetting::Crc16 => ChecksumKind::Crc16,
-        ChecksumSetting::None => ChecksumKind::None,
-    }
-}
-
 /// Converts a size or count. The conversion cannot fail: the platform has 64 bits, and the
 /// configuration limits the values.
 pub(super) fn count(value: u64) -> usize {
@@ -217,33 +188,4 @@ pub(super) fn count(value: u64) -> usize {
 /// Converts a duration. The durations of the configuration are at most days.
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::recorder::LOSS_BYTES;
-    use crate::slab::{LossLedger, SlabProducer};
-
-    // Proves that the configuration counts for each slab exactly the memory that a slab takes.
-    #[test]
-    fn slabs_take_what_is_counted() {
-        for bytes in [1, 64, 16 << 10, 64 << 10, 256 << 10, 4 << 20, 1 << 30] {
-            assert_eq!(
-                MemoryBudget::slab_index_bytes(bytes as u64),
-                Slab::overhead_bytes(bytes) as u64,
-                "{bytes}"
-            );
-        }
-    }
-
-    // Proves that the configuration counts for losses and gaps exactly the memory that they take.
-    #[test]
-    fn losses_take_what_is_counted() {
-        let (of_source, of_slab) = LOSS_BYTES;
-        let growing = count(RUN_SOURCES_MAX) * GroupName::ALL.len() * SlabProducer::SOURCE_BYTES;
-        let taken = LossLedger::BYTES + 7 * of_source + growing;
-        assert_eq!(MemoryBudget::losses_bytes(7), (taken as u64).next_multiple_of(1 << 10));
-        assert_eq!(MemoryBudget::gaps_bytes(), of_slab as u64);
-    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use flatcap_format::segment::{SourceInfo, SourceKind};
 
+use super::memory_budget::RUN_SOURCES_MAX;
 use super::settings::{count, nanoseconds};
-use crate::config::{Config, RUN_SOURCES_MAX, SourceConfig};
+use crate::config::{Config, SourceConfig};
 use crate::metrics::{GroupMetrics, Metrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
 use crate::sampling::sources::self_source::SelfSampler;

@@ -8,6 +8,8 @@ use crossbeam_queue::ArrayQueue;
 #[cfg(all(test, flatcap_model))]
 use crate::model::ArrayQueue;
 
+/// Sets that an exchange makes: one being filled, and the spare ones.
+pub const EXCHANGE_SETS: usize = 1 + SPARE_SETS;
 /// Sets in circulation besides the one being filled: one on its way there, one on its way back.
 const SPARE_SETS: usize = 2;
 

@@ -12,7 +12,7 @@ mod run_metrics;
 
 pub use append_only_vec::AppendOnlyVec;
 pub use counter::Counter;
-pub use exchange::{Consumer, Producer, exchange};
+pub use exchange::{Consumer, EXCHANGE_SETS, Producer, exchange};
 pub use latency::{
     BUCKET_BOUNDS_NS, Distribution, GroupLatencies, IntervalHistogram, PublishedLatency, SourceLatencies,
 };

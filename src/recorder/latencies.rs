@@ -23,6 +23,15 @@ pub struct RunLatencies {
     pub sync: TotalHistogram,
 }
 
+impl RunLatencies {
+    /// Number of histograms of a run.
+    pub const TOTALS: usize = size_of::<Self>() / size_of::<TotalHistogram>();
+    /// Number of histograms of a source: of the run, and of the open segment.
+    pub const SOURCE_TOTALS: usize = 2 * size_of::<SourceLatencyTotals>() / size_of::<TotalHistogram>();
+    /// Number of interval histograms of the recorder: queue wait, write and sync.
+    pub const INTERVALS: usize = 3;
+}
+
 /// Latencies of one source.
 #[derive(Debug, Clone)]
 enum SourceAggregate {

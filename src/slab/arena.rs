@@ -32,8 +32,8 @@ use super::slab::Slab;
 use crate::os::shared_memory::{MappedPages, SharedMemory, SharedNumber, SharedSlice};
 
 pub(super) const MAGIC: [u8; 8] = *b"FCSLABS1";
-/// Alignment of each part: a page.
-const PART_BYTES: usize = 4096;
+/// Alignment of each part, and the unit of the sizes of slabs: a page of mapped memory.
+pub const PAGE_BYTES: usize = 4096;
 const NUMBER_BYTES: usize = size_of::<u64>();
 /// Maximum number of sources: an id has 16 bits.
 pub(super) const SOURCES_MAX: usize = 1 << 16;
@@ -42,7 +42,7 @@ pub(super) const HEADER_NUMBERS: usize = 13;
 /// Suffix of the files of runs, after the run's id.
 pub(super) const ARENA_FILE_SUFFIX: &str = ".slabs";
 
-const _: () = assert!(HEADER_NUMBERS * NUMBER_BYTES <= PART_BYTES);
+const _: () = assert!(HEADER_NUMBERS * NUMBER_BYTES <= PAGE_BYTES);
 
 /// Sizes and numbers of slabs, and the number of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Geometry {
 
     /// Returns the offset of the sequence counters.
     pub(super) fn counters_offset() -> usize {
-        PART_BYTES
+        PAGE_BYTES
     }
 
     /// Returns the offset of the slabs' lengths.
@@ -135,7 +135,7 @@ pub(super) fn is_arena_file_name(path: &Path) -> bool {
 
 /// Rounds a length up to the alignment of a part.
 fn align_to_part(bytes: usize) -> usize {
-    bytes.next_multiple_of(PART_BYTES)
+    bytes.next_multiple_of(PAGE_BYTES)
 }
 
 impl Arena {
@@ -143,13 +143,13 @@ impl Arena {
     /// [`Geometry::bytes`].
     pub fn new(mut memory: SharedMemory, geometry: Geometry, owner: &Owner) -> Option<Self> {
         let mut header = memory.allocate(HEADER_NUMBERS * NUMBER_BYTES)?;
-        memory.align(PART_BYTES);
+        memory.align(PAGE_BYTES);
         let begun = numbers(&mut memory, geometry.sources)?;
         let mut lengths = numbers(&mut memory, geometry.slabs + geometry.large_slabs)?.into_iter();
         let mut class = |count: usize, bytes: usize| -> Option<Vec<Slab>> {
             let slab = |_| {
                 let buffer = memory.allocate(bytes)?;
-                memory.align(PART_BYTES);
+                memory.align(PAGE_BYTES);
                 Some(Slab::new(buffer, lengths.next()?))
             };
             (0..count).map(slab).collect()
@@ -198,7 +198,7 @@ impl Arena {
 /// Takes `count` numbers from `memory`, up to the end of a part.
 fn numbers(memory: &mut SharedMemory, count: usize) -> Option<Vec<SharedNumber>> {
     let numbers = (0..count).map(|_| memory.allocate_number()).collect();
-    memory.align(PART_BYTES);
+    memory.align(PAGE_BYTES);
     numbers
 }
 

@@ -18,7 +18,7 @@ mod queue;
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod slab;
 
-pub use arena::{Arena, Geometry, Owner, SequenceCounters, arena_file_name};
+pub use arena::{Arena, Geometry, Owner, PAGE_BYTES, SequenceCounters, arena_file_name};
 pub use crash_recovery::CrashedRun;
 pub use ledger::{Causes, Loss, LossLedger};
 pub use pool::SlabPool;

@@ -30,6 +30,30 @@ fn usage() {
     }
 }
 
+// Proves that the error of a wrong duration or size says what to write, with the limits.
+#[test]
+fn wrong_values_say_what_to_write() {
+    let rig = Rig::new();
+    let duration = "write a number with ns, us, ms, s, m, h or d";
+    let size = "write a number with B, KiB, MiB, GiB or TiB, from 64KiB to";
+    for (args, error) in [
+        (&["record", "--for", "10"][..], format!("no unit, as in 10s; {duration}")),
+        (&["record", "--for", "0s"], format!("too small; {duration}, more than 0s")),
+        (&["import", "stream", "x", "--frame-max", "1"], format!("no unit, as in 1MiB; {size}")),
+        (&["import", "stream", "x", "--frame-max", "1KiB"], format!("too small; {size}")),
+        (&["compress", "x", "--block-size", "5MB"], format!("5MiB is 1024-based; {size} 16MiB")),
+        (&["compress", "x", "--block-size", "5GiB"], format!("too large; {size} 16MiB")),
+        (
+            &["export", "x", "--to", "stream", "-o", "y", "--checksum", "md5"],
+            "xxh3, crc32, crc16, none".to_owned(),
+        ),
+    ] {
+        let called = rig.call(args);
+        assert_eq!(called.status, Some(2), "{args:?}: {called:?}");
+        assert!(called.err.contains(&error), "{args:?}: {called:?}");
+    }
+}
+
 // Proves that every mistake of a configuration is reported at once, with its location.
 #[test]
 fn all_mistakes_of_a_configuration_at_once() {

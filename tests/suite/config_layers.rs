@@ -50,6 +50,11 @@ fn check_config_shows_the_recorded_configuration() {
     let order = ["#   etc/flatcap.toml", "#   etc/conf.d/10-load.toml", "#   etc/conf.d/20-load.toml"];
     let at: Vec<_> = order.iter().map(|name| text.find(name).unwrap()).collect();
     assert!(at.is_sorted(), "{text}");
+    assert!(
+        text.contains("\n# Memory used with these settings:\n#   192KiB  3 slabs being filled\n"),
+        "{text}"
+    );
+    assert!(text.contains("  sum, at most memory_max\n\n[recorder]\n"), "{text}");
 
     let found = call(&rig, &["check-config"], &[size, directory]);
     assert_eq!(found.text(), text.replace("etc/", &format!("{etc}/")));

@@ -54,6 +54,7 @@ mod rig;
 mod sampling;
 mod seeking;
 mod service;
+mod settings_file;
 mod sources;
 mod template;
 mod test_disk;

@@ -1,7 +1,6 @@
-//! Checks what is generated from the list of sources: docs/SOURCES.md, and the tables of sources in
-//! config/flatcap.toml.
+//! Checks what is generated from the list of sources and the keys of the configuration:
+//! docs/SOURCES.md and config/flatcap.toml.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -10,6 +9,8 @@ use flatcap::config::{Config, SourceConfig, format_duration};
 use flatcap::sampling::sources::{CATALOG, find, synthetic};
 use flatcap::sampling::{OwnKeys, SourceOpener, SourceSpec};
 use flatcap_format::schema::{CompiledSchema, MetricKind};
+
+use super::settings_file::settings_file;
 
 const DOCUMENT: &str = "docs/SOURCES.md";
 const SETTINGS: &str = "config/flatcap.toml";
@@ -119,81 +120,13 @@ fn document() -> String {
     out
 }
 
-/// Returns a comment of TOML, wrapped.
-fn comment(text: &str) -> String {
-    let mut lines = vec!["#".to_owned()];
-    for word in text.split(' ') {
-        if lines.last().unwrap().len() + 1 + word.len() > COMMENT_COLUMNS {
-            lines.push("#".to_owned());
-        }
-        lines.last_mut().unwrap().extend([" ", word]);
-    }
-    lines.join("\n")
-}
-
-const COMMENT_COLUMNS: usize = 100;
-/// First words of the comment that names the blocking sources.
-const GROUPS: &str = "# Up to three threads read the sources:";
-
-/// Returns the keys that all sources have, with their defaults.
-fn table(source: &SourceConfig) -> String {
-    let SourceConfig { spec, enabled, period, required, budget, .. } = source;
-    format!(
-        "{}\n[source.{}]\nenabled = {enabled}\nperiod = \"{}\"\nrequired = {required}\nbudget = \"{budget}\"\n\
-         include = []\nexclude = []",
-        comment(spec.about),
-        spec.name,
-        format_duration(*period),
-    )
-}
-
-/// Returns config/flatcap.toml with the tables of all sources. Keys that only one source has are
-/// kept; they follow its table, each with a comment, after a blank line.
-fn settings(kept: &str) -> String {
-    let blocking: Vec<&str> = CATALOG.iter().filter(|spec| spec.may_block).map(|spec| spec.name).collect();
-    let groups = format!(
-        "{} group.fast reads those with a period of up to 10ms, group.blocking those that something other than the \
-         kernel may delay ({}), and group.slow the others.",
-        GROUPS.trim_start_matches("# "),
-        blocking.join(", ")
-    );
-    let paragraphs: Vec<&str> = kept.split("\n\n").collect();
-    let name = |paragraph: &&str| {
-        let header = paragraph.lines().find_map(|line| line.strip_prefix("[source."));
-        header.map(|header| header.trim_end_matches(']').to_owned())
-    };
-    let first = paragraphs.iter().position(|paragraph| name(paragraph).is_some()).unwrap();
-    let end = paragraphs.iter().position(|paragraph| paragraph.starts_with("# Instances.")).unwrap();
-    let mut own_keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut current = String::new();
-    for paragraph in &paragraphs[first..end] {
-        match name(paragraph) {
-            Some(name) => current = name,
-            None => own_keys.entry(current.clone()).or_default().push((*paragraph).to_owned()),
-        }
-    }
-    let mut made: Vec<String> = Vec::new();
-    for paragraph in &paragraphs[..first] {
-        let is_groups = paragraph.starts_with(GROUPS);
-        made.push(if is_groups { comment(&groups) } else { (*paragraph).to_owned() });
-    }
-    for source in &Config::default().sources {
-        made.push(table(source));
-        made.extend(own_keys.remove(source.spec.name).unwrap_or_default());
-    }
-    assert!(own_keys.is_empty(), "keys of sources that do not exist: {own_keys:?}");
-    made.extend(paragraphs[end..].iter().map(|paragraph| (*paragraph).to_owned()));
-    made.join("\n\n")
-}
-
-/// Compares a file with what is made of it, or writes it if that is asked for.
-fn assert_up_to_date(file: &str, make: impl FnOnce(&str) -> String) {
+/// Compares a file with what it should be, or writes it if that is asked for.
+fn assert_up_to_date(file: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    let wanted = make(&kept);
     if std::env::var_os("FLATCAP_SOURCES").is_some_and(|value| value == "write") {
-        return std::fs::write(&path, &wanted).unwrap();
+        return std::fs::write(&path, wanted).unwrap();
     }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
     let first = kept.lines().zip(wanted.lines()).position(|(kept, wanted)| kept != wanted);
     let first = first.unwrap_or_else(|| kept.lines().count().min(wanted.lines().count())) + 1;
     assert!(kept == wanted, "{file} differs from line {first} on; write it anew: {WRITE}");
@@ -203,14 +136,14 @@ fn assert_up_to_date(file: &str, make: impl FnOnce(&str) -> String) {
 // and compare.
 #[test]
 fn the_sources_document_is_up_to_date() {
-    assert_up_to_date(DOCUMENT, |_| document());
+    assert_up_to_date(DOCUMENT, &document());
 }
 
-// Proves that the file of all settings has the table of each source, as the source states it.
-// Method: generate and compare.
+// Proves that the file of all settings has each key, as its source or its table states it. Method:
+// generate and compare.
 #[test]
-fn the_settings_of_sources_are_up_to_date() {
-    assert_up_to_date(SETTINGS, settings);
+fn the_settings_are_up_to_date() {
+    assert_up_to_date(SETTINGS, &settings_file());
 }
 
 // Proves that a source is written down in its own file alone: the configuration names no source but

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use flatcap_format::frame::ENVELOPE_BYTES;
-use flatcap_stream::ChecksumKind;
 
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
+use crate::cli::checksum::{DetectableChecksum, checksum_or_auto};
 use crate::cli::error::CliError;
-use crate::config::{format_size, parse_size};
+use crate::config::size_argument;
 use crate::import::ImportError;
 use crate::import::stream::{self, PayloadSchema};
 
@@ -27,8 +27,8 @@ pub(super) struct Args {
     common: ImportArgs,
     /// Checksum before each payload. auto: detect from the start of each file; fails if none or
     /// several match.
-    #[arg(long, value_enum, default_value_t = ImportChecksum::Auto)]
-    checksum: ImportChecksum,
+    #[arg(long, value_parser = checksum_or_auto(), default_value = "auto")]
+    checksum: DetectableChecksum,
     /// Binary schema (.bfbs) of the payloads, which is stored in the recording. Payloads that do
     /// not fit it are skipped. Without a schema, payloads are opaque bytes.
     #[arg(long, value_name = "FILE.bfbs")]
@@ -45,33 +45,8 @@ pub(super) struct Args {
     frame_max: u64,
 }
 
-/// A checksum, or its detection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ImportChecksum {
-    Auto,
-    None,
-    Crc16,
-    Crc32,
-    Xxh3,
-}
-
-impl ImportChecksum {
-    fn kind(self) -> Option<ChecksumKind> {
-        match self {
-            Self::Auto => None,
-            Self::None => Some(ChecksumKind::None),
-            Self::Crc16 => Some(ChecksumKind::Crc16),
-            Self::Crc32 => Some(ChecksumKind::Crc32),
-            Self::Xxh3 => Some(ChecksumKind::Xxh3),
-        }
-    }
-}
-
 fn frame_max(text: &str) -> Result<u64, String> {
-    let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    let (least, most) = (format_size(*FRAME_MAX_RANGE.start()), format_size(*FRAME_MAX_RANGE.end()));
-    let fitting = Some(bytes).filter(|bytes| FRAME_MAX_RANGE.contains(bytes));
-    fitting.ok_or_else(|| format!("write a size from {least} to {most}"))
+    size_argument(text, &FRAME_MAX_RANGE)
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -83,7 +58,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
             Some(PayloadSchema { path: path.clone(), schema, root: args.root.clone() })
         }
     };
-    let options = stream::StreamOptions { checksum: args.checksum.kind(), schema, names: args.names.clone() };
+    let options = stream::StreamOptions { checksum: args.checksum.0, schema, names: args.names.clone() };
     let importer = |files: &[PathBuf], mut job: crate::import::ImportJob<'_, '_>| {
         job.limits.frame_max = u32::try_from(args.frame_max + ENVELOPE_BYTES as u64).unwrap_or(u32::MAX);
         stream::import(files, &options, job)

@@ -46,6 +46,9 @@ pub struct SelfSampler {
 }
 
 impl SelfSampler {
+    /// Memory of a source's slot, in bytes.
+    pub const SOURCE_BYTES: usize = size_of::<wire::SourceState>();
+
     /// Opens the file that the sampler reads.
     ///
     /// # Errors

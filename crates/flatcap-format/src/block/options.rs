@@ -48,12 +48,22 @@ impl SourceCompression {
     }
 }
 
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Layout {
+    /// All layouts.
+    pub const ALL: &'static [Self] = &[Self::Row, Self::Columnar];
+
+    /// Returns the name in settings and arguments.
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Row => "row",
             Self::Columnar => "columnar",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -61,11 +71,8 @@ impl FromStr for Layout {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "row" => Ok(Self::Row),
-            "columnar" => Ok(Self::Columnar),
-            _ => Err(format!("{text:?} is not a layout; use row or columnar")),
-        }
+        let layout = Self::ALL.iter().find(|layout| layout.name() == text);
+        layout.copied().ok_or_else(|| format!("{text:?} is not a layout; use row or columnar"))
     }
 }
 
@@ -77,8 +84,8 @@ mod tests {
     fn names_read_as_they_print() {
         // Proves that layouts and codecs parse as they print, and that errors name the valid
         // values.
-        for layout in [Layout::Row, Layout::Columnar] {
-            assert_eq!(layout.to_string().parse(), Ok(layout));
+        for layout in Layout::ALL {
+            assert_eq!(layout.to_string().parse(), Ok(*layout));
         }
         let codecs = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(19), Codec::Brotli(0)];
         for codec in codecs {

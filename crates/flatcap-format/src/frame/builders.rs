@@ -34,6 +34,8 @@ impl Default for Builders {
 }
 
 impl Builders {
+    /// Number of builders of one group.
+    pub const COUNT: usize = CLASS_BYTES.len();
     /// Initial memory of the builders of one group, in bytes.
     pub const BYTES: usize = CLASS_BYTES[0] + CLASS_BYTES[1] + CLASS_BYTES[2];
 

@@ -1,61 +1,52 @@
-//! The memory budget: a sum with one term per kind of buffer. The queues get the remaining memory.
+//! The memory budget: a sum with one term per kind of buffer, each asked of the module that owns
+//! the buffer. The queues get the remaining memory.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::default::PAGE_BYTES;
-use super::settings::Config;
-use super::units::format_size;
+use flatcap_format::frame::Builders;
+use flatcap_format::histogram::TotalHistogram;
+use flatcap_stream::HEADER_BYTES_MAX;
+
+use crate::config::{Config, Problem, format_size};
+use crate::metrics::{EXCHANGE_SETS, GroupLatencies, IntervalHistogram, SourceLatencies, SourceMetrics};
+use crate::recorder::{LOSS_BYTES, RunLatencies};
 use crate::sampling::GroupName;
+use crate::sampling::sources::self_source::SelfSampler;
+use crate::slab::{LossLedger, PAGE_BYTES, Slab, SlabProducer};
 
 /// Bytes that the recorder writes at once: a larger write is not cheaper per byte and stalls
 /// longer.
-pub const WRITE_BATCH_BYTES: u64 = 256 << 10;
+const WRITE_BATCH_BYTES: u64 = 256 << 10;
 /// Shortest queue of a group, in slabs: a shorter one is full before the recorder polls again.
-pub const QUEUE_SLABS_MIN: u64 = 4;
+const QUEUE_SLABS_MIN: u64 = 4;
 /// Longest queues of all groups together, in slabs: more only delay the report of a slow disk.
-pub const QUEUE_SLABS_MAX: u64 = 4096;
+const QUEUE_SLABS_MAX: u64 = 4096;
 /// Slabs for frames that do not fit into a common slab: one being filled, one being written.
 pub const LARGE_SLABS: u64 = 2;
-/// Length and longest checksum of a frame, which are in the slab beside the payload.
-const FRAME_HEADER_BYTES: u64 = 4 + 8;
-/// Index of each slab: 12 bytes for each of the 64-byte frames that fit, up to 4,096 frames...
-const SLAB_INDEX: (u64, u64, u64) = (64, 4096, 12);
-/// ...and 256 runs of consecutive samples.
-const SLAB_RUNS_BYTES: u64 = 256 * 48;
-/// Sizes of a group's frame builders: typical samples, large hosts, whole process tables.
-pub const BUILDER_BYTES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
-/// Size of a histogram of an interval: 3,840 counters of 32 bits, for 1 ns to a minute with an
-/// error of 1 %.
-pub const INTERVAL_BYTES: u64 = 15 << 10;
-/// Size of a histogram of a run or a segment: 3,840 counters of 64 bits.
-pub const TOTAL_BYTES: u64 = 30 << 10;
-/// Sets of interval histograms: one being filled, one on the way to the recorder, one on the way
-/// back.
-const INTERVAL_SETS: u64 = 3;
-/// Per source: lateness and duration of samples, each by interval, for the run and for the open
-/// segment.
-const SOURCE_HISTOGRAMS: HistogramCounts = HistogramCounts { intervals: INTERVAL_SETS * 2, totals: 2 * 2 };
 /// Sources beyond those in use that a reload may add, as far as `memory_max` allows.
 const SPARE_SOURCES: u64 = 8;
 /// Largest number of sources of a run, one after the other: each gets an id that is never reused.
 /// Enough for every source name and about 150 changes that make a source a new one.
-pub const RUN_SOURCES_MAX: u64 = 256;
-/// Per source of a run: its counters, at most 1 KiB, and its slot in the source `self`, for three
-/// groups that may read it.
-const RUN_SOURCE_BYTES: u64 = 1 << 10;
+pub(super) const RUN_SOURCES_MAX: u64 = 256;
+/// Sampler groups, each with a thread. Groups without sources count, since a reload may add some.
+const GROUPS: u64 = GroupName::ALL.len() as u64;
+/// Per source of a run: its counters, and its slot in the source `self`, for all groups that may
+/// read it. In whole KiB.
+const RUN_SOURCE_BYTES: u64 =
+    (size_of::<SourceMetrics>() as u64 + GROUPS * SelfSampler::SOURCE_BYTES as u64).next_multiple_of(1 << 10);
+/// Per source in use: lateness and duration of samples, by interval, and for the run and the open
+/// segment.
+const SOURCE_HISTOGRAMS: HistogramCounts = HistogramCounts {
+    intervals: (EXCHANGE_SETS * SourceLatencies::HISTOGRAMS) as u64,
+    totals: RunLatencies::SOURCE_TOTALS as u64,
+};
 /// Per group: building and queueing, by interval.
-const GROUP_HISTOGRAMS: HistogramCounts = HistogramCounts { intervals: INTERVAL_SETS * 2, totals: 0 };
-/// Recorder: queue wait, write and sync by interval; these and the two of the groups for the run.
-const RECORDER_HISTOGRAMS: HistogramCounts = HistogramCounts { intervals: 3, totals: 5 };
-
-/// Losses on the way to the recorder: 4,096.
-const LOSS_QUEUE_BYTES: u64 = 4096 * 32;
-/// Per source in use: 1,024 losses without a gap frame yet. Per source of a run: in each group one
-/// loss that may still grow.
-const SOURCE_LOSS_BYTES: (u64, u64) = (1024 * 24, 32);
-/// Per slab being written: a gap for each of its runs, with its frame and the frame's header.
-const GAPS_BYTES: u64 = 256 * (40 + 112 + 12);
+const GROUP_HISTOGRAMS: HistogramCounts =
+    HistogramCounts { intervals: (EXCHANGE_SETS * GroupLatencies::HISTOGRAMS) as u64, totals: 0 };
+/// The recorder's own, and those of the run.
+const RECORDER_HISTOGRAMS: HistogramCounts =
+    HistogramCounts { intervals: RunLatencies::INTERVALS as u64, totals: RunLatencies::TOTALS as u64 };
 
 /// Numbers of histograms by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +55,8 @@ struct HistogramCounts {
     totals: u64,
 }
 
-/// The memory of each kind of buffer. In a valid [`Config`] the sum is at most
-/// `recorder.memory_max`.
+/// The memory of each kind of buffer. The sum is at most `recorder.memory_max`, as [`memory_rule`]
+/// checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryBudget {
     /// Size of a slab, in bytes.
@@ -74,17 +65,13 @@ pub struct MemoryBudget {
     pub filling: u64,
     /// Slabs that the recorder writes at once; at least 1.
     pub writing: u64,
-    /// Length of each group's queue, in the order of [`GroupName::ALL`]: at least
-    /// [`QUEUE_SLABS_MIN`], all together at most [`QUEUE_SLABS_MAX`]. Proportional to the slabs per
-    /// second that a group can queue, so that all queues bridge a stall of the same length.
+    /// Length of each group's queue, in the order of [`GroupName::ALL`]. Proportional to the slabs
+    /// per second that a group can queue, so that all queues bridge a stall of the same length.
     pub queues: [u64; GroupName::ALL.len()],
     /// Slabs that the recorder has taken off the queues to find the oldest: one per group.
     pub held_for_ordering: u64,
     /// Size of a slab for one frame of `frame_max`, in bytes; whole pages.
     pub large_slab_bytes: u64,
-    /// Groups, each with one builder per size class. Groups without sources count, since a reload
-    /// may add some.
-    pub groups: u64,
     /// Sources that fit at the same time, each with a loss list: those in use, and up to 8 that a
     /// reload may add.
     pub sources: u64,
@@ -105,15 +92,27 @@ pub struct MemoryTerm {
     pub bytes: u64,
 }
 
-impl Config {
-    /// Returns how `recorder.memory_max` is used.
-    pub fn memory(&self) -> MemoryBudget {
-        MemoryBudget::of(self)
+/// Checks that the shortest queues and everything else fit into `recorder.memory_max`.
+///
+/// # Errors
+/// [`Problem::MemoryTooSmall`] with the sum and the smallest sufficient limit.
+pub fn memory_rule(config: &Config) -> Result<(), Problem> {
+    let memory = MemoryBudget::of(config);
+    let (sum, memory_max) = (memory.sum_bytes(), config.recorder.memory_max);
+    if sum <= memory_max {
+        return Ok(());
     }
+    // The queues take what is left, so the sum exceeds the limit only with the shortest ones.
+    Err(Problem::MemoryTooSmall {
+        memory_max,
+        needed: memory.to_string(),
+        least: sum.next_multiple_of(1 << 20),
+    })
 }
 
 impl MemoryBudget {
-    fn of(config: &Config) -> Self {
+    /// Returns how a configuration uses `recorder.memory_max`.
+    pub fn of(config: &Config) -> Self {
         let in_use = config.enabled_sources().count() as u64;
         // Spare sources are given up one by one before a small `memory_max` is refused.
         let with_spare = (0..=SPARE_SOURCES).rev().map(|spare| Self::of_sources(config, in_use + spare));
@@ -124,7 +123,7 @@ impl MemoryBudget {
             .unwrap_or_else(|| Self::of_sources(config, in_use));
         let rest = config.recorder.memory_max.saturating_sub(least.sum_bytes());
         // Each further slab needs an index too.
-        let each = least.slab_bytes.saturating_add(Self::slab_index_bytes(least.slab_bytes));
+        let each = least.slab_bytes.saturating_add(slab_index_bytes(least.slab_bytes));
         // The shortest queues of all groups have 12 slabs together, so this does not underflow.
         let more = (rest / each).min(QUEUE_SLABS_MAX - least.queued());
         Self { queues: divide_slabs(more, rates(config)), ..least }
@@ -132,24 +131,22 @@ impl MemoryBudget {
 
     /// Returns the smallest memory for this number of sources.
     fn of_sources(config: &Config, sources: u64) -> Self {
-        let groups = GroupName::ALL.len() as u64;
         // Never 0 after validation, but the fields of `Config` are public.
         let slab_bytes = (config.buffering.slab_size as u64).max(1);
-        let large_slab_bytes = u64::from(config.storage.frame_max) + FRAME_HEADER_BYTES;
+        let large_slab_bytes = u64::from(config.storage.frame_max) + HEADER_BYTES_MAX as u64;
         Self {
             slab_bytes,
-            filling: groups,
+            filling: GROUPS,
             writing: (WRITE_BATCH_BYTES / slab_bytes).max(1),
             queues: divide_slabs(0, rates(config)),
-            held_for_ordering: groups,
-            large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES),
-            groups,
+            held_for_ordering: GROUPS,
+            large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES as u64),
             sources,
             intervals: SOURCE_HISTOGRAMS.intervals * sources
-                + GROUP_HISTOGRAMS.intervals * groups
+                + GROUP_HISTOGRAMS.intervals * GROUPS
                 + RECORDER_HISTOGRAMS.intervals,
             totals: SOURCE_HISTOGRAMS.totals * sources
-                + GROUP_HISTOGRAMS.totals * groups
+                + GROUP_HISTOGRAMS.totals * GROUPS
                 + RECORDER_HISTOGRAMS.totals,
         }
     }
@@ -170,30 +167,18 @@ impl MemoryBudget {
         self.filling + self.writing + self.queued() + self.held_for_ordering
     }
 
-    /// Returns the size of the index of a slab of this many bytes.
-    pub fn slab_index_bytes(bytes: u64) -> u64 {
-        let (frame, frames_max, head) = SLAB_INDEX;
-        (bytes / frame).clamp(1, frames_max) * head + SLAB_RUNS_BYTES
-    }
-
-    /// Returns the memory for losses of this number of sources in all groups, rounded up to whole
-    /// KiB.
-    pub fn losses_bytes(sources: u64) -> u64 {
-        let (of_source, of_group) = SOURCE_LOSS_BYTES;
-        let growing = RUN_SOURCES_MAX * GroupName::ALL.len() as u64 * of_group;
-        (LOSS_QUEUE_BYTES + sources * of_source + growing).next_multiple_of(1 << 10)
-    }
-
-    /// Returns the memory for the gaps that are written before a slab.
-    pub const fn gaps_bytes() -> u64 {
-        GAPS_BYTES
+    /// Returns the memory for losses of this number of sources in all groups, in whole KiB.
+    fn losses_bytes(sources: u64) -> u64 {
+        let (of_source, _) = LOSS_BYTES;
+        let growing = RUN_SOURCES_MAX * GROUPS * SlabProducer::SOURCE_BYTES as u64;
+        (LossLedger::BYTES as u64 + sources * of_source as u64 + growing).next_multiple_of(1 << 10)
     }
 
     /// Returns the terms of the sum.
     pub fn terms(&self) -> [MemoryTerm; 11] {
         let slabs =
             |count: u64, holder| MemoryTerm { count, holder, bytes: count.saturating_mul(self.slab_bytes) };
-        let class_bytes: u64 = BUILDER_BYTES.iter().sum();
+        let (_, gaps_bytes) = LOSS_BYTES;
         [
             slabs(self.filling, "slabs being filled"),
             slabs(self.writing, "slabs being written"),
@@ -207,13 +192,13 @@ impl MemoryBudget {
             MemoryTerm {
                 count: self.slabs() + LARGE_SLABS,
                 holder: "slab indexes",
-                bytes: self.slabs().saturating_mul(Self::slab_index_bytes(self.slab_bytes))
-                    + LARGE_SLABS * Self::slab_index_bytes(self.large_slab_bytes),
+                bytes: self.slabs().saturating_mul(slab_index_bytes(self.slab_bytes))
+                    + LARGE_SLABS * slab_index_bytes(self.large_slab_bytes),
             },
             MemoryTerm {
-                count: self.groups * BUILDER_BYTES.len() as u64,
+                count: GROUPS * Builders::COUNT as u64,
                 holder: "frame builders",
-                bytes: self.groups * class_bytes,
+                bytes: GROUPS * Builders::BYTES as u64,
             },
             MemoryTerm {
                 count: 1 + self.sources,
@@ -228,12 +213,13 @@ impl MemoryBudget {
             MemoryTerm {
                 count: self.writing,
                 holder: "gap buffers",
-                bytes: self.writing * Self::gaps_bytes(),
+                bytes: self.writing * gaps_bytes as u64,
             },
             MemoryTerm {
                 count: self.intervals + self.totals,
                 holder: "histograms",
-                bytes: self.intervals * INTERVAL_BYTES + self.totals * TOTAL_BYTES,
+                bytes: self.intervals * IntervalHistogram::BYTES as u64
+                    + self.totals * TotalHistogram::BYTES as u64,
             },
         ]
     }
@@ -242,6 +228,11 @@ impl MemoryBudget {
     pub fn sum_bytes(&self) -> u64 {
         self.terms().iter().fold(0, |sum, term| sum.saturating_add(term.bytes))
     }
+}
+
+/// Returns the size of the index of a slab of this many bytes.
+fn slab_index_bytes(bytes: u64) -> u64 {
+    Slab::overhead_bytes(usize::try_from(bytes).unwrap_or(usize::MAX)) as u64
 }
 
 /// Returns the slab rate of each group, in the order of [`GroupName::ALL`].
@@ -288,13 +279,15 @@ impl fmt::Display for MemoryBudget {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the files are the tests' own")]
 mod tests {
     use super::*;
+    use crate::config::Layers;
 
     #[test]
     fn the_default_sum() {
         // Proves each term of the default against values calculated by hand.
-        let memory = Config::default().memory();
+        let memory = MemoryBudget::of(&Config::default());
         let terms = memory.terms().map(|term| (term.count, term.bytes));
         assert_eq!(
             terms,
@@ -326,9 +319,9 @@ mod tests {
         // Proves that the queues do not use all of a large memory limit.
         let mut config = Config::default();
         config.recorder.memory_max = 64 << 30;
-        assert_eq!(config.memory().queued(), QUEUE_SLABS_MAX);
+        assert_eq!(MemoryBudget::of(&config).queued(), QUEUE_SLABS_MAX);
         config.buffering.slab_size = 4 << 20;
-        assert_eq!(config.memory().writing, 1);
+        assert_eq!(MemoryBudget::of(&config).writing, 1);
     }
 
     #[test]
@@ -336,7 +329,7 @@ mod tests {
         // Proves that slabs are divided by the rate at which a group can queue them, with a minimum
         // for each: by default the fast group queues at most one every 5 ms, the slow one 22 a
         // second.
-        let memory = Config::default().memory();
+        let memory = MemoryBudget::of(&Config::default());
         assert_eq!(memory.queued(), 269);
         let rates = [GroupName::Fast, GroupName::Slow].map(|name| slab_rate(&Config::default(), name));
         // In ms, rounded down; at least the stall that all slabs beyond the minimum bridge
@@ -360,15 +353,73 @@ mod tests {
         for source in &mut config.sources {
             source.enabled = source.spec.name == "load";
         }
-        let memory = config.memory();
-        assert_eq!((memory.groups, memory.filling, memory.held_for_ordering), (3, 3, 3));
+        let memory = MemoryBudget::of(&config);
+        assert_eq!((memory.filling, memory.held_for_ordering), (3, 3));
         assert_eq!((memory.sources, memory.queues[0]), (9, QUEUE_SLABS_MIN));
         assert_eq!((memory.intervals, memory.totals), (9 * 6 + 3 * 6 + 3, 9 * 4 + 5));
         config.recorder.memory_max = 40 << 20;
-        let memory = config.memory();
+        let memory = MemoryBudget::of(&config);
         assert_eq!(memory.sources, 7);
         assert!(
             memory.sum_bytes() <= 40 << 20 && MemoryBudget::of_sources(&config, 8).sum_bytes() > 40 << 20
         );
+    }
+
+    /// Returns the errors of a file with this text.
+    fn errors(text: &str) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f.toml");
+        std::fs::write(&path, text).unwrap();
+        let read = Layers::file_alone(&path).with_memory_rule(memory_rule).read();
+        let errors = read.map_or_else(|errors| errors.to_string(), |_| "no error".to_owned());
+        errors.replace(&format!("{}/", directory.path().display()), "")
+    }
+
+    #[test]
+    fn too_little_memory() {
+        // Proves that the sum is shown, at the key or, for a default, at the file, that the
+        // suggested value suffices, and that a rejected size causes no second error.
+        let terms =
+            "12 slabs queued (768KiB) + 3 slabs held for ordering (192KiB) + 2 slabs for frames of frame_max";
+        let sum = "24 slab indexes (648KiB) + 9 frame builders (3276KiB) + 9 loss lists (344KiB) + \
+             256 source slots (256KiB) + 4 gap buffers (164KiB) + 106 histograms (2145KiB)";
+        for (text, expected) in [
+            (
+                "[recorder]\nmemory_max = \"8MiB\"",
+                format!(
+                    "f.toml:2:14: [recorder] memory_max = \"8MiB\": too little: 3 slabs being filled \
+                     (192KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 41017KiB exceeds \"8MiB\"; write at \
+                     least \"41MiB\""
+                ),
+            ),
+            ("[recorder]\nmemory_max = \"41MiB\"", "no error".to_owned()),
+            (
+                "[storage]\nframe_max = \"32MiB\"",
+                format!(
+                    "f.toml: [recorder] memory_max: too little: 3 slabs being filled (192KiB) + 4 slabs \
+                     being written (256KiB) + {terms} (65544KiB) + {sum} = 73785KiB exceeds \"64MiB\"; write at least \"73MiB\""
+                ),
+            ),
+        ] {
+            assert_eq!(errors(text), expected, "{text}");
+        }
+        let rejected = errors("[recorder]\nmemory_max = \"8MiB\"\n[source.cpu]\nperiod = \"1\"\n");
+        assert_eq!(rejected.lines().count(), 1, "{rejected}");
+        let variable = ("FLATCAP_STORAGE__FRAME_MAX".into(), "1GiB".into());
+        let read = Layers::defaults().with_variables(vec![variable]).with_memory_rule(memory_rule).read();
+        let errors = read.unwrap_err().to_string();
+        assert!(errors.starts_with("built-in default: [recorder] memory_max: too little"), "{errors}");
+    }
+
+    #[test]
+    fn a_selection_must_fit_into_memory() {
+        // Proves that a selection of more sources on the command line is checked again.
+        let off = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
+        let mut config = Config::default();
+        config.recorder.memory_max = 39 << 20;
+        let errors = config.select_sources(&off.map(str::to_owned), memory_rule).unwrap_err().to_string();
+        let expected = "--source: [recorder] memory_max: too little: 3 slabs being filled";
+        assert!(errors.starts_with(expected), "{errors}");
+        assert!(config.select_sources(&["cpu".to_owned()], memory_rule).is_ok());
     }
 }

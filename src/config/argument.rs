@@ -1,0 +1,56 @@
+//! Durations and sizes as arguments of the command line: the notation of the configuration, and
+//! errors that say what to write.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::expected_value::ExpectedValue;
+use super::units::Quantity;
+
+/// Parses an argument that is a duration of more than zero.
+///
+/// # Errors
+/// What is wrong, and what to write.
+pub fn duration_argument(text: &str) -> Result<Duration, String> {
+    let form = Quantity::Nanoseconds.form();
+    match Quantity::Nanoseconds.parse(text) {
+        Ok(0) => Err(format!("too small; {form}, more than 0s")),
+        Ok(nanoseconds) => Ok(Duration::from_nanos(nanoseconds)),
+        Err(error) => Err(format!("{error}; {form}")),
+    }
+}
+
+/// Parses an argument that is a size within `range`.
+///
+/// # Errors
+/// What is wrong, and what to write.
+pub fn size_argument(text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    let error = match Quantity::Bytes.parse(text) {
+        Ok(size) if range.contains(&size) => return Ok(size),
+        Ok(size) if size < *range.start() => "too small".to_owned(),
+        Ok(_) => "too large".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(format!("{error}; {}", ExpectedValue::Size(range.clone())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that the error of each wrong duration or size says what to write.
+    #[test]
+    fn errors_say_what_to_write() {
+        let duration = |text| duration_argument(text).unwrap_err();
+        assert_eq!(duration("10"), "no unit, as in 10s; write a number with ns, us, ms, s, m, h or d");
+        assert_eq!(duration("0s"), "too small; write a number with ns, us, ms, s, m, h or d, more than 0s");
+        assert_eq!(duration_argument("90sec"), Ok(Duration::from_secs(90)));
+        let size = |text| size_argument(text, &(1024..=4096)).unwrap_err();
+        let form = "write a number with B, KiB, MiB, GiB or TiB, from 1KiB to 4KiB";
+        assert_eq!(size("1"), format!("no unit, as in 1MiB; {form}"));
+        assert_eq!(size("1B"), format!("too small; {form}"));
+        assert_eq!(size("5KiB"), format!("too large; {form}"));
+        assert_eq!(size("5MB"), format!("ambiguous unit \"MB\": 1000 or 1024; 5MiB is 1024-based; {form}"));
+        assert_eq!(size_argument("2KiB", &(1024..=4096)), Ok(2048));
+    }
+}

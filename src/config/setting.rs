@@ -1,0 +1,456 @@
+//! The types of settings: how each is read from TOML, checked and written.
+
+use std::mem::discriminant;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flatcap_format::block::{Codec, Layout};
+use flatcap_format::schema::nearest_name;
+use flatcap_stream::ChecksumKind;
+use toml::de::DeValue;
+
+use super::compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
+use super::expected_value::{
+    ExpectedValue, FILE_SYSTEM_BYTES_MAX, MIN_FREE_POINTS_MAX, SOCKET_PATH_BYTES_MAX,
+};
+use super::source::CpuShare;
+use super::units::Quantity;
+use super::value_error::ValueError;
+use crate::keyword::Keyword;
+use crate::recorder::{MinFree, SyncPolicy};
+use crate::sampling::sources::CATALOG;
+use crate::sampling::{
+    ARG_BYTES_MAX, ARGV_MAX, Expression, PATTERNS_MAX, PROCESSES_MAX, Pattern, SyntheticLayout, ValueFormat,
+};
+use crate::slab::{OnFull, PAGE_BYTES};
+
+/// Written instead of a codec to turn compression off.
+const OFF: &str = "off";
+/// Longest number or name of a process, in bytes: far more than the kernel keeps.
+const PROCESS_BYTES_MAX: usize = 63;
+/// A power loss costs at most one second, at a price of well under 1 ms per second.
+pub(super) const SYNC_INTERVAL_NS: u64 = 1_000_000_000;
+/// Stands for the expression of a text until its key is read; without that key the configuration is
+/// refused.
+const ANY_VALUE: &str = "(.*)";
+
+/// A type of settings.
+pub(super) trait Setting: Clone + PartialEq + 'static {
+    /// Parses and checks a value. `expected` has the limits.
+    ///
+    /// # Errors
+    /// The value is not one of those that are expected.
+    fn read(value: DeValue<'_>, expected: &ExpectedValue) -> Result<Self, ValueError>;
+
+    /// Returns the value as TOML, which [`Setting::read`] parses to an equal one.
+    fn write(&self, expected: &ExpectedValue) -> String;
+
+    /// Returns whether two values are the same one of their key. A type that has several keys
+    /// compares the part of the key that has this type.
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+/// Implements [`Setting`] for a type by the bodies of `read` and `write`, and of `is_same` if it
+/// differs.
+// A macro, because the signatures would be half of this file.
+macro_rules! setting {
+    (
+        $type:ty $(where $generic:ident)?:
+        |$value:ident, $expected:tt| $read:expr,
+        |$self:ident, $also_expected:tt| $write:expr
+        $(, |$one:ident, $other:ident| $is_same:expr)?
+    ) => {
+        impl$(<$generic: Keyword>)? Setting for $type {
+            fn read($value: DeValue<'_>, $expected: &ExpectedValue) -> Result<Self, ValueError> {
+                $read
+            }
+
+            fn write(&self, $also_expected: &ExpectedValue) -> String {
+                let $self = self;
+                $write
+            }
+
+            $(fn is_same(&self, $other: &Self) -> bool {
+                let $one = self;
+                $is_same
+            })?
+        }
+    };
+}
+
+setting! {
+    bool:
+    |value, _| match value {
+        DeValue::Boolean(flag) => Ok(flag),
+        other => Err(ValueError::wrong_type(&other)),
+    },
+    |flag, _| flag.to_string()
+}
+
+/// Implements [`Setting`] for types that are numbers, by their conversions from and to 64 bits.
+macro_rules! numbers {
+    ($($type:ty: |$number:ident| $from:expr, |$value:ident| $into:expr;)+) => {$(
+        setting! {
+            $type:
+            |value, expected| {
+                let $number = number(&value, expected)?;
+                $from
+            },
+            |value, expected| {
+                let $value = value;
+                let quantity = expected.quantity().map_or(Quantity::Count, |(quantity, _)| quantity);
+                let text = quantity.format($into);
+                if quantity == Quantity::Count { text } else { quoted(&text) }
+            }
+        }
+    )+};
+}
+
+numbers! {
+    u8: |number| Self::try_from(number).map_err(|_| ValueError::TooLarge), |value| u64::from(*value);
+    u32: |number| Self::try_from(number).map_err(|_| ValueError::TooLarge), |value| u64::from(*value);
+    u64: |number| Ok(number), |value| *value;
+    usize: |number| Self::try_from(number).map_err(|_| ValueError::TooLarge), |value| *value as u64;
+    Duration: |number| Ok(Self::from_nanos(number)),
+        // The longest of all limits is ten years.
+        |value| u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
+    CpuShare: |number| match u32::try_from(number) {
+        Ok(points) => Ok(Self::of_basis_points(points)),
+        Err(_) => Err(ValueError::TooLarge),
+    }, |value| u64::from(value.basis_points());
+}
+
+setting! {
+    MinFree:
+    |value, _| {
+        let text = string(value)?;
+        if !text.ends_with('%') {
+            let bytes = Quantity::Bytes.parse(&text)?;
+            return within(bytes, &(0..=FILE_SYSTEM_BYTES_MAX)).map(Self::Bytes);
+        }
+        let points = within(Quantity::BasisPoints.parse(&text)?, &(0..=MIN_FREE_POINTS_MAX))?;
+        u16::try_from(points).map(Self::BasisPoints).map_err(|_| ValueError::TooLarge)
+    },
+    |free, _| quoted(&match free {
+        Self::Bytes(bytes) => Quantity::Bytes.format(*bytes),
+        Self::BasisPoints(points) => Quantity::BasisPoints.format(u64::from(*points)),
+    })
+}
+
+setting! {
+    T where T:
+    |value, _| Self::find(&string(value)?).ok_or(ValueError::NotAllowed),
+    |word, _| quoted(word.keyword())
+}
+
+setting! {
+    Vec<T> where T:
+    |value, _| {
+        let mut words = Self::new();
+        for text in strings(value)? {
+            let word = T::find(&text).ok_or(ValueError::NotAllowed)?;
+            if words.contains(&word) {
+                return Err(ValueError::DuplicateItem { item: text });
+            }
+            words.push(word);
+        }
+        if words.is_empty() { Err(ValueError::NotAllowed) } else { Ok(words) }
+    },
+    |words, _| list(words.iter().map(|word| quoted(word.keyword())))
+}
+
+/// An enum of another module, with a key for the variant. Its parts, if any, have their own keys.
+pub(super) trait Variants: Sized {
+    /// Returns each variant with its keyword, and with the defaults of its parts.
+    fn variants() -> Vec<(&'static str, Self)>;
+}
+
+/// Returns the expectation of the keyword of a variant.
+pub(super) fn variants<T: Variants>() -> ExpectedValue {
+    ExpectedValue::Keyword(T::variants().into_iter().map(|(word, _)| word).collect())
+}
+
+/// Implements [`Setting`] for types of [`Variants`].
+macro_rules! variants {
+    ($($type:ty),+) => {$(
+        setting! {
+            $type:
+            |value, _| {
+                let word = string(value)?;
+                let variant = Self::variants().into_iter().find(|(of, _)| *of == word);
+                variant.map(|(_, variant)| variant).ok_or(ValueError::NotAllowed)
+            },
+            |variant, _| {
+                let found = Self::variants().into_iter().find(|(_, of)| of.is_same(variant));
+                quoted(found.map_or("", |(word, _)| word))
+            },
+            |one, other| discriminant(one) == discriminant(other)
+        }
+    )+};
+}
+
+variants!(ChecksumKind, Layout, OnFull, SyncPolicy, SyntheticLayout, ValueFormat);
+
+impl Variants for ChecksumKind {
+    fn variants() -> Vec<(&'static str, Self)> {
+        Self::ALL.iter().map(|kind| (kind.name(), *kind)).collect()
+    }
+}
+
+impl Variants for Layout {
+    fn variants() -> Vec<(&'static str, Self)> {
+        Self::ALL.iter().map(|layout| (layout.name(), *layout)).collect()
+    }
+}
+
+impl Variants for OnFull {
+    fn variants() -> Vec<(&'static str, Self)> {
+        vec![("drop-newest", Self::DropNewest), ("drop-oldest", Self::DropOldest), ("block", Self::Block)]
+    }
+}
+
+impl Variants for SyncPolicy {
+    fn variants() -> Vec<(&'static str, Self)> {
+        let interval = Self::Interval(SYNC_INTERVAL_NS);
+        vec![("never", Self::Never), ("interval", interval), ("always", Self::Always)]
+    }
+}
+
+impl Variants for SyntheticLayout {
+    fn variants() -> Vec<(&'static str, Self)> {
+        // As wide as a sample of a typical host, without padding.
+        vec![("point", Self::Point), ("wide", Self::Wide { fields: 64, payload_bytes: 0 })]
+    }
+}
+
+impl Variants for ValueFormat {
+    fn variants() -> Vec<(&'static str, Self)> {
+        let regex = Expression::new(ANY_VALUE).map(|expression| ("regex", Self::Regex(expression)));
+        [("pairs", Self::Pairs)].into_iter().chain(regex).collect()
+    }
+}
+
+setting! {
+    Expression:
+    |value, _| Self::new(&string(value)?).map_err(|reason| ValueError::BadExpression { reason }),
+    |expression, _| quoted(expression.as_str())
+}
+
+setting! {
+    PathBuf:
+    |value, expected| {
+        let text = string(value)?;
+        match expected {
+            ExpectedValue::AbsolutePath if !is_absolute(&text) => Err(ValueError::NotAbsolute),
+            ExpectedValue::SocketPath if !text.is_empty() && !is_socket_path(&text) => {
+                Err(ValueError::BadSocketPath)
+            }
+            ExpectedValue::Path if text.is_empty() => Err(ValueError::BadPath),
+            // System calls end a path at a zero byte; the error would come only when the path is
+            // used.
+            _ if text.contains('\0') => Err(ValueError::BadPath),
+            _ => Ok(Self::from(text)),
+        }
+    },
+    |path, _| quoted(&path.to_string_lossy())
+}
+
+// An address to listen on. A port alone means the loopback address.
+setting! {
+    Option<SocketAddr>:
+    |value, _| {
+        let text = string(value)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        // `parse` alone would accept a plus sign before the port.
+        let is_port = text.bytes().all(|byte| byte.is_ascii_digit());
+        let port = || text.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok();
+        let address = if is_port { port() } else { text.parse().ok() };
+        // The kernel would choose a free port for 0, which no scraper could know.
+        let address = address.filter(|address| address.port() != 0);
+        address.map(Some).ok_or(ValueError::BadSocketAddress)
+    },
+    |address, _| quoted(&address.map(|address| address.to_string()).unwrap_or_default())
+}
+
+setting! {
+    Vec<Pattern>:
+    |value, _| {
+        // Counted first, because each pattern is compiled.
+        if matches!(&value, DeValue::Array(items) if items.len() > PATTERNS_MAX) {
+            return Err(ValueError::TooLarge);
+        }
+        let pattern = |text: String| {
+            Pattern::new(&text).map_err(|reason| ValueError::BadPattern { pattern: text, reason })
+        };
+        strings(value)?.into_iter().map(pattern).collect()
+    },
+    |patterns, _| list(patterns.iter().map(|pattern| quoted(pattern.as_str())))
+}
+
+// Whole numbers without duplicates, sorted.
+setting! {
+    Vec<u32>:
+    |value, expected| {
+        let DeValue::Array(items) = value else { return Err(ValueError::wrong_type(&value)) };
+        let mut numbers = Self::new();
+        for item in items {
+            let number = number(&item.into_inner(), expected)?;
+            let number = u32::try_from(number).map_err(|_| ValueError::TooLarge)?;
+            if numbers.contains(&number) {
+                return Err(ValueError::DuplicateItem { item: number.to_string() });
+            }
+            numbers.push(number);
+        }
+        // Sorted, so that the same numbers in another order are an equal configuration.
+        numbers.sort_unstable();
+        Ok(numbers)
+    },
+    |numbers, _| list(numbers.iter().map(ToString::to_string))
+}
+
+// A command, or numbers or names of processes.
+setting! {
+    Vec<String>:
+    |value, expected| {
+        let mut texts = strings(value)?;
+        if *expected == ExpectedValue::Command {
+            let is_argument = |text: &String| text.len() <= ARG_BYTES_MAX && !text.contains('\0');
+            let is_command = texts.first().is_some_and(|program| is_absolute(program));
+            let is_fit = is_command && texts.len() <= ARGV_MAX && texts.iter().all(is_argument);
+            return if is_fit { Ok(texts) } else { Err(ValueError::BadCommand) };
+        }
+        let is_process = |text: &String| {
+            (1..=PROCESS_BYTES_MAX).contains(&text.len()) && !text.contains(['\0', '\n'])
+        };
+        let count = texts.len();
+        texts.sort();
+        texts.dedup();
+        let is_fit = count <= PROCESSES_MAX && texts.len() == count && texts.iter().all(is_process);
+        if is_fit { Ok(texts) } else { Err(ValueError::NotAllowed) }
+    },
+    |texts, _| list(texts.iter().map(|text| quoted(text)))
+}
+
+setting! {
+    Codec:
+    |value, _| string(value)?.parse().map_err(|_| ValueError::NotAllowed),
+    |codec, _| quoted(&codec.to_string())
+}
+
+setting! {
+    Option<Codec>:
+    |value, expected| match value {
+        DeValue::String(text) if text == OFF => Ok(None),
+        other => Codec::read(other, expected).map(Some),
+    },
+    |codec, expected| codec.map_or_else(|| quoted(OFF), |codec| codec.write(expected))
+}
+
+setting! {
+    Vec<SourceCompressionConfig>:
+    |value, _| {
+        let mut sources = Self::new();
+        for text in strings(value)? {
+            let source: SourceCompressionConfig =
+                text.parse().map_err(|reason| ValueError::BadCompression { reason })?;
+            // A misspelt name would otherwise silently leave the source with the general codec.
+            if !source.names_a_source() {
+                let known: Vec<String> = CATALOG.iter().map(|spec| spec.name.to_owned()).collect();
+                let near = nearest_name(&source.name, known.iter().map(String::as_str)).map(str::to_owned);
+                return Err(ValueError::UnknownSource { near, known });
+            }
+            if sources.iter().any(|other: &SourceCompressionConfig| other.name == source.name) {
+                return Err(ValueError::DuplicateItem { item: source.name });
+            }
+            sources.push(source);
+        }
+        if sources.len() > COMPRESS_SOURCES_MAX { Err(ValueError::TooLarge) } else { Ok(sources) }
+    },
+    |sources, _| list(sources.iter().map(|source| quoted(&source.to_string())))
+}
+
+/// Returns the text as a basic string of TOML.
+pub(super) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            // TOML forbids control characters in strings. They end at U+009F, so four digits
+            // suffice.
+            c if c.is_control() => quoted.extend(format!("\\u{:04X}", u32::from(c)).chars()),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+fn string(value: DeValue<'_>) -> Result<String, ValueError> {
+    match value {
+        DeValue::String(text) => Ok(text.into_owned()),
+        other => Err(ValueError::wrong_type(&other)),
+    }
+}
+
+fn strings(value: DeValue<'_>) -> Result<Vec<String>, ValueError> {
+    match value {
+        DeValue::Array(items) => items.into_iter().map(|item| string(item.into_inner())).collect(),
+        other => Err(ValueError::wrong_type(&other)),
+    }
+}
+
+/// Parses a number within the expected limits.
+fn number(value: &DeValue<'_>, expected: &ExpectedValue) -> Result<u64, ValueError> {
+    let number = match (expected.quantity(), value) {
+        (Some((Quantity::Count, _)), DeValue::Integer(digits)) => {
+            if digits.as_str().starts_with('-') {
+                return Err(ValueError::TooSmall);
+            }
+            // The parser keeps the digits as text: a number of more than 64 bits is too large, not
+            // malformed.
+            u64::from_str_radix(digits.as_str(), digits.radix()).map_err(|_| match digits.as_str() {
+                "" => ValueError::WrongType { found: "an incomplete number" },
+                _ => ValueError::TooLarge,
+            })?
+        }
+        (Some((quantity, _)), DeValue::String(text)) if quantity != Quantity::Count => {
+            quantity.parse(text)?
+        }
+        _ => return Err(ValueError::wrong_type(value)),
+    };
+    let number = expected.quantity().map_or(Ok(number), |(_, range)| within(number, range))?;
+    match expected {
+        ExpectedValue::Pages(_) if !number.is_multiple_of(PAGE_BYTES as u64) => {
+            Err(ValueError::NotMultiple { of: PAGE_BYTES as u64 })
+        }
+        _ => Ok(number),
+    }
+}
+
+fn within(number: u64, range: &RangeInclusive<u64>) -> Result<u64, ValueError> {
+    match number {
+        number if number < *range.start() => Err(ValueError::TooSmall),
+        number if number > *range.end() => Err(ValueError::TooLarge),
+        number => Ok(number),
+    }
+}
+
+/// Returns whether a path is absolute and has no `..`.
+fn is_absolute(path: &str) -> bool {
+    let goes_up = path.split('/').any(|part| part == "..");
+    path.len() > 1 && path.starts_with('/') && !path.contains('\0') && !goes_up
+}
+
+fn is_socket_path(path: &str) -> bool {
+    is_absolute(path) && path.len() <= SOCKET_PATH_BYTES_MAX
+}

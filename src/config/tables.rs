@@ -1,0 +1,92 @@
+//! All tables of a configuration with their names, in the order of the reference.
+
+use super::expected_value::ExpectedValue;
+use super::key::{KeySpec, Table};
+use super::settings::{
+    BufferingConfig, CompressConfig, Config, ControlConfig, GroupConfigs, RecorderConfig, StorageConfig,
+};
+use super::source_table::{by_default, instance};
+use crate::sampling::sources::CATALOG;
+
+/// Stands for the name of an instance where no instance is meant.
+pub(super) const ANY_INSTANCE: &str = "name";
+
+/// A key that a table accepts.
+#[derive(Debug)]
+pub(super) struct KnownKey {
+    pub(super) table: String,
+    pub(super) key: &'static str,
+    pub(super) expected: ExpectedValue,
+}
+
+impl Default for Config {
+    /// Returns the configuration that applies without any file.
+    fn default() -> Self {
+        let single = CATALOG.iter().filter(|spec| !spec.has_instances());
+        Self {
+            recorder: RecorderConfig::default(),
+            buffering: BufferingConfig::default(),
+            storage: StorageConfig::default(),
+            compress: CompressConfig::default(),
+            control: ControlConfig::default(),
+            groups: GroupConfigs::default(),
+            sources: single.map(by_default).collect(),
+        }
+    }
+}
+
+impl Config {
+    /// Returns all tables with keys.
+    pub(super) fn tables(&mut self) -> Vec<(String, &mut dyn Table)> {
+        let GroupConfigs { fast, slow, blocking } = &mut self.groups;
+        let mut tables: Vec<(String, &mut dyn Table)> = vec![
+            ("recorder".to_owned(), &mut self.recorder),
+            ("buffering".to_owned(), &mut self.buffering),
+            ("storage".to_owned(), &mut self.storage),
+            ("compress".to_owned(), &mut self.compress),
+            ("control".to_owned(), &mut self.control),
+            ("group.fast".to_owned(), fast),
+            ("group.slow".to_owned(), slow),
+            ("group.blocking".to_owned(), blocking),
+        ];
+        for source in &mut self.sources {
+            tables.push((format!("source.{}", source.full_name()), source));
+        }
+        tables
+    }
+
+    /// Returns all keys of all tables.
+    pub(super) fn known_keys(&mut self) -> Vec<KnownKey> {
+        let mut known = Vec::new();
+        for (table, settings) in self.tables() {
+            let key = |spec: &KeySpec| KnownKey {
+                table: table.clone(),
+                key: spec.name,
+                expected: (spec.expected)(),
+            };
+            known.extend(settings.specs().into_iter().map(key));
+        }
+        known
+    }
+}
+
+/// Returns the default configuration with an instance [`ANY_INSTANCE`] of each source that has
+/// instances: it has every key.
+pub(super) fn with_every_key() -> Config {
+    let mut config = Config::default();
+    let specs = CATALOG.iter().filter(|spec| spec.has_instances());
+    config.sources.extend(specs.map(|spec| instance(spec, ANY_INSTANCE.to_owned())));
+    config
+}
+
+/// Returns the names of tables that have no keys but other tables.
+pub(super) fn tables_of_tables() -> Vec<String> {
+    let instances = CATALOG.iter().filter(|spec| spec.has_instances());
+    let instances = instances.map(|spec| format!("source.{}", spec.name));
+    ["group".to_owned(), "source".to_owned()].into_iter().chain(instances).collect()
+}
+
+/// Returns the full name of a key or a table.
+pub(super) fn joined(table: &str, key: &str) -> String {
+    if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }
+}

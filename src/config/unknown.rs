@@ -1,0 +1,128 @@
+//! Keys and tables that do not exist: finds them in what is left of a document, and suggests which
+//! ones were meant.
+
+use flatcap_format::schema::nearest_name;
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostics::{At, Diagnostics, key_text};
+use super::error::{ERRORS_MAX, Problem};
+use super::expected_value::ExpectedValue;
+use super::renamed::renamed;
+use super::settings::Config;
+use super::tables::{KnownKey, joined, tables_of_tables};
+use super::value_error::ValueError;
+
+/// A key or a table that does not exist.
+struct UnknownName {
+    offset: usize,
+    table: String,
+    key: String,
+    is_table: bool,
+}
+
+/// Reports everything in `rest`, what is left of a document after the keys of `config` were taken.
+pub(super) fn report(walk: &mut Diagnostics<'_>, rest: &DeTable<'_>, config: &mut Config) {
+    let mut tables: Vec<String> = config.tables().into_iter().map(|(name, _)| name).collect();
+    tables.extend(tables_of_tables());
+    let mut unknown = Vec::new();
+    collect(walk, "", rest, &tables, &mut unknown);
+    if unknown.is_empty() {
+        return;
+    }
+    // Suggestions are made only for errors that are kept, which bounds the cost of a hostile file.
+    // They are sorted before the cut, so that the first ones of the file are kept.
+    unknown.sort_by_key(|unknown| unknown.offset);
+    walk.reject_more(unknown.len().saturating_sub(ERRORS_MAX));
+    unknown.truncate(ERRORS_MAX);
+    let keys = config.known_keys();
+    for unknown in unknown {
+        let at = At::Label(Some(unknown.offset), &unknown.label());
+        walk.reject(at, unknown.problem(&keys, &tables));
+    }
+}
+
+fn collect(
+    walk: &mut Diagnostics<'_>,
+    table: &str,
+    rest: &DeTable<'_>,
+    tables: &[String],
+    unknown: &mut Vec<UnknownName>,
+) {
+    for (key, value) in rest {
+        let name = joined(table, key.get_ref());
+        match value.get_ref() {
+            // Names of instances were checked; any other name with a dot is no table's.
+            DeValue::Table(inner) if tables.contains(&name) && !key.get_ref().contains('.') => {
+                collect(walk, &name, inner, tables, unknown);
+            }
+            other if tables.contains(&name) && !key.get_ref().contains('.') => {
+                let expected = ExpectedValue::Table(name.clone());
+                let problem = Problem::BadValue { error: ValueError::wrong_type(other), expected };
+                walk.reject(At::Value(value.span(), &format!("[{name}]")), problem);
+            }
+            other => unknown.push(UnknownName {
+                offset: key.span().start,
+                table: table.to_owned(),
+                key: key.get_ref().clone().into_owned(),
+                is_table: matches!(other, DeValue::Table(_)),
+            }),
+        }
+    }
+}
+
+impl UnknownName {
+    fn label(&self) -> String {
+        let key = key_text(&self.key);
+        match (self.is_table, self.table.as_str()) {
+            (true, table) => format!("[{}]", joined(table, &key)),
+            (false, "") => key,
+            (false, table) => format!("[{table}] {key}"),
+        }
+    }
+
+    fn problem(&self, keys: &[KnownKey], tables: &[String]) -> Problem {
+        // Only tables at the top level were renamed.
+        let new_name = match (self.is_table, self.table.as_str()) {
+            (true, "") => renamed(&self.key, ""),
+            (true, _) => None,
+            (false, table) => renamed(table, &self.key),
+        };
+        if let Some((table, key)) = new_name {
+            let new = if key.is_empty() { format!("[{table}]") } else { format!("{key} in [{table}]") };
+            return Problem::Renamed { new };
+        }
+        if self.is_table {
+            let names = self.sibling_tables(tables);
+            let brackets = |key: &str| format!("[{}]", joined(&self.table, key));
+            return Problem::UnknownTable {
+                near: nearest_name(&self.key, names.iter().copied()).map(brackets),
+                known: names.into_iter().map(brackets).collect(),
+            };
+        }
+        let names: Vec<&str> =
+            keys.iter().filter(|known| known.table == self.table).map(|known| known.key).collect();
+        let home = keys.iter().find(|known| known.key == self.key);
+        Problem::UnknownKey {
+            // A key that another table has is in the wrong place, not misspelt.
+            near: nearest_name(&self.key, names.iter().copied())
+                .filter(|_| home.is_none())
+                .map(str::to_owned),
+            elsewhere: home.map(|known| known.table.clone()),
+            known: names.into_iter().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Returns the names of the tables that the table of this one may have.
+    fn sibling_tables<'n>(&self, tables: &'n [String]) -> Vec<&'n str> {
+        let mut names: Vec<&str> = Vec::new();
+        for table in tables {
+            let inner = match self.table.as_str() {
+                "" => Some(table.as_str()),
+                parent => table.strip_prefix(parent).and_then(|rest| rest.strip_prefix('.')),
+            };
+            let name = inner.and_then(|inner| inner.split('.').next());
+            names.extend(name.filter(|name| !names.contains(name)));
+        }
+        names
+    }
+}

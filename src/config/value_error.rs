@@ -1,0 +1,114 @@
+//! Why a value is not one that its key accepts.
+
+use toml::de::DeValue;
+
+use super::expected_value::ExpectedValue;
+use super::name_hint::NameHint;
+use super::units::{UnitError, format_size};
+
+/// Why a value is not one that its key accepts. What to write instead follows from the key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// A value of the wrong type, such as a number instead of a string.
+    #[error("wrong type: {found}")]
+    WrongType {
+        /// The type of the value.
+        found: &'static str,
+    },
+    /// A variable that is set, but to nothing.
+    #[error("an empty value, which is not the same as an unset variable")]
+    EmptyVariable,
+    /// Not a duration, size or percentage.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// A duration, a size or a number below its range.
+    #[error("too small")]
+    TooSmall,
+    /// A duration, a size, a number or a list above its range.
+    #[error("too large")]
+    TooLarge,
+    /// A size that is not a multiple of the required unit.
+    #[error("not a multiple of {}", format_size(*of))]
+    NotMultiple {
+        /// The size must be a multiple of this many bytes.
+        of: u64,
+    },
+    /// Not one of the values of this key.
+    #[error("not one of the allowed values")]
+    NotAllowed,
+    /// A string that no file system accepts as a path.
+    #[error("not a path: empty, or contains a zero byte")]
+    BadPath,
+    /// A relative path, or one with `..`.
+    #[error("not an absolute path, or it contains \"..\"")]
+    NotAbsolute,
+    /// A path that the kernel does not accept for a socket.
+    #[error("not an absolute path, or too long for a socket")]
+    BadSocketPath,
+    /// Not an address to listen on.
+    #[error("neither a port nor an address and a port")]
+    BadSocketAddress,
+    /// Not a command that can be run.
+    #[error("not the absolute path of a program and its arguments")]
+    BadCommand,
+    /// Not a pattern.
+    #[error("\"{}\" is not a pattern: {reason}", pattern.escape_debug())]
+    BadPattern {
+        /// The pattern as written.
+        pattern: String,
+        /// The reason.
+        reason: String,
+    },
+    /// Not a regular expression, or one without a group for the value.
+    #[error("not a regular expression for values: {reason}")]
+    BadExpression {
+        /// The reason.
+        reason: String,
+    },
+    /// Not a compression setting of a source.
+    #[error("{reason}")]
+    BadCompression {
+        /// The reason.
+        reason: String,
+    },
+    /// An item that occurs in a list twice.
+    #[error("\"{item}\" is listed twice; keep one")]
+    DuplicateItem {
+        /// The item.
+        item: String,
+    },
+    /// A source that does not exist.
+    #[error("no such source; {}", NameHint { near, elsewhere: &None, known, what: "the sources are" })]
+    UnknownSource {
+        /// The source that was probably meant.
+        near: Option<String>,
+        /// All sources.
+        known: Vec<String>,
+    },
+}
+
+impl ValueError {
+    /// Returns the error of a value of another type than expected.
+    pub(super) fn wrong_type(value: &DeValue<'_>) -> Self {
+        let found = match value {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a number without quotes",
+            DeValue::Float(_) => "a number with a fraction",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date or time",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        Self::WrongType { found }
+    }
+
+    /// Returns the whole message: the error and what to write.
+    pub(super) fn with_advice(&self, expected: &ExpectedValue) -> String {
+        match self {
+            // These say it themselves.
+            Self::DuplicateItem { .. } | Self::UnknownSource { .. } => self.to_string(),
+            _ => format!("{self}; {expected}"),
+        }
+    }
+}
