@@ -34,7 +34,7 @@ pub enum ExpectedValue {
     Size(RangeInclusive<u64>),
     /// A size within limits, in bytes: a multiple of the page size.
     Pages(RangeInclusive<u64>),
-    /// A size, or a percentage of a file system.
+    /// A size, a percentage of a file system, or `auto`.
     MinFree,
     /// A share of one core within limits, in hundredths of a percent.
     CpuShare(RangeInclusive<u64>),
@@ -131,7 +131,9 @@ impl ExpectedValue {
             Self::Duration(_) | Self::Size(_) | Self::CpuShare(_) | Self::Number(_) => ("{form}, {}", "{}."),
             Self::Pages(_) => ("{form}, {}", "{}, a multiple of 4KiB."),
             Self::Numbers(_) => ("write a list such as [0, 1] of whole numbers {}", "{}."),
-            Self::MinFree => ("write a number with B, KiB, MiB, GiB, TiB or %, {}", "{}."),
+            Self::MinFree => {
+                ("write \"auto\" or a number with B, KiB, MiB, GiB, TiB or %, {}", "\"auto\", {}.")
+            }
             Self::Patterns => ("write a list such as [\"sd*\", \"nvme*\"], {}", "{}."),
             Self::Keyword(_) | Self::Codec | Self::CodecOrOff => ("write {}", "One of {}."),
             Self::Keywords(_) => ("write a list of some of {}", "Some of {}."),

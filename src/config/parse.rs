@@ -719,8 +719,9 @@ mod tests {
 
     #[test]
     fn shares_of_a_file_system() {
-        // Proves that a share has no sign, is at most 90 %, and that a size may stand instead.
-        let wanted = "write a number with B, KiB, MiB, GiB, TiB or %, from 0% to 90%, or a size";
+        // Proves that a share has no sign, is at most 90 %, and that a size or "auto" may stand
+        // instead.
+        let wanted = "write \"auto\" or a number with B, KiB, MiB, GiB, TiB or %, from 0% to 90%, or a size";
         let min_free = |text: &str| errors(&format!("[storage]\nmin_free = \"{text}\""));
         for (text, error) in [
             ("+5%", "no number before the unit"),
@@ -729,11 +730,12 @@ mod tests {
             ("90.01%", "too large"),
             ("5", "no unit, as in 5MiB"),
             ("2000TiB", "too large"),
+            ("Auto", "no number before the unit"),
         ] {
             let expected = format!("f.toml:2:12: [storage] min_free = \"{text}\": {error}; {wanted}");
             assert_eq!(min_free(text), expected);
         }
-        for text in ["0%", "90%", "12.5 %", "0", "1GiB"] {
+        for text in ["0%", "90%", "12.5 %", "0", "1GiB", "auto"] {
             assert_eq!(min_free(text), "no error", "{text}");
         }
     }

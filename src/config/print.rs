@@ -167,6 +167,7 @@ mod tests {
         let sizes = numbers("storage", "segment_size").prop_flat_map(|size| (Just(size), 0..=size));
         let age = duration("storage", "segment_age");
         let min_free = prop_oneof![
+            Just(MinFree::Auto),
             (0..=1_u64 << 40).prop_map(MinFree::Bytes),
             (0..=9_000_u16).prop_map(MinFree::BasisPoints)
         ];

@@ -28,6 +28,8 @@ use crate::slab::{OnFull, PAGE_BYTES};
 
 /// Written instead of a codec to turn compression off.
 const OFF: &str = "off";
+/// Written instead of a size that follows from the host.
+const AUTO: &str = "auto";
 /// Longest number or name of a process, in bytes: far more than the kernel keeps.
 const PROCESS_BYTES_MAX: usize = 63;
 /// A power loss costs at most one second, at a price of well under 1 ms per second.
@@ -128,6 +130,9 @@ setting! {
     MinFree:
     |value, _| {
         let text = string(value)?;
+        if text == AUTO {
+            return Ok(Self::Auto);
+        }
         if !text.ends_with('%') {
             let bytes = Quantity::Bytes.parse(&text)?;
             return within(bytes, &(0..=FILE_SYSTEM_BYTES_MAX)).map(Self::Bytes);
@@ -136,6 +141,7 @@ setting! {
         u16::try_from(points).map(Self::BasisPoints).map_err(|_| ValueError::TooLarge)
     },
     |free, _| quoted(&match free {
+        Self::Auto => AUTO.to_owned(),
         Self::Bytes(bytes) => Quantity::Bytes.format(*bytes),
         Self::BasisPoints(points) => Quantity::BasisPoints.format(u64::from(*points)),
     })

@@ -173,10 +173,9 @@ settings! {
             Time(60 * SECOND..=3650 * DAY), Reload;
 
         /// Minimum free space of the file system: the oldest sealed segments are removed to keep
-        /// it, and if none is left, nothing more is written.
-        // The recorder must not fill a host's disk; a higher value would stop it on many healthy
-        // hosts.
-        min_free: MinFree = MinFree::BasisPoints(500), ExpectedValue::MinFree, Reload;
+        /// it, and if none is left, nothing more is written. "auto" is 5% of the file system, at
+        /// most 4GiB.
+        min_free: MinFree = MinFree::Auto, ExpectedValue::MinFree, Reload;
 
         /// Largest frame. A sample that needs a larger one is counted as lost; two buffers of this
         /// size are reserved.

@@ -6,6 +6,13 @@ use std::fmt;
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::DiskSpace;
 
+/// Share of [`MinFree::Auto`]: the recorder must not fill a host's disk; a higher share would stop
+/// it on many healthy hosts.
+const AUTO_BASIS_POINTS: u16 = 500;
+/// Limit of [`MinFree::Auto`]: what other programs need until someone intervenes does not grow with
+/// the file system. journald caps its `SystemKeepFree` at the same size.
+const AUTO_BYTES_MAX: u64 = 4 << 30;
+
 /// Limits of the data directory. To keep them, the oldest segments are removed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionLimits {
@@ -24,6 +31,8 @@ pub struct RetentionLimits {
 /// Minimum free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MinFree {
+    /// 5 % of the file system, but at most 4 GiB.
+    Auto,
     /// In bytes.
     Bytes(u64),
     /// In hundredths of a percent of the file system, at most 10,000.
@@ -39,6 +48,7 @@ impl RetentionLimits {
 impl MinFree {
     pub(super) fn bytes(self, total: u64) -> u64 {
         match self {
+            Self::Auto => Self::BasisPoints(AUTO_BASIS_POINTS).bytes(total).min(AUTO_BYTES_MAX),
             Self::Bytes(bytes) => bytes,
             Self::BasisPoints(points) => {
                 let bytes = u128::from(total) * u128::from(points) / 10_000;
@@ -275,6 +285,20 @@ mod tests {
         assert_eq!(chosen(0, limits), Ok(go(&["1"])), "550 free of 1000");
         let limits = RetentionLimits { min_free: MinFree::Bytes(801), ..RetentionLimits::NONE };
         assert_eq!(chosen(0, limits), Err(Shortage::Free { limit: 801, available: 800, more: 0 }));
+    }
+
+    // Proves that the automatic minimum is a share of a small file system and a fixed size of a
+    // large one, and that other minimums have no such cap.
+    #[test]
+    fn the_automatic_minimum_has_a_cap() {
+        let gib = |count: u64| count << 30;
+        for (total, least) in
+            [(0, 0), (gib(40), gib(2)), (gib(80), gib(4)), (gib(252), gib(4)), (u64::MAX, gib(4))]
+        {
+            assert_eq!(MinFree::Auto.bytes(total), least, "{total}");
+        }
+        assert_eq!(MinFree::BasisPoints(500).bytes(gib(400)), gib(20));
+        assert_eq!(MinFree::Bytes(gib(9)).bytes(gib(1)), gib(9));
     }
 
     // Proves that a set-aside file is removed with its segment.
