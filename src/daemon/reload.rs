@@ -315,6 +315,8 @@ mod tests {
         let (caller, calls) = calls(Arc::new(WakeEvent::new()));
         let panics = |jobs: Receiver<ReloadJob>, _outcomes: Sender<ReloadOutcome>| {
             drop(jobs.recv());
+            // Before `_outcomes`, whose end is what the test waits for.
+            drop(jobs);
             panic!("as the test wants it");
         };
         let mut reloader = Reloader::start_with(config.recorder.cpu_budget, panics).unwrap();

@@ -394,6 +394,37 @@ mod tests {
         drop(held);
     }
 
+    /// Returns the CPUs that this thread may run on, as the kernel lists them.
+    #[allow(clippy::disallowed_methods, reason = "a file of the kernel, as the test sees it")]
+    fn allowed_cpus() -> String {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
+    }
+
+    // Proves that changed settings of the thread are applied, or reset, and that an update without
+    // such a change leaves the thread alone but changes `on_full`. Method: the CPUs of a thread.
+    #[test]
+    fn changed_thread_settings_are_applied() {
+        let changes = || {
+            let (mut group, _rig) = group(|metrics| vec![source(metrics, 0, MS)]);
+            let mut apply = |thread: &ThreadSettings, on_full| {
+                let (change, _latencies) = change(vec![SourceUpdate::Keep { id: 0, budget: None }]);
+                drop(group.apply_update(GroupUpdate { thread: thread.clone(), on_full, ..change }));
+                assert!(group.producer.on_full() == on_full && group.thread == *thread);
+                allowed_cpus()
+            };
+            let (before, unpinned) = (allowed_cpus(), Config::default().groups.slow.thread());
+            let cpu = before.split(['-', ',']).next().unwrap();
+            let pinned = ThreadSettings { cpus: vec![cpu.parse().unwrap()], ..unpinned.clone() };
+            assert_eq!(apply(&pinned, OnFull::DropOldest), cpu);
+            crate::os::thread::reset_affinity().unwrap();
+            assert_eq!(apply(&pinned, OnFull::Block), before, "the thread was changed again");
+            crate::os::thread::pin_to_cpus(&pinned.cpus).unwrap();
+            assert_eq!(apply(&unpinned, OnFull::Block), before, "the CPUs were not reset");
+        };
+        crate::os::thread::spawn("sampler", changes).unwrap().join().unwrap();
+    }
+
     // Proves that a group without sources accepts some, and ends when it is stopped.
     #[test]
     fn an_empty_group_wakes_up() {
