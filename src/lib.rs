@@ -22,7 +22,6 @@
         unreachable_pub,
         unnameable_types,
         unused_imports,
-        dead_code,
         reason = "tests and benches of this package use what is public in the modules"
     )
 )]

@@ -129,6 +129,7 @@ pub fn main() -> ExitStatus {
 }
 
 /// Runs the program. Writes data to `out` and errors to standard error.
+#[cfg(feature = "internals")]
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> ExitStatus {
     conclude(run_with_log(args, out, None), None)
 }

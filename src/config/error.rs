@@ -265,6 +265,7 @@ impl ConfigErrors {
         Self { kept: errors, more }
     }
 
+    #[cfg(feature = "internals")]
     pub(super) fn one(location: ConfigLocation, problem: Problem) -> Self {
         Self { kept: vec![ConfigError { location, key: None, value: None, problem }], more: 0 }
     }

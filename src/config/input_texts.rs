@@ -32,6 +32,7 @@ pub(super) struct EnvVariable<'t> {
 
 impl InputTexts {
     /// Returns the texts of one file alone.
+    #[cfg(feature = "internals")]
     pub(super) fn of_file(name: &str, text: &str) -> Self {
         let mut texts = Self::default();
         texts.add_file(name, text);

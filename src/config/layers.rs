@@ -160,6 +160,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Layers::read`].
+    #[cfg(feature = "internals")]
     pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
         Layers::file(path).read().map(|layered| layered.config)
     }

@@ -29,6 +29,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Layers::read`](super::Layers::read), except those of the file system.
+    #[cfg(feature = "internals")]
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         if text.len() > FILE_BYTES_MAX {
             let problem = Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 };

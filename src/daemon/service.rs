@@ -19,7 +19,7 @@ use super::reload::{ConfigReader, Reloader, answer_of};
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
 use super::settings::{data_dir, remove_memory, retention, run_dir};
-use super::sources::{OpenedSources, SkippedSource, open_sources};
+use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
 use crate::config::Config;
 use crate::control::{Answer, Call, Calls, ControlRequest, Refusal, RefusalKind, Status, calls};
@@ -83,12 +83,8 @@ pub struct Callbacks<'a> {
 pub struct RunSummary {
     /// The directory of the segments.
     pub data_dir: PathBuf,
-    /// The run's id, as in its segments and their names.
-    pub run_id: u64,
     /// Time from the first tick to the stop, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Configured sources that this host lacks.
-    pub skipped: Vec<SkippedSource>,
     /// Recorded and lost samples.
     pub report: RecorderReport,
 }
@@ -168,7 +164,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         // checks.
         remove_memory(config, run_id);
     }
-    Ok(RunSummary { data_dir: now.path().to_owned(), run_id, elapsed_ns, skipped, report })
+    Ok(RunSummary { data_dir: now.path().to_owned(), elapsed_ns, report })
 }
 
 /// Ends the threads in order. Returns the recorder's report and for how long it recorded.

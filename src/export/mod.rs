@@ -31,8 +31,8 @@ pub struct ExportOptions {
 pub enum ExportEvent {
     /// A notice about the recording, for the user.
     Notice(Notice),
-    /// Number of frames written so far.
-    Frames(u64),
+    /// Some more frames are written.
+    Frames,
 }
 
 /// The result of an export.

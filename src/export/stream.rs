@@ -56,7 +56,7 @@ pub fn to_streams(
             ReplayItem::Sample(sample) => {
                 files.add_frame(sample.telemetry.source, sample.telemetry.payload)?;
                 frames += 1;
-                if frames.is_multiple_of(STEP_FRAMES) && !watch(ExportEvent::Frames(frames)) {
+                if frames.is_multiple_of(STEP_FRAMES) && !watch(ExportEvent::Frames) {
                     return Ok(ExportReport { stopped: true, ..ExportReport::default() });
                 }
             }

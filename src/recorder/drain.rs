@@ -291,12 +291,7 @@ impl Recorder {
             groups: metrics
                 .groups
                 .iter()
-                .map(|group| GroupReport {
-                    name: group.name,
-                    slabs: group.slabs.get(),
-                    slabs_dropped: group.slabs_dropped.get(),
-                    waited_ns: group.waited_ns.get(),
-                })
+                .map(|group| GroupReport { name: group.name, waited_ns: group.waited_ns.get() })
                 .collect(),
             latencies: run,
             bytes: metrics.recorder.bytes.get(),

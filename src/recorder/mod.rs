@@ -78,10 +78,6 @@ pub struct RecorderReport {
 pub struct GroupReport {
     /// The group's name.
     pub name: &'static str,
-    /// Slabs queued.
-    pub slabs: u64,
-    /// Slabs dropped because the queue was full.
-    pub slabs_dropped: u64,
     /// Time spent waiting for space, in nanoseconds.
     pub waited_ns: u64,
 }

@@ -58,6 +58,7 @@ struct QuotaFile {
 
 impl QuotaStorage {
     /// Wraps another storage.
+    #[cfg(feature = "internals")]
     pub fn new(inner: Arc<dyn Storage>, limits: RetentionLimits) -> Self {
         Self::with_metrics(inner, limits, Arc::default())
     }
@@ -130,6 +131,7 @@ impl QuotaStorage {
     }
 
     /// Number of files removed.
+    #[cfg(test)]
     pub fn removed(&self) -> u64 {
         self.shared.lock_usage().removed
     }

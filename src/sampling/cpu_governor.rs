@@ -23,6 +23,7 @@ const NEGLIGIBLE_PART: u64 = 20;
 
 /// Accumulated CPU usage at one time.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_field_names, reason = "the unit")]
 pub struct CpuUsage {
     /// Monotonic time, in nanoseconds.
     pub now_ns: u64,

@@ -73,6 +73,7 @@ impl GroupHandle {
 
 impl CommandReceiver {
     /// Creates an end that receives no commands, only the stop event.
+    #[cfg(feature = "internals")]
     pub fn stop_only(stop: Arc<WakeEvent>) -> Self {
         Self { commands: bounded(1).1, wake: Arc::clone(&stop), stop }
     }

@@ -95,6 +95,7 @@ impl SourceSpec {
     ///
     /// # Errors
     /// What this host lacks; always for a source of the recorder's own counters.
+    #[cfg(feature = "internals")]
     pub fn open(&self, context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         match self.opener {
             SourceOpener::Host(open) | SourceOpener::Synthetic(open) => open(context),

@@ -285,6 +285,7 @@ impl SlabProducer {
     }
 
     /// Returns the policy for a slab that finds the queue full.
+    #[cfg(test)]
     pub fn on_full(&self) -> OnFull {
         self.settings.queue.on_full()
     }

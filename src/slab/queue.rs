@@ -80,13 +80,9 @@ impl<T> QueueSender<T> {
     }
 
     /// Number of queued slabs, without the one that the recorder peeks at.
+    #[allow(clippy::len_without_is_empty, reason = "nothing asks whether it is empty")]
     pub fn len(&self) -> usize {
         self.slabs.len()
-    }
-
-    /// Whether no slab is queued.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Maximum number of queued slabs.
@@ -182,13 +178,9 @@ impl<T> QueueReceiver<T> {
     }
 
     /// Number of queued slabs.
+    #[allow(clippy::len_without_is_empty, reason = "nothing asks whether it is empty")]
     pub fn len(&self) -> usize {
         self.slabs.len() + usize::from(self.head.is_some())
-    }
-
-    /// Whether no slab is queued.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Notifies a waiting group that there may be space. No system call if none waits.

@@ -17,25 +17,15 @@ const LINUX_COOKED_2_BYTES: usize = 20;
 /// `LINKTYPE_IPV4` and `LINKTYPE_IPV6`.
 const IP: [u32; 2] = [228, 229];
 
-/// A UDP datagram.
-#[derive(Debug, Clone, Copy)]
-pub struct Datagram<'p> {
-    /// Its payload, as far as it was captured.
-    pub payload: &'p [u8],
-    /// Bytes of the payload that were not captured, or that the length field claims beyond the
-    /// packet.
-    pub missing: usize,
-}
-
 /// The reason why a packet is not a datagram, as counted in reports.
 pub type SkipReason = &'static str;
 
-/// Returns the datagram in a packet of this link type.
+/// Returns the payload of the UDP datagram in a packet of this link type, as far as it was captured.
 ///
 /// # Errors
 /// The packet is something else, or a fragment of a datagram.
 #[inline]
-pub fn datagram(link: u32, packet: &[u8]) -> Result<Datagram<'_>, SkipReason> {
+pub fn datagram(link: u32, packet: &[u8]) -> Result<&[u8], SkipReason> {
     let sliced = match link {
         ETHERNET => {
             LaxSlicedPacket::from_ethernet(packet).map_err(|_| "packets cut within their link header")?
@@ -43,11 +33,7 @@ pub fn datagram(link: u32, packet: &[u8]) -> Result<Datagram<'_>, SkipReason> {
         _ => other_link(link, packet)?,
     };
     if let Some(TransportSlice::Udp(udp)) = &sliced.transport {
-        let claimed = usize::from(udp.length());
-        let payload = udp.payload();
-        // A length of 0 means the rest of the packet (RFC 2675).
-        let missing = claimed.saturating_sub(udp.header_len() + payload.len());
-        return Ok(Datagram { payload, missing });
+        return Ok(udp.payload());
     }
     Err(skip_reason(&sliced))
 }

@@ -11,7 +11,7 @@ mod pcapng;
 
 use std::path::Path;
 
-pub use datagram::{Datagram, SkipReason, datagram};
+pub use datagram::{SkipReason, datagram};
 
 use self::parse_step::{PacketLocation, ParseStep, SEARCH_BYTES};
 use self::pcap::Pcap;
@@ -45,8 +45,6 @@ pub struct Packet<'c> {
     pub link: u32,
     /// The captured bytes.
     pub bytes: &'c [u8],
-    /// Whether it was longer than the captured bytes.
-    pub is_cut: bool,
     /// Whether something between it and the previous packet could not be read.
     pub follows_damage: bool,
 }
@@ -118,10 +116,10 @@ impl Capture {
             return Ok(None);
         };
         let is_behind_damage = std::mem::take(&mut self.is_damaged);
-        let PacketLocation { wall_ns, link, range: at, is_cut, .. } = place;
+        let PacketLocation { wall_ns, link, range: at, .. } = place;
         // The packet is consumed, but the window still holds its bytes.
         let bytes = self.window.consumed(at);
-        Ok(Some(Packet { offset, wall_ns, link, bytes, is_cut, follows_damage: is_behind_damage }))
+        Ok(Some(Packet { offset, wall_ns, link, bytes, follows_damage: is_behind_damage }))
     }
 
     #[inline]

@@ -36,6 +36,4 @@ pub(super) struct PacketLocation {
     pub(super) range: Range<usize>,
     /// The end of its record.
     pub(super) end: usize,
-    /// Whether it was longer than the captured bytes.
-    pub(super) is_cut: bool,
 }

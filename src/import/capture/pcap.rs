@@ -58,7 +58,6 @@ impl Pcap {
             link: self.link,
             range: RECORD_HEADER_BYTES..end,
             end,
-            is_cut: record.captured < record.original,
         })
     }
 

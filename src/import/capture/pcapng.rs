@@ -169,7 +169,7 @@ impl Pcapng {
         let Some((_, packet)) = parsed else {
             return ParseStep::Unreadable { end, what: "a packet's block cannot be read" };
         };
-        let EnhancedPacketBlock { if_id, ts_high, ts_low, caplen, origlen, .. } = packet;
+        let EnhancedPacketBlock { if_id, ts_high, ts_low, .. } = packet;
         let Some(interface) = self.interfaces.get(if_id as usize) else {
             return ParseStep::Unreadable { end, what: "a packet of an interface without a description" };
         };
@@ -179,7 +179,6 @@ impl Pcapng {
             link: interface.link,
             range: 28..28 + length,
             end,
-            is_cut: caplen < origlen,
         })
     }
 
@@ -196,14 +195,7 @@ impl Pcapng {
             return ParseStep::Unreadable { end, what: "a packet of an interface without a description" };
         };
         let length = packet.data.len().min(origlen as usize);
-        let is_cut = length < origlen as usize;
-        ParseStep::Packet(PacketLocation {
-            wall_ns: 0,
-            link: interface.link,
-            range: 12..12 + length,
-            end,
-            is_cut,
-        })
+        ParseStep::Packet(PacketLocation { wall_ns: 0, link: interface.link, range: 12..12 + length, end })
     }
 }
 

@@ -20,7 +20,7 @@ fn read(bytes: &[u8]) -> Result<CaptureContent, ImportError> {
         assert!(packet.offset >= next_offset, "packets are in order");
         next_offset = packet.offset + 1;
         match datagram(packet.link, packet.bytes) {
-            Ok(datagram) => datagrams.push((packet.wall_ns, datagram.payload.to_vec())),
+            Ok(payload) => datagrams.push((packet.wall_ns, payload.to_vec())),
             Err(why) => others.push(why),
         }
     }

@@ -150,14 +150,14 @@ impl<'s> IexImport<'s> {
 
     #[inline]
     fn import_packet(&mut self, packet: &Packet<'_>, path: &Rc<Path>) -> Result<(), ImportError> {
-        let datagram = match datagram(packet.link, packet.bytes) {
-            Ok(datagram) => datagram,
+        let payload = match datagram(packet.link, packet.bytes) {
+            Ok(payload) => payload,
             Err(why) => {
                 self.report.count_skipped(why);
                 return Ok(());
             }
         };
-        let segment = match IexSegment::parse(datagram.payload) {
+        let segment = match IexSegment::parse(payload) {
             DatagramContent::Segment(segment) => segment,
             DatagramContent::Other => {
                 self.report.count_skipped("datagrams of other protocols");
@@ -195,7 +195,7 @@ impl<'s> IexImport<'s> {
             templates: &self.templates,
             report: &mut self.report,
         };
-        channel_import.import_segment(&segment, packet, (path, datagram.payload))
+        channel_import.import_segment(&segment, packet, (path, payload))
     }
 
     /// Returns the index of a channel. Adds a source for a new one. Returns `None` if there are too
