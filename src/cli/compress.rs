@@ -17,8 +17,8 @@ use super::error::CliError;
 use super::selection::unknown_source;
 use super::{ExitStatus, human};
 use crate::compress::{
-    self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceMode, WorkSlice,
-    compress_segment, remove_leftovers,
+    self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceJob, ReplaceMode,
+    WorkSlice, compress_segment, remove_leftovers, restore_segment,
 };
 use crate::config::{
     COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, size_argument,
@@ -28,8 +28,8 @@ use crate::os::signal::SignalWatch;
 use crate::os::storage::{DataDirectory, DataDirectoryError};
 use crate::os::wake_event::WakeEvent;
 
-/// Compress sealed segments: rewrite them as compressed blocks, which read back byte for byte.
-/// `record` does the same in the background.
+/// Compress sealed segments: rewrite them as compressed blocks, which read back byte for byte, or
+/// undo that. `record` compresses in the background.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Sealed segments, or directories of segments. No recorder may use the directory.
@@ -48,6 +48,10 @@ pub(super) struct Args {
     /// Uncompressed size of a block, from 64KiB to 16MiB.
     #[arg(long, value_name = "SIZE", default_value_t = BlockSize(CompressConfig::default().block_size))]
     block_size: BlockSize,
+    /// Undo the compression: restore the segments as they were recorded, byte for byte. A recorder
+    /// with compression enabled compresses them again.
+    #[arg(long, conflicts_with_all = ["codec", "layout", "sources", "block_size"])]
+    undo: bool,
     /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
@@ -122,7 +126,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        print(&report, out)?;
+        print(&report, args.undo, out)?;
     }
     let failed: Vec<&CompressRow> = report.segments.iter().filter(|row| row.outcome == "failed").collect();
     for row in &failed {
@@ -255,17 +259,18 @@ fn compress_all(
                 bar.inc(slice.raw_bytes);
                 !stop.is_set()
             };
-            let result = compress_segment(
-                &mut CompressJob {
-                    storage: directory,
-                    compression: &compression,
-                    block_bytes: args.block_size.0,
-                    min_free: 0,
-                    replace_mode: ReplaceMode::ExchangeOrReplace,
-                    after_slice: &mut pace,
-                },
-                *name,
-            );
+            let mut replace = ReplaceJob {
+                storage: directory,
+                min_free: 0,
+                replace_mode: ReplaceMode::ExchangeOrReplace,
+                after_slice: &mut pace,
+            };
+            let result = if args.undo {
+                restore_segment(&mut replace, *name)
+            } else {
+                let (compression, block_bytes) = (&compression, args.block_size.0);
+                compress_segment(&mut CompressJob { replace, compression, block_bytes }, *name)
+            };
             report.add(path, result);
             if report.stopped || stop.is_set() {
                 report.stopped = true;
@@ -293,6 +298,12 @@ impl CompressReport {
         match result {
             Ok(compress::CompressOutcome::Compressed { raw_bytes, stored_bytes }) => {
                 row.outcome = "compressed";
+                (row.raw_bytes, row.stored_bytes) = (Some(raw_bytes), Some(stored_bytes));
+                self.raw_bytes += raw_bytes;
+                self.stored_bytes += stored_bytes;
+            }
+            Ok(compress::CompressOutcome::Restored { raw_bytes, stored_bytes }) => {
+                row.outcome = "restored";
                 (row.raw_bytes, row.stored_bytes) = (Some(raw_bytes), Some(stored_bytes));
                 self.raw_bytes += raw_bytes;
                 self.stored_bytes += stored_bytes;
@@ -335,7 +346,7 @@ fn progress_bar(directories: &[(DataDirectory, Vec<SegmentName>)]) -> ProgressBa
     }
 }
 
-fn print(report: &CompressReport, out: &mut dyn Write) -> io::Result<()> {
+fn print(report: &CompressReport, is_undo: bool, out: &mut dyn Write) -> io::Result<()> {
     for row in &report.segments {
         let path = row.path.display();
         match (row.outcome, row.raw_bytes, row.stored_bytes, &row.reason) {
@@ -348,14 +359,22 @@ fn print(report: &CompressReport, out: &mut dyn Write) -> io::Result<()> {
                     human::bytes(stored)
                 )?;
             }
+            ("restored", Some(raw), Some(stored), _) => {
+                writeln!(out, "restored: {path}: {} became {}", human::bytes(stored), human::bytes(raw))?;
+            }
             ("skipped", _, _, Some(reason)) => writeln!(out, "skipped: {path}: {reason}")?,
             _ => {}
         }
     }
-    let compressed = report.segments.iter().filter(|row| row.outcome == "compressed").count();
+    let count = |outcome| report.segments.iter().filter(|row| row.outcome == outcome).count();
     let (raw, stored) = (report.raw_bytes, report.stored_bytes);
+    let (compressed, restored) = (count("compressed"), count("restored"));
+    if restored > 0 {
+        let (raw, stored) = (human::bytes(raw), human::bytes(stored));
+        return writeln!(out, "{restored} segment(s) restored: {stored} became {raw}");
+    }
     if compressed == 0 {
-        return writeln!(out, "nothing compressed");
+        return writeln!(out, "nothing {}", if is_undo { "restored" } else { "compressed" });
     }
     writeln!(
         out,

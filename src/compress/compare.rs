@@ -11,30 +11,42 @@ use flatcap_format::storage::{ReadAt, StorageFile};
 /// Bytes compared at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Compares the files. Returns false if `each`, called with the length of each compared piece, asks
-/// to stop.
+/// Compares a raw file with a compressed one. Returns false if `each`, called with the length of
+/// each compared piece, asks to stop.
 ///
 /// # Errors
 /// The compressed file cannot be read, or differs; the error names the difference.
-pub(super) fn compare(
+pub(super) fn compare_compressed(
     raw: &dyn ReadAt,
     compressed: Arc<dyn StorageFile>,
     each: &mut dyn FnMut(u64) -> bool,
 ) -> io::Result<bool> {
     let reader = SegmentReader::over(Path::new("compressed"), compressed).map_err(io::Error::other)?;
-    let other = |what: String| Err(io::Error::new(ErrorKind::InvalidData, what));
     let Some(compressed) = reader.compressed() else {
         return other("the written file is not a compressed segment".to_owned());
     };
     if let Some(flaw) = compressed.flaw() {
         return other(format!("the written file cannot be read back: {flaw}"));
     }
+    compare(raw, compressed, each)
+}
+
+fn other<T>(what: String) -> io::Result<T> {
+    Err(io::Error::new(ErrorKind::InvalidData, what))
+}
+
+/// Compares the bytes of two files like [`compare_compressed`].
+///
+/// # Errors
+/// A file cannot be read, or they differ; the error names the difference.
+pub(super) fn compare(
+    raw: &dyn ReadAt,
+    written: &dyn ReadAt,
+    each: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<bool> {
     let length = raw.length()?;
-    if compressed.raw_bytes() != length {
-        return other(format!(
-            "the written file decompresses to {} bytes instead of {length}",
-            compressed.raw_bytes()
-        ));
+    if written.length()? != length {
+        return other(format!("the written file has {} bytes instead of {length}", written.length()?));
     }
     let (mut ours, mut theirs) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
     let mut offset = 0;
@@ -43,7 +55,7 @@ pub(super) fn compare(
         let (ours, theirs) =
             (ours.get_mut(..piece).unwrap_or_default(), theirs.get_mut(..piece).unwrap_or_default());
         fill(raw, ours, offset)?;
-        fill(compressed, theirs, offset)?;
+        fill(written, theirs, offset)?;
         if ours != theirs {
             let at =
                 ours.iter().zip(theirs.iter()).position(|(ours, theirs)| ours != theirs).unwrap_or_default();

@@ -14,7 +14,8 @@ use flatcap_format::storage::Storage;
 
 use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome};
-use super::rewrite::{CompressJob, ReplaceMode, WorkSlice, compress_segment};
+use super::replacement::{ReplaceJob, ReplaceMode, WorkSlice};
+use super::rewrite::{CompressJob, compress_segment};
 use crate::metrics::{CompressionMetrics, Counter};
 use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::thread;
@@ -282,12 +283,14 @@ fn compress(
     after: &mut dyn FnMut(WorkSlice) -> bool,
 ) -> Result<CompressOutcome, CompressError> {
     let mut job = CompressJob {
-        storage: &*common.storage,
+        replace: ReplaceJob {
+            storage: &*common.storage,
+            min_free: assignment.min_free,
+            replace_mode: ReplaceMode::Exchange,
+            after_slice: after,
+        },
         compression: &assignment.compression,
         block_bytes: assignment.block_bytes,
-        min_free: assignment.min_free,
-        replace_mode: ReplaceMode::Exchange,
-        after_slice: after,
     };
     compress_segment(&mut job, assignment.name)
 }

@@ -17,7 +17,7 @@ use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
 use flatcap_stream::{ChecksumKind, Framer};
 
 use super::{
-    CompressError, CompressJob, CompressOutcome, NamedSourceCompression, ReplaceMode, WorkSlice,
+    CompressError, CompressJob, CompressOutcome, NamedSourceCompression, ReplaceJob, ReplaceMode, WorkSlice,
     compress_segment,
 };
 
@@ -140,12 +140,9 @@ pub(super) fn compress_with(
     let compression = NamedSourceCompression { general: options, sources: Vec::new() };
     compress_segment(
         &mut CompressJob {
-            storage,
+            replace: ReplaceJob { storage, min_free: 0, replace_mode: placing, after_slice },
             compression: &compression,
             block_bytes: BLOCK_BYTES,
-            min_free: 0,
-            replace_mode: placing,
-            after_slice,
         },
         name,
     )

@@ -16,6 +16,13 @@ pub enum CompressOutcome {
         /// Bytes of its file now.
         stored_bytes: u64,
     },
+    /// The segment is raw again.
+    Restored {
+        /// Bytes of the segment as it was recorded, and of its file now.
+        raw_bytes: u64,
+        /// Bytes of the compressed file.
+        stored_bytes: u64,
+    },
     /// The segment is left as it is.
     Skipped(CompressSkipReason),
     /// Compression was asked to stop. The segment is left as it is.
@@ -32,6 +39,8 @@ pub enum CompressSkipReason {
         /// Bytes of its file.
         stored_bytes: u64,
     },
+    /// It is not compressed.
+    NotCompressed,
     /// Less than a tenth would be saved.
     SavesTooLittle {
         /// Raw bytes compressed in the attempt.
@@ -83,6 +92,7 @@ impl fmt::Display for CompressSkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AlreadyCompressed { .. } => f.write_str("it is already compressed"),
+            Self::NotCompressed => f.write_str("it is not compressed"),
             Self::SavesTooLittle { raw_bytes, stored_bytes } => write!(
                 f,
                 "compression saves too little: {raw_bytes} bytes became {stored_bytes}; try another codec or layout"
@@ -102,9 +112,9 @@ impl fmt::Display for CompressSkipReason {
             Self::Removed => f.write_str("it was removed meanwhile"),
             Self::TooLittleSpace { available, min_free } => write!(
                 f,
-                "too little free space for its compressed file: {available} bytes are free, and min_free is {min_free}"
+                "too little free space for its new file: {available} bytes are free, and min_free is {min_free}"
             ),
-            Self::DiskFull => f.write_str("no space for its compressed file: the disk or a quota is full"),
+            Self::DiskFull => f.write_str("no space for its new file: the disk or a quota is full"),
             Self::NoExchange => f.write_str(
                 "the file system cannot exchange two file names; run flatcap compress while no recorder is running",
             ),
@@ -112,9 +122,9 @@ impl fmt::Display for CompressSkipReason {
     }
 }
 
-/// Compressing a segment has failed. It is as it was, or compressed and complete.
+/// Rewriting a segment has failed. It is as it was, or complete in its new form.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot compress {name}: {step}: {error}")]
+#[error("cannot rewrite {name}: {step}: {error}")]
 pub struct CompressError {
     /// The segment.
     pub name: SegmentName,

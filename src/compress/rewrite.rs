@@ -1,20 +1,23 @@
 //! Compresses one segment and puts the result in its place. The decisions are in other files.
 
-use std::io::{self, ErrorKind, IoSlice, Write};
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 
 use flatcap_format::block::{BlockEncoder, RAW_BYTES_MAX};
 use flatcap_format::segment::{
-    Advance, CompressedWriter, FrameLocation, SegmentError, SegmentName, SegmentReader, SideFile,
+    Advance, CompressedWriter, FrameLocation, SegmentError, SegmentName, SegmentReader,
 };
-use flatcap_format::storage::{ReadAt, Storage, StorageFile};
+use flatcap_format::storage::{ReadAt, StorageFile};
 use flatcap_stream::ChecksumKind;
 
 use super::block_boundaries::{ends_after, ends_before, next_limit};
-use super::compare::compare;
+use super::compare::compare_compressed;
 use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
+use super::replacement::{
+    Halt, READING, ReplaceJob, StorageOutput, WRITING, WorkSlice, conclude, create_aside, failed,
+    open_segment,
+};
 
 /// Compression is worthwhile up to this ratio of stored to raw bytes: nine tenths.
 const STORED_RATIO_MAX: (u64, u64) = (9, 10);
@@ -24,47 +27,12 @@ const TRIAL_BYTES: u64 = 16 << 20;
 /// The parameters of compressing segments.
 #[allow(missing_debug_implementations, reason = "a closure: nothing to show")]
 pub struct CompressJob<'a> {
-    /// The directory of the segment.
-    pub storage: &'a dyn Storage,
+    /// How the compressed file takes the place of the raw one.
+    pub replace: ReplaceJob<'a>,
     /// Codecs and layouts.
     pub compression: &'a NamedSourceCompression,
     /// Raw bytes of a block. A longer frame gets a block of its own.
     pub block_bytes: usize,
-    /// Bytes that have to stay free in the file system.
-    pub min_free: u64,
-    /// How the compressed file replaces the raw one.
-    pub replace_mode: ReplaceMode,
-    /// Called after each slice of work. Returns false to stop.
-    pub after_slice: &'a mut dyn FnMut(WorkSlice) -> bool,
-}
-
-/// How the compressed file replaces the raw one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplaceMode {
-    /// Exchange the two names. Safe even if others remove segments meanwhile.
-    Exchange,
-    /// Like `Exchange`, but rename over the raw file if the file system cannot exchange names. Only
-    /// safe if no one removes segments meanwhile.
-    ExchangeOrReplace,
-}
-
-/// A finished slice of work. Each byte of a segment is processed twice: compressed, then compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkSlice {
-    /// Bytes of the segment.
-    pub raw_bytes: u64,
-    /// Bytes read and written.
-    pub io_bytes: u64,
-}
-
-/// Why compression ends early.
-#[derive(Debug)]
-enum Halt {
-    Skipped(CompressSkipReason),
-    Stopped,
-    Failed(&'static str, io::Error),
-    /// Failed after the names changed. All files stay, as the disk may still have the old names.
-    FailedAfterRename(&'static str, io::Error),
 }
 
 /// Compresses a sealed segment.
@@ -76,46 +44,13 @@ pub fn compress_segment(
     job: &mut CompressJob<'_>,
     name: SegmentName,
 ) -> Result<CompressOutcome, CompressError> {
-    let aside = name.side_file(SideFile::Compressing);
-    let halt = match try_compress(job, name, &aside) {
-        Ok(outcome) => return Ok(outcome),
-        Err(halt) => halt,
-    };
-    if !matches!(halt, Halt::FailedAfterRename(..)) {
-        // If even this fails, the next start removes it.
-        let _removed = job.storage.remove(&aside);
-    }
-    match halt {
-        Halt::Skipped(left) => Ok(CompressOutcome::Skipped(left)),
-        Halt::Stopped => Ok(CompressOutcome::Stopped),
-        Halt::Failed(step, error) | Halt::FailedAfterRename(step, error) => {
-            Err(CompressError { name, step, error })
-        }
-    }
+    let result = try_compress(job, name);
+    conclude(job.replace.storage, name, result)
 }
 
-fn try_compress(job: &mut CompressJob<'_>, name: SegmentName, aside: &str) -> Result<CompressOutcome, Halt> {
-    let path = name.to_string();
-    let present = match job.storage.open(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(Halt::Skipped(CompressSkipReason::Removed));
-        }
-        // Not a regular file, or another user's: the next attempt would end the same way.
-        Err(error) if is_foreign_file(&error) => {
-            return Err(Halt::Skipped(CompressSkipReason::Unreadable(error.to_string())));
-        }
-        opened => opened.map_err(failed("opening it"))?,
-    };
-    let raw = Arc::clone(&present) as Arc<dyn ReadAt>;
-    let reader = SegmentReader::over(Path::new(&path), Arc::clone(&raw));
-    let reader = reader.map_err(|error| match error {
-        SegmentError::Io { error, .. } => Halt::Failed("reading it", error),
-        // The caller knows the name.
-        error => {
-            Halt::Skipped(CompressSkipReason::Unreadable(error.to_string().replace(&format!("{path}: "), "")))
-        }
-    })?;
-    let present_bytes = raw.length().map_err(failed("reading it"))?;
+fn try_compress(job: &mut CompressJob<'_>, name: SegmentName) -> Result<CompressOutcome, Halt> {
+    let (present, reader) = open_segment(job.replace.storage, name)?;
+    let present_bytes = present.length().map_err(failed(READING))?;
     if let Some(compressed) = reader.compressed().filter(|compressed| !compressed.has_small_blocks()) {
         let raw_bytes = compressed.raw_bytes();
         return Ok(CompressOutcome::Skipped(CompressSkipReason::AlreadyCompressed {
@@ -124,13 +59,9 @@ fn try_compress(job: &mut CompressJob<'_>, name: SegmentName, aside: &str) -> Re
         }));
     }
     // A segment compressed while recording is compressed again, in larger blocks.
-    let raw = reader.decompressed().unwrap_or(raw);
-    let raw_bytes = raw.length().map_err(failed("reading it"))?;
-    match job.storage.remove(aside) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        removed => removed.map_err(failed("removing an earlier temporary file"))?,
-    }
-    let file = job.storage.create(aside).map_err(failed("creating the compressed file"))?;
+    let raw = reader.decompressed().unwrap_or_else(|| Arc::clone(&present) as Arc<dyn ReadAt>);
+    let raw_bytes = raw.length().map_err(failed(READING))?;
+    let file = create_aside(job.replace.storage, name)?;
     let stored_bytes = write(job, reader, &file)?;
     if !saves_enough(present_bytes, stored_bytes) {
         return Err(Halt::Skipped(CompressSkipReason::SavesTooLittle {
@@ -138,54 +69,13 @@ fn try_compress(job: &mut CompressJob<'_>, name: SegmentName, aside: &str) -> Re
             stored_bytes,
         }));
     }
-    let mut each = |bytes| (job.after_slice)(WorkSlice { raw_bytes: bytes, io_bytes: bytes });
-    if !compare(&*raw, Arc::clone(&file), &mut each).map_err(failed("comparing the compressed file"))? {
+    let mut each = |bytes| (job.replace.after_slice)(WorkSlice { raw_bytes: bytes, io_bytes: bytes });
+    let compared = compare_compressed(&*raw, Arc::clone(&file), &mut each);
+    if !compared.map_err(failed("comparing the new file"))? {
         return Err(Halt::Stopped);
     }
-    let attributes = present.attributes().and_then(|attributes| file.set_attributes(&attributes));
-    attributes.map_err(failed("setting owner, mode and times of the compressed file"))?;
-    replace_raw(job, (&path, aside), &*file)?;
+    job.replace.replace(name, &*present, &*file)?;
     Ok(CompressOutcome::Compressed { raw_bytes, stored_bytes })
-}
-
-fn is_foreign_file(error: &io::Error) -> bool {
-    use ErrorKind::{InvalidInput, IsADirectory, PermissionDenied};
-    matches!(error.kind(), InvalidInput | IsADirectory | PermissionDenied)
-}
-
-/// Syncs the compressed file, then puts it in the place of the raw one.
-fn replace_raw(
-    job: &CompressJob<'_>,
-    (path, aside): (&str, &str),
-    file: &dyn StorageFile,
-) -> Result<(), Halt> {
-    let storage = job.storage;
-    let gone = |error: io::Error, step| match error.kind() {
-        ErrorKind::NotFound => Halt::Skipped(CompressSkipReason::Removed),
-        _ => Halt::Failed(step, error),
-    };
-    file.sync().map_err(failed("syncing the compressed file"))?;
-    let step = "replacing the raw file";
-    let is_exchanged = match storage.exchange(path, aside) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => match job.replace_mode {
-            ReplaceMode::Exchange => return Err(Halt::Skipped(CompressSkipReason::NoExchange)),
-            ReplaceMode::ExchangeOrReplace => {
-                storage.replace(aside, path).map_err(|error| gone(error, step))?;
-                false
-            }
-        },
-        exchanged => exchanged.map(|()| true).map_err(|error| gone(error, step))?,
-    };
-    // Sync before the raw file is removed: until then the disk may have the old names.
-    let synced = storage.sync_directory();
-    synced.map_err(|error| Halt::FailedAfterRename("syncing the directory", error))?;
-    if is_exchanged && let Err(error) = storage.remove(aside) {
-        // Retention removes temporary files together with their segment.
-        if error.kind() != ErrorKind::NotFound {
-            return Err(Halt::FailedAfterRename("removing the raw file", error));
-        }
-    }
-    Ok(())
 }
 
 /// Writes the compressed file. Returns its length.
@@ -195,8 +85,10 @@ fn write(
     file: &Arc<dyn StorageFile>,
 ) -> Result<u64, Halt> {
     let Some(footer) = reader.footer() else { return Err(Halt::Skipped(CompressSkipReason::Unsealed)) };
-    let writer = CompressedWriter::begin(StorageOutput(Arc::clone(file)), footer).map_err(failed(WRITING))?;
-    let mut encoder = BlockEncoder::new(job.compression.for_segment(&footer.header));
+    let compression = job.compression.for_segment(&footer.header);
+    let writer = CompressedWriter::begin(StorageOutput(Arc::clone(file)), footer, compression.features());
+    let writer = writer.map_err(failed(WRITING))?;
+    let mut encoder = BlockEncoder::new(compression);
     for source in footer.header.sources.iter().filter(|source| !source.is_opaque()) {
         encoder.set_schema(source.id, &source.root, &source.schema);
     }
@@ -207,6 +99,7 @@ fn write(
         frames: Vec::with_capacity(job.block_bytes),
         limit: job.block_bytes,
         offset: 0,
+        first_block: Vec::new(),
         block: Vec::new(),
     };
     while let Some(at) = next(&mut reader)? {
@@ -227,8 +120,8 @@ fn write(
 /// is.
 fn next(reader: &mut SegmentReader) -> Result<Option<FrameLocation>, Halt> {
     let advance = reader.advance().map_err(|error| match error {
-        SegmentError::Io { error, .. } => Halt::Failed("reading it", error),
-        error => Halt::Failed("reading it", io::Error::other(error)),
+        SegmentError::Io { error, .. } => Halt::Failed(READING, error),
+        error => Halt::Failed(READING, io::Error::other(error)),
     })?;
     match advance {
         Some(Advance::Frame(at)) if at.is_repaired => Err(Halt::Skipped(CompressSkipReason::Damaged {
@@ -251,13 +144,12 @@ struct SegmentRewriter {
     writer: CompressedWriter<StorageOutput>,
     encoder: BlockEncoder,
     checksum: ChecksumKind,
-    frames: Vec<u8>, // of the next block
-    limit: usize,    // of `frames`, in bytes
-    offset: u64,     // of `frames` in the raw segment
-    block: Vec<u8>,  // the encoded block
+    frames: Vec<u8>,      // of the next block
+    limit: usize,         // of `frames`, in bytes
+    offset: u64,          // of `frames` in the raw segment
+    first_block: Vec<u8>, // its frames, to which the last block refers
+    block: Vec<u8>,       // the encoded block
 }
-
-const WRITING: &str = "writing the compressed file";
 
 impl SegmentRewriter {
     /// Writes the collected frames as a block, if there are any.
@@ -266,17 +158,21 @@ impl SegmentRewriter {
             return Ok(());
         }
         self.block.clear();
-        let compressed = self.encoder.append(&self.frames, self.offset, self.checksum, &mut self.block);
+        // Only the block of the footer refers to the first one.
+        let compressed = self.encoder.append_last(
+            &self.frames,
+            self.offset,
+            self.checksum,
+            &self.first_block,
+            &mut self.block,
+        );
         compressed.map_err(failed("encoding a block"))?;
-        let available = job.storage.space().map_err(failed("reading the free space"))?.available;
-        if available < job.min_free.saturating_add(self.block.len() as u64) {
-            return Err(Halt::Skipped(CompressSkipReason::TooLittleSpace {
-                available,
-                min_free: job.min_free,
-            }));
+        if self.offset == 0 {
+            self.first_block.extend_from_slice(&self.frames);
         }
-        let stored_bytes =
-            self.writer.append_block(&self.block, self.encoder.sizes()).map_err(failed(WRITING))?;
+        job.replace.check_space(self.block.len() as u64)?;
+        let (features, sizes) = (self.encoder.features(), self.encoder.sizes());
+        let stored_bytes = self.writer.append_block(&self.block, features, sizes).map_err(failed(WRITING))?;
         let raw_bytes = self.frames.len() as u64;
         // Short blocks say little about the next ones. The header's says least.
         if self.frames.len() >= self.limit / 2 {
@@ -291,33 +187,10 @@ impl SegmentRewriter {
                 stored_bytes,
             }));
         }
-        let slice = WorkSlice { raw_bytes, io_bytes: raw_bytes + stored_bytes };
-        if (job.after_slice)(slice) { Ok(()) } else { Err(Halt::Stopped) }
+        job.replace.end_slice(WorkSlice { raw_bytes, io_bytes: raw_bytes + stored_bytes })
     }
 }
 
 fn saves_enough(raw_bytes: u64, stored_bytes: u64) -> bool {
     stored_bytes.saturating_mul(STORED_RATIO_MAX.1) <= raw_bytes.saturating_mul(STORED_RATIO_MAX.0)
-}
-
-fn failed(step: &'static str) -> impl Fn(io::Error) -> Halt {
-    move |error| match error.kind() {
-        // Others have filled the disk meanwhile.
-        ErrorKind::StorageFull => Halt::Skipped(CompressSkipReason::DiskFull),
-        _ => Halt::Failed(step, error),
-    }
-}
-
-/// A storage file as the output of a writer.
-#[derive(Debug)]
-struct StorageOutput(Arc<dyn StorageFile>);
-
-impl Write for StorageOutput {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.append(&[IoSlice::new(bytes)])
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

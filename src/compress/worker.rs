@@ -353,9 +353,13 @@ impl CompressWorker {
                 }
                 return;
             }
-            Some(Ok(CompressOutcome::Skipped(
-                CompressSkipReason::Removed | CompressSkipReason::AlreadyCompressed { .. },
-            ))) => {}
+            // Only `compress --undo` restores.
+            Some(Ok(
+                CompressOutcome::Restored { .. }
+                | CompressOutcome::Skipped(
+                    CompressSkipReason::Removed | CompressSkipReason::AlreadyCompressed { .. },
+                ),
+            )) => {}
             Some(Ok(CompressOutcome::Skipped(left))) => {
                 metrics.skipped.add(1);
                 tracing::info!(segment = %name, "a segment is left as it is: {left}");

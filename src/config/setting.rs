@@ -363,6 +363,10 @@ setting! {
     |value, _| {
         let mut sources = Self::new();
         for text in strings(value)? {
+            // Before the search for its name, which would be quadratic in a long list.
+            if sources.len() == COMPRESS_SOURCES_MAX {
+                return Err(ValueError::TooLarge);
+            }
             let source: SourceCompressionConfig =
                 text.parse().map_err(|reason| ValueError::BadCompression { reason })?;
             // A misspelt name would otherwise silently leave the source with the general codec.
@@ -376,7 +380,7 @@ setting! {
             }
             sources.push(source);
         }
-        if sources.len() > COMPRESS_SOURCES_MAX { Err(ValueError::TooLarge) } else { Ok(sources) }
+        Ok(sources)
     },
     |sources, _| list(sources.iter().map(|source| quoted(&source.to_string())))
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use flatcap::compress::{CompressJob, NamedSourceCompression, ReplaceMode, compress_segment};
+use flatcap::compress::{CompressJob, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment};
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;
 use flatcap_format::block::CompressionOptions;
@@ -230,12 +230,14 @@ fn compression_leaves_other_directories_alone() {
     attack(&[(SEALED, sealed())], |storage| {
         let ways = NamedSourceCompression { general: CompressionOptions::default(), sources: Vec::new() };
         let mut job = CompressJob {
-            storage,
+            replace: ReplaceJob {
+                storage,
+                min_free: 0,
+                replace_mode: ReplaceMode::ExchangeOrReplace,
+                after_slice: &mut |_| true,
+            },
             compression: &ways,
             block_bytes: 64 << 10,
-            min_free: 0,
-            replace_mode: ReplaceMode::ExchangeOrReplace,
-            after_slice: &mut |_| true,
         };
         // It may fail; only the files outside matter.
         let _outcome = compress_segment(&mut job, SegmentName::parse(SEALED).unwrap());

@@ -147,17 +147,18 @@ fn every_codec_and_layout_reads_as_before() {
             let called = compress(&rig, &["--codec", codec, "--layout", layout], &folder);
             assert_eq!((called.status, called.err.as_str()), (Some(0), ""), "{codec} {layout}");
             let report = called.json();
+            // Rows without a codec save schemas alone, which is enough in short segments.
             let is_small = (codec, layout) != ("none", "row");
             for segment in report["segments"].as_array().unwrap() {
-                assert_eq!(segment["outcome"] == "compressed", is_small, "{codec} {layout}: {report}");
+                let reason = segment["reason"].as_str().unwrap_or_default();
+                let is_left = !is_small && reason.starts_with("compression saves too little");
+                assert_eq!(segment["outcome"] == "compressed", !is_left, "{codec} {layout}: {report}");
+                let path = Path::new(segment["path"].as_str().unwrap());
+                assert_eq!(is_compressed(&rig, path), !is_left, "{codec} {layout}: {report}");
             }
             assert!(!is_small || number(&report["stored_bytes"]) < raw_bytes * 3 / 4, "{report}");
             assert_eq!(contents(&rig, &folder), before, "{codec} {layout}");
-            assert!(
-                segments
-                    .iter()
-                    .all(|path| is_small == is_compressed(&rig, &folder.join(path.file_name().unwrap())))
-            );
+            assert_eq!(report["segments"].as_array().unwrap().len(), segments.len());
             let again = compress(&rig, &[], &folder).json();
             let is_left = |segment: &Value| segment["reason"] == "it is already compressed";
             assert!(!is_small || again["segments"].as_array().unwrap().iter().all(is_left), "{again}");

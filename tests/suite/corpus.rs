@@ -17,7 +17,7 @@ use flatcap_stream::{ChecksumKind, SliceFramer};
 
 use crate::crafted::{
     MemoryFile, NUMBER, RUN, SegmentBuilder, every_frame_kind, fixture, framed, gap, header, marker,
-    read_contents, reader, source, sync, unknown,
+    read_contents, reader, source, sync, unknown, verify_bytes,
 };
 use crate::rig::Rig;
 
@@ -48,26 +48,97 @@ fn short(kind: ChecksumKind) -> Vec<u8> {
 
 /// Files that are not written again: of an earlier version, or by codecs whose next version may
 /// compress the same bytes differently.
-const WRITTEN_ONCE: [&str; 2] = ["earlier-sealed-xxh3", "packed-codecs"];
+const WRITTEN_ONCE: [&str; 3] = ["earlier-sealed-xxh3", "packed-codecs", "packed-numeric"];
 
-/// Returns samples of one described source and of `opaque` sources with every kind of field.
-fn many_samples(opaque: u16, samples: u64) -> Vec<u8> {
-    let schema = fixture("event.bfbs");
-    let nothing = |id: u16| SourceInfo {
-        id,
+/// Files of thousands of samples, whose dump is omitted: `verify` and `info` cover their frames.
+const NOT_DUMPED: [&str; 3] = ["packed-codecs", "packed-numeric", "packed-many-groups"];
+
+/// Returns a source without a schema.
+pub fn opaque(id: u16) -> SourceInfo {
+    SourceInfo {
         name: format!("opaque-{id}"),
         kind: SourceKind::Imported,
         period_ns: 0,
         root: String::new(),
-        schema: Vec::new(),
-        ..source(id, &schema)
-    };
-    let sources = std::iter::once(source(0, &schema)).chain((1..=opaque).map(nothing)).collect();
-    let mut maker = SegmentBuilder::new(header(ChecksumKind::Xxh3, sources));
+        ..source(id, &[])
+    }
+}
+
+/// Returns an endless sequence of numbers without a pattern.
+fn noise() -> impl Iterator<Item = u64> {
+    let mut state = 1_u64;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state ^ state >> 31
+    })
+}
+
+/// Returns samples of one opaque source with a hash in each, beside a counter: a raw range.
+pub fn samples_with_hashes(kind: ChecksumKind, samples: u64) -> Vec<u8> {
+    let mut maker = SegmentBuilder::new(header(kind, vec![opaque(0)]));
+    let mut noise = noise();
+    for seq in 0..samples {
+        let mut body = (1000 * seq).to_le_bytes().to_vec();
+        body.extend(noise.by_ref().take(6).flat_map(u64::to_le_bytes));
+        body.extend_from_slice(&(seq / 7).to_le_bytes());
+        maker.sample_of(0, seq, &body);
+    }
+    maker.sealed()
+}
+
+/// Returns samples of more than 256 shapes, eight of each: nine sources with payloads of 0 to 29
+/// bytes.
+fn samples_of_many_shapes() -> Vec<u8> {
+    let mut maker = SegmentBuilder::new(header(ChecksumKind::Xxh3, (0..9).map(opaque).collect()));
+    for seq in 0..240_u64 {
+        for source in 0..9 {
+            maker.sample_of(source, seq, &vec![b'a'; seq as usize % 30]);
+        }
+    }
+    maker.sealed()
+}
+
+/// Returns samples of columns that the numeric codec makes smaller in each of its ways: decimals of
+/// both lengths, floats of few bits, multiples, a skewed distribution, and walks of first and
+/// second order.
+pub fn numeric_samples(kind: ChecksumKind, samples: u64) -> Vec<u8> {
+    let mut maker = SegmentBuilder::new(header(kind, vec![opaque(0)]));
+    let mut noise = noise();
+    let (mut walk, mut speed, mut place) = (1_u64 << 40, 1_u64 << 30, 1_u64 << 50);
+    for seq in 0..samples {
+        let mut next = || noise.next().unwrap();
+        walk = walk.wrapping_add(next() >> 44);
+        speed = speed.wrapping_add(next() >> 50).wrapping_sub(1 << 13);
+        place = place.wrapping_add(speed);
+        let decimal = f64::from((next() >> 48) as u32 % 10_000) / 100.0;
+        let short = ((next() >> 50) as f32 * 0.1).to_bits();
+        let quantized = f64::from((next() >> 40) as f32 / 3.0);
+        let skew = next() % 40;
+        let words = [
+            decimal.to_bits(),
+            u64::from(short) | 7 << 32,
+            quantized.to_bits(),
+            (next() >> 44) * 1000 + 7,
+            next() >> (20 + skew),
+            walk,
+            place,
+            (f64::from((next() % 90) as u32) * 305e-6 - 1.25).to_bits(),
+        ];
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        maker.sample_of(0, seq, &body);
+    }
+    maker.sealed()
+}
+
+/// Returns samples of one described source and of `opaque` sources with every kind of field.
+pub fn many_samples(kind: ChecksumKind, others: u16, samples: u64) -> Vec<u8> {
+    let schema = fixture("event.bfbs");
+    let sources = std::iter::once(source(0, &schema)).chain((1..=others).map(opaque)).collect();
+    let mut maker = SegmentBuilder::new(header(kind, sources));
     let mut noise = 1_u64;
     for seq in 0..samples {
         maker.samples(0, seq..seq + 1);
-        for source in 1..=opaque {
+        for source in 1..=others {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let few = f64::from((noise >> 61) as u32).sqrt();
             let decimal = f64::from((noise >> 48) as u32 % 10_000) / 100.0;
@@ -81,20 +152,34 @@ fn many_samples(opaque: u16, samples: u64) -> Vec<u8> {
     maker.sealed()
 }
 
-/// Rewrites a segment as blocks: the header, the frames after it, footer and trailer.
-fn compressed(raw: &[u8], ways: SourceCompression) -> Vec<u8> {
+/// Returns options for all sources.
+pub fn way(layout: Layout, codec: Codec) -> SourceCompression {
+    SourceCompression { general: CompressionOptions { layout, codec }, sources: Vec::new() }
+}
+
+/// Rewrites a segment as blocks: the header, the frames after it in `middle` blocks, footer and
+/// trailer.
+pub fn compressed(raw: &[u8], ways: SourceCompression, middle: usize) -> Vec<u8> {
     let seen = read_contents(raw).unwrap();
     let footer = reader(&MemoryFile::of(raw)).unwrap().footer().unwrap().clone();
-    let content = seen.frames[0].end..usize::try_from(footer.bytes).unwrap();
-    let mut writer = CompressedWriter::begin(Vec::new(), &footer).unwrap();
+    let content = &seen.frames[1..seen.frames.len() - 2];
+    let mut runs = vec![seen.frames[0].clone()];
+    runs.extend(
+        content.chunks(content.len().div_ceil(middle)).map(|run| run[0].start..run.last().unwrap().end),
+    );
+    runs.push(usize::try_from(footer.bytes).unwrap()..raw.len());
+    let mut writer = CompressedWriter::begin(Vec::new(), &footer, ways.features()).unwrap();
     let mut encoder = BlockEncoder::new(ways);
     for source in footer.header.sources.iter().filter(|source| !source.is_opaque()) {
         encoder.set_schema(source.id, &source.root, &source.schema);
     }
-    for run in [0..content.start, content.clone(), content.end..raw.len()] {
-        let payload =
-            encoder.encode(&raw[run.clone()], run.start as u64, ChecksumKind::Xxh3).unwrap().to_vec();
-        writer.append_block(&payload, encoder.sizes()).unwrap();
+    for run in runs {
+        let mut payload = Vec::new();
+        let first = &raw[..seen.frames[0].end];
+        encoder
+            .append_last(&raw[run.clone()], run.start as u64, footer.header.checksum, first, &mut payload)
+            .unwrap();
+        writer.append_block(&payload, encoder.features(), encoder.sizes()).unwrap();
     }
     writer.finish().unwrap().0
 }
@@ -109,7 +194,15 @@ fn compressed_by_codecs() -> Vec<u8> {
         (4, way(Layout::Columnar, Codec::Snappy)),
         (5, way(Layout::Row, Codec::Zstd(19))),
     ];
-    compressed(&many_samples(5, 600), SourceCompression { general: CompressionOptions::default(), sources })
+    let ways = SourceCompression { general: CompressionOptions::default(), sources };
+    compressed(&many_samples(ChecksumKind::Xxh3, 5, 600), ways, 1)
+}
+
+/// Returns an offset within the last block of a compressed file, that of footer and trailer.
+fn within_last_block(bytes: &[u8]) -> usize {
+    let blocks = reader(&MemoryFile::of(bytes)).unwrap().compressed().unwrap().blocks();
+    let last = blocks.last().unwrap();
+    usize::try_from(last.offset).unwrap() + last.bytes as usize / 2
 }
 
 /// Returns every file with its name.
@@ -162,15 +255,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
         bytes[100] ^= 0x10;
         bytes
     };
-    let in_blocks = |layout| {
-        compressed(
-            &many_samples(1, 12),
-            SourceCompression {
-                general: CompressionOptions { layout, codec: Codec::None },
-                sources: Vec::new(),
-            },
-        )
-    };
+    let in_blocks = |layout| compressed(&many_samples(kind, 1, 12), way(layout, Codec::None), 1);
+    let columns = |raw: &[u8], middle| compressed(raw, way(Layout::Columnar, Codec::None), middle);
     let columnar = in_blocks(Layout::Columnar);
     let mut files: Vec<(String, Vec<u8>)> = ChecksumKind::ALL
         .iter()
@@ -185,8 +271,11 @@ fn files() -> Vec<(String, Vec<u8>)> {
         ("imported-and-opaque", imported),
         ("incompatible-bit", with_header(&short(kind), kind, SegmentHeader::VT_INCOMPATIBLE, &[0x20])),
         ("packed-columnar", columnar.clone()),
+        ("packed-many-groups", columns(&samples_of_many_shapes(), 1)),
+        ("packed-ranges", columns(&samples_with_hashes(kind, 40), 1)),
         ("packed-row", in_blocks(Layout::Row)),
-        ("packed-torn", columnar[..columnar.len() - 2000].to_vec()),
+        ("packed-several-blocks", columns(&sealed, 5)),
+        ("packed-torn", columnar[..within_last_block(&columnar)].to_vec()),
         ("recovered", recovered),
         ("removed-frame", removed),
         ("repaired-length", changed(sample.start + 1, 0x08)),
@@ -195,6 +284,9 @@ fn files() -> Vec<(String, Vec<u8>)> {
         ("zeroed-frame", zeroed),
     ] {
         files.push((name.to_owned(), bytes));
+    }
+    for kind in [ChecksumKind::None, ChecksumKind::Crc16, ChecksumKind::Crc32] {
+        files.push((format!("packed-of-{kind}"), columns(&many_samples(kind, 1, 24), 2)));
     }
     files.sort();
     files
@@ -268,15 +360,17 @@ fn the_corpus_is_read_as_before() {
     let mut wrong = Vec::new();
     let mut known = BTreeSet::from(["README.md".to_owned()]);
     let mut all = files();
-    all.extend(WRITTEN_ONCE.iter().map(|name| ((*name).to_owned(), compressed_by_codecs())));
+    let numeric =
+        compressed(&numeric_samples(ChecksumKind::Xxh3, 2000), way(Layout::Columnar, Codec::None), 1);
+    let once = [Vec::new(), compressed_by_codecs(), numeric];
+    all.extend(WRITTEN_ONCE.iter().map(|name| (*name).to_owned()).zip(once));
     for (name, made) in all {
         let path = folder().join(format!("{name}.bin"));
-        if name == "packed-codecs" && is_write_requested() && !path.exists() {
+        if is_write_requested() && !path.exists() {
             std::fs::write(&path, &made).unwrap();
         }
         let bytes = std::fs::read(&path).unwrap_or(made);
-        // The dump of thousands of binary samples is omitted: verify and info cover their frames.
-        let verbs = if name == "packed-codecs" { &VERBS[..2] } else { &VERBS[..] };
+        let verbs = if NOT_DUMPED.contains(&name.as_str()) { &VERBS[..2] } else { &VERBS[..] };
         wrong.extend(compare_or_write(&format!("{name}.txt"), verb_output(&name, &bytes, verbs).as_bytes()));
         known.extend([format!("{name}.bin"), format!("{name}.txt")]);
     }
@@ -292,20 +386,92 @@ fn the_corpus_is_read_as_before() {
 // Proves that blocks of all codecs, once written, still decompress to the same frames.
 #[test]
 fn old_compressed_segments_decompress() {
-    let raw = many_samples(5, 600);
-    let bytes = std::fs::read(folder().join("packed-codecs.bin")).unwrap();
-    assert!(bytes.len() < raw.len() / 2, "{} of {}", bytes.len(), raw.len());
-    let reader = reader(&MemoryFile::of(bytes)).unwrap();
-    let packed = reader.compressed().unwrap();
-    let mut unpacked = vec![0; raw.len()];
-    assert_eq!(
-        (packed.raw_bytes(), packed.read_all_at(&mut unpacked, 0).unwrap()),
-        (raw.len() as u64, raw.len())
-    );
-    assert!(unpacked == raw);
+    let kind = ChecksumKind::Xxh3;
+    let files =
+        [("packed-codecs", many_samples(kind, 5, 600)), ("packed-numeric", numeric_samples(kind, 2000))];
+    for (name, raw) in files {
+        let bytes = std::fs::read(folder().join(format!("{name}.bin"))).unwrap();
+        assert!(bytes.len() < raw.len() / 2, "{name}: {} of {}", bytes.len(), raw.len());
+        let reader = reader(&MemoryFile::of(bytes)).unwrap();
+        let packed = reader.compressed().unwrap();
+        let mut unpacked = vec![0; raw.len()];
+        assert_eq!(
+            (packed.raw_bytes(), packed.read_all_at(&mut unpacked, 0).unwrap()),
+            (raw.len() as u64, raw.len())
+        );
+        assert!(unpacked == raw, "{name}");
+    }
 }
 
-fn hex(bytes: &[u8]) -> String {
+// Proves that compression and `compress --undo` give the same bytes back, for every golden raw file
+// that is sealed and intact, in rows and in columns.
+#[test]
+fn undone_compression_gives_the_raw_file_back() {
+    let mut restored = 0;
+    for (name, bytes) in files() {
+        let intact = verify_bytes(&bytes).is_ok_and(|report| report.is_intact());
+        let is_raw = reader(&MemoryFile::of(bytes.clone())).is_ok_and(|reader| reader.compressed().is_none());
+        if !intact || !is_raw {
+            continue;
+        }
+        for layout in [Layout::Row, Layout::Columnar] {
+            let rig = Rig::new();
+            let file = "0000000007-20231114T221320Z-0123456789abcdef.bin";
+            let packed = compressed(&bytes, way(layout, Codec::Zstd(1)), 3);
+            rig.write(file, &packed);
+            let called = rig.call(&["compress", "--undo", "--json", file]);
+            assert_eq!(called.status, Some(0), "{name}: {}{}", called.text(), called.err);
+            assert!(called.text().contains("\"outcome\":\"restored\""), "{name}: {}", called.text());
+            assert!(std::fs::read(rig.path(file)).unwrap() == bytes, "{name}");
+            restored += 1;
+        }
+    }
+    assert!(restored >= 14, "{restored}");
+}
+
+/// Returns the `incompatible` bits of the header of a compressed file, and those of its footer.
+pub fn feature_bits(bytes: &[u8]) -> (u64, u64) {
+    let kind = ChecksumKind::Xxh3;
+    let payload = |at: usize| {
+        let length = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        &bytes[at + kind.frame_bytes(0)..at + kind.frame_bytes(length)]
+    };
+    let header = flatbuffers::root::<SegmentHeader<'_>>(payload(0)).unwrap();
+    let trailer = bytes.len() - kind.frame_bytes(Trailer::PAYLOAD_BYTES);
+    let trailer = Trailer::decode(payload(trailer)).unwrap();
+    let footer = payload(usize::try_from(trailer.footer_offset).unwrap());
+    let footer = flatbuffers::root::<flatcap_format::schema::segment::Footer<'_>>(footer).unwrap();
+    (header.incompatible(), footer.header().incompatible())
+}
+
+// Proves that the feature bits of a compressed file are those of its options in the header, and
+// exactly those of what it uses in the footer.
+#[test]
+fn feature_bits_are_those_of_the_reader_levels() {
+    let kind = ChecksumKind::Xxh3;
+    let (plain, numeric) = (many_samples(kind, 0, 24), numeric_samples(kind, 700));
+    let row = |codec| way(Layout::Row, codec);
+    let columns = |codec| way(Layout::Columnar, codec);
+    for (raw, ways, expected) in [
+        (&plain, row(Codec::None), (1, 1)),
+        (&plain, row(Codec::Zstd(3)), (1, 1)),
+        (&plain, row(Codec::Lz4), (3, 3)),
+        (&plain, row(Codec::Snappy), (5, 5)),
+        (&plain, row(Codec::Brotli(1)), (5, 5)),
+        (&plain, columns(Codec::None), (7, 3)),
+        (&plain, columns(Codec::Zstd(1)), (7, 3)),
+        (&plain, columns(Codec::Lz4), (7, 3)),
+        (&numeric, columns(Codec::Zstd(1)), (7, 7)),
+        (&numeric, columns(Codec::Snappy), (7, 7)),
+    ] {
+        assert_eq!(feature_bits(&compressed(raw, ways.clone(), 2)), expected, "{ways:?}");
+    }
+    let sources = vec![(1, CompressionOptions { layout: Layout::Row, codec: Codec::Brotli(1) })];
+    let ways = SourceCompression { sources, ..row(Codec::None) };
+    assert_eq!(feature_bits(&compressed(&plain, ways, 1)), (5, 1), "no samples of the other source");
+}
+
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
         text

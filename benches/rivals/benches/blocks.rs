@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flatcap::compress::{
-    CompressJob, CompressOutcome, NamedSourceCompression, ReplaceMode, compress_segment,
+    CompressJob, CompressOutcome, NamedSourceCompression, ReplaceJob, ReplaceMode, compress_segment,
 };
 use flatcap::os::clock::thread_cpu_ns;
 use flatcap::os::storage::DataDirectory;
@@ -68,12 +68,14 @@ impl Subject {
         let storage = open(packed.path());
         let name = write_recording(&storage, 0, &recording);
         let mut job = CompressJob {
-            storage: &*storage,
+            replace: ReplaceJob {
+                storage: &*storage,
+                min_free: 0,
+                replace_mode: ReplaceMode::ExchangeOrReplace,
+                after_slice: &mut |_| true,
+            },
             compression: &NamedSourceCompression::default(),
             block_bytes: flatcap_format::block::RAW_BYTES_DEFAULT,
-            min_free: 0,
-            replace_mode: ReplaceMode::ExchangeOrReplace,
-            after_slice: &mut |_| true,
         };
         assert!(
             matches!(compress_segment(&mut job, name), Ok(CompressOutcome::Compressed { .. })),
@@ -104,6 +106,10 @@ impl Subject {
             let block = decoder.open(payload, &ColumnSelection::ALL).expect("a block");
             frames.resize(block.raw_bytes(), 0);
             block.copy(0, frames);
+            // The last block refers to the first one.
+            if block.raw_offset() == 0 {
+                decoder.set_first_block(frames.clone());
+            }
             for payload in SliceReader::new(frames, KindDeframer::new(CHECKSUM)) {
                 if let Some((header, body)) = envelope::split(payload.expect("intact"))
                     && header.source() == self.source

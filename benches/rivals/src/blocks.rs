@@ -132,8 +132,7 @@ impl BlockReader {
     /// not contain those of the frames.
     pub fn read(&mut self, file: &[u8], mut take: impl FnMut(&[u8])) {
         for payload in blocks(file) {
-            let left_out = self.decoder.payloads(payload, &mut take).expect("a block");
-            assert_eq!(left_out, 0, "no frame was damaged when it was compressed");
+            self.decoder.payloads(payload, &mut take).expect("a block");
         }
     }
 

@@ -451,7 +451,7 @@ pub const ENUM_MAX_BLOCK_LAYOUT: u8 = 2;
 pub const ENUM_VALUES_BLOCK_LAYOUT: [BlockLayout; 3] = [
   BlockLayout::Payloads,
   BlockLayout::Matrix,
-  BlockLayout::Frames,
+  BlockLayout::Copies,
 ];
 
 /// How the frames of a group are written.
@@ -462,24 +462,24 @@ pub struct BlockLayout(pub u8);
 impl BlockLayout {
   /// Lengths, then payloads, one behind the other. Their checksums are right and left out.
   pub const Payloads: Self = Self(0);
-  /// Payloads of one length as a matrix: the first one and what the others have else, lane by lane. Their checksums are right and left out.
+  /// Payloads of one length as a matrix: the first one and what the others have else, column by column. Their checksums are right and left out.
   pub const Matrix: Self = Self(1);
-  /// Lengths of payloads, then whole frames, as they are: their checksums are wrong.
-  pub const Frames: Self = Self(2);
+  /// Lengths, then byte ranges that are also in the segment's first block, then all other bytes of the payloads. Their checksums are right and left out.
+  pub const Copies: Self = Self(2);
 
   pub const ENUM_MIN: u8 = 0;
   pub const ENUM_MAX: u8 = 2;
   pub const ENUM_VALUES: &'static [Self] = &[
     Self::Payloads,
     Self::Matrix,
-    Self::Frames,
+    Self::Copies,
   ];
   /// Returns the variant's name or "" if unknown.
   pub fn variant_name(self) -> Option<&'static str> {
     match self {
       Self::Payloads => Some("Payloads"),
       Self::Matrix => Some("Matrix"),
-      Self::Frames => Some("Frames"),
+      Self::Copies => Some("Copies"),
       _ => None,
     }
   }
@@ -986,7 +986,7 @@ impl<'a> Bucket {
 
 }
 
-/// Where a block of a packed segment stands.
+/// Location of a block of a compressed segment.
 // struct BlockEntry, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1120,7 +1120,7 @@ impl<'a> BlockEntry {
     }
   }
 
-  /// Length of its frames, unpacked.
+  /// Length of its frames after decompression.
   pub fn raw_bytes(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1182,7 +1182,7 @@ impl<'a> BlockEntry {
 
 }
 
-/// What became of a source's frames in a packed segment.
+/// Sizes of a source's frames in a compressed segment.
 // struct PackedSize, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1603,7 +1603,7 @@ impl<'a> BlockGroup {
 
 }
 
-/// A stretch of a block's data that is packed by itself.
+/// A range of a block's data that is compressed by itself.
 // struct BlockPart, aligned to 4
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1704,7 +1704,7 @@ impl<'a> BlockPart {
     }
   }
 
-  /// Unpacked.
+  /// After decompression.
   pub fn bytes(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -3962,7 +3962,7 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry>>>>(Footer::VT_INDEX, None)}
   }
-  /// In a packed segment: its blocks, in the order of their raw offsets, which leave nothing out. Empty in any other.
+  /// In a compressed segment: its blocks, in the order of their raw offsets, which leave nothing out. Empty in any other.
   #[inline]
   pub fn blocks(&self) -> Option<::flatbuffers::Vector<'a, BlockEntry>> {
     // Safety:
@@ -3970,7 +3970,7 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockEntry>>>(Footer::VT_BLOCKS, None)}
   }
-  /// In a packed segment: what became of each source's frames. Empty in any other, and where nobody knows.
+  /// In a compressed segment: the sizes of each source's frames. Empty in any other, and where unknown.
   #[inline]
   pub fn sizes(&self) -> Option<::flatbuffers::Vector<'a, PackedSize>> {
     // Safety:
@@ -3978,7 +3978,7 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, PackedSize>>>(Footer::VT_SIZES, None)}
   }
-  /// In a packed segment: it was packed while it was recorded, in blocks that are smaller than they could be. Absent in any other.
+  /// In a compressed segment: it was compressed while it was recorded, in blocks that are smaller than they could be. Absent in any other.
   #[inline]
   pub fn small_blocks(&self) -> Option<bool> {
     // Safety:
@@ -4119,7 +4119,7 @@ impl ::core::fmt::Debug for Footer<'_> {
 pub enum BlockOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// A run of frames, packed.
+/// Consecutive frames, compressed.
 pub struct Block<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -4162,7 +4162,7 @@ impl<'a> Block<'a> {
   }
 
 
-  /// Where its first frame stood in the segment as it was recorded.
+  /// Offset of its first frame in the segment as it was recorded.
   #[inline]
   pub fn raw_offset(&self) -> u64 {
     // Safety:
@@ -4170,7 +4170,7 @@ impl<'a> Block<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Block::VT_RAW_OFFSET, Some(0)).unwrap()}
   }
-  /// Length of its frames, unpacked.
+  /// Length of its frames after decompression.
   #[inline]
   pub fn raw_bytes(&self) -> u64 {
     // Safety:
@@ -4192,7 +4192,7 @@ impl<'a> Block<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockGroup>>>(Block::VT_GROUPS, None).unwrap()}
   }
-  /// The first one tells the order of the frames: for each the number of its group.
+  /// The first one is the order of the frames: for each the number of its group.
   #[inline]
   pub fn parts(&self) -> ::flatbuffers::Vector<'a, BlockPart> {
     // Safety:
@@ -4200,7 +4200,7 @@ impl<'a> Block<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockPart>>>(Block::VT_PARTS, None).unwrap()}
   }
-  /// The parts, one behind the other.
+  /// The parts, concatenated.
   #[inline]
   pub fn data(&self) -> ::flatbuffers::Vector<'a, u8> {
     // Safety:

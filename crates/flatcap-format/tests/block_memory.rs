@@ -113,7 +113,7 @@ fn a_block_takes_no_more_memory_than_its_claims_allow() {
     let mebi = 1 << 20;
     for codec in 1..=3 {
         for (layout, row_bytes) in
-            [(BlockLayout::Matrix, 100), (BlockLayout::Payloads, 0), (BlockLayout::Frames, 0)]
+            [(BlockLayout::Matrix, 100), (BlockLayout::Payloads, 0), (BlockLayout::Copies, 0)]
         {
             let claim = BlockClaims { raw_bytes: 10_000, frames: 64, group: group(2, 64, row_bytes, layout) };
             let parts = [(0, 3), (64 * mebi, codec), (64 * mebi, codec)];
@@ -126,7 +126,7 @@ fn a_block_takes_no_more_memory_than_its_claims_allow() {
         BlockClaims {
             raw_bytes: 1 << 20,
             frames: u32::MAX,
-            group: group(2, u32::MAX, 0, BlockLayout::Frames),
+            group: group(2, u32::MAX, 0, BlockLayout::Payloads),
         },
         BlockClaims {
             raw_bytes: 1 << 20,

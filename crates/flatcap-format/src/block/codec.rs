@@ -9,6 +9,7 @@ use flatcap_stream::short_bytes::append;
 
 use super::encoding::varint::{put_varint, varint_bytes};
 use super::error::BlockError;
+use super::features::BlockFeatures;
 
 /// A codec and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,6 +89,15 @@ impl Codec {
             Self::Zstd(_) => 3,
             Self::Brotli(_) => 4,
         }
+    }
+}
+
+/// Returns the features of the codec with this number.
+pub(super) fn features_of_codec(number: u8) -> BlockFeatures {
+    match number {
+        0 | 3 => BlockFeatures::ROWS,
+        1 => BlockFeatures::COLUMNS,
+        _ => BlockFeatures::ALL,
     }
 }
 

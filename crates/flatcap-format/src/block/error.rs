@@ -1,5 +1,8 @@
 //! Errors of decoding a block.
 
+/// A block uses what its file does not announce (docs/FORMAT.md, "Reader levels").
+pub(super) const UNANNOUNCED: BlockError = BlockError::Block("uses features that its file does not announce");
+
 /// The reason why a block cannot be decoded. The caller adds file and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {

@@ -3,12 +3,16 @@
 //!
 //! Never: reads or writes a file, or a clock; trusts a length before checking it against a limit.
 
+mod checked_block;
 mod checksum;
 mod codec;
+mod codec_trial;
+mod copies;
 mod decode;
 mod encode;
 mod encoding;
 mod error;
+mod features;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod layout;
@@ -17,14 +21,16 @@ mod selection;
 #[cfg(test)]
 mod tests;
 
+pub use checked_block::RAW_BYTES_MAX;
 pub(crate) use checksum::{checksum_from_wire, checksum_to_wire};
 pub use codec::Codec;
-pub use decode::decoder::{Block, BlockDecoder, RAW_BYTES_MAX};
+pub use decode::decoder::{Block, BlockDecoder};
 pub use decode::scan::ValueRange;
 pub use decode::seek::{FieldPredicate, SeekResult};
 pub use decode::sizes::SourceSize;
 pub use encode::encoder::{BlockEncoder, RAW_BYTES_DEFAULT};
 pub use error::BlockError;
+pub use features::BlockFeatures;
 pub use layout::payloads::Payloads;
 pub use options::{CompressionOptions, Layout, SourceCompression};
 pub use selection::{ColumnSelection, FieldRef, FieldSelection, ShapeSelector, ValueType};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::codec::Codec;
+use super::codec::{Codec, features_of_codec};
+use super::features::BlockFeatures;
 
 /// The layout of frames in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,7 +41,25 @@ impl Default for CompressionOptions {
     }
 }
 
+impl CompressionOptions {
+    /// Returns the features that blocks with these options may have.
+    fn features(self) -> BlockFeatures {
+        let of_layout = match self.layout {
+            Layout::Row => BlockFeatures::ROWS,
+            // Any column may turn out to be noise that the numeric codec makes smaller.
+            Layout::Columnar => BlockFeatures::ROWS.and(BlockFeatures::COLUMNS).and(BlockFeatures::ALL),
+        };
+        of_layout.and(features_of_codec(self.codec.number()))
+    }
+}
+
 impl SourceCompression {
+    /// Returns the features that blocks with these options may have.
+    pub fn features(&self) -> BlockFeatures {
+        let of_sources = self.sources.iter().map(|(_, options)| options.features());
+        of_sources.fold(self.general.features(), BlockFeatures::and)
+    }
+
     /// Returns the options of a source's frames; `None` for frames of no source.
     pub(super) fn options_of(&self, source: Option<u16>) -> CompressionOptions {
         let own = self.sources.iter().find(|(id, _)| Some(*id) == source);

@@ -297,8 +297,8 @@ fn unselected_columns_are_not_decompressed() {
 
 #[test]
 fn a_block_holds_no_blocks_and_only_whole_frames() {
-    // Proves that the encoder refuses nested blocks, partial frames, no frames, and names the
-    // reason.
+    // Proves that the encoder refuses nested blocks, partial frames, wrong checksums and no frames,
+    // and names the reason.
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let kind = ChecksumKind::None;
     let nested = [8_u32.to_le_bytes().as_slice(), b"\x08\0\0\0FCBK"].concat();
@@ -307,6 +307,11 @@ fn a_block_holds_no_blocks_and_only_whole_frames() {
     let error = encoder.encode(&nested[..9], 0, kind).unwrap_err();
     assert!(error.to_string().contains("no whole frame at offset 0"), "{error}");
     assert!(encoder.encode(&[], 0, kind).unwrap_err().to_string().contains("from 1 to"));
+    let mut wrong = rows_of(3, &[noise]);
+    let third = wrong.len() / 3;
+    wrong[third + 20] ^= 1;
+    let error = encoder.encode(&wrong, 0, ChecksumKind::Xxh3).unwrap_err();
+    assert!(error.to_string().contains(&format!("offset {third} has a wrong checksum")), "{error}");
     for layout in [Layout::Row, Layout::Columnar] {
         let mut payloads = Payloads::new();
         for payload in [&b"before"[..], &nested[4..], b"behind"] {
@@ -465,7 +470,7 @@ fn block_of_columns(count: u32) -> Vec<u8> {
     let (mut columns, mut bucket) = (Vec::new(), Vec::new());
     for at in (4096 - 4 * count..4096).step_by(4) {
         let start = bucket.len();
-        ColumnEncoding::Plain.encode(&[0], &mut bucket);
+        ColumnEncoding::Plain.encode(&[0], 0, &mut bucket);
         let place = FieldRef { at, bytes: 4, kind: ValueType::Unsigned };
         let bytes = u32::try_from(bucket.len() - start).unwrap();
         columns.push(BlockColumn {

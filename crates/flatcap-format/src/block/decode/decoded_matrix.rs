@@ -3,15 +3,21 @@
 
 use crate::block::encoding::column_encoding::ColumnEncoding;
 use crate::block::encoding::dictionary;
-use crate::block::error::BlockError;
+use crate::block::error::{BlockError, UNANNOUNCED};
 use crate::block::layout::directory::{
     BlockColumn, FOLLOWS_NONE, MatrixDirectory, RawRange, buckets, read_directory, value_at,
 };
-use crate::block::selection::{ColumnSelection, FieldRef, FieldSelection};
+use crate::block::selection::{ColumnSelection, FieldRef, FieldSelection, ValueType};
 use crate::schema::envelope;
 
 /// Bytes before the header in the payload of every telemetry frame: the same in all of them.
 const FRONT_BYTES: usize = envelope::HEADER_AT;
+/// The source's id in the payload of a telemetry frame.
+#[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]
+const SOURCE: FieldRef =
+    FieldRef { at: (envelope::HEADER_AT + 24) as u32, bytes: 2, kind: ValueType::Unsigned };
+
+const OTHER_SOURCE: BlockError = BlockError::Group("has rows of another source than it states");
 
 /// A matrix being decoded.
 #[derive(Debug)]
@@ -19,6 +25,8 @@ pub(in crate::block) struct DecodedMatrix {
     rows: usize,
     first: Vec<u8>,
     columns: Vec<BlockColumn>,
+    /// Whether the numeric codec may have written columns or dictionaries.
+    may_be_numeric: bool,
     buckets: Vec<usize>,
     /// Whether each column is selected.
     selected: Vec<bool>,
@@ -46,9 +54,10 @@ struct ColumnPatch {
 }
 
 impl DecodedMatrix {
-    /// Decodes the decompressed directory of a group.
+    /// Decodes the decompressed directory of a group with rows of this source.
     pub(in crate::block) fn open(
         directory: &[u8],
+        source: u16,
         rows: usize,
         row_bytes: usize,
     ) -> Result<Self, BlockError> {
@@ -57,11 +66,14 @@ impl DecodedMatrix {
             .ok_or(BlockError::Group("is shorter than its first row"))?;
         let MatrixDirectory { columns, raw_ranges } = read_directory(rest, first)?;
         // The first bytes name the kind of frame. If columns could change them, a row could be a
-        // Block.
+        // Block. Raw ranges have no bounds, which seeks need of wall times.
         let is_fixed = columns.iter().all(|column| column.field.at as usize >= FRONT_BYTES)
-            && raw_ranges.iter().all(|raw_range| raw_range.at as usize >= FRONT_BYTES);
+            && raw_ranges.iter().all(|raw_range| raw_range.at as usize >= envelope::ENVELOPE_BYTES);
         if !is_fixed || first.get(..FRONT_BYTES) != envelope::PREFIX.get(..FRONT_BYTES) {
             return Err(BlockError::Group("has rows that are not telemetry frames"));
+        }
+        if value_at(first, SOURCE) != u64::from(source) {
+            return Err(OTHER_SOURCE);
         }
         Ok(Self {
             rows,
@@ -70,6 +82,7 @@ impl DecodedMatrix {
             selected: vec![true; columns.len()],
             value_columns: vec![None; columns.len()],
             columns,
+            may_be_numeric: true,
             values: Vec::new(),
             patches: Vec::new(),
             raw_ranges: raw_ranges
@@ -142,6 +155,14 @@ impl DecodedMatrix {
         }
     }
 
+    /// Refuses what the numeric codec wrote: columns now, and dictionaries when they are read.
+    pub(in crate::block) fn refuse_numeric(&mut self) -> Result<(), BlockError> {
+        let is_numeric =
+            |column: &BlockColumn| column.follows == FOLLOWS_NONE && column.encoding.is_numeric();
+        self.may_be_numeric = false;
+        if self.columns.iter().any(is_numeric) { Err(UNANNOUNCED) } else { Ok(()) }
+    }
+
     /// Reads the selected columns and raw ranges. `bucket` decompresses the bucket with a number.
     pub(in crate::block) fn fill(
         &mut self,
@@ -197,7 +218,36 @@ impl DecodedMatrix {
                 return Err(BlockError::Group("has a raw range that does not have the length its rows need"));
             }
         }
+        self.check_source()
+    }
+
+    /// Checks that all rows have the source of the first one, as far as columns are selected.
+    fn check_source(&self) -> Result<(), BlockError> {
+        let overlapping = self.columns.iter().enumerate();
+        for (number, column) in overlapping.filter(|(_, column)| column.field.overlaps(SOURCE)) {
+            let field = column.field;
+            let source_bytes = (0..u32::from(field.bytes))
+                .filter(|byte| (SOURCE.at..SOURCE.at + u32::from(SOURCE.bytes)).contains(&(field.at + byte)));
+            let mask = source_bytes.fold(0_u64, |mask, byte| mask | 0xFF << (8 * byte));
+            let own = value_at(&self.first, field);
+            if self.values(number).unwrap_or_default().iter().any(|value| (value ^ own) & mask != 0) {
+                return Err(OTHER_SOURCE);
+            }
+        }
         Ok(())
+    }
+
+    /// Returns the first column whose stated bounds are not its lowest and its highest value. All
+    /// columns must be selected.
+    pub(in crate::block) fn wrong_bounds(&self) -> Option<FieldRef> {
+        let is_wrong = |(number, column): &(usize, &BlockColumn)| {
+            let keys = self.values(*number).unwrap_or_default().iter().map(|value| column.field.key(*value));
+            let bounds = keys.fold((u64::MAX, 0), |(lowest, highest): (u64, u64), key| {
+                (lowest.min(key), highest.max(key))
+            });
+            bounds != (column.lowest, column.highest)
+        };
+        self.columns.iter().enumerate().find(is_wrong).map(|(_, column)| column.field)
     }
 
     fn bucket_start(&self, bucket: usize) -> usize {
@@ -228,22 +278,30 @@ impl DecodedMatrix {
             }
             let (before, values) = self.values.split_at_mut(*next * self.rows);
             let values = values.get_mut(..self.rows).ok_or(LENGTH)?;
+            let mask = u64::MAX >> (64 - 8 * u32::from(column.field.bytes));
+            let known = value_at(&self.first, column.field);
             if column.follows == FOLLOWS_NONE {
                 match column.encoding {
-                    ColumnEncoding::Dictionary => dictionary::decode(own, column.field.bytes, values)?,
-                    encoding => encoding.decode(own, column.field.bytes, values)?,
+                    ColumnEncoding::Dictionary => {
+                        dictionary::decode(own, column.field.bytes, self.may_be_numeric, values)?;
+                    }
+                    encoding => encoding.decode(own, column.field.bytes, known, values)?,
+                }
+                // No writer makes a value that is longer than its column.
+                if mask < u64::MAX && values.iter().fold(0, |all, value| all | value) > mask {
+                    return Err(BlockError::Column("has a value that is longer than the column"));
                 }
             } else {
                 let leader =
                     self.value_columns.get(usize::from(column.follows)).copied().flatten().ok_or(LENGTH)?;
                 // A leader has a lower number, so its values are decoded and lie in `before`.
                 let leader = before.get(leader * self.rows..).unwrap_or_default();
-                let difference = value_at(&self.first, column.field)
-                    .wrapping_sub(leader.first().copied().unwrap_or_default());
+                let difference = known.wrapping_sub(leader.first().copied().unwrap_or_default());
+                // The leader may be longer, in files of other writers.
                 values
                     .iter_mut()
                     .zip(leader)
-                    .for_each(|(value, leader)| *value = leader.wrapping_add(difference));
+                    .for_each(|(value, leader)| *value = leader.wrapping_add(difference) & mask);
             }
             if let Some(index) = self.value_columns.get_mut(number) {
                 *index = Some(*next);
@@ -321,7 +379,6 @@ impl RawRangeData {
 mod tests {
     use super::*;
     use crate::block::layout::directory::write_directory;
-    use crate::block::selection::ValueType;
 
     /// Opens a matrix of three rows with one raw range of 40 bytes at an offset.
     fn opened(at: u32) -> Result<DecodedMatrix, BlockError> {
@@ -329,7 +386,7 @@ mod tests {
         first.resize(120, 7);
         let mut directory = first.clone();
         write_directory(&[RawRange { at, bytes: 40 }], &[], &first, &mut directory);
-        DecodedMatrix::open(&directory, 3, 120)
+        DecodedMatrix::open(&directory, 0, 3, 120)
     }
 
     #[test]
@@ -356,6 +413,6 @@ mod tests {
         assert!(decoded.may_change(field(109)) && !decoded.may_change(field(110)));
         decoded.select_fields(&[field(62), field(110)]);
         decoded.fill(|_| panic!("nothing is selected")).unwrap();
-        assert!(opened(24).is_ok() && opened(23).is_err());
+        assert!(opened(64).is_ok() && opened(63).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! Payloads read from a block, without making frames or checksums.
 
-use super::decoder::{Block, BlockDecoder, CheckedBlock, DecodedGroup, PartReader};
+use super::decoder::{Block, BlockDecoder, DecodedGroup};
+use crate::block::checked_block::CheckedBlock;
 use crate::block::error::BlockError;
 use crate::block::layout::grouping::is_block;
 use crate::block::selection::ColumnSelection;
@@ -8,24 +9,22 @@ use crate::schema::segment as wire;
 
 impl BlockDecoder {
     /// Calls `each` with the payload of every frame in a Block frame's payload, in order. Makes
-    /// neither frames nor checksums: a block does not store checksums that were correct. Skips
-    /// frames with wrong checksums and returns their number. Data stored without a codec and in one
-    /// group is not copied.
+    /// neither frames nor checksums: a block does not store checksums. Data stored without a codec
+    /// and in one group is not copied.
     ///
     /// # Errors
     /// The block is malformed. `each` may have been called before.
-    pub fn payloads(&mut self, payload: &[u8], mut each: impl FnMut(&[u8])) -> Result<usize, BlockError> {
+    pub fn payloads(&mut self, payload: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), BlockError> {
         const LENGTH: BlockError = BlockError::Group("does not have the length that its frames need");
         let block = CheckedBlock::open(payload)?;
         let Some(group) = block.single_group().filter(|group| group.layout() == wire::BlockLayout::Payloads)
         else {
             let block = self.open(payload, &ColumnSelection::ALL)?;
-            let skipped = block.each_payload(each);
+            block.each_payload(each);
             self.reuse(block);
-            return Ok(skipped);
+            return Ok(());
         };
-        let (decompressor, spare) = self.split();
-        let mut parts = PartReader::new(decompressor, &block)?;
+        let (mut parts, spare) = self.parts_and_buffers(&block)?;
         parts.lengths_into(group, &mut spare.compressed_lengths, &mut spare.lengths)?;
         let bytes = parts.borrow(group.first_part() as usize + 1, &mut spare.bytes)?;
         // The same checks as those of `locate_frames`, without a list of frames.
@@ -42,23 +41,21 @@ impl BlockDecoder {
             each(own);
             rest = after;
         }
-        Ok(0)
+        Ok(())
     }
 }
 
 impl Block {
     /// Calls `each` with the payload of every frame, in order, without making frames or checksums.
-    /// Skips frames with wrong checksums and returns their number. Fields not selected on opening
-    /// have the values of the first row of the same shape.
-    pub fn each_payload(&self, mut each: impl FnMut(&[u8])) -> usize {
+    /// Fields not selected on opening have the values of the first row of the same shape.
+    pub fn each_payload(&self, mut each: impl FnMut(&[u8])) {
         let first = |group: &DecodedGroup| match group {
             DecodedGroup::Matrix(decoded) => decoded.first().to_vec(),
-            _ => Vec::new(),
+            DecodedGroup::Payloads(_) => Vec::new(),
         };
         // One row for each matrix is patched from frame to frame, so constants are copied once.
         let mut rows: Vec<Vec<u8>> = self.groups.iter().map(first).collect();
         let header_bytes = self.checksum.frame_bytes(0);
-        let mut skipped = 0;
         for (number, frame) in self.frames.iter().enumerate() {
             let (at, group) = (frame.position as usize, usize::from(frame.group));
             match (self.groups.get(group), rows.get_mut(group)) {
@@ -70,9 +67,8 @@ impl Block {
                     let payload_bytes = self.frame_bytes(number).saturating_sub(header_bytes);
                     each(bytes.get(at..at + payload_bytes).unwrap_or_default());
                 }
-                _ => skipped += 1,
+                _ => {}
             }
         }
-        skipped
     }
 }

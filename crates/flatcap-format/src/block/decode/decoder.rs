@@ -1,24 +1,16 @@
 //! Decoding: a block into frames.
 
-use flatbuffers::VerifierOptions;
 use flatcap_stream::{ChecksumKind, SliceFramer};
 
 use super::decoded_matrix::DecodedMatrix;
-use crate::block::checksum::checksum_from_wire;
+use crate::block::checked_block::{CheckedBlock, PartReader};
 use crate::block::codec::PartDecompressor;
+use crate::block::copies::decode_copies;
 use crate::block::error::BlockError;
-use crate::block::layout::grouping::{ROWS_MAX, is_block};
-use crate::block::layout::lengths;
-use crate::block::selection::ColumnSelection;
+use crate::block::features::BlockFeatures;
+use crate::block::layout::grouping::{is_block, source_of};
+use crate::block::selection::{ColumnSelection, FieldRef};
 use crate::schema::segment as wire;
-
-/// Most raw bytes of a block. Reading a block takes memory for at most some twenty times its raw
-/// bytes (docs/FORMAT.md, section 11).
-pub const RAW_BYTES_MAX: u64 = 128 << 20;
-/// Most frames of a block.
-pub(in crate::block) const FRAMES_MAX: u32 = 1 << 22;
-/// Most groups and most parts of a block.
-const GROUPS_MAX: usize = 1 << 16;
 
 /// An opened block. Frames are rebuilt when they are copied out.
 #[derive(Debug)]
@@ -42,15 +34,16 @@ pub(in crate::block) struct BlockFrame {
 #[derive(Debug)]
 pub(in crate::block) enum DecodedGroup {
     Payloads(Vec<u8>),
-    Frames(Vec<u8>),
     Matrix(DecodedMatrix),
 }
 
 /// Reads blocks. Reuses its memory, including that of blocks returned with [`reuse`](Self::reuse).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BlockDecoder {
     decompressor: PartDecompressor,
     reused: ReusedBuffers,
+    first_block: Vec<u8>,     // raw bytes of the segment's first block, if known
+    announced: BlockFeatures, // by the file
 }
 
 /// Buffers that are reused.
@@ -62,6 +55,14 @@ pub(in crate::block) struct ReusedBuffers {
     frames: Vec<BlockFrame>,
 }
 
+impl Default for BlockDecoder {
+    /// Reads blocks with any features.
+    fn default() -> Self {
+        let (decompressor, reused) = (PartDecompressor::default(), ReusedBuffers::default());
+        Self { decompressor, reused, first_block: Vec::new(), announced: BlockFeatures::EVERY }
+    }
+}
+
 impl BlockDecoder {
     /// Decompresses the selected columns of a Block frame's payload. Frames are rebuilt on demand.
     ///
@@ -69,7 +70,7 @@ impl BlockDecoder {
     /// The block is malformed. Lengths are checked against limits before memory is allocated.
     pub fn open(&mut self, payload: &[u8], selection: &ColumnSelection<'_>) -> Result<Block, BlockError> {
         let block = CheckedBlock::open(payload)?;
-        let mut parts = PartReader::new(&mut self.decompressor, &block)?;
+        let mut parts = PartReader::new(&mut self.decompressor, self.announced, &block)?;
         let order = block.group_order(&mut parts)?;
         // Lengths and directories of all groups come first, so that wrong sums are found before any
         // payload or column is decompressed.
@@ -80,7 +81,7 @@ impl BlockDecoder {
         let buffer = &mut self.reused.bytes;
         let groups = groups
             .into_iter()
-            .map(|group| group.decode(&mut parts, selection, buffer))
+            .map(|group| group.decode(&mut parts, selection, &self.first_block, buffer))
             .collect::<Result<_, _>>()?;
         Ok(Block {
             raw_offset: block.raw_offset,
@@ -99,7 +100,7 @@ impl BlockDecoder {
             self.reused.frames = block.frames;
         }
         for group in block.groups {
-            if let DecodedGroup::Payloads(bytes) | DecodedGroup::Frames(bytes) = group
+            if let DecodedGroup::Payloads(bytes) = group
                 && bytes.capacity() > self.reused.bytes.capacity()
             {
                 self.reused.bytes = bytes;
@@ -107,12 +108,43 @@ impl BlockDecoder {
         }
     }
 
-    pub(in crate::block) fn decompressor(&mut self) -> &mut PartDecompressor {
-        &mut self.decompressor
+    /// From now on refuses blocks with other features than these, which their file announces.
+    pub fn set_announced(&mut self, features: BlockFeatures) {
+        self.announced = features;
     }
 
-    pub(in crate::block) fn split(&mut self) -> (&mut PartDecompressor, &mut ReusedBuffers) {
-        (&mut self.decompressor, &mut self.reused)
+    /// Whether a Block frame's payload refers to the first block of its segment. Then
+    /// [`set_first_block`](Self::set_first_block) has to come before [`open`](Self::open).
+    pub fn needs_first_block(payload: &[u8]) -> bool {
+        let is_copied = |group: &wire::BlockGroup| group.layout() == wire::BlockLayout::Copies;
+        CheckedBlock::open(payload).is_ok_and(|block| block.groups.iter().any(is_copied))
+    }
+
+    /// Sets the raw bytes of the segment's first block, which the last one refers to.
+    pub fn set_first_block(&mut self, raw: Vec<u8>) {
+        self.first_block = raw;
+    }
+
+    /// Whether the first block is set.
+    pub fn has_first_block(&self) -> bool {
+        !self.first_block.is_empty()
+    }
+
+    /// Returns the parts of a block.
+    pub(in crate::block) fn parts<'a>(
+        &'a mut self,
+        block: &CheckedBlock<'a>,
+    ) -> Result<PartReader<'a>, BlockError> {
+        self.parts_and_buffers(block).map(|(parts, _)| parts)
+    }
+
+    /// Returns the parts of a block, and buffers for what is read of them.
+    pub(in crate::block) fn parts_and_buffers<'a>(
+        &'a mut self,
+        block: &CheckedBlock<'a>,
+    ) -> Result<(PartReader<'a>, &'a mut ReusedBuffers), BlockError> {
+        let parts = PartReader::new(&mut self.decompressor, self.announced, block)?;
+        Ok((parts, &mut self.reused))
     }
 }
 
@@ -135,6 +167,18 @@ impl Block {
     /// Returns the number of frames.
     pub fn frames(&self) -> usize {
         self.frames.len()
+    }
+
+    /// Returns a column whose stated bounds are not those of its values, and its source. Everything
+    /// must be selected.
+    pub fn wrong_bounds(&self) -> Option<(u16, FieldRef)> {
+        self.groups.iter().find_map(|group| match group {
+            DecodedGroup::Matrix(decoded) => {
+                let field = decoded.wrong_bounds()?;
+                Some((source_of(decoded.first()).unwrap_or_default(), field))
+            }
+            DecodedGroup::Payloads(_) => None,
+        })
     }
 
     /// Copies frame bytes from the offset `from` within the block, and returns how many: fewer than
@@ -178,9 +222,6 @@ impl Block {
     fn rebuild(&self, frame: &BlockFrame, to: &mut [u8]) {
         let (at, header_bytes) = (frame.position as usize, self.checksum.frame_bytes(0));
         match self.groups.get(usize::from(frame.group)) {
-            Some(DecodedGroup::Frames(bytes)) => {
-                to.copy_from_slice(bytes.get(at..at + to.len()).unwrap_or_default());
-            }
             Some(DecodedGroup::Payloads(bytes)) => {
                 let payload = bytes.get(at..at + to.len().saturating_sub(header_bytes)).unwrap_or_default();
                 // Always fits: `locate_frames` has made the offsets from these lengths.
@@ -195,110 +236,24 @@ impl Block {
     }
 }
 
-/// A Block table with checked numbers.
-pub(in crate::block) struct CheckedBlock<'a> {
-    raw_offset: u64,
-    pub(in crate::block) raw_bytes: usize,
-    frames: usize,
-    pub(in crate::block) checksum: ChecksumKind,
-    pub(in crate::block) groups: flatbuffers::Vector<'a, wire::BlockGroup>,
-    parts: flatbuffers::Vector<'a, wire::BlockPart>,
-    data: &'a [u8],
-}
-
-impl<'a> CheckedBlock<'a> {
-    pub(in crate::block) fn open(payload: &'a [u8]) -> Result<Self, BlockError> {
-        // A Block is one table with vectors of structs: low limits suffice.
-        let options = VerifierOptions { max_depth: 4, max_tables: 4, ..VerifierOptions::default() };
-        let block = flatbuffers::root_with_opts::<wire::Block<'_>>(&options, payload)
-            .map_err(|_| BlockError::Block("is not a valid FlatBuffer"))?;
-        let (groups, parts) = (block.groups(), block.parts());
-        if block.raw_bytes() > RAW_BYTES_MAX || block.frames() > FRAMES_MAX {
-            return Err(BlockError::Block("claims more frames or bytes than a block may have"));
-        }
-        if groups.len() > GROUPS_MAX || parts.len() > GROUPS_MAX {
-            return Err(BlockError::Block("claims more groups or parts than a block may have"));
-        }
-        let frames = groups.iter().map(|group| u64::from(group.frames())).sum::<u64>();
-        if frames != u64::from(block.frames()) {
-            return Err(BlockError::Block("has groups whose frames do not add up to its own"));
-        }
-        let checksum = checksum_from_wire(block.checksum())
-            .ok_or(BlockError::Block("has frames with an unknown checksum kind"))?;
-        let header_bytes = checksum.frame_bytes(0) as u64;
-        // No overflow: both factors have about 32 bits, and there are at most 65,536 products.
-        let bytes = |group: &wire::BlockGroup| {
-            u128::from(group.frames()) * u128::from(header_bytes + u64::from(group.row_bytes()))
-        };
-        if groups.iter().map(bytes).sum::<u128>() > u128::from(block.raw_bytes()) {
-            return Err(BlockError::Block("has groups of more bytes than it states"));
-        }
-        Ok(Self {
-            raw_offset: block.raw_offset(),
-            raw_bytes: usize::try_from(block.raw_bytes()).map_err(|_| BlockError::Block("is too long"))?,
-            frames: block.frames() as usize,
-            checksum,
-            groups,
-            parts,
-            data: block.data().bytes(),
-        })
-    }
-
-    /// Returns the group if there is exactly one.
-    pub(in crate::block) fn single_group(&self) -> Option<&'a wire::BlockGroup> {
-        let mut groups = self.groups.iter();
-        groups.next().filter(|_| groups.next().is_none())
-    }
-
-    /// Returns the total length of the frame headers.
-    pub(in crate::block) fn frame_headers_bytes(&self) -> u64 {
-        (self.frames * self.checksum.frame_bytes(0)) as u64
-    }
-
-    /// Returns the group number of each frame.
-    pub(in crate::block) fn group_order(&self, parts: &mut PartReader<'_>) -> Result<Vec<u16>, BlockError> {
-        let order: Vec<u16> = match self.groups.len() {
-            0 => return Err(BlockError::Block("has no groups")),
-            // The sum of the groups' frames was checked on opening.
-            1 => return Ok(vec![0; self.frames]),
-            2..=256 => parts.of_length(0, self.frames)?.iter().map(|group| u16::from(*group)).collect(),
-            _ => {
-                let order = parts.of_length(0, 2 * self.frames)?;
-                order.as_chunks().0.iter().map(|group| u16::from_le_bytes(*group)).collect()
-            }
-        };
-        let mut counts = vec![0_u32; self.groups.len()];
-        for group in &order {
-            *counts
-                .get_mut(usize::from(*group))
-                .ok_or(BlockError::Block("assigns a frame to a group that does not exist"))? += 1;
-        }
-        // Later loops number rows by counting frames: equal counts keep them within a matrix.
-        if counts.iter().zip(self.groups).any(|(count, group)| *count != group.frames()) {
-            return Err(BlockError::Block("assigns a wrong number of frames to a group"));
-        }
-        Ok(order)
-    }
-}
-
 /// A group with decoded lengths or directory, and no data yet.
 enum PendingGroup {
     Matrix { decoded: DecodedMatrix, source: u16, first_part: usize },
-    Sequence { lengths: Vec<u32>, part: usize, is_framed: bool },
+    Sequence { lengths: Vec<u32>, part: usize, has_copies: bool },
 }
 
 fn open_group(group: &wire::BlockGroup, parts: &mut PartReader<'_>) -> Result<PendingGroup, BlockError> {
     let first_part = group.first_part() as usize;
-    let is_framed = match group.layout() {
+    let has_copies = match group.layout() {
         wire::BlockLayout::Matrix => {
             let decoded = parts.matrix(group)?;
             return Ok(PendingGroup::Matrix { decoded, source: group.source(), first_part });
         }
         wire::BlockLayout::Payloads => false,
-        wire::BlockLayout::Frames => true,
+        wire::BlockLayout::Copies => true,
         _ => return Err(BlockError::Group("has an unknown layout")),
     };
-    Ok(PendingGroup::Sequence { lengths: parts.lengths(group)?, part: first_part + 1, is_framed })
+    Ok(PendingGroup::Sequence { lengths: parts.lengths(group)?, part: first_part + 1, has_copies })
 }
 
 impl PendingGroup {
@@ -307,6 +262,7 @@ impl PendingGroup {
         self,
         parts: &mut PartReader<'_>,
         selection: &ColumnSelection<'_>,
+        first_block: &[u8],
         buffer: &mut Vec<u8>,
     ) -> Result<DecodedGroup, BlockError> {
         Ok(match self {
@@ -315,24 +271,38 @@ impl PendingGroup {
                 decoded.fill(|bucket| parts.decompressed(first_part + 1 + bucket))?;
                 DecodedGroup::Matrix(decoded)
             }
-            Self::Sequence { lengths, part, is_framed } => {
+            Self::Sequence { lengths, part, has_copies } => {
                 let mut bytes = std::mem::take(buffer);
-                parts.decompress_into(part, &mut bytes)?;
-                let header_bytes = if is_framed { parts.header_bytes } else { 0 };
+                if has_copies {
+                    if first_block.is_empty() {
+                        return Err(BlockError::Group("refers to the first block, which cannot be read"));
+                    }
+                    let (list, rest) = (parts.decompressed(part)?, parts.decompressed(part + 1)?);
+                    // At most the block's raw bytes: `locate_frames` has added up the lengths.
+                    let sum = lengths.iter().map(|length| *length as usize).sum();
+                    bytes.clear();
+                    decode_copies(&list, &rest, first_block, sum, &mut bytes)?;
+                } else {
+                    parts.decompress_into(part, &mut bytes)?;
+                }
                 let mut rest = bytes.as_slice();
                 for length in lengths {
-                    let frame = rest.split_at_checked(header_bytes + length as usize);
-                    let (frame, after) =
-                        frame.ok_or(BlockError::Group("does not have the length that its frames need"))?;
-                    if is_block(frame.get(header_bytes..).unwrap_or_default()) {
+                    let (payload, after) = rest
+                        .split_at_checked(length as usize)
+                        .ok_or(BlockError::Group("does not have the length that its frames need"))?;
+                    if is_block(payload) {
                         return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
+                    }
+                    // Scans and filters skip this layout.
+                    if has_copies && source_of(payload).is_some() {
+                        return Err(BlockError::Group("has samples that refer to the first block"));
                     }
                     rest = after;
                 }
                 if !rest.is_empty() {
                     return Err(BlockError::Group("does not have the length that its frames need"));
                 }
-                if is_framed { DecodedGroup::Frames(bytes) } else { DecodedGroup::Payloads(bytes) }
+                DecodedGroup::Payloads(bytes)
             }
         })
     }
@@ -359,9 +329,9 @@ fn locate_frames(
         };
         let (at, payload_bytes) = match opened {
             PendingGroup::Matrix { decoded, .. } => (cursor.0, decoded.row_bytes()),
-            PendingGroup::Sequence { lengths, is_framed, .. } => {
+            PendingGroup::Sequence { lengths, .. } => {
                 let (at, length) = (cursor.1, lengths.get(cursor.0).copied().ok_or(LENGTH)? as usize);
-                cursor.1 += length + if *is_framed { header_bytes } else { 0 };
+                cursor.1 += length;
                 (at, length)
             }
         };
@@ -374,152 +344,4 @@ fn locate_frames(
         }
     }
     if offset == block.raw_bytes { Ok(()) } else { Err(LENGTH) }
-}
-
-/// The parts of a block, decompressed on demand.
-pub(in crate::block) struct PartReader<'a> {
-    decompressor: &'a mut PartDecompressor,
-    list: Vec<(wire::BlockPart, usize)>, // with the offset of each
-    data: &'a [u8],
-    raw_bytes: u64,
-    header_bytes: usize,
-    bytes_left: u64,   // bytes that may still be decompressed
-    columns_left: u64, // columns and raw ranges that matrices may still have
-}
-
-impl<'a> PartReader<'a> {
-    pub(in crate::block) fn new(
-        decompressor: &'a mut PartDecompressor,
-        block: &CheckedBlock<'a>,
-    ) -> Result<Self, BlockError> {
-        let mut end = 0_usize;
-        let list = block
-            .parts
-            .iter()
-            .map(|part| {
-                let start = end;
-                end = end.saturating_add(part.stored_bytes() as usize);
-                (*part, start)
-            })
-            .collect();
-        if end != block.data.len() {
-            return Err(BlockError::Block("has parts whose bytes do not add up to its data"));
-        }
-        // Encoded data takes at most four times the raw bytes, plus directories.
-        let left = (block.raw_bytes as u64).saturating_mul(4).saturating_add(1 << 20);
-        let header_bytes = block.checksum.frame_bytes(0);
-        let raw_bytes = block.raw_bytes as u64;
-        // A column takes some hundred bytes of memory. A writer's matrix has at least eight rows,
-        // and its columns at least two bytes a row: so at most one column for sixteen raw bytes.
-        let lanes_left = raw_bytes / 16;
-        Ok(Self {
-            decompressor,
-            list,
-            data: block.data,
-            raw_bytes,
-            header_bytes,
-            bytes_left: left,
-            columns_left: lanes_left,
-        })
-    }
-
-    /// Returns a part, decompressed into memory of its own.
-    pub(in crate::block) fn decompressed(&mut self, number: usize) -> Result<Vec<u8>, BlockError> {
-        let mut out = Vec::new();
-        self.decompress_into(number, &mut out)?;
-        Ok(out)
-    }
-
-    /// Decompresses a part and replaces the contents of `out`.
-    fn decompress_into(&mut self, number: usize, out: &mut Vec<u8>) -> Result<(), BlockError> {
-        let (part, stored) = self.stored(number)?;
-        self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, out)
-    }
-
-    /// Returns a part: borrowed from the block if stored without a codec, else in `buffer`.
-    pub(in crate::block) fn borrow<'r>(
-        &mut self,
-        number: usize,
-        buffer: &'r mut Vec<u8>,
-    ) -> Result<&'r [u8], BlockError>
-    where
-        'a: 'r,
-    {
-        let (part, stored) = self.stored(number)?;
-        // With other lengths a part without codec is malformed, which `decompress` reports.
-        if part.codec() == 0 && part.bytes() == part.stored_bytes() {
-            return Ok(stored);
-        }
-        self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, buffer)?;
-        Ok(buffer)
-    }
-
-    /// Returns a part as stored, and charges its decompressed length to the block's budget.
-    fn stored(&mut self, number: usize) -> Result<(wire::BlockPart, &'a [u8]), BlockError> {
-        let (part, start) =
-            *self.list.get(number).ok_or(BlockError::Group("refers to a part that does not exist"))?;
-        // Groups may name the same part: each use is charged, or a few bytes could be read any
-        // number of times.
-        self.bytes_left = self
-            .bytes_left
-            .checked_sub(u64::from(part.bytes()))
-            .ok_or(BlockError::Part("claims more bytes than its block can need"))?;
-        Ok((part, self.data.get(start..start + part.stored_bytes() as usize).unwrap_or_default()))
-    }
-
-    /// Returns the stored length of all parts of a group, in bytes.
-    pub(in crate::block) fn stored_bytes(&self, group: &wire::BlockGroup) -> u64 {
-        let first = group.first_part() as usize;
-        let start = |number: usize| self.list.get(number).map_or(self.data.len(), |(_, start)| *start);
-        start(first.saturating_add(group.parts() as usize)).saturating_sub(start(first)) as u64
-    }
-
-    /// Decodes the directory of a matrix without reading its columns.
-    pub(in crate::block) fn matrix(&mut self, group: &wire::BlockGroup) -> Result<DecodedMatrix, BlockError> {
-        let (rows, row_bytes) = (group.frames() as usize, group.row_bytes() as usize);
-        if rows == 0 || rows > ROWS_MAX || row_bytes as u64 * rows as u64 > self.raw_bytes {
-            return Err(BlockError::Group("has no rows, or more than a matrix or its block may have"));
-        }
-        let decoded = DecodedMatrix::open(&self.decompressed(group.first_part() as usize)?, rows, row_bytes)?;
-        // Charged before `fill` takes eight bytes for each value of a column.
-        let columns = (decoded.columns().len() + decoded.raw_ranges().len()) as u64;
-        let left = self.columns_left.checked_sub(columns);
-        self.columns_left =
-            left.ok_or(BlockError::Group("has more columns and raw ranges than its block can need"))?;
-        if decoded.buckets() + 1 != group.parts() as usize {
-            return Err(BlockError::Group("does not have one part for each bucket"));
-        }
-        Ok(decoded)
-    }
-
-    /// Returns the payload lengths of a group that is not a matrix.
-    pub(in crate::block) fn lengths(&mut self, group: &wire::BlockGroup) -> Result<Vec<u32>, BlockError> {
-        let mut lengths = Vec::new();
-        self.lengths_into(group, &mut Vec::new(), &mut lengths)?;
-        Ok(lengths)
-    }
-
-    /// Replaces the contents of `lengths` with those of a group. `buffer` is for decompression.
-    pub(in crate::block) fn lengths_into(
-        &mut self,
-        group: &wire::BlockGroup,
-        buffer: &mut Vec<u8>,
-        lengths: &mut Vec<u32>,
-    ) -> Result<(), BlockError> {
-        if group.parts() != 2 {
-            return Err(BlockError::Group("does not have exactly two parts, lengths and data"));
-        }
-        let part = self.borrow(group.first_part() as usize, buffer)?;
-        // A frame has at least four bytes, so the count is at most the block's raw bytes.
-        lengths::decode(part, group.frames() as usize, lengths)
-    }
-
-    fn of_length(&mut self, number: usize, bytes: usize) -> Result<Vec<u8>, BlockError> {
-        let part = self.decompressed(number)?;
-        if part.len() == bytes {
-            Ok(part)
-        } else {
-            Err(BlockError::Part("does not have the length that its frames need"))
-        }
-    }
 }

@@ -2,7 +2,8 @@
 //! these fields are decompressed, and none if bounds exclude all rows.
 
 use super::decoded_matrix::DecodedMatrix;
-use super::decoder::{BlockDecoder, CheckedBlock, PartReader};
+use super::decoder::BlockDecoder;
+use crate::block::checked_block::{CheckedBlock, PartReader};
 use crate::block::error::BlockError;
 use crate::block::layout::directory::{BlockColumn, value_at};
 use crate::block::layout::grouping::source_of;
@@ -109,8 +110,7 @@ fn value_of_key(field: FieldRef, key: u64) -> Option<u64> {
 impl BlockDecoder {
     /// Calls `each` with the values of some fields (their bits, zero-extended) for all frames of a
     /// source in a Block frame's payload, in order. `within` filters frames, and skips whole groups
-    /// by the bounds of their columns. Skips frames that are too short for a field or have wrong
-    /// checksums. Returns the number of frames with wrong checksums, of any source.
+    /// by the bounds of their columns. Skips frames that are too short for a field.
     ///
     /// A field is at its offset only in frames of the same shape; see
     /// [`FieldSelection`](crate::block::FieldSelection).
@@ -125,16 +125,12 @@ impl BlockDecoder {
         fields: &[FieldRef],
         within: Option<ValueRange>,
         mut each: impl FnMut(&[u64]),
-    ) -> Result<usize, BlockError> {
+    ) -> Result<(), BlockError> {
         let block = CheckedBlock::open(payload)?;
-        let mut parts = PartReader::new(self.decompressor(), &block)?;
+        let mut parts = self.parts(&block)?;
         let request = ScanRequest { source, fields, range: within };
         let mut groups = Vec::with_capacity(block.groups.len());
-        let mut wrong = 0;
         for group in block.groups {
-            if group.layout() == wire::BlockLayout::Frames {
-                wrong += group.frames() as usize;
-            }
             groups.push(request.open(group, &mut parts)?);
         }
         let mut values = vec![0; fields.len()];
@@ -160,7 +156,7 @@ impl BlockDecoder {
                 }
             }
         }
-        Ok(wrong)
+        Ok(())
     }
 }
 
@@ -204,7 +200,7 @@ impl ScanRequest<'_> {
                     ScanRows::None
                 })
             }
-            wire::BlockLayout::Frames => Ok(ScanRows::None),
+            wire::BlockLayout::Copies => Ok(ScanRows::None),
             _ => Err(BlockError::Group("has an unknown layout")),
         }
     }

@@ -1,11 +1,10 @@
 //! Seeks and filters by bounds: payloads of one source, the next frame from a wall time, and
 //! whether a block can match a predicate. No frame or checksum is made.
 
-use std::ops::Range;
-
 use super::decoded_matrix::DecodedMatrix;
-use super::decoder::{Block, BlockDecoder, CheckedBlock, DecodedGroup, PartReader};
+use super::decoder::{Block, BlockDecoder, DecodedGroup};
 use super::scan::{MatrixField, ValueRange};
+use crate::block::checked_block::{CheckedBlock, PartReader};
 use crate::block::error::BlockError;
 use crate::block::layout::directory::value_at;
 use crate::block::layout::grouping::source_of;
@@ -24,9 +23,8 @@ pub struct FieldPredicate {
 }
 
 impl Block {
-    /// Calls `each` with the payloads of a source's frames, in order. Skips frames with wrong
-    /// checksums. Fields not selected on opening have the values of the first row of the same
-    /// shape.
+    /// Calls `each` with the payloads of a source's frames, in order. Fields not selected on
+    /// opening have the values of the first row of the same shape.
     pub fn payloads(&self, source: u16, mut each: impl FnMut(&[u8])) {
         // One row for each matrix is patched from frame to frame, so constants are copied once.
         let mut rows: Vec<Option<Vec<u8>>> = self
@@ -59,28 +57,6 @@ impl Block {
             }
         }
     }
-
-    /// Returns the byte ranges of frames with wrong checksums, adjacent ones joined. Their source
-    /// is unknown.
-    pub fn wrong_frames(&self) -> Vec<Range<usize>> {
-        let mut found: Vec<Range<usize>> = Vec::new();
-        let is_wrong = |group: &DecodedGroup| matches!(group, DecodedGroup::Frames(_));
-        if !self.groups.iter().any(is_wrong) {
-            return found;
-        }
-        for (number, frame) in self.frames.iter().enumerate() {
-            if !self.groups.get(usize::from(frame.group)).is_some_and(is_wrong) {
-                continue;
-            }
-            let start = frame.offset as usize;
-            let end = start + self.frame_bytes(number);
-            match found.last_mut() {
-                Some(last) if last.end == start => last.end = end,
-                _ => found.push(start..end),
-            }
-        }
-        found
-    }
 }
 
 /// The wall time of a sample, in its payload.
@@ -107,8 +83,7 @@ fn wall_ns_of(payload: &[u8]) -> Option<i64> {
 pub enum SeekResult<T> {
     /// A sample at or after the wall time.
     Sample(T),
-    /// A frame that the caller has to examine: of another kind, with a wrong checksum, or a sample
-    /// of another shape.
+    /// A frame that the caller has to examine: of another kind, or a sample of another shape.
     Other(T),
     /// The end of the block.
     End(T),
@@ -182,13 +157,13 @@ impl BlockDecoder {
         let is_plain = |group: &wire::BlockGroup| {
             matches!(group.layout(), wire::BlockLayout::Matrix | wire::BlockLayout::Payloads)
         };
-        // The caller examines frames with wrong checksums. Opening refuses other layouts.
+        // The caller examines footers. Opening refuses other layouts.
         if !block.groups.iter().all(is_plain) {
             return Ok(false);
         }
         let (lowest, highest) = (wall_ns.cast_unsigned(), i64::MAX.cast_unsigned());
         let wanted = ValueRange { field: WALL_TIME, lowest, highest };
-        let mut parts = PartReader::new(self.decompressor(), block)?;
+        let mut parts = self.parts(block)?;
         let mut bytes = block.frame_headers_bytes();
         for group in block.groups {
             if group.layout() == wire::BlockLayout::Matrix {
@@ -213,8 +188,7 @@ impl BlockDecoder {
 
     /// Whether a Block frame's payload may contain frames of a source that match a predicate, by
     /// the bounds of columns. Decompresses only directories and groups of payloads. Calls `test`
-    /// once for each shape, with its first payload; `None` means that every frame may match. A
-    /// frame with a wrong checksum may always match.
+    /// once for each shape, with its first payload; `None` means that every frame may match.
     ///
     /// # Errors
     /// The parts that had to be read are malformed.
@@ -225,7 +199,7 @@ impl BlockDecoder {
         test: &dyn Fn(&[u8]) -> Option<FieldPredicate>,
     ) -> Result<bool, BlockError> {
         let block = CheckedBlock::open(payload)?;
-        let mut parts = PartReader::new(self.decompressor(), &block)?;
+        let mut parts = self.parts(&block)?;
         for group in block.groups {
             match group.layout() {
                 wire::BlockLayout::Matrix if group.source() == source => {
@@ -250,7 +224,8 @@ impl BlockDecoder {
                         return Ok(true);
                     }
                 }
-                wire::BlockLayout::Matrix => {}
+                // Samples of other sources, and no samples.
+                wire::BlockLayout::Matrix | wire::BlockLayout::Copies => {}
                 _ => return Ok(true),
             }
         }
@@ -320,18 +295,13 @@ mod tests {
         Other,
     }
 
-    /// Makes a block. Also returns the offset and kind of each frame. The frame with the number
-    /// `wrong` gets a wrong checksum.
-    fn block(payloads: &[Vec<u8>], wrong: usize) -> (Vec<u8>, Vec<(usize, SeekFrame)>) {
+    /// Makes a block. Also returns the offset and kind of each frame.
+    fn block(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<(usize, SeekFrame)>) {
         let (mut frames, mut known) = (Vec::new(), Vec::new());
-        for (number, payload) in payloads.iter().enumerate() {
+        for payload in payloads {
             let start = frames.len();
             KIND.frame_and_write(&mut frames, payload).unwrap();
             let what = match wall_ns_of(payload) {
-                _ if number == wrong => {
-                    *frames.last_mut().unwrap() ^= 1;
-                    SeekFrame::Other
-                }
                 Some(wall_ns) => SeekFrame::Sample(wall_ns),
                 None if &payload[4..8] == b"FCIX" => SeekFrame::Skipped,
                 None => SeekFrame::Other,
@@ -348,7 +318,7 @@ mod tests {
         let mut decoder = BlockDecoder::default();
         let calm: Vec<Vec<u8>> = (0..40).map(|at| sample(0, at, &[7; 24])).collect();
         let mixed: Vec<Vec<u8>> = calm.iter().cloned().chain([other(*b"FCIX")]).collect();
-        let blocks = [block(&calm, usize::MAX).0, block(&mixed, usize::MAX).0];
+        let blocks = [block(&calm).0, block(&mixed).0];
         for good in blocks {
             assert!(decoder.can_skip(&CheckedBlock::open(&good).unwrap(), 40).unwrap());
             let raw_bytes = CheckedBlock::open(&good).unwrap().raw_bytes as u64;
@@ -384,22 +354,20 @@ mod tests {
             payloads
         };
         let blocks = [
-            block(&calm, usize::MAX),
-            block(&uneven, usize::MAX),
-            block(&with(*b"FCGP"), usize::MAX),
-            block(&with(*b"FCCS"), usize::MAX),
-            block(&with(*b"XXZZ"), usize::MAX),
-            block(&calm, 17),
-            block(&calm, 5),
-            block(&[other(*b"FCIX"), other(*b"FCIX")], usize::MAX),
+            block(&calm),
+            block(&uneven),
+            block(&with(*b"FCGP")),
+            block(&with(*b"FCCS")),
+            block(&with(*b"XXZZ")),
+            block(&[other(*b"FCIX"), other(*b"FCIX")]),
         ];
         let mut decoder = BlockDecoder::default();
         let mut passed = |number: usize, wall_ns| {
             decoder.can_skip(&CheckedBlock::open(&blocks[number].0).unwrap(), wall_ns).unwrap()
         };
-        assert!(passed(0, 20) && passed(1, 20) && passed(7, 0), "whole blocks are skipped by their bounds");
+        assert!(passed(0, 20) && passed(1, 20) && passed(5, 0), "whole blocks are skipped by their bounds");
         assert!(![0, 1].map(|number| passed(number, 19)).contains(&true));
-        assert!(![2, 3, 4, 5, 6].map(|number| passed(number, 20)).contains(&true));
+        assert!(![2, 3, 4].map(|number| passed(number, 20)).contains(&true));
         for (number, (payload, known)) in blocks.iter().enumerate() {
             let open = decoder.open(payload, &ColumnSelection::ALL).unwrap();
             for (from, wall_ns) in known.iter().flat_map(|(from, _)| (-22..22).map(|at| (*from, at))) {

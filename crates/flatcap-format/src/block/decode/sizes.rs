@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::decoder::{BlockDecoder, CheckedBlock, PartReader};
+use super::decoder::BlockDecoder;
 use super::seek::all_payloads;
+use crate::block::checked_block::CheckedBlock;
 use crate::block::error::BlockError;
 use crate::block::layout::grouping::source_of;
 use crate::schema::segment as wire;
@@ -42,7 +43,7 @@ impl BlockDecoder {
     /// The parts that had to be read are malformed.
     pub fn sizes(&mut self, payload: &[u8]) -> Result<Vec<SourceSize>, BlockError> {
         let block = CheckedBlock::open(payload)?;
-        let mut parts = PartReader::new(self.decompressor(), &block)?;
+        let mut parts = self.parts(&block)?;
         // raw bytes, and stored bytes of its own groups
         let mut sums: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
         for group in block.groups {
@@ -64,8 +65,8 @@ impl BlockDecoder {
                     };
                     all_payloads(group, &mut parts, count)?;
                 }
-                // The source of a frame with a wrong checksum is unknown.
-                wire::BlockLayout::Frames => {}
+                // No samples.
+                wire::BlockLayout::Copies => {}
                 _ => return Err(BlockError::Group("has an unknown layout")),
             }
         }

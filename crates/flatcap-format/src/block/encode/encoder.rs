@@ -8,10 +8,12 @@ use flatcap_stream::ChecksumKind;
 
 use super::block_builder::{BlockBuilder, BlockNumbers};
 use super::matrix::{EncodedMatrix, KnownFields, MatrixEncoder};
+use crate::block::checked_block::{FRAMES_MAX, RAW_BYTES_MAX};
 use crate::block::checksum::checksum_to_wire;
-use crate::block::codec::{Codec, PartCompressor};
-use crate::block::decode::decoder::{FRAMES_MAX, RAW_BYTES_MAX};
+use crate::block::codec::{Codec, PartCompressor, features_of_codec};
+use crate::block::copies::{encode_copies, find_copies};
 use crate::block::decode::sizes::{SourceSize, distribute_common};
+use crate::block::features::BlockFeatures;
 use crate::block::layout::grouping::{FrameGroup, FrameGrouper, GroupKey};
 use crate::block::layout::lengths;
 use crate::block::layout::payloads::Payloads;
@@ -23,6 +25,9 @@ use crate::schema::segment as wire;
 /// Default length of a block before compression. Blocks of 16 MiB were 1.19 times smaller
 /// (docs/BENCHMARKS.md), but a seek decompresses a whole block.
 pub const RAW_BYTES_DEFAULT: usize = 4 << 20;
+
+/// The identifier of a footer, in its payload.
+const FOOTER: &[u8] = b"FCFT";
 
 /// Compresses frames into blocks. Reuses its memory. The same frames give the same block.
 pub struct BlockEncoder {
@@ -47,11 +52,14 @@ struct EncoderInput<'r> {
     raw_offset: u64,
     raw_bytes: u64,
     checksum: ChecksumKind,
+    /// Raw bytes of the segment's first block, if payloads may refer to them.
+    first_block: &'r [u8],
 }
 
 /// The parts of a block being encoded.
 #[derive(Debug, Default)]
 struct PartWriter {
+    features: BlockFeatures,
     compressors: HashMap<Codec, PartCompressor>,
     list: Vec<wire::BlockPart>,
     lengths: Vec<u8>,
@@ -113,9 +121,9 @@ impl BlockEncoder {
     /// a frame header.
     ///
     /// # Errors
-    /// `InvalidData` if the bytes are not whole frames, or a frame is a Block. `InvalidInput` if
-    /// they are empty or more than [`RAW_BYTES_MAX`]. Errors of the codec. After an error nothing
-    /// is appended.
+    /// `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is a Block.
+    /// `InvalidInput` if they are empty or more than [`RAW_BYTES_MAX`]. Errors of the codec. After
+    /// an error nothing is appended.
     pub fn append(
         &mut self,
         frames: &[u8],
@@ -123,11 +131,31 @@ impl BlockEncoder {
         checksum: ChecksumKind,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
+        self.append_last(frames, raw_offset, checksum, &[], out)
+    }
+
+    /// The same for the frames that end a segment, footer and trailer. `first_block` are the frames
+    /// of the segment's first block, which has the header alone: what the footer repeats of it,
+    /// such as schemas, is stored as a reference. A reader needs the first block for this one.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    #[allow(clippy::too_many_arguments, reason = "those of `append`, and the first block")]
+    pub fn append_last(
+        &mut self,
+        frames: &[u8],
+        raw_offset: u64,
+        checksum: ChecksumKind,
+        first_block: &[u8],
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let raw_bytes = frames.len() as u64;
         check_raw_bytes(raw_bytes)?;
         self.grouper.group(frames, checksum, &self.compression)?;
+        let bytes = frames;
+        let has_only_payloads = false;
         self.write(
-            EncoderInput { bytes: frames, has_only_payloads: false, raw_offset, raw_bytes, checksum },
+            EncoderInput { bytes, has_only_payloads, raw_offset, raw_bytes, checksum, first_block },
             out,
         )
     }
@@ -154,6 +182,7 @@ impl BlockEncoder {
                 raw_offset,
                 raw_bytes,
                 checksum,
+                first_block: &[],
             },
             out,
         )
@@ -176,6 +205,7 @@ impl BlockEncoder {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         self.parts.list.clear();
+        self.parts.features = BlockFeatures::ROWS;
         self.groups.clear();
         self.sizes.clear();
         let sources = self.grouper.sources.iter();
@@ -200,6 +230,11 @@ impl BlockEncoder {
     /// Returns the raw and stored bytes of each source in the last block.
     pub fn sizes(&self) -> &[SourceSize] {
         &self.sizes
+    }
+
+    /// Returns the features that a reader of the last block needs.
+    pub fn features(&self) -> BlockFeatures {
+        self.parts.features
     }
 
     /// Writes the first part: the group number of each frame.
@@ -248,7 +283,16 @@ impl BlockEncoder {
                         table,
                     )?;
                 }
+                self.parts.add_features(BlockFeatures::COLUMNS);
+                if self.encoded.is_numeric {
+                    self.parts.add_features(BlockFeatures::ALL);
+                }
                 (wire::BlockLayout::Matrix, source, row_bytes)
+            }
+            GroupKey::Mixed(_) if repeats_header(list, run) => {
+                self.parts.add_lengths(list, table)?;
+                self.parts.add_copies(list, run, table)?;
+                (wire::BlockLayout::Copies, 0, 0)
             }
             GroupKey::Mixed(_) => {
                 self.parts.add_lengths(list, table)?;
@@ -256,14 +300,9 @@ impl BlockEncoder {
                     // The only group has all payloads in order: they need no gathering.
                     self.parts.add(codec, run.bytes, table)?;
                 } else {
-                    self.parts.add_rows(list, 0, run.bytes, table)?;
+                    self.parts.add_gathered(codec, payloads(list, run.bytes), table)?;
                 }
                 (wire::BlockLayout::Payloads, 0, 0)
-            }
-            GroupKey::BadChecksum => {
-                self.parts.add_lengths(list, table)?;
-                self.parts.add_rows(list, run.checksum.frame_bytes(0), run.bytes, table)?;
-                (wire::BlockLayout::Frames, 0, 0)
             }
         };
         // Only a matrix is sure to have frames of one source. `distribute_common` shares the rest.
@@ -283,6 +322,17 @@ impl BlockEncoder {
             layout,
         ))
     }
+}
+
+/// Returns the payloads of a group.
+fn payloads<'r>(list: &FrameGroup, bytes: &'r [u8]) -> impl Iterator<Item = &'r [u8]> + Clone {
+    list.rows.iter().map(|(at, length)| bytes.get(*at as usize..(at + length) as usize).unwrap_or_default())
+}
+
+/// Whether a group begins with a footer, which repeats the header, and the header is known.
+fn repeats_header(list: &FrameGroup, run: &EncoderInput<'_>) -> bool {
+    let first = payloads(list, run.bytes).next().unwrap_or_default();
+    !run.first_block.is_empty() && first.get(4..8) == Some(FOOTER)
 }
 
 fn check_raw_bytes(raw_bytes: u64) -> io::Result<()> {
@@ -309,7 +359,12 @@ impl PartWriter {
     fn push_part(&mut self, codec: u8, bytes: usize, stored_bytes: usize) -> io::Result<()> {
         let number = |count: usize| u32::try_from(count).map_err(io::Error::other);
         self.list.push(wire::BlockPart::new(number(stored_bytes)?, number(bytes)?, codec));
+        self.add_features(features_of_codec(codec));
         Ok(())
+    }
+
+    fn add_features(&mut self, features: BlockFeatures) {
+        self.features = self.features.and(features);
     }
 
     fn add_lengths(&mut self, list: &FrameGroup, table: &mut BlockBuilder<'_>) -> io::Result<()> {
@@ -320,19 +375,18 @@ impl PartWriter {
         added
     }
 
-    /// Adds payloads together with the `header_bytes` before each.
-    fn add_rows(
+    /// Adds payloads as a list of ranges that the first block has too, and the rest.
+    fn add_copies(
         &mut self,
         list: &FrameGroup,
-        header_bytes: usize,
-        frames: &[u8],
+        run: &EncoderInput<'_>,
         table: &mut BlockBuilder<'_>,
     ) -> io::Result<()> {
-        let rows = list.rows.iter().map(|(at, length)| {
-            let from = *at as usize - header_bytes;
-            frames.get(from..(at + length) as usize).unwrap_or_default()
-        });
-        self.add_gathered(list.options.codec, rows, table)
+        let bytes = payloads(list, run.bytes).collect::<Vec<_>>().concat();
+        let copies = find_copies(&bytes, run.first_block, run.checksum.frame_bytes(0));
+        let (copies, rest) = encode_copies(&bytes, &copies);
+        self.add(list.options.codec, &copies, table)?;
+        self.add(list.options.codec, &rest, table)
     }
 
     /// Adds a part whose bytes lie at many places.

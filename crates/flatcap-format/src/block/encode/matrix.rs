@@ -57,6 +57,8 @@ pub(in crate::block) struct EncodedMatrix {
     bucket_ends: Vec<usize>,
     /// The codec of the block. Raw ranges are chosen by what it makes of them.
     pub(in crate::block) codec: Option<Codec>,
+    /// Whether the numeric codec wrote a column.
+    pub(in crate::block) is_numeric: bool,
 }
 
 impl KnownFields {
@@ -117,6 +119,8 @@ impl MatrixEncoder {
         self.transpose(rows, &row);
         coded.columns.clear();
         coded.bucket_ends.clear();
+        coded.is_numeric = false;
+        let mut trial = std::mem::take(&mut self.finder.trial);
         let mut columns: Vec<BlockColumn> = Vec::with_capacity(self.fields.len());
         // Columns that follow none, by the hash of their differences and their length.
         let mut shapes: HashMap<(u64, u8), usize> = HashMap::new();
@@ -131,11 +135,14 @@ impl MatrixEncoder {
             } else {
                 shapes.entry((hash, field.bytes)).or_insert(number);
                 let start = coded.columns.len();
-                column.encoding = encoding_choice::encode(values, column.field, &mut coded.columns);
+                let choice = encoding_choice::encode(values, column.field, &mut trial, &mut coded.columns);
+                column.encoding = choice.encoding;
+                coded.is_numeric |= choice.is_numeric;
                 column.bytes = u32::try_from(coded.columns.len() - start).unwrap_or(u32::MAX);
             }
             columns.push(column);
         }
+        self.finder.trial = trial;
         for start in buckets(&columns).into_iter().skip(1) {
             let columns = columns.get(..start).unwrap_or_default();
             coded.bucket_ends.push(columns.iter().map(|column| column.bytes as usize).sum());
@@ -321,7 +328,8 @@ fn halves_are_smaller(values: impl Iterator<Item = u64>, [whole, low, high]: &mu
     low.extend(whole.iter().map(|value| value & 0xFFFF_FFFF));
     high.clear();
     high.extend(whole.iter().map(|value| value >> 32));
-    let bytes = |values: &[u64]| ColumnEncoding::smallest(values).1;
+    let bytes =
+        |values: &[u64]| ColumnEncoding::smallest(values, values.first().copied().unwrap_or_default()).1;
     8 * (bytes(low) + bytes(high)) < 7 * bytes(whole)
 }
 

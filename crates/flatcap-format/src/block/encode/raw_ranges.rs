@@ -6,7 +6,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::block::codec::{Codec, PartCompressor};
+use crate::block::codec::Codec;
+use crate::block::codec_trial::CodecTrial;
 use crate::block::encoding::bits::CHUNK;
 use crate::block::encoding::column_encoding::ColumnEncoding;
 use crate::block::encoding::encoding_choice;
@@ -52,9 +53,8 @@ pub(in crate::block) fn sampled_rows(row_bytes: usize) -> usize {
 /// Tries the block's codec on rows and columns. Reuses its memory.
 #[derive(Debug, Default)]
 pub(in crate::block) struct RawRangeFinder {
-    compressor: Option<PartCompressor>,
+    pub(in crate::block) trial: CodecTrial,
     bytes: Vec<u8>,
-    compressed: Vec<u8>,
 }
 
 /// The role of a word in a raw range.
@@ -109,7 +109,7 @@ impl RawRangeFinder {
         codec: Codec,
         is_known: impl Fn(u32) -> bool,
     ) -> Vec<RawRange> {
-        self.set_codec(codec);
+        self.trial.set_codec(codec);
         let mark = |(word, changed_bits): (usize, &u64)| match u32::try_from(WORD * word) {
             // The envelope stays in columns: seeks need bounds of wall times, and a raw range has
             // none.
@@ -160,7 +160,7 @@ impl RawRangeFinder {
         if 16 * lanes_bytes >= 15 * raw_bytes {
             return true;
         }
-        if self.codec() == Codec::None {
+        if self.trial.codec() == Codec::None {
             // Only columns make data smaller here. They have to save two fifths to be worth their
             // time.
             return 3 * raw_bytes < 5 * lanes_bytes;
@@ -211,34 +211,15 @@ impl RawRangeFinder {
         let mut raw_bytes = 0;
         for column in evenly(columns.len(), step).filter_map(|number| columns.get(number)) {
             let values = sample.values(column).get(..count).unwrap_or_default();
-            column.encoding.encode(values, &mut self.bytes);
+            column.encoding.encode(values, first_of(values), &mut self.bytes);
             raw_bytes += (column.width * count) as u64;
         }
         (by_rows * raw_bytes, self.compressed_bytes() * tried_bytes)
     }
 
-    /// Sets the block's codec. Zstd:1 stands in for slow codecs, and may be wrong if the sizes are
-    /// close.
-    fn set_codec(&mut self, codec: Codec) {
-        let codec = match codec {
-            Codec::Zstd(_) | Codec::Brotli(_) => Codec::Zstd(1),
-            fast => fast,
-        };
-        if self.codec() != codec {
-            self.compressor = Some(PartCompressor::new(codec));
-        }
-    }
-
-    fn codec(&self) -> Codec {
-        self.compressor.as_ref().map_or(Codec::None, PartCompressor::codec)
-    }
-
     /// Returns the compressed size of the collected bytes.
     fn compressed_bytes(&mut self) -> u64 {
-        self.compressed.clear();
-        let packed = self.compressor.as_mut().map(|codec| codec.compress(&self.bytes, &mut self.compressed));
-        let bytes = if matches!(packed, Some(Ok(_))) { &self.compressed } else { &self.bytes };
-        bytes.len() as u64
+        self.trial.compressed_bytes(&self.bytes) as u64
     }
 }
 
@@ -269,18 +250,18 @@ impl ColumnSample {
             for shift in [0, 32] {
                 half.clear();
                 half.extend(column.iter().map(|value| value >> shift & 0xFFFF_FFFF));
-                halves += ColumnEncoding::smallest(&half).1;
+                halves += ColumnEncoding::smallest(&half, first_of(&half)).1;
                 are_floats &= is_float(&half, 4);
             }
             // Numbers without a known field are left to the numeric codec, which makes less of them
             // than these estimates show.
             let is_number = (are_floats || is_float(column, 8)) && !is_text(column);
-            let (mut encoding, mut encoded_bytes) = ColumnEncoding::smallest(column);
+            let (mut encoding, mut encoded_bytes) = ColumnEncoding::smallest(column, first_of(column));
             // A word of few values may become a dictionary, so it is counted as one: rows of
             // eight names took 12.5 instead of 58.0 KB with Snappy.
             if let Some(indices) = encoding_choice::few_value_indices(column, encoded_bytes, rows.count) {
                 column.copy_from_slice(&indices);
-                (encoding, encoded_bytes) = ColumnEncoding::smallest(column);
+                (encoding, encoded_bytes) = ColumnEncoding::smallest(column, first_of(column));
             }
             let width = row_bytes.saturating_sub(WORD * word).min(WORD);
             // A word that takes half of its bytes as one or two columns belongs in a raw range.
@@ -311,6 +292,11 @@ impl ColumnSample {
     fn values(&self, column: &SampledColumn) -> &[u64] {
         self.values.get(column.start..column.start + self.rows).unwrap_or_default()
     }
+}
+
+/// Returns the first value of a column, which the directory of a matrix has.
+fn first_of(column: &[u64]) -> u64 {
+    column.first().copied().unwrap_or_default()
 }
 
 /// Returns windows of `length` words in total: evenly spread, or only the beginning.

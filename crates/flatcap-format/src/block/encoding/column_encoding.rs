@@ -12,92 +12,82 @@ use crate::block::error::BlockError;
 pub(in crate::block) enum ColumnEncoding {
     /// Frame of reference: each value minus the chunk's lowest, bit-packed.
     Plain = 0,
-    /// The same for differences from row to row: counters, gauges.
+    /// The same for differences from row to row: counters, gauges. The first one is that to a value
+    /// which the reader knows: that of the first row, or 0 in a dictionary.
     Delta = 1,
-    /// The same for differences of differences: clocks.
-    DeltaOfDelta = 2,
     /// A bit for each row that differs from the one before, and the nonzero differences: values
     /// that rarely change.
-    Sparse = 3,
+    Sparse = 2,
+    /// Each distinct value once, and an index for each row: noise with few values.
+    Dictionary = 3,
     /// The numeric codec pco, for unsigned integers: noise.
     Integers = 4,
     /// The numeric codec pco, for IEEE 754 numbers of the column's length.
     Floats = 5,
-    /// Each distinct value once, and an index for each row: noise with few values.
-    Dictionary = 6,
 }
 
 impl ColumnEncoding {
-    const ALL: [Self; 7] = [
-        Self::Plain,
-        Self::Delta,
-        Self::DeltaOfDelta,
-        Self::Sparse,
-        Self::Integers,
-        Self::Floats,
-        Self::Dictionary,
-    ];
+    const ALL: [Self; 6] =
+        [Self::Plain, Self::Delta, Self::Sparse, Self::Dictionary, Self::Integers, Self::Floats];
+
+    /// Whether the numeric codec writes it.
+    pub(in crate::block) fn is_numeric(self) -> bool {
+        matches!(self, Self::Integers | Self::Floats)
+    }
 
     /// Returns the encoding with this number in a directory.
     pub(in crate::block) fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|encoding| *encoding as u8 == number)
     }
 
-    /// Returns the smallest of our own encodings and its size in bytes. Nothing is written.
-    pub(in crate::block) fn smallest(values: &[u64]) -> (Self, usize) {
-        // `ALL` has the order of these sizes. `zip` ends after the four encodings of our own.
-        let fewest =
-            Self::ALL.into_iter().zip(size_estimate::encoded_sizes(values)).min_by_key(|(_, bytes)| *bytes);
-        fewest.unwrap_or((Self::Plain, 0))
+    /// Returns the smallest of our own encodings and its size in bytes. `known` is the value before
+    /// the first one. Writes nothing.
+    pub(in crate::block) fn smallest(values: &[u64], known: u64) -> (Self, usize) {
+        // `ALL` has the order of these sizes. `zip` ends after these three encodings.
+        let sizes = size_estimate::encoded_sizes(values, known);
+        Self::ALL.into_iter().zip(sizes).min_by_key(|(_, bytes)| *bytes).unwrap_or((Self::Plain, 0))
     }
 
-    /// Appends the values in this encoding.
-    pub(in crate::block) fn encode(self, values: &[u64], out: &mut Vec<u8>) {
+    /// Appends the values in this encoding. `known` is the value before the first one.
+    pub(in crate::block) fn encode(self, values: &[u64], known: u64, out: &mut Vec<u8>) {
         match self {
             Self::Plain => encode_chunks(values.iter().copied(), values.len(), out),
-            Self::Delta => encode_chunks(deltas(values.iter().copied()), values.len(), out),
-            Self::DeltaOfDelta => {
-                encode_chunks(deltas(deltas(values.iter().copied())), values.len(), out);
-            }
+            Self::Delta => encode_chunks(deltas(values.iter().copied(), known), values.len(), out),
             // The others are written where they are tried: `numeric_trial` and `dictionary`.
-            Self::Sparse | Self::Integers | Self::Floats | Self::Dictionary => encode_sparse(values, out),
+            Self::Sparse | Self::Integers | Self::Floats | Self::Dictionary => {
+                encode_sparse(values, known, out);
+            }
         }
     }
 
-    /// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. Refuses a
-    /// dictionary: `dictionary::decode` decodes it, and calls this function for its two columns.
+    /// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. `known` is
+    /// the value before the first one. Refuses a dictionary: `dictionary::decode` decodes it, and
+    /// calls this function for its two columns.
     pub(in crate::block) fn decode(
         self,
         bytes: &[u8],
         value_bytes: u8,
+        known: u64,
         values: &mut [u64],
     ) -> Result<(), BlockError> {
         match self {
-            Self::Sparse => decode_sparse(bytes, values),
+            Self::Sparse => decode_sparse(bytes, known, values),
             Self::Integers => numeric::decode(bytes, PcoType::Integers, values),
             Self::Floats => numeric::decode(bytes, PcoType::float_of_length(value_bytes)?, values),
             // Nested dictionaries would recurse as deep as a malformed block is long.
             Self::Dictionary => Err(BlockError::Column("has a dictionary in an unknown encoding")),
             Self::Plain => decode_chunks(bytes, values),
-            Self::Delta => decode_chunks(bytes, values).map(|()| prefix_sum(values)),
-            Self::DeltaOfDelta => {
-                decode_chunks(bytes, values)?;
-                prefix_sum(values);
-                prefix_sum(values);
-                Ok(())
-            }
+            Self::Delta => decode_chunks(bytes, values).map(|()| prefix_sum(values, known)),
         }
     }
 }
 
-/// Returns each number minus the previous one. The first one stays.
-fn deltas(numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
-    let mut last = 0;
+/// Returns each number minus the previous one, which is `last` for the first one.
+fn deltas(numbers: impl Iterator<Item = u64>, mut last: u64) -> impl Iterator<Item = u64> {
     numbers.map(move |number| number.wrapping_sub(std::mem::replace(&mut last, number)))
 }
 
-fn prefix_sum(values: &mut [u64]) {
-    let mut sum = 0_u64;
+fn prefix_sum(values: &mut [u64], mut sum: u64) {
     for value in values {
         sum = sum.wrapping_add(*value);
         *value = sum;
@@ -163,13 +153,9 @@ fn decode_chunks(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
     if bases.is_empty() { Ok(()) } else { Err(BlockError::Column("has bytes after its bases")) }
 }
 
-/// Writes the first value, a bit map of changed rows for each chunk, and the differences as
-/// varints.
-fn encode_sparse(values: &[u64], out: &mut Vec<u8>) {
-    let first = values.first().copied().unwrap_or_default();
-    out.extend_from_slice(&first.to_le_bytes());
+/// Writes a bit map of changed rows for each chunk, and the differences as varints.
+fn encode_sparse(values: &[u64], mut last: u64, out: &mut Vec<u8>) {
     let mut changes = Vec::new();
-    let mut last = first;
     for chunk in values.chunks(CHUNK) {
         let mut bits = 0_u64;
         for (at, value) in chunk.iter().enumerate() {
@@ -184,11 +170,9 @@ fn encode_sparse(values: &[u64], out: &mut Vec<u8>) {
     out.extend_from_slice(&changes);
 }
 
-fn decode_sparse(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
+fn decode_sparse(bytes: &[u8], mut last: u64, values: &mut [u64]) -> Result<(), BlockError> {
     const END: BlockError = BlockError::Column("ends before its bits");
-    let (first, rest) = bytes.split_first_chunk::<8>().ok_or(END)?;
-    let (bits, mut changes) = rest.split_at_checked(8 * values.len().div_ceil(CHUNK)).ok_or(END)?;
-    let mut last = u64::from_le_bytes(*first);
+    let (bits, mut changes) = bytes.split_at_checked(8 * values.len().div_ceil(CHUNK)).ok_or(END)?;
     for (bits, values) in bits.as_chunks::<8>().0.iter().zip(values.chunks_mut(CHUNK)) {
         let bits = u64::from_le_bytes(*bits);
         for (at, value) in values.iter_mut().enumerate() {

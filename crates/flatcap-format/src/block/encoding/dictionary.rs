@@ -7,7 +7,7 @@ use super::bits::width_of;
 use super::column_encoding::ColumnEncoding;
 use super::numeric_trial::encode_without_dictionary;
 use super::varint::{put_varint, take_varint};
-use crate::block::error::BlockError;
+use crate::block::error::{BlockError, UNANNOUNCED};
 use crate::block::selection::{FieldRef, ValueType};
 
 /// Most values of a dictionary.
@@ -28,8 +28,17 @@ const FEW_VALUES_MAX: usize = 16;
 /// The field type of dictionary indices.
 const INDEX_FIELD: FieldRef = FieldRef { at: 0, bytes: 2, kind: ValueType::Unsigned };
 
+/// A column in dictionary encoding.
+#[derive(Debug)]
+pub(in crate::block) struct EncodedDictionary {
+    /// Values and indices in our own encodings.
+    pub(in crate::block) own: Vec<u8>,
+    /// Values, indices or both by the numeric codec, if that makes them smaller.
+    pub(in crate::block) numeric: Option<Vec<u8>>,
+}
+
 /// Returns a column in dictionary encoding, or `None` if it has too many distinct values.
-pub(in crate::block) fn encode(column: &[u64], field: FieldRef) -> Option<Vec<u8>> {
+pub(in crate::block) fn encode(column: &[u64], field: FieldRef) -> Option<EncodedDictionary> {
     // A column shorter than the sample is collected at once, so its sample is empty.
     let sample = column.get(..SAMPLE_ROWS).unwrap_or_default();
     DistinctValues::collect(sample, SAMPLE_VALUES_MAX)?;
@@ -37,18 +46,25 @@ pub(in crate::block) fn encode(column: &[u64], field: FieldRef) -> Option<Vec<u8
     // In order, readings of a converter are nearly its counts, and so are their indices: 6.6 bits a
     // value with pco, where Parquet's dictionary and zstd:3 take 11.4.
     distinct.sort();
-    let mut own = Vec::new();
-    let encoding = encode_without_dictionary(&distinct.values, field, &mut own);
-    let mut out = Vec::new();
-    put_varint(distinct.values.len() as u64, &mut out);
-    out.push(encoding as u8);
+    let indices: Vec<u64> = column.iter().map(|value| distinct.index(*value)).collect();
+    let (own, _) = encode_parts(&distinct.values, field, &indices, false);
+    let (numeric, is_numeric) = encode_parts(&distinct.values, field, &indices, true);
+    Some(EncodedDictionary { own, numeric: is_numeric.then_some(numeric) })
+}
+
+/// Encodes the values of a dictionary and the indices of the rows. Also returns whether the numeric
+/// codec wrote one of them.
+fn encode_parts(values: &[u64], field: FieldRef, indices: &[u64], may_be_numeric: bool) -> (Vec<u8>, bool) {
+    let (mut out, mut own) = (Vec::new(), Vec::new());
+    let of_values = encode_without_dictionary(values, field, may_be_numeric, &mut own);
+    put_varint(values.len() as u64, &mut out);
+    out.push(of_values as u8);
     put_varint(own.len() as u64, &mut out);
     out.append(&mut own);
-    let indices: Vec<u64> = column.iter().map(|value| distinct.index(*value)).collect();
-    let encoding = encode_without_dictionary(&indices, INDEX_FIELD, &mut own);
-    out.push(encoding as u8);
+    let of_indices = encode_without_dictionary(indices, INDEX_FIELD, may_be_numeric, &mut own);
+    out.push(of_indices as u8);
     out.append(&mut own);
-    Some(out)
+    (out, of_values.is_numeric() || of_indices.is_numeric())
 }
 
 /// Returns the value index of each row, or `None` if there are more than [`FEW_VALUES_MAX`]
@@ -58,10 +74,12 @@ pub(in crate::block) fn few_value_indices(column: &[u64]) -> Option<Vec<u64>> {
     Some(column.iter().map(|value| distinct.index(*value)).collect())
 }
 
-/// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes.
+/// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. Refuses parts by
+/// the numeric codec unless `may_be_numeric`.
 pub(in crate::block) fn decode(
     mut bytes: &[u8],
     value_bytes: u8,
+    may_be_numeric: bool,
     values: &mut [u64],
 ) -> Result<(), BlockError> {
     const END: BlockError = BlockError::Column("ends within its dictionary");
@@ -70,13 +88,17 @@ pub(in crate::block) fn decode(
     if count > VALUES_MAX.min(values.len()) {
         return Err(BlockError::Column("has a dictionary with too many values"));
     }
+    let take_encoding = |bytes: &mut &[u8]| match take_encoding(bytes)? {
+        encoding if encoding.is_numeric() && !may_be_numeric => Err(UNANNOUNCED),
+        encoding => Ok(encoding),
+    };
     let encoding = take_encoding(&mut bytes)?;
     let length = take_varint(&mut bytes).and_then(|length| usize::try_from(length).ok()).ok_or(END)?;
     let (own, mut rest) = bytes.split_at_checked(length).ok_or(END)?;
     let mut dictionary = vec![0; count];
-    encoding.decode(own, value_bytes, &mut dictionary)?;
+    encoding.decode(own, value_bytes, 0, &mut dictionary)?;
     let encoding = take_encoding(&mut rest)?;
-    encoding.decode(rest, INDEX_FIELD.bytes, values)?;
+    encoding.decode(rest, INDEX_FIELD.bytes, 0, values)?;
     for value in values {
         let index = usize::try_from(*value).unwrap_or(usize::MAX);
         *value = *dictionary.get(index).ok_or(BlockError::Column("has an index beyond its dictionary"))?;
@@ -174,13 +196,17 @@ mod tests {
     #[test]
     fn few_values_come_back_in_few_bits() {
         // Proves that columns of 1 to 4,096 values round-trip in little more than the bits of an
-        // index, and that more values are refused.
+        // index, that more values are refused, and the numeric codec if it may not be there.
         for (rows, values) in [(300, 1), (300, 2), (5000, 300), (9000, 4096)] {
             let column = readings(rows, values);
-            let bytes = encode(&column, PLACE).unwrap();
+            let EncodedDictionary { own, numeric } = encode(&column, PLACE).unwrap();
+            let is_numeric = numeric.is_some();
+            let bytes = numeric.unwrap_or(own);
             let mut back = vec![1; column.len()];
-            decode(&bytes, 8, &mut back).unwrap();
+            decode(&bytes, 8, true, &mut back).unwrap();
             assert!(back == column);
+            let is_refused = decode(&bytes, 8, false, &mut back) == Err(UNANNOUNCED);
+            assert_eq!(is_refused, is_numeric, "the numeric codec is refused if it is not announced");
             let bits = u64::from(width_of(values));
             assert!(
                 8 * bytes.len() as u64 <= rows * (bits + 1) + 20 * values + 2000,
@@ -188,7 +214,7 @@ mod tests {
                 bytes.len()
             );
             for cut in (0..bytes.len()).step_by(7) {
-                assert!(decode(&bytes[..cut], 8, &mut back).is_err(), "{cut} of {}", bytes.len());
+                assert!(decode(&bytes[..cut], 8, true, &mut back).is_err(), "{cut} of {}", bytes.len());
             }
         }
         assert!(encode(&readings(20_000, 4300), PLACE).is_none());
@@ -204,25 +230,25 @@ mod tests {
             put_varint(values.len() as u64, &mut bytes);
             bytes.push(encoding);
             let mut own = Vec::new();
-            ColumnEncoding::Plain.encode(values, &mut own);
+            ColumnEncoding::Plain.encode(values, 0, &mut own);
             put_varint(own.len() as u64, &mut bytes);
             bytes.extend(own);
             bytes.push(index_coding);
-            ColumnEncoding::Plain.encode(indices, &mut bytes);
+            ColumnEncoding::Plain.encode(indices, 0, &mut bytes);
             bytes
         };
-        let read = |bytes: &[u8]| decode(bytes, 8, &mut [0; 4]);
+        let read = |bytes: &[u8]| decode(bytes, 8, true, &mut [0; 4]);
         let good = made(&[9, 7], 0, &[0, 1, 1, 0], 0);
         let mut back = [0; 4];
-        decode(&good, 8, &mut back).unwrap();
+        decode(&good, 8, true, &mut back).unwrap();
         assert_eq!(back, [9, 7, 7, 9]);
         assert!(read(&made(&[9, 7], 0, &[0, 1, 2, 0], 0)).is_err());
         assert!(read(&made(&[9, 7], 0, &[0, 1, u64::MAX, 0], 0)).is_err());
         assert!(read(&made(&[], 0, &[0; 4], 0)).is_err());
         assert!(read(&made(&[1, 2, 3, 4, 5], 0, &[0; 4], 0)).is_err());
-        assert!(read(&made(&[9, 7], 6, &[0; 4], 0)).is_err());
+        assert!(read(&made(&[9, 7], 3, &[0; 4], 0)).is_err());
+        assert!(read(&made(&[9, 7], 0, &[0; 4], 3)).is_err());
         assert!(read(&made(&[9, 7], 0, &[0; 4], 6)).is_err());
-        assert!(read(&made(&[9, 7], 0, &[0; 4], 7)).is_err());
-        assert!(decode(&made(&vec![0; 5000], 0, &vec![0; 6000], 0), 8, &mut vec![0; 6000]).is_err());
+        assert!(decode(&made(&vec![0; 5000], 0, &vec![0; 6000], 0), 8, true, &mut vec![0; 6000]).is_err());
     }
 }

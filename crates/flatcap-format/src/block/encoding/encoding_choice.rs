@@ -5,7 +5,8 @@
 
 use super::column_encoding::ColumnEncoding;
 use super::dictionary;
-use super::numeric_trial::{ROWS_MIN, append_smaller, try_numeric};
+use super::numeric_trial::{ROWS_MIN, saves_enough, try_numeric};
+use crate::block::codec_trial::CodecTrial;
 use crate::block::selection::FieldRef;
 
 /// A column with at least this many bits a value is noise.
@@ -14,33 +15,62 @@ const NOISE_BITS_MIN: usize = 8;
 /// value.
 const DICTIONARY_BITS_MIN: usize = 16;
 
-/// Appends a column in the smallest encoding and returns which.
-pub(in crate::block) fn encode(column: &[u64], field: FieldRef, out: &mut Vec<u8>) -> ColumnEncoding {
-    let (encoding, bytes) = ColumnEncoding::smallest(column);
+/// The encoding that was chosen for a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::block) struct EncodingChoice {
+    pub(in crate::block) encoding: ColumnEncoding,
+    /// Whether the numeric codec wrote it, or a part of its dictionary.
+    pub(in crate::block) is_numeric: bool,
+}
+
+/// Appends a column in the smallest encoding and returns which. The numeric codec is used only if
+/// it saves enough of what the block's codec, `trial`, leaves of the other encodings.
+pub(in crate::block) fn encode(
+    column: &[u64],
+    field: FieldRef,
+    trial: &mut CodecTrial,
+    out: &mut Vec<u8>,
+) -> EncodingChoice {
+    // The directory has the first row.
+    let known = column.first().copied().unwrap_or_default();
+    let (encoding, bytes) = ColumnEncoding::smallest(column, known);
     if !is_noise(column, bytes) {
-        encoding.encode(column, out);
-        return encoding;
+        encoding.encode(column, known, out);
+        return EncodingChoice { encoding, is_numeric: false };
     }
-    let numeric = try_numeric(column, field, encoding, bytes);
-    let least = numeric.as_ref().map_or(bytes, |numeric| numeric.bytes.min(bytes));
-    let start = out.len();
+    let numeric = try_numeric(column, field, bytes);
     let is_wide = 8 * bytes >= DICTIONARY_BITS_MIN * column.len();
-    let by_value = if is_wide { dictionary::encode(column, field) } else { None };
-    let by_value = by_value.filter(|by_value| by_value.len() < least + least / 4);
-    if let Some(by_value) = &by_value
-        && by_value.len() < least - least / 4
+    let dictionaries = if is_wide { dictionary::encode(column, field) } else { None };
+    let (mut own, mut numeric_dictionary) = (Vec::new(), None);
+    let mut own_encoding = encoding;
+    if let Some(dictionaries) = dictionaries {
+        numeric_dictionary = dictionaries.numeric;
+        if dictionaries.own.len() < bytes {
+            (own_encoding, own) = (ColumnEncoding::Dictionary, dictionaries.own);
+        }
+    }
+    if own.is_empty() {
+        encoding.encode(column, known, &mut own);
+    }
+    // Within a quarter of each other the estimate does not decide: encode all rows and compare.
+    let least = numeric_dictionary.as_ref().map_or(own.len(), |numeric| own.len().min(numeric.len()));
+    let numeric = numeric.filter(|numeric| numeric.bytes <= least + least / 4);
+    let numeric = numeric.and_then(|numeric| numeric.encode(column));
+    let numeric_dictionary = numeric_dictionary.map(|bytes| (ColumnEncoding::Dictionary, bytes));
+    let best = numeric.into_iter().chain(numeric_dictionary).min_by_key(|(_, bytes)| bytes.len());
+    if let Some((encoding, bytes)) = best
+        && bytes.len() < own.len()
     {
-        out.extend_from_slice(by_value);
-        return ColumnEncoding::Dictionary;
+        // Mostly it saves enough even if the codec makes nothing smaller that pco has written: then
+        // one trial suffices.
+        let own_bytes = trial.compressed_bytes(&own);
+        if saves_enough(bytes.len(), own_bytes) || saves_enough(trial.compressed_bytes(&bytes), own_bytes) {
+            out.extend_from_slice(&bytes);
+            return EncodingChoice { encoding, is_numeric: true };
+        }
     }
-    // Within a quarter of each other the estimates do not decide: encode all rows and compare.
-    let encoding = append_smaller(column, numeric, (encoding, bytes), out);
-    if let Some(by_value) = by_value.filter(|by_value| by_value.len() < out.len() - start) {
-        out.truncate(start);
-        out.extend_from_slice(&by_value);
-        return ColumnEncoding::Dictionary;
-    }
-    encoding
+    out.extend_from_slice(&own);
+    EncodingChoice { encoding: own_encoding, is_numeric: false }
 }
 
 /// Returns the dictionary indices of the first rows of a column that has `rows` rows, if its values
@@ -76,7 +106,7 @@ mod tests {
             .collect();
         let encoding = |column: &[u64]| {
             let mut bytes = Vec::new();
-            (encode(column, field, &mut bytes), bytes.len())
+            (encode(column, field, &mut CodecTrial::default(), &mut bytes).encoding, bytes.len())
         };
         assert!(is_float(&letters, 4) && is_text(&letters) && !is_text(&readings));
         let (by, bytes) = encoding(&letters);

@@ -14,6 +14,10 @@ const SAMPLE_ROWS: usize = 1024;
 /// Rows that decide whether values look like floats or text.
 const TYPE_SAMPLE_ROWS: usize = 256;
 
+/// Least share of a column that the numeric codec has to save: a 20th. It costs a reader more than
+/// all our own encodings together (docs/FORMAT.md, "Reader levels").
+const LEAST_GAIN: usize = 20;
+
 /// A trial of the numeric codec.
 pub(in crate::block) struct NumericTrial {
     numbers: PcoType,
@@ -25,56 +29,54 @@ pub(in crate::block) struct NumericTrial {
     encoded_sample: Vec<u8>,
 }
 
-/// Appends a column in the smallest encoding that is no dictionary, and returns which: for values
-/// and indices within a dictionary.
+impl NumericTrial {
+    /// Encodes all rows. Returns the encoding and its bytes.
+    pub(in crate::block) fn encode(self, column: &[u64]) -> Option<(ColumnEncoding, Vec<u8>)> {
+        let bytes = match column.len() {
+            // The sample was the whole column.
+            ..=SAMPLE_ROWS => self.encoded_sample,
+            _ => numeric::encode(column, self.numbers, self.order)?.0,
+        };
+        let is_integers = self.numbers == PcoType::Integers;
+        Some((if is_integers { ColumnEncoding::Integers } else { ColumnEncoding::Floats }, bytes))
+    }
+}
+
+/// Whether the numeric codec saves enough: at least a 20th of `own_bytes`.
+pub(in crate::block) fn saves_enough(numeric_bytes: usize, own_bytes: usize) -> bool {
+    LEAST_GAIN.saturating_mul(numeric_bytes) <= (LEAST_GAIN - 1).saturating_mul(own_bytes)
+}
+
+/// Appends values or indices of a dictionary in their smallest encoding, and returns which.
 pub(in crate::block) fn encode_without_dictionary(
     column: &[u64],
     field: FieldRef,
+    may_be_numeric: bool,
     out: &mut Vec<u8>,
 ) -> ColumnEncoding {
-    let (encoding, bytes) = ColumnEncoding::smallest(column);
+    let (encoding, bytes) = ColumnEncoding::smallest(column, 0);
     // Lower limits than those of noise: a dictionary has few values, and its indices few bits.
-    let is_worth = column.len() >= ROWS_MIN / 4 && 2 * bytes >= column.len();
-    let numeric = if is_worth { try_numeric(column, field, encoding, bytes) } else { None };
-    append_smaller(column, numeric, (encoding, bytes), out)
-}
-
-/// Appends a column by the numeric codec if there is a trial of it and the result is smaller than
-/// our own encoding, which takes `own_bytes`; else in that encoding. Returns which.
-pub(in crate::block) fn append_smaller(
-    column: &[u64],
-    numeric: Option<NumericTrial>,
-    (encoding, own_bytes): (ColumnEncoding, usize),
-    out: &mut Vec<u8>,
-) -> ColumnEncoding {
-    if let Some(NumericTrial { numbers, order, encoded_sample, .. }) = numeric
-        && let Some(bytes) = match column.len() {
-            // The sample was the whole column.
-            ..=SAMPLE_ROWS => Some(encoded_sample),
-            _ => numeric::encode(column, numbers, order).map(|(bytes, _)| bytes),
-        }
-        && bytes.len() < own_bytes
+    let is_worth = may_be_numeric && column.len() >= ROWS_MIN / 4 && 2 * bytes >= column.len();
+    let numeric = if is_worth { try_numeric(column, field, bytes) } else { None };
+    if let Some((encoding, numeric)) = numeric.and_then(|trial| trial.encode(column))
+        && numeric.len() < bytes
     {
-        out.extend_from_slice(&bytes);
-        return if numbers == PcoType::Integers { ColumnEncoding::Integers } else { ColumnEncoding::Floats };
+        out.extend_from_slice(&numeric);
+        return encoding;
     }
-    encoding.encode(column, out);
+    encoding.encode(column, 0, out);
     encoding
 }
 
 /// Tries the numeric codec. Returns the best trial if it is clearly smaller than our own encoding,
 /// which takes `bytes`.
-pub(in crate::block) fn try_numeric(
-    column: &[u64],
-    field: FieldRef,
-    encoding: ColumnEncoding,
-    bytes: usize,
-) -> Option<NumericTrial> {
+pub(in crate::block) fn try_numeric(column: &[u64], field: FieldRef, bytes: usize) -> Option<NumericTrial> {
     let sample = column.get(..SAMPLE_ROWS).unwrap_or(column);
     let in_all = |bytes: usize| bytes.saturating_mul(column.len()) / sample.len().max(1);
+    let first = sample.first().copied().unwrap_or_default();
     // Both sizes come from the same rows, so that a sample unlike the rest favours neither.
     let own_bytes =
-        if sample.len() < column.len() { in_all(ColumnEncoding::smallest(sample).1) } else { bytes };
+        if sample.len() < column.len() { in_all(ColumnEncoding::smallest(sample, first).1) } else { bytes };
     let attempt = |numbers, order| {
         let (encoded_sample, header_bytes) = numeric::encode(sample, numbers, order)?;
         Some(NumericTrial {
@@ -85,25 +87,32 @@ pub(in crate::block) fn try_numeric(
             encoded_sample,
         })
     };
-    // How far differences spread decides on the order, which saves a trial of the other one.
-    let [low, high] = if encoding == ColumnEncoding::DeltaOfDelta { [1, 2] } else { [0, 1] };
-    let order = if spread(sample, high) < spread(sample, low) { high } else { low };
+    // How far differences spread decides on the order, which saves a trial of the other ones.
+    let orders = match [0, 1, 2].map(|order| spread(sample, order)) {
+        [values, differences, _] if values <= differences => 0..1,
+        [_, differences, seconds] if 3 * differences <= 4 * seconds => 1..2,
+        // Even second differences that spread less may take more: 2,798 instead of 1,937 bytes of
+        // digits in log lines.
+        _ => 1..3,
+    };
     // Text is tried too: without that, log lines in columns took 26,308 instead of 13,868 bytes if
     // there was no codec.
-    let integers = attempt(PcoType::Integers, order)?;
+    let integers = orders.filter_map(|order| attempt(PcoType::Integers, order));
+    let integers = integers.min_by_key(|trial| trial.bytes)?;
     // Text may look like floats, but does not get smaller as such.
     let may_be_float = field.kind == ValueType::Float || is_float(column, field.bytes) && !is_text(column);
     let floats = PcoType::float_of_length(field.bytes).ok().filter(|_| may_be_float);
-    let floats = floats.and_then(|numbers| attempt(numbers, order));
+    let floats = floats.and_then(|numbers| attempt(numbers, integers.order));
     let best = match floats {
         Some(floats) if floats.bytes < integers.bytes => floats,
         _ => integers,
     };
     // A codec makes nothing smaller that pco has written, but sometimes our own encoding: so pco
-    // has to save an eighth, or a 64th of pure noise.
+    // has to save an eighth, or, of pure noise, no more than it has to save behind the codec.
     let is_pure = 8 * own_bytes >= PURE_NOISE_BITS_MIN * column.len();
-    let least_gain = if is_pure { own_bytes / 64 } else { own_bytes / 8 };
-    (best.bytes < own_bytes - least_gain).then_some(best)
+    let is_smaller =
+        if is_pure { saves_enough(best.bytes, own_bytes) } else { best.bytes < own_bytes - own_bytes / 8 };
+    is_smaller.then_some(best)
 }
 
 /// Returns how far the differences of an order spread around their mean: the sum of their bits.

@@ -169,23 +169,24 @@ pub(in crate::block) fn read_directory(
         return Err(BlockError::Column("overlaps a raw range"));
     }
     for number in 0..columns.len() {
-        let follows = take_varint(&mut rest).ok_or(END)?.wrapping_sub(1);
-        let follows = u16::try_from(follows & 0xFFFF).unwrap_or(FOLLOWS_NONE);
+        let Some(leader) = take_varint(&mut rest).ok_or(END)?.checked_sub(1) else { continue };
+        let leader = usize::try_from(leader).unwrap_or(usize::MAX);
         // Columns further on have FOLLOWS_NONE until they are read, so the number is compared too.
-        let leader = columns.get(usize::from(follows)).filter(|column| column.follows == FOLLOWS_NONE);
-        if follows != FOLLOWS_NONE && (usize::from(follows) >= number || leader.is_none()) {
+        let is_leader = columns.get(leader).is_some_and(|column| column.follows == FOLLOWS_NONE);
+        if leader >= number || !is_leader {
             return Err(BlockError::Column(
                 "follows a column that does not precede it or follows another one",
             ));
         }
-        columns.get_mut(number).ok_or(END)?.follows = follows;
+        // Cannot fail: COLUMNS_MAX is lower than FOLLOWS_NONE.
+        columns.get_mut(number).ok_or(END)?.follows = u16::try_from(leader).map_err(|_| END)?;
     }
     for column in &mut columns {
         column.bytes = u32::try_from(take_varint(&mut rest).ok_or(END)?).map_err(|_| END)?;
     }
     for column in &mut columns {
         let key = column.field.key(value_at(first, column.field));
-        // Not checked, as wrong bounds can only make a reader skip a group (docs/FORMAT.md).
+        // Compared with the values by `DecodedMatrix::wrong_bounds`, which only `verify` calls.
         column.lowest = key.wrapping_sub(take_varint(&mut rest).ok_or(END)?);
     }
     for column in &mut columns {

@@ -30,8 +30,6 @@ pub(in crate::block) enum GroupKey {
     Rows { source: u16, row_bytes: u32 },
     /// Only the compression options.
     Mixed(CompressionOptions),
-    /// Wrong checksums.
-    BadChecksum,
 }
 
 /// Frames that become one group of the block.
@@ -51,7 +49,7 @@ impl FrameGroup {
     }
 }
 
-/// The intact frames of the last source that go to the last group without a lookup.
+/// The frames of the last source that go to the last group without a lookup.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SameGroup {
     #[default]
@@ -67,7 +65,6 @@ struct FrameInfo {
     offset: usize,
     bytes: usize,
     source: Option<u16>,
-    is_intact: bool,
 }
 
 /// Groups frames. Reuses its memory.
@@ -102,7 +99,7 @@ impl FrameGrouper {
     /// Assigns each frame to a group.
     ///
     /// # Errors
-    /// `InvalidData` if the bytes are not whole frames, or a frame is a Block.
+    /// `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is a Block.
     pub(in crate::block) fn group(
         &mut self,
         frames: &[u8],
@@ -115,18 +112,18 @@ impl FrameGrouper {
         while at < frames.len() {
             let (header, payload) = split(frames, at, header_bytes)?;
             let right = checksum.calculate(payload).to_le_bytes();
-            let is_intact = header.iter().skip(4).eq(right.iter().take(header_bytes - 4));
+            // Checksums are not stored: a wrong one would not come back.
+            if !header.iter().skip(4).eq(right.iter().take(header_bytes - 4)) {
+                return Err(invalid(format!(
+                    "the frame at offset {at} has a wrong checksum: a block consists of intact frames"
+                )));
+            }
             if is_block(payload) {
                 return Err(nested_block(at));
             }
-            // A frame with a wrong checksum may state a wrong source.
-            let source = if is_intact { source_of(payload) } else { None };
             let offset = at + header_bytes;
-            self.add(
-                FrameInfo { offset, bytes: payload.len(), source, is_intact },
-                header_bytes,
-                compression,
-            )?;
+            let frame = FrameInfo { offset, bytes: payload.len(), source: source_of(payload) };
+            self.add(frame, header_bytes, compression)?;
             at = offset + payload.len();
         }
         self.finish(header_bytes);
@@ -153,7 +150,7 @@ impl FrameGrouper {
                 // Where the frame would begin: payloads have no headers.
                 return Err(nested_block(at + self.order.len() * header_bytes));
             }
-            let frame = FrameInfo { offset: at, bytes, source: source_of(payload), is_intact: true };
+            let frame = FrameInfo { offset: at, bytes, source: source_of(payload) };
             self.add(frame, header_bytes, compression)?;
             (at, rest, lengths) = (at + bytes, after, others);
             let (count, bytes) = self.add_run(at, rest, lengths, header_bytes);
@@ -236,7 +233,7 @@ impl FrameGrouper {
             SameGroup::Rows(bytes) => bytes == row_bytes,
             SameGroup::All => true,
         };
-        if !is_steady || self.source != frame.source || !frame.is_intact {
+        if !is_steady || self.source != frame.source {
             self.last = self.group_of(frame, row_bytes, compression);
             self.source = frame.source;
             let key = self.groups.get(self.last).map(|group| group.key);
@@ -272,10 +269,8 @@ impl FrameGrouper {
     /// the successor of the last group is tried first.
     #[inline]
     fn group_of(&mut self, frame: FrameInfo, row_bytes: u32, compression: &SourceCompression) -> usize {
-        let FrameInfo { source, is_intact, .. } = frame;
-        let options = if is_intact { compression.options_of(source) } else { compression.general };
-        let key = match source {
-            _ if !is_intact => GroupKey::BadChecksum,
+        let options = compression.options_of(frame.source);
+        let key = match frame.source {
             Some(source) if options.layout == Layout::Columnar && row_bytes <= ROW_BYTES_MAX => {
                 GroupKey::Rows { source, row_bytes }
             }
@@ -290,10 +285,8 @@ impl FrameGrouper {
 
     /// Returns the group of a shape. Creates it if necessary.
     fn find_group(&mut self, mut key: GroupKey, options: CompressionOptions) -> usize {
-        // Frames with wrong checksums need their headers, so they join no mixed group. Their group,
-        // mixed ones and successors of full ones may exceed the limit: readers allow 65,536.
-        if self.groups.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) && key != GroupKey::BadChecksum
-        {
+        // Mixed groups and successors of full ones may exceed the limit: readers allow 65,536.
+        if self.groups.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) {
             key = GroupKey::Mixed(options);
         }
         let next = self.groups.len();

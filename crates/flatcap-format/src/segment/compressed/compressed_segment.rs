@@ -12,14 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use flatcap_stream::{DeframeStatus, SliceDeframer};
 
 use super::field_projection::FieldSelector;
-use crate::block::{Block, BlockDecoder, ColumnSelection, FieldSelection, SeekResult, SourceSize};
-use crate::segment::format::block_frame::{deframer, has_valid_lengths, parse_block_entry};
+use crate::block::{
+    Block, BlockDecoder, BlockFeatures, ColumnSelection, FieldSelection, SeekResult, SourceSize,
+};
+use crate::segment::format::block_frame::{block_checksum, deframer, has_valid_lengths, parse_block_entry};
 use crate::segment::format::block_table::add_sizes;
 use crate::segment::format::damage::Damage;
 use crate::segment::format::footer::BlockEntry;
-use crate::segment::open::block_search::{NextBlock, find_blocks, next_block, raw_bytes_max};
+use crate::segment::format::header::SegmentHeader;
+use crate::segment::open::block_search::{
+    NextBlock, find_blocks, next_block, raw_bytes_max, with_missing_blocks,
+};
 use crate::segment::open::file_window::FileWindow;
 use crate::segment::open::header_and_footer::HeaderAndFooter;
+use crate::segment::open::header_copy::HeaderCopy;
 use crate::segment::open::torn_tail::is_empty_after;
 use crate::storage::ReadAt;
 
@@ -30,6 +36,8 @@ const OPEN_MAX: usize = 2;
 #[derive(Debug)]
 pub struct CompressedSegment {
     file: Arc<dyn ReadAt>,
+    header: Option<SegmentHeader>, // of the file, or its footer's copy: without schemas
+    features: BlockFeatures,       // that its blocks may have
     sizes: Vec<SourceSize>,
     has_header: bool,
     has_table: bool,
@@ -49,6 +57,8 @@ struct BlockCache {
     frame: BlockFrame,
     open: Vec<(usize, Block)>, // the latest first, at most OPEN_MAX
     damaged: BTreeMap<usize, String>,
+    checks_bounds: bool,
+    wrong_bounds: BTreeMap<usize, String>,
 }
 
 /// The cached frame of a block: a seek first asks what a block holds, and then reads it.
@@ -95,8 +105,17 @@ impl CompressedSegment {
             let end = found.last().map_or(0, BlockEntry::end);
             (with_missing_blocks(found), end)
         };
+        let features = match (&ends.leading, footer) {
+            (Some(leading), _) => leading.features,
+            (None, Some(footer)) => footer.features,
+            (None, None) => BlockFeatures::EVERY,
+        };
+        let mut decoder = BlockDecoder::default();
+        decoder.set_announced(features);
         Ok(Self {
             file,
+            header: footer.map(|footer| &footer.header).or(ends.header()).cloned(),
+            features,
             sizes: footer.map(|footer| footer.sizes.clone()).unwrap_or_default(),
             has_header: ends.leading.is_some(),
             has_table: table.is_some(),
@@ -106,11 +125,13 @@ impl CompressedSegment {
                 blocks,
                 end,
                 may_grow: table.is_none(),
-                decoder: BlockDecoder::default(),
+                decoder,
                 selector: None,
                 frame: BlockFrame::default(),
                 open: Vec::new(),
                 damaged: BTreeMap::new(),
+                checks_bounds: false,
+                wrong_bounds: BTreeMap::new(),
             }),
         })
     }
@@ -119,6 +140,56 @@ impl CompressedSegment {
     pub(in crate::segment) fn set_inner_sealed(&self, is_sealed: bool) {
         // Set once, when the file is opened.
         let _said = self.inner_sealed.set(is_sealed);
+    }
+
+    /// The features that its blocks may have.
+    pub(in crate::segment) fn features(&self) -> BlockFeatures {
+        self.features
+    }
+
+    /// Returns a header that replaces the raw one if that cannot be known: the file's own. It has
+    /// no schemas, so samples cannot be decoded. None without an intact header or block.
+    pub(in crate::segment) fn header_without_schemas(&self) -> io::Result<Option<SegmentHeader>> {
+        let Some(header) = &self.header else { return Ok(None) };
+        let mut frame = Vec::new();
+        for entry in self.blocks() {
+            if let Ok(payload) = self.payload(&entry, &mut frame)?
+                && let Some(checksum) = block_checksum(payload)
+            {
+                return Ok(Some(SegmentHeader { checksum, ..header.clone() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a copy of the raw header's frame for the first block, which consists of it, if that is
+    /// damaged: the last block refers to it. Returns whether the copy can be that of this segment.
+    pub(in crate::segment) fn replace_first_block(&self, copy: &HeaderCopy) -> bool {
+        let mut cache = self.lock_cache();
+        let first = cache.blocks.first().filter(|entry| entry.raw_offset == 0);
+        let is_own = first.is_some_and(|entry| entry.raw_bytes as usize == copy.frame.len())
+            && self.header.as_ref().is_none_or(|header| {
+                (header.segment, header.run_id) == (copy.header.segment, copy.header.run_id)
+            });
+        if is_own && !cache.decoder.has_first_block() {
+            cache.decoder.set_first_block(copy.frame.clone());
+            cache.damaged.clear();
+        }
+        is_own
+    }
+
+    /// From now on compares the bounds of columns with their values.
+    pub(in crate::segment) fn check_bounds(&self) {
+        let mut cache = self.lock_cache();
+        cache.checks_bounds = true;
+        cache.open.clear();
+    }
+
+    /// The blocks with wrong bounds that reading has found, and descriptions of these.
+    pub(in crate::segment) fn wrong_bounds(&self) -> Vec<(BlockEntry, String)> {
+        let cache = self.lock_cache();
+        let found = cache.wrong_bounds.iter();
+        found.filter_map(|(at, what)| Some((*cache.blocks.get(*at)?, what.clone()))).collect()
     }
 
     /// Length of the raw segment in bytes, as far as it is known.
@@ -257,6 +328,43 @@ impl CompressedSegment {
         })
     }
 
+    /// Uses the decoder to open a block with this payload, which may refer to the first block.
+    pub(in crate::segment) fn with_decoder_of<T>(
+        &self,
+        payload: &[u8],
+        open: impl FnOnce(&mut BlockDecoder) -> T,
+    ) -> io::Result<T> {
+        let mut cache = self.lock_cache();
+        let BlockCache { blocks, decoder, .. } = &mut *cache;
+        self.provide_first_block(payload, blocks, decoder)?;
+        Ok(open(decoder))
+    }
+
+    /// Gives the decoder the raw bytes of the first block if this payload of a block refers to it.
+    fn provide_first_block(
+        &self,
+        payload: &[u8],
+        blocks: &[BlockEntry],
+        decoder: &mut BlockDecoder,
+    ) -> io::Result<()> {
+        let first = blocks.first().filter(|entry| entry.raw_offset == 0);
+        let (false, true, Some(first)) =
+            (decoder.has_first_block(), BlockDecoder::needs_first_block(payload), first)
+        else {
+            return Ok(());
+        };
+        let mut frame = Vec::new();
+        // If it is damaged, opening the block that refers to it says so.
+        if let Ok(payload) = self.payload(first, &mut frame)?
+            && let Ok(block) = decoder.open(payload, &ColumnSelection::ALL)
+        {
+            let mut raw = vec![0; block.raw_bytes()];
+            block.copy(0, &mut raw);
+            decoder.set_first_block(raw);
+        }
+        Ok(())
+    }
+
     /// Uses the decoder for something other than the block that is being read.
     pub(in crate::segment) fn with_decoder<T>(&self, decompress: impl FnOnce(&mut BlockDecoder) -> T) -> T {
         decompress(&mut self.lock_cache().decoder)
@@ -371,14 +479,26 @@ impl CompressedSegment {
         {
             cache.decoder.reuse(block);
         }
-        let opened = match self.cached_payload(&entry, &mut cache.frame)? {
+        let BlockCache { blocks, decoder, frame, .. } = cache;
+        let opened = match self.cached_payload(&entry, frame)? {
             Ok(payload) => {
-                cache.decoder.open(payload, &ColumnSelection::by(&select)).map_err(|fault| fault.to_string())
+                self.provide_first_block(payload, blocks, decoder)?;
+                decoder.open(payload, &ColumnSelection::by(&select)).map_err(|fault| fault.to_string())
             }
             Err(what) => Err(what.to_owned()),
         };
         match opened {
             Ok(block) => {
+                if cache.checks_bounds
+                    && let Some((source, field)) = block.wrong_bounds()
+                {
+                    let (from, to) = (field.at, field.at + u32::from(field.bytes) - 1);
+                    let what = format!(
+                        "wrong bounds: the column of bytes {from} to {to} of samples of source {source} has other \
+                         values than its block states"
+                    );
+                    cache.wrong_bounds.insert(at, what);
+                }
                 cache.open.insert(0, (at, block));
                 Ok(true)
             }
@@ -442,41 +562,20 @@ fn is_valid_table(blocks: &[BlockEntry], file_bytes: u64) -> bool {
         })
 }
 
-/// Fills the ranges between blocks that were found with missing blocks. If two blocks overlap, the
-/// one with the lower raw offset counts.
-fn with_missing_blocks(mut found: Vec<BlockEntry>) -> Vec<BlockEntry> {
-    found.sort_unstable();
-    let mut blocks: Vec<BlockEntry> = Vec::with_capacity(found.len());
-    for entry in found {
-        let mut raw_end = blocks.last().map_or(0, BlockEntry::raw_end);
-        if entry.raw_offset < raw_end {
-            continue;
-        }
-        // A missing range too long for one entry is split; the block after it is probably forged.
-        while raw_end < entry.raw_offset {
-            let missing = u32::try_from(entry.raw_offset - raw_end).unwrap_or(u32::MAX);
-            let offset = blocks.last().map_or(0, BlockEntry::end);
-            blocks.push(BlockEntry { raw_offset: raw_end, offset, raw_bytes: missing, bytes: 0 });
-            raw_end += u64::from(missing);
-        }
-        blocks.push(entry);
-    }
-    blocks
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::path::{Path, PathBuf};
 
+    use flatcap_stream::Framer as _;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::block::{BlockEncoder, SourceCompression};
+    use crate::block::{BlockEncoder, Codec, CompressionOptions, Layout, SourceCompression};
     use crate::segment::format::header::COMPRESSED_CHECKSUM;
     use crate::segment::recover::segment_recovery::recover;
     use crate::segment::verify::verification::tests::{Act, acts, written};
     use crate::segment::{
-        Advance, CompressedWriter, Leftovers, SegmentName, SegmentReader, SideFile, Verification,
+        Advance, CompressedWriter, Leftovers, SegmentName, SegmentReader, SideFile, SourceInfo, Verification,
         VerificationReport,
     };
     use crate::storage::{Folder, Storage as _};
@@ -484,11 +583,7 @@ pub(crate) mod tests {
 
     /// Compresses the file of a segment in blocks of about `block_bytes`.
     pub(crate) fn compressed(path: &Path, block_bytes: usize) -> Vec<u8> {
-        compressed_as(path, block_bytes, &std::fs::read(path).unwrap())
-    }
-
-    /// The same for other bytes with frames at the same offsets.
-    pub(crate) fn compressed_as(path: &Path, block_bytes: usize, raw: &[u8]) -> Vec<u8> {
+        let raw = std::fs::read(path).unwrap();
         let mut reader = SegmentReader::open(path).unwrap();
         let footer = reader.footer().unwrap().clone();
         let (mut cuts, mut last) = (vec![0], 0);
@@ -502,15 +597,20 @@ pub(crate) mod tests {
         }
         cuts.push(raw.len() as u64);
         cuts.dedup();
-        let mut writer = CompressedWriter::begin(Vec::new(), &footer).unwrap();
-        let mut encoder = BlockEncoder::new(SourceCompression::default());
+        let ways = SourceCompression::default();
+        let mut writer = CompressedWriter::begin(Vec::new(), &footer, ways.features()).unwrap();
+        let mut encoder = BlockEncoder::new(ways);
         for source in &footer.header.sources {
             encoder.set_schema(source.id, &source.root, &source.schema);
         }
+        let (first, mut payload) = (usize::try_from(cuts[1]).unwrap(), Vec::new());
         for pair in cuts.windows(2) {
             let frames = &raw[usize::try_from(pair[0]).unwrap()..usize::try_from(pair[1]).unwrap()];
-            let payload = encoder.encode(frames, pair[0], footer.header.checksum).unwrap();
-            writer.append_block(payload, &[]).unwrap();
+            payload.clear();
+            encoder
+                .append_last(frames, pair[0], footer.header.checksum, &raw[..first], &mut payload)
+                .unwrap();
+            writer.append_block(&payload, encoder.features(), &[]).unwrap();
         }
         let (bytes, length) = writer.finish().unwrap();
         assert_eq!(bytes.len() as u64, length);
@@ -765,7 +865,8 @@ pub(crate) mod tests {
         assert!(read == raw[start..start + read.len()]);
     }
 
-    // Proves that an error names the reason: first and last block damaged, or blocks within blocks.
+    // Proves that an error names the reason: blocks within blocks, or a damaged first block in a
+    // file without header and footer of its own. Without these two the samples are still read.
     #[test]
     fn undecodable_blocks_are_errors() {
         let folder = tempfile::tempdir().unwrap();
@@ -773,22 +874,116 @@ pub(crate) mod tests {
         let mut bytes = std::fs::read(&path).unwrap();
         let reader = SegmentReader::open(&path).unwrap();
         let (footer, blocks) = (reader.footer().unwrap().clone(), reader.compressed().unwrap().blocks());
-        let mut writer = CompressedWriter::begin(Vec::new(), &footer).unwrap();
-        let whole = BlockEncoder::new(SourceCompression::default())
-            .encode(&bytes, 0, COMPRESSED_CHECKSUM)
-            .map(<[u8]>::to_vec);
-        if let Ok(payload) = whole {
-            writer.append_block(&payload, &[]).unwrap();
+        let intact = verdict(&path);
+        let mut encoder = BlockEncoder::new(SourceCompression::default());
+        let mut writer = CompressedWriter::begin(Vec::new(), &footer, BlockFeatures::ROWS).unwrap();
+        if let Ok(payload) = encoder.encode(&bytes, 0, COMPRESSED_CHECKSUM).map(<[u8]>::to_vec) {
+            writer.append_block(&payload, encoder.features(), &[]).unwrap();
             let (nested, _) = writer.finish().unwrap();
             std::fs::write(&path, nested).unwrap();
             let error = SegmentReader::open(&path).unwrap_err().to_string();
             assert!(error.ends_with("invalid header: blocks within blocks"), "{error}");
         }
-        for block in [blocks.first(), blocks.last()].into_iter().flatten() {
-            bytes[usize::try_from(block.offset).unwrap() + 30] ^= 1;
+        bytes[usize::try_from(blocks[0].offset).unwrap() + 30] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let reader = SegmentReader::open(&path).unwrap();
+        let header = reader.header();
+        assert!(
+            header.sources.iter().all(SourceInfo::is_opaque) && header.checksum == footer.header.checksum
+        );
+        assert_eq!(verdict(&path).frames, intact.frames, "no sample is lost");
+        let end = bytes.len();
+        for at in [40, end - 9] {
+            bytes[at] ^= 1;
         }
         std::fs::write(&path, bytes).unwrap();
         let error = SegmentReader::open(&path).unwrap_err().to_string();
-        assert!(error.contains("neither the first nor the last block can be decompressed"), "{error}");
+        assert!(error.contains("neither the first block nor the header"), "{error}");
+    }
+
+    // Proves that schemas are stored once: they take no more bytes in a compressed file if the
+    // footer repeats them, and the raw bytes come back.
+    #[test]
+    #[allow(clippy::cast_possible_truncation, reason = "the highest byte")]
+    fn schemas_are_stored_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &samples(2));
+        let mut raw = std::fs::read(&path).unwrap();
+        let mut reader = SegmentReader::open(&path).unwrap();
+        let Some(Advance::Frame(first)) = reader.advance().unwrap() else { panic!("no header") };
+        let mut footer = reader.footer().unwrap().clone();
+        let mut state = 1_u64;
+        footer.header.sources[0].schema = (0..20_000)
+            .map(|_| {
+                state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .collect();
+        let header = footer.header.encode();
+        let kind = footer.header.checksum;
+        let mut whole = Vec::new();
+        kind.frame_and_write(&mut whole, &header).unwrap();
+        let first_block = whole.clone();
+        let content = first.bytes..usize::try_from(footer.bytes).unwrap();
+        whole.extend(raw.drain(..content.end).skip(content.start));
+        let (samples_end, header_end) = (whole.len(), first_block.len());
+        kind.frame_and_write(&mut whole, &footer.encode()).unwrap();
+        let mut encoder = BlockEncoder::new(SourceCompression::default());
+        let mut last = Vec::new();
+        let (frames, from) = (&whole[samples_end..], samples_end as u64);
+        encoder.append_last(frames, from, kind, &first_block, &mut last).unwrap();
+        assert!(frames.len() > 20_000 && last.len() < 2_500, "{} became {}", frames.len(), last.len());
+        let mut decoder = BlockDecoder::default();
+        let error = decoder.open(&last, &ColumnSelection::ALL).unwrap_err().to_string();
+        assert!(error.contains("refers to the first block, which cannot be read"), "{error}");
+        decoder.set_first_block(whole[..header_end].to_vec());
+        let block = decoder.open(&last, &ColumnSelection::ALL).unwrap();
+        let mut back = vec![0; frames.len()];
+        block.copy(0, &mut back);
+        assert!(back == frames);
+    }
+
+    // Proves that a wrong bound of a column is a flaw of its block. Method: the stated range of a
+    // column in the directory is one too long; the file's checksums are right.
+    #[test]
+    fn wrong_bounds_are_flaws() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &[Act::Samples { source: 1, count: 300, body: 40 }]);
+        let raw = std::fs::read(&path).unwrap();
+        let ways = SourceCompression {
+            general: CompressionOptions { layout: Layout::Columnar, codec: Codec::None },
+            sources: Vec::new(),
+        };
+        let mut reader = SegmentReader::open(&path).unwrap();
+        let footer = reader.footer().unwrap().clone();
+        let Some(Advance::Frame(first)) = reader.advance().unwrap() else { panic!("no header") };
+        let content = first.bytes..usize::try_from(footer.bytes).unwrap();
+        let compressed_with = |change: u8| {
+            let mut encoder = BlockEncoder::new(ways.clone());
+            let mut writer = CompressedWriter::begin(Vec::new(), &footer, ways.features()).unwrap();
+            for range in [0..content.start, content.clone(), content.end..raw.len()] {
+                let from = range.start as u64;
+                let mut payload = encoder.encode(&raw[range], from, footer.header.checksum).unwrap().to_vec();
+                if from == content.start as u64 {
+                    // Two columns, mono_ns and seq, from 9 to 308: their highest values less the
+                    // first ones, 299 each, end the directory.
+                    let ends = [0xAB, 0x02, 0xAB, 0x02];
+                    let at = payload.windows(4).position(|bytes| bytes == ends).unwrap();
+                    payload[at] += change;
+                }
+                writer.append_block(&payload, encoder.features(), encoder.sizes()).unwrap();
+            }
+            std::fs::write(&path, writer.finish().unwrap().0).unwrap();
+            verdict(&path)
+        };
+        assert!(compressed_with(0).is_intact());
+        let report = compressed_with(1);
+        let [flaw] = report.flaws.as_slice() else { panic!("{report:?}") };
+        assert_eq!((flaw.offset, flaw.length), (content.start as u64, content.len() as u64));
+        assert!(
+            flaw.what.starts_with("wrong bounds: the column of bytes 24 to 31 of samples of source 1"),
+            "{flaw:?}"
+        );
+        assert_eq!(report.frames, 300);
     }
 }

@@ -1,11 +1,11 @@
 //! The frame of a block in a compressed segment: its limits, its checksum, and the table entry that
 //! its own fields give.
 
-use flatcap_stream::KindDeframer;
+use flatcap_stream::{ChecksumKind, KindDeframer};
 
 use super::footer::BlockEntry;
 use super::header::COMPRESSED_CHECKSUM;
-use crate::block::RAW_BYTES_MAX;
+use crate::block::{RAW_BYTES_MAX, checksum_from_wire};
 use crate::schema::segment as wire;
 
 /// Longest frame of a block that is read, in bytes: incompressible frames and their lengths.
@@ -41,4 +41,10 @@ pub(in crate::segment) fn has_valid_lengths(entry: &BlockEntry) -> bool {
         && u64::from(entry.raw_bytes) <= RAW_BYTES_MAX
         && entry.bytes > 0
         && u64::from(entry.bytes) <= BLOCK_FRAME_BYTES_MAX
+}
+
+/// Returns the checksum of the frames in a block with this payload.
+pub(in crate::segment) fn block_checksum(payload: &[u8]) -> Option<ChecksumKind> {
+    let block = flatbuffers::root::<wire::Block<'_>>(payload).ok()?;
+    checksum_from_wire(block.checksum())
 }

@@ -4,13 +4,15 @@
 use std::io;
 
 use super::footer::{BlockEntry, Footer};
+use super::footer_totals::FooterTotals;
 use super::header::SegmentHeader;
-use crate::block::SourceSize;
+use crate::block::{BlockFeatures, SourceSize};
 
 /// Offsets and lengths of the blocks of a compressed file, and the sizes of its sources.
 #[derive(Debug, Clone, Default)]
 pub(in crate::segment) struct BlockTable {
     blocks: Vec<BlockEntry>,
+    features: BlockFeatures,
     sizes: Vec<SourceSize>,
     bytes: u64,        // of the file
     lacks_sizes: bool, // of some blocks they are unknown
@@ -24,12 +26,22 @@ impl BlockTable {
         Self { is_recording: true, ..Self::default() }
     }
 
-    /// Continues the table of a file that holds these consecutive blocks. `sizes` are those of its
-    /// sources; none if they are unknown.
-    pub(in crate::segment) fn resume(blocks: Vec<BlockEntry>, sizes: Option<Vec<SourceSize>>) -> Self {
+    /// Continues the table of a file that holds these consecutive blocks, which may have these
+    /// features. `sizes` are those of its sources; none if they are unknown.
+    pub(in crate::segment) fn resume(
+        blocks: Vec<BlockEntry>,
+        features: BlockFeatures,
+        sizes: Option<Vec<SourceSize>>,
+    ) -> Self {
         let bytes = blocks.last().map_or(0, BlockEntry::end);
         let lacks_sizes = sizes.is_none();
-        Self { blocks, bytes, lacks_sizes, is_recording: true, sizes: sizes.unwrap_or_default() }
+        let sizes = sizes.unwrap_or_default();
+        Self { blocks, features, bytes, lacks_sizes, is_recording: true, sizes }
+    }
+
+    /// Features that its blocks may have.
+    pub(in crate::segment) fn features(&self) -> BlockFeatures {
+        self.features
     }
 
     /// Length of the file so far, in bytes.
@@ -52,7 +64,8 @@ impl BlockTable {
         self.bytes += bytes;
     }
 
-    /// Adds the next block, given its uncompressed length and the length of its frame.
+    /// Adds the next block, given its uncompressed length, the length of its frame, and what its
+    /// encoder reports.
     ///
     /// # Errors
     /// `InvalidInput` if either length does not fit 32 bits.
@@ -60,6 +73,7 @@ impl BlockTable {
         &mut self,
         raw_bytes: u64,
         bytes: u64,
+        features: BlockFeatures,
         sizes: &[SourceSize],
     ) -> io::Result<()> {
         let invalid = |_| io::Error::new(io::ErrorKind::InvalidInput, "a block that is too long");
@@ -70,6 +84,7 @@ impl BlockTable {
             bytes: u32::try_from(bytes).map_err(invalid)?,
         };
         self.blocks.push(entry);
+        self.features = self.features.and(features);
         self.bytes += bytes;
         if !self.lacks_sizes {
             add_sizes(&mut self.sizes, sizes);
@@ -77,8 +92,11 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Returns the footer of the compressed file, which follows the last block.
+    /// Returns the footer of the compressed file, which follows the last block. It has no
+    /// histograms of latencies: those of the raw footer are in the last block.
     pub(in crate::segment) fn footer(&mut self, header: SegmentHeader, raw: &Footer) -> Footer {
+        let mut totals = raw.totals.clone();
+        totals.iter_mut().for_each(FooterTotals::clear_latencies);
         Footer {
             header,
             index: Vec::new(),
@@ -86,7 +104,8 @@ impl BlockTable {
             blocks: std::mem::take(&mut self.blocks),
             sizes: std::mem::take(&mut self.sizes),
             small_blocks: self.is_recording,
-            totals: raw.totals.clone(),
+            totals,
+            features: self.features,
             frames: raw.frames,
             reorder_window_ns: raw.reorder_window_ns,
             recovered: raw.recovered,

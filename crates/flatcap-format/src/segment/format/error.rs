@@ -4,6 +4,12 @@
 use std::io;
 use std::path::PathBuf;
 
+/// Lists the numbers of the bits that are set.
+fn bit_numbers(bits: u64) -> String {
+    let numbers = (0..u64::BITS).filter(|number| bits >> number & 1 == 1);
+    numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ")
+}
+
 /// The reason why a file cannot be read as a segment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -41,7 +47,10 @@ pub enum SegmentError {
         known: u16,
     },
     /// Uses features that a reader must know: read it with the version that wrote it.
-    #[error("{}: uses features that this program does not know (incompatible bits {bits:#x})", path.display())]
+    #[error(
+        "{}: uses features that this program does not know (incompatible feature bits {}): read it with a later version",
+        path.display(), bit_numbers(*bits)
+    )]
     UnknownFeatures {
         /// The file.
         path: PathBuf,

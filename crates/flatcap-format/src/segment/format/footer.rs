@@ -3,10 +3,10 @@
 use std::io;
 
 use super::footer_totals::FooterTotals;
-use super::header::{FEATURE_BLOCKS, HeaderError, SegmentHeader};
+use super::header::{HeaderError, SegmentHeader};
 use super::index::IndexEntry;
 use super::payload_codec::{fixed_size_builder, verified};
-use crate::block::SourceSize;
+use crate::block::{BlockFeatures, SourceSize};
 use crate::schema::segment as wire;
 
 /// The footer of a sealed segment. It is followed by the trailer.
@@ -29,6 +29,8 @@ pub struct Footer {
     /// Compressed segments only: the blocks, in the order of their raw offsets and without gaps
     /// between them.
     pub blocks: Vec<BlockEntry>,
+    /// Compressed segments only: the features of the blocks.
+    pub features: BlockFeatures,
     /// Compressed segments only: sizes of each source's frames.
     pub sizes: Vec<SourceSize>,
     /// Compressed segments only: compressed while it was recorded, in blocks smaller than they
@@ -73,8 +75,7 @@ impl Footer {
     /// Returns the payload of the footer frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();
-        let incompatible = if self.blocks.is_empty() { 0 } else { FEATURE_BLOCKS };
-        let header = self.header.build(&mut builder, incompatible);
+        let header = self.header.build(&mut builder, self.features);
         let totals: Vec<_> = self.totals.iter().map(|totals| totals.build(&mut builder)).collect();
         let totals = builder.create_vector(&totals);
         let index: Vec<_> = self.index.iter().map(|entry| entry.build(&mut builder)).collect();
@@ -121,6 +122,7 @@ impl Footer {
             recovered: footer.recovered(),
             index: footer.index().into_iter().flatten().map(IndexEntry::read).collect(),
             blocks: footer.blocks().into_iter().flatten().map(read_block).collect(),
+            features: BlockFeatures::from_bits(footer.header().incompatible()),
             sizes: footer.sizes().into_iter().flatten().map(read_size).collect(),
             small_blocks: footer.small_blocks().unwrap_or(false),
         })
@@ -231,6 +233,7 @@ mod tests {
             recovered: false,
             index: vec![IndexEntry { offset: 5, digest: 9, ..IndexEntry::default() }],
             blocks: vec![BlockEntry { raw_offset: 1, offset: 2, raw_bytes: 3, bytes: 4 }],
+            features: BlockFeatures::ROWS.and(BlockFeatures::COLUMNS),
             sizes: vec![SourceSize { source: 5, raw_bytes: 6, stored_bytes: 7 }],
             small_blocks: true,
         };
@@ -238,7 +241,7 @@ mod tests {
         assert_eq!(back.header, footer.header);
         assert_eq!((back.frames, back.bytes, back.reorder_window_ns, back.recovered), (10, 1000, 77, false));
         assert_eq!((&back.index, &back.blocks, &back.sizes), (&footer.index, &footer.blocks, &footer.sizes));
-        assert!(back.small_blocks);
+        assert_eq!((back.small_blocks, back.features), (true, footer.features));
         let back_1 = &back.totals[1];
         assert_eq!((back_1.lost, back_1.missed, back_1.incomplete, back_1.causes), (4, 5, 6, 0b1001));
         assert_eq!(back.totals[1].lateness.summary().count, 3);

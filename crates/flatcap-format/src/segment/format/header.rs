@@ -5,17 +5,12 @@ use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatcap_stream::ChecksumKind;
 
 use super::payload_codec::{SOURCES_MAX, fixed_size_builder, pairing_from_wire, pairing_to_wire, verified};
-use crate::block::{checksum_from_wire, checksum_to_wire};
+use crate::block::{BlockFeatures, checksum_from_wire, checksum_to_wire};
 use crate::host::{ClockReading, HostName};
 use crate::schema::segment as wire;
 
 /// The format version that is written, and the highest that is read.
 pub const VERSION: u16 = 1;
-/// Feature bit that a reader must know: the frames after the header are blocks (docs/FORMAT.md,
-/// section 11).
-pub(in crate::segment) const FEATURE_BLOCKS: u64 = 1;
-/// Incompatible feature bits that this build knows.
-const INCOMPATIBLE_KNOWN: u64 = FEATURE_BLOCKS;
 /// Checksum of a compressed segment's own frames, whatever checksum the frames inside have.
 pub(in crate::segment) const COMPRESSED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
 /// Highest frame limit that a header may have, in bytes.
@@ -90,17 +85,14 @@ pub(in crate::segment) enum HeaderError {
 impl SegmentHeader {
     /// Returns the payload of the header frame.
     pub fn encode(&self) -> Vec<u8> {
-        self.encode_with(0)
+        self.encode_with(BlockFeatures::NONE)
     }
 
-    /// Returns the payload of the header frame of a compressed segment.
-    pub(in crate::segment) fn encode_compressed(&self) -> Vec<u8> {
-        self.encode_with(FEATURE_BLOCKS)
-    }
-
-    fn encode_with(&self, incompatible: u64) -> Vec<u8> {
+    /// Returns the payload of the header frame of a segment with blocks that may have these
+    /// features.
+    pub(in crate::segment) fn encode_with(&self, features: BlockFeatures) -> Vec<u8> {
         let mut builder = fixed_size_builder();
-        let root = self.build(&mut builder, incompatible);
+        let root = self.build(&mut builder, features);
         builder.finish(root, Some("FCSH"));
         builder.finished_data().to_vec()
     }
@@ -108,7 +100,7 @@ impl SegmentHeader {
     pub(in crate::segment) fn build<'a>(
         &self,
         builder: &mut FlatBufferBuilder<'a>,
-        incompatible: u64,
+        features: BlockFeatures,
     ) -> WIPOffset<wire::SegmentHeader<'a>> {
         let host = build_host(builder, &self.host);
         let sources: Vec<_> = self.sources.iter().map(|source| build_source(builder, source)).collect();
@@ -121,7 +113,7 @@ impl SegmentHeader {
             builder,
             &wire::SegmentHeaderArgs {
                 version: VERSION,
-                incompatible,
+                incompatible: features.bits(),
                 compatible: 0,
                 segment: self.segment,
                 run_id: self.run_id,
@@ -142,11 +134,11 @@ impl SegmentHeader {
         Self::decode_first(payload).map(|(header, _)| header)
     }
 
-    /// Reads the payload of a file's first frame. Returns the header and whether the frames after
-    /// it are blocks.
-    pub(in crate::segment) fn decode_first(payload: &[u8]) -> Result<(Self, bool), HeaderError> {
+    /// Reads the payload of a file's first frame. Returns the header and the features of the blocks
+    /// after it; none if the frames after it are no blocks.
+    pub(in crate::segment) fn decode_first(payload: &[u8]) -> Result<(Self, BlockFeatures), HeaderError> {
         let header = verified::<wire::SegmentHeader<'_>>(payload).ok_or(HeaderError::Malformed)?;
-        Ok((Self::check(header)?, header.incompatible() & FEATURE_BLOCKS != 0))
+        Ok((Self::check(header)?, BlockFeatures::from_bits(header.incompatible())))
     }
 
     /// Returns a copy for a compressed segment: with the checksum of its own frames, and without
@@ -166,7 +158,7 @@ impl SegmentHeader {
         if header.version() > VERSION {
             return Err(HeaderError::Version(header.version()));
         }
-        let unknown = header.incompatible() & !INCOMPATIBLE_KNOWN;
+        let unknown = header.incompatible() & !BlockFeatures::EVERY.bits();
         if unknown != 0 {
             return Err(HeaderError::Features(unknown));
         }
@@ -407,6 +399,7 @@ pub(crate) mod tests {
             SegmentHeader::decode(builder.finished_data())
         };
         assert_eq!(decode_with(VERSION + 1, 0), Err(HeaderError::Version(VERSION + 1)));
-        assert_eq!(decode_with(VERSION, 4), Err(HeaderError::Features(4)));
+        assert!(decode_with(VERSION, 7).is_ok());
+        assert_eq!(decode_with(VERSION, 13), Err(HeaderError::Features(8)));
     }
 }

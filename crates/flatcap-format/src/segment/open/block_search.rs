@@ -116,3 +116,25 @@ fn next_identifier(window: &mut FileWindow, from: u64, file_bytes: u64) -> io::R
     let found = window.find(IDENTIFIER, from + IDENTIFIER_AT, file_bytes)?;
     Ok(found.map_or(file_bytes, |at| at - IDENTIFIER_AT))
 }
+
+/// Fills the ranges between blocks that were found with missing blocks. If two blocks overlap, the
+/// one with the lower raw offset counts.
+pub(in crate::segment) fn with_missing_blocks(mut found: Vec<BlockEntry>) -> Vec<BlockEntry> {
+    found.sort_unstable();
+    let mut blocks: Vec<BlockEntry> = Vec::with_capacity(found.len());
+    for entry in found {
+        let mut raw_end = blocks.last().map_or(0, BlockEntry::raw_end);
+        if entry.raw_offset < raw_end {
+            continue;
+        }
+        // A missing range too long for one entry is split; the block after it is probably forged.
+        while raw_end < entry.raw_offset {
+            let missing = u32::try_from(entry.raw_offset - raw_end).unwrap_or(u32::MAX);
+            let offset = blocks.last().map_or(0, BlockEntry::end);
+            blocks.push(BlockEntry { raw_offset: raw_end, offset, raw_bytes: missing, bytes: 0 });
+            raw_end += u64::from(missing);
+        }
+        blocks.push(entry);
+    }
+    blocks
+}

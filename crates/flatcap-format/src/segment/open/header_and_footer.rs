@@ -8,7 +8,8 @@ use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, LENGTH_BYTES, Sl
 
 use super::block_search::has_block;
 use super::file_window::FileWindow;
-use super::header_copy;
+use super::header_copy::{self, HeaderCopy};
+use crate::block::BlockFeatures;
 use crate::segment::format::error::SegmentError;
 use crate::segment::format::footer::{Footer, Trailer};
 use crate::segment::format::frame_kind::{FrameKind, PAYLOAD_BYTES_MIN};
@@ -18,8 +19,8 @@ use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
 /// A header found at a file's start.
 pub(in crate::segment) struct LeadingHeader {
     pub(in crate::segment) header: SegmentHeader,
-    /// Whether the frames after it are blocks.
-    pub(in crate::segment) holds_blocks: bool,
+    /// The features of the blocks after it; none if the frames after it are no blocks.
+    pub(in crate::segment) features: BlockFeatures,
 }
 
 /// Header and footer of a file, as far as they are intact, and their replacements if both are
@@ -27,7 +28,7 @@ pub(in crate::segment) struct LeadingHeader {
 pub(in crate::segment) struct HeaderAndFooter {
     pub(in crate::segment) leading: Option<LeadingHeader>,
     /// The copy of the header within the file, searched only without the other two.
-    pub(in crate::segment) copy: Option<SegmentHeader>,
+    pub(in crate::segment) copy: Option<HeaderCopy>,
     /// Whether a search has found blocks, without any of the others.
     found_blocks: bool,
     /// The footer and its offset.
@@ -38,13 +39,14 @@ impl HeaderAndFooter {
     /// The header, from the file's start, the footer, or the copy.
     pub(in crate::segment) fn header(&self) -> Option<&SegmentHeader> {
         let leading = self.leading.as_ref().map(|leading| &leading.header);
-        leading.or(self.footer.as_ref().map(|(footer, _)| &footer.header)).or(self.copy.as_ref())
+        let footer = self.footer.as_ref().map(|(footer, _)| &footer.header);
+        leading.or(footer).or(self.copy.as_ref().map(|copy| &copy.header))
     }
 
     /// Returns whether the frames between header and footer are blocks.
     pub(in crate::segment) fn holds_blocks(&self) -> bool {
         self.found_blocks
-            || self.leading.as_ref().is_some_and(|leading| leading.holds_blocks)
+            || self.leading.as_ref().is_some_and(|leading| leading.features != BlockFeatures::NONE)
             || self.footer.as_ref().is_some_and(|(footer, _)| !footer.blocks.is_empty())
     }
 }
@@ -135,12 +137,10 @@ fn parse_leading_header(
     let bad = |what| Err(SegmentError::BadHeader { path: path(), what });
     match SegmentHeader::decode_first(payload) {
         // Without a checksum one flipped bit is enough to get here.
-        Ok((_, true)) if kind != COMPRESSED_CHECKSUM => {
+        Ok((_, features)) if features != BlockFeatures::NONE && kind != COMPRESSED_CHECKSUM => {
             bad("it announces blocks, but its checksum is not that of compressed segments")
         }
-        Ok((header, announces_blocks)) if header.checksum == kind => {
-            Ok(Some(LeadingHeader { header, holds_blocks: announces_blocks }))
-        }
+        Ok((header, features)) if header.checksum == kind => Ok(Some(LeadingHeader { header, features })),
         Ok(_) => bad("its checksum kind is not that of its own frame"),
         Err(HeaderError::Version(version)) => {
             Err(SegmentError::FutureVersion { path: path(), version, known: VERSION })

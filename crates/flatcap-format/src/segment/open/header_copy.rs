@@ -9,6 +9,7 @@ use flatcap_stream::resync::HashBudget;
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, LENGTH_BYTES, SliceDeframer};
 
 use super::file_window::FileWindow;
+use crate::block::BlockFeatures;
 use crate::segment::format::control_frames::Attachment;
 use crate::segment::format::frame_kind::{IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
 use crate::segment::format::header::SegmentHeader;
@@ -28,6 +29,13 @@ const FREE_BYTES: u64 = 64 << 10;
 /// delayed the copy.
 pub(in crate::segment) const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
+/// A copy of a header.
+pub(in crate::segment) struct HeaderCopy {
+    pub(in crate::segment) header: SegmentHeader,
+    /// The bytes of its frame.
+    pub(in crate::segment) frame: Vec<u8>,
+}
+
 /// Returns whether a file of `file_bytes` is long enough for a copy of its header's frame.
 pub(in crate::segment) fn is_due(file_bytes: u64, frame_bytes: usize) -> bool {
     file_bytes.saturating_add(FREE_BYTES) >= SHARE * frame_bytes as u64
@@ -46,7 +54,7 @@ pub(in crate::segment) fn attachment(header: &SegmentHeader, frame: Vec<u8>) -> 
 
 /// Searches a raw segment for the copy of its header. If the file is named as a segment, run and
 /// number must agree with the name.
-pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Result<Option<SegmentHeader>> {
+pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Result<Option<HeaderCopy>> {
     let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
     let is_ours = |header: &SegmentHeader| {
         name.is_none_or(|name| (name.run_id, name.number) == (header.run_id, header.segment))
@@ -60,10 +68,10 @@ pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Resu
         for &kind in ChecksumKind::ALL {
             let offset = identifier.checked_sub((kind.frame_bytes(0) + IDENTIFIER_AT) as u64);
             let Some(offset) = offset else { continue };
-            let (header, hashed) = read_copy(window, offset, kind)?;
+            let (copy, hashed) = read_copy(window, offset, kind)?;
             budget.spend(hashed);
-            if let Some(header) = header.filter(is_ours) {
-                return Ok(Some(header));
+            if let Some(copy) = copy.filter(|copy| is_ours(&copy.header)) {
+                return Ok(Some(copy));
             }
         }
         at = identifier + 1;
@@ -71,13 +79,13 @@ pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Resu
     Ok(None)
 }
 
-/// Reads the header in the copy at `offset`, if there is an intact one with this checksum. Also
+/// Reads the copy at `offset`, if there is an intact one with this checksum. Also
 /// returns the number of bytes hashed.
 fn read_copy(
     window: &mut FileWindow,
     offset: u64,
     kind: ChecksumKind,
-) -> io::Result<(Option<SegmentHeader>, u64)> {
+) -> io::Result<(Option<HeaderCopy>, u64)> {
     let deframer = KindDeframer::new(kind).with_max_frame_len(HEADER_BYTES_MAX as usize);
     let head = window.at(offset, deframer.header_bytes())?;
     let Some(length) = head.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length)) else {
@@ -88,21 +96,24 @@ fn read_copy(
     if !is_possible || offset.saturating_add(bytes as u64) > window.file_bytes()? {
         return Ok((None, 0));
     }
-    let header = match deframer.deframe(window.at(offset, bytes)?) {
+    let copy = match deframer.deframe(window.at(offset, bytes)?) {
         Ok(DeframeStatus::Frame(frame)) => Attachment::decode(frame.payload())
             .filter(|attachment| attachment.name == NAME)
-            .and_then(|attachment| parse_header(&attachment.content, deframer)),
+            .and_then(|attachment| {
+                let header = parse_header(&attachment.content, deframer)?;
+                Some(HeaderCopy { header, frame: attachment.content })
+            }),
         _ => None,
     };
-    Ok((header, bytes as u64))
+    Ok((copy, bytes as u64))
 }
 
 /// Reads the header in the bytes of its frame.
 fn parse_header(frame: &[u8], deframer: KindDeframer) -> Option<SegmentHeader> {
     let Ok(DeframeStatus::Frame(found)) = deframer.deframe(frame) else { return None };
-    let (header, announces_blocks) = SegmentHeader::decode_first(found.payload()).ok()?;
+    let (header, features) = SegmentHeader::decode_first(found.payload()).ok()?;
     let is_right = found.bytes().len() == frame.len()
-        && !announces_blocks
+        && features == BlockFeatures::NONE
         && header.checksum.frame_bytes(0) == deframer.header_bytes();
     is_right.then_some(header)
 }
@@ -272,7 +283,7 @@ mod tests {
             let file = storage.open(&name().to_string()).unwrap();
             let found = find(Path::new(&name().to_string()), &mut FileWindow::over(file)).unwrap();
             let own = SegmentHeader { checksum: ChecksumKind::Crc32, ..example() };
-            prop_assert!(found.is_none_or(|header| header == own), "another header");
+            prop_assert!(found.is_none_or(|copy| copy.header == own), "another header");
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::segment::format::index::IndexFrame;
 use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
 use crate::segment::open::file_window::FileWindow;
 use crate::segment::open::header_and_footer::{HeaderAndFooter, find_header_and_footer};
+use crate::segment::open::header_copy::HeaderCopy;
 use crate::segment::resync::frame_probe::{BEYOND_FILE_END, FrameProbe};
 use crate::segment::resync::frame_search::{FrameFinder, Resync};
 use crate::segment::resync::plausibility::{LatestSample, ReadState};
@@ -64,7 +65,8 @@ struct SkipBefore {
 }
 
 /// Error for a compressed segment that cannot be decompressed.
-const UNDECODABLE: &str = "compressed, but neither the first nor the last block can be decompressed";
+const UNDECODABLE: &str =
+    "compressed, but neither the first block nor the header of the compressed file can be read";
 
 impl SegmentReader {
     /// Opens a file and finds out how it is framed: from its header, or from its footer if the
@@ -98,12 +100,25 @@ impl SegmentReader {
             Arc::new(CompressedSegment::open(Arc::clone(window.file()), &ends).map_err(io_error)?);
         let mut window = FileWindow::over(Arc::clone(&compressed) as Arc<dyn ReadAt>);
         let bad = |what| SegmentError::BadHeader { path: path.to_owned(), what };
-        let ends = match find_header_and_footer(path, &mut window) {
+        let find = |window: &mut FileWindow| match find_header_and_footer(path, window) {
             Err(SegmentError::Empty { .. }) => Err(bad(UNDECODABLE)),
-            Ok(ends) if ends.header().is_none() => Err(bad(UNDECODABLE)),
             Ok(ends) if ends.holds_blocks() => Err(bad("blocks within blocks")),
             ends => ends,
-        }?;
+        };
+        let mut ends = find(&mut window)?;
+        if let Some(copy) = ends.copy.take_if(|copy| compressed.replace_first_block(copy)) {
+            // Now the last block can be read, which refers to the first one.
+            ends = find(&mut window)?;
+            ends.copy = Some(copy);
+        }
+        if ends.header().is_none() {
+            // Without a copy both are lost.
+            let header = compressed.header_without_schemas().map_err(io_error)?;
+            ends.copy = header.map(|header| HeaderCopy { header, frame: Vec::new() });
+        }
+        if ends.header().is_none() {
+            return Err(bad(UNDECODABLE));
+        }
         compressed.set_inner_sealed(ends.footer.is_some());
         Self::from_parts(path, window, Some(compressed), ends)
     }

@@ -14,7 +14,6 @@ use crate::segment::format::damage::Damage;
 use crate::segment::format::error::SegmentError;
 use crate::segment::format::footer::{BlockEntry, Footer};
 use crate::segment::format::frame_kind::{FrameKind, SampleView};
-use crate::segment::resync::frame_probe::CHECKSUM_MISMATCH;
 
 /// A scan of the samples of one source.
 #[derive(Debug)]
@@ -112,22 +111,18 @@ impl CompressedSegment {
             };
             let has_predicate = sink.scan.predicate.is_some();
             let opened = match self.payload(entry, &mut frame)? {
-                Ok(payload) => self.with_decoder(|decoder| {
+                Ok(payload) => self.with_decoder_of(payload, |decoder| {
                     if has_predicate && !decoder.may_hold(payload, source, &test)? {
                         return Ok(None);
                     }
                     decoder.open(payload, &crate::block::ColumnSelection::by(&*selector)).map(Some)
-                }),
+                })?,
                 Err(_) => Err(crate::block::BlockError::Block("cannot be read")),
             };
             match opened {
                 Ok(Some(block)) => {
                     sink.summary.blocks_read += 1;
                     block.payloads(source, |payload| sink.payload(payload));
-                    for wrong in block.wrong_frames() {
-                        sink.summary
-                            .add_damaged_frames(entry.raw_offset + wrong.start as u64, wrong.len() as u64);
-                    }
                     self.with_decoder(|decoder| decoder.reuse(block));
                 }
                 Ok(None) => sink.summary.blocks_skipped += 1,
@@ -140,19 +135,6 @@ impl CompressedSegment {
             }
         }
         Ok(())
-    }
-}
-
-impl ScanSummary {
-    /// Adds a range of frames that differ from what was written. Extends the last range if it ends
-    /// there, in the block before.
-    fn add_damaged_frames(&mut self, offset: u64, length: u64) {
-        match self.damage.last_mut() {
-            Some(last) if last.what == CHECKSUM_MISMATCH && last.offset + last.length == offset => {
-                last.length += length;
-            }
-            _ => Damage { offset, length, what: CHECKSUM_MISMATCH }.add_to(&mut self.damage),
-        }
     }
 }
 
@@ -304,7 +286,7 @@ mod tests {
 
     use super::*;
     use crate::schema::CompiledSchema;
-    use crate::segment::compressed::compressed_segment::tests::{compressed, compressed_as};
+    use crate::segment::compressed::compressed_segment::tests::compressed;
     use crate::segment::compressed::field_projection::tests::{SAMPLES, raw_segment};
 
     /// Scans a segment. Returns number, `segment` and `run_id` of the samples, and the result.
@@ -377,49 +359,5 @@ mod tests {
         let (samples, came_to) = scanned(&path, 0..u64::MAX, None);
         assert!(!samples.is_empty() && (samples.len() as u64) < SAMPLES);
         assert_eq!(came_to.damage.iter().map(|damage| damage.offset).collect::<Vec<_>>(), [block.raw_offset]);
-    }
-
-    // Proves that frames with wrong checksums are reported alike for raw and compressed segments,
-    // and are not returned, also across the border of two blocks and with a predicate that excludes
-    // all blocks.
-    #[test]
-    fn damaged_frames_are_reported_alike_for_raw_and_compressed_segments() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = raw_segment(folder.path());
-        let raw = std::fs::read(&path).unwrap();
-        let mut reader = SegmentReader::open(&path).unwrap();
-        let mut frames = Vec::new();
-        while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
-            let start = usize::try_from(at.offset).unwrap();
-            let sample = reader.sample(at).filter(|_| at.kind == FrameKind::Telemetry);
-            frames.extend(sample.map(|sample| (sample.source, start..start + at.bytes)));
-        }
-        assert_eq!(frames.len() as u64, 2 * SAMPLES);
-        std::fs::write(&path, compressed(&path, 4096)).unwrap();
-        let blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
-        // The first frame of a block that directly follows a sample.
-        let begins = |at: usize| blocks.iter().any(|block| block.raw_offset == frames[at].1.start as u64);
-        let first =
-            (1..frames.len()).find(|at| begins(*at) && frames[at - 1].1.end == frames[*at].1.start).unwrap();
-        for (wrong, holes) in
-            [(vec![7], 1), (vec![first + 1, first + 2], 1), (vec![8, 9, 31], 2), (vec![first - 1, first], 1)]
-        {
-            let mut damaged = raw.clone();
-            for number in &wrong {
-                damaged[frames[*number].1.end - 1] ^= 1;
-            }
-            std::fs::write(&path, &damaged).unwrap();
-            let none = Some(("segment", -2.0..=-1.0));
-            let of_raw = [None, none.clone()].map(|predicate| scanned(&path, 0..u64::MAX, predicate));
-            std::fs::write(&path, &raw).unwrap();
-            std::fs::write(&path, compressed_as(&path, 4096, &damaged)).unwrap();
-            let of_compressed = [None, none].map(|predicate| scanned(&path, 0..u64::MAX, predicate));
-            for ((raw_samples, of_raw), (samples, of_packed)) in of_raw.iter().zip(&of_compressed) {
-                assert_eq!(of_raw.damage.len(), holes, "{of_raw:?}");
-                assert_eq!((&of_packed.damage, samples), (&of_raw.damage, raw_samples), "{wrong:?}");
-            }
-            let lost = wrong.iter().filter(|number| frames[**number].0 == 1).count() as u64;
-            assert_eq!((of_raw[0].1.samples, of_raw[1].1.samples), (SAMPLES - lost, 0), "{wrong:?}");
-        }
     }
 }

@@ -203,7 +203,7 @@ impl SegmentRecovery<'_> {
         let table = match (reader.compressed(), blocks) {
             (Some(compressed), Some(blocks)) => {
                 let sizes = compressed.sizes_of(&blocks).map_err(step.fails("read the file"))?;
-                Some(BlockTable::resume(blocks, sizes))
+                Some(BlockTable::resume(blocks, compressed.features(), sizes))
             }
             _ => None,
         };

@@ -162,6 +162,7 @@ mod tests {
             index: entries,
             blocks: Vec::new(),
             sizes: Vec::new(),
+            features: crate::block::BlockFeatures::NONE,
             small_blocks: false,
         };
         findings.extend(check.check_footer(&footer).map(|what| (0, what)));

@@ -166,6 +166,9 @@ impl Verification {
         if let Some(what) = reader.compressed().and_then(CompressedSegment::flaw) {
             self.add_flaw(reader.path(), 0, 0, what);
         }
+        if let Some(compressed) = reader.compressed() {
+            compressed.check_bounds();
+        }
         self.begin_header(reader, 0, &mut state);
         let footer_offset = reader.footer_offset().unwrap_or(u64::MAX);
         let mut reported = 0;
@@ -221,6 +224,10 @@ impl Verification {
         if is_live {
             self.report.flaws.truncate(state.flaws_at_index.0);
             self.report.more_flaws = state.flaws_at_index.1;
+        }
+        // Of blocks: queries skip a block by its bounds, even in a file that is still written.
+        for (entry, what) in reader.compressed().map(CompressedSegment::wrong_bounds).unwrap_or_default() {
+            self.add_flaw(reader.path(), entry.raw_offset, u64::from(entry.raw_bytes), what);
         }
         self.check_end(reader, is_live, &mut state);
         Ok(())

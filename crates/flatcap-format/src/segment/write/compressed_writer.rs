@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use flatcap_stream::SliceFramer;
 
-use crate::block::SourceSize;
+use crate::block::{BlockFeatures, SourceSize};
 use crate::schema::segment as wire;
 use crate::segment::format::block_table::BlockTable;
 use crate::segment::format::footer::{Footer, footer_and_trailer};
@@ -21,25 +21,30 @@ pub struct CompressedWriter<W> {
 
 impl<W: Write> CompressedWriter<W> {
     /// Begins a compressed segment and writes its header. `raw` is the footer of the sealed segment
-    /// to compress.
+    /// to compress. `features` are those that its blocks may have.
     ///
     /// # Errors
     /// The error of the output.
-    pub fn begin(out: W, raw: &Footer) -> io::Result<Self> {
-        let payload = raw.header.without_schemas().encode_compressed();
+    pub fn begin(out: W, raw: &Footer, features: BlockFeatures) -> io::Result<Self> {
+        let payload = raw.header.without_schemas().encode_with(features);
         let mut writer = Self { out, raw: raw.clone(), table: BlockTable::default() };
         let bytes = writer.write_frame(&payload)?;
         writer.table.add_other_bytes(bytes);
         Ok(writer)
     }
 
-    /// Appends a block, given its payload and the sizes of its sources. Returns the length of its
-    /// frame, in bytes.
+    /// Appends a block, given its payload, its features and the sizes of its sources. Returns the
+    /// length of its frame, in bytes.
     ///
     /// # Errors
     /// `InvalidInput` if it is not a block or does not follow the last one. The error of the
     /// output.
-    pub fn append_block(&mut self, payload: &[u8], sizes: &[SourceSize]) -> io::Result<u64> {
+    pub fn append_block(
+        &mut self,
+        payload: &[u8],
+        features: BlockFeatures,
+        sizes: &[SourceSize],
+    ) -> io::Result<u64> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let block = flatbuffers::root::<wire::Block<'_>>(payload)
             .map_err(|_| invalid("not the payload of a block"))?;
@@ -47,7 +52,7 @@ impl<W: Write> CompressedWriter<W> {
             return Err(invalid("a block that does not follow the last one"));
         }
         let bytes = self.write_frame(payload)?;
-        self.table.add(block.raw_bytes(), bytes, sizes)?;
+        self.table.add(block.raw_bytes(), bytes, features, sizes)?;
         Ok(bytes)
     }
 

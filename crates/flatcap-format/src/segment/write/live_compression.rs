@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flatcap_stream::{ChecksumKind, Framer, SliceFramer};
 
 use super::sealed::SealedSegment;
-use crate::block::{BlockEncoder, SourceCompression};
+use crate::block::{BlockEncoder, BlockFeatures, Codec, CompressionOptions, Layout, SourceCompression};
 use crate::segment::format::block_table::BlockTable;
 use crate::segment::format::footer::{BlockEntry, Footer, footer_and_trailer};
+use crate::segment::format::frame_kind::IDENTIFIER_AT;
 use crate::segment::format::header::{COMPRESSED_CHECKSUM, SegmentHeader, SourceInfo};
 use crate::segment::format::segment_name::SegmentName;
 use crate::storage::StorageFile;
@@ -27,6 +28,7 @@ const WRITE_BYTES: usize = 256 << 10;
 pub struct LiveCompressor(Arc<Mutex<LiveEncoder>>);
 
 struct LiveEncoder {
+    features: BlockFeatures, // that blocks may have
     encoder: BlockEncoder,
     frames: Vec<u8>, // of the current block, concatenated
 }
@@ -40,8 +42,11 @@ impl fmt::Debug for LiveCompressor {
 impl LiveCompressor {
     /// Creates a compressor for the sources of this header and for later ones, with these options.
     pub fn new(ways: SourceCompression, header: &SegmentHeader) -> Self {
-        let encoding =
-            LiveEncoder { encoder: BlockEncoder::new(ways), frames: Vec::with_capacity(WRITE_BYTES) };
+        let encoding = LiveEncoder {
+            features: ways.features(),
+            encoder: BlockEncoder::new(ways),
+            frames: Vec::with_capacity(WRITE_BYTES),
+        };
         let compressor = Self(Arc::new(Mutex::new(encoding)));
         header.sources.iter().for_each(|source| compressor.describe(source));
         compressor
@@ -68,6 +73,7 @@ impl LiveCompressor {
 pub(in crate::segment) struct SegmentCompressor {
     compressor: LiveCompressor,
     header_frame: Vec<u8>, // the header's frame, until the first block is written
+    first_block: Vec<u8>,  // its frames, to which the last block refers; empty if unknown
     table: BlockTable,
 }
 
@@ -79,14 +85,17 @@ impl SegmentCompressor {
     pub(in crate::segment) fn begin(compressor: LiveCompressor, header: &SegmentHeader) -> io::Result<Self> {
         header.sources.iter().for_each(|source| compressor.describe(source));
         let mut header_frame = Vec::new();
-        let payload = header.without_schemas().encode_compressed();
+        let payload = header.without_schemas().encode_with(compressor.lock().features);
         COMPRESSED_CHECKSUM.frame_and_write(&mut header_frame, &payload).map_err(io::Error::other)?;
-        Ok(Self { compressor, header_frame, table: BlockTable::while_recording() })
+        let (first_block, table) = (Vec::new(), BlockTable::while_recording());
+        Ok(Self { compressor, header_frame, first_block, table })
     }
 
     /// Continues a file that holds the blocks of this table.
     pub(in crate::segment) fn resume(table: BlockTable, header: &SegmentHeader) -> Self {
-        Self { compressor: LiveCompressor::with_defaults(header), header_frame: Vec::new(), table }
+        let (header_frame, first_block) = (Vec::new(), Vec::new());
+        let compressor = LiveCompressor::new(options_within(table.features()), header);
+        Self { compressor, header_frame, first_block, table }
     }
 
     /// Adds a source that is not in the header.
@@ -123,8 +132,16 @@ impl SegmentCompressor {
     ) -> io::Result<()> {
         let mut encoding = self.compressor.lock();
         let raw_bytes = encoding.gather(pieces);
-        let LiveEncoder { encoder, frames } = &mut *encoding;
-        let payload = encoder.encode(frames, self.table.raw_end(), checksum)?;
+        let LiveEncoder { encoder, frames, .. } = &mut *encoding;
+        let from = self.table.raw_end();
+        let payload = match encoder.encode(frames, from, checksum) {
+            Err(error)
+                if error.kind() == io::ErrorKind::InvalidData && blank_damaged_frames(frames, checksum) =>
+            {
+                encoder.encode(frames, from, checksum)?
+            }
+            encoded => encoded?,
+        };
         let head = COMPRESSED_CHECKSUM.header(payload).map_err(io::Error::other)?;
         let (header_bytes, bytes) =
             (self.header_frame.len() as u64, (head.as_bytes().len() + payload.len()) as u64);
@@ -132,7 +149,10 @@ impl SegmentCompressor {
         write(end, &mut [&self.header_frame, head.as_bytes(), payload].map(IoSlice::new))?;
         self.table.add_other_bytes(header_bytes);
         self.header_frame = Vec::new();
-        self.table.add(raw_bytes, bytes, encoder.sizes())
+        if self.table.len() == 0 {
+            self.first_block.extend_from_slice(frames);
+        }
+        self.table.add(raw_bytes, bytes, encoder.features(), encoder.sizes())
     }
 
     /// The same for the last frames, which seal the segment and include its footer `raw`. Then
@@ -148,14 +168,22 @@ impl SegmentCompressor {
     ) -> io::Result<u64> {
         let mut encoding = self.compressor.lock();
         let raw_bytes = encoding.gather(pieces);
-        let LiveEncoder { encoder, frames } = &mut *encoding;
+        let LiveEncoder { encoder, frames, .. } = &mut *encoding;
         // Space for the frame header, followed by the block and the end of the file.
         let mut end = vec![0; COMPRESSED_CHECKSUM.frame_bytes(0)];
-        encoder.append(frames, self.table.raw_end(), raw.header.checksum, &mut end)?;
+        let (from, checksum) = (self.table.raw_end(), raw.header.checksum);
+        match encoder.append_last(frames, from, checksum, &self.first_block, &mut end) {
+            Err(error)
+                if error.kind() == io::ErrorKind::InvalidData && blank_damaged_frames(frames, checksum) =>
+            {
+                encoder.append_last(frames, from, checksum, &self.first_block, &mut end)?;
+            }
+            encoded => encoded?,
+        }
         COMPRESSED_CHECKSUM.frame_in_place(&mut end).map_err(io::Error::other)?;
         // A copy: if the disk is full, the caller tries again with a shorter footer.
         let mut table = self.table.clone();
-        table.add(raw_bytes, end.len() as u64, encoder.sizes())?;
+        table.add(raw_bytes, end.len() as u64, encoder.features(), encoder.sizes())?;
         let bytes = append_end(&mut table, raw, &mut end)?;
         write(&mut [IoSlice::new(&end)])?;
         Ok(bytes)
@@ -171,6 +199,38 @@ impl LiveEncoder {
         }
         self.frames.len() as u64
     }
+}
+
+/// Returns the default options, or options that need no more than these features: those which a
+/// file announces.
+fn options_within(features: BlockFeatures) -> SourceCompression {
+    let default = SourceCompression::default();
+    if features.has(default.features()) {
+        return default;
+    }
+    let rows = CompressionOptions { layout: Layout::Row, codec: Codec::Zstd(1) };
+    SourceCompression { general: rows, sources: Vec::new() }
+}
+
+/// Blanks the identifier of each frame with a wrong checksum: the memory that held it has changed.
+/// A block does not store checksums, so its readers would take the frame as intact; without an
+/// identifier it is damage of the same length (docs/FORMAT.md, section 8). One damaged frame must
+/// not cost those that are written with it. Returns whether there was one.
+#[cold]
+fn blank_damaged_frames(frames: &mut [u8], checksum: ChecksumKind) -> bool {
+    let (mut rest, mut found) = (frames, false);
+    while let Some(length) = rest.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) {
+        let Some((frame, after)) = rest.split_at_mut_checked(checksum.frame_bytes(length)) else { break };
+        let (header, payload) = frame.split_at_mut(checksum.frame_bytes(0));
+        if checksum.header(payload).is_ok_and(|right| right.as_bytes() != header) {
+            found = true;
+            payload.iter_mut().skip(IDENTIFIER_AT).take(4).for_each(|byte| *byte = 0);
+            // Cannot fail: `frame` begins with space for the header.
+            let _framed = checksum.frame_in_place(frame);
+        }
+        rest = after;
+    }
+    found
 }
 
 /// Appends the frames of a compressed file's footer and trailer to `out`. Returns the length of the
@@ -211,17 +271,19 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
     use crate::segment::format::header::tests::example;
     use crate::segment::recover::segment_recovery::recover;
     use crate::segment::verify::verification::tests::{Act, acts, written, written_as};
     use crate::segment::{
-        Advance, FrameKind, Leftovers, SegmentName, SegmentOptions, SegmentReader, Verification,
-        VerificationReport,
+        Advance, Damage, FrameKind, Frames, Leftovers, SampleSpan, SealState, SegmentName, SegmentOptions,
+        SegmentReader, SegmentWriter, Verification, VerificationReport,
     };
 
     use super::*;
-    use crate::storage::Folder;
+    use crate::storage::{Folder, Storage as _};
     use crate::testing::effort;
+    use crate::testing::simulated::SimulatedStorage;
 
     fn verdict(path: &Path) -> VerificationReport {
         let mut verification = Verification::default();
@@ -280,6 +342,124 @@ mod tests {
             }
         }
         sums
+    }
+
+    /// Returns the frame of a sample, whose body is noise.
+    fn frame_of(source: u16, seq: u64) -> Vec<u8> {
+        let body: Vec<u8> =
+            (0..12).flat_map(|at| (seq + at).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect();
+        let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
+        let (wall_ns, incomplete) = (0, Incomplete::NONE);
+        let stamp = Stamp { mono_ns: seq, wall_ns, seq, incomplete, duration_ns: 1 };
+        Envelope::new(source).write(&mut payload, &stamp, &body);
+        let mut frame = Vec::new();
+        example().checksum.frame_and_write(&mut frame, &payload).unwrap();
+        frame
+    }
+
+    fn name() -> SegmentName {
+        SegmentName { number: 7, created_s: 0, run_id: 5, state: SealState::Active }
+    }
+
+    /// Writes a sealed segment of 20 samples in one block with this layout. `damage` changes their
+    /// frames after they were made.
+    fn sealed(storage: &SimulatedStorage, layout: Layout, damage: impl Fn(u64, &mut Vec<u8>)) -> Vec<u8> {
+        let general = CompressionOptions { layout, codec: Codec::Zstd(1) };
+        let ways = SourceCompression { general, sources: Vec::new() };
+        let compressor = Some(LiveCompressor::new(ways, &example()));
+        let options = SegmentOptions { compressor, copies_header: true, ..SegmentOptions::default() };
+        let mut writer = SegmentWriter::create_with(storage, name(), example(), &[], options).unwrap();
+        let frames = (9..29).map(|seq| frame_of(0, seq)).collect::<Vec<_>>();
+        let head_bytes = example().checksum.frame_bytes(0);
+        let headers: Vec<&[u8]> = frames.iter().map(|frame| &frame[..head_bytes]).collect();
+        let mut written = frames.clone();
+        (9..).zip(&mut written).for_each(|(seq, frame)| damage(seq, frame));
+        let mut pieces: Vec<IoSlice<'_>> = written.iter().map(|frame| IoSlice::new(frame)).collect();
+        writer.append(Frames { pieces: &mut pieces, headers: &headers, count: 20 }).unwrap();
+        for seq in 9..29 {
+            writer.count_samples(0, 1, SampleSpan::of(seq, seq, 0));
+        }
+        writer.append_index(0).unwrap();
+        writer.seal().unwrap().publish(storage).unwrap();
+        storage.content(&name().sealed().to_string()).unwrap()
+    }
+
+    /// Reads a file. Returns the numbers of the samples, the damage, and whether it is sealed.
+    fn read(bytes: &[u8]) -> (Vec<u64>, Vec<Damage>, bool) {
+        let storage = SimulatedStorage::new(0);
+        storage.create("file").unwrap().append(&[IoSlice::new(bytes)]).unwrap();
+        let mut reader = SegmentReader::over(Path::new("file"), storage.open("file").unwrap()).unwrap();
+        let (mut samples, mut damage) = (Vec::new(), Vec::new());
+        while let Some(advance) = reader.advance().unwrap() {
+            match advance {
+                Advance::Frame(at) if at.kind == FrameKind::Telemetry => {
+                    samples.extend(reader.sample(at).map(|sample| sample.seq));
+                }
+                Advance::Frame(_) => {}
+                Advance::Damage(found) => damage.push(found),
+            }
+        }
+        assert!(!reader.header().sources[0].is_opaque(), "schemas are known");
+        (samples, damage, reader.is_sealed())
+    }
+
+    // Proves that frames whose memory has changed since they were made cost only themselves, and
+    // are reported as damage: not the frames that are written with them.
+    #[test]
+    fn damaged_memory_costs_only_its_frames() {
+        for layout in [Layout::Row, Layout::Columnar] {
+            for at in [4, 11, 16, 40, 90] {
+                let storage = SimulatedStorage::new(0);
+                let bytes = sealed(&storage, layout, |seq, frame| {
+                    if seq == 15 || seq == 20 {
+                        frame[at] ^= 4;
+                    }
+                });
+                let (samples, damage, is_sealed) = read(&bytes);
+                let intact: Vec<u64> = (9..29).filter(|seq| *seq != 15 && *seq != 20).collect();
+                assert_eq!((samples, is_sealed), (intact, true), "{at}: {damage:?}");
+                let length = frame_of(0, 15).len() as u64;
+                assert!(
+                    damage.len() == 2 && damage.iter().all(|damage| damage.length == length),
+                    "{damage:?}"
+                );
+            }
+        }
+    }
+
+    // Proves that a damaged first block costs nothing but itself if the file has a copy of the
+    // header: schemas and the raw footer, which refers to the first block, are still known.
+    #[test]
+    fn a_header_copy_replaces_the_first_block() {
+        let mut bytes = sealed(&SimulatedStorage::new(0), Layout::Columnar, |_, _| {});
+        let all: Vec<u64> = (9..29).collect();
+        assert_eq!(read(&bytes), (all.clone(), Vec::new(), true));
+        let first = bytes.windows(4).position(|four| four == b"FCBK").unwrap();
+        bytes[first + 40] ^= 1;
+        let (samples, damage, is_sealed) = read(&bytes);
+        assert_eq!((samples, is_sealed), (all, true));
+        assert!(damage.len() == 1 && damage[0].offset == 0, "{damage:?}");
+    }
+
+    // Proves that a recovery adds to a compressed file only what its header announces: with other
+    // blocks, readers would refuse what was recovered.
+    #[test]
+    fn recovery_adds_only_announced_features() {
+        for layout in [Layout::Row, Layout::Columnar] {
+            let storage = SimulatedStorage::new(0);
+            let bytes = sealed(&storage, layout, |_, _| {});
+            let stored = name().sealed().to_string();
+            let reader = SegmentReader::over(Path::new(&stored), storage.open(&stored).unwrap()).unwrap();
+            let last = *reader.compressed().unwrap().blocks().last().unwrap();
+            let storage = SimulatedStorage::new(0);
+            let torn = &bytes[..usize::try_from(last.offset).unwrap()];
+            storage.create(&name().to_string()).unwrap().append(&[IoSlice::new(torn)]).unwrap();
+            let frames = (29..69).map(|seq| frame_of(0, seq)).collect();
+            let leftovers = Leftovers { frames, begun: BTreeMap::from([(0, 69)]), has_successor: false };
+            let recovered = recover(&storage, name(), &leftovers, false).unwrap();
+            let (samples, damage, is_sealed) = read(&storage.content(&recovered.sealed.unwrap()).unwrap());
+            assert_eq!((samples, damage, is_sealed), ((9..69).collect(), Vec::new(), true), "{layout:?}");
+        }
     }
 
     // Proves that a recovery computes the sizes of sources from the blocks alone. Method: a segment

@@ -8,6 +8,7 @@ use flatcap_stream::{ChecksumKind, FrameHeader, Framer, SliceFramer};
 use super::live_compression::{LiveCompressor, SegmentCompressor};
 use super::preallocation::{Preallocation, into_storage_full, is_storage_full};
 use super::sealed::SealedSegment;
+use crate::block::BlockFeatures;
 use crate::segment::format::control_frames::{Attachment, ClockSync, Gap, Marker};
 use crate::segment::format::footer::{Footer, footer_and_trailer};
 use crate::segment::format::footer_totals::{FooterTotals, SampleSpan};
@@ -400,6 +401,7 @@ impl SegmentWriter {
             recovered,
             index,
             blocks: Vec::new(),
+            features: BlockFeatures::NONE,
             sizes: Vec::new(),
             small_blocks: false,
         };

@@ -1,0 +1,37 @@
+//! Trials of a block's codec: how small it makes some bytes.
+
+use super::codec::{Codec, PartCompressor};
+
+/// The codec of a block, and space for what it writes. Reused from trial to trial.
+#[derive(Debug, Default)]
+pub(super) struct CodecTrial {
+    compressor: Option<PartCompressor>,
+    compressed: Vec<u8>,
+}
+
+impl CodecTrial {
+    /// Sets the block's codec. Zstd:1 stands in for slow codecs, and may be wrong if sizes are
+    /// close.
+    pub(super) fn set_codec(&mut self, codec: Codec) {
+        let codec = match codec {
+            Codec::Zstd(_) | Codec::Brotli(_) => Codec::Zstd(1),
+            fast => fast,
+        };
+        if self.codec() != codec {
+            self.compressor = Some(PartCompressor::new(codec));
+        }
+    }
+
+    pub(super) fn codec(&self) -> Codec {
+        self.compressor.as_ref().map_or(Codec::None, PartCompressor::codec)
+    }
+
+    /// Returns the compressed length of some bytes.
+    pub(super) fn compressed_bytes(&mut self, bytes: &[u8]) -> usize {
+        self.compressed.clear();
+        match self.compressor.as_mut().map(|codec| codec.compress(bytes, &mut self.compressed)) {
+            Some(Ok(_)) => self.compressed.len(),
+            _ => bytes.len(),
+        }
+    }
+}

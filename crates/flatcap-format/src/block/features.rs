@@ -1,0 +1,41 @@
+//! Reader levels: which features of blocks a reader needs (docs/FORMAT.md, "Reader levels").
+
+/// A set of block features, one for each reader level above 0: the bits of `incompatible` in a
+/// header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockFeatures(u64);
+
+impl BlockFeatures {
+    /// No blocks: reader level 0.
+    pub const NONE: Self = Self(0);
+    /// Reader level 1, rows: blocks of payloads, stored or compressed with Zstandard.
+    pub const ROWS: Self = Self(1);
+    /// Reader level 2, columns: matrices in our own encodings, and LZ4.
+    pub const COLUMNS: Self = Self(1 << 1);
+    /// Reader level 3, all: the numeric codec, Snappy and Brotli.
+    pub const ALL: Self = Self(1 << 2);
+
+    /// All that this program knows.
+    pub const EVERY: Self = Self(Self::ROWS.0 | Self::COLUMNS.0 | Self::ALL.0);
+
+    /// Returns the features of these bits, without those that this program does not know.
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits & Self::EVERY.0)
+    }
+
+    /// Returns the bits of a header.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether all features of the other set are in this one.
+    pub fn has(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// Returns the features of both sets.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}

@@ -1,0 +1,203 @@
+//! Replaces the file of a segment by one with the same content in another form, and never leaves
+//! the segment's name without a whole file.
+
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use flatcap_format::segment::{SegmentError, SegmentName, SegmentReader, SideFile};
+use flatcap_format::storage::{ReadAt, Storage, StorageFile};
+
+use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
+
+/// The parameters of replacing segments.
+#[allow(missing_debug_implementations, reason = "a closure: nothing to show")]
+pub struct ReplaceJob<'a> {
+    /// The directory of the segment.
+    pub storage: &'a dyn Storage,
+    /// Bytes that have to stay free in the file system.
+    pub min_free: u64,
+    /// How the new file takes the place of the old one.
+    pub replace_mode: ReplaceMode,
+    /// Called after each slice of work. Returns false to stop.
+    pub after_slice: &'a mut dyn FnMut(WorkSlice) -> bool,
+}
+
+/// How a new file takes the place of an old one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplaceMode {
+    /// Exchange the two names. Safe even if others remove segments meanwhile.
+    Exchange,
+    /// Like `Exchange`, but rename over the old file if the file system cannot exchange names. Only
+    /// safe if no one removes segments meanwhile.
+    ExchangeOrReplace,
+}
+
+/// A finished slice of work. Each byte of a segment is processed twice: written, then compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkSlice {
+    /// Bytes of the segment.
+    pub raw_bytes: u64,
+    /// Bytes read and written.
+    pub io_bytes: u64,
+}
+
+/// Why the work ends early.
+#[derive(Debug)]
+pub(super) enum Halt {
+    Skipped(CompressSkipReason),
+    Stopped,
+    Failed(&'static str, io::Error),
+    /// Failed after the names changed. All files stay, as the disk may still have the old names.
+    FailedAfterRename(&'static str, io::Error),
+}
+
+/// Returns the name of the temporary file.
+pub(super) fn aside_name(name: SegmentName) -> String {
+    name.side_file(SideFile::Compressing)
+}
+
+/// Turns the result of the work into that for the caller, and removes the temporary file.
+pub(super) fn conclude(
+    storage: &dyn Storage,
+    name: SegmentName,
+    result: Result<CompressOutcome, Halt>,
+) -> Result<CompressOutcome, CompressError> {
+    let halt = match result {
+        Ok(outcome) => return Ok(outcome),
+        Err(halt) => halt,
+    };
+    if !matches!(halt, Halt::FailedAfterRename(..)) {
+        // If even this fails, the next start removes it.
+        let _removed = storage.remove(&aside_name(name));
+    }
+    match halt {
+        Halt::Skipped(left) => Ok(CompressOutcome::Skipped(left)),
+        Halt::Stopped => Ok(CompressOutcome::Stopped),
+        Halt::Failed(step, error) | Halt::FailedAfterRename(step, error) => {
+            Err(CompressError { name, step, error })
+        }
+    }
+}
+
+/// Opens the file of a segment.
+pub(super) fn open_segment(
+    storage: &dyn Storage,
+    name: SegmentName,
+) -> Result<(Arc<dyn StorageFile>, SegmentReader), Halt> {
+    let path = name.to_string();
+    let file = match storage.open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(Halt::Skipped(CompressSkipReason::Removed));
+        }
+        // Not a regular file, or another user's: the next attempt would end the same way.
+        Err(error) if is_foreign_file(&error) => {
+            return Err(Halt::Skipped(CompressSkipReason::Unreadable(error.to_string())));
+        }
+        opened => opened.map_err(failed("opening it"))?,
+    };
+    let reader = SegmentReader::over(Path::new(&path), Arc::clone(&file) as Arc<dyn ReadAt>);
+    let reader = reader.map_err(|error| match error {
+        SegmentError::Io { error, .. } => Halt::Failed(READING, error),
+        // The caller knows the name.
+        error => {
+            Halt::Skipped(CompressSkipReason::Unreadable(error.to_string().replace(&format!("{path}: "), "")))
+        }
+    })?;
+    Ok((file, reader))
+}
+
+fn is_foreign_file(error: &io::Error) -> bool {
+    use ErrorKind::{InvalidInput, IsADirectory, PermissionDenied};
+    matches!(error.kind(), InvalidInput | IsADirectory | PermissionDenied)
+}
+
+/// Creates the temporary file, in place of one that an earlier attempt left.
+pub(super) fn create_aside(storage: &dyn Storage, name: SegmentName) -> Result<Arc<dyn StorageFile>, Halt> {
+    let aside = aside_name(name);
+    match storage.remove(&aside) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        removed => removed.map_err(failed("removing an earlier temporary file"))?,
+    }
+    storage.create(&aside).map_err(failed("creating the new file"))
+}
+
+impl ReplaceJob<'_> {
+    /// Checks that the file system has space for `bytes` more.
+    pub(super) fn check_space(&self, bytes: u64) -> Result<(), Halt> {
+        let available = self.storage.space().map_err(failed("reading the free space"))?.available;
+        if available < self.min_free.saturating_add(bytes) {
+            let min_free = self.min_free;
+            return Err(Halt::Skipped(CompressSkipReason::TooLittleSpace { available, min_free }));
+        }
+        Ok(())
+    }
+
+    /// Reports a slice of work.
+    pub(super) fn end_slice(&mut self, slice: WorkSlice) -> Result<(), Halt> {
+        if (self.after_slice)(slice) { Ok(()) } else { Err(Halt::Stopped) }
+    }
+
+    /// Gives the new file the attributes of the old one, syncs it, then puts it in its place.
+    pub(super) fn replace(
+        &self,
+        name: SegmentName,
+        old: &dyn StorageFile,
+        new: &dyn StorageFile,
+    ) -> Result<(), Halt> {
+        let (path, aside, storage) = (name.to_string(), aside_name(name), self.storage);
+        let attributes = old.attributes().and_then(|attributes| new.set_attributes(&attributes));
+        attributes.map_err(failed("setting owner, mode and times of the new file"))?;
+        let gone = |error: io::Error, step| match error.kind() {
+            ErrorKind::NotFound => Halt::Skipped(CompressSkipReason::Removed),
+            _ => Halt::Failed(step, error),
+        };
+        new.sync().map_err(failed("syncing the new file"))?;
+        let step = "replacing the old file";
+        let is_exchanged = match storage.exchange(&path, &aside) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => match self.replace_mode {
+                ReplaceMode::Exchange => return Err(Halt::Skipped(CompressSkipReason::NoExchange)),
+                ReplaceMode::ExchangeOrReplace => {
+                    storage.replace(&aside, &path).map_err(|error| gone(error, step))?;
+                    false
+                }
+            },
+            exchanged => exchanged.map(|()| true).map_err(|error| gone(error, step))?,
+        };
+        // Sync before the old file is removed: until then the disk may have the old names.
+        let synced = storage.sync_directory();
+        synced.map_err(|error| Halt::FailedAfterRename("syncing the directory", error))?;
+        if is_exchanged && let Err(error) = storage.remove(&aside) {
+            // Retention removes temporary files together with their segment.
+            if error.kind() != ErrorKind::NotFound {
+                return Err(Halt::FailedAfterRename("removing the old file", error));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) const READING: &str = "reading it";
+pub(super) const WRITING: &str = "writing the new file";
+
+pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> Halt {
+    move |error| match error.kind() {
+        // Others have filled the disk meanwhile.
+        ErrorKind::StorageFull => Halt::Skipped(CompressSkipReason::DiskFull),
+        _ => Halt::Failed(step, error),
+    }
+}
+
+/// A storage file as the output of a writer.
+#[derive(Debug)]
+pub(super) struct StorageOutput(pub(super) Arc<dyn StorageFile>);
+
+impl Write for StorageOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.append(&[IoSlice::new(bytes)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
