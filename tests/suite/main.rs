@@ -23,6 +23,7 @@ mod arguments;
 mod attacks;
 mod compression;
 mod config_layers;
+mod conformance;
 mod control;
 mod corpus;
 mod crafted;
