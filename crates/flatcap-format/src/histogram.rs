@@ -31,11 +31,6 @@ impl TotalHistogram {
         self.0.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
     }
 
-    /// Resets all counts, keeps the memory.
-    pub fn clear(&mut self) {
-        self.0.reset();
-    }
-
     /// Returns the total in four numbers.
     pub fn summary(&self) -> LatencySummary {
         LatencySummary::of(&self.0)

@@ -19,23 +19,23 @@ impl BlockFeatures {
     pub const EVERY: Self = Self(Self::ROWS.0 | Self::COLUMNS.0 | Self::ALL.0);
 
     /// Returns the features of these bits, without those that this program does not know.
-    pub fn from_bits(bits: u64) -> Self {
+    pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits & Self::EVERY.0)
     }
 
     /// Returns the bits of a header.
-    pub fn bits(self) -> u64 {
+    pub(crate) fn bits(self) -> u64 {
         self.0
     }
 
     /// Whether all features of the other set are in this one.
-    pub fn has(self, other: Self) -> bool {
+    pub(crate) fn has(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
     /// Returns the features of both sets.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }

@@ -68,7 +68,7 @@ impl ColumnSelection<'static> {
 impl<'a> ColumnSelection<'a> {
     /// Selects by a function, which is called once for each shape of a block, with its source and
     /// the payload of its first frame.
-    pub fn by(choose: &'a ShapeSelector) -> Self {
+    pub(crate) fn by(choose: &'a ShapeSelector) -> Self {
         Self(Some(choose))
     }
 
@@ -110,7 +110,7 @@ impl ValueType {
     /// Maps the bits of a value of `bytes` bytes (1 to 8) to an unsigned number with the same
     /// order. NaNs lie beyond the infinities, by their sign.
     #[inline]
-    pub fn key(self, bits: u64, bytes: u8) -> u64 {
+    pub(crate) fn key(self, bits: u64, bytes: u8) -> u64 {
         let sign = 1_u64 << (8 * u32::from(bytes.clamp(1, 8)) - 1);
         match self {
             Self::Unsigned => bits,

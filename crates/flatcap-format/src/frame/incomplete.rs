@@ -61,7 +61,7 @@ impl Incomplete {
     }
 
     /// Returns the name of each reason.
-    pub fn reasons(self) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn reasons(self) -> impl Iterator<Item = &'static str> {
         Self::REASONS.iter().filter(move |(one, _)| self.0 & one.0 != 0).map(|(_, word)| *word)
     }
 }

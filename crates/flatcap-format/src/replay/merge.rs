@@ -156,7 +156,7 @@ impl MergedReader {
     }
 
     /// Whether a recorder may still append to the segment being read.
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.current.is_some() && self.is_live && !self.has_ended
     }
 

@@ -140,7 +140,7 @@ impl Field {
 
     /// Returns whether the field has the attribute `identity`. These fields identify an element of
     /// a list from one sample to the next.
-    pub fn is_identity(&self) -> bool {
+    pub(crate) fn is_identity(&self) -> bool {
         self.is_identity
     }
 
@@ -155,12 +155,12 @@ impl Field {
     }
 
     /// Returns the position in its object, from 0, counting only selected fields.
-    pub fn index(&self) -> usize {
+    pub(crate) fn index(&self) -> usize {
         self.index
     }
 
     /// Returns whether it is a single value: a scalar or a text, not an object and not a list.
-    pub fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.is_text || matches!(self.value_type, FieldType::Scalar(_) | FieldType::String)
     }
 

@@ -61,7 +61,7 @@ impl FlatRow {
     }
 
     /// Removes all cells and keeps the buffers.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.path.clear();
         self.keys.clear();
         self.texts.clear();

@@ -48,7 +48,7 @@ impl CompiledSchema {
     /// does not fit the schema or has more than [`NUMERIC_FIELDS_MAX`]
     /// values, objects and texts. Locations may be past the end of the payload: the numbers
     /// themselves are not read.
-    pub fn numeric_fields(&self, payload: &[u8]) -> Option<Vec<NumericField>> {
+    pub(crate) fn numeric_fields(&self, payload: &[u8]) -> Option<Vec<NumericField>> {
         let mut finder = NumericFieldFinder { schema: self, count: 0, payload, found: Vec::new() };
         let root = self.object(self.root);
         // The error is dropped: a payload that does not fit its schema is compressed all the same.

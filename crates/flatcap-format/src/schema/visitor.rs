@@ -16,7 +16,7 @@ pub enum PathStep<'p> {
 
 impl<'p> PathStep<'p> {
     /// Returns the current field, `None` at the root.
-    pub fn field(self) -> Option<&'p Field> {
+    pub(crate) fn field(self) -> Option<&'p Field> {
         match self {
             Self::Root => None,
             Self::Field(field) | Self::Element(field, _) => Some(field),

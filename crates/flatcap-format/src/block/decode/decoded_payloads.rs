@@ -48,7 +48,7 @@ impl BlockDecoder {
 impl Block {
     /// Calls `each` with the payload of every frame, in order, without making frames or checksums.
     /// Fields not selected on opening have the values of the first row of the same shape.
-    pub fn each_payload(&self, mut each: impl FnMut(&[u8])) {
+    pub(crate) fn each_payload(&self, mut each: impl FnMut(&[u8])) {
         let first = |group: &DecodedGroup| match group {
             DecodedGroup::Matrix(decoded) => decoded.first().to_vec(),
             DecodedGroup::Payloads(_) => Vec::new(),

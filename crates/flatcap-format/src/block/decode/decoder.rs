@@ -109,13 +109,13 @@ impl BlockDecoder {
     }
 
     /// From now on refuses blocks with other features than these, which their file announces.
-    pub fn set_announced(&mut self, features: BlockFeatures) {
+    pub(crate) fn set_announced(&mut self, features: BlockFeatures) {
         self.announced = features;
     }
 
     /// Whether a Block frame's payload refers to the first block of its segment. Then
     /// [`set_first_block`](Self::set_first_block) has to come before [`open`](Self::open).
-    pub fn needs_first_block(payload: &[u8]) -> bool {
+    pub(crate) fn needs_first_block(payload: &[u8]) -> bool {
         let is_copied = |group: &wire::BlockGroup| group.layout() == wire::BlockLayout::Copies;
         CheckedBlock::open(payload).is_ok_and(|block| block.groups.iter().any(is_copied))
     }
@@ -126,7 +126,7 @@ impl BlockDecoder {
     }
 
     /// Whether the first block is set.
-    pub fn has_first_block(&self) -> bool {
+    pub(crate) fn has_first_block(&self) -> bool {
         !self.first_block.is_empty()
     }
 
@@ -171,7 +171,7 @@ impl Block {
 
     /// Returns a column whose stated bounds are not those of its values, and its source. Everything
     /// must be selected.
-    pub fn wrong_bounds(&self) -> Option<(u16, FieldRef)> {
+    pub(crate) fn wrong_bounds(&self) -> Option<(u16, FieldRef)> {
         self.groups.iter().find_map(|group| match group {
             DecodedGroup::Matrix(decoded) => {
                 let field = decoded.wrong_bounds()?;

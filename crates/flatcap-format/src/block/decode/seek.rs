@@ -93,7 +93,7 @@ impl Block {
     /// Finds the next frame at or after the offset `from` within the block, which must be the start
     /// of a frame. Skips Index frames and samples older than `wall_ns`. The columns of the envelope
     /// must be selected. Makes no frames.
-    pub fn next_from(&self, from: usize, wall_ns: i64) -> SeekResult<usize> {
+    pub(crate) fn next_from(&self, from: usize, wall_ns: i64) -> SeekResult<usize> {
         let mut walls: Vec<Option<MatrixField>> = self.groups.iter().map(|_| None).collect();
         let first = self.frames.partition_point(|frame| (frame.offset as usize) < from);
         for (number, frame) in self.frames.iter().enumerate().skip(first) {
@@ -132,7 +132,7 @@ impl BlockDecoder {
     ///
     /// # Errors
     /// The parts that had to be read are malformed.
-    pub fn next_from(
+    pub(crate) fn next_from(
         &mut self,
         payload: &[u8],
         from: usize,

@@ -41,7 +41,7 @@ impl BlockDecoder {
     ///
     /// # Errors
     /// The parts that had to be read are malformed.
-    pub fn sizes(&mut self, payload: &[u8]) -> Result<Vec<SourceSize>, BlockError> {
+    pub(crate) fn sizes(&mut self, payload: &[u8]) -> Result<Vec<SourceSize>, BlockError> {
         let block = CheckedBlock::open(payload)?;
         let mut parts = self.parts(&block)?;
         // raw bytes, and stored bytes of its own groups

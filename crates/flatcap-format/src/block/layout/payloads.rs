@@ -57,7 +57,8 @@ impl Payloads {
     }
 
     /// Returns the number of payloads.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.lengths.len()
     }
 

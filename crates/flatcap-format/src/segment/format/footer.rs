@@ -53,7 +53,7 @@ pub struct BlockEntry {
 
 impl BlockEntry {
     /// Raw offset at which the next block begins.
-    pub fn raw_end(&self) -> u64 {
+    pub(crate) fn raw_end(&self) -> u64 {
         self.raw_offset.saturating_add(u64::from(self.raw_bytes))
     }
 
@@ -73,7 +73,7 @@ impl Footer {
     }
 
     /// Returns the payload of the footer frame.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();
         let header = self.header.build(&mut builder, self.features);
         let totals: Vec<_> = self.totals.iter().map(|totals| totals.build(&mut builder)).collect();

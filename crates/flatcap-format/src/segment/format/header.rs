@@ -84,7 +84,7 @@ pub(in crate::segment) enum HeaderError {
 
 impl SegmentHeader {
     /// Returns the payload of the header frame.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         self.encode_with(BlockFeatures::NONE)
     }
 
@@ -249,7 +249,7 @@ impl SegmentHeader {
 
 impl SourceInfo {
     /// Returns the payload of a `SourceDescriptor` frame.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();
         let root = build_source(&mut builder, self);
         builder.finish(root, Some("FCSD"));

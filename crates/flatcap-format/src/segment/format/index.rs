@@ -152,7 +152,7 @@ impl IndexEntry {
 impl Bounds {
     /// Returns the bounds of both.
     #[must_use]
-    pub fn union(self, other: Self) -> Self {
+    pub(crate) fn union(self, other: Self) -> Self {
         Self {
             first_mono_ns: self.first_mono_ns.min(other.first_mono_ns),
             last_mono_ns: self.last_mono_ns.max(other.last_mono_ns),
@@ -164,7 +164,7 @@ impl Bounds {
 
 impl IndexFrame {
     /// Returns the payload of the Index frame.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();
         let entry = self.entry.build(&mut builder);
         let root = wire::Index::create(
@@ -176,7 +176,7 @@ impl IndexFrame {
     }
 
     /// Reads the payload of an Index frame; none if it is malformed.
-    pub fn decode(payload: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let index = verified::<wire::Index<'_>>(payload)?;
         Some(Self {
             number: index.number(),

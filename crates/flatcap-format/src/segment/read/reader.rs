@@ -198,7 +198,7 @@ impl SegmentReader {
     }
 
     /// Offset of a sealed segment's footer.
-    pub fn footer_offset(&self) -> Option<u64> {
+    pub(crate) fn footer_offset(&self) -> Option<u64> {
         self.frames.state.footer_offset
     }
 
@@ -213,7 +213,7 @@ impl SegmentReader {
     }
 
     /// Continues at an offset where a frame begins, for example one from the index.
-    pub fn seek(&mut self, offset: u64) {
+    pub(crate) fn seek(&mut self, offset: u64) {
         self.offset = offset;
         self.last_sample = None;
         self.tail = None;
@@ -223,7 +223,7 @@ impl SegmentReader {
 
     /// Seeks back to the end of an unsealed file that has become shorter because a recorder took a
     /// write back. Returns that offset, or none if the file was not truncated.
-    pub fn rewind_if_truncated(&mut self) -> Option<u64> {
+    pub(crate) fn rewind_if_truncated(&mut self) -> Option<u64> {
         let is_raw_and_open = !self.is_sealed() && self.compressed.is_none();
         let end = self.frames.window.file_bytes().ok().filter(|_| is_raw_and_open)?;
         if end >= self.offset {
@@ -236,14 +236,14 @@ impl SegmentReader {
 
     /// Seeks to the first interval with samples at or after `mono_ns`, if the footer's index has
     /// one.
-    pub fn seek_time(&mut self, mono_ns: u64) {
+    pub(crate) fn seek_time(&mut self, mono_ns: u64) {
         let found = self.footer().and_then(|footer| offset_of_time(&footer.index, mono_ns));
         self.seek_forward(found);
     }
 
     /// Returns the offset after the last interval with samples before `mono_ns`, by the footer's
     /// index.
-    pub fn offset_after_time(&self, mono_ns: u64) -> u64 {
+    pub(crate) fn offset_after_time(&self, mono_ns: u64) -> u64 {
         self.footer().map_or(u64::MAX, |footer| offset_after_time(&footer.index, mono_ns))
     }
 
@@ -251,7 +251,7 @@ impl SegmentReader {
     /// index, and in a compressed segment single samples and the Index frames between them, which
     /// the footer repeats. Other frames are returned as usual. Skipped samples are not reported;
     /// callers must still filter by time.
-    pub fn skip_before(&mut self, wall_ns: i64) {
+    pub(crate) fn skip_before(&mut self, wall_ns: i64) {
         let Some(footer) = self.footer() else { return };
         let from = offset_of_wall_time(&footer.index, wall_ns);
         let until = offset_after_wall_time(&footer.index, wall_ns);
@@ -308,7 +308,7 @@ impl SegmentReader {
     /// A frame's header as it was written: length and stored checksum. Empty once the reader has
     /// advanced.
     #[inline]
-    pub fn frame_header(&self, at: FrameLocation) -> RawFrameHeader {
+    pub(crate) fn frame_header(&self, at: FrameLocation) -> RawFrameHeader {
         let bytes = self.bytes(at);
         let header_bytes = self.frames.deframer.header_bytes();
         let mut head = RawFrameHeader { bytes: [0; HEAD_BYTES_MAX], length: header_bytes };

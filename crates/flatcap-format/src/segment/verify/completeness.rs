@@ -70,7 +70,7 @@ impl CompletenessCheck {
     }
 
     /// Adds a source from its descriptor. Returns the samples that are missing before it.
-    pub fn add_source(&mut self, run_id: u64, source: &SourceInfo) -> Option<SequenceFinding> {
+    pub(crate) fn add_source(&mut self, run_id: u64, source: &SourceInfo) -> Option<SequenceFinding> {
         let sources = &mut self.sources;
         let index = *self.by_key.entry((run_id, source.id)).or_insert_with_key(|key| {
             let entry = SourceCompleteness {
@@ -130,7 +130,7 @@ impl CompletenessCheck {
 
     /// Returns whether a sample with this number, followed by any count of consecutive ones, has no
     /// finding.
-    pub fn expects(&self, run_id: u64, source: u16, seq: u64) -> bool {
+    pub(crate) fn expects(&self, run_id: u64, source: u16, seq: u64) -> bool {
         let index = self.indexes.get(usize::from(source)).filter(|_| run_id == self.run_id);
         let entry = index.and_then(|index| self.sources.get(*index));
         entry.is_some_and(|(_, entry)| entry.expects(seq))
@@ -138,7 +138,7 @@ impl CompletenessCheck {
 
     /// Counts a sample and `more` consecutive ones after it. The first one must be expected, and
     /// its source added before.
-    pub fn add_samples(
+    pub(crate) fn add_samples(
         &mut self,
         run_id: u64,
         source: u16,
@@ -170,7 +170,7 @@ impl CompletenessCheck {
     }
 
     /// The sum of the sources of earlier runs that were too many to keep.
-    pub fn earlier(&self) -> &SourceCompleteness {
+    pub(crate) fn earlier(&self) -> &SourceCompleteness {
         &self.earlier
     }
 

@@ -46,7 +46,7 @@ impl DigestCheck {
     /// Adds a frame, given its header and its length with header. Check an Index frame first: it
     /// belongs to the next interval.
     #[inline]
-    pub fn add_frame(&mut self, head: &[u8], bytes: usize) {
+    pub(crate) fn add_frame(&mut self, head: &[u8], bytes: usize) {
         if self.headers.len() + head.len() > HEADERS_BYTES {
             self.digest.add(&self.headers);
             self.headers.clear();
@@ -62,7 +62,7 @@ impl DigestCheck {
 
     /// Adds frames, given their concatenated headers and their total length. None may be an Index
     /// frame.
-    pub fn add_frames(&mut self, heads: &[u8], frames: u64, bytes: u64) {
+    pub(crate) fn add_frames(&mut self, heads: &[u8], frames: u64, bytes: u64) {
         self.digest.add(&self.headers);
         self.headers.clear();
         self.digest.add(heads);
@@ -71,12 +71,12 @@ impl DigestCheck {
     }
 
     /// Marks the interval as damaged: it cannot be proven, and the damage is reported elsewhere.
-    pub fn add_damage(&mut self) {
+    pub(crate) fn add_damage(&mut self) {
         self.is_damaged = true;
     }
 
     /// Checks the interval that an Index frame ends. Returns a description of any mismatch.
-    pub fn check_index(&mut self, index: &IndexFrame) -> Option<&'static str> {
+    pub(crate) fn check_index(&mut self, index: &IndexFrame) -> Option<&'static str> {
         let finding = if self.is_damaged {
             None
         } else if index.number != self.number {
@@ -89,7 +89,7 @@ impl DigestCheck {
     }
 
     /// Checks the interval before the footer. Returns a description of any mismatch.
-    pub fn check_footer(&mut self, footer: &Footer) -> Option<&'static str> {
+    pub(crate) fn check_footer(&mut self, footer: &Footer) -> Option<&'static str> {
         let entry = footer.index.last().filter(|_| !self.is_damaged)?;
         self.compare(entry)
     }

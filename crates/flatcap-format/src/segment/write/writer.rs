@@ -230,14 +230,6 @@ impl SegmentWriter {
         Arc::clone(&self.file)
     }
 
-    /// Disk space that the file occupies now, in bytes.
-    ///
-    /// # Errors
-    /// The error of the storage.
-    pub fn allocated(&self) -> io::Result<u64> {
-        self.file.allocated()
-    }
-
     /// Bytes that no Index frame covers yet; none without such frames.
     pub fn unindexed_bytes(&self) -> Option<u64> {
         self.counts.has_unindexed().then(|| self.counts.interval().bytes)
