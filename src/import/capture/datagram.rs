@@ -20,7 +20,8 @@ const IP: [u32; 2] = [228, 229];
 /// The reason why a packet is not a datagram, as counted in reports.
 pub type SkipReason = &'static str;
 
-/// Returns the payload of the UDP datagram in a packet of this link type, as far as it was captured.
+/// Returns the payload of the UDP datagram in a packet of this link type, as far as it was
+/// captured.
 ///
 /// # Errors
 /// The packet is something else, or a fragment of a datagram.

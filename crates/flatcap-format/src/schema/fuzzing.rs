@@ -73,6 +73,11 @@ pub(super) fn decode(plan: &CompiledSchema, payload: &[u8]) {
 fn projections(plan: &CompiledSchema, payload: &[u8]) {
     let (mut fixed, mut picked) = (Vec::new(), Vec::new());
     for leaf in plan.fields().take(COMPARED_MAX) {
+        // Behind a list such a name is an index. flatc allows no such names; damaged schemas may
+        // have them.
+        if leaf.path.split('.').any(|name| name.parse::<u64>().is_ok()) {
+            continue;
+        }
         match plan.project(&[&leaf.path]) {
             Ok(_) => fixed.push(leaf.path),
             Err(SchemaError::NoIndex { list, .. }) => pick(plan, &leaf.path, &list, &mut picked),
