@@ -493,7 +493,9 @@ fn a_kill_while_recording_compressed_costs_nothing() {
     child.kill().unwrap();
     finish(child);
     let open = rig.segments("active");
-    assert!(open.iter().all(|path| is_compressed(&rig, path)) && !open.is_empty());
+    // One that was created just before the kill has no header yet.
+    let has_header = |path: &&PathBuf| path.metadata().unwrap().len() > 0;
+    assert!(open.iter().filter(has_header).all(|path| is_compressed(&rig, path)) && !open.is_empty());
     let torn = numbers(&rig).len();
     assert!(torn >= growing.len());
     let missing = "not counted by source";
