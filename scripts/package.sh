@@ -4,7 +4,7 @@
 # Python 3 and, for the static build, Debian's musl-tools.
 #
 #   --version-suffix TEXT   ~old makes a version before this one, +new one after it: tests upgrades
-#   --profile PROFILE       dev instead of release: quick, for tests of the packages
+#   --profile PROFILE       dev instead of dist: quick, for tests of the packages
 #   --no-static             skip the static program and its archive
 #   --arch aarch64          also build the static program and its archive for this one; needs Debian's
 #                           gcc-aarch64-linux-gnu and libc6-dev-arm64-cross. No .deb and no .rpm:
@@ -16,7 +16,7 @@ cargo_deb_version=3.8.0
 cargo_generate_rpm_version=0.21.1
 tools=$PWD/target/tools
 suffix=
-profile=release
+profile=dist
 static=yes
 others=()
 while [ $# -gt 0 ]; do
