@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". `stream` is the crate
-/// flatcap-stream; those from `host` to `replay` are in flatcap-format.
-const EDGES: [(&str, &[&str]); 27] = [
+/// flatcap-stream; those from `host` to `query` are in flatcap-format.
+const EDGES: [(&str, &[&str]); 28] = [
     ("stream", &[]),
     ("host", &[]),
     ("duration", &[]),
@@ -21,6 +21,7 @@ const EDGES: [(&str, &[&str]); 27] = [
     ("block", &["stream", "schema"]),
     ("segment", &["block", "stream", "schema", "storage", "mapped_file", "host", "histogram"]),
     ("replay", &["segment", "stream", "duration"]),
+    ("query", &["replay", "segment", "schema", "host"]),
     ("schemas", &[]),
     ("os", &["storage", "host"]),
     ("metrics", &["histogram"]),

@@ -1,6 +1,6 @@
 //! Compiled schemas: a binary schema resolved once, so that decoding a payload needs no lookups.
 
-use super::value::{FieldValue, ScalarType};
+use super::value::{ColumnType, FieldValue, ScalarType};
 
 /// Deepest nesting of objects, the root included: in a schema, and in a payload, where a table may
 /// contain itself.
@@ -41,7 +41,7 @@ impl CompiledSchema {
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
         LeafFields {
             schema: self,
-            open: vec![OpenObject { object: self.root, next: 0, path_length: 0 }],
+            open: vec![OpenObject { object: self.root, next: 0, path_length: 0, is_list: false }],
             path: String::new(),
         }
     }
@@ -164,6 +164,24 @@ impl Field {
         self.is_text || matches!(self.value_type, FieldType::Scalar(_) | FieldType::String)
     }
 
+    /// Returns the type of its values, or of its elements' values; `None` for an object.
+    pub(crate) fn column_type(&self) -> Option<ColumnType> {
+        if self.is_text || self.enumeration.is_some() {
+            return Some(ColumnType::Text);
+        }
+        match self.value_type {
+            FieldType::String
+            | FieldType::Vector(ElementType::String)
+            | FieldType::Array(ElementType::String, _) => Some(ColumnType::Text),
+            FieldType::Scalar(scalar)
+            | FieldType::Vector(ElementType::Scalar(scalar))
+            | FieldType::Array(ElementType::Scalar(scalar), _) => Some(scalar.column_type()),
+            FieldType::Object(_)
+            | FieldType::Vector(ElementType::Object(_))
+            | FieldType::Array(ElementType::Object(_), _) => None,
+        }
+    }
+
     /// Returns whether it is a vector or array.
     pub(super) fn is_list(&self) -> bool {
         matches!(self.value_type, FieldType::Vector(_) | FieldType::Array(..))
@@ -239,6 +257,10 @@ pub struct LeafField<'p> {
     pub path: String,
     /// The field at the end of the path.
     pub field: &'p Field,
+    /// Lengths in bytes of the prefixes of the path that lead to a list, shortest first.
+    pub(crate) lists: Vec<usize>,
+    /// The position of each field of the path in its object.
+    pub(crate) positions: Vec<usize>,
 }
 
 /// Iterates over leaf fields. `open` has the current objects, outermost first.
@@ -255,6 +277,22 @@ struct OpenObject {
     next: usize,
     /// Length of the path to the object.
     path_length: usize,
+    /// The path leads to a list of these objects.
+    is_list: bool,
+}
+
+impl<'p> LeafFields<'p> {
+    /// Returns the field at the current path.
+    fn leaf(&self, field: &'p Field) -> LeafField<'p> {
+        let lists = self.open.iter().filter(|open| open.is_list).map(|open| open.path_length);
+        let own = (field.is_list() && !field.is_text).then_some(self.path.len());
+        LeafField {
+            path: self.path.clone(),
+            field,
+            lists: lists.chain(own).collect(),
+            positions: self.open.iter().map(|open| open.next - 1).collect(),
+        }
+    }
 }
 
 impl<'p> Iterator for LeafFields<'p> {
@@ -277,9 +315,10 @@ impl<'p> Iterator for LeafFields<'p> {
             // `PATHS_MAX`.
             match field.nested() {
                 Some(object) if self.open.iter().all(|open| open.object != object) => {
-                    self.open.push(OpenObject { object, next: 0, path_length: self.path.len() });
+                    let (path_length, is_list) = (self.path.len(), field.is_list());
+                    self.open.push(OpenObject { object, next: 0, path_length, is_list });
                 }
-                _ => return Some(LeafField { path: self.path.clone(), field }),
+                _ => return Some(self.leaf(field)),
             }
         }
     }

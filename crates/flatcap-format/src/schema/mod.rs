@@ -32,7 +32,7 @@ pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
 pub use projection::Projection;
 pub use rate::Rates;
 pub use tables::SchemaTables;
-pub use value::FieldValue;
+pub use value::{ColumnType, FieldValue};
 pub use visitor::{PathStep, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 

@@ -21,6 +21,23 @@ pub enum FieldValue<'v> {
     Absent,
 }
 
+/// The type of all values of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnType {
+    /// Unsigned integers.
+    Unsigned,
+    /// Signed integers.
+    Signed,
+    /// 32-bit floats.
+    Float32,
+    /// 64-bit floats.
+    Float,
+    /// Bools.
+    Bool,
+    /// Texts, and the names of enum values.
+    Text,
+}
+
 /// The types of fixed width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScalarType {
@@ -38,6 +55,17 @@ pub(super) enum ScalarType {
 }
 
 impl ScalarType {
+    /// Returns the type of a column of these values.
+    pub(super) fn column_type(self) -> ColumnType {
+        match self {
+            Self::Bool => ColumnType::Bool,
+            Self::U8 | Self::U16 | Self::U32 | Self::U64 => ColumnType::Unsigned,
+            Self::I8 | Self::I16 | Self::I32 | Self::I64 => ColumnType::Signed,
+            Self::F32 => ColumnType::Float32,
+            Self::F64 => ColumnType::Float,
+        }
+    }
+
     /// Returns the length in the payload in bytes.
     pub(super) fn size(self) -> usize {
         match self {

@@ -1,0 +1,294 @@
+//! Paths of fields as users write them: `cpu.total.user`, `disk.devices[vda].reads`,
+//! `process.processes[name=~"post.*"].user_time`.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use super::error::PathError;
+
+/// A path that selects fields, parsed.
+///
+/// `path = part { "." part }`, `part = name [ "[" pick "]" ]`, `pick = "*" | value | test { "," test }`,
+/// `test = name ("=" | "!=" | "=~") value`. A value with one of `[]=,"` stands in double quotes.
+/// The first part may be the name of a source. A path that ends at an object or a list selects all
+/// fields in it. A number in place of a name picks the element of the list before it:
+/// `cores.0.id` is `cores[0].id`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldPath {
+    text: Box<str>,
+    pub(super) parts: Vec<PathPart>,
+}
+
+/// A name, and the elements of the list of that name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PathPart {
+    pub(super) name: Box<str>,
+    pub(super) pick: Option<ElementPick>,
+}
+
+/// Which elements of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ElementPick {
+    /// `[*]`: all of them.
+    All,
+    /// `[vda]`: those with this label or with this value in a field that identifies them.
+    Named(Box<str>),
+    /// `[name=~"post.*",pid!=1]`: those that pass all tests.
+    Tests(Vec<IdentityTest>),
+}
+
+/// A test of a field that identifies or names an element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityTest {
+    /// The field's name in the element.
+    pub field: Box<str>,
+    /// The comparison.
+    pub operator: TestOperator,
+    /// The value to compare with, or a regular expression for the whole value.
+    pub value: Box<str>,
+}
+
+/// How a test compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TestOperator {
+    /// `=`: the value is this text.
+    Equal,
+    /// `!=`: the value is another text.
+    NotEqual,
+    /// `=~`: the whole value matches this regular expression.
+    Matches,
+}
+
+impl FieldPath {
+    /// Splits a list of paths at its commas, except those in brackets, and parses each.
+    ///
+    /// # Errors
+    /// The first path that is not well formed.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, PathError> {
+        let (mut paths, mut start) = (Vec::new(), 0);
+        let (mut is_inside, mut is_quoted) = (false, false);
+        for (at, byte) in text.bytes().enumerate() {
+            match byte {
+                b'"' => is_quoted = !is_quoted,
+                b'[' if !is_quoted => is_inside = true,
+                b']' if !is_quoted => is_inside = false,
+                b',' if !is_quoted && !is_inside => {
+                    paths.push(text.get(start..at).unwrap_or_default().parse()?);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+        paths.push(text.get(start..).unwrap_or_default().parse()?);
+        Ok(paths)
+    }
+
+    /// Returns the path as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Display for FieldPath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl FromStr for FieldPath {
+    type Err = PathError;
+
+    fn from_str(text: &str) -> Result<Self, PathError> {
+        let text = text.trim();
+        let mut parser = PathParser { text, at: 0 };
+        let parts = parser.parts()?;
+        Ok(Self { text: text.into(), parts })
+    }
+}
+
+struct PathParser<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> PathParser<'t> {
+    fn error(&self, what: &'static str) -> PathError {
+        PathError { text: self.text.to_owned(), at: self.at, what }
+    }
+
+    fn rest(&self) -> &'t str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        let is_next = self.rest().starts_with(token);
+        self.at += if is_next { token.len() } else { 0 };
+        is_next
+    }
+
+    /// Takes everything up to one of these characters.
+    fn until(&mut self, ends: &[char]) -> &'t str {
+        let rest = self.rest();
+        let taken = rest.get(..rest.find(ends).unwrap_or(rest.len())).unwrap_or_default();
+        self.at += taken.len();
+        taken
+    }
+
+    fn parts(&mut self) -> Result<Vec<PathPart>, PathError> {
+        let mut parts: Vec<PathPart> = Vec::new();
+        loop {
+            let start = self.at;
+            let name = self.until(&['.', '[', ']', '"', '=', ',']);
+            if name.is_empty() {
+                return Err(self.error("a name is missing"));
+            }
+            let is_position = name.bytes().all(|byte| byte.is_ascii_digit());
+            match parts.last_mut() {
+                Some(list) if is_position && list.pick.is_none() => {
+                    list.pick = Some(ElementPick::Named(name.into()));
+                }
+                _ if is_position => {
+                    self.at = start;
+                    return Err(self.error("a number must follow a list"));
+                }
+                _ => parts.push(PathPart { name: name.into(), pick: None }),
+            }
+            if self.take("[") {
+                let pick = self.pick()?;
+                match parts.last_mut() {
+                    Some(part) if part.pick.is_none() => part.pick = Some(pick),
+                    _ => return Err(self.error("these elements were picked before")),
+                }
+            }
+            if self.rest().is_empty() {
+                return Ok(parts);
+            }
+            if !self.take(".") {
+                return Err(self.error("expected a dot, [ or the end of the path"));
+            }
+        }
+    }
+
+    fn pick(&mut self) -> Result<ElementPick, PathError> {
+        if self.take("*]") {
+            return Ok(ElementPick::All);
+        }
+        let mut tests = Vec::new();
+        loop {
+            let value = self.value()?;
+            let operator = if self.take("=~") {
+                TestOperator::Matches
+            } else if self.take("!=") {
+                TestOperator::NotEqual
+            } else if self.take("=") {
+                TestOperator::Equal
+            } else if tests.is_empty() && self.take("]") {
+                return Ok(ElementPick::Named(value));
+            } else {
+                return Err(self.error("expected ], =, != or =~"));
+            };
+            let start = self.at;
+            let tested = self.value()?;
+            if operator == TestOperator::Matches && whole_match(&tested).is_err() {
+                self.at = start;
+                return Err(self.error("not a regular expression"));
+            }
+            tests.push(IdentityTest { field: value, operator, value: tested });
+            if self.take("]") {
+                return Ok(ElementPick::Tests(tests));
+            }
+            if !self.take(",") {
+                return Err(self.error("expected ] or another test after a comma"));
+            }
+        }
+    }
+
+    /// A bare or quoted value.
+    fn value(&mut self) -> Result<Box<str>, PathError> {
+        if !self.take("\"") {
+            let value = self.until(&['[', ']', '=', '!', ',', '"']).trim();
+            return if value.is_empty() { Err(self.error("a value is missing")) } else { Ok(value.into()) };
+        }
+        let mut value = String::new();
+        let mut characters = self.rest().char_indices();
+        while let Some((offset, character)) = characters.next() {
+            match character {
+                '"' => {
+                    self.at += offset + 1;
+                    return Ok(value.into());
+                }
+                // A regular expression has backslashes of its own: only a quote is escaped.
+                '\\' if characters.as_str().starts_with('"') => {
+                    value.push('"');
+                    characters.next();
+                }
+                other => value.push(other),
+            }
+        }
+        Err(self.error("the closing quote is missing"))
+    }
+}
+
+/// Compiles a regular expression that must match a whole value.
+pub(super) fn whole_match(expression: &str) -> Result<regex::Regex, regex::Error> {
+    /// Most bytes of a compiled expression: a short text can describe a huge one.
+    const COMPILED_BYTES_MAX: usize = 1 << 20;
+    regex::RegexBuilder::new(&format!("^(?:{expression})$")).size_limit(COMPILED_BYTES_MAX).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Vec<(String, Option<ElementPick>)> {
+        let path: FieldPath = text.parse().unwrap();
+        assert_eq!(path.to_string(), text);
+        path.parts.into_iter().map(|part| (part.name.into(), part.pick)).collect()
+    }
+
+    fn refused(text: &str) -> String {
+        text.parse::<FieldPath>().unwrap_err().to_string()
+    }
+
+    // Proves that each form of a path is parsed into its names and picks.
+    #[test]
+    fn paths_are_parsed() {
+        let named = |name: &str| Some(ElementPick::Named(name.into()));
+        assert_eq!(parsed("cpu.total"), [("cpu".into(), None), ("total".into(), None)]);
+        assert_eq!(parsed("devices[vda].reads"), [("devices".into(), named("vda")), ("reads".into(), None)]);
+        assert_eq!(parsed("cores.0.id"), [("cores".into(), named("0")), ("id".into(), None)]);
+        assert_eq!(parsed("cores[*]"), [("cores".into(), Some(ElementPick::All))]);
+        let tests = parsed(r#"processes[name=~"a[,]\"b.*",pid!=1]"#).remove(0).1;
+        let test = |field: &str, operator, value: &str| IdentityTest {
+            field: field.into(),
+            operator,
+            value: value.into(),
+        };
+        let expected =
+            vec![test("name", TestOperator::Matches, "a[,]\"b.*"), test("pid", TestOperator::NotEqual, "1")];
+        assert_eq!(tests, Some(ElementPick::Tests(expected)));
+    }
+
+    // Proves that a list is split at its commas, and not at those in brackets or quotes.
+    #[test]
+    fn lists_are_split_at_commas() {
+        let paths = FieldPath::parse_list(r#"a.b,c[x=1,y=2].d,e["f,]"]"#).unwrap();
+        let texts: Vec<&str> = paths.iter().map(FieldPath::as_str).collect();
+        assert_eq!(texts, ["a.b", "c[x=1,y=2].d", r#"e["f,]"]"#]);
+    }
+
+    // Proves that each mistake is reported with its place.
+    #[test]
+    fn mistakes_are_named() {
+        assert_eq!(refused(""), r#"field path "", byte 0: a name is missing"#);
+        assert_eq!(refused("a..b"), r#"field path "a..b", byte 2: a name is missing"#);
+        assert!(refused("a[b").ends_with("byte 3: expected ], =, != or =~"));
+        assert!(refused("a[]").ends_with("byte 2: a value is missing"));
+        assert!(refused("a[b=~\"(\"]").ends_with("not a regular expression"));
+        assert!(refused("a[\"b]").ends_with("the closing quote is missing"));
+        assert!(refused("0.a").ends_with("byte 0: a number must follow a list"));
+        assert!(refused("a.0[b]").ends_with("these elements were picked before"));
+        assert!(refused("a[b]c").ends_with("expected a dot, [ or the end of the path"));
+        assert!(refused("a[b=c,d]").contains("expected ], =, != or =~"));
+    }
+}

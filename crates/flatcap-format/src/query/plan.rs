@@ -1,0 +1,330 @@
+//! The plan of a query for one source of one run: which fields become which columns of which
+//! tables.
+
+use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
+use super::resolve::SelectedField;
+use crate::schema::{ColumnType, CompiledSchema, LeafField, MetricKind, SchemaError};
+
+/// A table of a query's result: fields of a source that have one value per sample, or fields of the
+/// elements of one list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableInfo {
+    /// The source's name.
+    pub source: Box<str>,
+    /// The path of the list with its picked elements, `devices[vda]`; none if the table is no list.
+    pub list: Option<Box<str>>,
+    /// The columns.
+    pub columns: Vec<ColumnInfo>,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnInfo {
+    /// Path of the field in the element, or in the source if the table is no list; empty if the
+    /// list's elements are the values.
+    pub path: Box<str>,
+    /// The type of the values.
+    pub column_type: ColumnType,
+    /// The type as schemas spell it.
+    pub type_name: Box<str>,
+    /// The attribute `unit`.
+    pub unit: Option<Box<str>>,
+    /// How successive values relate.
+    pub kind: MetricKind,
+    /// The field identifies an element.
+    pub is_identity: bool,
+    /// Position of the path in the query that selected it.
+    pub order: usize,
+}
+
+impl TableInfo {
+    /// Returns the path of a column below the source, as [`FieldPath`](super::FieldPath) accepts
+    /// it: `devices[*].reads`.
+    pub fn path(&self, column: &ColumnInfo) -> String {
+        match (&self.list, column.path.is_empty()) {
+            (None, _) => column.path.to_string(),
+            (Some(list), true) => list.to_string(),
+            (Some(list), false) => format!("{list}.{}", column.path),
+        }
+    }
+
+    /// Returns the path of a column for one element: `devices[vda].reads`.
+    pub fn element_path(&self, column: &ColumnInfo, label: &str) -> String {
+        let Some(list) = &self.list else { return column.path.to_string() };
+        let name = list.rsplit_once('[').map_or(&**list, |(name, _)| name);
+        let label = quoted(label);
+        if column.path.is_empty() {
+            format!("{name}[{label}]")
+        } else {
+            format!("{name}[{label}].{}", column.path)
+        }
+    }
+}
+
+/// Returns a value as it stands in brackets, quoted if it must be.
+fn quoted(value: &str) -> String {
+    let is_plain =
+        !value.is_empty() && !value.contains(['[', ']', '=', '!', ',', '"']) && value.trim() == value;
+    if is_plain { value.to_owned() } else { format!("\"{}\"", value.replace('"', "\\\"")) }
+}
+
+/// The plan of one source.
+#[derive(Debug)]
+pub(super) struct SourcePlan {
+    /// The schema with only the fields that are needed.
+    pub(super) schema: CompiledSchema,
+    pub(super) tables: Vec<TableInfo>,
+    /// Index of each table in the results' tables.
+    pub(super) numbers: Vec<usize>,
+    pub(super) root: PlanNode,
+}
+
+/// What a field of the selected schema is for; children are by position in their object.
+#[derive(Debug, Default)]
+pub(super) struct PlanNode {
+    pub(super) children: Vec<PlanNode>,
+    /// The table and column of its values.
+    pub(super) cells: Vec<(usize, usize)>,
+    /// It identifies or names an element of the innermost list.
+    pub(super) naming: Option<Naming>,
+    /// Set if it is a list.
+    pub(super) list: Option<Box<ListPlan>>,
+}
+
+/// A field that identifies or names an element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Naming {
+    pub(super) field: Box<str>,
+    /// It is a part of the key.
+    pub(super) is_key: bool,
+}
+
+/// A list.
+#[derive(Debug, Default)]
+pub(super) struct ListPlan {
+    /// Tables whose rows are its elements.
+    pub(super) tables: Vec<usize>,
+    /// For each table whose rows are its elements or lie below them: the elements that count.
+    pub(super) picks: Vec<(usize, ElementTest)>,
+    /// The list for [`ElementNames`](super::ElementNames).
+    pub(super) number: u32,
+}
+
+/// A pick, ready to be tested.
+#[derive(Debug, Clone)]
+pub(super) enum ElementTest {
+    Named(Box<str>),
+    Tests(Vec<(IdentityTest, Option<regex::Regex>)>),
+}
+
+/// A table, and the elements that count of each list on the way to its rows.
+type PickedTable = (usize, Vec<ElementPick>);
+
+impl SourcePlan {
+    /// Plans the tables of the selected fields. `list_number` numbers the lists of a query.
+    pub(super) fn new(
+        source: &str,
+        schema: &CompiledSchema,
+        selected: &[SelectedField],
+        mut list_number: impl FnMut(&str) -> u32,
+    ) -> Result<Self, SchemaError> {
+        let leaves: Vec<LeafField<'_>> = schema.fields().collect();
+        let mut tables: Vec<TableInfo> = Vec::new();
+        let mut cells: Vec<(usize, usize, usize)> = Vec::new(); // leaf, table, column
+        let mut lists: Vec<(String, Vec<PickedTable>)> = Vec::new(); // by path
+        for field in selected {
+            let Some(leaf) = leaves.get(field.leaf) else { continue };
+            let Some(column_type) = leaf.field.column_type() else { continue };
+            let list = leaf.lists.last().map(|end| picked_path(leaf, *end, &field.picks));
+            let table = tables.iter().position(|table| table.list == list).unwrap_or_else(|| {
+                tables.push(TableInfo { source: source.into(), list, columns: Vec::new() });
+                let table = tables.len() - 1;
+                if let Some(end) = leaf.lists.last() {
+                    let path = leaf.path.get(..*end).unwrap_or_default();
+                    let entry = (table, field.picks.clone());
+                    match lists.iter_mut().find(|(known, _)| known == path) {
+                        Some((_, tables)) => tables.push(entry),
+                        None => lists.push((path.to_owned(), vec![entry])),
+                    }
+                }
+                table
+            });
+            let Some(info) = tables.get_mut(table) else { continue };
+            let start = leaf.lists.last().map_or(0, |end| (end + 1).min(leaf.path.len()));
+            cells.push((field.leaf, table, info.columns.len()));
+            info.columns.push(ColumnInfo {
+                path: leaf.path.get(start..).unwrap_or_default().into(),
+                column_type,
+                type_name: leaf.field.type_name().into(),
+                unit: leaf.field.unit().map(Into::into),
+                kind: leaf.field.metric_kind(),
+                is_identity: leaf.field.is_identity(),
+                order: field.order,
+            });
+        }
+        // Fields that name the elements of these lists are read, too.
+        let naming = naming_leaves(&leaves, lists.iter().map(|(path, _)| path.as_str()));
+        let mut needed: Vec<usize> =
+            cells.iter().map(|(leaf, ..)| *leaf).chain(naming.iter().map(|(leaf, _)| *leaf)).collect();
+        needed.sort_unstable();
+        needed.dedup();
+        let paths: Vec<&str> =
+            needed.iter().filter_map(|leaf| Some(leaves.get(*leaf)?.path.as_str())).collect();
+        let narrowed = schema.select(&paths)?;
+        let mut root = PlanNode::default();
+        for (leaf, number) in narrowed.fields().zip(&needed) {
+            let own = cells.iter().filter(|(leaf, ..)| leaf == number);
+            let node = root.descendant(&leaf, &mut list_number, source);
+            node.cells = own.map(|(_, table, column)| (*table, *column)).collect();
+            node.naming = naming.iter().find(|(leaf, _)| leaf == number).map(|(_, naming)| naming.clone());
+        }
+        for (path, tables) in &lists {
+            for (table, picks) in tables {
+                root.add_table(&narrowed, path, *table, picks);
+            }
+        }
+        let numbers = vec![0; tables.len()];
+        Ok(Self { schema: narrowed, tables, numbers, root })
+    }
+}
+
+impl PlanNode {
+    fn child(&mut self, position: usize) -> &mut Self {
+        if self.children.len() <= position {
+            self.children.resize_with(position + 1, Self::default);
+        }
+        #[expect(clippy::indexing_slicing, reason = "resized above")]
+        &mut self.children[position]
+    }
+
+    /// Returns the node of a leaf, and marks the lists on the way to it.
+    fn descendant(
+        &mut self,
+        leaf: &LeafField<'_>,
+        list_number: &mut impl FnMut(&str) -> u32,
+        source: &str,
+    ) -> &mut Self {
+        let mut end = 0;
+        let mut names = leaf.path.split('.');
+        leaf.positions.iter().fold(self, |node, position| {
+            end += names.next().map_or(0, |name| name.len() + usize::from(end > 0));
+            let child = node.child(*position);
+            if leaf.lists.contains(&end) && child.list.is_none() {
+                let path = leaf.path.get(..end).unwrap_or_default();
+                let number = list_number(&format!("{source}.{path}"));
+                child.list = Some(Box::new(ListPlan { number, ..ListPlan::default() }));
+            }
+            child
+        })
+    }
+
+    /// Adds a table to the list at `path`, and its picks to the lists on the way.
+    fn add_table(&mut self, schema: &CompiledSchema, path: &str, table: usize, picks: &[ElementPick]) {
+        let below = |leaf: &LeafField<'_>| {
+            leaf.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let Some(leaf) = schema.fields().find(below) else { return };
+        let mut picks = picks.iter();
+        let (mut end, mut names) = (0, leaf.path.split('.'));
+        let mut node = self;
+        for position in &leaf.positions {
+            end += names.next().map_or(0, |name| name.len() + usize::from(end > 0));
+            node = node.child(*position);
+            let Some(list) = &mut node.list else { continue };
+            if let Some(test) = picks.next().and_then(ElementTest::new) {
+                list.picks.push((table, test));
+            }
+            if end == path.len() {
+                list.tables.push(table);
+                return;
+            }
+        }
+    }
+}
+
+impl ElementTest {
+    fn new(pick: &ElementPick) -> Option<Self> {
+        match pick {
+            ElementPick::All => None,
+            ElementPick::Named(name) => Some(Self::Named(name.clone())),
+            ElementPick::Tests(tests) => Some(Self::Tests(
+                tests
+                    .iter()
+                    .map(|test| {
+                        let is_match = test.operator == TestOperator::Matches;
+                        // Compiled once before, when the path was parsed.
+                        (test.clone(), is_match.then(|| whole_match(&test.value).ok()).flatten())
+                    })
+                    .collect(),
+            )),
+        }
+    }
+}
+
+/// Returns the path to a list, with the picks of all lists on the way.
+fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[ElementPick]) -> Box<str> {
+    let (mut path, mut start) = (String::new(), 0);
+    for (end, pick) in leaf.lists.iter().take_while(|end| **end <= list_end).zip(picks) {
+        path.push_str(leaf.path.get(start..*end).unwrap_or_default());
+        let pick = match pick {
+            ElementPick::All => "*".to_owned(),
+            ElementPick::Named(name) => quoted(name),
+            ElementPick::Tests(tests) => tests.iter().map(test_text).collect::<Vec<_>>().join(","),
+        };
+        path.extend(["[", &pick, "]"]);
+        start = *end;
+    }
+    path.into()
+}
+
+fn test_text(test: &IdentityTest) -> String {
+    let operator = match test.operator {
+        TestOperator::Equal => "=",
+        TestOperator::NotEqual => "!=",
+        TestOperator::Matches => "=~",
+    };
+    format!("{}{operator}{}", test.field, quoted(&test.value))
+}
+
+/// Returns the leaves that identify or name the elements of these lists and of those around them.
+///
+/// Fields with the attribute `identity` are the key. Without one, texts and unsigned states are, as
+/// in a schema that declares none. Texts name the element in any case.
+fn naming_leaves<'l>(leaves: &[LeafField<'_>], lists: impl Iterator<Item = &'l str>) -> Vec<(usize, Naming)> {
+    let mut around: Vec<&str> = lists
+        .flat_map(|list| {
+            let known = leaves
+                .iter()
+                .find(|leaf| leaf.lists.last().is_some_and(|end| leaf.path.get(..*end) == Some(list)));
+            known
+                .map(|leaf| leaf.lists.iter().filter_map(|end| list.get(..*end)).collect::<Vec<_>>())
+                .unwrap_or_default()
+        })
+        .collect();
+    around.sort_unstable();
+    around.dedup();
+    let mut found = Vec::new();
+    for list in around {
+        let own: Vec<(usize, &LeafField<'_>)> = leaves
+            .iter()
+            .enumerate()
+            .filter(|(_, leaf)| {
+                leaf.field.is_single()
+                    && leaf.lists.last().is_some_and(|end| leaf.path.get(..*end) == Some(list))
+            })
+            .collect();
+        let has_identity = own.iter().any(|(_, leaf)| leaf.field.is_identity());
+        for (number, leaf) in own {
+            let column_type = leaf.field.column_type();
+            let is_text = column_type == Some(ColumnType::Text);
+            let is_state =
+                column_type == Some(ColumnType::Unsigned) && leaf.field.metric_kind() == MetricKind::State;
+            let is_key = if has_identity { leaf.field.is_identity() } else { is_text || is_state };
+            if is_key || is_text {
+                let field = leaf.path.get(list.len() + 1..).unwrap_or_default().into();
+                found.push((number, Naming { field, is_key }));
+            }
+        }
+    }
+    found
+}

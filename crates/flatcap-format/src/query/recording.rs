@@ -1,0 +1,111 @@
+//! A recording: the segments of some paths, their hosts and sources.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::error::QueryError;
+use super::path::FieldPath;
+use super::resolve::{KnownSource, resolve};
+use super::results::QueryResults;
+use crate::replay::ReplayFilter;
+use crate::schema::CompiledSchema;
+use crate::segment::{SegmentError, SegmentHeader, list, runs};
+
+/// The segments of some paths, and the sources in them.
+#[derive(Debug)]
+pub struct Recording {
+    pub(super) paths: Vec<PathBuf>,
+    sources: Vec<RecordedSource>,
+}
+
+/// A source with its schema. A source whose schema differs between runs is there once for each.
+#[derive(Debug, Clone)]
+pub struct RecordedSource {
+    /// Its name.
+    pub name: String,
+    /// Its nominal period, in nanoseconds; 0 for none.
+    pub period_ns: u64,
+    /// Its schema; none if its payloads have none, or one that is malformed.
+    pub schema: Option<CompiledSchema>,
+}
+
+/// A question: which fields, of which time.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// The fields; empty for all.
+    pub fields: Vec<FieldPath>,
+    /// The sources and times; its `fields` are not used.
+    pub filter: ReplayFilter,
+}
+
+impl Recording {
+    /// Opens a recording and reads its headers and footers.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable. A segment that cannot be read is none; the
+    /// query reports it.
+    pub fn open(paths: &[PathBuf]) -> Result<Self, SegmentError> {
+        let mut sources = BTreeMap::new();
+        for run in runs(&list(paths)?) {
+            // The last segment of a run has all its sources, but for those that were added to it.
+            if let Some(reader) = run.iter().rev().find_map(|listing| listing.open().ok()?) {
+                add_sources(&mut sources, reader.footer().map_or(reader.header(), |footer| &footer.header));
+                add_sources(&mut sources, reader.header());
+            }
+        }
+        Ok(Self { paths: paths.to_vec(), sources: sources.into_values().collect() })
+    }
+
+    /// Returns the sources, by name.
+    pub fn sources(&self) -> &[RecordedSource] {
+        &self.sources
+    }
+
+    /// Asks for the values of some fields.
+    ///
+    /// # Errors
+    /// A path that leads to no field, or to several; a path of a file that is missing.
+    pub fn query(&self, query: &Query) -> Result<QueryResults, QueryError> {
+        if let Err(error) = check(&self.sources, query) {
+            check(&self.all_sources()?, query).map_err(|_| error)?;
+        }
+        QueryResults::open(self, query)
+    }
+
+    /// Returns all sources, also those that were added to a segment that is not sealed, which is
+    /// read in full for it.
+    fn all_sources(&self) -> Result<Vec<RecordedSource>, SegmentError> {
+        let mut sources = BTreeMap::new();
+        for listing in list(&self.paths)? {
+            let Ok(Some(mut reader)) = listing.open() else { continue };
+            while !reader.is_sealed()
+                && let Ok(Some(_)) = reader.advance()
+            {}
+            add_sources(&mut sources, reader.footer().map_or(reader.header(), |footer| &footer.header));
+        }
+        Ok(sources.into_values().collect())
+    }
+}
+
+/// Checks that each path leads to a field of these sources.
+fn check(sources: &[RecordedSource], query: &Query) -> Result<(), QueryError> {
+    let is_wanted = |name: &str| query.filter.sources.is_empty() || query.filter.sources.contains(name);
+    let known = sources.iter().filter(|source| is_wanted(&source.name));
+    let known: Vec<KnownSource<'_>> = known
+        .filter_map(|source| Some(KnownSource { name: &source.name, schema: source.schema.as_ref()? }))
+        .collect();
+    resolve(&known, &query.fields).map(drop)
+}
+
+type SourceKey = (String, String, Vec<u8>);
+
+fn add_sources(sources: &mut BTreeMap<SourceKey, RecordedSource>, header: &SegmentHeader) {
+    for source in &header.sources {
+        let key = (source.name.clone(), source.root.clone(), source.schema.clone());
+        sources.entry(key).or_insert_with(|| RecordedSource {
+            name: source.name.clone(),
+            period_ns: source.period_ns,
+            schema: CompiledSchema::compile(&source.schema, &source.root).ok(),
+        });
+    }
+}

@@ -1,0 +1,240 @@
+//! Finds the fields that paths mean.
+
+use super::error::QueryError;
+use super::path::{ElementPick, FieldPath, PathPart};
+use crate::schema::{CompiledSchema, LeafField, nearest_name};
+
+/// Most fields that an error lists.
+const LISTED_MAX: usize = 5;
+
+/// A field that a query selects of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SelectedField {
+    /// Position among the leaf fields of the schema.
+    pub(super) leaf: usize,
+    /// The elements of each list on the way, outermost first.
+    pub(super) picks: Vec<ElementPick>,
+    /// Position of its path in the query.
+    pub(super) order: usize,
+}
+
+/// A source whose fields may be selected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownSource<'s> {
+    pub(super) name: &'s str,
+    pub(super) schema: &'s CompiledSchema,
+}
+
+/// Returns the fields that the paths select, for each source, in the order of the paths. No path
+/// selects all fields. A path means, in this order:
+///
+/// 1. the field, object or list with this path, after the name of a source or in every source;
+/// 2. the only field whose path ends so (`mem_available`, `memory.mem_available`).
+///
+/// # Errors
+/// `NoField`, `Ambiguous`, `NoList`, `NoColumn`.
+pub(super) fn resolve(
+    sources: &[KnownSource<'_>],
+    paths: &[FieldPath],
+) -> Result<Vec<Vec<SelectedField>>, QueryError> {
+    let leaves: Vec<Vec<LeafField<'_>>> =
+        sources.iter().map(|source| source.schema.fields().collect()).collect();
+    let mut selected: Vec<Vec<SelectedField>> = vec![Vec::new(); sources.len()];
+    if paths.is_empty() {
+        for (selected, leaves) in selected.iter_mut().zip(&leaves) {
+            let all = leaves.iter().enumerate().filter(|(_, leaf)| leaf.field.column_type().is_some());
+            selected.extend(all.map(|(leaf, field)| SelectedField {
+                leaf,
+                picks: vec![ElementPick::All; field.lists.len()],
+                order: leaf,
+            }));
+        }
+        return Ok(selected);
+    }
+    for (order, path) in paths.iter().enumerate() {
+        let found = find(sources, &leaves, path)?;
+        for (source, leaf, picks) in found {
+            let Some(own) = selected.get_mut(source) else { continue };
+            if !own.iter().any(|known| known.leaf == leaf && known.picks == picks) {
+                own.push(SelectedField { leaf, picks, order });
+            }
+        }
+    }
+    Ok(selected)
+}
+
+type Found = (usize, usize, Vec<ElementPick>);
+
+fn find(
+    sources: &[KnownSource<'_>],
+    leaves: &[Vec<LeafField<'_>>],
+    path: &FieldPath,
+) -> Result<Vec<Found>, QueryError> {
+    // A source's name may contain dots; the longest name wins.
+    let named = sources.iter().filter_map(|source| Some((source.name, parts_of(source.name, &path.parts)?)));
+    let longest = named.max_by_key(|(_, parts)| *parts);
+    let mut candidates: Vec<(usize, &[PathPart])> = Vec::new();
+    for (number, source) in sources.iter().enumerate() {
+        match longest {
+            Some((name, parts)) if name == source.name => {
+                candidates.push((number, path.parts.get(parts..).unwrap_or_default()));
+            }
+            Some(_) => {}
+            None => candidates.push((number, &path.parts)),
+        }
+    }
+    // The name of a source may be the name of a field, too.
+    if longest.is_some() {
+        candidates.extend((0..sources.len()).map(|number| (number, path.parts.as_slice())));
+    }
+    let (mut exact, mut ends) = (Vec::new(), Vec::new());
+    for (source, parts) in candidates {
+        let own = leaves.get(source).map_or(&[][..], Vec::as_slice);
+        for (number, leaf) in own.iter().enumerate() {
+            if let Some(matched) = matched(leaf, parts, path)? {
+                if leaf.field.column_type().is_none() {
+                    if parts.len() == leaf.positions.len() {
+                        return Err(QueryError::NoColumn { path: path.to_string() });
+                    }
+                    continue;
+                }
+                exact.push((source, number, matched));
+            } else if !parts.is_empty()
+                && leaf.field.column_type().is_some()
+                && let Some(matched) = matched_end(leaf, parts)
+            {
+                ends.push((source, number, matched));
+            }
+        }
+        if longest.is_some_and(|(name, _)| sources.get(source).is_some_and(|own| own.name == name))
+            && !exact.is_empty()
+        {
+            break;
+        }
+    }
+    if !exact.is_empty() {
+        return Ok(exact);
+    }
+    ends.dedup();
+    // Sources of the same kind on several hosts have the same fields.
+    let texts: Vec<String> =
+        ends.iter().map(|(source, leaf, _)| full_path(sources, leaves, *source, *leaf)).collect();
+    let mut distinct = texts.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    match distinct.len() {
+        0 => Err(QueryError::NoField { path: path.to_string(), nearest: nearest(sources, leaves, path) }),
+        1 => Ok(ends),
+        count => {
+            distinct.truncate(LISTED_MAX);
+            Err(QueryError::Ambiguous { path: path.to_string(), count, fields: distinct })
+        }
+    }
+}
+
+/// Returns the number of parts that spell the name of a source.
+fn parts_of(source: &str, parts: &[PathPart]) -> Option<usize> {
+    let count = source.split('.').count();
+    let own = parts.get(..count)?;
+    let is_same =
+        own.iter().zip(source.split('.')).all(|(part, name)| *part.name == *name && part.pick.is_none());
+    is_same.then_some(count)
+}
+
+/// Returns the picks of a leaf at or below a path.
+fn matched(
+    leaf: &LeafField<'_>,
+    parts: &[PathPart],
+    path: &FieldPath,
+) -> Result<Option<Vec<ElementPick>>, QueryError> {
+    if parts.len() > leaf.positions.len() {
+        return Ok(None);
+    }
+    if !leaf.path.split('.').zip(parts).all(|(name, part)| *part.name == *name) {
+        return Ok(None);
+    }
+    let mut end = 0;
+    for (name, part) in leaf.path.split('.').zip(parts) {
+        end += name.len() + usize::from(end > 0);
+        if part.pick.is_some() && !leaf.lists.contains(&end) {
+            let field = leaf.path.get(..end).unwrap_or_default().to_owned();
+            let text = path.as_str();
+            let pick = text.split_once('[').map_or(text, |(_, rest)| rest.split(']').next().unwrap_or(rest));
+            return Err(QueryError::NoList { path: path.to_string(), field, pick: pick.to_owned() });
+        }
+    }
+    Ok(Some(picks(leaf, parts, 0)))
+}
+
+/// Returns the picks of a leaf whose path ends with these parts.
+fn matched_end(leaf: &LeafField<'_>, parts: &[PathPart]) -> Option<Vec<ElementPick>> {
+    let names: Vec<&str> = leaf.path.split('.').collect();
+    let skipped = names.len().checked_sub(parts.len())?;
+    let is_end = names.iter().skip(skipped).zip(parts).all(|(name, part)| *part.name == **name);
+    is_end.then(|| picks(leaf, parts, skipped))
+}
+
+/// Returns the pick of each list of a leaf; the first part is at position `skipped`.
+fn picks(leaf: &LeafField<'_>, parts: &[PathPart], skipped: usize) -> Vec<ElementPick> {
+    let mut end = 0;
+    let mut picks = Vec::new();
+    for (position, name) in leaf.path.split('.').enumerate() {
+        end += name.len() + usize::from(end > 0);
+        if leaf.lists.contains(&end) {
+            let part = position.checked_sub(skipped).and_then(|part| parts.get(part));
+            picks.push(part.and_then(|part| part.pick.clone()).unwrap_or(ElementPick::All));
+        }
+    }
+    picks
+}
+
+fn full_path(
+    sources: &[KnownSource<'_>],
+    leaves: &[Vec<LeafField<'_>>],
+    source: usize,
+    leaf: usize,
+) -> String {
+    let name = sources.get(source).map_or("", |source| source.name);
+    let path = leaves.get(source).and_then(|leaves| leaves.get(leaf)).map(spelled).unwrap_or_default();
+    format!("{name}.{path}")
+}
+
+/// Returns the path of a leaf with `[*]` after each list.
+pub(super) fn spelled(leaf: &LeafField<'_>) -> String {
+    let (mut path, mut start) = (String::new(), 0);
+    for end in &leaf.lists {
+        path.push_str(leaf.path.get(start..*end).unwrap_or_default());
+        path.push_str("[*]");
+        start = *end;
+    }
+    path.push_str(leaf.path.get(start..).unwrap_or_default());
+    path
+}
+
+/// Returns the paths of fields whose last name is most similar to the path's.
+fn nearest(sources: &[KnownSource<'_>], leaves: &[Vec<LeafField<'_>>], path: &FieldPath) -> Vec<String> {
+    let Some(wanted) = path.parts.last() else { return Vec::new() };
+    let last = |leaf: &LeafField<'_>| leaf.path.rsplit('.').next().unwrap_or_default().to_owned();
+    let names: Vec<String> = leaves
+        .iter()
+        .flatten()
+        .flat_map(|leaf| leaf.path.split('.').map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let all = names.iter().map(String::as_str).chain(sources.iter().map(|source| source.name));
+    let Some(near) = nearest_name(&wanted.name, all) else { return Vec::new() };
+    let mut found: Vec<String> = Vec::new();
+    for (source, own) in leaves.iter().enumerate() {
+        for (number, leaf) in own.iter().enumerate() {
+            if last(leaf) == near
+                || leaf.path.split('.').any(|name| name == near)
+                || sources.get(source).is_some_and(|own| own.name == near)
+            {
+                found.push(full_path(sources, leaves, source, number));
+            }
+        }
+    }
+    found.sort_by_key(String::len);
+    found.dedup();
+    found.truncate(LISTED_MAX);
+    found
+}
