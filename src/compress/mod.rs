@@ -14,14 +14,9 @@ mod replacement;
 mod restore;
 mod rewrite;
 mod sealed_segments;
+#[cfg(test)]
+mod tests;
 mod worker;
-
-#[cfg(test)]
-mod crashes;
-#[cfg(test)]
-mod fixtures;
-#[cfg(test)]
-mod worker_tests;
 
 pub use compressor::CompressionBudget;
 pub use named_options::NamedSourceCompression;

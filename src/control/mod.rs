@@ -5,8 +5,6 @@
 
 mod client;
 mod exposition;
-#[cfg(test)]
-mod hostile_clients;
 mod metric_table;
 mod request;
 mod route;
@@ -14,6 +12,8 @@ mod seconds;
 mod server;
 mod socket_path;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use client::{Client, ClientError, FoundRecorder};
 pub use exposition::RunLabels;

@@ -135,8 +135,8 @@ mod tests {
     use super::super::commands::{MARK_BYTES_MAX, RecorderHandle, command_queue};
     use super::super::drain::Recorder;
     use super::super::retention::RetentionLimits;
-    use super::super::rig::{FileItem, ImageReader, Script};
     use super::*;
+    use crate::recorder::tests::rig::{FileItem, ImageReader, Script};
     use crate::slab::{Causes, Loss, SlabProducer};
 
     /// A recorder that runs step by step, the handle to send it commands, and its answers.

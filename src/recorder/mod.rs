@@ -3,38 +3,24 @@
 //!
 //! Never: waits for a sampler, makes a sampler wait, or loses a sample without a Gap.
 
-#[cfg(test)]
-mod clocks;
 mod command_execution;
 mod commands;
-#[cfg(test)]
-mod crashes;
 mod directory_usage;
 mod drain;
-#[cfg(test)]
-mod faults;
-#[cfg(test)]
-mod full_disk;
 mod gap_tracker;
-#[cfg(test)]
-mod image_checker;
 mod latencies;
 mod limit_warning;
 mod losses;
 mod maintenance;
 mod policy;
 mod quota_storage;
-#[cfg(test)]
-mod recoveries;
-#[cfg(test)]
-mod retained;
 mod retention;
-#[cfg(test)]
-mod rig;
 mod run_plan;
 mod segment_slot;
 mod settings;
 mod syncer;
+#[cfg(test)]
+mod tests;
 
 pub use commands::{
     CommandError, CommandQueue, MARK_BYTES_MAX, PlanUpdate, RecorderCommand, RecorderHandle, Reply,

@@ -25,8 +25,8 @@ pub use error::{PathError, QueryError};
 pub use path::{ElementPick, FieldPath, IdentityTest, TestOperator};
 pub use plan::{ColumnInfo, TableInfo};
 pub use rate::CounterRates;
-pub use recording::{Query, RecordedSource, Recording};
-pub use results::{QueryItem, QueryResults, QuerySummary, RunInfo};
+pub use recording::{RecordedSource, Recording};
+pub use results::{Query, QueryItem, QueryResults, QuerySummary, RunInfo};
 
 #[cfg(test)]
 mod tests;

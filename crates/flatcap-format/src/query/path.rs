@@ -8,8 +8,14 @@ use super::error::PathError;
 
 /// A path that selects fields, parsed.
 ///
-/// `path = part { "." part }`, `part = name [ "[" pick "]" ]`, `pick = "*" | value | test { "," test }`,
-/// `test = name ("=" | "!=" | "=~") value`. A value with one of `[]=,"` stands in double quotes.
+/// ```text
+/// path = part { "." part }
+/// part = name [ "[" pick "]" ]
+/// pick = "*" | value | test { "," test }
+/// test = name ("=" | "!=" | "=~") value
+/// ```
+///
+/// A value with one of `[]=!,"` stands in double quotes.
 /// The first part may be the name of a source. A path that ends at an object or a list selects all
 /// fields in it. A number in place of a name picks the element of the list before it:
 /// `cores.0.id` is `cores[0].id`.

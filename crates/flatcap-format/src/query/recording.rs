@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::error::QueryError;
-use super::path::FieldPath;
 use super::resolve::{KnownSource, resolve};
-use super::results::QueryResults;
-use crate::replay::ReplayFilter;
+use super::results::{Query, QueryResults};
 use crate::schema::CompiledSchema;
 use crate::segment::{SegmentError, SegmentHeader, list, runs};
 
 /// The segments of some paths, and the sources in them.
 #[derive(Debug)]
 pub struct Recording {
-    pub(super) paths: Vec<PathBuf>,
+    paths: Vec<PathBuf>,
     sources: Vec<RecordedSource>,
 }
 
@@ -27,15 +25,6 @@ pub struct RecordedSource {
     pub period_ns: u64,
     /// Its schema; none if its payloads have none, or one that is malformed.
     pub schema: Option<CompiledSchema>,
-}
-
-/// A question: which fields, of which time.
-#[derive(Debug, Clone, Default)]
-pub struct Query {
-    /// The fields; empty for all.
-    pub fields: Vec<FieldPath>,
-    /// The sources and times; its `fields` are not used.
-    pub filter: ReplayFilter,
 }
 
 impl Recording {
@@ -69,7 +58,7 @@ impl Recording {
         if let Err(error) = check(&self.sources, query) {
             check(&self.all_sources()?, query).map_err(|_| error)?;
         }
-        QueryResults::open(self, query)
+        QueryResults::open(&self.paths, query)
     }
 
     /// Returns all sources, also those that were added to a segment that is not sealed, which is

@@ -1,6 +1,7 @@
 //! The results of a query: batches of columns, and what happened between them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 
 use super::batch::ColumnBatch;
 use super::collector::Collector;
@@ -8,7 +9,6 @@ use super::elements::ElementNames;
 use super::error::QueryError;
 use super::path::FieldPath;
 use super::plan::{SourcePlan, TableInfo};
-use super::recording::{Query, Recording};
 use super::resolve::{KnownSource, resolve};
 use crate::host::HostName;
 use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
@@ -19,6 +19,15 @@ use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SourceInfo};
 const HELD_VALUES_MAX: usize = 1 << 20;
 /// Samples held before batches are returned: with few columns, memory is in the times.
 const HELD_SAMPLES_MAX: usize = 1 << 16;
+
+/// A question: which fields, of which time.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// The fields; empty for all.
+    pub fields: Vec<FieldPath>,
+    /// The sources and times; its `fields` are not used.
+    pub filter: ReplayFilter,
+}
 
 /// Returns the answers to a query, in parts.
 #[derive(Debug)]
@@ -76,9 +85,9 @@ pub struct QuerySummary {
 }
 
 impl QueryResults {
-    pub(super) fn open(recording: &Recording, query: &Query) -> Result<Self, QueryError> {
+    pub(super) fn open(paths: &[PathBuf], query: &Query) -> Result<Self, QueryError> {
         let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
-        let reader = MergedReader::open(&recording.paths, filter.clone())?;
+        let reader = MergedReader::open(paths, filter.clone())?;
         let host = HostName { name: String::new(), machine_id: None, boot_id: None };
         Ok(Self {
             reader,

@@ -8,9 +8,9 @@ use flatcap_format::segment::{Advance, ClockCause, ClockSync, FrameKind, Segment
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::simulated::SimulatedStorage;
 
-use super::SyncPolicy;
 use super::rig::Script;
 use crate::os::clock::{ClockChange, ClockChangeDetector};
+use crate::recorder::SyncPolicy;
 
 /// A wall clock set forward by an hour at every third poll, twice.
 #[derive(Debug)]

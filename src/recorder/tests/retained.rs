@@ -14,9 +14,9 @@ use flatcap_format::testing::simulated::{
 };
 
 use super::rig::Script;
-use super::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::NS_PER_S;
+use crate::recorder::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 
 const PAGE_BYTES: u64 = 4096;
 const FOREIGN: [&str; 2] = ["notes.txt", "0000000000-20200101T000000Z-000000000000002A.bin"];
@@ -426,7 +426,7 @@ fn a_recorder_without_descriptors_loses_nothing() {
     let script = Script { limits, samples: 400, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
     let (settings, producer) = script.settings(&storage, 400, 400);
     script.sample(producer, &settings.metrics);
-    let recorder = super::Recorder::start(settings).unwrap();
+    let recorder = crate::recorder::Recorder::start(settings).unwrap();
     storage.set_descriptors_exhausted(true);
     let report = recorder.run();
     assert_eq!((report.storage_errors, report.segments_sealed), (0, 1));

@@ -15,7 +15,7 @@ use flatcap_stream::ChecksumKind;
 use super::fixtures::{
     BLOCK_BYTES, compress_one, compress_with, header, parsed, read, segment, segment_as, storage,
 };
-use super::{
+use crate::compress::{
     CompressError, CompressJob, CompressOutcome, CompressSkipReason, NamedSourceCompression, ReplaceJob,
     ReplaceMode, WorkSlice, compress_segment, remove_leftovers, restore_segment, sealed_segments,
 };

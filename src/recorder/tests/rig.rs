@@ -15,36 +15,38 @@ use flatcap_format::storage::Storage;
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
 use flatcap_stream::{ChecksumKind, Framer};
 
-use super::{QuotaStorage, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{ClockChange, ClockChangeDetector, read_clocks};
 use crate::os::wake_event::WakeEvent;
+use crate::recorder::{
+    QuotaStorage, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy,
+};
 use crate::slab::{
     Arena, Causes, Geometry, Inbox, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer,
     SlabProducerSettings, slab_queue,
 };
 
-pub(super) const SOURCES: u16 = 2;
-pub(super) const RUN_ID: u64 = 42;
+pub(in crate::recorder) const SOURCES: u16 = 2;
+pub(in crate::recorder) const RUN_ID: u64 = 42;
 const SLAB_BYTES: usize = 1024;
 
 /// A run of two sources: its samples, which of them fail, and the recorder's settings. The seed
 /// determines the samples.
 #[derive(Debug, Clone)]
-pub(super) struct Script {
-    pub(super) seed: u64,
-    pub(super) samples: u64,
-    pub(super) segment_bytes: u64,
-    pub(super) sync: SyncPolicy,
-    pub(super) preallocate: u64,
-    pub(super) batch_slabs: usize,
-    pub(super) limits: RetentionLimits,
-    pub(super) compresses: bool, // while it records
+pub(in crate::recorder) struct Script {
+    pub(in crate::recorder) seed: u64,
+    pub(in crate::recorder) samples: u64,
+    pub(in crate::recorder) segment_bytes: u64,
+    pub(in crate::recorder) sync: SyncPolicy,
+    pub(in crate::recorder) preallocate: u64,
+    pub(in crate::recorder) batch_slabs: usize,
+    pub(in crate::recorder) limits: RetentionLimits,
+    pub(in crate::recorder) compresses: bool, // while it records
 }
 
 impl Script {
     /// A script of some segments.
-    pub(super) fn fixed(sync: SyncPolicy) -> Self {
+    pub(in crate::recorder) fn fixed(sync: SyncPolicy) -> Self {
         Self {
             seed: 0,
             samples: 100,
@@ -57,7 +59,7 @@ impl Script {
         }
     }
 
-    pub(super) fn random(seed: u64) -> Self {
+    pub(in crate::recorder) fn random(seed: u64) -> Self {
         let mut random = SimulationRandom::new(seed);
         let sync = match random.below(4) {
             0 => SyncPolicy::Never,
@@ -78,12 +80,12 @@ impl Script {
     }
 
     /// Returns this script, compressed while it is recorded.
-    pub(super) fn compressing(self) -> Self {
+    pub(in crate::recorder) fn compressing(self) -> Self {
         Self { compresses: true, ..self }
     }
 
     /// Returns the payload of a sample; none if it fails.
-    pub(super) fn payload(&self, source: u16, seq: u64) -> Option<Vec<u8>> {
+    pub(in crate::recorder) fn payload(&self, source: u16, seq: u64) -> Option<Vec<u8>> {
         let mut random = SimulationRandom::new(self.seed ^ (u64::from(source) << 40) ^ (seq << 8));
         let is_lost = if self.seed == 0 { seq % 10 == 3 } else { random.below(8) == 0 };
         let words = if self.seed == 0 { 2 } else { 1 + random.below(20) };
@@ -92,7 +94,7 @@ impl Script {
 
     /// Returns the memory of the run at its end: every complete frame, and the number of samples
     /// begun.
-    pub(super) fn memory(&self) -> Leftovers {
+    pub(in crate::recorder) fn memory(&self) -> Leftovers {
         let mut frames = Vec::new();
         for seq in 0..self.samples {
             for source in 0..SOURCES {
@@ -116,15 +118,15 @@ impl Script {
     }
 
     /// Maximum number of frames in one write.
-    pub(super) fn batch_frames_max(&self) -> u64 {
+    pub(in crate::recorder) fn batch_frames_max(&self) -> u64 {
         (self.batch_slabs * SLAB_BYTES / ENVELOPE_BYTES) as u64
     }
 
-    pub(super) fn mono_ns(seq: u64) -> u64 {
+    pub(in crate::recorder) fn mono_ns(seq: u64) -> u64 {
         1_000_000 + seq
     }
 
-    pub(super) fn header() -> SegmentHeader {
+    pub(in crate::recorder) fn header() -> SegmentHeader {
         let source = |id: u16| SourceInfo {
             id,
             name: format!("source{id}"),
@@ -149,7 +151,7 @@ impl Script {
         }
     }
 
-    pub(super) fn sample(&self, mut producer: SlabProducer, metrics: &Metrics) {
+    pub(in crate::recorder) fn sample(&self, mut producer: SlabProducer, metrics: &Metrics) {
         for seq in 0..self.samples {
             for source in 0..SOURCES {
                 let reading = SampleMeta { source, seq, mono_ns: Self::mono_ns(seq), wall_offset_ns: 0 };
@@ -175,12 +177,12 @@ impl Script {
 
     /// Samples everything, with space for all of it, and then records: only the syncer runs beside.
     /// Returns none if the recorder could not start.
-    pub(super) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
+    pub(in crate::recorder) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
         self.record_with_clock(storage, Box::new(StillClock))
     }
 
     /// Does the same with this wall clock.
-    pub(super) fn record_with_clock(
+    pub(in crate::recorder) fn record_with_clock(
         &self,
         storage: &SimulatedStorage,
         clock_watch: Box<dyn ClockChangeDetector>,
@@ -194,7 +196,7 @@ impl Script {
     }
 
     /// Samples and records at the same time, with little space in between.
-    pub(super) fn record_concurrently(&self, storage: &SimulatedStorage) -> RecorderReport {
+    pub(in crate::recorder) fn record_concurrently(&self, storage: &SimulatedStorage) -> RecorderReport {
         let (settings, producer) = self.settings(storage, 64, 48);
         let metrics = Arc::clone(&settings.metrics);
         let recorder = start(settings).unwrap();
@@ -203,7 +205,7 @@ impl Script {
         recorder.join().unwrap()
     }
 
-    pub(super) fn settings(
+    pub(in crate::recorder) fn settings(
         &self,
         storage: &SimulatedStorage,
         slabs: usize,
@@ -261,7 +263,7 @@ impl Script {
             latencies: Vec::new(),
             clock_watch: Box::new(StillClock),
             wall_offset: Arc::default(),
-            commands: super::command_queue(Arc::default()).1,
+            commands: crate::recorder::command_queue(Arc::default()).1,
         };
         (settings, producer)
     }
@@ -286,20 +288,20 @@ fn start(settings: RecorderSettings) -> std::io::Result<Recorder> {
 
 /// The content of a file, as a reader finds it.
 #[derive(Debug, Default)]
-pub(super) struct FileContent {
+pub(in crate::recorder) struct FileContent {
     /// None if the file was rejected.
-    pub(super) header: Option<SegmentHeader>,
-    pub(super) items: Vec<FileItem>,
-    pub(super) damage: Vec<Damage>, // the torn tail last
-    pub(super) is_sealed: bool,
+    pub(in crate::recorder) header: Option<SegmentHeader>,
+    pub(in crate::recorder) items: Vec<FileItem>,
+    pub(in crate::recorder) damage: Vec<Damage>, // the torn tail last
+    pub(in crate::recorder) is_sealed: bool,
     /// End of the intact frames from the start on.
-    pub(super) intact: u64,
-    pub(super) is_compressed: bool,
+    pub(in crate::recorder) intact: u64,
+    pub(in crate::recorder) is_compressed: bool,
 }
 
 /// A frame and its offset in the file; in a compressed file, the offset of its block.
 #[derive(Debug)]
-pub(super) enum FileItem {
+pub(in crate::recorder) enum FileItem {
     Sample { offset: u64, source: u16, seq: u64, mono_ns: u64, payload: Vec<u8> },
     Gap { offset: u64, gap: Gap },
     Other { kind: FrameKind },
@@ -307,19 +309,22 @@ pub(super) enum FileItem {
 
 /// Reads images; caches the result for each content.
 #[derive(Debug)]
-pub(super) struct ImageReader {
+pub(in crate::recorder) struct ImageReader {
     folder: tempfile::TempDir,
     cache: HashMap<Vec<u8>, Rc<FileContent>>,
 }
 
 impl ImageReader {
-    pub(super) fn new() -> Self {
+    pub(in crate::recorder) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), cache: HashMap::new() }
     }
 
     /// Reads the files of an image, in the order of their names, which is the order of their
     /// numbers.
-    pub(super) fn read_image(&mut self, image: &SimulatedStorage) -> Vec<(String, Rc<FileContent>)> {
+    pub(in crate::recorder) fn read_image(
+        &mut self,
+        image: &SimulatedStorage,
+    ) -> Vec<(String, Rc<FileContent>)> {
         let names = image.names().into_iter();
         names
             .map(|name| {
@@ -335,7 +340,7 @@ impl ImageReader {
     }
 }
 
-pub(super) fn read(path: &std::path::Path) -> FileContent {
+pub(in crate::recorder) fn read(path: &std::path::Path) -> FileContent {
     let mut found = FileContent::default();
     let Ok(mut reader) = SegmentReader::open(path) else { return found };
     found.header = Some(reader.header().clone());

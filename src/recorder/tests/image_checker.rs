@@ -8,8 +8,8 @@ use std::rc::Rc;
 use flatcap_format::segment::{CompletenessCheck, FrameKind, SealState, SegmentName, SequenceFinding};
 use flatcap_format::testing::simulated::{CrashKind, LoggedOperation, Operation};
 
-use super::SyncPolicy;
 use super::rig::{FileContent, FileItem, RUN_ID, SOURCES, Script};
+use crate::recorder::SyncPolicy;
 use crate::slab::Causes;
 
 /// What the log of a run promises for one segment.

@@ -15,8 +15,8 @@ use flatcap_format::testing::simulated::{
     CrashKind, CrashPoint, InjectedFailure, SimulatedStorage, SimulationRandom,
 };
 
-use super::SyncPolicy;
 use super::rig::{FileContent, FileItem, ImageReader, RUN_ID, SOURCES, Script};
+use crate::recorder::SyncPolicy;
 
 /// Crashes per recovery.
 const CRASHES: usize = 6;

@@ -6,10 +6,12 @@ use std::sync::{Arc, LazyLock};
 use flatcap_format::block::{Codec, CompressionOptions, Layout};
 use flatcap_format::testing::simulated::{Operation, SimulatedStorage};
 
-use super::backlog::WAIT_MAX_NS;
-use super::compressor::{CompressorKind, GUARANTEED, IDLE};
 use super::fixtures::{BLOCK_BYTES, read, storage};
-use super::{CompressSettings, CompressWorkerHandle, CompressionBudget, NamedSourceCompression, new_worker};
+use crate::compress::backlog::WAIT_MAX_NS;
+use crate::compress::compressor::{CompressorKind, GUARANTEED, IDLE};
+use crate::compress::{
+    CompressSettings, CompressWorkerHandle, CompressionBudget, NamedSourceCompression, new_worker,
+};
 use crate::metrics::CompressionMetrics;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::thread;

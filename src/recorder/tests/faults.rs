@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::image_checker::{ImageChecker, promises};
 use super::rig::{FileContent, FileItem, ImageReader, Script};
-use super::{RecorderReport, SyncPolicy};
+use crate::recorder::{RecorderReport, SyncPolicy};
 
 /// Checks the files as they are and after a power cut, and compares the former with the report.
 /// Returns the causes of all gaps.

@@ -7,9 +7,9 @@
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage, SimulationRandom};
 
-use super::SyncPolicy;
 use super::image_checker::{ImageChecker, promises};
 use super::rig::{ImageReader, Script};
+use crate::recorder::SyncPolicy;
 
 /// Images of a power cut that are read per crash.
 const POWER_CUTS: u64 = 4;

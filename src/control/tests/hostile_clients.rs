@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::exposition::RunLabels;
-use super::request::{Answer, ControlRequest, Refusal, RefusalKind, calls};
-use super::server::{Server, ServerStop, listen_for_metrics};
-use super::{Client, ClientError};
 use crate::config::CpuShare;
+use crate::control::exposition::RunLabels;
+use crate::control::request::{Answer, ControlRequest, Refusal, RefusalKind, calls};
+use crate::control::server::{Server, ServerStop, listen_for_metrics};
+use crate::control::{Client, ClientError};
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::monotonic_ns;
 use crate::os::local_socket::LocalSocket;

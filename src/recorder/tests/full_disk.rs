@@ -7,11 +7,11 @@ use flatcap_format::segment::{Marker, MarkerOrigin, SealState, SegmentName, Segm
 use flatcap_format::storage::{FileAttributes, Storage, StorageFile};
 use flatcap_format::testing::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
 
-use super::directory_usage::RESERVE_NAME;
 use super::retained::{fill, name};
 use super::rig::{FileItem, ImageReader, Script};
-use super::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 use crate::os::clock::{NS_PER_S, monotonic_ns};
+use crate::recorder::directory_usage::RESERVE_NAME;
+use crate::recorder::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 
 // Proves that a segment removed while it is open is noticed within a second, that the next one
 // begins, that a flush of it fails, and that its frames are reported.
@@ -20,15 +20,15 @@ fn a_removed_segment_is_replaced() {
     let storage = SimulatedStorage::new(0);
     let script = Script { samples: 40, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
     let (mut settings, producer) = script.settings(&storage, 40, 40);
-    let (orders, book) = super::command_queue(Arc::clone(&settings.wake));
+    let (orders, book) = crate::recorder::command_queue(Arc::clone(&settings.wake));
     settings.commands = book;
     let metrics = Arc::clone(&settings.metrics);
     let answer = Arc::new(std::sync::Mutex::new(None));
-    let mut recorder = super::Recorder::start(settings).unwrap();
+    let mut recorder = crate::recorder::Recorder::start(settings).unwrap();
     let open = storage.names().remove(0);
     storage.remove(&open).unwrap();
     let heard = Arc::clone(&answer);
-    orders.send(super::RecorderCommand::Flush, move |result| *heard.lock().unwrap() = Some(result));
+    orders.send(crate::recorder::RecorderCommand::Flush, move |result| *heard.lock().unwrap() = Some(result));
     recorder.run_commands(0);
     recorder.run_commands(u64::MAX);
     let refused = answer.lock().unwrap().take().unwrap().unwrap_err().to_string();
@@ -56,7 +56,7 @@ fn a_segment_that_cannot_be_seen_is_not_removed() {
     let script = Script { samples: 400, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
     let (settings, producer) = script.settings(&storage, 400, 400);
     script.sample(producer, &settings.metrics);
-    let mut recorder = super::Recorder::start(settings).unwrap();
+    let mut recorder = crate::recorder::Recorder::start(settings).unwrap();
     storage.set_listing_failure(Some(InjectedFailure::Code(5)));
     recorder.maintenance.collect_ns = 0;
     let report = recorder.run();

@@ -16,7 +16,7 @@ use flatcap_format::storage::{ReadAt, Storage};
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
 use flatcap_stream::{ChecksumKind, Framer};
 
-use super::{
+use crate::compress::{
     CompressError, CompressJob, CompressOutcome, NamedSourceCompression, ReplaceJob, ReplaceMode, WorkSlice,
     compress_segment,
 };
