@@ -295,3 +295,21 @@ fn a_failed_start_leaves_nothing() {
     assert_eq!(called.status, Some(1), "{called:?}");
     assert_eq!(files(memory.path()).len(), 0, "{called:?}");
 }
+
+// Proves that a segment that was created just before a kill, and is empty, is no damage to a reader:
+// nothing was in it.
+#[test]
+fn a_segment_created_just_before_a_kill_costs_nothing() {
+    let rig = Rig::new();
+    rig.record_samples(&["--source", "synthetic"], 20);
+    let dump = || rig.call(&["dump", "--format", "jsonl", "flatcap-data"]);
+    let before = dump();
+    let [sealed] = &rig.segments("bin")[..] else { panic!("one segment") };
+    let name = sealed.file_name().unwrap().to_str().unwrap();
+    let next = name.replacen("0000000001-", "0000000002-", 1) + ".active";
+    std::fs::write(rig.data().join(next), "").unwrap();
+    assert_eq!((rig.segments("active").len(), before.status), (1, Some(0)));
+    let after = dump();
+    assert_eq!((after.status, &after.err), (Some(0), &before.err));
+    assert_eq!(after.text(), before.text());
+}

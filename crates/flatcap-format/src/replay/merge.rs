@@ -15,7 +15,7 @@ use flatcap_stream::{ChecksumKind, Framer};
 use super::filter::ReplayFilter;
 use super::item::{Notice, ReplayItem, ReplaySample};
 use crate::segment::{
-    Advance, ClockSync, Damage, FrameKind, Gap, Marker, RecordingStart, SampleView, SealState, SegmentError,
+    Advance, ClockSync, Damage, FrameKind, Gap, Marker, RecordingStart, SampleView, SegmentError,
     SegmentHeader, SegmentReader, SelectedSegment, SourceInfo, list, select,
 };
 
@@ -228,6 +228,11 @@ impl MergedReader {
             return Ok(match selected.listing.open() {
                 Ok(Some(reader)) => self.begin_segment(reader),
                 Ok(None) => return Ok(ReadStep::End),
+                // The recorder was killed when it had just created the segment: nothing is lost.
+                Err(SegmentError::Empty { .. }) if selected.listing.is_active() => {
+                    self.pending_segments.pop_front();
+                    ReadStep::Continue
+                }
                 Err(error) => {
                     self.pending_segments.pop_front();
                     ReadStep::Notice(Notice::Unreadable(error))
@@ -317,8 +322,7 @@ impl MergedReader {
             .as_ref()
             .map(|range| WantedEnd { mono_ns: range.end, offset: reader.offset_after_time(range.end) });
         // A following reader waits until the next run has recovered a killed one's segment.
-        let is_active = listing.name.is_some_and(|name| name.state == SealState::Active);
-        let is_live = listing.live || (self.refreshes > 1 && is_active);
+        let is_live = listing.live || (self.refreshes > 1 && listing.is_active());
         reader.project_fields(&self.filter.sources, &self.filter.fields);
         let header = reader.header().clone();
         let frame = match reader.advance() {

@@ -21,6 +21,11 @@ pub struct ListedSegment {
 }
 
 impl ListedSegment {
+    /// Returns whether it has the name of a segment that is not sealed.
+    pub(crate) fn is_active(&self) -> bool {
+        self.name.is_some_and(|name| name.state == SealState::Active)
+    }
+
     /// Opens the segment. Returns none for one that a recorder is just creating. If the segment was
     /// sealed after the directory was listed, opens it under its new name.
     ///
