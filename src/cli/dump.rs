@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
-use super::human::local_time;
 use super::row_printer::{PrintError, Printer, RowDecoder};
 use super::selection::RecordingSelection;
+use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::signal::SignalWatch;
@@ -56,7 +56,8 @@ enum RowFormat {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let filter = ReplayFilter { fields: args.fields.clone(), ..args.selection.filter()? };
+    let zone = args.selection.zone.zone()?;
+    let filter = ReplayFilter { fields: args.fields.clone(), ..args.selection.filter(&zone)? };
     let (mut columns, mut has_opaque) = (FlatColumns::new(), false);
     if args.format == RowFormat::Csv {
         if args.follow {
@@ -70,13 +71,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
                 format!("csv needs exactly one source: name it with --source; these recordings have {known}");
             return Err(CliError::Usage(why));
         }
-        let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns));
+        let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns), &zone);
         widths.read(&mut MergedReader::open(&args.selection.paths, filter.clone())?)?;
         has_opaque = widths.has_opaque;
     }
-    let zone = output_zone();
+    let times = TimePrinter::new(zone.clone());
     let printer = match args.format {
-        RowFormat::Jsonl => Printer::Jsonl { out, line: Vec::new() },
+        // For programs: the same text in every zone.
+        RowFormat::Jsonl => Printer::Jsonl { out, times: TimePrinter::new(TimeZone::UTC), line: Vec::new() },
         RowFormat::Csv => Printer::Csv {
             writer: csv::Writer::from_writer(out),
             columns: &columns,
@@ -84,11 +86,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
             cell: Vec::new(),
         },
         RowFormat::Table if has_one_source(&args.selection, filter.sources.len())? => {
-            Printer::Table { out, zone, heading: None }
+            Printer::Table { out, times, heading: None }
         }
-        RowFormat::Table => Printer::Pairs { out, zone, columns: BTreeMap::new() },
+        RowFormat::Table => Printer::Pairs { out, times, columns: BTreeMap::new() },
     };
-    let mut dump = Dump::new(args, &filter, printer);
+    let mut dump = Dump::new(args, &filter, printer, &zone);
     dump.printer.print_header()?;
     if args.follow {
         dump.follow(&args.selection.paths, &filter)?;
@@ -100,18 +102,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return Ok(ExitStatus::Failed);
     }
     if dump.samples == 0 && !args.follow && args.selection.has_times() {
-        writeln!(
-            io::stderr(),
-            "flatcap: no samples in the selected time; flatcap info shows when the segments begin and end"
-        )?;
+        return Err(args.selection.no_samples(zone)?);
     }
     Ok(dump.outcome)
-}
-
-/// Returns the zone of printed times: local for a person at a terminal, UTC for output that is
-/// saved.
-fn output_zone() -> TimeZone {
-    if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC }
 }
 
 /// Returns whether all rows are of one source, and so have the same columns.
@@ -125,6 +118,7 @@ struct Dump<'a> {
     selected: BTreeSet<String>, // names of sources; empty for all
     rate: bool,
     printer: Printer<'a>,
+    marker_times: TimePrinter,
     sources: BTreeMap<u16, DumpSource>, // of the current header
     outcome: ExitStatus,
     seen_header: bool,
@@ -151,12 +145,13 @@ impl DumpSource {
 }
 
 impl<'a> Dump<'a> {
-    fn new(args: &'a Args, filter: &ReplayFilter, printer: Printer<'a>) -> Self {
+    fn new(args: &'a Args, filter: &ReplayFilter, printer: Printer<'a>, zone: &TimeZone) -> Self {
         Self {
             selected: filter.sources.clone(),
             fields: args.fields.iter().map(String::as_str).collect(),
             rate: args.rate,
             printer,
+            marker_times: TimePrinter::new(zone.clone()),
             sources: BTreeMap::new(),
             outcome: ExitStatus::Done,
             seen_header: false,
@@ -175,7 +170,7 @@ impl<'a> Dump<'a> {
                 ReplayItem::Sample(sample) => self.sample(&sample.telemetry)?,
                 ReplayItem::Source(source, _) => self.add_source(source)?,
                 ReplayItem::Marker(marker, _) if !matches!(self.printer, Printer::Widths(_)) => {
-                    let when = local_time(marker.wall_ns, &output_zone());
+                    let when = self.marker_times.microseconds(marker.wall_ns);
                     writeln!(io::stderr(), "flatcap: {when} {}", marker.text.escape_debug())?;
                 }
                 ReplayItem::Gap(..) | ReplayItem::Marker(..) | ReplayItem::Other(..) => {}

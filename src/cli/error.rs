@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use flatcap_format::replay::TimeError;
 use flatcap_format::segment::SegmentError;
 
 use super::ExitStatus;
@@ -31,9 +30,6 @@ pub enum CliError {
         /// The errors of the last good one, mostly that it does not exist yet.
         unusable: ConfigErrors,
     },
-    /// A point in time is invalid.
-    #[error(transparent)]
-    Time(#[from] TimeError),
     /// A recording failed.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -58,6 +54,9 @@ pub enum CliError {
     /// There are no segments in the paths.
     #[error("no segments in {}", comma_list(.0))]
     NoSegments(Vec<PathBuf>),
+    /// There are no samples in the selected time.
+    #[error("{0}")]
+    NoSamples(String),
     /// A recorder uses the directory, so its segments must not be changed now.
     #[error(
         "{} is in use by a recorder, which compresses its sealed segments itself ([compress] in its configuration); \
@@ -95,7 +94,6 @@ impl CliError {
             Self::Usage(_)
             | Self::Config(_)
             | Self::NoLastGood { .. }
-            | Self::Time(_)
             | Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
             _ => ExitStatus::Failed,
         }

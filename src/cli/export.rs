@@ -45,7 +45,8 @@ enum ExportFormat {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let filter = args.selection.filter()?;
+    let zone = args.selection.zone.zone()?;
+    let filter = args.selection.filter(&zone)?;
     let options =
         ExportOptions { directory: args.output.clone(), checksum: args.checksum, should_replace: args.force };
     let stop = Arc::new(Stop::new());
@@ -77,6 +78,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     } else {
         print(&report.files, out)?;
     }
+    if report.files.iter().all(|file| file.frames == 0) && args.selection.has_times() {
+        return Err(args.selection.no_samples(zone)?);
+    }
     Ok(outcome)
 }
 
@@ -86,7 +90,7 @@ fn print(files: &[ExportedFile], out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}: {frames} frames of {source}, {}", human::escaped(&path), human::bytes(*bytes))?;
     }
     if files.is_empty() {
-        writeln!(out, "no samples in the selected time: no file was written")?;
+        writeln!(out, "no samples: no file was written")?;
     }
     Ok(())
 }

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
 
 /// Returns a text from a file, escaped for a terminal. Control characters could move the cursor,
 /// set the title or forge a line; they are escaped as in Rust (`\u{1b}`, `\n`), and so are
@@ -105,14 +103,6 @@ pub(super) fn asked_hz(period_ns: u64) -> Option<f64> {
     Some(1e9 / period_ns)
 }
 
-/// Formats wall-clock nanoseconds as date and time in a zone, to the microsecond.
-pub(super) fn local_time(wall_ns: i64, zone: &TimeZone) -> String {
-    Timestamp::from_nanosecond(wall_ns.into()).map_or_else(
-        |_| wall_ns.to_string(),
-        |stamp| stamp.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.6f").to_string(),
-    )
-}
-
 /// Formats nanoseconds as seconds, minutes and hours: `9.5s`, `3m07s`, `2h05m`.
 pub(super) fn elapsed(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
@@ -143,7 +133,6 @@ mod tests {
             [59_990_000_000, 187_000_000_000, 7_500_000_000_000].map(elapsed),
             ["59.9s", "3m07s", "2h05m"].map(String::from)
         );
-        assert_eq!(local_time(1_700_000_000_000_001_000, &TimeZone::UTC), "2023-11-14 22:13:20.000001");
     }
 
     // Proves that rates have three significant digits, and no digit before the point is rounded

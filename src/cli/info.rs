@@ -2,7 +2,7 @@
 //! read in full.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
     SegmentError, SegmentReader, SourceInfo, list,
 };
-use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::error::CliError;
 use super::tables::{
     SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, TableOutput, fitted, table, terminal_width,
 };
+use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human};
 use crate::config;
 use crate::slab::Causes;
@@ -44,6 +44,8 @@ pub(super) struct Args {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    zone: ZoneOption,
     /// Print a file that is attached to the segments, from the newest one that has it. flatcap.toml
     /// is the configuration of the recording.
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
@@ -72,7 +74,9 @@ struct InfoSegment {
     stored_bytes: u64,
     frames: u64,
     first_wall_ns: Option<i64>,
+    first_time: Option<String>,
     last_wall_ns: Option<i64>,
+    last_time: Option<String>,
     run_id: String,
     /// Compressed, with samples, but without the sizes by source, which only a footer has.
     #[serde(skip)]
@@ -160,7 +164,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        print(&report, out)?;
+        print(&report, TimePrinter::new(args.zone.zone()?), out)?;
     }
     Ok(outcome)
 }
@@ -223,6 +227,8 @@ fn add_segment(
     let compressed = reader.compressed();
     let header = reader.footer().map_or_else(|| reader.header(), |footer| &footer.header).clone();
     let spans = || totals.iter().filter_map(|totals| totals.span);
+    let first_wall_ns = spans().map(|span| span.first_wall_ns).min();
+    let last_wall_ns = spans().map(|span| span.last_wall_ns).max();
     report.segments.push(InfoSegment {
         path: path.clone(),
         state: if is_sealed {
@@ -239,8 +245,10 @@ fn add_segment(
         raw_bytes: compressed.map_or(length, CompressedSegment::raw_bytes),
         stored_bytes: length,
         frames: totals.iter().fold(0, |sum, totals| sum.saturating_add(totals.recorded)),
-        first_wall_ns: spans().map(|span| span.first_wall_ns).min(),
-        last_wall_ns: spans().map(|span| span.last_wall_ns).max(),
+        first_wall_ns,
+        first_time: first_wall_ns.map(TimePrinter::utc),
+        last_wall_ns,
+        last_time: last_wall_ns.map(TimePrinter::utc),
         run_id: format!("{:016x}", header.run_id),
         lacks_sizes: compressed.is_some_and(|compressed| compressed.sizes().is_empty())
             && spans().next().is_some(),
@@ -359,11 +367,8 @@ fn print_compression(report: &InfoReport, out: &mut dyn Write) -> io::Result<()>
     Ok(())
 }
 
-fn print(report: &InfoReport, out: &mut dyn Write) -> io::Result<()> {
-    // Local time for a person at a terminal, UTC for output that is saved.
-    let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
-    let time =
-        |wall_ns: Option<i64>| wall_ns.map_or_else(|| "-".to_owned(), |ns| human::local_time(ns, &zone));
+fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io::Result<()> {
+    let mut time = |wall_ns: Option<i64>| wall_ns.map_or_else(|| "-".to_owned(), |ns| times.microseconds(ns));
     let mut segments =
         table(["segment", "state", "checksum", "size", "raw", "ratio", "frames", "first", "last"]);
     for segment in &report.segments {

@@ -32,6 +32,7 @@ mod selection;
 mod sources;
 mod status;
 mod tables;
+mod time_printer;
 mod verify;
 
 pub use error::CliError;

@@ -52,7 +52,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
                 .to_owned(),
         ));
     }
-    let filter = args.selection.filter()?;
+    let zone = args.selection.zone.zone()?;
+    let filter = args.selection.filter(&zone)?;
     let stop = Arc::new(WakeEvent::new());
     let _signals = SignalWatch::stop_with_grace_period(Arc::clone(&stop))?;
     let sink = ReplaySink::connect(&args.to, out)
@@ -83,7 +84,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
         player.pace.restart();
     }
-    player.end()
+    let is_empty = player.frames == 0 && args.selection.has_times() && !player.stop.is_set();
+    match player.end()? {
+        ExitStatus::Failed => Ok(ExitStatus::Failed),
+        _ if is_empty => Err(args.selection.no_samples(zone)?),
+        outcome => Ok(outcome),
+    }
 }
 
 impl Player<'_, '_> {

@@ -8,11 +8,11 @@ use flatcap_format::schema::{
     append_json_value,
 };
 use flatcap_format::segment::SampleView;
-use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::hex::{PAYLOAD_COLUMN, hex_prefix, push_hex};
 use super::human;
+use super::time_printer::TimePrinter;
 
 /// Smallest width of a table column. Most values fit, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;
@@ -32,6 +32,7 @@ pub(super) enum Printer<'a> {
     Widths(&'a mut FlatColumns),
     Jsonl {
         out: &'a mut dyn Write,
+        times: TimePrinter,
         line: Vec<u8>,
     },
     Csv {
@@ -42,13 +43,13 @@ pub(super) enum Printer<'a> {
     },
     Table {
         out: &'a mut dyn Write,
-        zone: TimeZone,
+        times: TimePrinter,
         heading: Option<TableHeading>,
     },
     /// Rows of several sources, which share no columns.
     Pairs {
         out: &'a mut dyn Write,
-        zone: TimeZone,
+        times: TimePrinter,
         columns: BTreeMap<String, FlatColumns>,
     },
 }
@@ -105,7 +106,8 @@ impl Printer<'_> {
         sample: &SampleView<'_>,
         rate: bool,
     ) -> Result<(), PrintError> {
-        if let Self::Jsonl { out, line } = self {
+        if let Self::Jsonl { out, times, line } = self {
+            begin_json(line, &decoder.name, sample, times)?;
             return json_line(out, line, decoder, sample, rate);
         }
         decode_row(decoder, sample, rate)?;
@@ -122,8 +124,8 @@ impl Printer<'_> {
                 )?;
                 writer.write_record(None::<&[u8]>).map_err(csv_error)?;
             }
-            Self::Table { out, zone, heading } => table_row(*out, zone, heading, decoder, sample)?,
-            Self::Pairs { out, zone, columns } => pairs_row(*out, zone, columns, decoder, sample)?,
+            Self::Table { out, times, heading } => table_row(*out, times, heading, decoder, sample)?,
+            Self::Pairs { out, times, columns } => pairs_row(*out, times, columns, decoder, sample)?,
             Self::Jsonl { .. } => {}
         }
         Ok(())
@@ -133,8 +135,8 @@ impl Printer<'_> {
     pub(super) fn print_opaque(&mut self, name: &str, sample: &SampleView<'_>) -> io::Result<()> {
         match self {
             Self::Widths(_) => Ok(()),
-            Self::Jsonl { out, line } => {
-                begin_json(line, name, sample)?;
+            Self::Jsonl { out, times, line } => {
+                begin_json(line, name, sample, times)?;
                 write!(line, "{{\"{PAYLOAD_COLUMN}\":\"")?;
                 push_hex(sample.payload, line);
                 line.extend_from_slice(b"\"}}\n");
@@ -148,18 +150,19 @@ impl Printer<'_> {
                 writer.write_field(&cell).map_err(csv_error)?;
                 writer.write_record(None::<&[u8]>).map_err(csv_error)
             }
-            Self::Table { out, zone, heading } => {
+            Self::Table { out, times, heading } => {
+                let width = times.width();
                 let is_same =
                     |heading: &TableHeading| heading.source == name && heading.columns.as_slice().is_empty();
                 if !heading.as_ref().is_some_and(is_same) {
-                    writeln!(out, "{:<26} {:<10} {:>8}  {PAYLOAD_COLUMN}", "time", "source", "seq")?;
+                    writeln!(out, "{:<width$} {:<10} {:>8}  {PAYLOAD_COLUMN}", "time", "source", "seq")?;
                     *heading = Some(TableHeading { source: name.to_owned(), columns: FlatColumns::new() });
                 }
-                let (time, name) = (human::local_time(sample.wall_ns, zone), human::escaped(name));
-                writeln!(out, "{time:<26} {name:<10} {:>8}  {}", sample.seq, hex_prefix(sample.payload))
+                let (time, name) = (times.microseconds(sample.wall_ns), human::escaped(name));
+                writeln!(out, "{time:<width$} {name:<10} {:>8}  {}", sample.seq, hex_prefix(sample.payload))
             }
-            Self::Pairs { out, zone, .. } => {
-                let (time, name) = (human::local_time(sample.wall_ns, zone), human::escaped(name));
+            Self::Pairs { out, times, .. } => {
+                let (time, name) = (times.microseconds(sample.wall_ns), human::escaped(name));
                 writeln!(
                     out,
                     "{time} {name} seq={} {PAYLOAD_COLUMN}={}",
@@ -188,7 +191,6 @@ fn json_line(
     sample: &SampleView<'_>,
     rate: bool,
 ) -> Result<(), PrintError> {
-    begin_json(line, &decoder.name, sample)?;
     if rate {
         let mut json = JsonWriter::new(line);
         decoder.plan.walk(sample.payload, &mut decoder.rates.replace_counters(&mut json))?;
@@ -200,15 +202,19 @@ fn json_line(
 }
 
 /// Writes the start of a JSON line, up to its data.
-fn begin_json(line: &mut Vec<u8>, name: &str, sample: &SampleView<'_>) -> io::Result<()> {
+fn begin_json(
+    line: &mut Vec<u8>,
+    name: &str,
+    sample: &SampleView<'_>,
+    times: &mut TimePrinter,
+) -> io::Result<()> {
     line.clear();
     line.extend_from_slice(b"{\"source\":");
     append_json_value(FieldValue::Text(name), line);
     let SampleView { seq, mono_ns, wall_ns, duration_ns, flags, .. } = *sample;
-    write!(
-        line,
-        ",\"seq\":{seq},\"mono_ns\":{mono_ns},\"wall_ns\":{wall_ns},\"duration_ns\":{duration_ns},\"flags\":{flags},\"data\":"
-    )
+    write!(line, ",\"seq\":{seq},\"mono_ns\":{mono_ns},\"wall_ns\":{wall_ns},\"time\":\"")?;
+    times.push_nanoseconds(wall_ns, line);
+    write!(line, "\",\"duration_ns\":{duration_ns},\"flags\":{flags},\"data\":")
 }
 
 /// Writes the fields of a CSV row: stamps and values.
@@ -237,7 +243,7 @@ fn write_csv_fields<'v>(
 /// Prints one line per sample, and a heading when the source or its columns change.
 fn table_row(
     out: &mut dyn Write,
-    zone: &TimeZone,
+    times: &mut TimePrinter,
     heading: &mut Option<TableHeading>,
     decoder: &RowDecoder,
     sample: &SampleView<'_>,
@@ -248,16 +254,17 @@ fn table_row(
         *heading = Some(TableHeading { source: decoder.name.clone(), columns: FlatColumns::new() });
     }
     let Some(TableHeading { columns, .. }) = heading else { return Ok(()) };
+    let time_width = times.width();
     columns.add(&decoder.plan, &decoder.row)?;
     if columns.as_slice().len() != known {
-        write!(out, "{:<26} {:<10} {:>8}", "time", "source", "seq")?;
+        write!(out, "{:<time_width$} {:<10} {:>8}", "time", "source", "seq")?;
         for column in columns.as_slice() {
             write!(out, "  {:>COLUMN_WIDTH_MIN$}", column.path())?;
         }
         writeln!(out)?;
     }
-    let (time, name) = (human::local_time(sample.wall_ns, zone), human::escaped(&decoder.name));
-    write!(out, "{time:<26} {name:<10} {:>8}", sample.seq)?;
+    let (time, name) = (times.microseconds(sample.wall_ns), human::escaped(&decoder.name));
+    write!(out, "{time:<time_width$} {name:<10} {:>8}", sample.seq)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
         print_for_people(value, column, &mut cell);
@@ -273,7 +280,7 @@ fn table_row(
 /// Prints one line per sample of name=value; absent values are skipped.
 fn pairs_row(
     out: &mut dyn Write,
-    zone: &TimeZone,
+    times: &mut TimePrinter,
     columns: &mut BTreeMap<String, FlatColumns>,
     decoder: &RowDecoder,
     sample: &SampleView<'_>,
@@ -283,7 +290,7 @@ fn pairs_row(
     }
     let Some(columns) = columns.get_mut(&decoder.name) else { return Ok(()) };
     columns.add(&decoder.plan, &decoder.row)?;
-    let (time, name) = (human::local_time(sample.wall_ns, zone), human::escaped(&decoder.name));
+    let (time, name) = (times.microseconds(sample.wall_ns), human::escaped(&decoder.name));
     write!(out, "{time} {name} seq={}", sample.seq)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {

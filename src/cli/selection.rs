@@ -1,16 +1,23 @@
 //! Arguments of `dump`, `replay` and `export` that select parts of recordings.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use flatcap_format::replay::{ReplayFilter, TimeSpec, first_sample};
+use flatcap_format::replay::{ReplayFilter, TimeSpec, first_sample, recording_end, recording_span};
 use flatcap_format::schema::nearest_name;
 use flatcap_format::segment::{Advance, Elapsed, FrameKind, SegmentError, SegmentHeader, list, runs};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::human;
+use super::time_printer::{TimePrinter, ZoneOption};
+use crate::config;
 use crate::os::clock::read_clocks;
+
+/// Length of the window around a time: what happened in the 300 ms around the spike?
+const WINDOW_DEFAULT: Duration = Duration::from_millis(300);
 
 /// Recordings, and the sources and times to read from them.
 #[derive(Debug, clap::Args)]
@@ -21,18 +28,35 @@ pub(super) struct RecordingSelection {
     /// Read only these sources; can be repeated.
     #[arg(long = "source", value_name = "NAME,...", value_delimiter = ',')]
     sources: Vec<String>,
-    /// Start time: RFC 3339, 14:03:07.25 (today, local), "3m ago" or -3m, @1700000000.5, or +10s
-    /// (after the first sample, by the monotonic clock).
+    /// Start time: as printed (2026-11-22T21:05:37.463435+01:00), without offset in the local zone,
+    /// 2026-11-22, 21:05:37 (on the recording's last day), -5m (before the recording's end, or
+    /// before now while it runs), now-5m, +10s (after the first sample, by the monotonic clock),
+    /// @1700000000.5 (seconds since 1970; the @ may be left out), or nanoseconds.
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     since: Option<String>,
     /// End time, exclusive.
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     until: Option<String>,
+    /// Read only the time around this one, half of --window before and half after it.
+    #[arg(long, value_name = "T", allow_hyphen_values = true, conflicts_with_all = ["since", "until"])]
+    around: Option<String>,
+    /// Length of the time that --around reads [default: 300ms].
+    #[arg(long, value_name = "DURATION", requires = "around", value_parser = config::duration_argument)]
+    window: Option<Duration>,
+    #[command(flatten)]
+    pub(super) zone: ZoneOption,
+}
+
+/// The selected time, by either clock: from the first of these to before the second.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SelectedTime {
+    wall_ns: (Option<i64>, Option<i64>),
+    elapsed_ns: (Option<u64>, Option<u64>),
 }
 
 impl RecordingSelection {
-    /// Returns the filter for these arguments.
-    pub(super) fn filter(&self) -> Result<ReplayFilter, CliError> {
+    /// Returns the filter for these arguments. Times without an offset are in `zone`.
+    pub(super) fn filter(&self, zone: &TimeZone) -> Result<ReplayFilter, CliError> {
         let listings = list(&self.paths)?;
         if listings.is_empty() {
             return Err(CliError::NoSegments(self.paths.clone()));
@@ -41,32 +65,73 @@ impl RecordingSelection {
         if !sources.is_empty() {
             self.check_sources(&sources)?;
         }
-        let now_ns = read_clocks().wall_ns;
-        let zone = TimeZone::system();
-        let spec = |option: &str, text: &Option<String>| {
-            let parsed = text.as_ref().map(|text| TimeSpec::parse(text, now_ns, &zone)).transpose();
-            parsed.map_err(|error| CliError::Usage(format!("{option}: {error}")))
-        };
-        let (since, until) = (spec("--since", &self.since)?, spec("--until", &self.until)?);
-        let (since_ns, until_ns) = (wall_ns(since), wall_ns(until));
-        let (after_ns, before_ns) = (elapsed_ns(since), elapsed_ns(until));
-        if since_ns.zip(until_ns).is_some_and(|(since, until)| since >= until)
-            || after_ns.zip(before_ns).is_some_and(|(since, until)| since >= until)
-        {
-            return Err(CliError::Usage("--since must be before --until".to_owned()));
-        }
-        let elapsed = if after_ns.is_some() || before_ns.is_some() {
-            let start = first_sample(&self.paths, &sources)?;
-            start.map(|start| Elapsed { start, ns: after_ns.unwrap_or(0)..before_ns.unwrap_or(u64::MAX) })
-        } else {
+        let SelectedTime { wall_ns: (since_ns, until_ns), elapsed_ns } = self.time(zone)?;
+        let elapsed = if elapsed_ns == (None, None) {
             None
+        } else {
+            let start = first_sample(&self.paths, &sources)?;
+            let (after_ns, before_ns) = elapsed_ns;
+            start.map(|start| Elapsed { start, ns: after_ns.unwrap_or(0)..before_ns.unwrap_or(u64::MAX) })
         };
         Ok(ReplayFilter { sources, since_ns, until_ns, elapsed, fields: Vec::new() })
     }
 
+    /// Returns the selected time.
+    fn time(&self, zone: &TimeZone) -> Result<SelectedTime, CliError> {
+        let now_ns = read_clocks().wall_ns;
+        let point = |option, text: &Option<String>| {
+            let text = text.as_deref();
+            text.map(|text| self.point(option, text, now_ns, zone)).transpose()
+        };
+        if let Some(middle) = point("--around", &self.around)? {
+            return Ok(SelectedTime::around(middle, self.window.unwrap_or(WINDOW_DEFAULT)));
+        }
+        let (since, until) = (point("--since", &self.since)?, point("--until", &self.until)?);
+        let time = SelectedTime {
+            wall_ns: (since.and_then(Point::wall_ns), until.and_then(Point::wall_ns)),
+            elapsed_ns: (since.and_then(Point::elapsed_ns), until.and_then(Point::elapsed_ns)),
+        };
+        if time.is_empty() {
+            return Err(CliError::Usage("--since must be before --until".to_owned()));
+        }
+        Ok(time)
+    }
+
+    /// Parses the value of an option.
+    fn point(&self, option: &str, text: &str, now_ns: i64, zone: &TimeZone) -> Result<Point, CliError> {
+        let usage = |error: &dyn Display| CliError::Usage(format!("{option}: {error}"));
+        let time = TimeSpec::parse(text, now_ns, zone).map_err(|error| usage(&error))?;
+        if let TimeSpec::FromStart(ns) = time {
+            return Ok(Point::Elapsed(ns));
+        }
+        // The end is looked for only if it is needed.
+        let end_ns = if time.depends_on_end() {
+            recording_end(&self.paths, now_ns)?.unwrap_or(now_ns)
+        } else {
+            now_ns
+        };
+        let wall_ns = time.wall_ns(end_ns, zone);
+        wall_ns.map(Point::Wall).ok_or_else(|| usage(&format!("\"{text}\" is before 1678 or after 2261")))
+    }
+
     /// Returns whether a part of the time is selected.
     pub(super) fn has_times(&self) -> bool {
-        self.since.is_some() || self.until.is_some()
+        self.since.is_some() || self.until.is_some() || self.around.is_some()
+    }
+
+    /// Returns the error of a selected time without samples.
+    pub(super) fn no_samples(&self, zone: TimeZone) -> Result<CliError, SegmentError> {
+        let of =
+            if self.sources.is_empty() { String::new() } else { format!(" of {}", self.sources.join(", ")) };
+        let mut times = TimePrinter::new(zone);
+        let span = match recording_span(&self.paths)? {
+            Some(span) => {
+                let (first, last) = (times.microseconds(*span.start()), times.microseconds(*span.end()));
+                format!("the recording spans {first} to {last}")
+            }
+            None => "the recording has none at all".to_owned(),
+        };
+        Ok(CliError::NoSamples(format!("no samples{of} in the selected time; {span}")))
     }
 
     /// Checks that every named source is in at least one of the files.
@@ -134,14 +199,70 @@ pub(super) fn unknown_source(value: &str, name: &str, known: &BTreeSet<String>) 
     CliError::Usage(format!("--source {value}: no such source in these recordings{near}; they have {known}"))
 }
 
-fn wall_ns(spec: Option<TimeSpec>) -> Option<i64> {
-    spec.and_then(|spec| if let TimeSpec::Wall(ns) = spec { Some(ns) } else { None })
+/// A point in time by one of the clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Point {
+    /// Nanoseconds since 1970.
+    Wall(i64),
+    /// Nanoseconds after the first sample.
+    Elapsed(u64),
 }
 
-fn elapsed_ns(spec: Option<TimeSpec>) -> Option<u64> {
-    spec.and_then(|spec| if let TimeSpec::FromStart(ns) = spec { Some(ns) } else { None })
+impl Point {
+    fn wall_ns(self) -> Option<i64> {
+        if let Self::Wall(ns) = self { Some(ns) } else { None }
+    }
+
+    fn elapsed_ns(self) -> Option<u64> {
+        if let Self::Elapsed(ns) = self { Some(ns) } else { None }
+    }
+}
+
+impl SelectedTime {
+    /// Returns the time around a point.
+    fn around(middle: Point, window: Duration) -> Self {
+        let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+        let (before_ns, after_ns) = (window_ns / 2, window_ns - window_ns / 2);
+        match middle {
+            Point::Wall(at) => {
+                let (first, end) =
+                    (at.saturating_sub_unsigned(before_ns), at.saturating_add_unsigned(after_ns));
+                Self { wall_ns: (Some(first), Some(end)), ..Self::default() }
+            }
+            Point::Elapsed(at) => {
+                let (first, end) = (at.saturating_sub(before_ns), at.saturating_add(after_ns));
+                Self { elapsed_ns: (Some(first), Some(end)), ..Self::default() }
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        fn is_reversed<T: Ord>((since, until): (Option<T>, Option<T>)) -> bool {
+            since.zip(until).is_some_and(|(since, until)| since >= until)
+        }
+        is_reversed(self.wall_ns) || is_reversed(self.elapsed_ns)
+    }
 }
 
 fn add_names(names: &mut BTreeSet<String>, header: &SegmentHeader) {
     names.extend(header.sources.iter().map(|source| source.name.clone()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a window lies around its middle by the clock of that, within the range of times.
+    #[test]
+    fn a_window_lies_around_its_middle() {
+        let window = Duration::from_nanos(301);
+        let wall = SelectedTime::around(Point::Wall(1_000), window);
+        assert_eq!(wall, SelectedTime { wall_ns: (Some(850), Some(1_151)), ..SelectedTime::default() });
+        let early = SelectedTime::around(Point::Elapsed(100), window);
+        assert_eq!(early, SelectedTime { elapsed_ns: (Some(0), Some(251)), ..SelectedTime::default() });
+        let long = |at| SelectedTime::around(Point::Wall(at), Duration::MAX);
+        assert_eq!((long(-9).wall_ns.0, long(9).wall_ns.1), (Some(i64::MIN), Some(i64::MAX)));
+        assert!(!long(0).is_empty() && !SelectedTime::default().is_empty());
+        assert!(SelectedTime { wall_ns: (Some(2), Some(2)), ..SelectedTime::default() }.is_empty());
+    }
 }

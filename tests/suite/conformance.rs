@@ -208,9 +208,11 @@ fn an_independent_reader_finds_the_same_samples() {
         let listed: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(found.len(), listed.len(), "{name}");
         for (sample, listed) in found.iter().zip(&listed) {
+            let time = jiff::Timestamp::from_nanosecond(sample.wall_ns.into()).unwrap();
+            let time = format!("{time:.9}");
             let expected = json!({
                 "source": sample.source, "seq": sample.seq, "mono_ns": sample.mono_ns, "wall_ns": sample.wall_ns,
-                "duration_ns": sample.duration_ns, "flags": sample.flags, "data": &listed["data"],
+                "time": time, "duration_ns": sample.duration_ns, "flags": sample.flags, "data": &listed["data"],
             });
             assert_eq!(listed, &expected, "{name}");
             if let Some(payload) = listed["data"]["payload"].as_str() {

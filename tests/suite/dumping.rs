@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use serde_json::Value;
 
-use crate::rig::{Rig, eventually, finish, has_segment, number, signal};
+use crate::rig::{CallResult, Rig, eventually, finish, has_segment, number, signal};
 
 // Proves that `memory` agrees with /proc/meminfo. Method: the test reads it before and after a
 // recording; every sample lies between the two, or near them for values that change by themselves.
@@ -71,7 +71,7 @@ fn every_source_is_decoded() {
     let mut last = 0;
     for row in rows {
         let keys: Vec<&String> = row.as_object().unwrap().keys().collect();
-        assert_eq!(keys.len(), 7, "{keys:?}");
+        assert_eq!(keys.len(), 8, "{keys:?}");
         assert_eq!(row["flags"], 0, "no sample is incomplete on a live host: {row}");
         let mono = number(&row["mono_ns"]);
         assert!(mono >= last, "in the order of time");
@@ -193,14 +193,106 @@ fn times_select() {
     assert_eq!(count(&["--until", "+1h"]), all);
     assert_eq!(count(&["--since", "1h ago"]), all);
     assert_eq!(count(&["--since", "-1h"]), all);
+    assert_eq!(count(&["--since=-1h", "--until=now"]), all);
     assert_eq!(count(&["--until", "1h ago"]), 0);
     assert_eq!(count(&["--since", "@0", "--until", "2100-01-01T00:00:00Z"]), all);
-    let called = rig.call(&["dump", "flatcap-data", "--since", "+1h"]);
-    assert!(called.status == Some(0) && called.err.contains("no samples in the selected time"), "{called:?}");
-    let called = rig.call(&["dump", "flatcap-data", "--since", "soon"]);
-    assert!(called.status == Some(2) && called.err.contains("--since: \"soon\""), "{called:?}");
-    let called = rig.call(&["dump", "flatcap-data", "--since", "+2s", "--until", "+1s"]);
-    assert_eq!(called.status, Some(2), "{called:?}");
+    assert_eq!(count(&["--since", "yesterday", "--until", "now+1h"]), all);
+    let nanoseconds = |at: usize| times[at].to_string();
+    assert_eq!(count(&["--since", &nanoseconds(10), "--until", &nanoseconds(30)]), 20);
+    // From the end, of which the last sample is a part.
+    let before_end = |at: usize| format!("-{}ns", times[all - 1] - times[at]);
+    assert_eq!(count(&["--since", &before_end(10), "--until", &before_end(30)]), 20);
+    assert_eq!(count(&["--since", "-0s"]), 1);
+    let window = format!("{}ns", 2 * (times[30] - times[20]));
+    let around = count(&["--around", &nanoseconds(20), "--window", &window]);
+    assert_eq!(
+        around,
+        times.iter().filter(|time| time.abs_diff(times[20]) <= times[30] - times[20]).count() - 1
+    );
+    assert_eq!(count(&["--around", "+0s", "--window", "1h"]), all);
+    for (args, says) in [
+        (&["--since", "soon"][..], "--since: \"soon\" is not a point in time; use 2026-"),
+        (&["--around", "-5"], "--around: \"-5\" is not"),
+        (&["--since", "+2s", "--until", "+1s"], "--since must be before --until"),
+        (&["--around", "now", "--since", "-5m"], "cannot be used with"),
+        (&["--window", "1s"], "--around"),
+    ] {
+        let called = rig.call(&[&["dump", "flatcap-data"], args].concat());
+        assert!(called.status == Some(2) && called.err.contains(says), "{called:?}");
+    }
+}
+
+// Proves that a selected time without samples is an error that says which time the recording spans,
+// by every verb that selects.
+#[test]
+fn a_time_without_samples_is_an_error() {
+    let rig = Rig::new();
+    rig.record_samples(&["--source", "synthetic@10ms"], 5);
+    let rows = rig.call(&["dump", "flatcap-data", "--format", "jsonl"]).lines();
+    let second = |row: &Value| row["time"].as_str().unwrap()[..19].to_owned();
+    let span = (second(&rows[0]), second(rows.last().unwrap()));
+    for verb in [
+        &["dump"][..],
+        &["dump", "--format", "jsonl"],
+        &["dump", "--format", "csv"],
+        &["replay", "--speed", "max"],
+        &["export", "--to", "stream", "-o", "out", "--force"],
+    ] {
+        for time in [&["--since", "+1h"], &["--until", "2001-02-03"], &["--around", "@1000"]] {
+            let called = rig.call(&[verb, &["flatcap-data", "--utc"], time].concat());
+            assert_eq!(called.status, Some(1), "{called:?}");
+            let (_, says) = called.err.split_once("no samples in the selected time; ").unwrap();
+            let (first, last) = (format!("the recording spans {}", span.0), format!(" to {}", span.1));
+            assert!(says.starts_with(&first) && says.contains(&last), "{called:?}");
+            assert_eq!(called.err.lines().count(), 1, "{called:?}");
+        }
+    }
+}
+
+// Proves that printed times have their offset, are the same in every zone and format, and select
+// what they were printed for. Method: zones as rules, which need no files of the host.
+#[test]
+fn printed_times_are_accepted() {
+    let rig = Rig::new();
+    rig.record_samples(&["--source", "load@10ms"], 5);
+    let call = |zone: &str, args: &[&str]| {
+        CallResult::from(
+            rig.command(&[&["dump", "flatcap-data"], args].concat()).env("TZ", zone).output().unwrap(),
+        )
+    };
+    let rows = call("IST-5:30", &["--format", "jsonl"]).lines();
+    let table = |zone, args: &[&str]| -> Vec<String> {
+        let text = call(zone, args).text();
+        text.lines().skip(1).map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    };
+    let (east, utc) = (table("IST-5:30", &[]), table("IST-5:30", &["--utc"]));
+    assert_eq!(table("UTC", &[]), utc);
+    assert_eq!(rows.len(), east.len());
+    for ((east, utc), row) in east.iter().zip(&utc).zip(&rows) {
+        assert!(east.len() == 32 && east.ends_with("+05:30") && utc.ends_with('Z'), "{east} {utc}");
+        let time = row["time"].as_str().unwrap();
+        assert!(time.len() == 30 && time.starts_with(utc.trim_end_matches('Z')), "{time} {utc}");
+    }
+    for (at, zone) in [(2, "IST-5:30"), (3, "MST7")] {
+        for printed in [&east[at], &utc[at], &rows[at]["time"].as_str().unwrap().to_owned()] {
+            let later = call(zone, &["--since", printed, "--format", "jsonl"]).lines();
+            assert_eq!(later, rows[at..], "{printed}");
+        }
+    }
+    // Without an offset, a time is in the zone in which it would be printed.
+    let local = &east[2][..26];
+    for (zone, args) in [("IST-5:30", &["--since", local][..]), ("UTC", &["--since", &utc[2][..26]])] {
+        assert_eq!(call(zone, &[args, &["--format", "jsonl"]].concat()).lines(), rows[2..]);
+    }
+    let since = &utc[2][..26];
+    let called = call("IST-5:30", &["--utc", "--since", since, "--format", "jsonl"]);
+    assert_eq!(called.lines(), rows[2..]);
+    // A zone that does not exist is reported, once.
+    let called = call("Nowhere/Land", &[]);
+    assert_eq!((called.status, called.err.lines().count()), (Some(0), 1), "{called:?}");
+    assert!(called.err.contains("TZ=Nowhere/Land: no such time zone"), "{called:?}");
+    assert!(called.text().contains(&utc[0]), "{called:?}");
+    assert_eq!(call("Nowhere/Land", &["--utc"]).err, "");
 }
 
 // Proves that the default format is a table that is stable in a pipe: heading and rows of one

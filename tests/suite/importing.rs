@@ -508,8 +508,9 @@ fn an_export_contains_the_selection() {
     }
     let called = rig.call(&["export", "data", "--to", "parquet", "-o", "out"]);
     assert!(called.status == Some(2) && called.err.contains("stream"), "{called:?}");
-    let later =
-        assert_done(rig.call(&["export", "data", "--to", "stream", "-o", "later", "--since", "@1000"]));
+    let later = rig.call(&["export", "data", "--to", "stream", "-o", "later", "--since", "@1000"]);
+    assert_eq!(later.status, Some(1), "{later:?}");
+    assert!(later.err.contains("no samples in the selected time; the recording spans"), "{later:?}");
     assert!(
         names(&rig.path("later"))
             .iter()

@@ -6,6 +6,7 @@ mod filter;
 mod item;
 mod merge;
 mod replay_clock;
+mod span;
 mod time;
 
 pub use filter::ReplayFilter;
@@ -13,4 +14,5 @@ pub use item::{Notice, ReplayItem, ReplaySample};
 pub use merge::{MergedReader, first_sample};
 
 pub use replay_clock::{ReplayClock, Speed};
+pub use span::{recording_end, recording_span};
 pub use time::{TimeError, TimeSpec};

@@ -1,10 +1,16 @@
 //! Parses points in time.
 
-use jiff::civil::Time;
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
+use jiff::civil::{DateTime, Time};
+use jiff::tz::{Offset, TimeZone};
+use jiff::{Timestamp, ToSpan, Zoned};
 
 use crate::duration::parse_duration;
+
+/// A bare number of at least this many digits is in nanoseconds, as `wall_ns` is printed: as
+/// seconds it would exceed the range.
+const NANOSECOND_DIGITS_MIN: usize = 16;
+/// A bare number of fewer digits is refused: `20261122` is a misspelt date, not a second of 1970.
+const SECOND_DIGITS_MIN: usize = 9;
 
 /// A point in time, absolute or relative to the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,20 +19,25 @@ pub enum TimeSpec {
     Wall(i64),
     /// Nanoseconds after the recording's first sample.
     FromStart(u64),
+    /// Nanoseconds before the recording's end.
+    BeforeEnd(u64),
+    /// A time on the day on which the recording ends, in this zone or else in the local one.
+    TimeOfDay(Time, Option<Offset>),
 }
 
 /// The error of a text that is not a point in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" is not a point in time; use 2026-11-21T14:03:07Z, 14:03:07.25 (today), \"3m ago\" or -3m, \
-     @1700000000.5 (seconds since 1970) or +10s (after the first sample)"
+    "\"{text}\" is not a point in time; use 2026-11-21T14:03:07.25+01:00, 2026-11-21, 14:03:07 (of the last day \
+     recorded), -5m (before the end), now-5m, +10s (after the first sample), @1700000000.5 (seconds since 1970) or \
+     a wall_ns"
 )]
 pub struct TimeError {
     text: String,
 }
 
 impl TimeSpec {
-    /// Parses `text`; `now_ns` is the wall time and `zone` the time zone for a time of day.
+    /// Parses `text`; `now_ns` is the wall time, and `zone` the time zone of dates without one.
     ///
     /// # Errors
     /// With every valid form.
@@ -36,21 +47,65 @@ impl TimeSpec {
             epoch_ns(seconds).map(Self::Wall)
         } else if let Some(duration) = text.strip_prefix('+') {
             duration_ns(duration).map(|ns| Self::FromStart(ns.unsigned_abs()))
-        } else if let Some(duration) = text.strip_suffix("ago").or(text.strip_prefix('-')) {
-            duration_ns(duration.trim_end()).and_then(|ago| now_ns.checked_sub(ago)).map(Self::Wall)
-        } else if text == "now" {
-            Some(Self::Wall(now_ns))
+        } else if let Some(duration) = text.strip_prefix('-') {
+            duration_ns(duration).map(|ns| Self::BeforeEnd(ns.unsigned_abs()))
+        } else if let Some(duration) = text.strip_suffix("ago") {
+            duration_ns(duration.trim_end()).and_then(|ns| now_ns.checked_sub(ns)).map(Self::Wall)
+        } else if let Some(distance) = text.strip_prefix("now") {
+            from_now(distance, now_ns).map(Self::Wall)
+        } else if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+            number(text).map(Self::Wall)
         } else if let Ok(stamp) = text.parse::<Timestamp>() {
             nanoseconds(stamp).map(Self::Wall)
         } else {
-            today(text, now_ns, zone).map(Self::Wall)
+            day(text, now_ns, zone).map(Self::Wall).or_else(|| time_of_day(text))
         };
         parsed.ok_or_else(|| TimeError { text: text.to_owned() })
+    }
+
+    /// Returns whether the point depends on the recording's end.
+    pub fn depends_on_end(self) -> bool {
+        matches!(self, Self::BeforeEnd(_) | Self::TimeOfDay(..))
+    }
+
+    /// Returns the wall time of a recording that ends at `end_ns`; `None` after its first sample,
+    /// or beyond the range of 64 bits.
+    pub fn wall_ns(self, end_ns: i64, zone: &TimeZone) -> Option<i64> {
+        match self {
+            Self::Wall(wall_ns) => Some(wall_ns),
+            Self::FromStart(_) => None,
+            Self::BeforeEnd(ns) => end_ns.checked_sub_unsigned(ns),
+            Self::TimeOfDay(time, offset) => {
+                let zone = offset.map_or_else(|| zone.clone(), TimeZone::fixed);
+                let end: Zoned = Timestamp::from_nanosecond(end_ns.into()).ok()?.to_zoned(zone.clone());
+                wall_time(end.date().to_datetime(time), &zone)
+            }
+        }
     }
 }
 
 fn duration_ns(text: &str) -> Option<i64> {
     i64::try_from(parse_duration(text).ok()?.as_nanos()).ok()
+}
+
+/// Adds what follows `now`: nothing, or a sign and a duration.
+fn from_now(distance: &str, now_ns: i64) -> Option<i64> {
+    if let Some(duration) = distance.strip_prefix('-') {
+        return now_ns.checked_sub(duration_ns(duration)?);
+    }
+    match distance.strip_prefix('+') {
+        Some(duration) => now_ns.checked_add(duration_ns(duration)?),
+        None => distance.is_empty().then_some(now_ns),
+    }
+}
+
+/// Parses a bare number: nanoseconds or seconds since 1970, by the number of its digits.
+fn number(text: &str) -> Option<i64> {
+    match text.find('.').unwrap_or(text.len()) {
+        NANOSECOND_DIGITS_MIN.. => text.parse().ok(),
+        SECOND_DIGITS_MIN.. => epoch_ns(text),
+        _ => None,
+    }
 }
 
 /// Parses seconds with up to nine decimals, exactly: without floating point.
@@ -65,11 +120,36 @@ fn epoch_ns(text: &str) -> Option<i64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-fn today(text: &str, now_ns: i64, zone: &TimeZone) -> Option<i64> {
-    let time: Time = text.parse().ok()?;
-    let now: Zoned = Timestamp::from_nanosecond(now_ns.into()).ok()?.to_zoned(zone.clone());
-    let at = now.date().to_datetime(time).to_zoned(zone.clone()).ok()?;
-    nanoseconds(at.timestamp())
+/// Parses a date, with or without a time, in the zone; `today` and `yesterday` too.
+fn day(text: &str, now_ns: i64, zone: &TimeZone) -> Option<i64> {
+    let days_ago = match text {
+        "today" => 0,
+        "yesterday" => 1,
+        _ => return wall_time(text.parse().ok()?, zone),
+    };
+    let now = Timestamp::from_nanosecond(now_ns.into()).ok()?.to_zoned(zone.clone());
+    wall_time(now.date().checked_sub(days_ago.days()).ok()?.to_datetime(Time::midnight()), zone)
+}
+
+/// Parses a time of day, with or without an offset from UTC.
+fn time_of_day(text: &str) -> Option<TimeSpec> {
+    let (time, offset) = text.split_at(text.find(['Z', 'z', '+', '-']).unwrap_or(text.len()));
+    // The library also takes hours alone and a leading T.
+    if !time.starts_with(|first: char| first.is_ascii_digit()) || !time.contains(':') {
+        return None;
+    }
+    let offset = if offset.is_empty() { None } else { Some(parse_offset(offset)?) };
+    Some(TimeSpec::TimeOfDay(time.parse().ok()?, offset))
+}
+
+/// Parses `Z` or an offset such as `+01:00`.
+fn parse_offset(text: &str) -> Option<Offset> {
+    let second_day: Timestamp = format!("1970-01-02T00:00:00{text}").parse().ok()?;
+    Offset::from_seconds(i32::try_from(86_400 - second_day.as_second()).ok()?).ok()
+}
+
+fn wall_time(time: DateTime, zone: &TimeZone) -> Option<i64> {
+    nanoseconds(time.to_zoned(zone.clone()).ok()?.timestamp())
 }
 
 fn nanoseconds(stamp: Timestamp) -> Option<i64> {
@@ -81,26 +161,68 @@ mod tests {
     use super::*;
 
     const NOW_NS: i64 = 1_700_000_000_000_000_000; // 2023-11-14T22:13:20Z
+    const HOUR_NS: i64 = 3_600_000_000_000;
+
+    fn zone(hours: i8) -> TimeZone {
+        TimeZone::fixed(jiff::tz::offset(hours))
+    }
 
     fn parse(text: &str) -> Option<TimeSpec> {
-        TimeSpec::parse(text, NOW_NS, &TimeZone::UTC).ok()
+        TimeSpec::parse(text, NOW_NS, &zone(1)).ok()
     }
 
     // Proves that every documented form is parsed exactly.
     #[test]
     fn every_form_is_read() {
-        assert_eq!(parse("2023-11-14T22:13:20.000000001Z"), Some(TimeSpec::Wall(NOW_NS + 1)));
-        assert_eq!(parse("2023-11-15T00:13:20+02:00"), Some(TimeSpec::Wall(NOW_NS)));
-        assert_eq!(parse("22:13:20.25"), Some(TimeSpec::Wall(NOW_NS + 250_000_000)));
-        assert_eq!(parse("3m ago"), Some(TimeSpec::Wall(NOW_NS - 180_000_000_000)));
-        assert_eq!(parse("-3m"), Some(TimeSpec::Wall(NOW_NS - 180_000_000_000)));
-        assert_eq!(parse("1500ms ago"), Some(TimeSpec::Wall(NOW_NS - 1_500_000_000)));
-        assert_eq!(parse("@1700000000.5"), Some(TimeSpec::Wall(NOW_NS + 500_000_000)));
-        assert_eq!(parse("@1700000000"), Some(TimeSpec::Wall(NOW_NS)));
+        for (text, expected) in [
+            ("2023-11-14T22:13:20.000000001Z", NOW_NS + 1),
+            ("2023-11-15T00:13:20+02:00", NOW_NS),
+            ("2023-11-14 23:13:20+01:00", NOW_NS),
+            ("2023-11-14 23:13:20", NOW_NS),
+            ("2023-11-14T23:13:20.25", NOW_NS + 250_000_000),
+            ("2023-11-15", NOW_NS + HOUR_NS * 46 / 60 + 40_000_000_000),
+            ("today", NOW_NS - HOUR_NS * 23 - HOUR_NS * 13 / 60 - 20_000_000_000),
+            ("yesterday", NOW_NS - HOUR_NS * 47 - HOUR_NS * 13 / 60 - 20_000_000_000),
+            ("3m ago", NOW_NS - 180_000_000_000),
+            ("1500ms ago", NOW_NS - 1_500_000_000),
+            ("now", NOW_NS),
+            ("now-5m", NOW_NS - 300_000_000_000),
+            ("now+1h 30m", NOW_NS + HOUR_NS * 3 / 2),
+            ("@1700000000.5", NOW_NS + 500_000_000),
+            ("@1700000000", NOW_NS),
+            ("@5", 5_000_000_000),
+            ("1700000000", NOW_NS),
+            ("1700000000.000000001", NOW_NS + 1),
+            ("1700000000000000007", NOW_NS + 7),
+            ("1000000000000000", 1_000_000_000_000_000),
+        ] {
+            assert_eq!(parse(text), Some(TimeSpec::Wall(expected)), "{text}");
+        }
         assert_eq!(parse("+10s"), Some(TimeSpec::FromStart(10_000_000_000)));
+        assert_eq!(parse("-300ms"), Some(TimeSpec::BeforeEnd(300_000_000)));
+        assert_eq!(parse("-1h 30m"), Some(TimeSpec::BeforeEnd(5_400_000_000_000)));
     }
 
-    // Proves that near misses are rejected.
+    // Proves that a time of day is one of the last day of the recording, in its own zone or in that
+    // of the caller, and that -5m is counted from the end.
+    #[test]
+    fn the_end_of_a_recording_places_times() {
+        let at = |text: &str, hours| parse(text).and_then(|time| time.wall_ns(NOW_NS, &zone(hours)));
+        assert_eq!(at("22:13:20.25", 0), Some(NOW_NS + 250_000_000));
+        assert_eq!(at("23:13:20", 1), Some(NOW_NS));
+        assert_eq!(at("23:13:20", 3), Some(NOW_NS + 22 * HOUR_NS), "it is the next day there");
+        assert_eq!(at("22:13:20Z", 9), Some(NOW_NS));
+        assert_eq!(at("22:13:20.5z", 9), Some(NOW_NS + 500_000_000));
+        assert_eq!(at("00:13:20+02:00", 0), Some(NOW_NS));
+        assert_eq!(at("17:43:20-04:30", 0), Some(NOW_NS));
+        assert_eq!(at("22:13", 0), Some(NOW_NS - 20_000_000_000));
+        assert_eq!(at("-5m", 0), Some(NOW_NS - 300_000_000_000));
+        assert_eq!(at("+5m", 0), None);
+        assert!(["-5m", "10:00", "10:00Z"].iter().all(|text| parse(text).unwrap().depends_on_end()));
+        assert!(["+5m", "now", "2023-11-14"].iter().all(|text| !parse(text).unwrap().depends_on_end()));
+    }
+
+    // Proves that near misses are rejected, with the value and the valid forms.
     #[test]
     fn near_misses_are_refused() {
         for text in [
@@ -115,7 +237,22 @@ mod tests {
             "ago",
             "-",
             "-5",
+            "5",
+            "5m",
             "25:00",
+            "T14",
+            "T14:00",
+            "14:00+",
+            "14:00+1:0:0:0",
+            "20261122",
+            "1700000000.",
+            "1700000000000",
+            "1700000000000000000.5",
+            "99999999999999999999",
+            "now5m",
+            "now-5",
+            "nowadays",
+            "2023-13-01",
             "yesterdayish",
             "@1e9",
         ] {

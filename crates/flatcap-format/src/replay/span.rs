@@ -1,0 +1,60 @@
+//! The time that recordings span, from the first and the last segments of their runs.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use crate::segment::{Advance, FrameKind, ListedSegment, SegmentError, list, runs};
+
+/// Returns the wall times of the first and the last sample, in nanoseconds; `None` without samples.
+/// Reads an unsealed segment in full, and skips segments that cannot be read.
+///
+/// # Errors
+/// `Io` for a path that is missing or unreadable.
+pub fn recording_span(paths: &[PathBuf]) -> Result<Option<RangeInclusive<i64>>, SegmentError> {
+    let listings = list(paths)?;
+    let spans = runs(&listings).filter_map(|run| {
+        let first = run.iter().find_map(segment_span)?;
+        let last = run.iter().rev().find_map(segment_span)?;
+        Some(*first.start()..=*last.end())
+    });
+    Ok(spans.reduce(|one, next| *one.start().min(next.start())..=*one.end().max(next.end())))
+}
+
+/// Returns the wall time at which recordings end, in nanoseconds: `now_ns` while a recorder writes
+/// one of them, else that of the last sample; `None` without samples.
+///
+/// # Errors
+/// As [`recording_span`].
+pub fn recording_end(paths: &[PathBuf], now_ns: i64) -> Result<Option<i64>, SegmentError> {
+    let listings = list(paths)?;
+    if listings.iter().any(|listing| listing.live) {
+        return Ok(Some(now_ns));
+    }
+    let last = |run: &[ListedSegment]| run.iter().rev().find_map(segment_span).map(|span| *span.end());
+    Ok(runs(&listings).filter_map(last).max())
+}
+
+/// Returns the wall times of the first and the last sample of a segment by the monotonic clock,
+/// which a step of the wall clock does not reorder; `None` without samples.
+fn segment_span(listing: &ListedSegment) -> Option<RangeInclusive<i64>> {
+    let mut reader = listing.open().ok()??;
+    if let Some(footer) = reader.footer() {
+        let spans = || footer.totals.iter().filter_map(|totals| totals.span);
+        let first = spans().min_by_key(|span| span.first_mono_ns)?.first_wall_ns;
+        let last = spans().max_by_key(|span| span.last_mono_ns)?.last_wall_ns;
+        return Some(first..=last);
+    }
+    // The earliest and the latest sample: monotonic and wall time of each.
+    let mut span: Option<[(u64, i64); 2]> = None;
+    while let Ok(Some(advance)) = reader.advance() {
+        let Advance::Frame(at) = advance else { continue };
+        if at.kind == FrameKind::Telemetry
+            && let Some(sample) = reader.sample(at)
+        {
+            let time = (sample.mono_ns, sample.wall_ns);
+            let [first, last] = span.unwrap_or([time; 2]);
+            span = Some([first.min(time), last.max(time)]);
+        }
+    }
+    span.map(|[first, last]| first.1..=last.1)
+}
