@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use super::ExitStatus;
 use super::configuration::{self, layers};
 use super::error::CliError;
+use super::recordings::SERVICE_STATE;
 use crate::config::{LoadedConfig, format_size};
 use crate::daemon::{MemoryBudget, data_dir, run_dir, state_directory_only};
 use crate::os::environment;
 
 /// The unit's `ConfigurationDirectory=`, for a call outside the unit.
 const SERVICE_CONFIGURATION: &str = "/etc/flatcap";
-/// The unit's `StateDirectory=`, for a call outside the unit.
-const SERVICE_STATE: &str = "/var/lib/flatcap";
 
 /// Check a configuration and print it in full, or print all its errors.
 ///

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::error::CliError;
+use super::recordings::{default_recordings, no_segments};
 use super::selection::unknown_source;
 use super::{ExitStatus, human};
 use crate::compress::{
@@ -32,8 +33,9 @@ use crate::os::wake_event::WakeEvent;
 /// undo that. `record` compresses in the background.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Sealed segments, or directories of segments. No recorder may use the directory.
-    #[arg(value_name = "PATH", required = true)]
+    /// Sealed segments, or directories of segments. No recorder may use the directory [default:
+    /// ./flatcap-data, else /var/lib/flatcap].
+    #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]
     paths: Vec<PathBuf>,
     /// Codec: none, lz4, snappy, zstd:1 to zstd:19, brotli:0 to brotli:11.
     #[arg(long, value_name = "CODEC", default_value_t = CompressConfig::default().codec)]
@@ -104,6 +106,9 @@ struct CompressRow {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    if args.paths.is_empty() {
+        return Err(no_segments(&[]));
+    }
     let folders = target_directories(&args.paths)?;
     let mut directories = Vec::new();
     for folder in &folders {
@@ -176,7 +181,7 @@ fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliErro
         let names = names.map_err(|error| SegmentError::Io { path: folder.path.clone(), error })?;
         if !names.iter().any(|name| SegmentName::parse(name).is_some()) {
             // Checked before the lock, so that no lock file is created in a foreign directory.
-            return Err(CliError::NoSegments(vec![folder.path.clone()]));
+            return Err(no_segments(std::slice::from_ref(&folder.path)));
         }
     }
     Ok(folders)

@@ -52,8 +52,8 @@ pub enum CliError {
     #[error("cannot parse the recorder's answer: {0}; it may be of another version")]
     Status(String),
     /// There are no segments in the paths.
-    #[error("no segments in {}", comma_list(.0))]
-    NoSegments(Vec<PathBuf>),
+    #[error("no segments in {0}")]
+    NoSegments(String),
     /// There are no samples in the selected time.
     #[error("{0}")]
     NoSamples(String),
@@ -98,8 +98,4 @@ impl CliError {
             _ => ExitStatus::Failed,
         }
     }
-}
-
-fn comma_list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -16,6 +16,7 @@ use flatcap_format::segment::{
 use serde::Serialize;
 
 use super::error::CliError;
+use super::recordings::{default_recordings, no_segments};
 use super::tables::{
     SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, TableOutput, fitted, table, terminal_width,
 };
@@ -38,8 +39,8 @@ const SPARE_SEGMENT_COLUMNS: [SpareColumns; 5] = [
 /// Reads headers and footers; a segment without a footer is read in full.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Segment files, or directories of segments.
-    #[arg(value_name = "PATH", required = true)]
+    /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
+    #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]
     paths: Vec<PathBuf>,
     /// Print one JSON object instead of tables.
     #[arg(long)]
@@ -125,7 +126,7 @@ struct SourceSum {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let listings = list(&args.paths)?;
     if listings.is_empty() {
-        return Err(CliError::NoSegments(args.paths.clone()));
+        return Err(no_segments(&args.paths));
     }
     if let Some(name) = &args.attachment {
         return attachment(&listings, name, out);

@@ -24,6 +24,7 @@ mod info;
 mod logging;
 mod manual;
 mod record;
+mod recordings;
 mod recover;
 mod remote;
 mod replay;

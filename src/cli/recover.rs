@@ -9,6 +9,7 @@ use flatcap_format::storage::Storage;
 use serde::Serialize;
 
 use super::error::CliError;
+use super::recordings::{default_recordings, no_segments};
 use super::{ExitStatus, human};
 use crate::daemon::{DaemonError, crashed_runs, recover_all};
 use crate::os::shared_memory;
@@ -24,9 +25,9 @@ use crate::slab::CrashedRun;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A directory, to recover all its unsealed segments; or one segment, sealed or not, to rewrite
-    /// it without its damage.
+    /// it without its damage [default: ./flatcap-data, else /var/lib/flatcap].
     #[arg(value_name = "PATH")]
-    path: PathBuf,
+    path: Option<PathBuf>,
     /// Directory with the unwritten samples of killed runs; by default that of `record`.
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
@@ -58,12 +59,13 @@ struct DamageRow {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let is_directory = args.path.is_dir();
-    let folder = if is_directory { args.path.as_path() } else { parent_directory(&args.path) };
-    let segment = if is_directory { None } else { Some(segment_name(&args.path)?) };
+    let path = args.path.clone().or_else(|| default_recordings().pop()).ok_or_else(|| no_segments(&[]))?;
+    let is_directory = path.is_dir();
+    let folder = if is_directory { path.as_path() } else { parent_directory(&path) };
+    let segment = if is_directory { None } else { Some(segment_name(&path)?) };
     if segment.is_none() && !holds_segments(folder)? {
         // Checked before the lock, so that no lock file is created in a foreign directory.
-        return Err(CliError::NoSegments(vec![folder.to_owned()]));
+        return Err(no_segments(&[folder.to_owned()]));
     }
     let directory = DataDirectory::open_existing(folder).map_err(DaemonError::from)?;
     let mut report = RecoverReport::default();

@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::human;
+use super::recordings::{default_recordings, no_segments};
 use super::time_printer::{TimePrinter, ZoneOption};
 use crate::config;
 use crate::os::clock::read_clocks;
@@ -22,8 +23,8 @@ const WINDOW_DEFAULT: Duration = Duration::from_millis(300);
 /// Recordings, and the sources and times to read from them.
 #[derive(Debug, clap::Args)]
 pub(super) struct RecordingSelection {
-    /// Segment files, or directories of segments.
-    #[arg(value_name = "PATH", required = true)]
+    /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
+    #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]
     pub(super) paths: Vec<PathBuf>,
     /// Read only these sources; can be repeated.
     #[arg(long = "source", value_name = "NAME,...", value_delimiter = ',')]
@@ -59,7 +60,7 @@ impl RecordingSelection {
     pub(super) fn filter(&self, zone: &TimeZone) -> Result<ReplayFilter, CliError> {
         let listings = list(&self.paths)?;
         if listings.is_empty() {
-            return Err(CliError::NoSegments(self.paths.clone()));
+            return Err(no_segments(&self.paths));
         }
         let sources: BTreeSet<String> = self.sources.iter().cloned().collect();
         if !sources.is_empty() {

@@ -10,6 +10,7 @@ use flatcap_format::segment::{
 use serde::Serialize;
 
 use super::error::CliError;
+use super::recordings::{default_recordings, no_segments};
 use super::tables::table;
 use super::{ExitStatus, human};
 use crate::slab::Causes;
@@ -18,8 +19,8 @@ use crate::slab::Causes;
 /// = sampled.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Segment files, or directories of segments.
-    #[arg(value_name = "PATH", required = true)]
+    /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
+    #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]
     paths: Vec<PathBuf>,
     /// Exit with status 3 if samples were lost, even if the files explain the loss.
     #[arg(long)]
@@ -135,7 +136,7 @@ fn name_of(source: &SourceCompleteness) -> String {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let listings = list(&args.paths)?;
     if listings.is_empty() {
-        return Err(CliError::NoSegments(args.paths.clone()));
+        return Err(no_segments(&args.paths));
     }
     let mut verification = Verification::default();
     let total_bytes: u64 = listings.iter().map(|listing| bytes_of(&listing.path)).sum();

@@ -116,6 +116,45 @@ fn check_config_prints_what_it_reads() {
     assert_eq!(plain(second.text()), plain(first.text()));
 }
 
+// Proves that every verb that reads recordings finds those of `record` without a path, that a path
+// with recordings in subdirectories is answered with these, and that no recording at all is an
+// error of usage.
+#[test]
+fn a_path_may_be_left_out() {
+    let rig = Rig::new();
+    let verbs = [
+        &["info", "--json"][..],
+        &["verify", "--json"],
+        &["dump", "--format", "jsonl"],
+        &["replay", "--speed", "max"],
+        &["export", "--to", "stream", "-o", "out", "--force"],
+        &["recover"],
+        &["compress"],
+    ];
+    for verb in verbs {
+        let called = rig.call(verb);
+        assert!(called.status == Some(2) && called.out.is_empty(), "{called:?}");
+        let says =
+            "no PATH is given, and there is neither ./flatcap-data nor /var/lib/flatcap: name a segment";
+        assert!(called.err.contains(says), "{called:?}");
+    }
+    rig.record_samples(&["--source", "load@10ms"], 3);
+    for verb in verbs {
+        let (named, left_out) = (rig.call(&[verb, &["./flatcap-data"]].concat()), rig.call(verb));
+        assert_eq!((named.status, left_out.status), (Some(0), Some(0)), "{left_out:?}");
+        // The first call has compressed.
+        assert!(verb == ["compress"] || named.out == left_out.out, "{left_out:?}");
+    }
+    std::fs::create_dir(rig.path("inc")).unwrap();
+    std::fs::create_dir(rig.path("inc/empty")).unwrap();
+    std::fs::rename(rig.data(), rig.path("inc/cpu")).unwrap();
+    for verb in verbs {
+        let called = rig.call(&[verb, &["inc"]].concat());
+        assert_eq!(called.status, Some(1), "{called:?}");
+        assert!(called.err.contains("no segments in inc; name those with segments: inc/cpu\n"), "{called:?}");
+    }
+}
+
 // Proves that a misspelled source is answered with the nearest name, by record and dump.
 #[test]
 fn misspelled_sources() {
@@ -216,7 +255,7 @@ fn recover_touches_only_its_own_files() {
     std::fs::create_dir(rig.path("other")).unwrap();
     rig.write("notes.bin", "not a segment");
     for (args, status, words) in [
-        (&["recover"][..], 2, "<PATH>"),
+        (&["recover"][..], 2, "no PATH is given"),
         (&["recover", "missing"], 1, "missing: No such file"),
         (&["recover", "other"], 1, "no segments in other"),
         (&["recover", "notes.bin"], 2, "not the name of a segment"),

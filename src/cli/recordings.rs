@@ -1,0 +1,81 @@
+//! The recordings that a verb reads: the named ones, or those of the directory that `record` writes
+//! to.
+
+use std::path::{Path, PathBuf};
+
+use flatcap_format::segment::SegmentName;
+use flatcap_format::storage::file_names;
+
+use super::error::CliError;
+use crate::os::storage::default_directory;
+
+/// The unit's `StateDirectory=`, for a call outside the unit.
+pub(super) const SERVICE_STATE: &str = "/var/lib/flatcap";
+
+/// Most subdirectories that an error names: a line stays readable.
+const NAMED_MAX: usize = 5;
+/// Most entries of a directory that are looked at for an error: a directory with more is none that
+/// a person keeps recordings in.
+const EXAMINED_MAX: usize = 1_000;
+
+/// Returns the directory that `record` writes to without a configuration, else that of the service;
+/// empty if there is neither.
+pub(super) fn default_recordings() -> Vec<PathBuf> {
+    let places = [default_directory(), PathBuf::from(SERVICE_STATE)];
+    places.into_iter().find(|place| place.is_dir()).into_iter().collect()
+}
+
+/// Returns the error of paths without segments. Names the subdirectories that have some.
+pub(super) fn no_segments(paths: &[PathBuf]) -> CliError {
+    if paths.is_empty() {
+        return CliError::Usage(format!(
+            "no PATH is given, and there is neither {} nor {SERVICE_STATE}: name a segment or a directory of segments",
+            default_directory().display()
+        ));
+    }
+    let listed =
+        |paths: &[PathBuf]| -> Vec<String> { paths.iter().map(|path| path.display().to_string()).collect() };
+    let mut found: Vec<PathBuf> = paths.iter().flat_map(|path| subdirectories_with_segments(path)).collect();
+    let more = found.len().saturating_sub(NAMED_MAX);
+    found.truncate(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let hint = match listed(&found).join(", ") {
+        names if names.is_empty() => String::new(),
+        names => format!("; name those with segments: {names}{more}"),
+    };
+    CliError::NoSegments(listed(paths).join(", ") + &hint)
+}
+
+/// Returns the subdirectories that directly contain segments, sorted.
+fn subdirectories_with_segments(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+    let has_segments = |path: &PathBuf| {
+        file_names(path).is_ok_and(|names| names.iter().any(|name| SegmentName::parse(name).is_some()))
+    };
+    let entries = entries.take(EXAMINED_MAX).filter_map(Result::ok).map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = entries.filter(|path| path.is_dir()).filter(has_segments).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that the error of a directory without segments names the subdirectories with some, and
+    // no others.
+    #[test]
+    fn subdirectories_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let no_segments = || no_segments(&[folder.path().to_owned()]).to_string();
+        let path = folder.path().display();
+        assert_eq!(no_segments(), format!("no segments in {path}"));
+        let segment = "0000000001-20231114T221320Z-0000000000000001.bin";
+        for (name, file) in [("b", segment), ("a", segment), ("c", "notes.txt")] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            std::fs::write(folder.path().join(name).join(file), b"").unwrap();
+        }
+        let said = format!("no segments in {path}; name those with segments: {path}/a, {path}/b");
+        assert_eq!(no_segments(), said);
+    }
+}
