@@ -197,7 +197,7 @@ impl Pipeline {
         let header = SegmentHeader {
             segment: 0,
             run_id: RUN_ID,
-            host: HostName { name: "bench".to_owned(), machine_id: None, boot_id: None },
+            host: HostName { name: "bench".to_owned(), machine_id: None, boot_id: None, labels: Vec::new() },
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             checksum: CHECKSUM,
             frame_max: storage.frame_max,

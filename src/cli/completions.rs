@@ -2,10 +2,15 @@
 
 use std::io::Write;
 
-use clap::{CommandFactory, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{Command, CommandFactory, ValueEnum};
 
 use super::error::CliError;
 use super::{Cli, ExitStatus};
+use crate::sampling::sources::CATALOG;
+
+/// The verbs whose --source takes names of sources.
+const VERBS_WITH_SOURCES: [&str; 4] = ["record", "dump", "replay", "export"];
 
 /// Print the completions for a shell.
 #[derive(Debug, clap::Args)]
@@ -31,7 +36,18 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     };
     // Written to memory first: the generator panics if its output fails, and a pipe may be closed.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "flatcap", &mut script);
+    clap_complete::generate(shell, &mut with_source_names(Cli::command()), "flatcap", &mut script);
     out.write_all(&script)?;
     Ok(ExitStatus::Done)
+}
+
+/// Adds the names of all sources to the values of --source. Only shells see them: recordings may
+/// have other sources, and `record` takes a period after a name.
+fn with_source_names(program: Command) -> Command {
+    let names = || CATALOG.iter().filter(|spec| !spec.has_instances()).map(|spec| spec.name);
+    VERBS_WITH_SOURCES.into_iter().fold(program, |program, verb| {
+        program.mut_subcommand(verb, |verb| {
+            verb.mut_arg("sources", |sources| sources.value_parser(PossibleValuesParser::new(names())))
+        })
+    })
 }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates, SchemaError};
-use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo};
+use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo, list};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
-use super::row_printer::{PrintError, Printer, RowDecoder};
+use super::hosts::RecordedHosts;
+use super::row_printer::{PrintError, Printer, RowDecoder, SampleOrigin};
 use super::selection::RecordingSelection;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
@@ -57,6 +58,8 @@ enum RowFormat {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.selection.zone.zone()?;
+    let hosts = RecordedHosts::of(&list(&args.selection.paths)?);
+    let has_host_column = hosts.are_several() && !args.selection.has_host();
     let filter = ReplayFilter { fields: args.fields.clone(), ..args.selection.filter(&zone)? };
     let (mut columns, mut has_opaque) = (FlatColumns::new(), false);
     if args.format == RowFormat::Csv {
@@ -71,7 +74,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
                 format!("csv needs exactly one source: name it with --source; these recordings have {known}");
             return Err(CliError::Usage(why));
         }
-        let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns), &zone);
+        let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns));
         widths.read(&mut MergedReader::open(&args.selection.paths, filter.clone())?)?;
         has_opaque = widths.has_opaque;
     }
@@ -82,6 +85,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         RowFormat::Csv => Printer::Csv {
             writer: csv::Writer::from_writer(out),
             columns: &columns,
+            times,
+            has_host_column,
             has_opaque,
             cell: Vec::new(),
         },
@@ -90,7 +95,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
         RowFormat::Table => Printer::Pairs { out, times, columns: BTreeMap::new() },
     };
-    let mut dump = Dump::new(args, &filter, printer, &zone);
+    let mut dump = Dump::new(args, &filter, printer);
+    dump.host = CurrentHost { hosts, run_id: 0, has_column: has_host_column };
     dump.printer.print_header()?;
     if args.follow {
         dump.follow(&args.selection.paths, &filter)?;
@@ -118,7 +124,7 @@ struct Dump<'a> {
     selected: BTreeSet<String>, // names of sources; empty for all
     rate: bool,
     printer: Printer<'a>,
-    marker_times: TimePrinter,
+    host: CurrentHost,
     sources: BTreeMap<u16, DumpSource>, // of the current header
     outcome: ExitStatus,
     seen_header: bool,
@@ -128,30 +134,44 @@ struct Dump<'a> {
     has_opaque: bool,
 }
 
+/// The host of the current run.
+#[derive(Default)]
+struct CurrentHost {
+    hosts: RecordedHosts,
+    run_id: u64,
+    has_column: bool, // in tables and CSV
+}
+
+impl CurrentHost {
+    fn name(&self) -> &str {
+        self.hosts.name_of(self.run_id)
+    }
+}
+
 /// A source whose samples are printed.
 enum DumpSource {
     Typed(Box<RowDecoder>),
-    /// The name of a source without a schema.
-    Opaque(String),
+    /// A source without a schema.
+    Opaque(SampleOrigin),
 }
 
 impl DumpSource {
-    fn name(&self) -> &str {
+    fn origin(&self) -> &SampleOrigin {
         match self {
-            Self::Typed(decoder) => &decoder.name,
-            Self::Opaque(name) => name,
+            Self::Typed(decoder) => &decoder.origin,
+            Self::Opaque(origin) => origin,
         }
     }
 }
 
 impl<'a> Dump<'a> {
-    fn new(args: &'a Args, filter: &ReplayFilter, printer: Printer<'a>, zone: &TimeZone) -> Self {
+    fn new(args: &'a Args, filter: &ReplayFilter, printer: Printer<'a>) -> Self {
         Self {
             selected: filter.sources.clone(),
             fields: args.fields.iter().map(String::as_str).collect(),
             rate: args.rate,
             printer,
-            marker_times: TimePrinter::new(zone.clone()),
+            host: CurrentHost::default(),
             sources: BTreeMap::new(),
             outcome: ExitStatus::Done,
             seen_header: false,
@@ -169,11 +189,15 @@ impl<'a> Dump<'a> {
                 ReplayItem::Header(header, _) => self.begin_run(header)?,
                 ReplayItem::Sample(sample) => self.sample(&sample.telemetry)?,
                 ReplayItem::Source(source, _) => self.add_source(source)?,
-                ReplayItem::Marker(marker, _) if !matches!(self.printer, Printer::Widths(_)) => {
-                    let when = self.marker_times.microseconds(marker.wall_ns);
-                    writeln!(io::stderr(), "flatcap: {when} {}", marker.text.escape_debug())?;
+                ReplayItem::Marker(marker, _) => {
+                    self.printer.print_marker(&marker, self.host.name())?;
                 }
-                ReplayItem::Gap(..) | ReplayItem::Marker(..) | ReplayItem::Other(..) => {}
+                ReplayItem::Gap(gap, _) => {
+                    if let Some(source) = self.sources.get(&gap.source) {
+                        self.printer.print_gap(&gap, source.origin())?;
+                    }
+                }
+                ReplayItem::Other(..) => {}
                 ReplayItem::Notice(what) => {
                     self.unreadable += u64::from(matches!(what, Notice::Unreadable(_)));
                     if !matches!(self.printer, Printer::Widths(_)) {
@@ -194,14 +218,16 @@ impl<'a> Dump<'a> {
         let open = |path| MergedReader::open(std::slice::from_ref(path), filter.clone());
         let readers: Result<Vec<_>, _> = paths.iter().map(open).collect();
         // Each with the sources of the run that it reads.
-        let mut readers: Vec<_> = readers?.into_iter().map(|reader| (reader, BTreeMap::new())).collect();
+        let mut readers: Vec<_> = readers?.into_iter().map(|reader| (reader, (0, BTreeMap::new()))).collect();
         let end_ns = follow_end_ns(filter);
         loop {
             // Read before the files are, so that the last look at them is after the end.
             let is_over = end_ns.is_some_and(|end_ns| read_clocks().wall_ns >= end_ns);
-            for (reader, sources) in &mut readers {
+            for (reader, (run_id, sources)) in &mut readers {
                 std::mem::swap(&mut self.sources, sources);
+                self.host.run_id = *run_id;
                 self.read(reader)?;
+                *run_id = self.host.run_id;
                 std::mem::swap(&mut self.sources, sources);
             }
             self.printer.flush()?;
@@ -218,6 +244,9 @@ impl<'a> Dump<'a> {
     /// sources.
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), CliError> {
         self.seen_header = true;
+        self.host.run_id = header.run_id;
+        // Of a run that began after the first look, too.
+        self.host.hosts.add_run(header);
         self.sources.clear();
         // Per field, why sources do not have it.
         let mut unknown: Vec<Option<UnknownField>> = Vec::new();
@@ -291,7 +320,8 @@ impl<'a> Dump<'a> {
             // With --fields, only sources with a schema are printed.
             if self.fields.is_empty() {
                 self.has_opaque = true;
-                self.sources.insert(source.id, DumpSource::Opaque(source.name.clone()));
+                let origin = self.origin_of(source);
+                self.sources.insert(source.id, DumpSource::Opaque(origin));
             }
             return None;
         }
@@ -305,9 +335,17 @@ impl<'a> Dump<'a> {
         }
     }
 
+    fn origin_of(&self, source: &SourceInfo) -> SampleOrigin {
+        SampleOrigin {
+            source: source.name.clone(),
+            host: self.host.name().to_owned(),
+            has_host_column: self.host.has_column,
+        }
+    }
+
     fn add_decoder(&mut self, source: &SourceInfo, plan: CompiledSchema) {
-        let name = source.name.clone();
-        let decoder = RowDecoder { name, plan, rates: Rates::default(), row: FlatRow::new() };
+        let origin = self.origin_of(source);
+        let decoder = RowDecoder { origin, plan, rates: Rates::default(), row: FlatRow::new() };
         self.sources.insert(source.id, DumpSource::Typed(Box::new(decoder)));
     }
 
@@ -315,7 +353,7 @@ impl<'a> Dump<'a> {
         self.samples += 1;
         let decoder = match self.sources.get_mut(&sample.source) {
             None => return Ok(()),
-            Some(DumpSource::Opaque(name)) => return Ok(self.printer.print_opaque(name, sample)?),
+            Some(DumpSource::Opaque(origin)) => return Ok(self.printer.print_opaque(origin, sample)?),
             Some(DumpSource::Typed(decoder)) => decoder,
         };
         if self.rate
@@ -336,7 +374,9 @@ impl<'a> Dump<'a> {
         self.outcome = ExitStatus::DataLoss;
         self.undecodable += 1;
         if self.undecodable <= REPORTED_MAX {
-            let name = human::escaped(self.sources.get(&sample.source).map_or("?", DumpSource::name));
+            let name = human::escaped(
+                self.sources.get(&sample.source).map_or("?", |source| source.origin().source.as_str()),
+            );
             writeln!(
                 io::stderr(),
                 "flatcap: sample {} of {name} does not fit its schema: {error}",

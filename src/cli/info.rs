@@ -11,15 +11,15 @@ use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
 use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
-    SegmentError, SegmentReader, SourceInfo, list,
+    SegmentError, SegmentReader, SourceInfo, list, markers,
 };
 use serde::Serialize;
 
 use super::error::CliError;
+use super::hosts::{RecordedHost, RecordedHosts, host_lines};
 use super::recordings::{default_recordings, no_segments};
-use super::tables::{
-    SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, TableOutput, fitted, table, terminal_width,
-};
+use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
+use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human};
 use crate::config;
@@ -45,6 +45,9 @@ pub(super) struct Args {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
+    /// Show only the recordings of this host: its name or its machine id.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
     #[command(flatten)]
     zone: ZoneOption,
     /// Print a file that is attached to the segments, from the newest one that has it. flatcap.toml
@@ -55,17 +58,20 @@ pub(super) struct Args {
 
 #[derive(Debug, Default, Serialize)]
 struct InfoReport {
+    hosts: Vec<RecordedHost>,
     segments: Vec<InfoSegment>,
     sources: Vec<InfoSource>,
     frames: u64,
     bytes: u64,
     raw_bytes: u64,
     stored_bytes: u64,
+    marks: u64,
 }
 
 #[derive(Debug, Serialize)]
 struct InfoSegment {
     path: PathBuf,
+    host: String,
     state: &'static str,
     recovered: bool,
     checksum: &'static str,
@@ -87,6 +93,7 @@ struct InfoSegment {
 #[derive(Debug, Serialize)]
 struct InfoSource {
     name: String,
+    host: String,
     id: u16,
     run_id: String,
     root: String,
@@ -132,16 +139,22 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return attachment(&listings, name, out);
     }
     let mut report = InfoReport::default();
+    let hosts = RecordedHosts::of(&listings);
+    let wanted = args.host.as_deref().map(|name| hosts.find(name)).transpose()?;
     let mut sums: BTreeMap<(u64, u16), SourceSum> = BTreeMap::new();
     let mut order = BTreeMap::new(); // of runs, as listed: their ids are random
     let mut outcome = ExitStatus::Done;
     for listing in &listings {
         match listing.open() {
             Ok(Some(reader)) => {
+                if wanted.as_ref().is_some_and(|wanted| !wanted.is_of(reader.header())) {
+                    continue;
+                }
                 let run_id = reader.header().run_id;
                 let place = order.len();
                 order.entry(run_id).or_insert(place);
-                add_segment(&mut report, &mut sums, listing, reader)?;
+                let host = hosts.name_of(run_id).to_owned();
+                add_segment(&mut report, &mut sums, listing, host, reader)?;
             }
             Ok(None) => {}
             Err(error) => {
@@ -156,11 +169,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|((run_id, id), _)| (order.get(run_id), *id));
-    report.sources = sums.into_iter().map(|((run_id, id), sum)| info_source(run_id, id, sum)).collect();
+    let source = |((run_id, id), sum): ((u64, u16), SourceSum)| {
+        info_source(hosts.name_of(run_id).to_owned(), run_id, id, sum)
+    };
+    report.sources = sums.into_iter().map(source).collect();
     report.frames = report.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.frames));
     report.bytes = report.segments.iter().map(|segment| segment.bytes).sum();
     report.raw_bytes = report.segments.iter().map(|segment| segment.raw_bytes).sum();
     report.stored_bytes = report.segments.iter().map(|segment| segment.stored_bytes).sum();
+    report.hosts = hosts.into_shown(wanted.as_ref());
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -210,16 +227,19 @@ fn add_segment(
     report: &mut InfoReport,
     sums: &mut BTreeMap<(u64, u16), SourceSum>,
     listing: &ListedSegment,
+    host: String,
     mut reader: SegmentReader,
 ) -> Result<(), SegmentError> {
     let path = reader.path().to_owned();
     let io_error = |error| SegmentError::Io { path: path.clone(), error };
     let recovered = reader.footer().is_some_and(|footer| footer.recovered);
     let is_sealed = reader.is_sealed();
-    let totals = match reader.footer() {
-        Some(footer) => footer.totals.clone(),
+    let footer = reader.footer().map(|footer| footer.totals.clone());
+    let (totals, marks) = match footer {
+        Some(totals) => (totals, markers(&mut reader)?.len() as u64),
         None => count_unsealed(&mut reader)?,
     };
+    report.marks += marks;
     // The footer also has the sources that were added after the header.
     let (length, occupied) = match reader.metadata().map_err(io_error)? {
         Some(metadata) => (metadata.len(), metadata.blocks() * 512),
@@ -232,6 +252,7 @@ fn add_segment(
     let last_wall_ns = spans().map(|span| span.last_wall_ns).max();
     report.segments.push(InfoSegment {
         path: path.clone(),
+        host,
         state: if is_sealed {
             "sealed"
         } else if listing.live {
@@ -273,8 +294,9 @@ fn add_segment(
     Ok(())
 }
 
-/// Reads an unsealed segment in full and counts its contents by source.
-fn count_unsealed(reader: &mut SegmentReader) -> Result<Vec<FooterTotals>, SegmentError> {
+/// Reads an unsealed segment in full. Returns its contents by source, and the number of markers.
+fn count_unsealed(reader: &mut SegmentReader) -> Result<(Vec<FooterTotals>, u64), SegmentError> {
+    let mut marks = 0;
     let mut totals: Vec<FooterTotals> =
         reader.header().sources.iter().map(|source| FooterTotals::new(source.id)).collect();
     while let Some(advance) = reader.advance()? {
@@ -300,23 +322,25 @@ fn count_unsealed(reader: &mut SegmentReader) -> Result<Vec<FooterTotals>, Segme
                     totals.add_gap(&gap);
                 }
             }
+            FrameKind::Marker => marks += 1,
             _ => {}
         }
     }
-    Ok(totals)
+    Ok((totals, marks))
 }
 
 fn totals_of(totals: &mut [FooterTotals], source: u16) -> Option<&mut FooterTotals> {
     totals.iter_mut().find(|totals| totals.source == source)
 }
 
-fn info_source(run_id: u64, id: u16, sum: SourceSum) -> InfoSource {
+fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource {
     let latency = |total: &TotalHistogram| {
         let summary = total.summary();
         InfoLatency { p50: summary.p50_ns, p99: summary.p99_ns, max: summary.max_ns }
     };
     InfoSource {
         name: sum.name,
+        host,
         id,
         run_id: format!("{run_id:016x}"),
         root: sum.root,
@@ -342,38 +366,49 @@ fn file_name(path: &Path) -> String {
     human::escaped(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
 }
 
-/// Prints how much smaller compression made each source.
-fn print_compression(report: &InfoReport, out: &mut dyn Write) -> io::Result<()> {
+/// Returns lines that say how much smaller compression made each source.
+fn compression_lines(report: &InfoReport) -> Vec<String> {
+    let mut lines = Vec::new();
     for source in report.sources.iter().filter(|source| source.compressed_raw_bytes > 0) {
         let (raw, stored) = (source.compressed_raw_bytes, source.compressed_stored_bytes);
-        let share = human::percent(stored, raw);
-        writeln!(
-            out,
-            "compressed: {}: {} became {} ({share})",
-            human::escaped(&source.name),
-            human::bytes(raw),
-            human::bytes(stored)
-        )?;
+        let (name, share) = (human::escaped(&source.name), human::percent(stored, raw));
+        let (raw, stored) = (human::bytes(raw), human::bytes(stored));
+        lines.push(format!("compressed: {name}: {raw} became {stored} ({share})"));
     }
     let (compressed, lacking) = report.segments.iter().fold((0, 0), |(compressed, lacking), segment| {
         (compressed + u32::from(segment.compressed), lacking + u32::from(segment.lacks_sizes))
     });
     if lacking > 0 {
-        writeln!(
-            out,
+        lines.push(format!(
             "compressed: {lacking} of {compressed} compressed segment(s) not counted by source, since their \
              footers lack these sizes"
-        )?;
+        ));
     }
-    Ok(())
+    lines
+}
+
+/// Returns the line of the time that the segments span; none without samples.
+fn span_line(report: &InfoReport, times: &mut TimePrinter) -> Option<String> {
+    let first = report.segments.iter().filter_map(|segment| segment.first_wall_ns).min()?;
+    let last = report.segments.iter().filter_map(|segment| segment.last_wall_ns).max()?;
+    Some(format!("time: {} to {}", times.microseconds(first), times.microseconds(last)))
 }
 
 fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io::Result<()> {
+    let mut lines = host_lines(&report.hosts);
+    lines.extend(span_line(report, &mut times));
+    let width = Output::Stdout.width();
+    for line in &lines {
+        writeln!(out, "{}", wrapped(line, width, 2))?;
+    }
     let mut time = |wall_ns: Option<i64>| wall_ns.map_or_else(|| "-".to_owned(), |ns| times.microseconds(ns));
-    let mut segments =
-        table(["segment", "state", "checksum", "size", "raw", "ratio", "frames", "first", "last"]);
+    // The last column of each table, if there are several.
+    let host_column = (report.hosts.len() > 1).then_some("host");
+    let host_cell = |host: &str| host_column.map(|_| human::escaped(host).into_owned());
+    let header = ["segment", "state", "checksum", "size", "raw", "ratio", "frames", "first", "last"];
+    let mut segments = table(header.into_iter().chain(host_column));
     for segment in &report.segments {
-        segments.add_row([
+        let row = [
             file_name(&segment.path),
             segment.state.to_owned(),
             segment.checksum.to_owned(),
@@ -383,9 +418,10 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
             segment.frames.to_string(),
             time(segment.first_wall_ns),
             time(segment.last_wall_ns),
-        ]);
+        ];
+        segments.add_row(row.into_iter().chain(host_cell(&segment.host)));
     }
-    let mut sources = table(SOURCE_COLUMNS);
+    let mut sources = table(SOURCE_COLUMNS.into_iter().chain(host_column));
     for source in &report.sources {
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), human::hertz);
         let mut row = vec![
@@ -407,16 +443,21 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
             let shown = |ns: u64| if *max == 0 { "-".to_owned() } else { human::latency(ns) };
             row.extend([*p50, *p99, *max].map(shown));
         }
+        row.extend(host_cell(&source.host));
         sources.add_row(row);
     }
-    let width = terminal_width(TableOutput::Stdout);
     writeln!(out, "{}\n", fitted(segments, width, &SPARE_SEGMENT_COLUMNS))?;
     writeln!(out, "{}\n", fitted(sources, width, &SPARE_SOURCE_COLUMNS))?;
-    print_compression(report, out)?;
-    for source in &report.sources {
-        if let Some(causes) = &source.lost_causes {
-            writeln!(out, "lost: {} sample(s) of {}: {causes}", source.lost, source.name)?;
-        }
+    let mut lines = compression_lines(report);
+    let lossy = report.sources.iter().filter_map(|source| Some((source, source.lost_causes.as_ref()?)));
+    lines.extend(lossy.map(|(source, causes)| {
+        format!("lost: {} sample(s) of {}: {causes}", source.lost, human::escaped(&source.name))
+    }));
+    if report.marks > 0 {
+        lines.push(format!("marks: {}; flatcap marks lists them", report.marks));
+    }
+    for line in &lines {
+        writeln!(out, "{}", wrapped(line, width, 2))?;
     }
     write!(out, "{} frames, {}", report.frames, human::bytes(report.bytes))?;
     if report.segments.iter().any(|segment| segment.compressed) {

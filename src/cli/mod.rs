@@ -18,11 +18,13 @@ mod dump;
 mod error;
 mod export;
 mod hex;
+mod hosts;
 mod human;
 mod import;
 mod info;
 mod logging;
 mod manual;
+mod marks;
 mod record;
 mod recordings;
 mod recover;
@@ -33,6 +35,7 @@ mod selection;
 mod sources;
 mod status;
 mod tables;
+mod terminal;
 mod time_printer;
 mod verify;
 
@@ -63,6 +66,7 @@ enum Verb {
     Info(info::Args),
     Verify(verify::Args),
     Dump(dump::Args),
+    Marks(marks::Args),
     Replay(replay::Args),
     Recover(recover::Args),
     Compress(compress::Args),
@@ -71,16 +75,14 @@ enum Verb {
     Seal(RenamedArgs),
     Import(import::Args),
     Export(export::Args),
-    #[command(hide = true)]
-    Completions(completions::Args),
-    #[command(hide = true)]
-    Manual(manual::Args),
     Status(status::Args),
     Rotate(remote::RotateArgs),
     Mark(remote::MarkArgs),
     Reload(remote::ReloadArgs),
     Flush(remote::FlushArgs),
     LogLevel(remote::LogLevelArgs),
+    Completions(completions::Args),
+    Manual(manual::Args),
 }
 
 /// The arguments of a verb that has another name now: anything.
@@ -160,6 +162,7 @@ fn run_with_log(
         Verb::Info(args) => info::run(&args, out),
         Verb::Verify(args) => verify::run(&args, out),
         Verb::Dump(args) => dump::run(&args, out),
+        Verb::Marks(args) => marks::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
         Verb::Compress(args) => compress::run(&args, out),

@@ -11,7 +11,8 @@ use flatcap_format::histogram::TotalHistogram;
 use super::configuration::{self, layers};
 use super::error::CliError;
 use super::logging::Log;
-use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, TableOutput, fitted, table, terminal_width};
+use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, fitted, table};
+use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, ConfigErrors, Layers};
 use crate::daemon::{
@@ -179,7 +180,7 @@ impl ConsoleUi {
         );
         *seen = LiveLineState { elapsed_ns: progress.elapsed_ns, frames, bytes };
         // A line that wraps would not be erased as a whole.
-        let width = terminal_width(TableOutput::Stderr).unwrap_or(line.len());
+        let width = Output::Stderr.terminal_width().unwrap_or(line.len());
         let line = line.get(..width).unwrap_or(&line);
         // A closed terminal is no reason to stop recording.
         let _gone = io::stderr().write_all(format!("\r\x1b[2K{line}").as_bytes());
@@ -200,7 +201,7 @@ impl ConsoleUi {
         self.print_line(&format!(
             "{}\n{}\nrecorded {} in {}: {} in {} segment(s) under {data_dir}\n\
              next: flatcap info {data_dir}; flatcap verify {data_dir}; flatcap dump {data_dir} --source {}",
-            fitted(sources_table(report), terminal_width(TableOutput::Stderr), &SPARE_SOURCE_COLUMNS),
+            fitted(sources_table(report), Output::Stderr.width(), &SPARE_SOURCE_COLUMNS),
             latencies_table(report).trim_fmt(),
             count(report.sources.iter().map(|source| source.recorded).sum(), "frame"),
             human::elapsed(summary.elapsed_ns),
@@ -236,8 +237,10 @@ impl ConsoleUi {
 
     #[allow(clippy::unused_self, reason = "all messages go through one object")]
     fn print_line(&self, text: &str) {
+        let width = Output::Stderr.width();
+        let text: Vec<String> = text.split('\n').map(|line| wrapped(line, width, 2)).collect();
         // A closed terminal is no reason to stop recording.
-        let _gone = writeln!(io::stderr(), "{text}");
+        let _gone = writeln!(io::stderr(), "{}", text.join("\n"));
     }
 }
 

@@ -7,19 +7,31 @@ use flatcap_format::schema::{
     CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, MetricKind, Rates,
     append_json_value,
 };
-use flatcap_format::segment::SampleView;
+use flatcap_format::segment::{Gap, Marker, SampleView};
+use serde::Serialize;
 
 use super::error::CliError;
 use super::hex::{PAYLOAD_COLUMN, hex_prefix, push_hex};
 use super::human;
+use super::marks::MarkRow;
 use super::time_printer::TimePrinter;
+use crate::slab::Causes;
 
 /// Smallest width of a table column. Most values fit, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;
 
+/// What samples are of.
+#[derive(Debug, Clone)]
+pub(super) struct SampleOrigin {
+    pub(super) source: String,
+    pub(super) host: String,
+    /// Whether tables and CSV show the host.
+    pub(super) has_host_column: bool,
+}
+
 /// Decodes the payloads of one source.
 pub(super) struct RowDecoder {
-    pub(super) name: String,
+    pub(super) origin: SampleOrigin,
     pub(super) plan: CompiledSchema,
     pub(super) rates: Rates,
     pub(super) row: FlatRow, // reused
@@ -38,6 +50,8 @@ pub(super) enum Printer<'a> {
     Csv {
         writer: csv::Writer<&'a mut dyn Write>,
         columns: &'a FlatColumns,
+        times: TimePrinter,
+        has_host_column: bool,
         has_opaque: bool, // adds a column for payloads without a schema
         cell: Vec<u8>,
     },
@@ -57,6 +71,7 @@ pub(super) enum Printer<'a> {
 /// The current table heading, which is printed again when it changes.
 pub(super) struct TableHeading {
     pub(super) source: String,
+    pub(super) host: String,
     pub(super) columns: FlatColumns,
 }
 
@@ -81,9 +96,10 @@ impl From<DecodeError> for PrintError {
 impl Printer<'_> {
     /// Prints the header line, if the format has one.
     pub(super) fn print_header(&mut self) -> Result<(), CliError> {
-        if let Self::Csv { writer, columns, has_opaque, .. } = self {
-            let stamps = ["source", "seq", "mono_ns", "wall_ns", "duration_ns", "flags"];
-            let names = stamps.into_iter().chain(columns.as_slice().iter().map(FlatColumn::path));
+        if let Self::Csv { writer, columns, has_host_column, has_opaque, .. } = self {
+            let stamps = ["seq", "mono_ns", "wall_ns", "duration_ns", "flags"];
+            let names = std::iter::once("source").chain(has_host_column.then_some("host")).chain(stamps);
+            let names = names.chain(columns.as_slice().iter().map(FlatColumn::path));
             let names = names.chain(has_opaque.then_some(PAYLOAD_COLUMN));
             writer.write_record(names).map_err(csv_error)?;
         }
@@ -107,17 +123,17 @@ impl Printer<'_> {
         rate: bool,
     ) -> Result<(), PrintError> {
         if let Self::Jsonl { out, times, line } = self {
-            begin_json(line, &decoder.name, sample, times)?;
+            begin_json(line, &decoder.origin, sample, times)?;
             return json_line(out, line, decoder, sample, rate);
         }
         decode_row(decoder, sample, rate)?;
         match self {
             Self::Widths(columns) => columns.add(&decoder.plan, &decoder.row)?,
-            Self::Csv { writer, columns, has_opaque, cell } => {
+            Self::Csv { writer, columns, has_opaque, cell, .. } => {
                 let bytes = has_opaque.then_some(FieldValue::Absent);
                 write_csv_fields(
                     writer,
-                    &decoder.name,
+                    &decoder.origin,
                     sample,
                     columns.align(&decoder.row).chain(bytes),
                     cell,
@@ -132,11 +148,11 @@ impl Printer<'_> {
     }
 
     /// Prints one sample of an opaque source.
-    pub(super) fn print_opaque(&mut self, name: &str, sample: &SampleView<'_>) -> io::Result<()> {
+    pub(super) fn print_opaque(&mut self, origin: &SampleOrigin, sample: &SampleView<'_>) -> io::Result<()> {
         match self {
             Self::Widths(_) => Ok(()),
             Self::Jsonl { out, times, line } => {
-                begin_json(line, name, sample, times)?;
+                begin_json(line, origin, sample, times)?;
                 write!(line, "{{\"{PAYLOAD_COLUMN}\":\"")?;
                 push_hex(sample.payload, line);
                 line.extend_from_slice(b"\"}}\n");
@@ -144,33 +160,98 @@ impl Printer<'_> {
             }
             Self::Csv { writer, columns, cell, .. } => {
                 let absent = columns.as_slice().iter().map(|_| FieldValue::Absent);
-                write_csv_fields(writer, name, sample, absent, cell)?;
+                write_csv_fields(writer, origin, sample, absent, cell)?;
                 cell.clear();
                 push_hex(sample.payload, cell);
                 writer.write_field(&cell).map_err(csv_error)?;
                 writer.write_record(None::<&[u8]>).map_err(csv_error)
             }
             Self::Table { out, times, heading } => {
-                let width = times.width();
-                let is_same =
-                    |heading: &TableHeading| heading.source == name && heading.columns.as_slice().is_empty();
-                if !heading.as_ref().is_some_and(is_same) {
-                    writeln!(out, "{:<width$} {:<10} {:>8}  {PAYLOAD_COLUMN}", "time", "source", "seq")?;
-                    *heading = Some(TableHeading { source: name.to_owned(), columns: FlatColumns::new() });
+                if !heading.as_ref().is_some_and(|heading| heading.is_of(origin) && heading.has_no_columns())
+                {
+                    begin_heading(*out, times, origin)?;
+                    writeln!(out, "  {PAYLOAD_COLUMN}")?;
+                    *heading = Some(TableHeading::new(origin));
                 }
-                let (time, name) = (times.microseconds(sample.wall_ns), human::escaped(name));
-                writeln!(out, "{time:<width$} {name:<10} {:>8}  {}", sample.seq, hex_prefix(sample.payload))
+                begin_row(*out, times, origin, sample)?;
+                writeln!(out, "  {}", hex_prefix(sample.payload))
             }
             Self::Pairs { out, times, .. } => {
-                let (time, name) = (times.microseconds(sample.wall_ns), human::escaped(name));
-                writeln!(
-                    out,
-                    "{time} {name} seq={} {PAYLOAD_COLUMN}={}",
-                    sample.seq,
-                    hex_prefix(sample.payload)
-                )
+                begin_pairs(*out, times, origin, sample)?;
+                writeln!(out, " {PAYLOAD_COLUMN}={}", hex_prefix(sample.payload))
             }
         }
+    }
+}
+
+/// Lost samples of a source, as JSON.
+#[derive(Debug, Serialize)]
+struct GapRow<'a> {
+    source: &'a str,
+    host: &'a str,
+    first: u64,
+    count: u64,
+    causes: String,
+    after_mono_ns: u64,
+    before_mono_ns: u64,
+}
+
+impl Printer<'_> {
+    /// Prints a marker among the samples; on standard error if the format has no place for it.
+    pub(super) fn print_marker(&mut self, marker: &Marker, host: &str) -> io::Result<()> {
+        match self {
+            Self::Widths(_) => Ok(()),
+            Self::Jsonl { out, .. } => print_object(*out, "marker", &MarkRow::new(marker, host)),
+            Self::Csv { times, .. } => {
+                let time = times.microseconds(marker.wall_ns);
+                writeln!(io::stderr(), "flatcap: {time} {}", human::escaped(&marker.text))
+            }
+            Self::Table { out, times, .. } | Self::Pairs { out, times, .. } => {
+                let time = times.microseconds(marker.wall_ns);
+                writeln!(out, "-- mark: {time} {}", human::escaped(&marker.text))
+            }
+        }
+    }
+
+    /// Prints lost samples among the others, if the format has a place for them.
+    pub(super) fn print_gap(&mut self, gap: &Gap, origin: &SampleOrigin) -> io::Result<()> {
+        let causes = Causes::from_bits(gap.causes).to_string();
+        match self {
+            Self::Widths(_) | Self::Csv { .. } => Ok(()),
+            Self::Jsonl { out, .. } => {
+                let (source, host) = (origin.source.as_str(), origin.host.as_str());
+                let Gap { first, count, after_mono_ns, before_mono_ns, .. } = *gap;
+                let row = GapRow { source, host, first, count, causes, after_mono_ns, before_mono_ns };
+                print_object(*out, "gap", &row)
+            }
+            Self::Table { out, .. } | Self::Pairs { out, .. } => {
+                let (source, count) = (human::escaped(&origin.source), gap.count);
+                let samples = if count == 1 { "sample" } else { "samples" };
+                writeln!(out, "-- gap: {count} {samples} of {source} lost ({causes})")
+            }
+        }
+    }
+}
+
+/// Prints a line with one object, which its only member names.
+fn print_object(out: &mut dyn Write, name: &str, row: &impl Serialize) -> io::Result<()> {
+    write!(out, "{{\"{name}\":")?;
+    serde_json::to_writer(&mut *out, row).map_err(io::Error::from)?;
+    writeln!(out, "}}")
+}
+
+impl TableHeading {
+    fn new(origin: &SampleOrigin) -> Self {
+        let SampleOrigin { source, host, .. } = origin.clone();
+        Self { source, host, columns: FlatColumns::new() }
+    }
+
+    fn is_of(&self, origin: &SampleOrigin) -> bool {
+        (&self.source, &self.host) == (&origin.source, &origin.host)
+    }
+
+    fn has_no_columns(&self) -> bool {
+        self.columns.as_slice().is_empty()
     }
 }
 
@@ -204,13 +285,15 @@ fn json_line(
 /// Writes the start of a JSON line, up to its data.
 fn begin_json(
     line: &mut Vec<u8>,
-    name: &str,
+    origin: &SampleOrigin,
     sample: &SampleView<'_>,
     times: &mut TimePrinter,
 ) -> io::Result<()> {
     line.clear();
     line.extend_from_slice(b"{\"source\":");
-    append_json_value(FieldValue::Text(name), line);
+    append_json_value(FieldValue::Text(&origin.source), line);
+    line.extend_from_slice(b",\"host\":");
+    append_json_value(FieldValue::Text(&origin.host), line);
     let SampleView { seq, mono_ns, wall_ns, duration_ns, flags, .. } = *sample;
     write!(line, ",\"seq\":{seq},\"mono_ns\":{mono_ns},\"wall_ns\":{wall_ns},\"time\":\"")?;
     times.push_nanoseconds(wall_ns, line);
@@ -220,12 +303,15 @@ fn begin_json(
 /// Writes the fields of a CSV row: stamps and values.
 fn write_csv_fields<'v>(
     writer: &mut csv::Writer<&mut dyn Write>,
-    name: &str,
+    origin: &SampleOrigin,
     sample: &SampleView<'_>,
     values: impl Iterator<Item = FieldValue<'v>>,
     cell: &mut Vec<u8>,
 ) -> io::Result<()> {
-    writer.write_field(&*human::escaped(name)).map_err(csv_error)?;
+    writer.write_field(&*human::escaped(&origin.source)).map_err(csv_error)?;
+    if origin.has_host_column {
+        writer.write_field(&*human::escaped(&origin.host)).map_err(csv_error)?;
+    }
     let stamps = [
         FieldValue::Unsigned(sample.seq),
         FieldValue::Unsigned(sample.mono_ns),
@@ -248,23 +334,21 @@ fn table_row(
     decoder: &RowDecoder,
     sample: &SampleView<'_>,
 ) -> Result<(), PrintError> {
-    let same = heading.as_ref().filter(|heading| heading.source == decoder.name);
+    let same = heading.as_ref().filter(|heading| heading.is_of(&decoder.origin));
     let known = same.map_or(0, |heading| heading.columns.as_slice().len());
     if same.is_none() {
-        *heading = Some(TableHeading { source: decoder.name.clone(), columns: FlatColumns::new() });
+        *heading = Some(TableHeading::new(&decoder.origin));
     }
     let Some(TableHeading { columns, .. }) = heading else { return Ok(()) };
-    let time_width = times.width();
     columns.add(&decoder.plan, &decoder.row)?;
     if columns.as_slice().len() != known {
-        write!(out, "{:<time_width$} {:<10} {:>8}", "time", "source", "seq")?;
+        begin_heading(out, times, &decoder.origin)?;
         for column in columns.as_slice() {
             write!(out, "  {:>COLUMN_WIDTH_MIN$}", column.path())?;
         }
         writeln!(out)?;
     }
-    let (time, name) = (times.microseconds(sample.wall_ns), human::escaped(&decoder.name));
-    write!(out, "{time:<time_width$} {name:<10} {:>8}", sample.seq)?;
+    begin_row(out, times, &decoder.origin, sample)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
         print_for_people(value, column, &mut cell);
@@ -277,6 +361,42 @@ fn table_row(
     Ok(writeln!(out)?)
 }
 
+/// Writes the names of the columns that every table has.
+fn begin_heading(out: &mut dyn Write, times: &TimePrinter, origin: &SampleOrigin) -> io::Result<()> {
+    let width = times.width();
+    let host = if origin.has_host_column { format!(" {:<COLUMN_WIDTH_MIN$}", "host") } else { String::new() };
+    write!(out, "{:<width$}{host} {:<COLUMN_WIDTH_MIN$} {:>8}", "time", "source", "seq")
+}
+
+/// Writes the values of the columns that every table has.
+fn begin_row(
+    out: &mut dyn Write,
+    times: &mut TimePrinter,
+    origin: &SampleOrigin,
+    sample: &SampleView<'_>,
+) -> io::Result<()> {
+    let (width, time) = (times.width(), times.microseconds(sample.wall_ns));
+    write!(out, "{time:<width$}")?;
+    if origin.has_host_column {
+        write!(out, " {:<COLUMN_WIDTH_MIN$}", human::escaped(&origin.host))?;
+    }
+    write!(out, " {:<COLUMN_WIDTH_MIN$} {:>8}", human::escaped(&origin.source), sample.seq)
+}
+
+/// Writes time, host and source of a line of name=value.
+fn begin_pairs(
+    out: &mut dyn Write,
+    times: &mut TimePrinter,
+    origin: &SampleOrigin,
+    sample: &SampleView<'_>,
+) -> io::Result<()> {
+    write!(out, "{}", times.microseconds(sample.wall_ns))?;
+    if origin.has_host_column {
+        write!(out, " {}", human::escaped(&origin.host))?;
+    }
+    write!(out, " {} seq={}", human::escaped(&origin.source), sample.seq)
+}
+
 /// Prints one line per sample of name=value; absent values are skipped.
 fn pairs_row(
     out: &mut dyn Write,
@@ -285,13 +405,12 @@ fn pairs_row(
     decoder: &RowDecoder,
     sample: &SampleView<'_>,
 ) -> Result<(), PrintError> {
-    if !columns.contains_key(&decoder.name) {
-        columns.insert(decoder.name.clone(), FlatColumns::new());
+    if !columns.contains_key(&decoder.origin.source) {
+        columns.insert(decoder.origin.source.clone(), FlatColumns::new());
     }
-    let Some(columns) = columns.get_mut(&decoder.name) else { return Ok(()) };
+    let Some(columns) = columns.get_mut(&decoder.origin.source) else { return Ok(()) };
     columns.add(&decoder.plan, &decoder.row)?;
-    let (time, name) = (times.microseconds(sample.wall_ns), human::escaped(&decoder.name));
-    write!(out, "{time} {name} seq={}", sample.seq)?;
+    begin_pairs(out, times, &decoder.origin, sample)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
         print_for_people(value, column, &mut cell);

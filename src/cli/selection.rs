@@ -5,12 +5,17 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flatcap_format::replay::{ReplayFilter, TimeSpec, first_sample, recording_end, recording_span};
+use flatcap_format::replay::{
+    HostIdentity, ReplayFilter, TimeSpec, first_sample, recording_end, recording_span,
+};
 use flatcap_format::schema::nearest_name;
-use flatcap_format::segment::{Advance, Elapsed, FrameKind, SegmentError, SegmentHeader, list, runs};
+use flatcap_format::segment::{
+    Advance, Elapsed, FrameKind, ListedSegment, SegmentError, SegmentHeader, list, runs,
+};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
+use super::hosts::RecordedHosts;
 use super::human;
 use super::recordings::{default_recordings, no_segments};
 use super::time_printer::{TimePrinter, ZoneOption};
@@ -29,6 +34,9 @@ pub(super) struct RecordingSelection {
     /// Read only these sources; can be repeated.
     #[arg(long = "source", value_name = "NAME,...", value_delimiter = ',')]
     sources: Vec<String>,
+    /// Read only the recordings of this host: its name or its machine id.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
     /// Start time: as printed (2026-11-22T21:05:37.463435+01:00), without offset in the local zone,
     /// 2026-11-22, 21:05:37 (on the recording's last day), -5m (before the recording's end, or
     /// before now while it runs), now-5m, +10s (after the first sample, by the monotonic clock),
@@ -66,23 +74,29 @@ impl RecordingSelection {
         if !sources.is_empty() {
             self.check_sources(&sources)?;
         }
-        let SelectedTime { wall_ns: (since_ns, until_ns), elapsed_ns } = self.time(zone)?;
-        let elapsed = if elapsed_ns == (None, None) {
-            None
-        } else {
-            let start = first_sample(&self.paths, &sources)?;
+        let host = self.host(&listings)?;
+        let SelectedTime { wall_ns: (since_ns, until_ns), elapsed_ns } = self.time(host.as_ref(), zone)?;
+        let mut filter = ReplayFilter { sources, host, ..ReplayFilter::default() };
+        if elapsed_ns != (None, None) {
+            let start = first_sample(&self.paths, filter.clone())?;
             let (after_ns, before_ns) = elapsed_ns;
-            start.map(|start| Elapsed { start, ns: after_ns.unwrap_or(0)..before_ns.unwrap_or(u64::MAX) })
-        };
-        Ok(ReplayFilter { sources, since_ns, until_ns, elapsed, fields: Vec::new() })
+            let ns = after_ns.unwrap_or(0)..before_ns.unwrap_or(u64::MAX);
+            filter.elapsed = start.map(|start| Elapsed { start, ns });
+        }
+        (filter.since_ns, filter.until_ns) = (since_ns, until_ns);
+        Ok(filter)
+    }
+
+    /// Returns the selected host; `None` for all.
+    fn host(&self, listings: &[ListedSegment]) -> Result<Option<HostIdentity>, CliError> {
+        self.host.as_deref().map(|name| RecordedHosts::of(listings).find(name)).transpose()
     }
 
     /// Returns the selected time.
-    fn time(&self, zone: &TimeZone) -> Result<SelectedTime, CliError> {
-        let now_ns = read_clocks().wall_ns;
+    fn time(&self, host: Option<&HostIdentity>, zone: &TimeZone) -> Result<SelectedTime, CliError> {
         let point = |option, text: &Option<String>| {
             let text = text.as_deref();
-            text.map(|text| self.point(option, text, now_ns, zone)).transpose()
+            text.map(|text| self.point(option, text, host, zone)).transpose()
         };
         if let Some(middle) = point("--around", &self.around)? {
             return Ok(SelectedTime::around(middle, self.window.unwrap_or(WINDOW_DEFAULT)));
@@ -99,18 +113,22 @@ impl RecordingSelection {
     }
 
     /// Parses the value of an option.
-    fn point(&self, option: &str, text: &str, now_ns: i64, zone: &TimeZone) -> Result<Point, CliError> {
+    fn point(
+        &self,
+        option: &str,
+        text: &str,
+        host: Option<&HostIdentity>,
+        zone: &TimeZone,
+    ) -> Result<Point, CliError> {
+        let now_ns = read_clocks().wall_ns;
         let usage = |error: &dyn Display| CliError::Usage(format!("{option}: {error}"));
         let time = TimeSpec::parse(text, now_ns, zone).map_err(|error| usage(&error))?;
         if let TimeSpec::FromStart(ns) = time {
             return Ok(Point::Elapsed(ns));
         }
         // The end is looked for only if it is needed.
-        let end_ns = if time.depends_on_end() {
-            recording_end(&self.paths, now_ns)?.unwrap_or(now_ns)
-        } else {
-            now_ns
-        };
+        let end_ns = if time.depends_on_end() { recording_end(&self.paths, host, now_ns)? } else { None };
+        let end_ns = end_ns.unwrap_or(now_ns);
         let wall_ns = time.wall_ns(end_ns, zone);
         wall_ns.map(Point::Wall).ok_or_else(|| usage(&format!("\"{text}\" is before 1678 or after 2261")))
     }
@@ -120,12 +138,18 @@ impl RecordingSelection {
         self.since.is_some() || self.until.is_some() || self.around.is_some()
     }
 
+    /// Returns whether the recordings of one host are selected.
+    pub(super) fn has_host(&self) -> bool {
+        self.host.is_some()
+    }
+
     /// Returns the error of a selected time without samples.
-    pub(super) fn no_samples(&self, zone: TimeZone) -> Result<CliError, SegmentError> {
+    pub(super) fn no_samples(&self, zone: TimeZone) -> Result<CliError, CliError> {
         let of =
             if self.sources.is_empty() { String::new() } else { format!(" of {}", self.sources.join(", ")) };
         let mut times = TimePrinter::new(zone);
-        let span = match recording_span(&self.paths)? {
+        let host = self.host(&list(&self.paths)?)?;
+        let span = match recording_span(&self.paths, host.as_ref())? {
             Some(span) => {
                 let (first, last) = (times.microseconds(*span.start()), times.microseconds(*span.end()));
                 format!("the recording spans {first} to {last}")

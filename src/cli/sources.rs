@@ -8,7 +8,8 @@ use flatbuffers::FlatBufferBuilder;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::tables::{SpareColumns, TableOutput, fitted, table, terminal_width};
+use super::tables::{SpareColumns, fitted, table};
+use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
@@ -66,14 +67,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
             row.refresh.to_owned(),
         ]);
     }
-    writeln!(out, "{}", fitted(shown, terminal_width(TableOutput::Stdout), &SPARE_COLUMNS))?;
+    let width = Output::Stdout.width();
+    writeln!(out, "{}", fitted(shown, width, &SPARE_COLUMNS))?;
     for row in &rows {
         if let Some(reason) = &row.reason {
-            writeln!(out, "not available: {}: {reason}", row.name)?;
+            writeln!(out, "{}", wrapped(&format!("not available: {}: {reason}", row.name), width, 2))?;
         }
     }
     for row in rows.iter().filter(|row| !row.needs.is_empty()) {
-        writeln!(out, "needs for complete data: {}: {}", row.name, row.needs.join(", "))?;
+        let line = format!("needs for complete data: {}: {}", row.name, row.needs.join(", "));
+        writeln!(out, "{}", wrapped(&line, width, 2))?;
     }
     Ok(ExitStatus::Done)
 }

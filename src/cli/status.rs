@@ -1,14 +1,15 @@
 //! `status`: shows the state of the running recorder.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
 
 use super::error::CliError;
 use super::remote::RecorderSocket;
-use super::tables::{SpareColumns, TableOutput, fitted, table, terminal_width};
+use super::tables::{SpareColumns, fitted, table};
+use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config;
 use crate::control::{
@@ -46,17 +47,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if args.json {
         writeln!(out, "{json}")?;
     } else {
-        let page = StatusPage { coloured: shows_colour(), width: terminal_width(TableOutput::Stdout) };
+        let page = StatusPage { coloured: Output::Stdout.has_colors(), width: Output::Stdout.width() };
         out.write_all(page.format_status(&status).as_bytes())?;
     }
     Ok(if status.is_lossy() || status.is_outdated() { ExitStatus::DataLoss } else { ExitStatus::Done })
-}
-
-/// Returns whether standard output is a terminal with colours, and `NO_COLOR` is not set.
-fn shows_colour() -> bool {
-    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
-    let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
-    io::stdout().is_terminal() && !is_unwanted && !is_dumb
 }
 
 /// The severity of a value.
@@ -76,15 +70,19 @@ struct StatusPage {
 
 impl StatusPage {
     fn format_status(&self, status: &Status) -> String {
+        // What follows the name of a line is indented to its column.
+        const INDENT: usize = 9;
         let mut lines = vec![agent_line(&status.recorder), self.segment_line(&status.segment)];
         lines.extend(self.storage_lines(&status.storage));
         lines.extend(self.compressor_line(&status.compression));
         lines.push(self.queue_line(&status.queues));
         lines.extend(self.reload_line(&status.reload));
         lines.push(String::new());
+        let mut lines: Vec<String> = lines.iter().map(|line| wrapped(line, self.width, INDENT)).collect();
         lines.push(fitted(self.sources(&status.sources), self.width, &SPARE_COLUMNS));
-        lines.extend(status.sources.iter().flat_map(|source| self.remarks(source)));
-        lines.extend(self.removed_sources_line(status.former));
+        let remarks = status.sources.iter().flat_map(|source| self.remarks(source));
+        let remarks = remarks.chain(self.removed_sources_line(status.former));
+        lines.extend(remarks.map(|line| wrapped(&line, self.width, 2)));
         let lines = lines.iter().flat_map(|text| text.split('\n'));
         lines.fold(String::new(), |page, line| page + line.trim_end() + "\n")
     }

@@ -35,28 +35,17 @@ pub(super) const SPARE_SOURCE_COLUMNS: [SpareColumns; 5] = [
 /// What some columns show, and their indices.
 pub(super) type SpareColumns = (&'static str, &'static [usize]);
 
-/// The stream that a table is printed to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TableOutput {
-    Stdout,
-    Stderr,
-}
-
-/// Returns the width of a terminal; `None` if the stream is no terminal.
-pub(super) fn terminal_width(output: TableOutput) -> Option<usize> {
-    let mut table = Table::new();
-    if output == TableOutput::Stderr {
-        table.use_stderr();
-    }
-    // A terminal without a size reports 0.
-    table.width().filter(|width| *width > 0).map(usize::from)
-}
-
 /// Returns a plain table: the first column is left-aligned, the others are right-aligned.
-pub(super) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(comfy_table::presets::NOTHING).set_header(header);
+pub(super) fn table<'h>(header: impl IntoIterator<Item = &'h str>) -> Table {
+    let mut table = left_aligned(header);
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+}
+
+/// Returns a plain table of texts.
+pub(super) fn left_aligned<'h>(header: impl IntoIterator<Item = &'h str>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::NOTHING).set_header(header.into_iter().collect::<Vec<_>>());
     table
 }
 

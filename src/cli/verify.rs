@@ -10,8 +10,10 @@ use flatcap_format::segment::{
 use serde::Serialize;
 
 use super::error::CliError;
+use super::hosts::{RecordedHost, RecordedHosts, host_lines};
 use super::recordings::{default_recordings, no_segments};
 use super::tables::table;
+use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::slab::Causes;
 
@@ -22,6 +24,9 @@ pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
     #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]
     paths: Vec<PathBuf>,
+    /// Verify only the recordings of this host: its name or its machine id.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
     /// Exit with status 3 if samples were lost, even if the files explain the loss.
     #[arg(long)]
     strict: bool,
@@ -32,6 +37,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Serialize)]
 struct VerifyReport {
+    hosts: Vec<RecordedHost>,
     intact: bool,
     frames: u64,
     lost: u64,
@@ -87,7 +93,7 @@ struct HoleRow {
 }
 
 impl VerifyReport {
-    fn of(verdict: &VerificationReport, unreadable: Vec<UnreadableRow>) -> Self {
+    fn of(verdict: &VerificationReport, unreadable: Vec<UnreadableRow>, hosts: Vec<RecordedHost>) -> Self {
         let damage = |SegmentFlaw { path, offset, length, what }: SegmentFlaw| DamageRow {
             path,
             offset,
@@ -108,6 +114,7 @@ impl VerifyReport {
         let sources = verdict.sources.iter().map(|(_, source)| source).chain([&verdict.earlier]);
         Self {
             losses: sources.filter(|source| source.lost > 0).map(loss).collect(),
+            hosts,
             intact: verdict.is_intact(),
             frames: verdict.frames,
             lost: verdict.lost(),
@@ -134,9 +141,18 @@ fn name_of(source: &SourceCompleteness) -> String {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let listings = list(&args.paths)?;
+    let mut listings = list(&args.paths)?;
     if listings.is_empty() {
         return Err(no_segments(&args.paths));
+    }
+    let hosts = RecordedHosts::of(&listings);
+    let wanted = args.host.as_deref().map(|name| hosts.find(name)).transpose()?;
+    if let Some(wanted) = &wanted {
+        // A segment that cannot be read may be of the host.
+        let is_of_other = |listing: &ListedSegment| {
+            listing.open().is_ok_and(|reader| reader.is_some_and(|reader| !wanted.is_of(reader.header())))
+        };
+        listings.retain(|listing| !is_of_other(listing));
     }
     let mut verification = Verification::default();
     let total_bytes: u64 = listings.iter().map(|listing| bytes_of(&listing.path)).sum();
@@ -159,7 +175,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     progress.end();
     let is_nothing_read = unreadable.len() == listings.len();
     let verdict = verification.finish();
-    let report = VerifyReport::of(&verdict, unreadable);
+    let report = VerifyReport::of(&verdict, unreadable, hosts.into_shown(wanted.as_ref()));
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -216,6 +232,10 @@ impl ProgressLine {
 }
 
 fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Write) -> io::Result<()> {
+    let width = Output::Stdout.width();
+    for line in host_lines(&report.hosts) {
+        writeln!(out, "{}", wrapped(&line, width, 2))?;
+    }
     let mut rows = table(["source", "sampled", "recorded", "lost", "unexplained"]);
     let earlier = Some(&verdict.earlier).filter(|sum| **sum != SourceCompleteness::default());
     for source in verdict.sources.iter().map(|(_, source)| source).chain(earlier) {

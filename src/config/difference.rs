@@ -148,7 +148,7 @@ mod tests {
     fn some_keys_wait_for_the_next_start() {
         let before = parse("");
         let wanted = parse(
-            "[recorder]\ndata_dir = \"other\"\nmemory_max = \"128MiB\"\ncpu_budget = \"3%\"\n[buffering]\npoll_interval = \"20ms\"\n\
+            "[recorder]\ndata_dir = \"other\"\nlabels = { role = \"db\" }\nmemory_max = \"128MiB\"\ncpu_budget = \"3%\"\n[buffering]\npoll_interval = \"20ms\"\n\
              [storage]\nchecksum = \"crc32\"\nframe_max = \"8MiB\"\nretain_age = \"1d\"\n\
              [control]\nenabled = false\n[source.file.a]\npath = \"/a\"\n",
         );
@@ -162,6 +162,7 @@ mod tests {
             .collect();
         let expected = [
             "recorder.data_dir",
+            "recorder.labels",
             "recorder.memory_max",
             "buffering.poll_interval",
             "storage.checksum",
@@ -172,7 +173,8 @@ mod tests {
     }
 
     // Proves that what a reload can change is what it could before each key said so: everything but
-    // memory, directories, the queues' timing, the socket, the checksum and the largest frame.
+    // memory, directories, labels, the queues' timing, the socket, the checksum and the largest
+    // frame.
     #[test]
     fn keys_say_when_they_take_effect() {
         let mut config = crate::config::tables::with_every_key();
@@ -184,6 +186,7 @@ mod tests {
             "recorder.data_dir",
             "recorder.run_dir",
             "recorder.host_root",
+            "recorder.labels",
             "recorder.memory_max",
             "recorder.lock_memory",
             "buffering.slab_size",

@@ -263,6 +263,7 @@ fn value<'t>(
         | ExpectedValue::Processes
         | ExpectedValue::Compression
         | ExpectedValue::Command => "not a list",
+        ExpectedValue::Labels => "not a table",
         _ => return Some(DeValue::String(Cow::Borrowed(variable.value))),
     };
     let parsed = DeValue::parse(variable.value).map(Spanned::into_inner);

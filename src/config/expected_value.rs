@@ -17,6 +17,13 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 103;
 /// a recording.
 pub(super) const MIN_FREE_POINTS_MAX: u64 = 9_000;
 
+/// Most labels of a host: a query names a few, and every header repeats all.
+pub(super) const LABELS_MAX: usize = 32;
+/// Longest name of a label, in bytes.
+pub(super) const LABEL_NAME_BYTES_MAX: usize = 63;
+/// Longest value of a label, in bytes.
+pub(super) const LABEL_VALUE_BYTES_MAX: usize = 255;
+
 /// 1,024 TiB, more than any file system has: a larger size has the wrong unit.
 pub(super) const FILE_SYSTEM_BYTES_MAX: u64 = 1 << 50;
 
@@ -56,6 +63,8 @@ pub enum ExpectedValue {
     Compression,
     /// Numbers or names of processes.
     Processes,
+    /// Labels of the host.
+    Labels,
     /// A boolean.
     Flag,
     /// A path that is not empty.
@@ -115,6 +124,10 @@ impl ExpectedValue {
             Self::CodecOrOff => format!("\"off\", {CODECS}"),
             Self::Compression => format!("up to {COMPRESS_SOURCES_MAX}"),
             Self::Processes => format!("up to {PROCESSES_MAX} numbers or names"),
+            Self::Labels => format!(
+                "up to {LABELS_MAX} labels, names of up to {LABEL_NAME_BYTES_MAX} letters, digits and _, values of up to \
+                 {LABEL_VALUE_BYTES_MAX} bytes"
+            ),
             Self::Flag => "true or false".to_owned(),
             Self::Command => format!("up to {} arguments of up to {ARG_BYTES_MAX} bytes", ARGV_MAX - 1),
             Self::Expression => format!("of up to {EXPRESSION_BYTES_MAX} bytes"),
@@ -142,6 +155,7 @@ impl ExpectedValue {
                 "{}.",
             ),
             Self::Processes => ("write a list such as [\"4711\", \"sshd\"], {}, none twice", "{}."),
+            Self::Labels => ("write a table such as { role = \"db\", site = \"fra\" }, {}", "{}."),
             Self::Flag => ("write {} without quotes", "{}."),
             Self::Path | Self::PathOrEmpty => ("write a path in quotes", ""),
             Self::AbsolutePath => ("write an absolute path in quotes, without \"..\"", ""),

@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn every_key_sets_its_field() {
         // Proves that each key sets its own field: each one gets a different value.
-        let text = "[recorder]\ndata_dir = \"/d\"\nhost_root = \"/h\"\nmemory_max = \"128MiB\"\n\
+        let text = "[recorder]\ndata_dir = \"/d\"\nhost_root = \"/h\"\nlabels = { site = \"fra\", role = \"db\" }\nmemory_max = \"128MiB\"\n\
             lock_memory = true\ncpu_budget = \"250.5%\"\n\
             [buffering]\nslab_size = \"128KiB\"\nflush_interval = \"6ms\"\npoll_interval = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
@@ -262,6 +262,9 @@ mod tests {
             data_dir: "/d".into(),
             run_dir: "".into(),
             host_root: "/h".into(),
+            labels: [("role", "db"), ("site", "fra")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
             memory_max: 128 << 20,
             lock_memory: true,
             cpu_budget: CpuShare::of_basis_points(25_050),
@@ -309,6 +312,29 @@ mod tests {
             group("spin", 0, "[] DropNewest"),
         ];
         assert!(groups.eq(expected));
+    }
+
+    #[test]
+    fn labels_are_names_and_values() {
+        // Proves that labels have each notation of a table, and that invalid ones are named.
+        let labels = |text: &str| Config::parse("f.toml", text).map(|config| config.recorder.labels.len());
+        assert_eq!(labels("recorder.labels.role = \"db\"\n").unwrap(), 1);
+        assert_eq!(labels("[recorder.labels]\nrole = \"db\"\nsite = \"fra\"\n").unwrap(), 2);
+        assert_eq!(labels("[recorder]\nlabels = {}\n").unwrap(), 0);
+        let advice = "write a table such as { role = \"db\", site = \"fra\" }, up to 32 labels";
+        for (value, error) in [
+            ("[\"role=db\"]", "wrong type: a list"),
+            ("{ role = 1 }", "wrong type: a number without quotes"),
+            ("{ \"my role\" = \"db\" }", "the label \"my role\" has an invalid name or value"),
+            ("{ 1st = \"db\" }", "the label \"1st\" has"),
+            ("{ role = \"\" }", "the label \"role\" has"),
+            ("{ role = \"a\\nb\" }", "the label \"role\" has"),
+        ] {
+            let said = errors(&format!("[recorder]\nlabels = {value}\n"));
+            assert!(said.contains(error) && said.contains(advice), "{value}: {said}");
+        }
+        let many: Vec<String> = (0..33).map(|number| format!("l{number} = \"x\"")).collect();
+        assert!(errors(&format!("[recorder]\nlabels = {{ {} }}\n", many.join(", "))).contains("too large"));
     }
 
     #[test]
@@ -615,7 +641,7 @@ mod tests {
                 "[recorder]\ndata_dir = \"a\"\ndata_dir = \"b\"\nx = 1",
                 "f.toml:3:1: data_dir: given twice; keep one\n\
                  f.toml:4:1: [recorder] x: no such key here; the keys are data_dir, run_dir, host_root, \
-                 memory_max, lock_memory and cpu_budget",
+                 labels, memory_max, lock_memory and cpu_budget",
             ),
             ("[recorder]\n[recorder]", "f.toml:2:2: recorder: given twice; keep one"),
         ]);

@@ -320,15 +320,21 @@ mod tests {
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
-        let recorder = (path(), path(), path(), numbers("recorder", "memory_max"), any::<bool>(), cpu_budget)
-            .prop_map(|(data_dir, run_dir, host_root, memory_max, lock_memory, cpu_budget)| RecorderConfig {
-                data_dir,
-                run_dir,
-                host_root,
-                memory_max,
-                lock_memory,
-                cpu_budget,
-            });
+        let labels =
+            prop::collection::btree_map("[a-zA-Z_][a-zA-Z0-9_]{0,62}", "[a-z \"'\\\\\u{e4}]{1,9}", 0..4);
+        let recorder =
+            ((path(), path(), path(), labels), numbers("recorder", "memory_max"), any::<bool>(), cpu_budget)
+                .prop_map(|((data_dir, run_dir, host_root, labels), memory_max, lock_memory, cpu_budget)| {
+                    RecorderConfig {
+                        data_dir,
+                        run_dir,
+                        host_root,
+                        labels,
+                        memory_max,
+                        lock_memory,
+                        cpu_budget,
+                    }
+                });
         let buffering =
             (4..=1024_usize, duration("buffering", "flush_interval"), duration("buffering", "poll_interval"))
                 .prop_map(|(pages, flush_interval, poll_interval)| BufferingConfig {

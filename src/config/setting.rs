@@ -1,5 +1,7 @@
 //! The types of settings: how each is read from TOML, checked and written.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::mem::discriminant;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -9,11 +11,13 @@ use std::time::Duration;
 use flatcap_format::block::{Codec, Layout};
 use flatcap_format::schema::nearest_name;
 use flatcap_stream::ChecksumKind;
+use toml::Spanned;
 use toml::de::DeValue;
 
 use super::compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
 use super::expected_value::{
-    ExpectedValue, FILE_SYSTEM_BYTES_MAX, MIN_FREE_POINTS_MAX, SOCKET_PATH_BYTES_MAX,
+    ExpectedValue, FILE_SYSTEM_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX,
+    MIN_FREE_POINTS_MAX, SOCKET_PATH_BYTES_MAX,
 };
 use super::source::CpuShare;
 use super::units::Quantity;
@@ -341,6 +345,32 @@ setting! {
         if is_fit { Ok(texts) } else { Err(ValueError::NotAllowed) }
     },
     |texts, _| list(texts.iter().map(|text| quoted(text)))
+}
+
+// Labels. Their names are those of Prometheus, so that they can be exported unchanged.
+setting! {
+    BTreeMap<String, String>:
+    |value, _| {
+        let DeValue::Table(entries) = value else { return Err(ValueError::wrong_type(&value)) };
+        if entries.len() > LABELS_MAX {
+            return Err(ValueError::TooLarge);
+        }
+        let label = |(name, value): (Spanned<Cow<'_, str>>, Spanned<DeValue<'_>>)| {
+            let (name, value) = (name.into_inner().into_owned(), string(value.into_inner())?);
+            let starts_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+            let is_name = starts_well
+                && name.len() <= LABEL_NAME_BYTES_MAX
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            let is_value = (1..=LABEL_VALUE_BYTES_MAX).contains(&value.len())
+                && !value.contains(|c: char| c.is_control());
+            if is_name && is_value { Ok((name, value)) } else { Err(ValueError::BadLabel { name }) }
+        };
+        entries.into_iter().map(label).collect()
+    },
+    |labels, _| {
+        let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name} = {}", quoted(value))).collect();
+        if labels.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", labels.join(", ")) }
+    }
 }
 
 setting! {

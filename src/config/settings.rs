@@ -2,6 +2,7 @@
 //! the description in the reference and in the manual; then come default, accepted values and
 //! effect. A test of the suite writes config/flatcap.toml from these.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -12,8 +13,8 @@ use flatcap_stream::ChecksumKind;
 
 use super::compress::SourceCompressionConfig;
 use super::expected_value::ExpectedValue::{
-    self, Codec as AnyCodec, CodecOrOff, Compression, CpuShare as Percent, Duration as Time, Flag, Number,
-    Numbers, Pages, Path, PathOrEmpty, Size, SocketAddress, SocketPath,
+    self, Codec as AnyCodec, CodecOrOff, Compression, CpuShare as Percent, Duration as Time, Flag, Labels,
+    Number, Numbers, Pages, Path, PathOrEmpty, Size, SocketAddress, SocketPath,
 };
 use super::key::{Key, key, settings};
 use super::setting::{SYNC_INTERVAL_NS, variants};
@@ -76,6 +77,10 @@ settings! {
         /// Directory under which the host's files are found: /proc, /sys, /etc/passwd and the paths
         /// of [source.file.NAME]. In a container: where these trees of the host are mounted.
         host_root: PathBuf = PathBuf::from("/"), Path, Restart;
+
+        /// Labels of this host, such as { role = "db", site = "fra" }: names and values that every
+        /// segment carries, for readers of recordings of many hosts. Drop-ins add labels.
+        labels: BTreeMap<String, String> = BTreeMap::new(), Labels, Restart;
 
         /// Memory for all buffers together, allocated at the start. Memory that the other settings
         /// leave over becomes the queue that bridges a slow disk.

@@ -72,6 +72,12 @@ pub enum ValueError {
         /// The reason.
         reason: String,
     },
+    /// A label with a name or a value that is not valid.
+    #[error("the label \"{}\" has an invalid name or value", name.escape_debug())]
+    BadLabel {
+        /// The name as written.
+        name: String,
+    },
     /// An item that occurs in a list twice.
     #[error("\"{item}\" is listed twice; keep one")]
     DuplicateItem {

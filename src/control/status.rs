@@ -1,6 +1,8 @@
 //! The recorder's state as JSON. Fields are only ever added: readers ignore unknown fields, and use
 //! defaults for fields that an older recorder lacks.
 
+use std::collections::BTreeMap;
+
 use flatcap_format::histogram::LatencySummary;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +39,10 @@ pub struct ProcessStatus {
     pub pid: u32,
     /// The run's id, 16 hexadecimal digits, as in the names of segments.
     pub run_id: String,
+    /// The host's name.
+    pub host: String,
+    /// The host's labels.
+    pub labels: BTreeMap<String, String>,
     /// The data directory.
     pub data_dir: String,
     /// Time since the first tick, in nanoseconds.

@@ -143,7 +143,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let mut service = MainLoop {
         notifier: manager,
         cpu_budget: CpuBudgetWatch::new(&config.recorder, &metrics),
-        status: StatusTracker::new(run_id, now.path(), start_ns, refusal),
+        status: StatusTracker::new(run_id, now.path(), start_ns, refusal).with_host(&run.header),
         metrics,
         wake,
         signals,

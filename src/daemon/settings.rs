@@ -93,10 +93,13 @@ pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> 
     // actual maximum.
     let reorder_window = (config.buffering.flush_interval + config.buffering.poll_interval) * 2;
     let clocks = read_clocks();
+    let mut host = host_name(&HostRoot::new(&config.recorder.host_root));
+    let labels = config.recorder.labels.iter();
+    host.labels = labels.map(|(name, value)| (name.clone(), value.clone())).collect();
     SegmentHeader {
         segment: 0,
         run_id,
-        host: host_name(&HostRoot::new(&config.recorder.host_root)),
+        host,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         checksum: config.storage.checksum,
         frame_max: config.storage.frame_max,

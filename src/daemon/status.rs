@@ -1,9 +1,9 @@
 //! Collects the answer to `status`. Rates need two measurements, so they are taken once a second.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-use flatcap_format::segment::{SealState, SegmentName};
+use flatcap_format::segment::{SealState, SegmentHeader, SegmentName};
 
 use crate::control::{
     CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, QueueStatus, ReloadStatus, SegmentStatus,
@@ -30,6 +30,8 @@ const PERIODS: u64 = 2;
 #[derive(Debug)]
 pub(super) struct StatusTracker {
     run_id: u64,
+    host: String,
+    labels: BTreeMap<String, String>,
     data_dir: String,
     start_ns: u64,
     start_cpu_ns: u64,
@@ -61,6 +63,8 @@ impl StatusTracker {
         let start_cpu_ns = process_cpu_ns();
         Self {
             run_id,
+            host: String::new(),
+            labels: BTreeMap::new(),
             // Absolute, since clients have other working directories.
             data_dir: std::path::absolute(data_dir).as_deref().unwrap_or(data_dir).display().to_string(),
             start_ns,
@@ -71,6 +75,13 @@ impl StatusTracker {
             sources: Vec::new(),
             last_reload: refusal,
         }
+    }
+
+    /// Adds the host that the run's segments name.
+    pub(super) fn with_host(mut self, header: &SegmentHeader) -> Self {
+        self.host.clone_from(&header.host.name);
+        self.labels = header.host.labels.iter().cloned().collect();
+        self
     }
 
     /// Takes a measurement if one is due.
@@ -100,6 +111,8 @@ impl StatusTracker {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 pid: std::process::id(),
                 run_id: format!("{:016x}", self.run_id),
+                host: self.host.clone(),
+                labels: self.labels.clone(),
                 data_dir: self.data_dir.clone(),
                 uptime_ns: now_ns.saturating_sub(self.start_ns),
                 cpu: ratio(

@@ -367,6 +367,7 @@ pub fn host_name(root: &HostRoot) -> HostName {
         name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         machine_id: line("etc/machine-id"),
         boot_id: line("proc/sys/kernel/random/boot_id"),
+        labels: Vec::new(),
     }
 }
 

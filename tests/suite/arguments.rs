@@ -279,6 +279,40 @@ fn recover_touches_only_its_own_files() {
     );
 }
 
+// Proves that COLUMNS is heeded in a pipe: no line is wider, unless it is one long word, and none
+// ends with blanks. Without it, nothing is left out.
+#[test]
+fn output_fits_the_columns() {
+    let rig = Rig::new();
+    let call = |args: &[&str], columns: &str| {
+        let mut command = rig.command(args);
+        CallResult::from(command.env("COLUMNS", columns).env("FLATCAP_LOG", "off").output().unwrap())
+    };
+    let assert_fits = |text: &str, width: usize| {
+        for line in text.lines() {
+            let is_one_word = !line.trim_start().contains(' ');
+            assert!(line.chars().count() <= width || is_one_word, "{}: {line}", line.len());
+            assert!(!line.ends_with(' '), "{line:?}");
+        }
+    };
+    let recorded = call(&["record", "--for", "300ms", "--source", "cpu@10ms,load@10ms"], "80");
+    assert_eq!(recorded.status, Some(0), "{recorded:?}");
+    assert_fits(&recorded.err, 80);
+    assert!(recorded.err.contains("too narrow for: read times"), "{recorded:?}");
+    let child = rig.start(&["record", "--quiet", "--data-dir", "other", "--source", "cpu@10ms,load@10ms"]);
+    crate::rig::eventually("samples", || rig.has_samples(5));
+    for verb in [&["status"][..], &["info"], &["verify"], &["sources"]] {
+        let called = call(verb, "80");
+        assert_eq!(called.status, Some(0), "{called:?}");
+        assert_fits(&called.text(), 80);
+    }
+    crate::rig::signal(&child, "TERM");
+    assert_eq!(crate::rig::finish(child).status, Some(0));
+    let wide = rig.call(&["info"]).text();
+    assert!(wide.contains("read p50") && !wide.contains("too narrow"), "{wide}");
+    assert!(call(&["info"], "0").text() == wide && call(&["info"], "wide").text() == wide);
+}
+
 /// Returns the verbs that a help lists under "Commands:".
 fn verbs_of(help: &str) -> Vec<String> {
     let listed =
@@ -302,7 +336,9 @@ fn manual_and_completions_have_every_verb() {
     assert_eq!(std::fs::read_dir(rig.path("pages/man")).unwrap().count(), pages);
     let mut verbs = verbs_of(&rig.call(&["--help"]).text());
     assert!(
-        verbs.iter().any(|verb| verb == "record") && !verbs.iter().any(|verb| verb == "manual"),
+        ["record", "marks", "completions", "manual"]
+            .iter()
+            .all(|verb| verbs.iter().any(|known| known == verb)),
         "{verbs:?}"
     );
     for shell in ["bash", "zsh", "fish"] {
@@ -311,6 +347,10 @@ fn manual_and_completions_have_every_verb() {
         assert!(kinds.iter().any(|kind| kind == "stream"), "{kinds:?}");
         for verb in verbs.iter().chain(&kinds) {
             assert!(completions.contains(verb), "{verb} in {shell}");
+        }
+        for source in ["pressure", "softirqs", "hugepages"] {
+            let verbs = completions.matches(source).count();
+            assert!(verbs >= 4, "{source} after --source of each verb in {shell}: {verbs}");
         }
     }
     verbs.extend(

@@ -141,8 +141,61 @@ fn commands_are_executed() {
     order(&["log-level", "debug"]);
     end(&rig, child);
     assert_eq!(rig.segments("bin").len(), 2);
-    let dump = rig.call(&["dump", "flatcap-data"]);
-    assert!(dump.err.contains("deploy 42 begins"), "{}", dump.err);
+    let dump = rig.call(&["dump", "flatcap-data"]).text();
+    assert!(dump.lines().any(|line| line.starts_with("-- mark: ") && line.ends_with(" deploy 42 begins")));
+}
+
+// Proves that marks are listed with their times, in their order, counted by info, and shown by dump
+// in each format that has a place for them; that a time of one selects what was around it.
+#[test]
+fn marks_are_shown() {
+    let rig = Rig::new();
+    let child = start(&rig, &["--source", "synthetic@10ms"]);
+    for text in ["deploy 1.2.3", "rollback \"1.2.2\""] {
+        assert_eq!(rig.call(&["mark", text]).status, Some(0));
+        let before = rig.source("synthetic").map_or(0, |source| number(&source["recorded"]));
+        eventually("samples", || {
+            rig.source("synthetic").is_some_and(|source| number(&source["recorded"]) > before + 5)
+        });
+    }
+    // Of a running recording, too.
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().unwrap().iter().map(|mark| mark["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let expected = ["deploy 1.2.3", "rollback \"1.2.2\""];
+    assert_eq!(texts(&rig.call(&["marks", "--json"]).json()), expected);
+    end(&rig, child);
+    let marks = rig.call(&["marks", "--json"]).json();
+    assert_eq!(texts(&marks), expected);
+    for mark in marks.as_array().unwrap() {
+        assert!(mark["origin"] == "person" && mark["host"] == rig.info()["hosts"][0]["name"], "{mark}");
+        let time = mark["time"].as_str().unwrap();
+        let around = rig.call(&["dump", "--format", "jsonl", "--around", time, "--window", "2ms"]).text();
+        let line = format!("{{\"marker\":{mark}}}");
+        let is_same = |found: &str| {
+            let found: Value = serde_json::from_str(found).unwrap();
+            found["marker"] == *mark
+        };
+        assert!(around.lines().any(is_same), "{line} in {around}");
+    }
+    let table = rig.call(&["marks", "--utc"]).text();
+    let rows: Vec<&str> = table.lines().collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    assert!(rows[1].ends_with("person  deploy 1.2.3") && rows[1].contains("Z "), "{table}");
+    assert_eq!(number(&rig.info()["marks"]), 2);
+    assert!(rig.call(&["info"]).text().contains("marks: 2; flatcap marks lists them\n"));
+    let called = rig.call(&["dump", "--format", "csv"]);
+    assert!(!called.text().contains("deploy") && called.err.contains(" deploy 1.2.3\n"), "{called:?}");
+    // The order of a table is that of time.
+    let table = rig.call(&["dump", "--utc"]).text();
+    let times: Vec<&str> = table
+        .lines()
+        .skip(1)
+        .map(|line| line.strip_prefix("-- mark: ").unwrap_or(line).split_whitespace().next().unwrap())
+        .collect();
+    assert!(times.is_sorted() && table.matches("-- mark: ").count() == 2, "{table}");
+    rig.record_samples(&["--source", "load@10ms", "--data-dir", "other"], 1);
+    assert!(rig.call(&["marks", "other"]).text().starts_with("no marks; flatcap mark TEXT"));
 }
 
 // Proves that metrics, and nothing else, are served over TCP if configured, and that an address in

@@ -182,7 +182,12 @@ pub fn header(kind: ChecksumKind, sources: Vec<SourceInfo>) -> SegmentHeader {
     SegmentHeader {
         segment: NUMBER,
         run_id: RUN,
-        host: HostName { name: "host".into(), machine_id: None, boot_id: Some("boot".into()) },
+        host: HostName {
+            name: "host".into(),
+            machine_id: None,
+            boot_id: Some("boot".into()),
+            labels: Vec::new(),
+        },
         agent_version: "0.1.0".into(),
         checksum: kind,
         frame_max: 1 << 20,
@@ -297,10 +302,11 @@ impl SegmentBuilder {
     }
 
     pub fn sealed(self) -> Vec<u8> {
+        let run_id = self.writer.header().run_id;
         self.writer.seal().unwrap().publish(&*self.storage).unwrap();
         let files = self.storage.files.lock().unwrap();
         let (name, file) = files.iter().next().unwrap();
-        assert_eq!(name, "0000000007-20231114T221320Z-0123456789abcdef.bin");
+        assert_eq!(*name, format!("0000000007-20231114T221320Z-{run_id:016x}.bin"));
         file.bytes()
     }
 }

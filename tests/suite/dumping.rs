@@ -71,7 +71,7 @@ fn every_source_is_decoded() {
     let mut last = 0;
     for row in rows {
         let keys: Vec<&String> = row.as_object().unwrap().keys().collect();
-        assert_eq!(keys.len(), 8, "{keys:?}");
+        assert_eq!(keys.len(), 9, "{keys:?}");
         assert_eq!(row["flags"], 0, "no sample is incomplete on a live host: {row}");
         let mono = number(&row["mono_ns"]);
         assert!(mono >= last, "in the order of time");

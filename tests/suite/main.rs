@@ -56,6 +56,7 @@ mod sampling;
 mod seeking;
 mod service;
 mod settings_file;
+mod several_hosts;
 mod sources;
 mod template;
 mod test_disk;

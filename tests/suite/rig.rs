@@ -308,7 +308,8 @@ pub fn without_settings(command: &mut Command) {
     let ours = std::env::vars_os()
         .map(|(name, _)| name)
         .filter(|name| name.to_string_lossy().starts_with("FLATCAP_"));
-    for name in ours.chain(["CONFIGURATION_DIRECTORY", "STATE_DIRECTORY"].map(Into::into)) {
+    let others = ["CONFIGURATION_DIRECTORY", "STATE_DIRECTORY", "COLUMNS", "NO_COLOR"];
+    for name in ours.chain(others.map(Into::into)) {
         command.env_remove(name);
     }
 }

@@ -40,7 +40,7 @@ pub fn write_run(folder: &Path, first_number: u64, run_id: u64, start_wall_s: i6
         let header = SegmentHeader {
             segment: first_number + segment,
             run_id,
-            host: HostName { name: "host".into(), machine_id: None, boot_id: None },
+            host: HostName { name: "host".into(), machine_id: None, boot_id: None, labels: Vec::new() },
             agent_version: "0".into(),
             checksum: kind,
             frame_max: 1 << 20,
@@ -240,7 +240,7 @@ pub fn write_slabs(folder: &Path, slabs: &[LateSlab], slabs_a_segment: usize, is
         let header = SegmentHeader {
             segment: number as u64,
             run_id: 1,
-            host: HostName { name: "host".into(), machine_id: None, boot_id: None },
+            host: HostName { name: "host".into(), machine_id: None, boot_id: None, labels: Vec::new() },
             agent_version: "0".into(),
             checksum: kind,
             frame_max: 1 << 20,

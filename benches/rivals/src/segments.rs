@@ -74,7 +74,7 @@ pub fn header(segment: u64, kind: ChecksumKind, first_seq: u64, sources: Vec<Sou
     SegmentHeader {
         segment,
         run_id: 7,
-        host: HostName { name: "bench".into(), machine_id: None, boot_id: None },
+        host: HostName { name: "bench".into(), machine_id: None, boot_id: None, labels: Vec::new() },
         agent_version: "0".into(),
         checksum: kind,
         frame_max: 16 << 20,

@@ -2263,6 +2263,7 @@ impl<'a> SegmentHeader<'a> {
   pub const VT_REORDER_WINDOW_NS: ::flatbuffers::VOffsetT = 24;
   pub const VT_SOURCES: ::flatbuffers::VOffsetT = 26;
   pub const VT_CLOCK_TABLE: ::flatbuffers::VOffsetT = 28;
+  pub const VT_HOST_LABELS: ::flatbuffers::VOffsetT = 30;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -2279,6 +2280,7 @@ impl<'a> SegmentHeader<'a> {
     builder.add_segment(args.segment);
     builder.add_compatible(args.compatible);
     builder.add_incompatible(args.incompatible);
+    if let Some(x) = args.host_labels { builder.add_host_labels(x); }
     if let Some(x) = args.clock_table { builder.add_clock_table(x); }
     if let Some(x) = args.sources { builder.add_sources(x); }
     if let Some(x) = args.clocks { builder.add_clocks(x); }
@@ -2388,6 +2390,14 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ClockPairing>>>(SegmentHeader::VT_CLOCK_TABLE, None)}
   }
+  /// Labels of the host, from the configuration; absent without any.
+  #[inline]
+  pub fn host_labels(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Label<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Label>>>>(SegmentHeader::VT_HOST_LABELS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SegmentHeader<'_> {
@@ -2409,6 +2419,7 @@ impl ::flatbuffers::Verifiable for SegmentHeader<'_> {
      .visit_field::<u64>("reorder_window_ns", Self::VT_REORDER_WINDOW_NS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<SourceDescriptor>>>>("sources", Self::VT_SOURCES, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ClockPairing>>>("clock_table", Self::VT_CLOCK_TABLE, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Label>>>>("host_labels", Self::VT_HOST_LABELS, false)?
      .finish();
     Ok(())
   }
@@ -2427,6 +2438,7 @@ pub struct SegmentHeaderArgs<'a> {
     pub reorder_window_ns: u64,
     pub sources: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<SourceDescriptor<'a>>>>>,
     pub clock_table: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ClockPairing>>>,
+    pub host_labels: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Label<'a>>>>>,
 }
 impl<'a> Default for SegmentHeaderArgs<'a> {
   #[inline]
@@ -2445,6 +2457,7 @@ impl<'a> Default for SegmentHeaderArgs<'a> {
       reorder_window_ns: 0,
       sources: None, // required field
       clock_table: None,
+      host_labels: None,
     }
   }
 }
@@ -2507,6 +2520,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SegmentHeaderBuilder<'a, 'b, 
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SegmentHeader::VT_CLOCK_TABLE, clock_table);
   }
   #[inline]
+  pub fn add_host_labels(&mut self, host_labels: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Label<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SegmentHeader::VT_HOST_LABELS, host_labels);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SegmentHeaderBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SegmentHeaderBuilder {
@@ -2541,6 +2558,7 @@ impl ::core::fmt::Debug for SegmentHeader<'_> {
       ds.field("reorder_window_ns", &self.reorder_window_ns());
       ds.field("sources", &self.sources());
       ds.field("clock_table", &self.clock_table());
+      ds.field("host_labels", &self.host_labels());
       ds.finish()
   }
 }

@@ -28,4 +28,6 @@ pub struct HostName {
     pub machine_id: Option<String>,
     /// Content of `/proc/sys/kernel/random/boot_id`; changes at each boot.
     pub boot_id: Option<String>,
+    /// Names and values that the operator gave it, such as its role and its site.
+    pub labels: Vec<(String, String)>,
 }

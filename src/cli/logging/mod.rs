@@ -11,7 +11,7 @@ mod writer;
 
 use std::env;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,6 +26,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use writer::{LineWriter, LogOutput, LogQueue, RateLimitLayer};
 
+use super::terminal::Output;
 use crate::control::FILTER_BYTES_MAX;
 use crate::os::journal::{self, JournalSocket};
 
@@ -63,7 +64,7 @@ impl Log {
         let journal = journal();
         let format = match journal {
             Some(_) => LineFormat::Journal,
-            None => LineFormat::Text { has_colors: io::stderr().is_terminal() },
+            None => LineFormat::Text { has_colors: Output::Stderr.has_colors() },
         };
         let output: LogOutput = match journal {
             // The log cannot report its own errors.

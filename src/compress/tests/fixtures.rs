@@ -118,7 +118,7 @@ pub(super) fn header(segment: u64, checksum: ChecksumKind) -> SegmentHeader {
     SegmentHeader {
         segment,
         run_id: 5,
-        host: HostName { name: "test".into(), machine_id: None, boot_id: None },
+        host: HostName { name: "test".into(), machine_id: None, boot_id: None, labels: Vec::new() },
         agent_version: "test".into(),
         checksum,
         frame_max: 1 << 16,

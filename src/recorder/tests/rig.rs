@@ -140,7 +140,7 @@ impl Script {
         SegmentHeader {
             segment: 0,
             run_id: RUN_ID,
-            host: HostName { name: "test".into(), machine_id: None, boot_id: None },
+            host: HostName { name: "test".into(), machine_id: None, boot_id: None, labels: Vec::new() },
             agent_version: "test".into(),
             checksum: ChecksumKind::Xxh3,
             frame_max: 1 << 16,

@@ -5,7 +5,7 @@
 //! frames of one window.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -37,6 +37,7 @@ pub struct MergedReader {
     last_numbers: BTreeMap<(usize, u64), u64>, // read, by index in `paths` and run
     current: Option<SegmentReader>,
     is_live: bool,
+    current_run: RunSelection,
     end: Option<WantedEnd>,       // of the wanted part of the current segment
     has_ended: bool,              // the current segment's trailer was read
     refreshes: u64,               // the first finds existing segments, later ones follow
@@ -82,6 +83,19 @@ enum HeldKind {
     Marker,
 }
 
+/// Whether the frames of a run are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RunSelection {
+    Wanted,
+    OfOtherHost,
+}
+
+impl RunSelection {
+    fn of(header: &SegmentHeader, filter: &ReplayFilter) -> Self {
+        if filter.wants_host(header) { Self::Wanted } else { Self::OfOtherHost }
+    }
+}
+
 /// The result of reading one frame.
 enum ReadStep {
     Continue,
@@ -102,6 +116,7 @@ impl MergedReader {
             last_numbers: BTreeMap::new(),
             current: None,
             is_live: false,
+            current_run: RunSelection::Wanted,
             end: None,
             has_ended: false,
             refreshes: 0,
@@ -252,11 +267,15 @@ impl MergedReader {
                         let mut frame = Vec::new();
                         reader.copy_frame(at, &mut frame);
                         let header = reader.header().clone();
-                        self.elapsed_ns =
-                            self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(&header));
-                        self.next_run = Some((header, frame));
-                        self.wants_attachments = true;
+                        self.current_run = RunSelection::of(&header, &self.filter);
+                        if self.current_run == RunSelection::Wanted {
+                            self.elapsed_ns =
+                                self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(&header));
+                            self.next_run = Some((header, frame));
+                            self.wants_attachments = true;
+                        }
                     }
+                    _ if self.current_run == RunSelection::OfOtherHost => {}
                     FrameKind::Descriptor => {
                         let header = reader.header().clone();
                         self.queue_new_sources(&header);
@@ -315,7 +334,9 @@ impl MergedReader {
         let Some(SelectedSegment { listing, mono_ns }) = self.pending_segments.pop_front() else {
             return ReadStep::End;
         };
-        if !self.overlaps(&reader) {
+        // Only a file without a segment's name can hold runs of several hosts.
+        let is_of_other_host = listing.name.is_some() && !self.filter.wants_host(reader.header());
+        if is_of_other_host || !self.overlaps(&reader) {
             return ReadStep::Continue;
         }
         self.end = mono_ns
@@ -359,6 +380,10 @@ impl MergedReader {
         self.window_ns = reader.footer().map_or(header.reorder_window_ns, |footer| footer.reorder_window_ns);
         self.current = Some(reader);
         self.wants_attachments = self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id);
+        self.current_run = RunSelection::of(&header, &self.filter);
+        if self.current_run == RunSelection::OfOtherHost {
+            return;
+        }
         if self.wants_attachments {
             self.next_run = Some((header, frame));
         } else {
@@ -477,15 +502,11 @@ fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the first sample of a recording; none without samples.
+/// Returns the first sample that a filter selects; none without one.
 ///
 /// # Errors
 /// A segment cannot be read.
-pub fn first_sample(
-    paths: &[PathBuf],
-    sources: &BTreeSet<String>,
-) -> Result<Option<RecordingStart>, SegmentError> {
-    let filter = ReplayFilter { sources: sources.clone(), ..ReplayFilter::default() };
+pub fn first_sample(paths: &[PathBuf], filter: ReplayFilter) -> Result<Option<RecordingStart>, SegmentError> {
     let mut reader = MergedReader::open(paths, filter)?;
     let mut run = None;
     while let Some(item) = reader.next()? {

@@ -9,7 +9,7 @@ mod replay_clock;
 mod span;
 mod time;
 
-pub use filter::ReplayFilter;
+pub use filter::{HostIdentity, ReplayFilter};
 pub use item::{Notice, ReplayItem, ReplaySample};
 pub use merge::{MergedReader, first_sample};
 

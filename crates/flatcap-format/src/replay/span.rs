@@ -3,15 +3,20 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use super::filter::HostIdentity;
 use crate::segment::{Advance, FrameKind, ListedSegment, SegmentError, list, runs};
 
-/// Returns the wall times of the first and the last sample, in nanoseconds; `None` without samples.
-/// Reads an unsealed segment in full, and skips segments that cannot be read.
+/// Returns the wall times of the first and the last sample, in nanoseconds, of all hosts or of one;
+/// `None` without samples. Reads an unsealed segment in full. Skips segments that cannot be read.
 ///
 /// # Errors
 /// `Io` for a path that is missing or unreadable.
-pub fn recording_span(paths: &[PathBuf]) -> Result<Option<RangeInclusive<i64>>, SegmentError> {
+pub fn recording_span(
+    paths: &[PathBuf],
+    host: Option<&HostIdentity>,
+) -> Result<Option<RangeInclusive<i64>>, SegmentError> {
     let listings = list(paths)?;
+    let segment_span = |listing: &ListedSegment| segment_span(listing, host);
     let spans = runs(&listings).filter_map(|run| {
         let first = run.iter().find_map(segment_span)?;
         let last = run.iter().rev().find_map(segment_span)?;
@@ -25,19 +30,34 @@ pub fn recording_span(paths: &[PathBuf]) -> Result<Option<RangeInclusive<i64>>, 
 ///
 /// # Errors
 /// As [`recording_span`].
-pub fn recording_end(paths: &[PathBuf], now_ns: i64) -> Result<Option<i64>, SegmentError> {
+pub fn recording_end(
+    paths: &[PathBuf],
+    host: Option<&HostIdentity>,
+    now_ns: i64,
+) -> Result<Option<i64>, SegmentError> {
     let listings = list(paths)?;
-    if listings.iter().any(|listing| listing.live) {
+    let is_running = |listing: &ListedSegment| {
+        let is_of = |host: &HostIdentity| {
+            listing.open().is_ok_and(|reader| reader.is_some_and(|reader| host.is_of(reader.header())))
+        };
+        listing.live && host.is_none_or(is_of)
+    };
+    if listings.iter().any(is_running) {
         return Ok(Some(now_ns));
     }
-    let last = |run: &[ListedSegment]| run.iter().rev().find_map(segment_span).map(|span| *span.end());
+    let last = |run: &[ListedSegment]| {
+        run.iter().rev().find_map(|listing| segment_span(listing, host)).map(|span| *span.end())
+    };
     Ok(runs(&listings).filter_map(last).max())
 }
 
 /// Returns the wall times of the first and the last sample of a segment by the monotonic clock,
 /// which a step of the wall clock does not reorder; `None` without samples.
-fn segment_span(listing: &ListedSegment) -> Option<RangeInclusive<i64>> {
+fn segment_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<RangeInclusive<i64>> {
     let mut reader = listing.open().ok()??;
+    if host.is_some_and(|host| !host.is_of(reader.header())) {
+        return None;
+    }
     if let Some(footer) = reader.footer() {
         let spans = || footer.totals.iter().filter_map(|totals| totals.span);
         let first = spans().min_by_key(|span| span.first_mono_ns)?.first_wall_ns;

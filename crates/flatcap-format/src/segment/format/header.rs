@@ -1,7 +1,7 @@
 //! The first frame of every segment: the writer, the host, the clocks, and the schema of each
 //! source.
 
-use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 use flatcap_stream::ChecksumKind;
 
 use super::payload_codec::{SOURCES_MAX, fixed_size_builder, pairing_from_wire, pairing_to_wire, verified};
@@ -19,6 +19,9 @@ const FRAME_BYTES_MAX: u32 = 1 << 30;
 pub(in crate::segment) const CLOCKS_MAX: usize = 1024;
 
 pub use wire::SourceKind;
+
+/// Labels that a builder has written.
+type WireLabels<'a> = WIPOffset<Vector<'a, ForwardsUOffset<wire::Label<'a>>>>;
 
 /// The header of a segment, validated.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,6 +112,9 @@ impl SegmentHeader {
         let clock_table: Vec<_> = self.clock_table.iter().skip(oldest).map(pairing_to_wire).collect();
         let clock_table = builder.create_vector(&clock_table);
         let agent_version = builder.create_string(&self.agent_version);
+        // Without labels the bytes are those of versions that had none.
+        let labels = &self.host.labels;
+        let host_labels = if labels.is_empty() { None } else { Some(build_labels(builder, labels)) };
         wire::SegmentHeader::create(
             builder,
             &wire::SegmentHeaderArgs {
@@ -125,6 +131,7 @@ impl SegmentHeader {
                 reorder_window_ns: self.reorder_window_ns,
                 sources: Some(sources),
                 clock_table: Some(clock_table),
+                host_labels,
             },
         )
     }
@@ -188,6 +195,7 @@ impl SegmentHeader {
                 name: host.name().to_owned(),
                 machine_id: host.machine_id().map(str::to_owned),
                 boot_id: host.boot_id().map(str::to_owned),
+                labels: read_labels(header.host_labels()),
             },
             agent_version: header.agent_version().to_owned(),
             checksum,
@@ -269,13 +277,8 @@ fn build_host<'a>(builder: &mut FlatBufferBuilder<'a>, host: &HostName) -> WIPOf
     wire::Host::create(builder, &wire::HostArgs { name: Some(name), machine_id, boot_id })
 }
 
-fn build_source<'a>(
-    builder: &mut FlatBufferBuilder<'a>,
-    source: &SourceInfo,
-) -> WIPOffset<wire::SourceDescriptor<'a>> {
-    let name = builder.create_string(&source.name);
-    let labels: Vec<_> = source
-        .labels
+fn build_labels<'a>(builder: &mut FlatBufferBuilder<'a>, labels: &[(String, String)]) -> WireLabels<'a> {
+    let labels: Vec<_> = labels
         .iter()
         .map(|(key, value)| {
             let key = Some(builder.create_string(key));
@@ -283,7 +286,20 @@ fn build_source<'a>(
             wire::Label::create(builder, &wire::LabelArgs { key, value })
         })
         .collect();
-    let labels = builder.create_vector(&labels);
+    builder.create_vector(&labels)
+}
+
+fn read_labels(labels: Option<Vector<'_, ForwardsUOffset<wire::Label<'_>>>>) -> Vec<(String, String)> {
+    let labels = labels.into_iter().flatten();
+    labels.map(|label| (label.key().to_owned(), label.value().to_owned())).collect()
+}
+
+fn build_source<'a>(
+    builder: &mut FlatBufferBuilder<'a>,
+    source: &SourceInfo,
+) -> WIPOffset<wire::SourceDescriptor<'a>> {
+    let name = builder.create_string(&source.name);
+    let labels = build_labels(builder, &source.labels);
     let root = builder.create_string(&source.root);
     let schema = builder.create_vector(&source.schema);
     wire::SourceDescriptor::create(
@@ -302,11 +318,10 @@ fn build_source<'a>(
 }
 
 fn read_source(source: wire::SourceDescriptor<'_>) -> SourceInfo {
-    let labels = source.labels().into_iter().flatten();
     SourceInfo {
         id: source.id(),
         name: source.name().to_owned(),
-        labels: labels.map(|label| (label.key().to_owned(), label.value().to_owned())).collect(),
+        labels: read_labels(source.labels()),
         kind: source.kind(),
         period_ns: source.period_ns(),
         root: source.root().to_owned(),
@@ -324,7 +339,12 @@ pub(crate) mod tests {
         SegmentHeader {
             segment: 7,
             run_id: 0x1234_5678_9abc_def0,
-            host: HostName { name: "host".into(), machine_id: None, boot_id: Some("boot".into()) },
+            host: HostName {
+                name: "host".into(),
+                machine_id: None,
+                boot_id: Some("boot".into()),
+                labels: Vec::new(),
+            },
             agent_version: "0.1.0".into(),
             checksum: ChecksumKind::Xxh3,
             frame_max: 16 << 20,
@@ -351,8 +371,13 @@ pub(crate) mod tests {
     // Proves that a header is read back as written.
     #[test]
     fn headers_are_read_back() {
-        let header = example();
-        assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+        let mut header = example();
+        let without_labels = header.encode();
+        assert_eq!(SegmentHeader::decode(&without_labels).as_ref(), Ok(&header));
+        header.host.labels = vec![("role".into(), "db".into()), ("site".into(), "fra".into())];
+        let with_labels = header.encode();
+        assert!(with_labels.len() > without_labels.len());
+        assert_eq!(SegmentHeader::decode(&with_labels), Ok(header));
     }
 
     // Proves that truncated and damaged headers never cause a panic. Method: every cut and every

@@ -3,6 +3,7 @@
 pub(super) mod batch_scan;
 pub(super) mod catalog;
 pub(super) mod index_search;
+pub(super) mod markers;
 pub(super) mod reader;
 pub(super) mod scan;
 pub(super) mod seek;
