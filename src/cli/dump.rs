@@ -1,19 +1,21 @@
 //! `dump`: prints samples as rows, decoded with the schema in the file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flatcap_format::query::Recording;
 use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
-use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates, SchemaError};
+use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates};
 use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo, list};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::hosts::RecordedHosts;
 use super::row_printer::{PrintError, Printer, RowDecoder, SampleOrigin};
+use super::rows;
+use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};
 use super::selection::RecordingSelection;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
@@ -33,11 +35,11 @@ const LATE_SAMPLES_NS: i64 = 2_000_000_000;
 pub(super) struct Args {
     #[command(flatten)]
     selection: RecordingSelection,
-    /// Print only these fields: dotted paths, separated by commas (total.user,cores.times.user).
-    #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
-    fields: Vec<String>,
-    /// table: for people (with several sources: lines of name=value); jsonl: one object per sample;
-    /// csv: exactly one source, with a header line.
+    #[command(flatten)]
+    rows: RowArgs,
+    /// table: for people; jsonl: one object per row; csv: with a header line. Without --fields,
+    /// jsonl has whole samples, csv those of one source, and a table without --source is a digest
+    /// of the recording.
     #[arg(long, value_enum, default_value_t = RowFormat::Table)]
     format: RowFormat,
     /// Show counters as change per second since the previous sample.
@@ -58,20 +60,85 @@ enum RowFormat {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.selection.zone.zone()?;
+    let filter = args.selection.filter(&zone)?;
+    let recording = Recording::open(&args.selection.paths)?;
+    let has_schema =
+        |name: &str| recording.sources().iter().any(|source| source.name == name && source.schema.is_some());
+    let are_fields_asked =
+        args.rows.are_given() || (args.format == RowFormat::Csv && filter.sources.len() > 1);
+    // Without a segment that can be read, the samples are read to say why. Payloads without a
+    // schema have no fields.
+    let have_no_schema = recording.sources().iter().all(|source| source.schema.is_none());
+    if recording.sources().is_empty() || (have_no_schema && args.rows.fields.is_none()) {
+        return whole_samples(args, filter, zone, out);
+    }
+    let request = || RowRequest {
+        selection: &args.selection,
+        filter: filter.clone(),
+        zone: zone.clone(),
+        args: &args.rows,
+        fields: args.rows.fields.clone().map(|list| list.0).unwrap_or_default(),
+        output: args.format.into(),
+        is_rate: args.rate,
+        is_turned: false,
+        follow: match (args.follow, follow_end_ns(&filter)) {
+            (false, _) => Follow::No,
+            (true, None) => Follow::ToSignal,
+            (true, Some(end_ns)) => Follow::Until(end_ns),
+        },
+    };
+    if are_fields_asked {
+        refuse_opaque_fields(&recording, &filter)?;
+        return rows::run(&request(), out);
+    }
+    if args.format != RowFormat::Table || args.follow {
+        return whole_samples(args, filter, zone, out);
+    }
+    let mut named = filter.sources.iter();
+    match (named.next(), named.next()) {
+        (Some(one), None) if has_schema(one) => rows::source_table::print(request(), one, out),
+        (Some(_), None) => whole_samples(args, filter, zone, out),
+        _ => rows::digest::print(&request(), out),
+    }
+}
+
+/// Returns an error if no selected source has fields.
+fn refuse_opaque_fields(recording: &Recording, filter: &ReplayFilter) -> Result<(), CliError> {
+    let is_wanted = |name: &String| filter.sources.is_empty() || filter.sources.contains(name);
+    let mut wanted = recording.sources().iter().filter(|source| is_wanted(&source.name)).peekable();
+    let Some(first) = wanted.peek().map(|source| human::escaped(&source.name).into_owned()) else {
+        return Ok(());
+    };
+    if wanted.all(|source| source.schema.is_none()) {
+        return Err(CliError::Usage(format!(
+            "--fields: {first} has no fields: its payloads have no schema; without --fields they are printed as bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// Prints whole samples.
+fn whole_samples(
+    args: &Args,
+    filter: ReplayFilter,
+    zone: TimeZone,
+    out: &mut dyn Write,
+) -> Result<ExitStatus, CliError> {
     let hosts = RecordedHosts::of(&list(&args.selection.paths)?);
     let has_host_column = hosts.are_several() && !args.selection.has_host();
-    let filter = ReplayFilter { fields: args.fields.clone(), ..args.selection.filter(&zone)? };
     let (mut columns, mut has_opaque) = (FlatColumns::new(), false);
     if args.format == RowFormat::Csv {
         if args.follow {
-            let why = "--follow: the columns of csv must be known before the first row; use jsonl";
+            let why =
+                "--follow: the columns of csv must be known before the first row; use jsonl, or --fields";
             return Err(CliError::Usage(why.to_owned()));
         }
         if !has_one_source(&args.selection, filter.sources.len())? {
             let known = args.selection.known_sources()?;
             let known = human::escaped_list(&known);
-            let why =
-                format!("csv needs exactly one source: name it with --source; these recordings have {known}");
+            let why = format!(
+                "csv needs sources or fields: name them with --source or --fields; these recordings have {known}"
+            );
             return Err(CliError::Usage(why));
         }
         let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns));
@@ -113,6 +180,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(dump.outcome)
 }
 
+impl From<RowFormat> for RowOutput {
+    fn from(format: RowFormat) -> Self {
+        match format {
+            RowFormat::Table => Self::Table,
+            RowFormat::Jsonl => Self::Jsonl,
+            RowFormat::Csv => Self::Csv,
+        }
+    }
+}
+
 /// Returns whether all rows are of one source, and so have the same columns.
 fn has_one_source(selection: &RecordingSelection, selected: usize) -> Result<bool, CliError> {
     Ok(selected == 1 || (selected == 0 && !selection.have_several_sources()?))
@@ -120,9 +197,9 @@ fn has_one_source(selection: &RecordingSelection, selected: usize) -> Result<boo
 
 /// One pass over the recordings.
 struct Dump<'a> {
-    fields: Vec<&'a str>,
     selected: BTreeSet<String>, // names of sources; empty for all
     rate: bool,
+    limit: u64,
     printer: Printer<'a>,
     host: CurrentHost,
     sources: BTreeMap<u16, DumpSource>, // of the current header
@@ -165,11 +242,11 @@ impl DumpSource {
 }
 
 impl<'a> Dump<'a> {
-    fn new(args: &'a Args, filter: &ReplayFilter, printer: Printer<'a>) -> Self {
+    fn new(args: &Args, filter: &ReplayFilter, printer: Printer<'a>) -> Self {
         Self {
             selected: filter.sources.clone(),
-            fields: args.fields.iter().map(String::as_str).collect(),
             rate: args.rate,
+            limit: args.rows.limit.unwrap_or(u64::MAX),
             printer,
             host: CurrentHost::default(),
             sources: BTreeMap::new(),
@@ -184,11 +261,13 @@ impl<'a> Dump<'a> {
 
     /// Prints all samples that the reader returns now.
     fn read(&mut self, reader: &mut MergedReader) -> Result<(), CliError> {
-        while let Some(item) = reader.next()? {
+        while self.samples < self.limit
+            && let Some(item) = reader.next()?
+        {
             match item {
-                ReplayItem::Header(header, _) => self.begin_run(header)?,
+                ReplayItem::Header(header, _) => self.begin_run(header),
                 ReplayItem::Sample(sample) => self.sample(&sample.telemetry)?,
-                ReplayItem::Source(source, _) => self.add_source(source)?,
+                ReplayItem::Source(source, _) => self.add_source(source),
                 ReplayItem::Marker(marker, _) => {
                     self.printer.print_marker(&marker, self.host.name())?;
                 }
@@ -231,7 +310,10 @@ impl<'a> Dump<'a> {
                 std::mem::swap(&mut self.sources, sources);
             }
             self.printer.flush()?;
-            if is_over || stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == WakeReason::Set {
+            if is_over
+                || self.samples >= self.limit
+                || stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == WakeReason::Set
+            {
                 return Ok(());
             }
             for (reader, _) in &mut readers {
@@ -240,89 +322,32 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// Compiles the schemas of a run's sources. A field that only some sources have selects those
-    /// sources.
-    fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), CliError> {
+    /// Compiles the schemas of a run's sources.
+    fn begin_run(&mut self, header: &SegmentHeader) {
         self.seen_header = true;
         self.host.run_id = header.run_id;
         // Of a run that began after the first look, too.
         self.host.hosts.add_run(header);
         self.sources.clear();
-        // Per field, why sources do not have it.
-        let mut unknown: Vec<Option<UnknownField>> = Vec::new();
-        unknown.resize_with(self.fields.len(), || None);
-        let mut known = vec![false; self.fields.len()];
-        let mut wanted: Vec<_> = header.sources.iter().collect();
-        wanted.retain(|source| self.selected.is_empty() || self.selected.contains(&source.name));
-        if !self.fields.is_empty()
-            && let Some(opaque) = wanted.first()
-            && wanted.iter().all(|source| source.is_opaque())
-        {
-            return Err(CliError::Usage(format!(
-                "--fields: {} has no fields: its payloads have no schema; without --fields they are printed as bytes",
-                human::escaped(&opaque.name)
-            )));
-        }
-        let are_several = wanted.len() > 1;
-        for source in wanted {
-            let Some(plan) = self.compile_schema(source) else { continue };
-            let mut own = Vec::new();
-            for ((field, known), unknown) in self.fields.iter().zip(&mut known).zip(&mut unknown) {
-                match plan.select(&[field]) {
-                    Ok(_) => {
-                        *known = true;
-                        own.push(*field);
-                    }
-                    Err(error) => {
-                        *unknown = unknown.take().max(Some(UnknownField::new(&plan, field, &error)));
-                    }
-                }
-            }
-            let plan = match own.as_slice() {
-                [] if self.fields.is_empty() => plan,
-                [] => continue,
-                own => plan.select(own).map_err(|error| unknown_field(&error))?,
-            };
-            self.add_decoder(source, plan);
-        }
-        let mut unknown = self.fields.iter().zip(known.iter().zip(unknown));
-        match unknown.find_map(|(field, (known, unknown))| Some((field, unknown.filter(|_| !known)?))) {
-            Some((field, UnknownField { usefulness: 0, .. })) if are_several => Err(unknown_field(&format!(
-                "{field:?}: no source has this field; to see the fields of one, add --source NAME"
-            ))),
-            Some((_, unknown)) => Err(unknown_field(&unknown.reason)),
-            None => Ok(()),
-        }
+        header.sources.iter().for_each(|source| self.add_source(source));
     }
 
-    /// Compiles the schema of a source that was added later. Fields that it lacks belong to other
-    /// sources.
-    fn add_source(&mut self, source: &SourceInfo) -> Result<(), CliError> {
-        if !self.selected.is_empty() && !self.selected.contains(&source.name) {
-            return Ok(());
+    /// Compiles the schema of a source if it is wanted.
+    fn add_source(&mut self, source: &SourceInfo) {
+        if (self.selected.is_empty() || self.selected.contains(&source.name))
+            && let Some(plan) = self.compile_schema(source)
+        {
+            self.add_decoder(source, plan);
         }
-        let Some(plan) = self.compile_schema(source) else { return Ok(()) };
-        let own: Vec<&str> =
-            self.fields.iter().copied().filter(|field| plan.select(&[field]).is_ok()).collect();
-        let plan = match own.as_slice() {
-            [] if self.fields.is_empty() => plan,
-            [] => return Ok(()),
-            own => plan.select(own).map_err(|error| unknown_field(&error))?,
-        };
-        self.add_decoder(source, plan);
-        Ok(())
     }
 
     /// Compiles the schema of a source. Returns `None` for an opaque source, which is then
     /// registered, and for an invalid schema, which is logged.
     fn compile_schema(&mut self, source: &SourceInfo) -> Option<CompiledSchema> {
         if source.is_opaque() {
-            // With --fields, only sources with a schema are printed.
-            if self.fields.is_empty() {
-                self.has_opaque = true;
-                let origin = self.origin_of(source);
-                self.sources.insert(source.id, DumpSource::Opaque(origin));
-            }
+            self.has_opaque = true;
+            let origin = self.origin_of(source);
+            self.sources.insert(source.id, DumpSource::Opaque(origin));
             return None;
         }
         match CompiledSchema::compile(&source.schema, &source.root) {
@@ -392,32 +417,6 @@ fn follow_end_ns(filter: &ReplayFilter) -> Option<i64> {
     let from_start = filter.elapsed.as_ref().filter(|elapsed| elapsed.ns.end < u64::MAX);
     let from_start = from_start.map(|elapsed| elapsed.start.wall_ns.saturating_add_unsigned(elapsed.ns.end));
     filter.until_ns.or(from_start).map(|until_ns| until_ns.saturating_add(LATE_SAMPLES_NS))
-}
-
-/// The reason why a source does not have a field. Of several sources, the greatest is the most
-/// useful one.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct UnknownField {
-    /// 2 if the source has a field of this name elsewhere, 1 if it has the first name of the path,
-    /// else 0.
-    usefulness: u8,
-    reason: String,
-}
-
-impl UnknownField {
-    fn new(plan: &CompiledSchema, path: &str, error: &SchemaError) -> Self {
-        let elsewhere = plan.fields().find(|leaf| leaf.path.rsplit('.').next() == Some(path));
-        if let Some(leaf) = elsewhere {
-            let reason = format!("{path:?}: no such path; did you mean {:?}?", leaf.path);
-            return Self { usefulness: 2, reason };
-        }
-        let has_first_name = path.split('.').next().is_some_and(|first| plan.select(&[first]).is_ok());
-        Self { usefulness: u8::from(has_first_name), reason: error.to_string() }
-    }
-}
-
-fn unknown_field(reason: &dyn Display) -> CliError {
-    CliError::Usage(format!("--fields: {}", human::escaped(&reason.to_string())))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
 
 use super::ExitStatus;
@@ -54,6 +55,12 @@ pub enum CliError {
     /// There are no segments in the paths.
     #[error("no segments in {0}")]
     NoSegments(String),
+    /// Nothing is as it was searched for.
+    #[error("{0}")]
+    NoMatch(String),
+    /// The fields of a query are wrong.
+    #[error("--fields: {0}{hint}", hint = fields_hint(.0))]
+    Query(QueryError),
     /// There are no samples in the selected time.
     #[error("{0}")]
     NoSamples(String),
@@ -87,11 +94,29 @@ pub enum CliError {
     },
 }
 
+impl From<QueryError> for CliError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Segment(error) => Self::Segment(error),
+            other => Self::Query(other),
+        }
+    }
+}
+
+/// Returns what to do about a field that is similar to none.
+fn fields_hint(error: &QueryError) -> &'static str {
+    match error {
+        QueryError::NoField { nearest, .. } if nearest.is_empty() => "; flatcap fields shows all",
+        _ => "",
+    }
+}
+
 impl CliError {
     /// Returns the exit status for this error.
     pub fn exit_status(&self) -> ExitStatus {
         match self {
-            Self::Usage(_)
+            Self::Query(_)
+            | Self::Usage(_)
             | Self::Config(_)
             | Self::NoLastGood { .. }
             | Self::Import(ImportError::Options(_)) => ExitStatus::Usage,

@@ -23,6 +23,11 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
+/// Returns a text from a file, escaped for a terminal, as a text of its own.
+pub(super) fn printable(text: &str) -> String {
+    escaped(text).into_owned()
+}
+
 /// Returns names from files, escaped and separated by commas.
 pub(super) fn escaped_list(names: &BTreeSet<String>) -> String {
     names.iter().map(|name| escaped(name)).collect::<Vec<_>>().join(", ")
@@ -91,6 +96,41 @@ pub(super) fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `12.5 ms`,
+/// `490 /s`. Bytes have binary prefixes, seconds below 1 decimal ones.
+pub(super) fn quantity(value: f64, unit: &str) -> String {
+    /// Numbers from here on have an exponent: all their digits are not for people.
+    const LARGE: f64 = 1e7;
+    const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    match unit {
+        _ if value.abs() >= LARGE && !matches!(unit, "B" | "B/s") => {
+            format!("{value:.2e} {unit}").trim_end().to_owned()
+        }
+        "" => significant(value),
+        "B" | "B/s" => {
+            let (mut value, mut prefixes) = (value, BINARY.iter());
+            let mut prefix = prefixes.next();
+            while value.abs() >= 1023.5
+                && let Some(next) = prefixes.next()
+            {
+                value /= 1024.0;
+                prefix = Some(next);
+            }
+            format!("{} {}{unit}", significant(value), prefix.unwrap_or(&""))
+        }
+        "s" => {
+            let (factor, prefix) = match value.abs() {
+                0.0 | 0.9995.. => (1.0, ""),
+                0.000_999_5.. => (1e3, "m"),
+                0.000_000_999_5.. => (1e6, "u"),
+                _ => (1e9, "n"),
+            };
+            format!("{} {prefix}s", significant(value * factor))
+        }
+        _ => format!("{} {unit}", significant(value)),
+    }
+}
+
 /// Parses a date, for an argument. The library's error would tell how it parses, not what to write.
 pub(super) fn parse_date(text: &str) -> Result<Date, String> {
     text.parse().map_err(|_| "write a date as YYYY-MM-DD, such as 2012-06-21".to_owned())
@@ -142,6 +182,30 @@ mod tests {
         let numbers = [0.0, 78.373_277_972, 2743.064, 603_425.9, 9.999, 0.001_234, -1.5, 1e-12];
         let shown = ["0", "78.4", "2743", "603426", "10.0", "0.00123", "-1.50", "0.000000000"];
         assert_eq!(numbers.map(significant), shown);
+    }
+
+    // Proves that values have a unit with the prefix that leaves three digits.
+    #[test]
+    fn quantities_have_a_unit() {
+        for (value, unit, shown) in [
+            (98.1234, "%", "98.1 %"),
+            (0.0, "B", "0 B"),
+            (999.4, "B", "999 B"),
+            (1_000.0, "B", "1000 B"),
+            (1_023.9, "B", "1.00 KiB"),
+            (1.8e19, "", "1.80e19"),
+            (2.5e7, "/s", "2.50e7 /s"),
+            (6_144_000_000.0, "B", "5.72 GiB"),
+            (2.5e9, "B/s", "2.33 GiB/s"),
+            (0.0125, "s", "12.5 ms"),
+            (3.2e-7, "s", "320 ns"),
+            (0.0, "s", "0 s"),
+            (75.0, "s", "75.0 s"),
+            (489.9, "/s", "490 /s"),
+            (1.5, "", "1.50"),
+        ] {
+            assert_eq!(quantity(value, unit), shown);
+        }
     }
 
     // Proves that a mistake in a date is answered with its form.

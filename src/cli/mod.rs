@@ -17,6 +17,7 @@ mod configuration;
 mod dump;
 mod error;
 mod export;
+mod fields;
 mod hex;
 mod hosts;
 mod human;
@@ -31,6 +32,7 @@ mod recover;
 mod remote;
 mod replay;
 mod row_printer;
+mod rows;
 mod selection;
 mod sources;
 mod status;
@@ -66,6 +68,7 @@ enum Verb {
     Info(info::Args),
     Verify(verify::Args),
     Dump(dump::Args),
+    Fields(fields::Args),
     Marks(marks::Args),
     Replay(replay::Args),
     Recover(recover::Args),
@@ -162,6 +165,7 @@ fn run_with_log(
         Verb::Info(args) => info::run(&args, out),
         Verb::Verify(args) => verify::run(&args, out),
         Verb::Dump(args) => dump::run(&args, out),
+        Verb::Fields(args) => fields::run(&args, out),
         Verb::Marks(args) => marks::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),

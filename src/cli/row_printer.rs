@@ -186,7 +186,7 @@ impl Printer<'_> {
 
 /// Lost samples of a source, as JSON.
 #[derive(Debug, Serialize)]
-struct GapRow<'a> {
+pub(super) struct GapRow<'a> {
     source: &'a str,
     host: &'a str,
     first: u64,
@@ -194,6 +194,21 @@ struct GapRow<'a> {
     causes: String,
     after_mono_ns: u64,
     before_mono_ns: u64,
+}
+
+impl<'a> GapRow<'a> {
+    pub(super) fn new(gap: &Gap, source: &'a str, host: &'a str) -> Self {
+        let causes = Causes::from_bits(gap.causes).to_string();
+        let Gap { first, count, after_mono_ns, before_mono_ns, .. } = *gap;
+        Self { source, host, first, count, causes, after_mono_ns, before_mono_ns }
+    }
+}
+
+/// Returns what a table says of lost samples.
+pub(super) fn gap_text(gap: &Gap, source: &str) -> String {
+    let (source, count, causes) = (human::escaped(source), gap.count, Causes::from_bits(gap.causes));
+    let samples = if count == 1 { "sample" } else { "samples" };
+    format!("gap: {count} {samples} of {source} lost ({causes})")
 }
 
 impl Printer<'_> {
@@ -215,26 +230,20 @@ impl Printer<'_> {
 
     /// Prints lost samples among the others, if the format has a place for them.
     pub(super) fn print_gap(&mut self, gap: &Gap, origin: &SampleOrigin) -> io::Result<()> {
-        let causes = Causes::from_bits(gap.causes).to_string();
         match self {
             Self::Widths(_) | Self::Csv { .. } => Ok(()),
             Self::Jsonl { out, .. } => {
-                let (source, host) = (origin.source.as_str(), origin.host.as_str());
-                let Gap { first, count, after_mono_ns, before_mono_ns, .. } = *gap;
-                let row = GapRow { source, host, first, count, causes, after_mono_ns, before_mono_ns };
-                print_object(*out, "gap", &row)
+                print_object(*out, "gap", &GapRow::new(gap, &origin.source, &origin.host))
             }
             Self::Table { out, .. } | Self::Pairs { out, .. } => {
-                let (source, count) = (human::escaped(&origin.source), gap.count);
-                let samples = if count == 1 { "sample" } else { "samples" };
-                writeln!(out, "-- gap: {count} {samples} of {source} lost ({causes})")
+                writeln!(out, "-- {}", gap_text(gap, &origin.source))
             }
         }
     }
 }
 
 /// Prints a line with one object, which its only member names.
-fn print_object(out: &mut dyn Write, name: &str, row: &impl Serialize) -> io::Result<()> {
+pub(super) fn print_object(out: &mut dyn Write, name: &str, row: &impl Serialize) -> io::Result<()> {
     write!(out, "{{\"{name}\":")?;
     serde_json::to_writer(&mut *out, row).map_err(io::Error::from)?;
     writeln!(out, "}}")
@@ -434,7 +443,7 @@ fn print_for_people(value: FieldValue<'_>, column: &FlatColumn, cell: &mut Vec<u
 }
 
 /// Writes a value as plain text; nothing for an absent one.
-fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
+pub(super) fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
     cell.clear();
     match value {
         FieldValue::Absent => {}
@@ -448,7 +457,7 @@ fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
     }
 }
 
-fn csv_error(error: csv::Error) -> io::Error {
+pub(super) fn csv_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         other => io::Error::other(format!("{other:?}")),

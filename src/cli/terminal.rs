@@ -9,6 +9,9 @@ use comfy_table::Table;
 /// a mistake.
 const WIDTH_MIN: usize = 20;
 
+/// Width of output that is made to fit, if nothing says how wide that is.
+const WIDTH_DEFAULT: usize = 80;
+
 /// The stream that is printed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
@@ -22,6 +25,11 @@ impl Output {
     pub(super) fn width(self) -> Option<usize> {
         let wanted = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
         wanted.filter(|width| *width >= WIDTH_MIN).or_else(|| self.terminal_width())
+    }
+
+    /// Returns the width of lines that must fit somewhere.
+    pub(super) fn width_to_fit(self) -> usize {
+        self.width().unwrap_or(WIDTH_DEFAULT)
     }
 
     /// Returns the width of a terminal; `None` if the stream is no terminal.

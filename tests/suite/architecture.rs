@@ -66,6 +66,7 @@ const EDGES: [(&str, &[&str]); 28] = [
             "metrics",
             "daemon",
             "replay",
+            "query",
             "schema",
             "frame",
             "control",
@@ -387,9 +388,14 @@ fn comments_and_documents_fit_the_width() {
             }
         }
     }
-    for name in
-        ["README.md", "docs/ARCHITECTURE.md", "docs/BENCHMARKS.md", "docs/FORMAT.md", "docs/OPERATIONS.md"]
-    {
+    for name in [
+        "README.md",
+        "docs/ARCHITECTURE.md",
+        "docs/BENCHMARKS.md",
+        "docs/COOKBOOK.md",
+        "docs/FORMAT.md",
+        "docs/OPERATIONS.md",
+    ] {
         let text = std::fs::read_to_string(root().join(name)).unwrap();
         let mut is_code = false;
         for (at, line) in text.lines().enumerate() {

@@ -141,7 +141,7 @@ fn commands_are_executed() {
     order(&["log-level", "debug"]);
     end(&rig, child);
     assert_eq!(rig.segments("bin").len(), 2);
-    let dump = rig.call(&["dump", "flatcap-data"]).text();
+    let dump = rig.call(&["dump", "--source", "synthetic"]).text();
     assert!(dump.lines().any(|line| line.starts_with("-- mark: ") && line.ends_with(" deploy 42 begins")));
 }
 
@@ -187,7 +187,7 @@ fn marks_are_shown() {
     let called = rig.call(&["dump", "--format", "csv"]);
     assert!(!called.text().contains("deploy") && called.err.contains(" deploy 1.2.3\n"), "{called:?}");
     // The order of a table is that of time.
-    let table = rig.call(&["dump", "--utc"]).text();
+    let table = rig.call(&["dump", "--source", "synthetic", "--utc"]).text();
     let times: Vec<&str> = table
         .lines()
         .skip(1)

@@ -20,11 +20,13 @@
 
 mod architecture;
 mod arguments;
+mod asking;
 mod attacks;
 mod compression;
 mod config_layers;
 mod conformance;
 mod control;
+mod cookbook;
 mod corpus;
 mod crafted;
 mod crash_recovery;

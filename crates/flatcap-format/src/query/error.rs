@@ -51,6 +51,12 @@ pub enum QueryError {
         /// The path as given.
         path: String,
     },
+    /// Rows should be the elements of one list, and the fields are of several lists, or of none.
+    #[error("a row per element needs fields of one list{}", lists_text(.lists))]
+    NotOneList {
+        /// The lists of the fields.
+        lists: Vec<String>,
+    },
     /// A segment that cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
@@ -58,6 +64,14 @@ pub enum QueryError {
 
 fn suggestion(nearest: &[String]) -> String {
     if nearest.is_empty() { String::new() } else { format!("; did you mean {}?", list(nearest)) }
+}
+
+fn lists_text(lists: &[String]) -> String {
+    if lists.is_empty() {
+        ", and these are of none".to_owned()
+    } else {
+        format!("; these are of {}", list(lists))
+    }
 }
 
 fn list(fields: &[String]) -> String {

@@ -89,6 +89,24 @@ impl FieldPath {
         Ok(paths)
     }
 
+    /// Returns whether the path picks certain elements of a list.
+    pub fn picks_elements(&self) -> bool {
+        self.parts.iter().any(|part| part.pick.as_ref().is_some_and(|pick| *pick != ElementPick::All))
+    }
+
+    /// Returns the path to the same fields of all elements.
+    #[must_use]
+    pub fn of_all_elements(&self) -> Self {
+        let mut parts = self.parts.clone();
+        parts
+            .iter_mut()
+            .filter(|part| part.pick.is_some())
+            .for_each(|part| part.pick = Some(ElementPick::All));
+        let text = |part: &PathPart| format!("{}{}", part.name, if part.pick.is_some() { "[*]" } else { "" });
+        let text = parts.iter().map(text).collect::<Vec<_>>().join(".");
+        Self { text: text.into(), parts }
+    }
+
     /// Returns the path as written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -273,6 +291,17 @@ mod tests {
         let expected =
             vec![test("name", TestOperator::Matches, "a[,]\"b.*"), test("pid", TestOperator::NotEqual, "1")];
         assert_eq!(tests, Some(ElementPick::Tests(expected)));
+    }
+
+    // Proves that a path to certain elements leads to all of them without its picks.
+    #[test]
+    fn picks_are_dropped() {
+        let path = |text: &str| -> FieldPath { text.parse().unwrap() };
+        for (text, all) in [("a[x].b", "a[*].b"), ("a.0.b[c=1]", "a[*].b[*]")] {
+            assert!(path(text).picks_elements());
+            assert_eq!(path(text).of_all_elements(), path(all));
+        }
+        assert!(!path("a[*].b").picks_elements() && !path("a.b").picks_elements());
     }
 
     // Proves that a list is split at its commas, and not at those in brackets or quotes.

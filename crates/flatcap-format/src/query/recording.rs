@@ -63,7 +63,7 @@ impl Recording {
 
     /// Returns all sources, also those that were added to a segment that is not sealed, which is
     /// read in full for it.
-    fn all_sources(&self) -> Result<Vec<RecordedSource>, SegmentError> {
+    pub(super) fn all_sources(&self) -> Result<Vec<RecordedSource>, SegmentError> {
         let mut sources = BTreeMap::new();
         for listing in list(&self.paths)? {
             let Ok(Some(mut reader)) = listing.open() else { continue };

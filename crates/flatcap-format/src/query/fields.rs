@@ -1,0 +1,84 @@
+//! Lists the fields of a recording, from its own schemas.
+
+use super::recording::Recording;
+use super::resolve::spelled;
+use crate::schema::{CompiledSchema, MetricKind};
+
+/// The fields of one source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceFields {
+    /// The source's name.
+    pub source: String,
+    /// Its nominal period, in nanoseconds; 0 for none.
+    pub period_ns: u64,
+    /// The fields, in the order of the schema; none for a source without a schema.
+    pub fields: Vec<FieldInfo>,
+}
+
+/// What a schema says of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldInfo {
+    /// The path below the source, with `[*]` after each list: `devices[*].reads`.
+    pub path: String,
+    /// The type as schemas spell it.
+    pub type_name: String,
+    /// The attribute `unit`.
+    pub unit: Option<String>,
+    /// How successive values relate.
+    pub kind: MetricKind,
+    /// The comment in the schema; empty without one.
+    pub meaning: String,
+    /// All runs have this field with this type, unit and kind.
+    pub is_in_all_runs: bool,
+}
+
+impl Recording {
+    /// Returns the fields of all sources, by name. A field whose type, unit or kind differs between
+    /// runs is there once for each.
+    pub fn fields(&self) -> Vec<SourceFields> {
+        let mut found: Vec<SourceFields> = Vec::new();
+        for of_one_name in self.sources().chunk_by(|one, next| one.name == next.name) {
+            let Some(first) = of_one_name.first() else { continue };
+            let schemas: Vec<&CompiledSchema> =
+                of_one_name.iter().filter_map(|source| source.schema.as_ref()).collect();
+            found.push(SourceFields {
+                source: first.name.clone(),
+                period_ns: first.period_ns,
+                fields: merged(&schemas),
+            });
+        }
+        found
+    }
+}
+
+/// Returns the fields of several schemas of one source.
+fn merged(schemas: &[&CompiledSchema]) -> Vec<FieldInfo> {
+    let mut fields: Vec<(FieldInfo, usize)> = Vec::new();
+    for schema in schemas {
+        for leaf in schema.fields() {
+            let field = FieldInfo {
+                path: spelled(&leaf),
+                type_name: leaf.field.type_name().to_owned(),
+                unit: leaf.field.unit().map(str::to_owned),
+                kind: leaf.field.metric_kind(),
+                meaning: leaf.field.documentation().to_owned(),
+                is_in_all_runs: false,
+            };
+            match fields.iter_mut().find(|(known, _)| is_same(known, &field)) {
+                Some((_, count)) => *count += 1,
+                None => fields.push((field, 1)),
+            }
+        }
+    }
+    let complete =
+        |(field, count): (FieldInfo, usize)| FieldInfo { is_in_all_runs: count == schemas.len(), ..field };
+    fields.into_iter().map(complete).collect()
+}
+
+/// A comment may change without changing the field.
+fn is_same(one: &FieldInfo, other: &FieldInfo) -> bool {
+    one.path == other.path
+        && one.type_name == other.type_name
+        && one.unit == other.unit
+        && one.kind == other.kind
+}

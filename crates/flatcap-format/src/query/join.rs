@@ -1,0 +1,168 @@
+//! Joins the samples of several sources on time, and makes rows of them.
+
+use super::held_value::HeldValue;
+use crate::schema::FieldValue;
+
+/// The time and element of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowStamp {
+    /// In monotonic nanoseconds.
+    pub mono_ns: u64,
+    /// In wall nanoseconds.
+    pub wall_ns: i64,
+    /// The element, for [`ElementNames`](super::ElementNames), if a row is one.
+    pub element: Option<u32>,
+}
+
+/// Rows with the same number of values.
+#[derive(Debug, Default)]
+pub(super) struct RowBuffer {
+    pub(super) stamps: Vec<RowStamp>,
+    pub(super) values: Vec<HeldValue>,
+}
+
+impl RowBuffer {
+    pub(super) fn clear(&mut self) {
+        self.stamps.clear();
+        self.values.clear();
+    }
+}
+
+/// The last sample of each source, of which rows are made.
+///
+/// A row has the values of its own sample, and the last value of every other column that is not
+/// too old.
+#[derive(Debug, Default)]
+pub(super) struct SampleJoin {
+    held: Vec<Held>,
+    /// Rows of the elements of the current sample: the element, and the place and value of each
+    /// field.
+    elements: Vec<(u32, Vec<(usize, HeldValue)>)>,
+}
+
+/// The last value of a column.
+#[derive(Debug, Clone, Default)]
+struct Held {
+    value: HeldValue,
+    mono_ns: u64,
+    /// Table of the value.
+    table: usize,
+}
+
+impl SampleJoin {
+    /// Begins a sample of a table: values that it does not have again are gone.
+    pub(super) fn begin(&mut self, table: usize) {
+        for held in self.held.iter_mut().filter(|held| held.table == table) {
+            held.value = HeldValue::Absent;
+        }
+    }
+
+    /// Sets the value of a column.
+    pub(super) fn set(&mut self, place: usize, table: usize, mono_ns: u64, value: FieldValue<'_>) {
+        if self.held.len() <= place {
+            self.held.resize_with(place + 1, Held::default);
+        }
+        if let Some(held) = self.held.get_mut(place) {
+            held.value.set(value);
+            (held.mono_ns, held.table) = (mono_ns, table);
+        }
+    }
+
+    /// Begins the row of an element.
+    pub(super) fn begin_element(&mut self, element: u32) {
+        self.elements.push((element, Vec::new()));
+    }
+
+    /// Sets a value of the row of the last element.
+    pub(super) fn set_of_element(&mut self, place: usize, value: FieldValue<'_>) {
+        if let Some((_, values)) = self.elements.last_mut() {
+            values.push((place, value.into()));
+        }
+    }
+
+    /// Appends the rows of a sample to the buffer: one, or one per element if rows are elements.
+    /// `ages_max_ns` has the largest age of the value of each column.
+    pub(super) fn finish(
+        &mut self,
+        stamp: RowStamp,
+        is_long: bool,
+        ages_max_ns: &[u64],
+        rows: &mut RowBuffer,
+    ) {
+        let held = &self.held;
+        let append = |element: Option<u32>, rows: &mut RowBuffer| {
+            rows.stamps.push(RowStamp { element, ..stamp });
+            let first = rows.values.len();
+            rows.values.extend(ages_max_ns.iter().enumerate().map(|(place, age_max_ns)| {
+                let held = held.get(place);
+                let is_recent = |held: &&Held| stamp.mono_ns.saturating_sub(held.mono_ns) <= *age_max_ns;
+                held.filter(is_recent).map_or(HeldValue::Absent, |held| held.value.clone())
+            }));
+            first
+        };
+        if !is_long {
+            append(None, rows);
+            return;
+        }
+        for (element, values) in self.elements.drain(..) {
+            let first = append(Some(element), rows);
+            for (place, value) in values {
+                if let Some(own) = rows.values.get_mut(first + place) {
+                    *own = value;
+                }
+            }
+        }
+    }
+
+    /// Forgets all values.
+    pub(super) fn clear(&mut self) {
+        self.held.clear();
+        self.elements.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(join: &mut SampleJoin, mono_ns: u64, is_long: bool, ages: &[u64]) -> Vec<(Option<u32>, Vec<u64>)> {
+        let mut rows = RowBuffer::default();
+        let stamp = RowStamp { mono_ns, wall_ns: 0, element: None };
+        join.finish(stamp, is_long, ages, &mut rows);
+        let number = |value: &HeldValue| if let HeldValue::Unsigned(number) = value { *number } else { 0 };
+        let values = rows.values.chunks(ages.len()).map(|row| row.iter().map(number).collect());
+        rows.stamps.iter().map(|stamp| stamp.element).zip(values).collect()
+    }
+
+    // Proves that a row has the last value of each column, up to the largest age of it.
+    #[test]
+    fn values_are_held_until_they_are_too_old() {
+        let mut join = SampleJoin::default();
+        join.set(0, 0, 100, FieldValue::Unsigned(1));
+        join.set(1, 1, 100, FieldValue::Unsigned(2));
+        assert_eq!(row(&mut join, 100, false, &[10, 50]), [(None, vec![1, 2])]);
+        join.begin(0);
+        join.set(0, 0, 150, FieldValue::Unsigned(3));
+        assert_eq!(row(&mut join, 150, false, &[10, 50]), [(None, vec![3, 2])]);
+        assert_eq!(row(&mut join, 151, false, &[10, 50]), [(None, vec![3, 0])]);
+        join.begin(0);
+        assert_eq!(row(&mut join, 151, false, &[10, 50, 7]), [(None, vec![0, 0, 0])], "it is gone");
+        join.clear();
+        assert_eq!(row(&mut join, 151, false, &[1_000]), [(None, vec![0])]);
+    }
+
+    // Proves that each element of a sample has a row with its own values and those that are held,
+    // and that the next sample begins without elements.
+    #[test]
+    fn elements_have_rows_of_their_own() {
+        let mut join = SampleJoin::default();
+        join.set(0, 0, 5, FieldValue::Unsigned(9));
+        for element in [7, 3] {
+            join.begin_element(element);
+            join.set_of_element(1, FieldValue::Unsigned(element.into()));
+        }
+        let rows = row(&mut join, 5, true, &[1, 0]);
+        assert_eq!(rows, [(Some(7), vec![9, 7]), (Some(3), vec![9, 3])]);
+        assert_eq!(row(&mut join, 6, true, &[1, 0]), []);
+    }
+}

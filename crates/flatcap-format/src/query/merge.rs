@@ -1,0 +1,124 @@
+//! Puts the samples of several batches in the order of time.
+
+use super::batch::{ColumnBatch, RowSource};
+
+/// Batches whose samples are taken in the order of time.
+#[derive(Debug, Default)]
+pub(super) struct BatchMerge {
+    open: Vec<OpenBatch>,
+}
+
+/// A batch, and its next sample.
+#[derive(Debug)]
+struct OpenBatch {
+    batch: ColumnBatch,
+    /// Of batches with samples of the same time, those of smaller rank come first.
+    rank: usize,
+    next_sample: usize,
+    next_row: usize,
+}
+
+/// A sample of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MergedSample {
+    /// The batch, for [`BatchMerge::batch`].
+    pub(super) batch: usize,
+    pub(super) rank: usize,
+    pub(super) seq: u64,
+    pub(super) mono_ns: u64,
+    pub(super) wall_ns: i64,
+    /// Its rows in the batch.
+    pub(super) first_row: usize,
+    pub(super) end_row: usize,
+}
+
+impl BatchMerge {
+    pub(super) fn add(&mut self, batch: ColumnBatch, rank: usize) {
+        self.open.push(OpenBatch { batch, rank, next_sample: 0, next_row: 0 });
+    }
+
+    pub(super) fn batch(&self, number: usize) -> Option<&ColumnBatch> {
+        self.open.get(number).map(|open| &open.batch)
+    }
+
+    /// Returns the next sample without taking it; of several with the same time, those of
+    /// `last_rank` and the one after it come last.
+    pub(super) fn peek(&self, last_rank: usize) -> Option<MergedSample> {
+        let samples = self.open.iter().enumerate().filter_map(|(number, open)| {
+            let at = open.next_sample;
+            Some(MergedSample {
+                batch: number,
+                rank: open.rank,
+                seq: *open.batch.times.seq.get(at)?,
+                mono_ns: *open.batch.times.mono_ns.get(at)?,
+                wall_ns: *open.batch.times.wall_ns.get(at)?,
+                first_row: open.next_row,
+                end_row: open.end_row(),
+            })
+        });
+        let is_last = |rank: usize| rank == last_rank || rank == last_rank + 1;
+        samples.min_by_key(|sample| (sample.mono_ns, is_last(sample.rank), sample.rank))
+    }
+
+    /// Takes the sample that [`peek`](Self::peek) returned.
+    pub(super) fn take(&mut self, sample: &MergedSample) {
+        if let Some(open) = self.open.get_mut(sample.batch) {
+            open.next_sample += 1;
+            open.next_row = sample.end_row;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+    }
+}
+
+impl OpenBatch {
+    /// Returns the end of the rows of the next sample.
+    fn end_row(&self) -> usize {
+        match &self.batch.rows {
+            RowSource::Samples => self.next_sample + 1,
+            RowSource::Elements { samples, .. } => {
+                let rest = samples.get(self.next_row..).unwrap_or_default();
+                let own = rest.iter().take_while(|sample| **sample as usize == self.next_sample);
+                self.next_row + own.count()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::batch::BatchTimes;
+    use super::*;
+
+    fn batch(mono_ns: &[u64], rows: RowSource) -> ColumnBatch {
+        let times = BatchTimes {
+            seq: (0..mono_ns.len() as u64).collect(),
+            mono_ns: mono_ns.to_vec(),
+            wall_ns: vec![0; mono_ns.len()],
+            ..BatchTimes::default()
+        };
+        ColumnBatch { times, rows, ..ColumnBatch::default() }
+    }
+
+    // Proves that samples come in the order of time, then of rank with one rank last, each with its
+    // own rows, and that a sample without elements has none.
+    #[test]
+    fn samples_are_merged_by_time() {
+        let mut merge = BatchMerge::default();
+        let elements = RowSource::Elements { samples: vec![0, 0, 2], elements: vec![1, 2, 1] };
+        merge.add(batch(&[1, 3, 5], elements), 2);
+        merge.add(batch(&[3, 4], RowSource::Samples), 5);
+        let mut order = Vec::new();
+        while let Some(sample) = merge.peek(2) {
+            merge.take(&sample);
+            order.push((sample.mono_ns, sample.batch, sample.first_row..sample.end_row));
+        }
+        assert_eq!(order, [(1, 0, 0..2), (3, 1, 0..1), (3, 0, 2..2), (4, 1, 1..2), (5, 0, 2..3)]);
+    }
+}

@@ -1,0 +1,480 @@
+//! Rows: the values of a query side by side, one row per time or per element.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::batch::ColumnBatch;
+use super::error::QueryError;
+use super::held_value::HeldValue;
+use super::join::{RowBuffer, RowStamp, SampleJoin};
+use super::layout::{RowColumn, RowLayout};
+use super::merge::{BatchMerge, MergedSample};
+use super::path::FieldPath;
+use super::rate::CounterRates;
+use super::recording::{RecordedSource, Recording};
+use super::resolve::{KnownSource, resolve, spelled};
+use super::results::{Query, QueryItem, QueryResults, QuerySummary, RunInfo};
+use super::row_options::RowOptions;
+use super::step_rows::StepRows;
+use super::steps::Aggregate;
+use crate::replay::Notice;
+use crate::schema::LeafField;
+use crate::segment::{Gap, Marker, RecordingStart, SegmentError};
+
+/// Periods for which the last value of a source is the current one: it may have missed one tick.
+const PERIODS_HELD: u64 = 2;
+/// Time before the first row that is read for its rates, beside two periods: samples may be late.
+const LEAD_NS: u64 = 1_000_000_000;
+
+/// A part of the rows of a query.
+#[derive(Debug)]
+pub enum RowItem {
+    /// A run begins.
+    Run(RunInfo),
+    /// A row, whose values [`RowReader::values`] returns.
+    Row(RowStamp),
+    /// Samples of a source that were lost.
+    Gap(String, Gap),
+    /// A note at a point in time.
+    Marker(Marker),
+    /// A problem with a file.
+    Notice(Notice),
+}
+
+/// Reads the rows of a query. Samples of several sources are joined on time: there is a row for
+/// each sample of the source with the shortest period, the first one asked for of several. It has
+/// the last values of the others that are not older than two of their own periods.
+#[derive(Debug)]
+pub struct RowReader {
+    results: QueryResults,
+    options: RowOptions,
+    window: RowWindow,
+    periods: BTreeMap<String, u64>,
+    has_elements: bool,
+    layout: RowLayout,
+    rates: Option<CounterRates>,
+    join: SampleJoin,
+    steps: Option<StepRows>,
+    merge: BatchMerge,
+    /// Sources with samples in this run, in the order of their first batches.
+    sources: Vec<Box<str>>,
+    /// Rank of the source of which each sample is a row.
+    leading_rank: usize,
+    /// Gaps and markers that no row before them waits for, with their monotonic times.
+    events: VecDeque<(u64, RowItem)>,
+    /// A run or a notice that follows the rows of these batches.
+    waiting: Option<RowItem>,
+    rows: RowBuffer,
+    next_row: usize,
+    is_merging: bool,
+    /// The largest age of the value of each column.
+    ages_ns: Vec<u64>,
+}
+
+/// The beginning of the rows, if samples before it are read for the rates of the first ones.
+#[derive(Debug, Clone, Default)]
+struct RowWindow {
+    since_ns: Option<i64>,
+    elapsed: Option<(RecordingStart, u64)>,
+    run_id: u64,
+    boot_id: Option<String>,
+}
+
+impl Recording {
+    /// Asks for the values of some fields as rows.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query); `NotOneList` if rows are elements of several lists, or of none.
+    pub fn rows(&self, query: &Query, options: RowOptions) -> Result<RowReader, QueryError> {
+        let added;
+        let mut sources = self.sources();
+        let selected = match SelectedColumns::new(sources, query, &options) {
+            Err(error @ QueryError::NoField { .. }) => {
+                added = self.all_sources()?;
+                sources = &added;
+                SelectedColumns::new(sources, query, &options).map_err(|_| error)?
+            }
+            selected => selected?,
+        };
+        if options.is_long && selected.lists.len() != 1 {
+            return Err(QueryError::NotOneList { lists: selected.lists });
+        }
+        let mut periods: BTreeMap<String, u64> = BTreeMap::new();
+        let is_read = |name: &str| selected.columns.iter().any(|column| &*column.source == name);
+        for source in sources.iter().filter(|source| is_read(&source.name)) {
+            let longest = periods.entry(source.name.clone()).or_default();
+            *longest = (*longest).max(source.period_ns);
+        }
+        RowReader::open(self, query.clone(), options, periods, selected)
+    }
+}
+
+/// What the paths of a query select in the schemas of all runs.
+#[derive(Debug)]
+struct SelectedColumns {
+    /// The names of paths that select one field, by path.
+    own_names: Vec<Option<String>>,
+    /// The fields in the order of the paths; those of elements, which may have columns of their
+    /// own, too.
+    columns: Vec<RowColumn>,
+    /// The lists that contain them.
+    lists: Vec<String>,
+    /// Elements have columns of their own.
+    has_elements: bool,
+}
+
+impl SelectedColumns {
+    fn new(sources: &[RecordedSource], query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
+        let is_wanted = |name: &str| query.filter.sources.is_empty() || query.filter.sources.contains(name);
+        let known = sources.iter().filter(|source| is_wanted(&source.name));
+        let known: Vec<KnownSource<'_>> = known
+            .filter_map(|source| Some(KnownSource { name: &source.name, schema: source.schema.as_ref()? }))
+            .collect();
+        let mut found =
+            Self { own_names: Vec::new(), columns: Vec::new(), lists: Vec::new(), has_elements: false };
+        let all: Vec<&[FieldPath]> = match query.fields.as_slice() {
+            [] => vec![&[]],
+            fields => fields.chunks(1).collect(),
+        };
+        for (number, path) in all.into_iter().enumerate() {
+            let first = found.columns.len();
+            for (source, selected) in known.iter().zip(resolve(&known, path)?) {
+                let leaves: Vec<_> = source.schema.fields().collect();
+                for field in &selected {
+                    let Some(leaf) = leaves.get(field.leaf) else { continue };
+                    let order = if path.is_empty() { (field.leaf, 0) } else { (number, found.columns.len()) };
+                    found.add(source.name, leaf, order, options);
+                }
+            }
+            let own = found.columns.get_mut(first..).unwrap_or_default();
+            let name = match (own, path) {
+                ([one], [path]) if options.is_long || !one.name.contains("[*]") => {
+                    one.name = path.to_string();
+                    Some(path.to_string())
+                }
+                _ => None,
+            };
+            found.own_names.push(name);
+        }
+        found.lists.sort_unstable();
+        found.lists.dedup();
+        Ok(found)
+    }
+
+    fn add(&mut self, source: &str, leaf: &LeafField<'_>, order: (usize, usize), options: &RowOptions) {
+        if let Some(end) = leaf.lists.last() {
+            self.lists.push(format!("{source}.{}", leaf.path.get(..*end).unwrap_or_default()));
+        }
+        let name = format!("{source}.{}", spelled(leaf));
+        let Some(column_type) = leaf.field.column_type() else { return };
+        // Another run may have another schema with the same field.
+        if self.columns.iter().any(|known| known.name == name && known.order.0 == order.0) {
+            return;
+        }
+        self.has_elements |= !leaf.lists.is_empty() && !options.is_long;
+        let (unit, kind) = (leaf.field.unit().map(Into::into), leaf.field.metric_kind());
+        self.columns.push(RowColumn::new(name, source, (column_type, unit, kind), options).at(order));
+    }
+}
+
+impl RowReader {
+    fn open(
+        recording: &Recording,
+        mut query: Query,
+        options: RowOptions,
+        periods: BTreeMap<String, u64>,
+        selected: SelectedColumns,
+    ) -> Result<Self, QueryError> {
+        let mut window = RowWindow::default();
+        if options.is_rate {
+            let longest = periods.values().copied().max().unwrap_or_default();
+            window.widen(&mut query, longest.saturating_mul(PERIODS_HELD).saturating_add(LEAD_NS));
+        }
+        let is_averaged = options
+            .steps
+            .is_some_and(|steps| steps.aggregate.is_none_or(|aggregate| aggregate == Aggregate::Mean));
+        Ok(Self {
+            results: recording.query(&query)?,
+            window,
+            periods,
+            has_elements: selected.has_elements,
+            layout: RowLayout::new(selected.own_names, selected.columns, &options),
+            // The rate of a step is computed from its first and last values.
+            rates: (options.is_rate && !is_averaged).then(CounterRates::default),
+            join: SampleJoin::default(),
+            steps: options.steps.map(StepRows::new),
+            merge: BatchMerge::default(),
+            sources: Vec::new(),
+            leading_rank: 0,
+            events: VecDeque::new(),
+            waiting: None,
+            rows: RowBuffer::default(),
+            next_row: 0,
+            is_merging: false,
+            ages_ns: Vec::new(),
+            options,
+        })
+    }
+
+    /// Uses the columns of a reader of the same query that has read everything, and no others.
+    #[must_use]
+    pub fn with_columns(mut self, columns: Vec<RowColumn>) -> Self {
+        self.layout.fix(columns);
+        self
+    }
+
+    /// Returns whether elements of lists have columns of their own, which are known only when all
+    /// samples were read.
+    pub fn has_elements(&self) -> bool {
+        self.has_elements
+    }
+
+    /// Returns whether a row is an element.
+    pub fn is_long(&self) -> bool {
+        self.options.is_long
+    }
+
+    /// Returns the columns so far. Elements may add columns, at the end.
+    pub fn columns(&self) -> &[RowColumn] {
+        &self.layout.columns
+    }
+
+    /// Returns the values of the row that was returned last, by column. Columns that were added
+    /// later have none.
+    pub fn values(&self) -> &[HeldValue] {
+        let columns = self.rows.values.len().checked_div(self.rows.stamps.len()).unwrap_or_default();
+        let end = self.next_row * columns;
+        self.rows.values.get(end.saturating_sub(columns)..end).unwrap_or_default()
+    }
+
+    /// Returns the label of an element.
+    pub fn label(&self, element: u32) -> &str {
+        self.results.elements().label(element)
+    }
+
+    /// Returns what was read so far.
+    pub fn summary(&self) -> QuerySummary {
+        self.results.summary()
+    }
+
+    /// Returns the next part; none at the end.
+    ///
+    /// # Errors
+    /// As [`QueryResults::next`].
+    pub fn next(&mut self) -> Result<Option<RowItem>, QueryError> {
+        loop {
+            if let Some(stamp) = self.rows.stamps.get(self.next_row).copied() {
+                self.next_row += 1;
+                return Ok(Some(RowItem::Row(stamp)));
+            }
+            if self.is_merging {
+                let sample = self.merge.peek(self.leading_rank);
+                let is_due = |event: &(u64, RowItem)| sample.is_none_or(|sample| event.0 < sample.mono_ns);
+                if self.events.front().is_some_and(is_due) {
+                    return Ok(self.events.pop_front().map(|(_, item)| item));
+                }
+                if let Some(sample) = sample {
+                    self.take_sample(&sample);
+                } else {
+                    self.merge.clear();
+                    self.is_merging = false;
+                }
+            } else if let Some(waiting) = self.waiting.take() {
+                match &waiting {
+                    RowItem::Run(_) if self.end_steps() => self.waiting = Some(waiting),
+                    RowItem::Run(run) => {
+                        self.begin_run(&run.clone());
+                        return Ok(Some(waiting));
+                    }
+                    _ => return Ok(Some(waiting)),
+                }
+            } else if let Some(item) = self.results.next()? {
+                self.add(item);
+            } else if !self.merge.is_empty() || !self.events.is_empty() {
+                self.is_merging = true;
+            } else if self.options.is_growing || !self.end_steps() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Looks for new segments, to follow a running recorder.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        self.results.refresh()
+    }
+
+    fn add(&mut self, item: QueryItem) {
+        match item {
+            QueryItem::Batch(batch) => self.add_batch(batch),
+            QueryItem::Gap(source, gap) => {
+                self.events.push_back((gap.after_mono_ns, RowItem::Gap(source, gap)));
+            }
+            QueryItem::Marker(marker) => {
+                self.events.push_back((marker.mono_ns, RowItem::Marker(marker)));
+            }
+            QueryItem::Complete(_) => self.is_merging = true,
+            QueryItem::Run(run) => {
+                self.waiting = Some(RowItem::Run(run));
+                self.is_merging = true;
+            }
+            QueryItem::Notice(notice) => {
+                self.waiting = Some(RowItem::Notice(notice));
+                self.is_merging = true;
+            }
+        }
+    }
+
+    fn begin_run(&mut self, run: &RunInfo) {
+        self.rates.iter_mut().for_each(CounterRates::clear);
+        self.join.clear();
+        self.steps = self.options.steps.map(StepRows::new);
+        self.sources.clear();
+        self.window.run_id = run.run_id;
+        self.window.boot_id.clone_from(&run.host.boot_id);
+    }
+
+    fn add_batch(&mut self, mut batch: ColumnBatch) {
+        let tables = self.results.tables();
+        self.layout.add_tables(tables);
+        let Some(table) = tables.get(batch.table) else { return };
+        if let Some(rates) = &mut self.rates {
+            rates.apply(&mut batch, table);
+        }
+        let source = self.sources.iter().position(|known| *known == table.source).unwrap_or_else(|| {
+            self.sources.push(table.source.clone());
+            self.sources.len() - 1
+        });
+        // The elements of a sample come after its other values, which their rows repeat.
+        self.merge.add(batch, source * 2 + usize::from(table.list.is_some()));
+        self.leading_rank = self.find_leading();
+    }
+
+    /// Returns the rank of the source of which each sample is a row.
+    fn find_leading(&self) -> usize {
+        let tables = self.results.tables();
+        let has_list = |name: &str| tables.iter().any(|table| table.list.is_some() && *table.source == *name);
+        let candidates = self.sources.iter().enumerate();
+        let candidates = candidates.filter(|(_, name)| !self.options.is_long || has_list(name));
+        let fastest = candidates.min_by_key(|(_, name)| {
+            let period_ns = self.periods.get(&***name).copied().filter(|period_ns| *period_ns > 0);
+            let own = self.layout.columns.iter().filter(|column| column.source == **name);
+            (period_ns.unwrap_or(u64::MAX), own.map(|column| column.order).min().unwrap_or((usize::MAX, 0)))
+        });
+        fastest.map_or(0, |(place, _)| place * 2)
+    }
+
+    /// Takes a sample, and makes the rows that it completes.
+    fn take_sample(&mut self, sample: &MergedSample) {
+        self.rows.clear();
+        self.next_row = 0;
+        self.merge.take(sample);
+        let is_before = self.window.is_before(sample);
+        let columns = self.layout.columns.len();
+        if let Some(steps) = &mut self.steps
+            && let Some(number) = steps.reach(sample)
+        {
+            steps.finish(number, self.options.is_long, columns, &mut self.rows);
+        }
+        self.add_sample(sample, is_before);
+        let leading = self.leading_rank;
+        if self.steps.is_some() || sample.rank / 2 != leading / 2 {
+            return;
+        }
+        let next = self.merge.peek(leading);
+        if next.is_some_and(|next| next.rank / 2 == sample.rank / 2 && next.seq == sample.seq) {
+            return;
+        }
+        // Elements that no sample has are in no column.
+        if is_before || self.layout.columns.is_empty() {
+            return;
+        }
+        for column in self.layout.columns.iter().skip(self.ages_ns.len()) {
+            self.ages_ns.push(match self.periods.get(&*column.source) {
+                None | Some(0) => u64::MAX,
+                Some(period) => period.saturating_mul(PERIODS_HELD),
+            });
+        }
+        let stamp = RowStamp { mono_ns: sample.mono_ns, wall_ns: sample.wall_ns, element: None };
+        self.join.finish(stamp, self.options.is_long, &self.ages_ns, &mut self.rows);
+    }
+
+    /// Adds the values of a sample to the join or to the step.
+    fn add_sample(&mut self, sample: &MergedSample, is_before: bool) {
+        let Some(batch) = self.merge.batch(sample.batch) else { return };
+        let Some(table) = self.results.tables().get(batch.table) else { return };
+        let is_list_of_rows = self.options.is_long && table.list.is_some();
+        if is_list_of_rows && is_before && self.steps.is_none() {
+            return;
+        }
+        if !is_list_of_rows && self.steps.is_none() {
+            self.join.begin(batch.table);
+        }
+        let period_ns = self.periods.get(&*table.source).copied().unwrap_or_default();
+        for row in sample.first_row..sample.end_row {
+            let element = batch.element(row);
+            let own = element.filter(|_| is_list_of_rows);
+            let is_row = self.steps.is_none();
+            own.filter(|_| is_row).into_iter().for_each(|element| self.join.begin_element(element));
+            self.layout.number_element(batch.table, table, element, self.results.elements());
+            let places = self.layout.places(batch.table, element);
+            for (column, place) in batch.columns.iter().zip(places) {
+                let Some(place) = *place else { continue };
+                let value = column.get(row);
+                match (&mut self.steps, own) {
+                    (Some(steps), own) => {
+                        let Some(info) = self.layout.columns.get(place) else { continue };
+                        let kind = steps.kind(info, period_ns);
+                        steps.add((own, place), kind, sample.mono_ns, value);
+                    }
+                    (None, Some(_)) => self.join.set_of_element(place, value),
+                    (None, None) => self.join.set(place, batch.table, sample.mono_ns, value),
+                }
+            }
+        }
+        if is_before {
+            self.steps.iter_mut().for_each(StepRows::forget_values);
+        }
+    }
+
+    /// Ends the last step. Returns whether it has rows.
+    fn end_steps(&mut self) -> bool {
+        self.rows.clear();
+        self.next_row = 0;
+        if let Some(steps) = &mut self.steps
+            && let Some(number) = steps.end()
+        {
+            steps.finish(number, self.options.is_long, self.layout.columns.len(), &mut self.rows);
+        }
+        !self.rows.stamps.is_empty()
+    }
+}
+
+impl RowWindow {
+    /// Lets the query begin earlier, and keeps the time at which rows begin.
+    fn widen(&mut self, query: &mut Query, lead_ns: u64) {
+        if let Some(since_ns) = &mut query.filter.since_ns {
+            self.since_ns = Some(*since_ns);
+            *since_ns = since_ns.saturating_sub_unsigned(lead_ns);
+        }
+        if let Some(elapsed) = &mut query.filter.elapsed {
+            self.elapsed = Some((elapsed.start.clone(), elapsed.ns.start));
+            elapsed.ns.start = elapsed.ns.start.saturating_sub(lead_ns);
+        }
+    }
+
+    /// Returns whether a sample is before the first row.
+    fn is_before(&self, sample: &MergedSample) -> bool {
+        if self.since_ns.is_some_and(|since_ns| sample.wall_ns < since_ns) {
+            return true;
+        }
+        let Some((start, ns)) = &self.elapsed else { return false };
+        let is_same_boot = start.boot_id.is_some() && start.boot_id == self.boot_id;
+        if start.run_id == self.run_id || is_same_boot {
+            sample.mono_ns < start.mono_ns.saturating_add(*ns)
+        } else {
+            sample.wall_ns < start.wall_ns.saturating_add_unsigned(*ns)
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Makes a row of each step of time.
+
+use std::collections::BTreeMap;
+
+use super::held_value::HeldValue;
+use super::join::{RowBuffer, RowStamp};
+use super::layout::RowColumn;
+use super::merge::MergedSample;
+use super::steps::{Aggregate, StepCell, StepKind, Steps};
+use crate::schema::{FieldValue, MetricKind};
+
+/// Periods or steps after which a counter's last value is too old to compute a rate from: the
+/// sample before may be missing.
+const AGE_PERIODS: u64 = 2;
+
+/// An element, if rows are elements, and a column.
+pub(super) type CellPlace = (Option<u32>, usize);
+
+/// The current step of a run.
+#[derive(Debug)]
+pub(super) struct StepRows {
+    steps: Steps,
+    /// Wall time minus monotonic time when the run began: steps are equally long by the monotonic
+    /// clock, whatever happens to the wall clock.
+    offset_ns: Option<i64>,
+    current: Option<i64>,
+    cells: BTreeMap<CellPlace, StepCell>,
+    /// Elements with samples in the step, in the order of the samples.
+    elements: Vec<u32>,
+    has_samples: bool,
+}
+
+impl StepRows {
+    pub(super) fn new(steps: Steps) -> Self {
+        Self {
+            steps,
+            offset_ns: None,
+            current: None,
+            cells: BTreeMap::new(),
+            elements: Vec::new(),
+            has_samples: false,
+        }
+    }
+
+    /// Goes to the step of a sample. Returns the step before if that has ended.
+    pub(super) fn reach(&mut self, sample: &MergedSample) -> Option<i64> {
+        let mono_ns = i64::try_from(sample.mono_ns).unwrap_or(i64::MAX);
+        let offset_ns = *self.offset_ns.get_or_insert(sample.wall_ns.saturating_sub(mono_ns));
+        let number = self.steps.number(mono_ns.saturating_add(offset_ns));
+        let ended = self.current.filter(|current| *current < number);
+        self.current = Some(self.current.map_or(number, |current| current.max(number)));
+        ended
+    }
+
+    /// Returns how the values of a column become one; `period_ns` is that of its source.
+    pub(super) fn kind(&self, column: &RowColumn, period_ns: u64) -> StepKind {
+        match (self.steps.aggregate, column.kind) {
+            (None | Some(Aggregate::Mean), _) if column.is_rate => {
+                let period_ns = if period_ns == 0 { u64::MAX } else { period_ns };
+                StepKind::Rate(period_ns.max(self.steps.step_ns).saturating_mul(AGE_PERIODS))
+            }
+            (Some(aggregate), MetricKind::Counter | MetricKind::Gauge | MetricKind::Unknown) => {
+                StepKind::Aggregate(aggregate)
+            }
+            (Some(Aggregate::Count), _) => StepKind::Aggregate(Aggregate::Count),
+            (None, MetricKind::Counter) if column.is_rate => StepKind::Aggregate(Aggregate::Mean),
+            (None, MetricKind::Gauge | MetricKind::Unknown) => StepKind::Aggregate(Aggregate::Mean),
+            _ => StepKind::Last,
+        }
+    }
+
+    /// Adds a value of a sample.
+    pub(super) fn add(&mut self, place: CellPlace, kind: StepKind, mono_ns: u64, value: FieldValue<'_>) {
+        self.has_samples = true;
+        if let (Some(element), _) = place
+            && self.elements.last() != Some(&element)
+            && !self.elements.contains(&element)
+        {
+            self.elements.push(element);
+        }
+        self.cells.entry(place).or_insert_with(|| StepCell::new(kind)).add(mono_ns, value);
+    }
+
+    /// Removes the values of the step. Rates still refer to them.
+    pub(super) fn forget_values(&mut self) {
+        self.cells.values_mut().for_each(|cell| drop(cell.finish()));
+        self.elements.clear();
+        self.has_samples = false;
+    }
+
+    /// Appends the rows of a step that has ended: one, or one for each element that had a sample
+    /// if rows are elements; none for a step without samples.
+    pub(super) fn finish(&mut self, number: i64, is_long: bool, columns: usize, rows: &mut RowBuffer) {
+        let wall_ns = self.steps.begin_ns(number);
+        let mono_ns = wall_ns.saturating_sub(self.offset_ns.unwrap_or_default());
+        let stamp = RowStamp { wall_ns, mono_ns: u64::try_from(mono_ns).unwrap_or_default(), element: None };
+        if std::mem::take(&mut self.has_samples) && columns > 0 {
+            let shared: Vec<HeldValue> = (0..columns).map(|place| self.value((None, place))).collect();
+            if !is_long {
+                rows.stamps.push(stamp);
+                rows.values.extend(shared);
+            } else {
+                for element in std::mem::take(&mut self.elements) {
+                    rows.stamps.push(RowStamp { element: Some(element), ..stamp });
+                    rows.values.extend(shared.iter().enumerate().map(|(place, shared)| {
+                        match self.value((Some(element), place)) {
+                            HeldValue::Absent => shared.clone(),
+                            own => own,
+                        }
+                    }));
+                }
+            }
+        }
+        self.forget_values();
+    }
+
+    /// Returns the current step, if it has samples, at the end of the run.
+    pub(super) fn end(&mut self) -> Option<i64> {
+        self.current.filter(|_| self.has_samples)
+    }
+
+    fn value(&mut self, place: CellPlace) -> HeldValue {
+        self.cells.get_mut(&place).map_or(HeldValue::Absent, StepCell::finish)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(mono_ns: u64, wall_ns: i64) -> MergedSample {
+        MergedSample { batch: 0, rank: 0, seq: 0, mono_ns, wall_ns, first_row: 0, end_row: 1 }
+    }
+
+    fn steps(step_ns: u64) -> StepRows {
+        StepRows::new(Steps { step_ns, aggregate: None })
+    }
+
+    // Proves that steps are multiples of their length by the wall clock at the beginning, also
+    // after that clock was set, and that a step without samples has no row.
+    #[test]
+    fn steps_follow_the_monotonic_clock() {
+        let mut step_rows = steps(100);
+        let kind = StepKind::Aggregate(Aggregate::Max);
+        let mut rows = RowBuffer::default();
+        for (mono_ns, wall_ns) in [(5, 1_005), (99, 1_099), (100, 7), (350, 0), (399, 0)] {
+            if let Some(number) = step_rows.reach(&sample(mono_ns, wall_ns)) {
+                step_rows.finish(number, false, 1, &mut rows);
+            }
+            step_rows.add((None, 0), kind, mono_ns, FieldValue::Unsigned(mono_ns));
+        }
+        let number = step_rows.end().unwrap();
+        step_rows.finish(number, false, 1, &mut rows);
+        let found: Vec<(i64, u64)> = rows.stamps.iter().map(|stamp| (stamp.wall_ns, stamp.mono_ns)).collect();
+        assert_eq!(found, [(1_000, 0), (1_100, 100), (1_300, 300)]);
+        assert_eq!(rows.values, [99, 100, 399].map(HeldValue::Unsigned));
+        assert_eq!(step_rows.end(), None);
+    }
+
+    // Proves that each element of a step has a row, with the values that rows share, and that a
+    // step has only its own elements.
+    #[test]
+    fn elements_have_rows_of_their_own() {
+        let mut step_rows = steps(10);
+        let mut rows = RowBuffer::default();
+        step_rows.reach(&sample(1, 1));
+        step_rows.add((None, 0), StepKind::Last, 1, FieldValue::Unsigned(8));
+        step_rows.add((Some(5), 1), StepKind::Last, 1, FieldValue::Unsigned(50));
+        step_rows.add((Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(20));
+        let ended = step_rows.reach(&sample(11, 11)).unwrap();
+        step_rows.finish(ended, true, 2, &mut rows);
+        step_rows.add((Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(21));
+        let number = step_rows.end().unwrap();
+        step_rows.finish(number, true, 2, &mut rows);
+        let elements: Vec<Option<u32>> = rows.stamps.iter().map(|stamp| stamp.element).collect();
+        assert_eq!(elements, [Some(5), Some(2), Some(2)]);
+        let expected = [8, 50, 8, 20].map(HeldValue::Unsigned);
+        assert_eq!(rows.values[..4], expected);
+        assert_eq!(rows.values[4..], [HeldValue::Absent, HeldValue::Unsigned(21)]);
+    }
+}

@@ -1,0 +1,148 @@
+//! Rows of selected fields: the part of `dump` that asks for fields instead of whole samples.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use flatcap_format::query::{Query, QuerySummary, Recording, RowItem, RowOptions, RowReader};
+
+use super::error::CliError;
+use super::{ExitStatus, report_notice};
+use crate::os::clock::{monotonic_ns, read_clocks};
+use crate::os::signal::SignalWatch;
+use crate::os::wake_event::{WakeEvent, WakeReason};
+use row_request::{Follow, RowOutput, RowRequest};
+use row_writer::RowWriter;
+
+pub(super) mod digest;
+mod missing_element;
+mod movement;
+mod row_cell;
+pub(super) mod row_request;
+mod row_table;
+mod row_writer;
+pub(super) mod source_table;
+
+/// Interval at which `--follow` checks a growing recording.
+const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
+
+/// Prints the rows that are asked for.
+pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    let recording = Recording::open(&request.selection.paths)?;
+    let query = Query { fields: request.fields.clone(), filter: request.filter.clone() };
+    let options = RowOptions {
+        is_long: request.args.long,
+        is_rate: request.is_rate,
+        steps: request.args.every,
+        is_growing: request.follow != Follow::No,
+    };
+    let mut reader = recording.rows(&query, options.clone())?;
+    if request.output == RowOutput::Csv && reader.has_elements() {
+        if request.follow != Follow::No {
+            let why = "--follow: elements that come later would be new columns of csv; use --long, or jsonl";
+            return Err(CliError::Usage(why.to_owned()));
+        }
+        // The header has the elements of all samples.
+        while reader.next()?.is_some() {}
+        let columns = reader.columns().to_vec();
+        if let Some(error) = missing_element::find(&recording, &query, &reader, 1)? {
+            return Err(error);
+        }
+        reader = recording.rows(&query, options.clone())?.with_columns(columns);
+    }
+    let writer = RowWriter::new(request, out)?;
+    let mut printer = RowPrinter { writer, rows: 0, limit: request.args.limit, outcome: ExitStatus::Done };
+    match request.follow {
+        Follow::No => {
+            printer.print(&mut reader)?;
+            printer.writer.flush()?;
+        }
+        Follow::ToSignal | Follow::Until(_) => {
+            let paths = &request.selection.paths;
+            let readers: Result<Vec<RowReader>, CliError> = paths
+                .iter()
+                .map(|path| Ok(Recording::open(std::slice::from_ref(path))?.rows(&query, options.clone())?))
+                .collect();
+            printer.follow(readers?, request.follow)?;
+        }
+    }
+    // An element may come after the last row that was asked for.
+    if request.args.limit != Some(printer.rows)
+        && let Some(error) = missing_element::find(&recording, &query, &reader, printer.rows)?
+    {
+        return Err(error);
+    }
+    if printer.rows == 0 && request.follow == Follow::No && request.selection.has_times() {
+        return Err(request.selection.no_samples(request.zone.clone())?);
+    }
+    report_summary(reader.summary(), printer.outcome)
+}
+
+/// Reports samples that could not be decoded.
+pub(super) fn report_summary(summary: QuerySummary, outcome: ExitStatus) -> Result<ExitStatus, CliError> {
+    if summary.undecodable == 0 && summary.malformed_schemas == 0 {
+        return Ok(outcome);
+    }
+    writeln!(
+        io::stderr(),
+        "flatcap: {} samples do not fit their schema, and {} schemas are malformed; flatcap verify says more",
+        summary.undecodable,
+        summary.malformed_schemas
+    )?;
+    Ok(ExitStatus::DataLoss)
+}
+
+/// Prints rows, gaps and markers.
+struct RowPrinter<'a> {
+    writer: RowWriter<'a>,
+    rows: u64,
+    limit: Option<u64>,
+    outcome: ExitStatus,
+}
+
+impl RowPrinter<'_> {
+    /// Prints all rows that the reader returns now. Returns false if the limit was reached.
+    fn print(&mut self, reader: &mut RowReader) -> Result<bool, CliError> {
+        self.writer.begin(reader)?;
+        while let Some(item) = reader.next()? {
+            match item {
+                RowItem::Run(run) => self.writer.begin_run(&run),
+                RowItem::Row(stamp) => {
+                    self.writer.row(&stamp, reader)?;
+                    self.rows += 1;
+                    if self.limit.is_some_and(|limit| self.rows >= limit) {
+                        return Ok(false);
+                    }
+                }
+                RowItem::Gap(source, gap) => self.writer.gap(&source, &gap)?,
+                RowItem::Marker(marker) => self.writer.marker(&marker)?,
+                RowItem::Notice(notice) => {
+                    self.writer.flush()?;
+                    self.outcome = report_notice(&notice)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Prints all rows, and continues with new ones until a signal, the limit or the end.
+    fn follow(&mut self, mut readers: Vec<RowReader>, follow: Follow) -> Result<(), CliError> {
+        let stop = Arc::new(WakeEvent::new());
+        let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+        loop {
+            // Read before the files are, so that the last look at them is after the end.
+            let is_over = matches!(follow, Follow::Until(end_ns) if read_clocks().wall_ns >= end_ns);
+            for reader in &mut readers {
+                if !self.print(reader)? {
+                    return Ok(self.writer.flush()?);
+                }
+            }
+            self.writer.flush()?;
+            if is_over || stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == WakeReason::Set {
+                return Ok(());
+            }
+            for reader in &mut readers {
+                reader.refresh()?;
+            }
+        }
+    }
+}

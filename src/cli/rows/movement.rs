@@ -1,0 +1,167 @@
+//! How much fields vary: which of many columns a person wants to see first.
+
+use std::collections::HashMap;
+
+use flatcap_format::query::{ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementNames, TableInfo};
+use flatcap_format::schema::MetricKind;
+
+use crate::cli::human;
+
+/// Most series whose movement is followed: memory is bounded, whatever comes and goes.
+const SERIES_MAX: usize = 1 << 18;
+
+/// The values of one field, of one element if it is in a list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Movement {
+    pub(super) samples: u64,
+    changes: u64,
+    last: f64,
+    sum: f64,
+    pub(super) smallest: f64,
+    pub(super) largest: f64,
+}
+
+/// A table, a column of it, and an element if it is a list.
+pub(super) type Series = (usize, usize, Option<u32>);
+
+/// The movement of all series of a query.
+#[derive(Debug, Default)]
+pub(super) struct Movements {
+    series: HashMap<Series, Movement>,
+    /// Series without numbers.
+    others: HashMap<Series, ()>,
+    rates: Option<CounterRates>,
+}
+
+impl Movement {
+    fn new(value: f64) -> Self {
+        Self { samples: 1, changes: 0, last: value, sum: value, smallest: value, largest: value }
+    }
+
+    fn add(&mut self, value: f64) {
+        self.samples += 1;
+        self.changes += u64::from((value - self.last).abs() > 0.0);
+        self.last = value;
+        self.sum += value;
+        self.smallest = self.smallest.min(value);
+        self.largest = self.largest.max(value);
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a mean for people")]
+    pub(super) fn mean(&self) -> f64 {
+        self.sum / self.samples as f64
+    }
+
+    /// Returns the smallest, mean and largest value for people; `is_rate` if counters are changes
+    /// per second.
+    pub(super) fn texts(&self, info: &ColumnInfo, is_rate: bool) -> [String; 3] {
+        let is_counter = info.kind == MetricKind::Counter;
+        let unit = if is_counter && !is_rate {
+            CommonUnit::own(info.unit.as_deref(), false)
+        } else {
+            CommonUnit::of(info.unit.as_deref(), is_counter)
+        };
+        [self.smallest, self.mean(), self.largest]
+            .map(|value| human::quantity(value * unit.factor, &unit.name))
+    }
+
+    /// Returns how much it varies, from 0 to 1: its range relative to its size, less if it changes
+    /// seldom.
+    #[allow(clippy::cast_precision_loss, reason = "a score")]
+    pub(super) fn score(&self) -> f64 {
+        let size = self.largest.abs().max(self.smallest.abs());
+        if size == 0.0 || !size.is_finite() || self.samples < 2 {
+            return 0.0;
+        }
+        let changes = self.changes as f64 / (self.samples - 1) as f64;
+        (self.largest - self.smallest) / (2.0 * size) * changes.sqrt()
+    }
+}
+
+impl Movements {
+    /// Follows counters by their change per second if `is_rate`.
+    pub(super) fn new(is_rate: bool) -> Self {
+        Self { rates: is_rate.then(CounterRates::default), ..Self::default() }
+    }
+
+    /// Begins a run: its counters are others.
+    pub(super) fn begin_run(&mut self) {
+        self.rates.iter_mut().for_each(CounterRates::clear);
+    }
+
+    /// Adds the values of a batch.
+    pub(super) fn add(&mut self, batch: &mut ColumnBatch, table: &TableInfo) {
+        if let Some(rates) = &mut self.rates {
+            rates.apply(batch, table);
+        }
+        for (number, (column, info)) in batch.columns.iter().zip(&table.columns).enumerate() {
+            let is_level = !matches!(info.kind, MetricKind::State | MetricKind::Text);
+            for row in 0..batch.rows() {
+                let series = (batch.table, number, batch.element(row));
+                if self.series.len() + self.others.len() >= SERIES_MAX && !self.series.contains_key(&series) {
+                    continue;
+                }
+                match column.number(row).filter(|_| is_level) {
+                    Some(value) => {
+                        let movement = self.series.entry(series);
+                        movement.and_modify(|own| own.add(value)).or_insert_with(|| Movement::new(value));
+                    }
+                    None if !is_level => {
+                        self.others.insert(series, ());
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Returns all series, those that vary most first, then in the order of the schema.
+    pub(super) fn ranked(&self) -> Vec<(Series, Option<Movement>)> {
+        let numbers = self.series.iter().map(|(series, movement)| (*series, Some(*movement)));
+        let others = self.others.keys().map(|series| (*series, None));
+        let mut ranked: Vec<_> = numbers.chain(others).collect();
+        let score = |movement: Option<Movement>| movement.map_or(0.0, |movement| movement.score());
+        ranked.sort_by(|(one, first), (other, second)| {
+            score(*second).total_cmp(&score(*first)).then(one.cmp(other))
+        });
+        ranked
+    }
+}
+
+/// Returns the path of a series below its source.
+pub(super) fn series_path(series: Series, tables: &[TableInfo], names: &ElementNames) -> Option<String> {
+    let (table, column, element) = series;
+    let table = tables.get(table)?;
+    let info = table.columns.get(column)?;
+    Some(match element {
+        Some(element) => table.element_path(info, names.label(element)),
+        None => table.path(info),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn movement(values: &[f64]) -> Movement {
+        let mut values = values.iter();
+        let mut movement = Movement::new(*values.next().unwrap());
+        values.for_each(|value| movement.add(*value));
+        movement
+    }
+
+    // Proves that a series that swings scores above one that drifts or changes once, and that a
+    // constant has no score.
+    #[test]
+    fn what_swings_comes_first() {
+        let swings = movement(&[0.0, 90.0, 10.0, 80.0]);
+        let once = movement(&[0.0, 0.0, 0.0, 80.0]);
+        let drifts = movement(&[1_000.0, 1_001.0, 1_002.0, 1_003.0]);
+        let scores = [swings, once, drifts].map(|movement| movement.score());
+        assert!(scores.is_sorted_by(|one, next| one > next), "{scores:?}");
+        for constant in [movement(&[5.0, 5.0]), movement(&[0.0, 0.0]), movement(&[7.0])] {
+            assert!(constant.score() == 0.0, "{constant:?}");
+        }
+        assert_eq!((swings.mean(), swings.smallest, swings.largest), (45.0, 0.0, 90.0));
+    }
+}

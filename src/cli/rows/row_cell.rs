@@ -1,0 +1,101 @@
+//! One value of a row as text: for people with its unit, or as a plain number.
+
+use flatcap_format::query::{CommonUnit, HeldValue, RowColumn};
+use flatcap_format::schema::{FieldValue, MetricKind};
+
+use crate::cli::human;
+use crate::cli::row_printer::print_plain;
+
+/// In which unit values are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnitMode {
+    /// As in the schema, plain.
+    Own,
+    /// In a common unit, plain.
+    Common,
+    /// In a common unit that is printed with each value, with three significant digits.
+    People,
+}
+
+/// Returns the unit of the values of a column. Counters and states keep their own: their digits
+/// matter, and only rates and levels are compared.
+pub(crate) fn unit_of(column: &RowColumn, mode: UnitMode) -> CommonUnit {
+    let is_level = matches!(column.kind, MetricKind::Gauge | MetricKind::Unknown);
+    if mode != UnitMode::Own && (column.is_rate || is_level) {
+        CommonUnit::of(column.unit.as_deref(), column.is_rate)
+    } else {
+        CommonUnit::own(column.unit.as_deref(), column.is_rate)
+    }
+}
+
+/// Writes a value in a unit; nothing for an absent one.
+pub(crate) fn write_value(value: &HeldValue, unit: &CommonUnit, mode: UnitMode, cell: &mut Vec<u8>) {
+    let is_own = (unit.factor - 1.0).abs() < f64::EPSILON;
+    match (value.number(), mode) {
+        (Some(number), UnitMode::People) => {
+            let is_whole = matches!(value, HeldValue::Unsigned(_) | HeldValue::Signed(_));
+            let has_prefix = matches!(&*unit.name, "B" | "B/s" | "s" | "%");
+            if is_whole && !has_prefix {
+                print_plain(value.get(), cell);
+                if !unit.name.is_empty() {
+                    cell.push(b' ');
+                    cell.extend_from_slice(unit.name.as_bytes());
+                }
+            } else {
+                cell.clear();
+                cell.extend_from_slice(human::quantity(number * unit.factor, &unit.name).as_bytes());
+            }
+        }
+        (Some(number), UnitMode::Common) if !is_own => {
+            print_plain(FieldValue::Float(number * unit.factor), cell);
+        }
+        _ => print_plain(value.get(), cell),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_format::schema::ColumnType;
+
+    use super::*;
+
+    fn text(value: HeldValue, kind: MetricKind, unit: Option<&str>, is_rate: bool, mode: UnitMode) -> String {
+        let column = RowColumn {
+            name: String::new(),
+            source: "".into(),
+            column_type: ColumnType::Unsigned,
+            unit: unit.map(Into::into),
+            kind,
+            is_rate,
+            order: (0, 0),
+        };
+        let mut cell = Vec::new();
+        write_value(&value, &unit_of(&column, mode), mode, &mut cell);
+        String::from_utf8(cell).unwrap()
+    }
+
+    // Proves that rates and levels are converted for people and on request, that counters and
+    // states keep their digits, and that an absent value is empty.
+    #[test]
+    fn values_have_the_unit_of_the_mode() {
+        use HeldValue::{Absent, Float, Unsigned};
+        use MetricKind::{Counter, Gauge, State};
+        use UnitMode::{Common, Own, People};
+        for (value, kind, unit, is_rate, mode, expected) in [
+            (Float(98.123), Counter, Some("jiffies"), true, People, "98.1 %"),
+            (Float(98.123), Counter, Some("jiffies"), true, Common, "98.123"),
+            (Float(603_425.0), Counter, Some("us"), true, Common, "60.3425"),
+            (Float(603_425.0), Counter, Some("us"), true, Own, "603425.0"),
+            (Unsigned(123_456), Counter, Some("jiffies"), false, People, "123456 jiffies"),
+            (Unsigned(6_000_000), Gauge, Some("KiB"), false, People, "5.72 GiB"),
+            (Unsigned(2), Gauge, Some("KiB"), false, Common, "2048.0"),
+            (Unsigned(2), Gauge, Some("KiB"), false, Own, "2"),
+            (Unsigned(1523), Gauge, None, false, People, "1523"),
+            (Unsigned(812), State, None, false, People, "812"),
+            (Float(490.4), Counter, None, true, People, "490 /s"),
+            (Absent, Gauge, Some("KiB"), false, People, ""),
+        ] {
+            assert_eq!(text(value.clone(), kind, unit, is_rate, mode), expected, "{value:?} {unit:?}");
+        }
+    }
+}

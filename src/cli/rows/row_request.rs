@@ -1,0 +1,144 @@
+//! What a user asks for: fields, rows and their output.
+
+use std::time::Duration;
+
+use flatcap_format::query::{Aggregate, FieldPath, PathError, Steps};
+use flatcap_format::replay::ReplayFilter;
+use jiff::tz::TimeZone;
+
+use super::row_cell::UnitMode;
+use crate::cli::selection::RecordingSelection;
+use crate::config;
+
+/// Options of rows.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct RowArgs {
+    /// Print only these fields, in this order, of one or several sources: paths of flatcap fields,
+    /// separated by commas (cpu.total.user,disk.devices[vda].reads). An end of a path that only one
+    /// field has is enough (mem_available).
+    #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
+    pub(in crate::cli) fields: Option<FieldList>,
+    /// Print a row for each element of a list, such as each process, instead of columns.
+    #[arg(long)]
+    pub(in crate::cli) long: bool,
+    /// Print a row for each step of this length. AGG is min, max, mean, last, sum, count or p50 to
+    /// p99.9 of the values in it; by default the mean, the last value of a counter, and with --rate
+    /// the change over the whole step.
+    #[arg(long, value_name = "STEP[:AGG]", value_parser = parse_steps)]
+    pub(in crate::cli) every: Option<Steps>,
+    /// Stop after this many rows.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(in crate::cli) limit: Option<u64>,
+    /// Convert values to common units (bytes, seconds, percent), and print the units.
+    #[arg(long)]
+    pub(in crate::cli) units: bool,
+    /// Print numbers in tables as in the file, not in units for people.
+    #[arg(long)]
+    raw: bool,
+}
+
+/// The value of --fields.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::cli) struct FieldList(pub(in crate::cli) Vec<FieldPath>);
+
+/// The output format of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum RowOutput {
+    Table,
+    Jsonl,
+    Csv,
+}
+
+/// Whether rows are printed while the recording grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Follow {
+    No,
+    ToSignal,
+    /// Until this wall time, in nanoseconds, or a signal.
+    Until(i64),
+}
+
+/// What is asked for.
+pub(in crate::cli) struct RowRequest<'a> {
+    pub(in crate::cli) selection: &'a RecordingSelection,
+    pub(in crate::cli) filter: ReplayFilter,
+    pub(in crate::cli) zone: TimeZone,
+    pub(in crate::cli) args: &'a RowArgs,
+    pub(in crate::cli) fields: Vec<FieldPath>,
+    pub(in crate::cli) output: RowOutput,
+    pub(in crate::cli) is_rate: bool,
+    /// Print a value per line, however few there are.
+    pub(in crate::cli) is_turned: bool,
+    pub(in crate::cli) follow: Follow,
+}
+
+impl RowArgs {
+    /// Returns whether an option makes rows of fields instead of whole samples.
+    pub(in crate::cli) fn are_given(&self) -> bool {
+        self.fields.is_some() || self.long || self.every.is_some() || self.units
+    }
+}
+
+/// Parses the value of --fields. A unit in parentheses, as --units prints it, is ignored.
+fn parse_fields(text: &str) -> Result<FieldList, PathError> {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(" (") {
+        plain.push_str(before);
+        rest = after.split_once(')').map_or("", |(_, after)| after);
+    }
+    plain.push_str(rest);
+    FieldPath::parse_list(&plain).map(FieldList)
+}
+
+fn parse_steps(text: &str) -> Result<Steps, String> {
+    let (step, aggregate) = text.split_once(':').map_or((text, None), |(step, name)| (step, Some(name)));
+    let step: Duration = config::duration_argument(step)?;
+    let aggregate =
+        aggregate.map(|name| name.parse::<Aggregate>().map_err(|error| format!("{name:?}: {error}")));
+    Ok(Steps {
+        step_ns: u64::try_from(step.as_nanos()).unwrap_or(u64::MAX),
+        aggregate: aggregate.transpose()?,
+    })
+}
+
+impl RowRequest<'_> {
+    /// Returns the unit of printed values.
+    pub(in crate::cli) fn unit_mode(&self) -> UnitMode {
+        match self.output {
+            _ if self.args.raw => UnitMode::Own,
+            RowOutput::Table => UnitMode::People,
+            RowOutput::Jsonl | RowOutput::Csv if self.args.units => UnitMode::Common,
+            RowOutput::Jsonl | RowOutput::Csv => UnitMode::Own,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that printed column names are accepted, with their unit.
+    #[test]
+    fn names_with_units_are_fields() {
+        let names = |text: &str| -> Vec<String> {
+            parse_fields(text).unwrap().0.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            names("cpu.total.user (%),disk.devices[vda].reads (/s)"),
+            ["cpu.total.user", "disk.devices[vda].reads"]
+        );
+        assert_eq!(names("a,b.c"), ["a", "b.c"]);
+        assert!(parse_fields("a,,b").is_err());
+    }
+
+    // Proves that steps are parsed, and that a mistake is answered with the valid values.
+    #[test]
+    fn steps_have_a_length_and_an_aggregate() {
+        assert_eq!(parse_steps("100ms"), Ok(Steps { step_ns: 100_000_000, aggregate: None }));
+        let expected = Steps { step_ns: 1_000_000_000, aggregate: Some(Aggregate::Max) };
+        assert_eq!(parse_steps("1s:max"), Ok(expected));
+        assert!(parse_steps("1s:median").unwrap_err().contains("p50 to p99.9"));
+        assert!(parse_steps("0s").is_err() && parse_steps("5").is_err());
+    }
+}

@@ -1,0 +1,234 @@
+//! Writes rows as CSV, JSON lines or a table.
+
+use std::io::{self, Write};
+
+use flatcap_format::query::{CommonUnit, RowColumn, RowReader, RowStamp, RunInfo};
+use flatcap_format::schema::{FieldValue, append_json_value};
+use flatcap_format::segment::{Gap, Marker, list};
+use jiff::tz::TimeZone;
+
+use super::row_cell::{UnitMode, unit_of, write_value};
+use super::row_request::{RowOutput, RowRequest};
+use super::row_table::RowTable;
+use crate::cli::error::CliError;
+use crate::cli::hosts::RecordedHosts;
+use crate::cli::human::printable;
+use crate::cli::marks::MarkRow;
+use crate::cli::row_printer::{GapRow, csv_error, gap_text, print_object};
+use crate::cli::terminal::Output;
+use crate::cli::time_printer::TimePrinter;
+
+/// Writes rows.
+pub(super) struct RowWriter<'a> {
+    format: RowFormat<'a>,
+    times: TimePrinter,
+    mode: UnitMode,
+    has_units: bool,
+    hosts: RecordedHosts,
+    /// The host of the current run.
+    host: String,
+    has_host_column: bool,
+    columns: Vec<WrittenColumn>,
+    cell: Vec<u8>,
+}
+
+#[allow(clippy::large_enum_variant, reason = "there is only one in the program")]
+enum RowFormat<'a> {
+    Csv { writer: csv::Writer<&'a mut dyn Write>, has_header: bool },
+    Jsonl { out: &'a mut dyn Write, line: Vec<u8> },
+    Table(RowTable<'a>),
+}
+
+/// A column in the order of the output.
+struct WrittenColumn {
+    /// Its place in a row.
+    place: usize,
+    name: String,
+    unit: CommonUnit,
+}
+
+impl<'a> RowWriter<'a> {
+    /// Creates a writer of what is asked for.
+    pub(super) fn new(request: &RowRequest<'_>, out: &'a mut dyn Write) -> Result<Self, CliError> {
+        let output = request.output;
+        // For programs: the same text in every zone.
+        let zone = if output == RowOutput::Table { request.zone.clone() } else { TimeZone::UTC };
+        let width = if request.is_turned { Some(0) } else { Output::Stdout.width() };
+        let format = match output {
+            RowOutput::Csv => RowFormat::Csv { writer: csv::Writer::from_writer(out), has_header: false },
+            RowOutput::Jsonl => RowFormat::Jsonl { out, line: Vec::new() },
+            RowOutput::Table => RowFormat::Table(RowTable::new(width, out)),
+        };
+        let hosts = RecordedHosts::of(&list(&request.selection.paths)?);
+        Ok(Self {
+            format,
+            times: TimePrinter::new(zone),
+            mode: request.unit_mode(),
+            has_units: request.args.units,
+            has_host_column: hosts.are_several() && !request.selection.has_host(),
+            hosts,
+            host: String::new(),
+            columns: Vec::new(),
+            cell: Vec::new(),
+        })
+    }
+
+    /// Begins a run.
+    pub(super) fn begin_run(&mut self, run: &RunInfo) {
+        self.host = match self.hosts.name_of(run.run_id) {
+            "" => run.host.name.clone(),
+            name => name.to_owned(),
+        };
+    }
+
+    /// Writes the heading, if the format has one.
+    pub(super) fn begin(&mut self, reader: &RowReader) -> io::Result<()> {
+        self.set_columns(reader.columns());
+        let is_long = reader.is_long();
+        match &mut self.format {
+            RowFormat::Csv { writer, has_header } if !*has_header => {
+                *has_header = true;
+                let host = self.has_host_column.then_some("host");
+                let stamps = ["time", "wall_ns"].into_iter().chain(host).chain(is_long.then_some("element"));
+                let names = stamps.chain(self.columns.iter().map(|column| &*column.name));
+                writer.write_record(names).map_err(csv_error)
+            }
+            RowFormat::Table(table) => {
+                let host = self.has_host_column.then_some("host");
+                let names = ["time"].into_iter().chain(host).chain(is_long.then_some("element"));
+                let names = names.map(str::to_owned);
+                let stamps = 1 + usize::from(is_long) + usize::from(self.has_host_column);
+                let units = self.columns.iter().map(|column| column.unit.name.clone());
+                let units = vec![String::new(); stamps].into_iter().chain(units).collect();
+                let names = names.chain(self.columns.iter().map(|column| column.name.clone())).collect();
+                table.head(names, self.has_units.then_some(units))
+            }
+            RowFormat::Csv { .. } | RowFormat::Jsonl { .. } => Ok(()),
+        }
+    }
+
+    /// Writes the row that the reader returned last.
+    pub(super) fn row(&mut self, stamp: &RowStamp, reader: &RowReader) -> io::Result<()> {
+        if self.columns.len() != reader.columns().len() {
+            self.begin(reader)?;
+        }
+        let label = stamp.element.map(|element| reader.label(element));
+        let Self { format, times, mode, columns, cell, host, has_host_column, .. } = self;
+        let host_cell = has_host_column.then(|| printable(host));
+        let row = reader.values();
+        let values = columns.iter().map(|column| (column, row.get(column.place)));
+        match format {
+            RowFormat::Csv { writer, .. } => {
+                cell.clear();
+                times.push_nanoseconds(stamp.wall_ns, cell);
+                writer.write_field(&cell).map_err(csv_error)?;
+                write_integer(stamp.wall_ns, cell);
+                writer.write_field(&cell).map_err(csv_error)?;
+                for text in host_cell.into_iter().chain(label.map(printable)) {
+                    writer.write_field(text).map_err(csv_error)?;
+                }
+                for (column, value) in values {
+                    cell.clear();
+                    if let Some(value) = value {
+                        write_value(value, &column.unit, *mode, cell);
+                    }
+                    writer.write_field(&cell).map_err(csv_error)?;
+                }
+                writer.write_record(None::<&[u8]>).map_err(csv_error)
+            }
+            RowFormat::Jsonl { out, line } => {
+                line.clear();
+                write!(line, "{{\"mono_ns\":{},\"wall_ns\":{},\"time\":\"", stamp.mono_ns, stamp.wall_ns)?;
+                times.push_nanoseconds(stamp.wall_ns, line);
+                line.extend_from_slice(b"\",\"host\":");
+                append_json_value(FieldValue::Text(host), line);
+                if let Some(label) = label {
+                    line.extend_from_slice(b",\"element\":");
+                    append_json_value(FieldValue::Text(label), line);
+                }
+                for (column, value) in values {
+                    line.push(b',');
+                    append_json_value(FieldValue::Text(&column.name), line);
+                    line.push(b':');
+                    match value.map(|value| (value, value.number())) {
+                        Some((_, Some(number))) if *mode == UnitMode::Common && !column.is_own() => {
+                            append_json_value(FieldValue::Float(number * column.unit.factor), line);
+                        }
+                        Some((value, _)) => append_json_value(value.get(), line),
+                        None => append_json_value(FieldValue::Absent, line),
+                    }
+                }
+                line.extend_from_slice(b"}\n");
+                out.write_all(line)
+            }
+            RowFormat::Table(table) => {
+                let stamps = [times.microseconds(stamp.wall_ns)].into_iter();
+                let stamps = stamps.chain(host_cell).chain(label.map(printable));
+                let texts = values.map(|(column, value)| {
+                    cell.clear();
+                    if let Some(value) = value {
+                        write_value(value, &column.unit, *mode, cell);
+                    }
+                    if cell.is_empty() { "-".to_owned() } else { printable(&String::from_utf8_lossy(cell)) }
+                });
+                table.row(stamps.chain(texts).collect())
+            }
+        }
+    }
+
+    /// Writes a gap, if the format has a place for it.
+    pub(super) fn gap(&mut self, source: &str, gap: &Gap) -> io::Result<()> {
+        match &mut self.format {
+            RowFormat::Csv { .. } => Ok(()),
+            RowFormat::Jsonl { out, .. } => print_object(*out, "gap", &GapRow::new(gap, source, &self.host)),
+            RowFormat::Table(table) => table.remark(gap_text(gap, source)),
+        }
+    }
+
+    /// Writes a marker: between the rows, or to standard error.
+    pub(super) fn marker(&mut self, marker: &Marker) -> io::Result<()> {
+        let time = self.times.microseconds(marker.wall_ns);
+        let text = printable(&marker.text);
+        match &mut self.format {
+            RowFormat::Csv { .. } => writeln!(io::stderr(), "flatcap: {time} {text}"),
+            RowFormat::Jsonl { out, .. } => print_object(*out, "marker", &MarkRow::new(marker, &self.host)),
+            RowFormat::Table(table) => table.remark(format!("mark: {time} {text}")),
+        }
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.format {
+            RowFormat::Csv { writer, .. } => writer.flush(),
+            RowFormat::Jsonl { out, .. } => out.flush(),
+            RowFormat::Table(table) => table.flush(),
+        }
+    }
+
+    /// Orders the columns as the query does.
+    fn set_columns(&mut self, columns: &[RowColumn]) {
+        let mut places: Vec<usize> = (0..columns.len()).collect();
+        places.sort_by_key(|place| columns.get(*place).map(|column| column.order));
+        let written = places.into_iter().filter_map(|place| Some((place, columns.get(place)?)));
+        self.columns = written
+            .map(|(place, column)| {
+                let unit = unit_of(column, self.mode);
+                let is_named = self.has_units && !unit.name.is_empty();
+                let in_name = is_named && !matches!(self.format, RowFormat::Table(_));
+                let suffix = if in_name { format!(" ({})", unit.name) } else { String::new() };
+                WrittenColumn { place, name: printable(&format!("{}{suffix}", column.name)), unit }
+            })
+            .collect();
+    }
+}
+
+impl WrittenColumn {
+    fn is_own(&self) -> bool {
+        (self.unit.factor - 1.0).abs() < f64::EPSILON
+    }
+}
+
+fn write_integer(number: i64, cell: &mut Vec<u8>) {
+    cell.clear();
+    // Writing to memory does not fail.
+    let _infallible = write!(cell, "{number}");
+}
