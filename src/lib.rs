@@ -51,6 +51,7 @@ pub mod control;
 mod daemon;
 #[cfg(feature = "internals")]
 pub mod daemon;
+mod explain;
 #[cfg(not(feature = "internals"))]
 mod export;
 #[cfg(feature = "internals")]

@@ -10,6 +10,7 @@ use super::ExitStatus;
 use crate::config::ConfigErrors;
 use crate::control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
+use crate::explain::ExplainError;
 use crate::export::ExportError;
 use crate::import::ImportError;
 
@@ -46,6 +47,9 @@ pub enum CliError {
     /// An export failed.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// A recording cannot be explained.
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
     /// The running recorder cannot be reached, or refused a command.
     #[error(transparent)]
     Control(#[from] ClientError),
@@ -119,6 +123,8 @@ impl CliError {
             | Self::Usage(_)
             | Self::Config(_)
             | Self::NoLastGood { .. }
+            | Self::Time(_)
+            | Self::Explain(ExplainError::SeveralHosts(_) | ExplainError::UnknownHost(..))
             | Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
             _ => ExitStatus::Failed,
         }

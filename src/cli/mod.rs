@@ -16,6 +16,7 @@ mod compress;
 mod configuration;
 mod dump;
 mod error;
+mod explain;
 mod export;
 mod fields;
 mod hex;
@@ -26,6 +27,7 @@ mod info;
 mod logging;
 mod manual;
 mod marks;
+mod measured_value;
 mod record;
 mod recordings;
 mod recover;
@@ -35,6 +37,7 @@ mod row_printer;
 mod rows;
 mod selection;
 mod sources;
+mod spikes;
 mod status;
 mod tables;
 mod terminal;
@@ -70,6 +73,8 @@ enum Verb {
     Dump(dump::Args),
     Fields(fields::Args),
     Marks(marks::Args),
+    Spikes(spikes::Args),
+    Explain(explain::Args),
     Replay(replay::Args),
     Recover(recover::Args),
     Compress(compress::Args),
@@ -167,6 +172,8 @@ fn run_with_log(
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Fields(args) => fields::run(&args, out),
         Verb::Marks(args) => marks::run(&args, out),
+        Verb::Spikes(args) => spikes::run(&args, out),
+        Verb::Explain(args) => explain::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
         Verb::Compress(args) => compress::run(&args, out),

@@ -9,7 +9,7 @@ use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". `stream` is the crate
 /// flatcap-stream; those from `host` to `query` are in flatcap-format.
-const EDGES: [(&str, &[&str]); 28] = [
+const EDGES: [(&str, &[&str]); 29] = [
     ("stream", &[]),
     ("host", &[]),
     ("duration", &[]),
@@ -33,6 +33,7 @@ const EDGES: [(&str, &[&str]); 28] = [
     ("compress", &["block", "segment", "stream", "os", "metrics", "storage"]),
     ("import", &["segment", "stream", "frame", "schema", "schemas", "os", "storage", "host"]),
     ("export", &["replay", "segment", "stream", "os"]),
+    ("explain", &["query", "replay", "segment", "schema"]),
     ("control", &["metrics", "os", "config", "histogram"]),
     (
         "daemon",
@@ -72,6 +73,7 @@ const EDGES: [(&str, &[&str]); 28] = [
             "control",
             "import",
             "export",
+            "explain",
             "compress",
             "block",
             "storage",

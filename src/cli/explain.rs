@@ -1,0 +1,329 @@
+//! `explain`: what was different in a window, and who did it.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flatcap_format::replay::{ReplayFilter, TimeSpec, first_sample};
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::human;
+use super::measured_value::{leaf, measured, path, short_name, shortened};
+use super::spikes::{COLUMNS, no_samples, printed_length, printed_time, report_left_out};
+use super::{ExitStatus, report_notice};
+use crate::config;
+use crate::explain::{
+    ExplainError, Explanation, FieldDeparture, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain,
+    find_spikes,
+};
+use crate::os::clock::read_clocks;
+
+/// Departures that the text about a suspect names.
+const EVIDENCE_SHOWN: usize = 3;
+/// Parents that the line about processes names.
+const PARENTS_SHOWN: usize = 3;
+
+/// Say what was different in a window, and who did it: processes, control groups, disks and
+/// interfaces by what they used more than before, and the fields that departed most from what is
+/// usual for them.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Segment files, or directories of segments.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// The middle of the window, as printed by spikes and dump [default: the largest spike].
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    at: Option<String>,
+    /// Length of the window.
+    #[arg(long, value_name = "DURATION", default_value = "300ms", value_parser = config::duration_argument)]
+    window: Duration,
+    /// Length of the time before it that it is compared with.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = config::duration_argument)]
+    before: Duration,
+    /// Look only at these sources; can be repeated.
+    #[arg(long = "source", value_name = "NAME,...", value_delimiter = ',')]
+    sources: Vec<String>,
+    /// The host, if the segments are of several.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Most suspects, and most fields, to list.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    limit: usize,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    let choice = RecordingChoice {
+        paths: args.paths.clone(),
+        sources: args.sources.iter().cloned().collect(),
+        host: args.host.clone(),
+    };
+    let mut outcome = Ok(ExitStatus::Done);
+    let mut report = |notice: &_| outcome = report_notice(notice);
+    let wall_ns = match &args.at {
+        Some(text) => wanted_time(text, &args.paths)?,
+        None => match find_spikes(&choice, ReplayFilter::default(), &mut |_| {}) {
+            Err(ExplainError::NoSamples) => return no_samples("to explain", &args.paths),
+            found => match found?.spikes.first() {
+                Some(spike) => spike.wall_ns,
+                None => {
+                    writeln!(out, "no spikes: name a time to explain with --at")?;
+                    return Ok(ExitStatus::Failed);
+                }
+            },
+        },
+    };
+    let ns = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+    let (window_ns, before_ns) = (ns(args.window), ns(args.before));
+    let found = match explain(&choice, wall_ns, window_ns, before_ns, &mut report) {
+        Err(ExplainError::NoSamples) => {
+            let at = printed_time(wall_ns, &TimeZone::system());
+            let wanted = format!("in {} around {at}", printed_length(window_ns));
+            return no_samples(&wanted, &args.paths);
+        }
+        found => found?,
+    };
+    if args.json {
+        let object = ExplanationObject::new(&found, args.limit);
+        serde_json::to_writer(&mut *out, &object).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        Screen { zone: TimeZone::system(), limit: args.limit, out }.print(&found)?;
+    }
+    if found.left_out > 0 {
+        report_left_out(found.left_out)?;
+    }
+    let outcome = outcome?;
+    Ok(if found.has_findings { ExitStatus::DataLoss } else { outcome })
+}
+
+/// Returns the wall time that `--at` means.
+fn wanted_time(text: &str, paths: &[PathBuf]) -> Result<i64, CliError> {
+    let usage = |error: &dyn std::fmt::Display| CliError::Usage(format!("--at: {error}"));
+    // As JSON has it.
+    if let Ok(wall_ns) = text.parse::<i64>()
+        && text.len() >= 16
+    {
+        return Ok(wall_ns);
+    }
+    let now_ns = read_clocks().wall_ns;
+    match TimeSpec::parse(text, now_ns, &TimeZone::system()).map_err(|error| usage(&error))? {
+        TimeSpec::Wall(wall_ns) => Ok(wall_ns),
+        TimeSpec::FromStart(ns) => match first_sample(paths, &BTreeSet::new())? {
+            Some(first) => Ok(first.wall_ns.saturating_add_unsigned(ns)),
+            None => Err(usage(&format!("{text}: the recording has no samples"))),
+        },
+    }
+}
+
+#[derive(Serialize)]
+struct ExplanationObject<'e> {
+    window: WindowObject,
+    suspects: Vec<SuspectObject<'e>>,
+    fields: Vec<FieldObject<'e>>,
+    markers: Vec<MarkerObject<'e>>,
+    lost: u64,
+}
+
+#[derive(Serialize)]
+struct WindowObject {
+    first_wall_ns: i64,
+    last_wall_ns: i64,
+}
+
+#[derive(Serialize)]
+struct SuspectObject<'e> {
+    kind: SuspectKind,
+    name: &'e str,
+    pid: Option<u64>,
+    score: f64,
+    what: String,
+    first_wall_ns: i64,
+}
+
+#[derive(Serialize)]
+struct FieldObject<'e> {
+    source: &'e str,
+    field: String,
+    element: Option<&'e str>,
+    value: f64,
+    usual: f64,
+    unit: ValueUnit,
+    score: f64,
+    first_wall_ns: i64,
+}
+
+#[derive(Serialize)]
+struct MarkerObject<'e> {
+    wall_ns: i64,
+    text: &'e str,
+}
+
+impl<'e> ExplanationObject<'e> {
+    fn new(found: &'e Explanation, limit: usize) -> Self {
+        let suspects = found.suspects.iter().take(limit).map(|suspect| SuspectObject {
+            kind: suspect.kind,
+            name: &suspect.name,
+            pid: suspect.pid,
+            score: suspect.score,
+            what: what(suspect),
+            first_wall_ns: suspect.first_wall_ns,
+        });
+        let fields = found.fields.iter().take(limit).map(|departure| FieldObject {
+            source: &departure.source,
+            field: path(departure),
+            element: departure.element.as_deref(),
+            value: departure.value,
+            usual: departure.usual,
+            unit: departure.unit,
+            score: departure.score,
+            first_wall_ns: departure.wall_ns,
+        });
+        let markers = found.markers.iter();
+        Self {
+            window: WindowObject { first_wall_ns: found.window.0, last_wall_ns: found.window.1 },
+            suspects: suspects.collect(),
+            fields: fields.collect(),
+            markers: markers
+                .map(|marker| MarkerObject { wall_ns: marker.wall_ns, text: &marker.text })
+                .collect(),
+            lost: found.lost,
+        }
+    }
+}
+
+/// Returns what a suspect did: `user_time 98.1 % (usually 0.3 %), ...`.
+fn what(suspect: &Suspect) -> String {
+    let shown = suspect.evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
+        let usual = measured(departure.usual, departure.unit);
+        format!("{} {} (usually {usual})", what_of(departure), measured(departure.value, departure.unit))
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the name of what a suspect did.
+fn what_of(departure: &FieldDeparture) -> String {
+    match &departure.state {
+        Some(state) => format!("{} {state}", leaf(departure)),
+        None => leaf(departure).to_owned(),
+    }
+}
+
+/// An explanation on 80 columns.
+struct Screen<'o> {
+    zone: TimeZone,
+    limit: usize,
+    out: &'o mut dyn Write,
+}
+
+impl Screen<'_> {
+    fn print(&mut self, found: &Explanation) -> io::Result<()> {
+        let from = printed_time(found.window.0, &self.zone);
+        let length = printed_length(found.window.1.abs_diff(found.window.0));
+        let before = printed_length(found.before_ns);
+        let host = human::escaped(&found.host).into_owned();
+        writeln!(self.out, "{from}, {length} against {before} before, host {host}")?;
+        self.print_suspects(found)?;
+        self.print_fields(found)?;
+        self.print_rest(found)
+    }
+
+    fn print_suspects(&mut self, found: &Explanation) -> io::Result<()> {
+        if found.suspects.is_empty() {
+            return writeln!(self.out, "who: nobody used more than usual");
+        }
+        const NAME: usize = 28;
+        writeln!(self.out, "{:<NAME$}  score  {:>10}  {:>10}  {:<15}  from", "who", "used", "usual", "of")?;
+        for suspect in found.suspects.iter().take(self.limit) {
+            let kind = match suspect.kind {
+                SuspectKind::Process => "process",
+                SuspectKind::Cgroup => "cgroup",
+                SuspectKind::Disk => "disk",
+                SuspectKind::Interface => "interface",
+            };
+            let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
+            let name = format!("{kind} {}{pid}", human::escaped(&suspect.name));
+            let name = shortened(&name, NAME);
+            for (number, departure) in suspect.evidence.iter().take(EVIDENCE_SHOWN).enumerate() {
+                let (name, score) =
+                    if number == 0 { (&*name, format!("{:.2}", suspect.score)) } else { ("", String::new()) };
+                let line = format!(
+                    "{name:<NAME$}  {score:>5}  {:>10}  {:>10}  {:<15}  {}",
+                    measured(departure.value, departure.unit),
+                    measured(departure.usual, departure.unit),
+                    shortened(&what_of(departure), 15),
+                    self.short_time(departure.wall_ns)
+                );
+                writeln!(self.out, "{}", line.trim_end())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_fields(&mut self, found: &Explanation) -> io::Result<()> {
+        if found.fields.is_empty() {
+            return writeln!(self.out, "what: no field departed from what is usual for it");
+        }
+        const NAME: usize = 34;
+        writeln!(self.out, "{:<NAME$}  score  {:>12}  {:>12}  from", "what", "value", "usual")?;
+        for departure in found.fields.iter().take(self.limit) {
+            let together =
+                if departure.together > 0 { format!(" (+{})", departure.together) } else { String::new() };
+            let name = shortened(&short_name(departure), NAME - together.len()) + &together;
+            writeln!(
+                self.out,
+                "{name:<NAME$}  {:>5.2}  {:>12}  {:>12}  {}",
+                departure.score,
+                measured(departure.value, departure.unit),
+                measured(departure.usual, departure.unit),
+                self.short_time(departure.wall_ns)
+            )?;
+        }
+        Ok(())
+    }
+
+    fn print_rest(&mut self, found: &Explanation) -> io::Result<()> {
+        let mut lists: Vec<&str> = found.offspring.iter().map(|offspring| offspring.list.as_str()).collect();
+        lists.sort_unstable();
+        lists.dedup();
+        for list in lists {
+            let own: Vec<_> = found.offspring.iter().filter(|offspring| offspring.list == list).collect();
+            let count: u64 = own.iter().map(|offspring| offspring.count).sum();
+            let parents: Vec<String> = own
+                .iter()
+                .take(PARENTS_SHOWN)
+                .map(|offspring| format!("{} below {}", offspring.count, human::escaped(&offspring.parent)))
+                .collect();
+            let verb = if list == "exits" { "ended" } else { "began" };
+            let line = format!("processes {verb} {count}: {}", parents.join(", "));
+            writeln!(self.out, "{}", shortened(&line, COLUMNS))?;
+        }
+        for marker in &found.markers {
+            let line = format!(
+                "marker {} {}",
+                printed_time(marker.wall_ns, &self.zone),
+                human::escaped(&marker.text)
+            );
+            writeln!(self.out, "{}", shortened(&line, COLUMNS))?;
+        }
+        for (at, step_ns) in &found.clock_steps {
+            let direction = if *step_ns < 0 { "back" } else { "forward" };
+            let length = printed_length(step_ns.unsigned_abs());
+            let at = printed_time(*at, &self.zone);
+            writeln!(self.out, "the clock was set {direction} by {length}, to {at}")?;
+        }
+        let late = found.late_ns.map_or("unknown".to_owned(), printed_length);
+        writeln!(self.out, "markers {}   lost {}   recorder late {late}", found.markers.len(), found.lost)
+    }
+
+    /// Returns the seconds of a time: the line above has the rest.
+    fn short_time(&self, wall_ns: i64) -> String {
+        let time = printed_time(wall_ns, &self.zone);
+        time.get(17..23).unwrap_or(&time).to_owned()
+    }
+}

@@ -1,0 +1,143 @@
+//! Prints values with their unit, and departures of fields, for people: three significant digits,
+//! 80 columns.
+
+use super::human;
+use crate::explain::{FieldDeparture, ValueUnit};
+
+/// Formats a value with its unit.
+pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
+    match unit {
+        ValueUnit::Percent => format!("{} %", human::significant(value)),
+        ValueUnit::Bytes => scaled(value, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0),
+        ValueUnit::BytesPerSecond => {
+            format!("{}/s", scaled(value, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0))
+        }
+        ValueUnit::PerSecond => format!("{} /s", human::significant(value)),
+        ValueUnit::Seconds => {
+            let (value, unit) = match value.abs() {
+                1.0.. => (value, "s"),
+                1e-3.. => (value * 1e3, "ms"),
+                _ => (value * 1e6, "us"),
+            };
+            format!("{} {unit}", human::significant(value))
+        }
+        ValueUnit::None => human::significant(value),
+    }
+}
+
+fn scaled(value: f64, units: &[&str], base: f64) -> String {
+    let mut value = value;
+    let mut units = units.iter().peekable();
+    let mut unit = units.next();
+    while value.abs() >= base - 0.5 && units.peek().is_some() {
+        value /= base;
+        unit = units.next();
+    }
+    format!("{} {}", human::significant(value), unit.unwrap_or(&""))
+}
+
+/// Formats the usual range of a departure: `0 to 4.10 %`; one value if it has no width.
+pub(super) fn usual_range(departure: &FieldDeparture) -> String {
+    let (low, high) = departure.usual_range;
+    let (low_text, high_text) = (measured(low, departure.unit), measured(high, departure.unit));
+    if low_text == high_text {
+        return high_text;
+    }
+    // The unit once, if both have the same.
+    match (low_text.split_once(' '), high_text.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other || number == "0" => {
+            format!("{number} to {high_text}")
+        }
+        _ => format!("{low_text} to {high_text}"),
+    }
+}
+
+/// Returns what departs, short: `billing[812] user_time`, `cpu.total.user`.
+pub(super) fn short_name(departure: &FieldDeparture) -> String {
+    let state = departure.state.as_ref().map(|state| format!("={state}")).unwrap_or_default();
+    let name = match &departure.element {
+        Some(element) => format!("{element} {}{state}", leaf(departure)),
+        None => format!("{}.{}", departure.source, departure.field),
+    };
+    human::escaped(&name).into_owned()
+}
+
+/// Returns the last name of a field; of the list, if it is the elements themselves that are counted.
+pub(super) fn leaf(departure: &FieldDeparture) -> &str {
+    let field = departure.field.strip_suffix("[*]").unwrap_or(&departure.field);
+    field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf)
+}
+
+/// Returns the path of a field, with the state whose share is counted.
+pub(super) fn path(departure: &FieldDeparture) -> String {
+    match &departure.state {
+        Some(state) => format!("{}={state}", departure.field),
+        None => departure.field.clone(),
+    }
+}
+
+/// Shortens a text to a width; what is left out of its middle is shown as two dots.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(2);
+    let head: String = text.chars().take(kept / 2).collect();
+    let tail: String = text.chars().skip(length - (kept - kept / 2)).collect();
+    format!("{head}..{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn departure(low: f64, high: f64, unit: ValueUnit) -> FieldDeparture {
+        FieldDeparture {
+            source: "disk".to_owned(),
+            field: "devices[*].reads".to_owned(),
+            element: Some("vda".to_owned()),
+            state: None,
+            value: high,
+            usual: low,
+            usual_range: (low, high),
+            unit,
+            score: 1.0,
+            wall_ns: 0,
+            together: 0,
+        }
+    }
+
+    // Proves that each unit has its form, with three significant digits.
+    #[test]
+    fn values_have_units() {
+        for (value, unit, expected) in [
+            (98.123, ValueUnit::Percent, "98.1 %"),
+            (412.0 * 1_048_576.0, ValueUnit::Bytes, "412 MiB"),
+            (-1536.0, ValueUnit::Bytes, "-1.50 KiB"),
+            (5_000_000.0, ValueUnit::BytesPerSecond, "4.77 MiB/s"),
+            (490.0, ValueUnit::PerSecond, "490 /s"),
+            (0.0123, ValueUnit::Seconds, "12.3 ms"),
+            (3.0, ValueUnit::None, "3.00"),
+        ] {
+            assert_eq!(measured(value, unit), expected);
+        }
+    }
+
+    // Proves that a range has its unit once, and that a range without width is one value.
+    #[test]
+    fn ranges_are_short() {
+        assert_eq!(usual_range(&departure(0.0, 4.0, ValueUnit::Percent)), "0 to 4.00 %");
+        assert_eq!(usual_range(&departure(4.0, 4.0, ValueUnit::Percent)), "4.00 %");
+        assert_eq!(usual_range(&departure(512.0, 2048.0, ValueUnit::Bytes)), "512 B to 2.00 KiB");
+    }
+
+    // Proves that names are short, and that a long one keeps its ends.
+    #[test]
+    fn names_are_short() {
+        let one = departure(0.0, 1.0, ValueUnit::None);
+        assert_eq!((short_name(&one).as_str(), leaf(&one)), ("vda reads", "reads"));
+        assert_eq!(shortened("abcdefghij", 8), "abc..hij");
+        assert_eq!(shortened("abc", 3), "abc");
+    }
+}

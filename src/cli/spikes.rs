@@ -1,0 +1,187 @@
+//! `spikes`: the moments of a recording at which any field departed most from what is usual for it.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use flatcap_format::segment::{Advance, FrameKind, SegmentError, list};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::human;
+use super::measured_value::{measured, path, short_name, shortened, usual_range};
+use super::selection::RecordingSelection;
+use super::{ExitStatus, report_notice};
+use crate::explain::{ExplainError, FieldDeparture, RecordingChoice, ValueUnit, find_spikes};
+
+/// Width of what is printed for people.
+pub(super) const COLUMNS: usize = 80;
+
+/// List the moments at which any field departed most from what is usual for it, largest first. Each
+/// is compared with the minute before. flatcap explain --at TIME then says what was different, and
+/// who did it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    selection: RecordingSelection,
+    /// The host, if the segments are of several.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Most moments to list.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    limit: usize,
+    /// Print one JSON array instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A departure as JSON shows it.
+#[derive(Serialize)]
+pub(super) struct DepartureObject<'d> {
+    wall_ns: i64,
+    source: &'d str,
+    field: String,
+    element: Option<&'d str>,
+    value: f64,
+    usual: f64,
+    unit: ValueUnit,
+    score: f64,
+}
+
+impl<'d> From<&'d FieldDeparture> for DepartureObject<'d> {
+    fn from(departure: &'d FieldDeparture) -> Self {
+        Self {
+            wall_ns: departure.wall_ns,
+            source: &departure.source,
+            field: path(departure),
+            element: departure.element.as_deref(),
+            value: departure.value,
+            usual: departure.usual,
+            unit: departure.unit,
+            score: departure.score,
+        }
+    }
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    let filter = args.selection.filter()?;
+    let choice = RecordingChoice {
+        paths: args.selection.paths.clone(),
+        sources: filter.sources.clone(),
+        host: args.host.clone(),
+    };
+    let mut outcome = Ok(ExitStatus::Done);
+    let mut report = |notice: &_| outcome = report_notice(notice);
+    let found = match find_spikes(&choice, filter, &mut report) {
+        Err(ExplainError::NoSamples) => return no_samples("in the wanted time", &choice.paths),
+        found => found?,
+    };
+    let spikes: Vec<&FieldDeparture> = found.spikes.iter().take(args.limit).collect();
+    if args.json {
+        let objects: Vec<DepartureObject<'_>> = spikes.iter().map(|spike| (*spike).into()).collect();
+        serde_json::to_writer(&mut *out, &objects).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print(&spikes, &TimeZone::system(), out)?;
+    }
+    if found.left_out > 0 {
+        report_left_out(found.left_out)?;
+    }
+    let outcome = outcome?;
+    Ok(if found.has_findings { ExitStatus::DataLoss } else { outcome })
+}
+
+fn print(spikes: &[&FieldDeparture], zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+    if spikes.is_empty() {
+        return writeln!(out, "no spikes: no field departed from what is usual for it");
+    }
+    let times: Vec<String> = spikes.iter().map(|spike| printed_time(spike.wall_ns, zone)).collect();
+    let names: Vec<String> = spikes.iter().map(|spike| short_name(spike)).collect();
+    let values: Vec<String> = spikes.iter().map(|spike| measured(spike.value, spike.unit)).collect();
+    let usual: Vec<String> = spikes.iter().map(|spike| usual_range(spike)).collect();
+    let width = |texts: &[String], least: usize| texts.iter().map(String::len).max().unwrap_or(0).max(least);
+    let (time_width, value_width) = (width(&times, 4), width(&values, 5));
+    let usual_width = width(&usual, 5);
+    // Five columns, two spaces apart; the score takes five.
+    let taken = time_width + 5 + value_width + usual_width + 4 * 2;
+    let name_width = width(&names, 5).min(COLUMNS.saturating_sub(taken).max(12));
+    writeln!(
+        out,
+        "{:<time_width$}  score  {:<name_width$}  {:>value_width$}  {:>usual_width$}",
+        "time", "field", "value", "usual"
+    )?;
+    for (at, spike) in spikes.iter().enumerate() {
+        let text = |texts: &[String]| texts.get(at).cloned().unwrap_or_default();
+        writeln!(
+            out,
+            "{:<time_width$}  {:>5.2}  {:<name_width$}  {:>value_width$}  {:>usual_width$}",
+            text(&times),
+            spike.score,
+            shortened(&text(&names), name_width),
+            text(&values),
+            text(&usual)
+        )?;
+    }
+    Ok(())
+}
+
+/// Formats a time with milliseconds and the offset of the zone.
+pub(super) fn printed_time(wall_ns: i64, zone: &TimeZone) -> String {
+    let time = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default().to_zoned(zone.clone());
+    let offset = if time.offset().seconds() == 0 { "Z".to_owned() } else { time.strftime("%:z").to_string() };
+    format!("{}{offset}", time.strftime("%Y-%m-%dT%H:%M:%S%.3f"))
+}
+
+/// Reports that there is nothing in the wanted time, and what time the recording has.
+pub(super) fn no_samples(wanted: &str, paths: &[PathBuf]) -> Result<ExitStatus, CliError> {
+    let zone = TimeZone::system();
+    let span = match recorded_span(paths)? {
+        Some((first, last)) => {
+            format!("the recording is from {} to {}", printed_time(first, &zone), printed_time(last, &zone))
+        }
+        None => "the recording has no samples".to_owned(),
+    };
+    writeln!(io::stderr(), "flatcap: no samples {wanted}; {span}")?;
+    Ok(ExitStatus::Failed)
+}
+
+/// Returns the wall times of the first and last sample. Reads an unsealed segment in full.
+fn recorded_span(paths: &[PathBuf]) -> Result<Option<(i64, i64)>, SegmentError> {
+    let mut span: Option<(i64, i64)> = None;
+    let mut add = |first: i64, last: i64| {
+        let known = span.unwrap_or((first, last));
+        span = Some((known.0.min(first), known.1.max(last)));
+    };
+    for listing in list(paths)? {
+        let Ok(Some(mut reader)) = listing.open() else { continue };
+        if let Some(footer) = reader.footer() {
+            let spans = footer.totals.iter().filter_map(|totals| totals.span);
+            spans.for_each(|own| add(own.first_wall_ns, own.last_wall_ns));
+            continue;
+        }
+        while let Ok(Some(advance)) = reader.advance() {
+            if let Advance::Frame(at) = advance
+                && at.kind == FrameKind::Telemetry
+                && let Some(sample) = reader.sample(at)
+            {
+                add(sample.wall_ns, sample.wall_ns);
+            }
+        }
+    }
+    Ok(span)
+}
+
+/// Reports that some fields were not looked at.
+pub(super) fn report_left_out(left_out: u64) -> io::Result<()> {
+    writeln!(
+        io::stderr(),
+        "flatcap: {left_out} fields of list elements were not looked at: there are more than memory is meant for; \
+         choose sources with --source"
+    )
+}
+
+/// Formats a length of time for people.
+pub(super) fn printed_length(ns: u64) -> String {
+    human::latency(ns)
+}

@@ -1,0 +1,225 @@
+//! Who did it: adds up what the fields of an element say, by what its list is.
+
+use std::collections::{BTreeMap, HashMap};
+
+use flatcap_format::query::{ElementNames, TableInfo};
+use serde::Serialize;
+
+use super::baseline::Baseline;
+use super::measure::ValueClass;
+use super::score::departure_score;
+use super::series::{ProcessFacts, SeriesSet, pid_of};
+use super::window::WindowValue;
+
+/// More than this a class does not add: twenty times the usual is certain enough.
+const CLASS_SCORE_MAX: f64 = 3.0;
+/// A suspect below this score is none.
+const SUSPECT_SCORE_MIN: f64 = 0.5;
+/// Threads of the kernel do the work of others.
+const KERNEL_THREAD_PART: f64 = 0.4;
+/// What a process's children did counts for it, a little less than for themselves.
+const CHILDREN_PART: f64 = 0.9;
+/// A group whose member explains so much of it is no suspect beside it.
+const EXPLAINED_PART: f64 = 0.7;
+/// The process of which all threads of the kernel are children (kthreadd).
+const KERNEL_PARENT: u64 = 2;
+
+/// What a suspect is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SuspectKind {
+    /// A process.
+    Process,
+    /// A control group.
+    Cgroup,
+    /// A block device.
+    Disk,
+    /// A network interface.
+    Interface,
+}
+
+impl SuspectKind {
+    /// Returns what the elements of a list are; none if they cannot do anything.
+    pub(super) fn of(table: &TableInfo, names: &ElementNames, element: u32) -> Option<Self> {
+        let list = table.list.as_deref()?;
+        let has = |field: &str| names.identity(element).iter().any(|part| &*part.field == field);
+        let has_unit = |unit: &str| table.columns.iter().any(|column| column.unit.as_deref() == Some(unit));
+        if has("pid") {
+            Some(Self::Process)
+        } else if has("path") {
+            Some(Self::Cgroup)
+        } else if has_unit("sectors") {
+            Some(Self::Disk)
+        } else if list.starts_with("interfaces") {
+            Some(Self::Interface)
+        } else {
+            None
+        }
+    }
+
+    /// Returns how much of the score counts beside other kinds: a device is what an incident is seen
+    /// on, seldom its cause.
+    fn part(self) -> f64 {
+        match self {
+            Self::Process => 1.0,
+            Self::Cgroup => 0.8,
+            Self::Disk | Self::Interface => 0.3,
+        }
+    }
+}
+
+/// An element that may be the cause.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SuspectedElement {
+    pub(super) element: u32,
+    pub(super) kind: SuspectKind,
+    pub(super) score: f64,
+    /// What it did: departures of its fields, best first, one per class.
+    pub(super) evidence: Vec<WindowValue>,
+}
+
+/// The best departure of each class.
+type Evidence = BTreeMap<ValueClass, WindowValue>;
+
+/// Returns the suspects, best first.
+pub(super) fn suspects(
+    departures: &[WindowValue],
+    set: &SeriesSet,
+    tables: &[TableInfo],
+    names: &ElementNames,
+) -> Vec<SuspectedElement> {
+    let mut by_element: HashMap<u32, (SuspectKind, Evidence)> = HashMap::new();
+    for departure in departures {
+        let Some((info, element)) = set.info(departure.series).and_then(|info| Some((info, info.element?)))
+        else {
+            continue;
+        };
+        // Who did less than usual is at most a victim.
+        if departure.value < departure.usual.level && info.measure.class != ValueClass::Bytes {
+            continue;
+        }
+        let kind = if info.measure.class == ValueClass::Offspring {
+            Some(SuspectKind::Process)
+        } else {
+            tables.get(info.table).and_then(|table| SuspectKind::of(table, names, element))
+        };
+        let Some(kind) = kind else { continue };
+        let (_, evidence) = by_element.entry(element).or_insert_with(|| (kind, Evidence::new()));
+        add(evidence, info.measure.class, departure);
+    }
+    credit_parents(&mut by_element, set);
+    let mut found: Vec<SuspectedElement> = by_element
+        .into_iter()
+        .map(|(element, (kind, evidence))| suspect(element, kind, evidence, set))
+        .filter(|suspect| suspect.score >= SUSPECT_SCORE_MIN)
+        .collect();
+    found.sort_by(|one, other| {
+        other.score.total_cmp(&one.score).then_with(|| one.element.cmp(&other.element))
+    });
+    without_outer_groups(found, names)
+}
+
+fn add(evidence: &mut Evidence, class: ValueClass, departure: &WindowValue) {
+    let best = evidence.entry(class).or_insert_with(|| departure.clone());
+    if departure.score > best.score {
+        *best = departure.clone();
+    }
+}
+
+/// Adds what new processes did to what their parents did: a parent may be known for nothing but the
+/// children that it starts.
+fn credit_parents(by_element: &mut HashMap<u32, (SuspectKind, Evidence)>, set: &SeriesSet) {
+    let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
+    for (element, (_, evidence)) in by_element.iter() {
+        let parent = set.processes.get(element).and_then(|facts| {
+            facts.born_ns?;
+            set.element_of(facts.parent?)
+        });
+        if let Some(parent) = parent.filter(|parent| parent != element) {
+            credits.extend(evidence.iter().map(|(class, departure)| (parent, *class, departure.clone())));
+        }
+    }
+    credits.sort_by_key(|(parent, class, _)| (*parent, *class));
+    for group in credits.chunk_by(|one, next| (one.0, one.1) == (next.0, next.1)) {
+        let Some((parent, class, first)) = group.first() else { continue };
+        let value = CHILDREN_PART * group.iter().map(|(.., departure)| departure.value).sum::<f64>();
+        let score = departure_score(value, &Baseline::NOTHING, *class);
+        let since = group.iter().map(|(.., departure)| departure.first_ns).min();
+        let credit = WindowValue {
+            value,
+            score,
+            usual: Baseline::NOTHING,
+            first_ns: since.unwrap_or(first.first_ns),
+            series: first.series,
+        };
+        let (_, evidence) =
+            by_element.entry(*parent).or_insert_with(|| (SuspectKind::Process, Evidence::new()));
+        add(evidence, *class, &credit);
+    }
+}
+
+fn suspect(element: u32, kind: SuspectKind, evidence: Evidence, set: &SeriesSet) -> SuspectedElement {
+    let sum: f64 =
+        evidence.iter().map(|(class, best)| class.weight() * best.score.min(CLASS_SCORE_MAX)).sum();
+    let part =
+        if set.processes.get(&element).is_some_and(is_kernel_thread) { KERNEL_THREAD_PART } else { 1.0 };
+    let weighted = |class: &ValueClass, best: &WindowValue| class.weight() * best.score;
+    let mut evidence: Vec<(ValueClass, WindowValue)> = evidence.into_iter().collect();
+    evidence.sort_by(|(class, one), (other_class, other)| {
+        weighted(other_class, other).total_cmp(&weighted(class, one))
+    });
+    SuspectedElement {
+        element,
+        kind,
+        score: sum * part * kind.part(),
+        evidence: evidence.into_iter().map(|(_, departure)| departure).collect(),
+    }
+}
+
+fn is_kernel_thread(facts: &ProcessFacts) -> bool {
+    facts.pid == KERNEL_PARENT || facts.parent == Some(KERNEL_PARENT)
+}
+
+/// Removes control groups around one that explains them, and the root, which is the host.
+fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> Vec<SuspectedElement> {
+    let groups: Vec<(String, f64)> = found
+        .iter()
+        .filter(|suspect| suspect.kind == SuspectKind::Cgroup)
+        .map(|suspect| (path_of(names, suspect.element), suspect.score))
+        .collect();
+    let is_explained = |suspect: &SuspectedElement| {
+        let path = path_of(names, suspect.element);
+        path.is_empty()
+            || groups.iter().any(|(inner, score)| {
+                inner.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'))
+                    && *score >= EXPLAINED_PART * suspect.score
+            })
+    };
+    found
+        .into_iter()
+        .filter(|suspect| suspect.kind != SuspectKind::Cgroup || !is_explained(suspect))
+        .collect()
+}
+
+fn path_of(names: &ElementNames, element: u32) -> String {
+    let path = names.identity(element).iter().find(|part| &*part.field == "path");
+    path.map(|part| part.value.to_string()).unwrap_or_default()
+}
+
+/// Returns the name of a suspect without what numbers it, and its process id.
+pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, element: u32) -> (String, Option<u64>) {
+    match kind {
+        SuspectKind::Process => {
+            let pid = pid_of(names, element);
+            let label = names.label(element);
+            let name = label.rsplit_once('[').map_or(label, |(name, _)| name);
+            (name.to_owned(), pid)
+        }
+        // As systemd and /proc/PID/cgroup spell it.
+        SuspectKind::Cgroup => (format!("/{}", path_of(names, element)), None),
+        SuspectKind::Disk | SuspectKind::Interface => {
+            let label = names.label(element);
+            (label.split_once('[').map_or(label, |(name, _)| name).to_owned(), None)
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The usual level and range of a series, from the blocks before.
+
+/// The windows of a stretch of a series, in four numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct BlockStats {
+    pub(super) median: f32,
+    /// Median absolute deviation from the median.
+    pub(super) deviation: f32,
+    pub(super) min: f32,
+    pub(super) max: f32,
+}
+
+/// What is usual for a series.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Baseline {
+    /// The usual level: the median.
+    pub(super) level: f64,
+    /// The standard deviation, estimated from the median absolute deviation.
+    pub(super) noise: f64,
+    /// Where the usual range begins and ends. See [`PEAK_QUANTILE`].
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// The end of the usual range is this quantile of the blocks' largest values: what recurs every few
+/// blocks is usual, and one earlier incident is not.
+const PEAK_QUANTILE: f64 = 0.85;
+
+/// The standard deviation of a normal distribution is so many times its median absolute deviation.
+const DEVIATION_FACTOR: f64 = 1.4826;
+
+/// Fewer blocks tell nothing about what is usual.
+pub(super) const BLOCKS_MIN: usize = 4;
+
+impl BlockStats {
+    /// Returns the statistics of some windows; none if there are none. Changes their order.
+    pub(super) fn of(windows: &mut [f32]) -> Option<Self> {
+        let median = middle(windows)?;
+        let (min, max) =
+            windows.iter().fold((f32::MAX, f32::MIN), |(min, max), value| (min.min(*value), max.max(*value)));
+        windows.iter_mut().for_each(|value| *value = (*value - median).abs());
+        Some(Self { median, deviation: middle(windows)?, min, max })
+    }
+
+    /// The statistics of a stretch in which nothing changed.
+    pub(super) fn constant(value: f32) -> Self {
+        Self { median: value, deviation: 0.0, min: value, max: value }
+    }
+}
+
+impl Baseline {
+    /// Returns what is usual by these blocks; none for fewer than [`BLOCKS_MIN`].
+    pub(super) fn of<'b>(blocks: impl ExactSizeIterator<Item = &'b BlockStats> + Clone) -> Option<Self> {
+        if blocks.len() < BLOCKS_MIN {
+            return None;
+        }
+        let collect = |part: fn(&BlockStats) -> f32| {
+            let mut values: Vec<f32> = blocks.clone().map(part).collect();
+            values.sort_unstable_by(f32::total_cmp);
+            values
+        };
+        let level = quantile(&collect(|block| block.median), 0.5);
+        let noise = quantile(&collect(|block| block.deviation), 0.5) * DEVIATION_FACTOR;
+        let high = quantile(&collect(|block| block.max), PEAK_QUANTILE);
+        let low = quantile(&collect(|block| block.min), 1.0 - PEAK_QUANTILE);
+        Some(Self { level, noise, low: low.min(level), high: high.max(level) })
+    }
+
+    /// The baseline of what did not exist before.
+    pub(super) const NOTHING: Self = Self { level: 0.0, noise: 0.0, low: 0.0, high: 0.0 };
+}
+
+/// Returns the lower median. Changes the order.
+fn middle(values: &mut [f32]) -> Option<f32> {
+    if values.is_empty() {
+        return None;
+    }
+    let at = (values.len() - 1) / 2;
+    Some(*values.select_nth_unstable_by(at, f32::total_cmp).1)
+}
+
+/// Returns a quantile of sorted values, interpolated; 0 of none.
+fn quantile(sorted: &[f32], share: f64) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "few values")]
+    let place = share * sorted.len().saturating_sub(1) as f64;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the slice")]
+    let below = place.floor() as usize;
+    let value = |at: usize| sorted.get(at).copied().map(f64::from);
+    match (value(below), value(below + 1)) {
+        (Some(one), Some(next)) => one + (next - one) * place.fract(),
+        (Some(one), None) => one,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(windows: &[f32], length: usize) -> Vec<BlockStats> {
+        windows.chunks(length).filter_map(|chunk| BlockStats::of(&mut chunk.to_vec())).collect()
+    }
+
+    // Proves that the usual range of a steady series is its level, and that too few blocks have no
+    // baseline.
+    #[test]
+    fn a_constant_has_no_range() {
+        let constant = blocks(&[7.0; 50], 10);
+        let baseline = Baseline::of(constant.iter()).unwrap();
+        assert_eq!(baseline, Baseline { level: 7.0, noise: 0.0, low: 7.0, high: 7.0 });
+        assert_eq!(constant[0], BlockStats::constant(7.0));
+        assert_eq!(Baseline::of(constant[..3].iter()), None);
+        assert_eq!(BlockStats::of(&mut []), None);
+    }
+
+    // Proves that peaks that recur belong to the usual range, and that a single one does not.
+    #[test]
+    fn recurring_peaks_are_usual() {
+        let mut windows = vec![1.0; 300];
+        windows[105] = 90.0;
+        let once = Baseline::of(blocks(&windows, 10).iter()).unwrap();
+        assert!(once.high < 1.1 && once.level < 1.1, "{once:?}");
+        for block in 0..30 {
+            if block % 3 == 0 {
+                windows[block * 10 + 4] = 50.0;
+            }
+        }
+        let often = Baseline::of(blocks(&windows, 10).iter()).unwrap();
+        assert!(often.level < 1.1 && often.high > 49.0, "{often:?}");
+    }
+
+    // Proves that level and noise are those of the majority.
+    #[test]
+    fn the_majority_counts() {
+        let windows: Vec<f32> =
+            (0..200_u8).map(|at| if at < 40 { 1000.0 } else { 10.0 + f32::from(at % 5) }).collect();
+        let baseline = Baseline::of(blocks(&windows, 20).iter()).unwrap();
+        assert!((baseline.level - 12.0).abs() < 0.1, "{baseline:?}");
+        assert!((baseline.noise - 1.4826).abs() < 0.01, "{baseline:?}");
+    }
+}

@@ -1,0 +1,326 @@
+//! Finds departures in a whole recording, and joins those of one moment to an event.
+//!
+//! Each series is a row of steps of 100 ms. A window of three steps is compared with the blocks
+//! before it. Memory is bounded: a series keeps its current block, and four numbers of each block
+//! before.
+
+use std::collections::VecDeque;
+
+use flatcap_format::query::ColumnBatch;
+
+use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
+use super::clock::RunClock;
+use super::measure::ValueClass;
+use super::reading::ReadObserver;
+use super::score::departure_score;
+use super::series::{Observation, Observer, SeriesInfo, SeriesSet};
+
+/// The distance of windows. A shorter one would only find the steps of USER_HZ, 10 ms.
+const STEP_NS: u64 = 100_000_000;
+/// Steps of a window: 300 ms, as `explain` looks at.
+const WINDOW_STEPS: usize = 3;
+const BLOCK_STEPS: usize = 20;
+/// Blocks that a baseline has: the minute before.
+const BLOCKS_MAX: usize = 30;
+/// Steps of the block before that the first windows of a block reach back to.
+const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
+/// A departure below this score is not kept. Less than [`EVENT_SCORE_MIN`], since departures of
+/// several sources add up.
+const DEPARTURE_SCORE_MIN: f64 = 0.7;
+/// An event below this score is not reported: on hosts where nothing happens, the rarest movements
+/// of five thousand fields reach it about once in twenty minutes.
+pub(super) const EVENT_SCORE_MIN: f64 = 1.6;
+/// How much of the best departure of another source counts.
+const OTHER_SOURCE_WEIGHT: f64 = 0.5;
+/// Departures that are no further apart belong to one event: effects follow their cause, and the
+/// kernel updates its averages every two seconds.
+const JOINED_NS: i64 = 2_200_000_000;
+/// Departures with at least this part of the best score are strong: the earliest of them is when the
+/// event was.
+const STRONG_PART: f64 = 0.6;
+/// Most departures that are kept; beyond, the weaker half is dropped.
+const DEPARTURES_MAX: usize = 1 << 16;
+
+/// The largest departure of a series in a block.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Departure {
+    pub(super) table: usize,
+    pub(super) column: usize,
+    pub(super) element: Option<u32>,
+    pub(super) state: Option<Box<str>>,
+    pub(super) class: ValueClass,
+    /// The middle of the window.
+    pub(super) wall_ns: i64,
+    pub(super) value: f64,
+    pub(super) usual: Baseline,
+    pub(super) score: f64,
+}
+
+/// Departures of one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Event {
+    /// The departure that names the event.
+    pub(super) departure: Departure,
+    pub(super) score: f64,
+}
+
+/// Follows all series of a recording.
+#[derive(Debug, Default)]
+pub(super) struct DepartureFinder {
+    tracks: Vec<Track>,
+    found: Vec<(u64, Departure)>,
+    pub(super) departures: Vec<Departure>,
+    /// Departures before this wall time only make the baseline.
+    since_ns: Option<i64>,
+}
+
+/// The current block of a series, and those before.
+#[derive(Debug, Default)]
+struct Track {
+    /// Number of the block: monotonic time in blocks.
+    block: Option<u64>,
+    steps: [TimedMean; CARRIED_STEPS + BLOCK_STEPS],
+    before: VecDeque<BlockStats>,
+}
+
+/// A mean over time, in parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct TimedMean {
+    sum: f32,
+    /// The observed part of the step.
+    weight: f32,
+}
+
+impl TimedMean {
+    pub(super) const ZERO: Self = Self { sum: 0.0, weight: 1.0 };
+
+    #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
+    pub(super) fn add(&mut self, value: f64, weight: f64) {
+        self.sum += (value * weight) as f32;
+        self.weight += weight as f32;
+    }
+
+    /// Returns the mean over some steps. Steps without observation are 0 if the series is `sparse`.
+    pub(super) fn over(steps: &[Self], is_sparse: bool) -> Option<f32> {
+        let (sum, weight) =
+            steps.iter().fold((0.0, 0.0), |(sum, weight), step| (sum + step.sum, weight + step.weight));
+        #[allow(clippy::cast_precision_loss, reason = "a few steps")]
+        let weight = if is_sparse { steps.len() as f32 } else { weight };
+        (weight > 0.01).then(|| sum / weight)
+    }
+}
+
+impl DepartureFinder {
+    pub(super) fn new(since_ns: Option<i64>) -> Self {
+        Self { since_ns, ..Self::default() }
+    }
+
+    /// Evaluates the blocks that were not complete at the end.
+    pub(super) fn finish(&mut self, clock: &RunClock, set: &SeriesSet) {
+        for (series, track) in self.tracks.iter_mut().enumerate() {
+            if let Some(info) = set.info(series) {
+                track.finish_block(info, &mut self.found);
+            }
+        }
+        self.keep(clock);
+    }
+
+    /// Gives what was found its wall time.
+    fn keep(&mut self, clock: &RunClock) {
+        for (mono_ns, mut departure) in self.found.drain(..) {
+            departure.wall_ns = clock.wall_ns(mono_ns);
+            if self.since_ns.is_none_or(|since| departure.wall_ns >= since) {
+                self.departures.push(departure);
+            }
+        }
+        if self.departures.len() > DEPARTURES_MAX {
+            self.departures.sort_unstable_by(|one, other| other.score.total_cmp(&one.score));
+            self.departures.truncate(DEPARTURES_MAX / 2);
+        }
+    }
+}
+
+impl Observer for DepartureFinder {
+    fn begin(&mut self, series: usize, _: &SeriesInfo) {
+        if self.tracks.len() <= series {
+            self.tracks.resize_with(series + 1, Track::default);
+        }
+        if let Some(track) = self.tracks.get_mut(series) {
+            *track = Track::default();
+        }
+    }
+
+    fn observe(&mut self, series: usize, info: &SeriesInfo, observation: Observation) {
+        if let Some(track) = self.tracks.get_mut(series) {
+            track.add(info, observation, &mut self.found);
+        }
+    }
+
+    fn end(&mut self, series: usize, info: &SeriesInfo) {
+        if let Some(track) = self.tracks.get_mut(series) {
+            track.finish_block(info, &mut self.found);
+            *track = Track::default();
+        }
+    }
+}
+
+impl ReadObserver for DepartureFinder {
+    fn begin_run(&mut self) {
+        // Monotonic time may begin anew. What was usual before the restart is so after it.
+        self.tracks.iter_mut().for_each(|track| track.block = None);
+    }
+
+    fn before_batch(&mut self, _: &ColumnBatch, _: &RunClock) {}
+
+    fn after_batch(&mut self, clock: &RunClock, _: &SeriesSet) {
+        self.keep(clock);
+    }
+}
+
+impl Track {
+    fn add(&mut self, info: &SeriesInfo, observation: Observation, found: &mut Vec<(u64, Departure)>) {
+        const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
+        let Observation { from_ns, to_ns, value } = observation;
+        let last_block = to_ns.saturating_sub(1) / BLOCK_NS;
+        let mut block = *self.block.get_or_insert(from_ns / BLOCK_NS);
+        let mut at_ns = from_ns.max(block * BLOCK_NS);
+        while block < last_block {
+            self.add_steps(block * BLOCK_NS, at_ns..(block + 1) * BLOCK_NS, value);
+            self.block = Some(block);
+            self.finish_block(info, found);
+            block += 1;
+            at_ns = at_ns.max(block * BLOCK_NS);
+        }
+        self.block = Some(block);
+        self.add_steps(block * BLOCK_NS, at_ns..to_ns, value);
+    }
+
+    /// Adds a part of an observation that is within the current block.
+    fn add_steps(&mut self, block_ns: u64, span: std::ops::Range<u64>, value: f64) {
+        let mut at_ns = span.start;
+        while at_ns < span.end {
+            let step = (at_ns - block_ns) / STEP_NS;
+            let end_ns = (block_ns + (step + 1) * STEP_NS).min(span.end);
+            let place = CARRIED_STEPS + usize::try_from(step).unwrap_or(usize::MAX - CARRIED_STEPS);
+            let Some(mean) = self.steps.get_mut(place) else { return };
+            #[allow(clippy::cast_precision_loss, reason = "a part of a step")]
+            mean.add(value, (end_ns - at_ns) as f64 / STEP_NS as f64);
+            at_ns = end_ns;
+        }
+    }
+
+    /// Compares the windows that end in the current block with what is usual, and begins the next
+    /// block.
+    fn finish_block(&mut self, info: &SeriesInfo, found: &mut Vec<(u64, Departure)>) {
+        let Some(block) = self.block else { return };
+        let is_sparse = info.measure.class == ValueClass::Offspring;
+        let mut windows = [f32::NAN; BLOCK_STEPS];
+        for (window, steps) in windows.iter_mut().zip(self.steps.windows(WINDOW_STEPS)) {
+            *window = TimedMean::over(steps, is_sparse).unwrap_or(f32::NAN);
+        }
+        self.steps.copy_within(BLOCK_STEPS.., 0);
+        self.steps[CARRIED_STEPS..].fill(TimedMean::default());
+        let mut observed: Vec<f32> = windows.iter().copied().filter(|window| !window.is_nan()).collect();
+        let Some((min, max)) = extremes(&observed) else { return };
+        if self.may_depart(info, min, max)
+            && let Some(usual) = self.usual(info)
+        {
+            let peak = windows
+                .iter()
+                .enumerate()
+                .map(|(at, value)| {
+                    (at, f64::from(*value), departure_score(f64::from(*value), &usual, info.measure.class))
+                })
+                .filter(|(.., score)| *score >= DEPARTURE_SCORE_MIN)
+                .max_by(|one, other| one.2.total_cmp(&other.2));
+            if let Some((at, value, score)) = peak {
+                let first_step = block * BLOCK_STEPS as u64 + at as u64;
+                // The window reaches two steps back from the step at which it ends.
+                let middle_ns =
+                    (first_step * STEP_NS + STEP_NS).saturating_sub(STEP_NS * WINDOW_STEPS as u64 / 2);
+                found.push((
+                    middle_ns,
+                    Departure {
+                        table: info.table,
+                        column: info.column,
+                        element: info.element,
+                        state: info.state.clone(),
+                        class: info.measure.class,
+                        wall_ns: 0,
+                        value,
+                        usual,
+                        score,
+                    },
+                ));
+            }
+        }
+        let stats = if min.total_cmp(&max).is_eq() {
+            Some(BlockStats::constant(min))
+        } else {
+            BlockStats::of(&mut observed)
+        };
+        if self.before.len() == BLOCKS_MAX {
+            self.before.pop_front();
+        }
+        self.before.extend(stats);
+    }
+
+    /// Whether a block with these extremes may have a departure: most blocks have none, and need
+    /// no baseline.
+    fn may_depart(&self, info: &SeriesInfo, min: f32, max: f32) -> bool {
+        let level = match self.before.back() {
+            Some(last) => last.median,
+            None if info.born_ns.is_some() => 0.0,
+            None => return false,
+        };
+        // The median of the blocks may differ from that of the last one.
+        let level_least = self.before.iter().fold(level, |least, block| least.min(block.median));
+        let level_most = self.before.iter().fold(level, |most, block| most.max(block.median));
+        let least = info.measure.class.least_departure();
+        f64::from(max - level_least) > least || f64::from(level_most - min) > least
+    }
+
+    /// Returns what is usual. An element that is new was nothing before.
+    fn usual(&self, info: &SeriesInfo) -> Option<Baseline> {
+        if self.before.len() < BLOCKS_MIN {
+            return info.born_ns.map(|_| Baseline::NOTHING);
+        }
+        Baseline::of(self.before.iter())
+    }
+}
+
+fn extremes(values: &[f32]) -> Option<(f32, f32)> {
+    let first = *values.first()?;
+    Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
+}
+
+/// Joins departures to events and returns those above the threshold, best first. `source_of` returns
+/// the source of a table.
+pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -> String) -> Vec<Event> {
+    departures.sort_by_key(|departure| departure.wall_ns);
+    let mut events: Vec<Event> = departures
+        .chunk_by(|one, next| next.wall_ns - one.wall_ns <= JOINED_NS)
+        .filter_map(|joined| event_of(joined, &source_of))
+        .filter(|event| event.score >= EVENT_SCORE_MIN)
+        .collect();
+    events.sort_by(|one, other| other.score.total_cmp(&one.score));
+    events
+}
+
+fn event_of(departures: &[Departure], source_of: impl Fn(usize) -> String) -> Option<Event> {
+    let by_score = |one: &&Departure, other: &&Departure| one.score.total_cmp(&other.score);
+    let best = departures.iter().max_by(by_score)?;
+    let source = source_of(best.table);
+    let other = departures.iter().filter(|departure| source_of(departure.table) != source).max_by(by_score);
+    let score = best.score + OTHER_SOURCE_WEIGHT * other.map_or(0.0, |other| other.score);
+    let is_strong = |departure: &&Departure| departure.score >= STRONG_PART * best.score;
+    let earliest = departures.iter().find(is_strong)?;
+    // The best of those that were at the same time names the event.
+    let span_ns = i64::try_from(STEP_NS * WINDOW_STEPS as u64).unwrap_or(i64::MAX);
+    let named = departures
+        .iter()
+        .filter(|departure| departure.wall_ns - earliest.wall_ns <= span_ns)
+        .filter(is_strong)
+        .max_by(by_score)?;
+    Some(Event { departure: named.clone(), score })
+}

@@ -1,0 +1,173 @@
+//! What the values of a field measure, by its kind and unit, and which departure matters.
+
+use flatcap_format::query::ColumnInfo;
+use flatcap_format::schema::{ColumnType, MetricKind};
+use serde::Serialize;
+
+/// What a value is. Two fields of one class compare, whatever their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ValueClass {
+    /// Time spent per time, as a share of one core, thread or device.
+    TimeShare,
+    /// Bytes that are held.
+    Bytes,
+    /// Bytes per second.
+    ByteRate,
+    /// A percentage that the source computed itself.
+    Percent,
+    /// How many there are.
+    Count,
+    /// How many there were in a second.
+    CountRate,
+    /// A length of time, in seconds.
+    Duration,
+    /// Share of the time spent in one state.
+    StateShare,
+    /// Processes that ended or began below an element, per second.
+    Offspring,
+}
+
+/// The unit of printed values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum ValueUnit {
+    /// Percent: of a core, of the time.
+    #[serde(rename = "percent")]
+    Percent,
+    /// Bytes.
+    #[serde(rename = "bytes")]
+    Bytes,
+    /// Bytes per second.
+    #[serde(rename = "bytes/s")]
+    BytesPerSecond,
+    /// Events per second.
+    #[serde(rename = "1/s")]
+    PerSecond,
+    /// Seconds.
+    #[serde(rename = "s")]
+    Seconds,
+    /// A number.
+    #[serde(rename = "")]
+    None,
+}
+
+/// How the values of a field are measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measure {
+    pub(super) class: ValueClass,
+    /// From the field's unit to that of the class.
+    pub(super) factor: f64,
+    /// The values are those of a counter: their change per second is measured.
+    pub(super) is_counter: bool,
+}
+
+impl Measure {
+    /// Returns how a numeric field is measured; none for a state, an identity or a text.
+    pub(super) fn of(column: &ColumnInfo) -> Option<Self> {
+        let is_counter = match column.kind {
+            MetricKind::Counter => true,
+            MetricKind::Gauge => false,
+            MetricKind::State | MetricKind::Text | MetricKind::Unknown => return None,
+        };
+        if column.is_identity || matches!(column.column_type, ColumnType::Text | ColumnType::Bool) {
+            return None;
+        }
+        let (base, factor) = base_unit(column.unit.as_deref());
+        let class = match (base, is_counter) {
+            (BaseUnit::Seconds, true) => ValueClass::TimeShare,
+            (BaseUnit::Seconds, false) => ValueClass::Duration,
+            (BaseUnit::Bytes, true) => ValueClass::ByteRate,
+            (BaseUnit::Bytes, false) => ValueClass::Bytes,
+            (BaseUnit::Percent, _) => ValueClass::Percent,
+            (BaseUnit::None, true) => ValueClass::CountRate,
+            (BaseUnit::None, false) => ValueClass::Count,
+        };
+        Some(Self { class, factor, is_counter })
+    }
+
+    /// The share of time in one of the values of a text.
+    pub(super) const STATE: Self = Self { class: ValueClass::StateShare, factor: 1.0, is_counter: false };
+    /// Processes below an element.
+    pub(super) const OFFSPRING: Self = Self { class: ValueClass::Offspring, factor: 1.0, is_counter: true };
+}
+
+enum BaseUnit {
+    Seconds,
+    Bytes,
+    Percent,
+    None,
+}
+
+/// Returns the unit that a unit of a schema is a multiple of, and the factor.
+fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
+    match unit {
+        Some("s") => (BaseUnit::Seconds, 1.0),
+        // USER_HZ is 100 on all platforms of Linux.
+        Some("jiffies") => (BaseUnit::Seconds, 1e-2),
+        Some("ms") => (BaseUnit::Seconds, 1e-3),
+        Some("us") => (BaseUnit::Seconds, 1e-6),
+        Some("ns") => (BaseUnit::Seconds, 1e-9),
+        Some("bytes") => (BaseUnit::Bytes, 1.0),
+        Some("sectors") => (BaseUnit::Bytes, 512.0),
+        Some("KiB") => (BaseUnit::Bytes, 1024.0),
+        Some("pages") => (BaseUnit::Bytes, 4096.0),
+        Some("%") => (BaseUnit::Percent, 1.0),
+        _ => (BaseUnit::None, 1.0),
+    }
+}
+
+impl ValueClass {
+    /// Returns the smallest departure that matters to a host, in the unit of the class. Smaller ones
+    /// are the noise of any host, however rare they are on this one.
+    pub(super) fn least_departure(self) -> f64 {
+        match self {
+            // A tenth of a core: the kernel's own housekeeping stays below.
+            Self::TimeShare => 0.1,
+            // An allocator returns and takes a few MiB at any time.
+            Self::Bytes => f64::from(32_u32 << 20),
+            Self::ByteRate => f64::from(4_u32 << 20),
+            Self::Percent => 10.0,
+            Self::Count => 16.0,
+            Self::CountRate => 100.0,
+            Self::Duration => 0.05,
+            Self::StateShare => 0.2,
+            Self::Offspring => 20.0,
+        }
+    }
+
+    /// Returns the share of a field's usual level that a departure must reach: a level of 10 GiB
+    /// that moves by 1 % is as usual.
+    pub(super) fn least_relative(self) -> f64 {
+        match self {
+            Self::Bytes => 0.01,
+            _ => 0.1,
+        }
+    }
+
+    /// Returns whether a fall is no departure by itself: another share rose.
+    pub(super) fn is_upward_only(self) -> bool {
+        matches!(self, Self::StateShare | Self::Offspring)
+    }
+
+    /// Returns how much the class says about who did it, from 0 to 1. Time and bytes are what an
+    /// incident consumes. Counts come along with them, and a state is seen only at the samples.
+    pub(super) fn weight(self) -> f64 {
+        match self {
+            Self::TimeShare | Self::Bytes | Self::ByteRate | Self::Offspring => 1.0,
+            Self::StateShare | Self::Percent => 0.7,
+            Self::Count | Self::CountRate | Self::Duration => 0.5,
+        }
+    }
+
+    /// Returns the unit of printed values, and the factor to it.
+    pub(super) fn unit(self) -> (ValueUnit, f64) {
+        match self {
+            Self::TimeShare | Self::StateShare => (ValueUnit::Percent, 100.0),
+            Self::Percent => (ValueUnit::Percent, 1.0),
+            Self::Bytes => (ValueUnit::Bytes, 1.0),
+            Self::ByteRate => (ValueUnit::BytesPerSecond, 1.0),
+            Self::CountRate | Self::Offspring => (ValueUnit::PerSecond, 1.0),
+            Self::Duration => (ValueUnit::Seconds, 1.0),
+            Self::Count => (ValueUnit::None, 1.0),
+        }
+    }
+}

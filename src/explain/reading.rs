@@ -1,0 +1,208 @@
+//! Reads a recording: its batches become observations, everything else is collected.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use flatcap_format::query::{
+    ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
+};
+use flatcap_format::replay::{Notice, ReplayFilter};
+use flatcap_format::schema::{CompiledSchema, LeafField, MetricKind};
+use flatcap_format::segment::{Gap, Marker, SegmentError};
+
+use super::clock::RunClock;
+use super::series::{Observer, SeriesSet};
+
+/// The recorder's own source: reported, never ranked.
+const OWN_SOURCE: &str = "self";
+/// Most markers that are kept.
+const MARKERS_MAX: usize = 1000;
+
+/// Which recording to look at.
+#[derive(Debug, Clone)]
+pub struct RecordingChoice {
+    /// Segment files, or directories of segments.
+    pub paths: Vec<PathBuf>,
+    /// The sources to rank; empty for all.
+    pub sources: BTreeSet<String>,
+    /// The host, by name; none if all segments are of one.
+    pub host: Option<String>,
+}
+
+/// Why a recording cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// Usual values of one host say nothing about another.
+    #[error("these segments are of several hosts ({}); choose one with --host", .0.join(", "))]
+    SeveralHosts(Vec<String>),
+    /// No segment is of this host.
+    #[error("--host {0}: no segment is of this host; these are of {known}", known = .1.join(", "))]
+    UnknownHost(String, Vec<String>),
+    /// No sample is in the wanted time.
+    #[error("no samples in the wanted time")]
+    NoSamples,
+}
+
+/// What was read beside the observations.
+#[derive(Debug)]
+pub(super) struct ReadResults {
+    pub(super) results: QueryResults,
+    pub(super) set: SeriesSet,
+    pub(super) host: Option<String>,
+    pub(super) clock: RunClock,
+    pub(super) markers: Vec<Marker>,
+    pub(super) gaps: Vec<Gap>,
+    /// Longest lateness of a source, at the samples of the recorder's own source.
+    pub(super) lateness: Vec<(u64, u64)>,
+    pub(super) samples: u64,
+    /// There was damage, or a file that cannot be read.
+    pub(super) has_findings: bool,
+}
+
+/// Follows a reading.
+pub(super) trait ReadObserver: Observer {
+    /// A run begins.
+    fn begin_run(&mut self);
+    /// Called before the observations of a batch.
+    fn before_batch(&mut self, batch: &ColumnBatch, clock: &RunClock);
+    /// Called after the observations of a batch.
+    fn after_batch(&mut self, clock: &RunClock, set: &SeriesSet);
+}
+
+/// Reads the chosen recording within `filter`, whose sources are replaced. `report` gets problems.
+pub(super) fn read(
+    choice: &RecordingChoice,
+    filter: ReplayFilter,
+    forgets_after_ns: u64,
+    observer: &mut impl ReadObserver,
+    report: &mut dyn FnMut(&Notice),
+) -> Result<ReadResults, ExplainError> {
+    let recording = Recording::open(&choice.paths)?;
+    let (fields, sources) = ranked_fields(&recording, &choice.sources);
+    let query = Query { fields, filter: ReplayFilter { sources, ..filter } };
+    let mut read = ReadResults {
+        results: recording.query(&query)?,
+        set: SeriesSet::new(forgets_after_ns),
+        host: None,
+        clock: RunClock::default(),
+        markers: Vec::new(),
+        gaps: Vec::new(),
+        lateness: Vec::new(),
+        samples: 0,
+        has_findings: false,
+    };
+    let mut others = BTreeSet::new();
+    let mut is_wanted = true;
+    while let Some(item) = read.results.next()? {
+        match item {
+            QueryItem::Run(run) => {
+                let name = run.host.name;
+                is_wanted = choice.host.as_ref().is_none_or(|host| *host == name);
+                if !is_wanted {
+                    others.insert(name);
+                    continue;
+                }
+                if let Some(host) = read.host.as_ref().filter(|host| **host != name) {
+                    return Err(ExplainError::SeveralHosts(vec![host.clone(), name]));
+                }
+                read.host = Some(name);
+                read.set.begin_run();
+                observer.begin_run();
+                read.clock = RunClock::default();
+            }
+            _ if !is_wanted => {}
+            QueryItem::Batch(batch) => read.add_batch(&batch, observer),
+            QueryItem::Gap(_, gap) => read.gaps.push(gap),
+            QueryItem::Marker(marker) => {
+                if read.markers.len() < MARKERS_MAX {
+                    read.markers.push(marker);
+                }
+            }
+            QueryItem::Notice(notice) => {
+                read.has_findings = true;
+                report(&notice);
+            }
+            QueryItem::Complete(_) => {}
+        }
+    }
+    match (&choice.host, read.host.is_none(), others.is_empty()) {
+        (Some(host), true, false) => {
+            Err(ExplainError::UnknownHost(host.clone(), others.into_iter().collect()))
+        }
+        _ if read.samples == 0 => Err(ExplainError::NoSamples),
+        _ => {
+            read.has_findings |= read.results.summary().undecodable > 0;
+            Ok(read)
+        }
+    }
+}
+
+impl ReadResults {
+    fn add_batch(&mut self, batch: &ColumnBatch, observer: &mut impl ReadObserver) {
+        for (mono_ns, wall_ns) in batch.times.mono_ns.iter().zip(&batch.times.wall_ns) {
+            self.clock.add(*mono_ns, *wall_ns);
+        }
+        let Some(table) = self.results.tables().get(batch.table) else { return };
+        if &*table.source == OWN_SOURCE {
+            add_lateness(batch, table, &mut self.lateness);
+            return;
+        }
+        self.samples += batch.times.len() as u64;
+        observer.before_batch(batch, &self.clock);
+        self.set.add(batch, self.results.tables(), self.results.elements(), observer);
+        observer.after_batch(&self.clock, &self.set);
+    }
+}
+
+/// Adds the longest lateness of each sample of the recorder's own source.
+fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64, u64)>) {
+    let Some(column) = table.columns.iter().position(|column| &*column.path == "lateness.max_ns") else {
+        return;
+    };
+    for row in 0..batch.rows() {
+        let Some(mono_ns) = batch.times.mono_ns.get(batch.sample(row)) else { continue };
+        let late = batch.columns.get(column).and_then(|column| column.number(row)).unwrap_or_default();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "nanoseconds")]
+        let late_ns = late as u64;
+        match lateness.last_mut() {
+            Some((known, most_ns)) if known == mono_ns => *most_ns = (*most_ns).max(late_ns),
+            _ => lateness.push((*mono_ns, late_ns)),
+        }
+    }
+}
+
+/// Returns the paths to read, and their sources: the parts of each source that have values to rank,
+/// or that say whose child a process was.
+fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> (Vec<FieldPath>, BTreeSet<String>) {
+    let (mut paths, mut sources) = (BTreeSet::new(), BTreeSet::new());
+    for source in recording.sources() {
+        let Some(schema) = &source.schema else { continue };
+        let is_own = source.name == OWN_SOURCE;
+        if !is_own && !wanted.is_empty() && !wanted.contains(&source.name) {
+            continue;
+        }
+        for part in ranked_parts(schema) {
+            if !is_own || part == "sources" {
+                paths.insert(format!("{}.{part}", source.name));
+                sources.insert(source.name.clone());
+            }
+        }
+    }
+    (paths.iter().filter_map(|path| path.parse().ok()).collect(), sources)
+}
+
+/// Returns the fields of the root that have numbers below them, or parents of processes.
+fn ranked_parts(schema: &CompiledSchema) -> BTreeSet<String> {
+    let is_ranked = |leaf: &LeafField<'_>| {
+        matches!(leaf.field.metric_kind(), MetricKind::Counter | MetricKind::Gauge)
+            || leaf.path.ends_with(".parent")
+    };
+    let leaves = schema.fields().filter(is_ranked);
+    leaves.filter_map(|leaf| leaf.path.split('.').next().map(str::to_owned)).collect()
+}

@@ -1,0 +1,83 @@
+//! How unusual a value is.
+
+use super::baseline::Baseline;
+use super::measure::ValueClass;
+
+/// The share of a departure from the level that counts as usual when a series has no peaks: so many
+/// standard deviations.
+const NOISE_FACTOR: f64 = 3.0;
+
+/// Returns how far a value departs from what is usual, as the logarithm of how many times the
+/// departure is larger than the usual one; 0 if it is no larger. Docs: "Ranking" in
+/// docs/ARCHITECTURE.md.
+pub(super) fn departure_score(value: f64, baseline: &Baseline, class: ValueClass) -> f64 {
+    let departure = value - baseline.level;
+    if class.is_upward_only() && departure < 0.0 {
+        return 0.0;
+    }
+    let usual = if departure > 0.0 { baseline.high - baseline.level } else { baseline.level - baseline.low };
+    let least = class.least_departure().max(class.least_relative() * baseline.level.abs());
+    let scale = usual.max(NOISE_FACTOR * baseline.noise).max(least);
+    (departure.abs() / scale).ln().max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::baseline::BlockStats;
+
+    fn usual(low: f64, level: f64, high: f64) -> Baseline {
+        Baseline { level, noise: 0.0, low, high }
+    }
+
+    fn score(value: f64, baseline: Baseline) -> f64 {
+        departure_score(value, &baseline, ValueClass::TimeShare)
+    }
+
+    // Proves that a constant that changes by what matters has a score, and one that changes by less
+    // has none.
+    #[test]
+    fn constants_that_change_count() {
+        let constant = usual(0.0, 0.0, 0.0);
+        assert_eq!(score(0.0, constant), 0.0);
+        assert_eq!(score(0.09, constant), 0.0);
+        assert!((score(1.0, constant) - 10.0_f64.ln()).abs() < 1e-9);
+    }
+
+    // Proves that a value within the usual peaks has no score however far it is from the level, and
+    // one beyond them a score by how far.
+    #[test]
+    fn heavy_tails_are_usual() {
+        let tails = usual(0.0, 0.1, 0.8);
+        assert_eq!(score(0.8, tails), 0.0);
+        assert!((score(1.5, tails) - 2.0_f64.ln()).abs() < 1e-9);
+        let noisy = Baseline { level: 1.0, noise: 0.5, low: 1.0, high: 1.0 };
+        assert_eq!(score(2.5, noisy), 0.0);
+    }
+
+    // Proves that a fall counts like a rise, except of a share of states.
+    #[test]
+    fn falls_count() {
+        let busy = usual(0.9, 1.0, 1.1);
+        assert!((score(0.0, busy) - 10.0_f64.ln()).abs() < 1e-9);
+        assert_eq!(departure_score(0.0, &busy, ValueClass::StateShare), 0.0);
+    }
+
+    // Proves that one value of a thousand in the baseline does not hide another one later.
+    #[test]
+    fn a_single_outlier_hides_nothing() {
+        let mut windows = vec![0.05_f32; 1000];
+        windows[500] = 2.0;
+        let blocks: Vec<_> =
+            windows.chunks(50).filter_map(|chunk| BlockStats::of(&mut chunk.to_vec())).collect();
+        let baseline = Baseline::of(blocks.iter()).unwrap();
+        assert!(score(2.0, baseline) > 2.0);
+    }
+
+    // Proves that what did not exist before is compared with nothing.
+    #[test]
+    fn new_elements_are_compared_with_nothing() {
+        assert!(score(1.0, Baseline::NOTHING) > 2.0);
+        assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, ValueClass::Bytes) > 2.0);
+    }
+}

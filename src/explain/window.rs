@@ -1,0 +1,299 @@
+//! The series around a window: what they were in it, what is usual before it, and since when they
+//! differ.
+
+use flatcap_format::query::ColumnBatch;
+
+use super::baseline::{Baseline, BlockStats};
+use super::clock::RunClock;
+use super::events::TimedMean;
+use super::measure::ValueClass;
+use super::reading::ReadObserver;
+use super::score::departure_score;
+use super::series::{Observation, Observer, SeriesInfo, SeriesSet};
+
+/// Steps of the window: a window is compared with windows of its length, a step apart.
+const WINDOW_STEPS: usize = 3;
+/// Most steps before the window: a longer baseline is cut.
+const STEPS_BEFORE_MAX: u64 = 1024;
+/// Blocks of the baseline.
+const BLOCKS: usize = 10;
+/// Most steps of all series together: 32 MiB.
+const STEPS_MAX: usize = 4 << 20;
+/// Most observations of a series between guard and end of the window.
+const RECENT_MAX: usize = 4096;
+/// Time before the window that is no baseline: it may be the beginning of what the window shows.
+const GUARD_NS: u64 = 2_000_000_000;
+/// Samples after the window that are read: every second, a sample has all elements.
+pub(super) const AFTER_NS: u64 = 1_200_000_000;
+/// Samples before the baseline that are read, to know which elements are new.
+const LEAD_NS: u64 = 3_500_000_000;
+
+/// The window, and the time before it that it is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ComparedWindow {
+    /// Wall time at which the window begins.
+    pub(super) first_ns: i64,
+    pub(super) length_ns: u64,
+    step_ns: u64,
+    /// Steps of baseline and guard.
+    steps_before: usize,
+    guard_steps: usize,
+}
+
+impl ComparedWindow {
+    /// A window of `length_ns` with its middle at a wall time, and a baseline of `before_ns`.
+    pub(super) fn around(wall_ns: i64, length_ns: u64, before_ns: u64) -> Self {
+        let step_ns = (length_ns / WINDOW_STEPS as u64).max(1);
+        let guard = GUARD_NS.max(2 * length_ns).div_ceil(step_ns).min(STEPS_BEFORE_MAX / 2);
+        let before = before_ns.div_ceil(step_ns).min(STEPS_BEFORE_MAX);
+        let steps = |steps: u64| usize::try_from(steps).unwrap_or(usize::MAX);
+        Self {
+            first_ns: wall_ns.saturating_sub_unsigned(length_ns / 2),
+            length_ns: step_ns * WINDOW_STEPS as u64,
+            step_ns,
+            steps_before: steps(guard + before),
+            guard_steps: steps(guard),
+        }
+    }
+
+    /// Wall time at which the window ends.
+    pub(super) fn end_ns(&self) -> i64 {
+        self.first_ns.saturating_add_unsigned(self.length_ns)
+    }
+
+    /// The wall times to read.
+    pub(super) fn read_span(&self) -> std::ops::Range<i64> {
+        let before_ns = self.step_ns * self.steps_before as u64 + LEAD_NS;
+        self.first_ns.saturating_sub_unsigned(before_ns)..self.end_ns().saturating_add_unsigned(AFTER_NS)
+    }
+
+    /// Length of the baseline in nanoseconds.
+    pub(super) fn before_ns(&self) -> u64 {
+        (self.steps_before - self.guard_steps) as u64 * self.step_ns
+    }
+
+    fn steps(&self) -> usize {
+        self.steps_before + WINDOW_STEPS
+    }
+}
+
+/// How a series was in the window.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct WindowValue {
+    pub(super) series: usize,
+    pub(super) value: f64,
+    pub(super) usual: Baseline,
+    pub(super) score: f64,
+    /// Monotonic time of the first sample in which it differed.
+    pub(super) first_ns: u64,
+}
+
+/// Keeps the steps of all series.
+#[derive(Debug)]
+pub(super) struct WindowSteps {
+    window: ComparedWindow,
+    /// Monotonic time of the first step, in the current run.
+    origin_ns: Option<u64>,
+    tracks: Vec<SteppedSeries>,
+    held: usize,
+    /// Series that were left out for [`STEPS_MAX`].
+    pub(super) left_out: u64,
+}
+
+#[derive(Debug, Default)]
+struct SteppedSeries {
+    steps: Vec<TimedMean>,
+    recent: Vec<(u64, f32)>,
+}
+
+impl WindowSteps {
+    pub(super) fn new(window: ComparedWindow) -> Self {
+        Self { window, origin_ns: None, tracks: Vec::new(), held: 0, left_out: 0 }
+    }
+
+    /// Returns the monotonic times at which the window begins and ends, in the last run.
+    pub(super) fn mono_span(&self) -> Option<std::ops::Range<u64>> {
+        let first = self.origin_ns? + self.window.steps_before as u64 * self.window.step_ns;
+        Some(first..first + self.window.length_ns)
+    }
+
+    /// Whether any series was observed in the window.
+    pub(super) fn has_window(&self) -> bool {
+        let window = |track: &SteppedSeries| {
+            track.steps.get(self.window.steps_before..).and_then(|steps| TimedMean::over(steps, false))
+        };
+        self.tracks.iter().any(|track| window(track).is_some())
+    }
+
+    /// Returns how many processes ended or began below an element per second of the window.
+    pub(super) fn offspring(&self, set: &SeriesSet) -> Vec<(usize, f64)> {
+        let rate = |series: usize| {
+            set.info(series).filter(|info| info.measure.class == ValueClass::Offspring)?;
+            let steps = self.tracks.get(series)?.steps.get(self.window.steps_before..)?;
+            TimedMean::over(steps, true).map(|rate| (series, f64::from(rate)))
+        };
+        (0..self.tracks.len()).filter_map(rate).collect()
+    }
+
+    /// Returns the series that depart in the window.
+    pub(super) fn departures(&self, set: &SeriesSet) -> Vec<WindowValue> {
+        (0..self.tracks.len()).filter_map(|series| self.departure(series, set)).collect()
+    }
+
+    fn departure(&self, series: usize, set: &SeriesSet) -> Option<WindowValue> {
+        let (info, track) = (set.info(series)?, self.tracks.get(series)?);
+        let class = info.measure.class;
+        let is_sparse = class == ValueClass::Offspring;
+        let window = track.steps.get(self.window.steps_before..)?;
+        let value = f64::from(TimedMean::over(window, is_sparse)?);
+        let usual = self.usual(track, is_sparse).or(info.born_ns.map(|_| Baseline::NOTHING))?;
+        let score = departure_score(value, &usual, class);
+        let span = self.mono_span()?;
+        // A sample differs if it is nearer to the value in the window than to the usual level.
+        let differs = |sample: f32| (f64::from(sample) - usual.level) / (value - usual.level) >= 0.5;
+        if score <= 0.0 {
+            return None;
+        }
+        let first = track.recent.iter().find(|(_, sample)| differs(*sample));
+        let first_ns = first.map_or(span.start, |(to_ns, _)| *to_ns);
+        Some(WindowValue { series, value, usual, score, first_ns })
+    }
+
+    /// Returns what is usual before the guard.
+    fn usual(&self, track: &SteppedSeries, is_sparse: bool) -> Option<Baseline> {
+        let steps = track.steps.get(..self.window.steps_before - self.window.guard_steps)?;
+        let windows: Vec<Option<f32>> =
+            steps.windows(WINDOW_STEPS).map(|steps| TimedMean::over(steps, is_sparse)).collect();
+        let length = windows.len().div_ceil(BLOCKS).max(1);
+        let blocks: Vec<BlockStats> = windows
+            .chunks(length)
+            .filter_map(|block| BlockStats::of(&mut block.iter().flatten().copied().collect::<Vec<_>>()))
+            .collect();
+        Baseline::of(blocks.iter())
+    }
+
+    /// Returns how alike two series move from the guard to the end of the window: the coefficient of
+    /// correlation; 0 if one does not move.
+    pub(super) fn correlation(&self, one: usize, other: usize) -> f64 {
+        let steps = |series: usize| {
+            let from = self.window.steps_before - self.window.guard_steps;
+            self.tracks.get(series).and_then(|track| track.steps.get(from..)).unwrap_or_default()
+        };
+        let mean = |step: &TimedMean| TimedMean::over(std::slice::from_ref(step), false).map(f64::from);
+        let pairs: Vec<(f64, f64)> = steps(one)
+            .iter()
+            .zip(steps(other))
+            .filter_map(|(one, other)| Some((mean(one)?, mean(other)?)))
+            .collect();
+        correlation(&pairs)
+    }
+}
+
+/// Returns the coefficient of correlation of some pairs.
+fn correlation(pairs: &[(f64, f64)]) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "few pairs")]
+    let count = pairs.len() as f64;
+    let (sum_one, sum_other) =
+        pairs.iter().fold((0.0, 0.0), |(one, other), pair| (one + pair.0, other + pair.1));
+    let (mean_one, mean_other) = (sum_one / count, sum_other / count);
+    let (mut product, mut square_one, mut square_other) = (0.0, 0.0, 0.0);
+    for (one, other) in pairs {
+        let (one, other) = (one - mean_one, other - mean_other);
+        product += one * other;
+        square_one += one * one;
+        square_other += other * other;
+    }
+    let scale = (square_one * square_other).sqrt();
+    if scale > 0.0 { product / scale } else { 0.0 }
+}
+
+impl Observer for WindowSteps {
+    fn begin(&mut self, series: usize, info: &SeriesInfo) {
+        if self.tracks.len() <= series {
+            self.tracks.resize_with(series + 1, SteppedSeries::default);
+        }
+        let (Some(track), Some(origin_ns)) = (self.tracks.get_mut(series), self.origin_ns) else { return };
+        let steps = self.window.steps();
+        if self.held + steps > STEPS_MAX {
+            self.left_out += 1;
+            return;
+        }
+        self.held += steps;
+        track.steps = vec![TimedMean::default(); steps];
+        let born = info.born_ns.map_or(0, |born_ns| born_ns.saturating_sub(origin_ns) / self.window.step_ns);
+        let born = usize::try_from(born).unwrap_or(usize::MAX).min(steps);
+        track.steps.iter_mut().take(born).for_each(|step| *step = TimedMean::ZERO);
+    }
+
+    fn observe(&mut self, series: usize, _: &SeriesInfo, observation: Observation) {
+        let (Some(track), Some(origin_ns)) = (self.tracks.get_mut(series), self.origin_ns) else { return };
+        let Observation { from_ns, to_ns, value } = observation;
+        let step_ns = self.window.step_ns;
+        let mut at_ns = from_ns.max(origin_ns);
+        while at_ns < to_ns {
+            let step = (at_ns - origin_ns) / step_ns;
+            let end_ns = (origin_ns + (step + 1) * step_ns).min(to_ns);
+            let Some(mean) = usize::try_from(step).ok().and_then(|step| track.steps.get_mut(step)) else {
+                break;
+            };
+            #[allow(clippy::cast_precision_loss, reason = "a part of a step")]
+            mean.add(value, (end_ns - at_ns) as f64 / step_ns as f64);
+            at_ns = end_ns;
+        }
+        let guard_ns = origin_ns + (self.window.steps_before - self.window.guard_steps) as u64 * step_ns;
+        let window_end_ns = origin_ns + self.window.steps() as u64 * step_ns;
+        if to_ns >= guard_ns && from_ns < window_end_ns && track.recent.len() < RECENT_MAX {
+            #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
+            track.recent.push((to_ns, value as f32));
+        }
+    }
+
+    fn end(&mut self, _: usize, _: &SeriesInfo) {}
+}
+
+impl ReadObserver for WindowSteps {
+    fn begin_run(&mut self) {
+        self.origin_ns = None;
+    }
+
+    fn before_batch(&mut self, _: &ColumnBatch, clock: &RunClock) {
+        if self.origin_ns.is_none() {
+            let before_ns = self.window.steps_before as u64 * self.window.step_ns;
+            let first_ns = clock.mono_ns(self.window.first_ns);
+            // A run that began after the baseline did has its steps later in it.
+            self.origin_ns = first_ns.map(|first_ns| first_ns.saturating_sub(before_ns));
+        }
+    }
+
+    fn after_batch(&mut self, _: &RunClock, _: &SeriesSet) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that the window lies around its middle, and that the time to read has baseline, guard
+    // and what it takes to know new elements.
+    #[test]
+    fn the_window_is_around_its_time() {
+        let window = ComparedWindow::around(100_000_000_000, 300_000_000, 10_000_000_000);
+        assert_eq!((window.first_ns, window.end_ns()), (99_850_000_000, 100_150_000_000));
+        assert_eq!(window.before_ns(), 10_000_000_000);
+        assert_eq!(window.read_span(), 84_350_000_000..101_350_000_000);
+        let long = ComparedWindow::around(0, 300_000_000, 1_000_000_000_000);
+        assert_eq!(long.before_ns(), 102_400_000_000, "at most so many steps");
+    }
+
+    // Proves that series that move together correlate, in any unit, and that a constant correlates
+    // with nothing.
+    #[test]
+    fn movements_are_compared() {
+        let rising: Vec<(f64, f64)> =
+            (0..9).map(|at| (f64::from(at), 7.0 + 1000.0 * f64::from(at))).collect();
+        assert!((correlation(&rising) - 1.0).abs() < 1e-9);
+        let opposite: Vec<(f64, f64)> = (0..9).map(|at| (f64::from(at), -f64::from(at))).collect();
+        assert!((correlation(&opposite) + 1.0).abs() < 1e-9);
+        assert_eq!(correlation(&[(1.0, 2.0), (1.0, 3.0)]), 0.0);
+        assert_eq!(correlation(&[]), 0.0);
+    }
+}
