@@ -11,8 +11,6 @@ use super::score::departure_score;
 use super::series::{ProcessFacts, SeriesSet, pid_of};
 use super::window::WindowValue;
 
-/// More than this a class does not add: twenty times the usual is certain enough.
-const CLASS_SCORE_MAX: f64 = 3.0;
 /// A suspect below this score is none.
 const SUSPECT_SCORE_MIN: f64 = 0.5;
 /// Threads of the kernel do the work of others.
@@ -159,21 +157,12 @@ fn credit_parents(by_element: &mut HashMap<u32, (SuspectKind, Evidence)>, set: &
 }
 
 fn suspect(element: u32, kind: SuspectKind, evidence: Evidence, set: &SeriesSet) -> SuspectedElement {
-    let sum: f64 =
-        evidence.iter().map(|(class, best)| class.weight() * best.score.min(CLASS_SCORE_MAX)).sum();
+    let sum: f64 = evidence.values().map(|best| best.score).sum();
     let part =
         if set.processes.get(&element).is_some_and(is_kernel_thread) { KERNEL_THREAD_PART } else { 1.0 };
-    let weighted = |class: &ValueClass, best: &WindowValue| class.weight() * best.score;
-    let mut evidence: Vec<(ValueClass, WindowValue)> = evidence.into_iter().collect();
-    evidence.sort_by(|(class, one), (other_class, other)| {
-        weighted(other_class, other).total_cmp(&weighted(class, one))
-    });
-    SuspectedElement {
-        element,
-        kind,
-        score: sum * part * kind.part(),
-        evidence: evidence.into_iter().map(|(_, departure)| departure).collect(),
-    }
+    let mut evidence: Vec<WindowValue> = evidence.into_values().collect();
+    evidence.sort_by(|one, other| other.score.total_cmp(&one.score));
+    SuspectedElement { element, kind, score: sum * part * kind.part(), evidence }
 }
 
 fn is_kernel_thread(facts: &ProcessFacts) -> bool {

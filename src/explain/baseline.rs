@@ -66,6 +66,16 @@ impl Baseline {
         Some(Self { level, noise, low: low.min(level), high: high.max(level) })
     }
 
+    /// Returns the baseline of a new element by what new elements did before: the largest value of
+    /// any of them in each block, 0 in a block without; none for fewer than [`BLOCKS_MIN`].
+    pub(super) fn of_newcomers(mut peaks: Vec<f32>) -> Option<Self> {
+        if peaks.len() < BLOCKS_MIN {
+            return None;
+        }
+        peaks.sort_unstable_by(f32::total_cmp);
+        Some(Self { high: quantile(&peaks, PEAK_QUANTILE).max(0.0), ..Self::NOTHING })
+    }
+
     /// The baseline of what did not exist before.
     pub(super) const NOTHING: Self = Self { level: 0.0, noise: 0.0, low: 0.0, high: 0.0 };
 }

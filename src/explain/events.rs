@@ -4,7 +4,7 @@
 //! before it. Memory is bounded: a series keeps its current block, and four numbers of each block
 //! before.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use flatcap_format::query::ColumnBatch;
 
@@ -20,16 +20,17 @@ const STEP_NS: u64 = 100_000_000;
 /// Steps of a window: 300 ms, as `explain` looks at.
 const WINDOW_STEPS: usize = 3;
 const BLOCK_STEPS: usize = 20;
+const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
 /// Blocks that a baseline has: the minute before.
 const BLOCKS_MAX: usize = 30;
 /// Steps of the block before that the first windows of a block reach back to.
 const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
 /// A departure below this score is not kept. Less than [`EVENT_SCORE_MIN`], since departures of
 /// several sources add up.
-const DEPARTURE_SCORE_MIN: f64 = 0.7;
+const DEPARTURE_SCORE_MIN: f64 = 0.5;
 /// An event below this score is not reported: on hosts where nothing happens, the rarest movements
 /// of five thousand fields reach it about once in twenty minutes.
-pub(super) const EVENT_SCORE_MIN: f64 = 1.6;
+const EVENT_SCORE_MIN: f64 = 1.5;
 /// How much of the best departure of another source counts.
 const OTHER_SOURCE_WEIGHT: f64 = 0.5;
 /// Departures that are no further apart belong to one event: effects follow their cause, and the
@@ -38,6 +39,8 @@ const JOINED_NS: i64 = 2_200_000_000;
 /// Departures with at least this part of the best score are strong: the earliest of them is when the
 /// event was.
 const STRONG_PART: f64 = 0.6;
+/// Elements that were not seen for so long have no series any more.
+pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
 /// Most departures that are kept; beyond, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
 
@@ -69,6 +72,7 @@ pub(super) struct Event {
 pub(super) struct DepartureFinder {
     tracks: Vec<Track>,
     found: Vec<(u64, Departure)>,
+    newcomers: Newcomers,
     pub(super) departures: Vec<Departure>,
     /// Departures before this wall time only make the baseline.
     since_ns: Option<i64>,
@@ -81,6 +85,38 @@ struct Track {
     block: Option<u64>,
     steps: [TimedMean; CARRIED_STEPS + BLOCK_STEPS],
     before: VecDeque<BlockStats>,
+}
+
+/// What new elements did: the largest value of any of them in a block, by table and column.
+#[derive(Debug, Default)]
+struct Newcomers {
+    peaks: HashMap<(usize, usize), BTreeMap<u64, f32>>,
+    /// The first block of the recording.
+    first_block: Option<u64>,
+}
+
+impl Newcomers {
+    /// Blocks before one that say nothing yet about new elements: one that ended is known to have
+    /// done so only after some time.
+    const LATE_BLOCKS: u64 = FORGETS_AFTER_NS / BLOCK_NS + 1;
+
+    fn add(&mut self, info: &SeriesInfo, block: u64, peak: f32) {
+        let peaks = self.peaks.entry((info.table, info.column)).or_default();
+        let known = peaks.entry(block).or_default();
+        *known = known.max(peak);
+        if peaks.len() > 2 * BLOCKS_MAX {
+            peaks.pop_first();
+        }
+    }
+
+    /// Returns what is usual for a new element.
+    fn usual(&self, info: &SeriesInfo, block: u64) -> Option<Baseline> {
+        let end = block.saturating_sub(Self::LATE_BLOCKS);
+        let first = end.saturating_sub(BLOCKS_MAX as u64).max(self.first_block?);
+        let peaks = self.peaks.get(&(info.table, info.column));
+        let peak = |block| peaks.and_then(|peaks| peaks.get(&block).copied()).unwrap_or_default();
+        Baseline::of_newcomers((first..end).map(peak).collect())
+    }
 }
 
 /// A mean over time, in parts.
@@ -119,7 +155,7 @@ impl DepartureFinder {
     pub(super) fn finish(&mut self, clock: &RunClock, set: &SeriesSet) {
         for (series, track) in self.tracks.iter_mut().enumerate() {
             if let Some(info) = set.info(series) {
-                track.finish_block(info, &mut self.found);
+                track.finish_block(info, &mut self.newcomers, &mut self.found);
             }
         }
         self.keep(clock);
@@ -152,13 +188,14 @@ impl Observer for DepartureFinder {
 
     fn observe(&mut self, series: usize, info: &SeriesInfo, observation: Observation) {
         if let Some(track) = self.tracks.get_mut(series) {
-            track.add(info, observation, &mut self.found);
+            self.newcomers.first_block.get_or_insert(observation.from_ns / BLOCK_NS);
+            track.add(info, observation, &mut self.newcomers, &mut self.found);
         }
     }
 
     fn end(&mut self, series: usize, info: &SeriesInfo) {
         if let Some(track) = self.tracks.get_mut(series) {
-            track.finish_block(info, &mut self.found);
+            track.finish_block(info, &mut self.newcomers, &mut self.found);
             *track = Track::default();
         }
     }
@@ -178,8 +215,13 @@ impl ReadObserver for DepartureFinder {
 }
 
 impl Track {
-    fn add(&mut self, info: &SeriesInfo, observation: Observation, found: &mut Vec<(u64, Departure)>) {
-        const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
+    fn add(
+        &mut self,
+        info: &SeriesInfo,
+        observation: Observation,
+        newcomers: &mut Newcomers,
+        found: &mut Vec<(u64, Departure)>,
+    ) {
         let Observation { from_ns, to_ns, value } = observation;
         let last_block = to_ns.saturating_sub(1) / BLOCK_NS;
         let mut block = *self.block.get_or_insert(from_ns / BLOCK_NS);
@@ -187,7 +229,7 @@ impl Track {
         while block < last_block {
             self.add_steps(block * BLOCK_NS, at_ns..(block + 1) * BLOCK_NS, value);
             self.block = Some(block);
-            self.finish_block(info, found);
+            self.finish_block(info, newcomers, found);
             block += 1;
             at_ns = at_ns.max(block * BLOCK_NS);
         }
@@ -211,7 +253,12 @@ impl Track {
 
     /// Compares the windows that end in the current block with what is usual, and begins the next
     /// block.
-    fn finish_block(&mut self, info: &SeriesInfo, found: &mut Vec<(u64, Departure)>) {
+    fn finish_block(
+        &mut self,
+        info: &SeriesInfo,
+        newcomers: &mut Newcomers,
+        found: &mut Vec<(u64, Departure)>,
+    ) {
         let Some(block) = self.block else { return };
         let is_sparse = info.measure.class == ValueClass::Offspring;
         let mut windows = [f32::NAN; BLOCK_STEPS];
@@ -223,7 +270,7 @@ impl Track {
         let mut observed: Vec<f32> = windows.iter().copied().filter(|window| !window.is_nan()).collect();
         let Some((min, max)) = extremes(&observed) else { return };
         if self.may_depart(info, min, max)
-            && let Some(usual) = self.usual(info)
+            && let Some(usual) = self.usual(info, block, newcomers)
         {
             let peak = windows
                 .iter()
@@ -254,6 +301,9 @@ impl Track {
                 ));
             }
         }
+        if info.born_ns.is_some() && self.before.len() < BLOCKS_MIN {
+            newcomers.add(info, block, max);
+        }
         let stats = if min.total_cmp(&max).is_eq() {
             Some(BlockStats::constant(min))
         } else {
@@ -280,10 +330,11 @@ impl Track {
         f64::from(max - level_least) > least || f64::from(level_most - min) > least
     }
 
-    /// Returns what is usual. An element that is new was nothing before.
-    fn usual(&self, info: &SeriesInfo) -> Option<Baseline> {
+    /// Returns what is usual: for an element that is new, what is so for new ones.
+    fn usual(&self, info: &SeriesInfo, block: u64, newcomers: &Newcomers) -> Option<Baseline> {
         if self.before.len() < BLOCKS_MIN {
-            return info.born_ns.map(|_| Baseline::NOTHING);
+            info.born_ns?;
+            return newcomers.usual(info, block);
         }
         Baseline::of(self.before.iter())
     }
@@ -298,29 +349,44 @@ fn extremes(values: &[f32]) -> Option<(f32, f32)> {
 /// the source of a table.
 pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -> String) -> Vec<Event> {
     departures.sort_by_key(|departure| departure.wall_ns);
-    let mut events: Vec<Event> = departures
-        .chunk_by(|one, next| next.wall_ns - one.wall_ns <= JOINED_NS)
-        .filter_map(|joined| event_of(joined, &source_of))
-        .filter(|event| event.score >= EVENT_SCORE_MIN)
-        .collect();
+    let mut by_score: Vec<usize> = (0..departures.len()).collect();
+    let score = |at: &usize| departures.get(*at).map_or(0.0, |departure| departure.score);
+    by_score.sort_by(|one, other| score(other).total_cmp(&score(one)));
+    let mut is_joined = vec![false; departures.len()];
+    let mut events = Vec::new();
+    for at in by_score {
+        let Some(best) = departures.get(at).filter(|_| is_joined.get(at) == Some(&false)) else { continue };
+        let first = departures.partition_point(|other| other.wall_ns < best.wall_ns - JOINED_NS);
+        let end = departures.partition_point(|other| other.wall_ns <= best.wall_ns + JOINED_NS);
+        let own: Vec<&Departure> = (first..end)
+            .filter(|other| is_joined.get(*other) == Some(&false))
+            .filter_map(|other| departures.get(other))
+            .collect();
+        let event = event_of(best, &own, &source_of);
+        is_joined.get_mut(first..end).unwrap_or_default().fill(true);
+        events.extend(Some(event).filter(|event| event.score >= EVENT_SCORE_MIN));
+    }
     events.sort_by(|one, other| other.score.total_cmp(&one.score));
     events
 }
 
-fn event_of(departures: &[Departure], source_of: impl Fn(usize) -> String) -> Option<Event> {
-    let by_score = |one: &&Departure, other: &&Departure| one.score.total_cmp(&other.score);
-    let best = departures.iter().max_by(by_score)?;
+/// Returns the event of the best of some departures, which are in the order of time.
+fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usize) -> String) -> Event {
     let source = source_of(best.table);
-    let other = departures.iter().filter(|departure| source_of(departure.table) != source).max_by(by_score);
-    let score = best.score + OTHER_SOURCE_WEIGHT * other.map_or(0.0, |other| other.score);
-    let is_strong = |departure: &&Departure| departure.score >= STRONG_PART * best.score;
-    let earliest = departures.iter().find(is_strong)?;
+    let other = departures
+        .iter()
+        .filter(|departure| source_of(departure.table) != source)
+        .map(|departure| departure.score)
+        .fold(0.0, f64::max);
+    let is_strong = |departure: &&&Departure| departure.score >= STRONG_PART * best.score;
+    let earliest_ns = departures.iter().find(is_strong).map_or(best.wall_ns, |earliest| earliest.wall_ns);
     // The best of those that were at the same time names the event.
     let span_ns = i64::try_from(STEP_NS * WINDOW_STEPS as u64).unwrap_or(i64::MAX);
     let named = departures
         .iter()
-        .filter(|departure| departure.wall_ns - earliest.wall_ns <= span_ns)
+        .filter(|departure| departure.wall_ns - earliest_ns <= span_ns)
         .filter(is_strong)
-        .max_by(by_score)?;
-    Some(Event { departure: named.clone(), score })
+        .max_by(|one, other| one.score.total_cmp(&other.score));
+    let departure = named.map_or_else(|| best.clone(), |named| (*named).clone());
+    Event { departure, score: best.score + OTHER_SOURCE_WEIGHT * other }
 }

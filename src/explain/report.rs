@@ -9,7 +9,7 @@ use flatcap_format::segment::Marker;
 use super::attribution::{SuspectKind, SuspectedElement, name_of, suspects};
 use super::baseline::Baseline;
 use super::clock::RunClock;
-use super::events::{Departure, DepartureFinder, events};
+use super::events::{Departure, DepartureFinder, FORGETS_AFTER_NS, events};
 use super::measure::{ValueClass, ValueUnit};
 use super::reading::{ExplainError, ReadResults, RecordingChoice, read};
 use super::series::SeriesInfo;
@@ -17,8 +17,6 @@ use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
 /// Time before `since` that is read for the first baseline.
 const LEAD_NS: u64 = 60_000_000_000;
-/// Elements that were not seen for so long have no series any more.
-const FORGETS_AFTER_NS: u64 = 10_000_000_000;
 /// Departures that may be grouped: comparing all pairs of thousands would take seconds.
 const GROUPED_MAX: usize = 200;
 /// Series that correlate so much move together.

@@ -7,8 +7,12 @@ use super::measure::ValueClass;
 /// standard deviations.
 const NOISE_FACTOR: f64 = 3.0;
 
-/// Returns how far a value departs from what is usual, as the logarithm of how many times the
-/// departure is larger than the usual one; 0 if it is no larger. Docs: "Ranking" in
+/// More than this no departure scores, before the weight of its class: beyond twenty times the
+/// usual, larger numbers are no more certain.
+const SCORE_MAX: f64 = 3.0;
+
+/// Returns how unusual a value is: 0 if it departs no further from the level than what is usual,
+/// then rising with the logarithm of how many times further. Docs: "Ranking" in
 /// docs/ARCHITECTURE.md.
 pub(super) fn departure_score(value: f64, baseline: &Baseline, class: ValueClass) -> f64 {
     let departure = value - baseline.level;
@@ -18,7 +22,8 @@ pub(super) fn departure_score(value: f64, baseline: &Baseline, class: ValueClass
     let usual = if departure > 0.0 { baseline.high - baseline.level } else { baseline.level - baseline.low };
     let least = class.least_departure().max(class.least_relative() * baseline.level.abs());
     let scale = usual.max(NOISE_FACTOR * baseline.noise).max(least);
-    (departure.abs() / scale).ln().max(0.0)
+    let times = (departure.abs() / scale).max(1.0);
+    class.weight() * SCORE_MAX * (1.0 - (-times.ln() / SCORE_MAX).exp())
 }
 
 #[cfg(test)]
@@ -28,6 +33,11 @@ mod tests {
 
     fn usual(low: f64, level: f64, high: f64) -> Baseline {
         Baseline { level, noise: 0.0, low, high }
+    }
+
+    /// The score of a departure of so many times the usual one.
+    fn scored(times: f64) -> f64 {
+        SCORE_MAX * (1.0 - times.powf(-1.0 / SCORE_MAX))
     }
 
     fn score(value: f64, baseline: Baseline) -> f64 {
@@ -41,7 +51,7 @@ mod tests {
         let constant = usual(0.0, 0.0, 0.0);
         assert_eq!(score(0.0, constant), 0.0);
         assert_eq!(score(0.09, constant), 0.0);
-        assert!((score(1.0, constant) - 10.0_f64.ln()).abs() < 1e-9);
+        assert!((score(1.0, constant) - scored(10.0)).abs() < 1e-9);
     }
 
     // Proves that a value within the usual peaks has no score however far it is from the level, and
@@ -50,7 +60,7 @@ mod tests {
     fn heavy_tails_are_usual() {
         let tails = usual(0.0, 0.1, 0.8);
         assert_eq!(score(0.8, tails), 0.0);
-        assert!((score(1.5, tails) - 2.0_f64.ln()).abs() < 1e-9);
+        assert!((score(1.5, tails) - scored(2.0)).abs() < 1e-9);
         let noisy = Baseline { level: 1.0, noise: 0.5, low: 1.0, high: 1.0 };
         assert_eq!(score(2.5, noisy), 0.0);
     }
@@ -58,8 +68,8 @@ mod tests {
     // Proves that a fall counts like a rise, except of a share of states.
     #[test]
     fn falls_count() {
-        let busy = usual(0.9, 1.0, 1.1);
-        assert!((score(0.0, busy) - 10.0_f64.ln()).abs() < 1e-9);
+        let busy = usual(8.0 / 9.0, 1.0, 1.1);
+        assert!((score(0.0, busy) - scored(9.0)).abs() < 1e-9);
         assert_eq!(departure_score(0.0, &busy, ValueClass::StateShare), 0.0);
     }
 
@@ -71,13 +81,13 @@ mod tests {
         let blocks: Vec<_> =
             windows.chunks(50).filter_map(|chunk| BlockStats::of(&mut chunk.to_vec())).collect();
         let baseline = Baseline::of(blocks.iter()).unwrap();
-        assert!(score(2.0, baseline) > 2.0);
+        assert!(score(2.0, baseline) > 1.8);
     }
 
     // Proves that what did not exist before is compared with nothing.
     #[test]
     fn new_elements_are_compared_with_nothing() {
-        assert!(score(1.0, Baseline::NOTHING) > 2.0);
-        assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, ValueClass::Bytes) > 2.0);
+        assert!(score(1.0, Baseline::NOTHING) > 1.5);
+        assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, ValueClass::Bytes) > 1.4);
     }
 }

@@ -1,6 +1,8 @@
 //! The series around a window: what they were in it, what is usual before it, and since when they
 //! differ.
 
+use std::collections::HashMap;
+
 use flatcap_format::query::ColumnBatch;
 
 use super::baseline::{Baseline, BlockStats};
@@ -100,6 +102,9 @@ pub(super) struct WindowSteps {
     pub(super) left_out: u64,
 }
 
+/// Peaks of new elements in each block, by table and column.
+type Newcomers = HashMap<(usize, usize), Vec<f32>>;
+
 #[derive(Debug, Default)]
 struct SteppedSeries {
     steps: Vec<TimedMean>,
@@ -137,16 +142,20 @@ impl WindowSteps {
 
     /// Returns the series that depart in the window.
     pub(super) fn departures(&self, set: &SeriesSet) -> Vec<WindowValue> {
-        (0..self.tracks.len()).filter_map(|series| self.departure(series, set)).collect()
+        let newcomers = self.newcomers(set);
+        (0..self.tracks.len()).filter_map(|series| self.departure(series, set, &newcomers)).collect()
     }
 
-    fn departure(&self, series: usize, set: &SeriesSet) -> Option<WindowValue> {
+    fn departure(&self, series: usize, set: &SeriesSet, newcomers: &Newcomers) -> Option<WindowValue> {
         let (info, track) = (set.info(series)?, self.tracks.get(series)?);
         let class = info.measure.class;
         let is_sparse = class == ValueClass::Offspring;
         let window = track.steps.get(self.window.steps_before..)?;
         let value = f64::from(TimedMean::over(window, is_sparse)?);
-        let usual = self.usual(track, is_sparse).or(info.born_ns.map(|_| Baseline::NOTHING))?;
+        let usual = match newcomers.get(&(info.table, info.column)) {
+            Some(peaks) if self.is_newcomer(info) => Baseline::of_newcomers(peaks.clone())?,
+            _ => self.usual(track, is_sparse)?,
+        };
         let score = departure_score(value, &usual, class);
         let span = self.mono_span()?;
         // A sample differs if it is nearer to the value in the window than to the usual level.
@@ -159,14 +168,50 @@ impl WindowSteps {
         Some(WindowValue { series, value, usual, score, first_ns })
     }
 
+    /// Whether a series began after the baseline.
+    fn is_newcomer(&self, info: &SeriesInfo) -> bool {
+        let end_ns = self.origin_ns.unwrap_or_default() + self.baseline_steps() as u64 * self.window.step_ns;
+        info.born_ns.is_some_and(|born_ns| born_ns >= end_ns)
+    }
+
+    /// Steps before the guard.
+    fn baseline_steps(&self) -> usize {
+        self.window.steps_before - self.window.guard_steps
+    }
+
+    /// Returns what elements did that were new during the baseline: their largest values, by block.
+    fn newcomers(&self, set: &SeriesSet) -> Newcomers {
+        let length = self.block_length();
+        let mut found = Newcomers::new();
+        for (series, track) in self.tracks.iter().enumerate() {
+            let Some(info) = set.info(series).filter(|info| info.born_ns.is_some()) else { continue };
+            let is_sparse = info.measure.class == ValueClass::Offspring;
+            let blocks = self.baseline_steps().saturating_sub(WINDOW_STEPS - 1).div_ceil(length);
+            let peaks = found.entry((info.table, info.column)).or_insert_with(|| vec![0.0; blocks]);
+            let steps = track.steps.get(..self.baseline_steps()).unwrap_or_default();
+            for (at, window) in steps.windows(WINDOW_STEPS).enumerate() {
+                if let (Some(value), Some(peak)) =
+                    (TimedMean::over(window, is_sparse), peaks.get_mut(at / length))
+                {
+                    *peak = peak.max(value);
+                }
+            }
+        }
+        found
+    }
+
+    /// Windows of a block of the baseline.
+    fn block_length(&self) -> usize {
+        self.baseline_steps().saturating_sub(WINDOW_STEPS - 1).div_ceil(BLOCKS).max(1)
+    }
+
     /// Returns what is usual before the guard.
     fn usual(&self, track: &SteppedSeries, is_sparse: bool) -> Option<Baseline> {
-        let steps = track.steps.get(..self.window.steps_before - self.window.guard_steps)?;
+        let steps = track.steps.get(..self.baseline_steps())?;
         let windows: Vec<Option<f32>> =
             steps.windows(WINDOW_STEPS).map(|steps| TimedMean::over(steps, is_sparse)).collect();
-        let length = windows.len().div_ceil(BLOCKS).max(1);
         let blocks: Vec<BlockStats> = windows
-            .chunks(length)
+            .chunks(self.block_length())
             .filter_map(|block| BlockStats::of(&mut block.iter().flatten().copied().collect::<Vec<_>>()))
             .collect();
         Baseline::of(blocks.iter())
