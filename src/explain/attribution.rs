@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::baseline::Baseline;
 use super::measure::ValueClass;
 use super::score::departure_score;
-use super::series::{ProcessFacts, SeriesSet, pid_of};
+use super::series::{KERNEL_PARENT, ProcessFacts, SeriesSet, pid_of};
 use super::window::WindowValue;
 
 /// A suspect below this score is none.
@@ -19,8 +19,6 @@ const KERNEL_THREAD_PART: f64 = 0.4;
 const CHILDREN_PART: f64 = 0.9;
 /// A group whose member explains so much of it is no suspect beside it.
 const EXPLAINED_PART: f64 = 0.7;
-/// The process of which all threads of the kernel are children (kthreadd).
-const KERNEL_PARENT: u64 = 2;
 
 /// What a suspect is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -301,7 +301,7 @@ impl Track {
                 ));
             }
         }
-        if info.born_ns.is_some() && self.before.len() < BLOCKS_MIN {
+        if info.is_newcomer && self.before.len() < BLOCKS_MIN {
             newcomers.add(info, block, max);
         }
         let stats = if min.total_cmp(&max).is_eq() {
@@ -334,7 +334,7 @@ impl Track {
     fn usual(&self, info: &SeriesInfo, block: u64, newcomers: &Newcomers) -> Option<Baseline> {
         if self.before.len() < BLOCKS_MIN {
             info.born_ns?;
-            return newcomers.usual(info, block);
+            return if info.is_newcomer { newcomers.usual(info, block) } else { Some(Baseline::NOTHING) };
         }
         Baseline::of(self.before.iter())
     }

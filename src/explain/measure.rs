@@ -129,7 +129,7 @@ impl ValueClass {
             Self::Count => 16.0,
             Self::CountRate => 100.0,
             Self::Duration => 0.05,
-            Self::StateShare => 0.2,
+            Self::StateShare => 0.1,
             Self::Offspring => 20.0,
         }
     }
@@ -148,12 +148,12 @@ impl ValueClass {
         matches!(self, Self::StateShare | Self::Offspring)
     }
 
-    /// Returns how much the class says about who did it, from 0 to 1. Time and bytes are what an
-    /// incident consumes. Counts come along with them, and a state is seen only at the samples.
+    /// Returns how much the class says about an incident, from 0 to 1. Time and bytes are what one
+    /// consumes; counts come along with them, and averages come late.
     pub(super) fn weight(self) -> f64 {
         match self {
-            Self::TimeShare | Self::Bytes | Self::ByteRate | Self::Offspring => 1.0,
-            Self::StateShare | Self::Percent => 0.7,
+            Self::TimeShare | Self::Bytes | Self::ByteRate | Self::Offspring | Self::StateShare => 1.0,
+            Self::Percent => 0.7,
             Self::Count | Self::CountRate | Self::Duration => 0.5,
         }
     }

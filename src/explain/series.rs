@@ -22,6 +22,8 @@ const INTERVAL_MAX_NS: u64 = 300_000_000_000;
 /// An element is new if it was not there in so much time before: every second, a sample has all of
 /// them.
 const NEW_AFTER_NS: u64 = 2_200_000_000;
+/// The process of which all threads of the kernel are children (kthreadd).
+pub(super) const KERNEL_PARENT: u64 = 2;
 /// The element of tables that are no lists.
 const NO_LIST: u32 = u32::MAX - 1;
 
@@ -34,8 +36,10 @@ pub(super) struct SeriesInfo {
     pub(super) measure: Measure,
     /// The value of a text whose share is observed.
     pub(super) state: Option<Box<str>>,
-    /// When its element began to exist, in monotonic nanoseconds; none if it always did.
+    /// It was 0 before this monotonic time; none if nothing is known.
     pub(super) born_ns: Option<u64>,
+    /// Its element is new.
+    pub(super) is_newcomer: bool,
 }
 
 /// What a series was between two monotonic times, in the unit of its class.
@@ -115,12 +119,16 @@ struct ElementCell {
     last: Option<Number>,
     states: Vec<StateSeries>,
     last_state: Option<usize>,
+    /// The series of all states but the usual one.
+    away: Option<usize>,
 }
 
 #[derive(Debug)]
 struct StateSeries {
     text: Box<str>,
     series: Option<usize>,
+    /// Samples that have it.
+    seen: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -235,6 +243,7 @@ impl SeriesSet {
                 measure: Measure::STATE,
                 state: None,
                 born_ns: slot.born_ns,
+                is_newcomer: slot.born_ns.is_some(),
             };
             let span = (slot.seen_ns, reading.mono_ns);
             match field {
@@ -248,6 +257,8 @@ impl SeriesSet {
                         store.observe(series, span, value);
                     }
                 }
+                // What a thread of the kernel waits for is the work of others.
+                ColumnUse::State if parent == Some(KERNEL_PARENT) => {}
                 ColumnUse::State => cell.observe_state(&place, values.get(reading.row), span, &mut store),
                 ColumnUse::None => {}
             }
@@ -295,6 +306,7 @@ impl SeriesSet {
                     measure: Measure::OFFSPRING,
                     state: None,
                     born_ns: is_late.then_some(span.start),
+                    is_newcomer: false,
                 })
             });
             store.observe(series, (span.start, span.end), count / seconds(interval));
@@ -317,7 +329,8 @@ impl SeriesSet {
             }
             for cell in &slot.cells {
                 let states = cell.states.iter().filter_map(|state| state.series);
-                cell.series.into_iter().chain(states).for_each(|series| store.end(series));
+                let own = cell.series.into_iter().chain(cell.away);
+                own.chain(states).for_each(|series| store.end(series));
             }
             if let Some(facts) = processes.remove(element)
                 && elements_by_pid.get(&facts.pid) == Some(element)
@@ -443,8 +456,9 @@ impl ElementCell {
         Some(grown * measure.factor / seconds(interval_ns))
     }
 
-    /// Observes the share of each state. One that is seen in a single sample may have been there for
-    /// a microsecond, so time counts between two samples that both have it.
+    /// Observes the share of each state, and that of all but the usual one. One that is seen in a
+    /// single sample may have been there for a microsecond, so time counts between two samples that
+    /// both have it.
     fn observe_state(
         &mut self,
         place: &SeriesInfo,
@@ -459,11 +473,15 @@ impl ElementCell {
         let known = self.states.iter().position(|state| *state.text == *text);
         let now = known.or_else(|| {
             (self.states.len() < STATES_MAX).then(|| {
-                self.states.push(StateSeries { text: text.into(), series: None });
+                self.states.push(StateSeries { text: text.into(), series: None, seen: 0 });
                 self.states.len() - 1
             })
         });
+        let usual = (0..self.states.len()).max_by_key(|at| self.states.get(*at).map(|state| state.seen));
         let before = std::mem::replace(&mut self.last_state, now);
+        if let Some(state) = now.and_then(|now| self.states.get_mut(now)) {
+            state.seen += 1;
+        }
         if before.is_none() || span.0 == span.1 {
             return;
         }
@@ -477,6 +495,14 @@ impl ElementCell {
             let is_there = now == Some(number) && before == now;
             store.observe(series, span, f64::from(u8::from(is_there)));
         }
+        let Some(usual_text) = usual.and_then(|usual| Some(self.states.get(usual)?.text.clone())) else {
+            return;
+        };
+        let away = *self.away.get_or_insert_with(|| {
+            let state = Some(format!("not {usual_text}").into());
+            store.begin(SeriesInfo { state, ..place.clone() })
+        });
+        store.observe(away, span, f64::from(u8::from(now != usual && before != usual)));
     }
 }
 

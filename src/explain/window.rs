@@ -171,7 +171,7 @@ impl WindowSteps {
     /// Whether a series began after the baseline.
     fn is_newcomer(&self, info: &SeriesInfo) -> bool {
         let end_ns = self.origin_ns.unwrap_or_default() + self.baseline_steps() as u64 * self.window.step_ns;
-        info.born_ns.is_some_and(|born_ns| born_ns >= end_ns)
+        info.is_newcomer && info.born_ns.is_some_and(|born_ns| born_ns >= end_ns)
     }
 
     /// Steps before the guard.
@@ -184,7 +184,7 @@ impl WindowSteps {
         let length = self.block_length();
         let mut found = Newcomers::new();
         for (series, track) in self.tracks.iter().enumerate() {
-            let Some(info) = set.info(series).filter(|info| info.born_ns.is_some()) else { continue };
+            let Some(info) = set.info(series).filter(|info| info.is_newcomer) else { continue };
             let is_sparse = info.measure.class == ValueClass::Offspring;
             let blocks = self.baseline_steps().saturating_sub(WINDOW_STEPS - 1).div_ceil(length);
             let peaks = found.entry((info.table, info.column)).or_insert_with(|| vec![0.0; blocks]);

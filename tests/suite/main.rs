@@ -33,6 +33,7 @@ mod crash_recovery;
 mod damage;
 mod disk;
 mod dumping;
+mod explaining;
 mod fallback;
 mod follow;
 #[path = "../support/hooked_storage.rs"]

@@ -16,10 +16,11 @@ const REMOTE_VERBS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
 const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
 
 /// Text of each verb's page after its options. A verb that is not listed has [`STATUS`].
-const PROSE: [(&str, &str); 22] = [
+const PROSE: [(&str, &str); 24] = [
     ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
     ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
     ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
+    ("explain", include_str!("../../../deploy/man/flatcap-explain.1")),
     ("export", include_str!("../../../deploy/man/flatcap-export.1")),
     ("flush", REMOTE_VERBS),
     ("import", IMPORT),
@@ -37,6 +38,7 @@ const PROSE: [(&str, &str); 22] = [
     ("rotate", REMOTE_VERBS),
     ("compress", include_str!("../../../deploy/man/flatcap-compress.1")),
     ("sources", include_str!("../../../deploy/man/flatcap-sources.1")),
+    ("spikes", include_str!("../../../deploy/man/flatcap-spikes.1")),
     ("status", include_str!("../../../deploy/man/flatcap-status.1")),
     ("verify", include_str!("../../../deploy/man/flatcap-verify.1")),
 ];

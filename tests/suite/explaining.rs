@@ -1,0 +1,318 @@
+//! `spikes` and `explain` on recordings of known content: processes at 100 ms.
+
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::Arc;
+
+use flatbuffers::FlatBufferBuilder;
+use flatcap::os::storage::DataDirectory;
+use flatcap::schemas::host::{Process, ProcessArgs, ProcessCounters, ProcessExit};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::host::{ClockReading, HostName};
+use flatcap_format::segment::{
+    Frames, Marker, MarkerOrigin, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter,
+    SourceInfo, SourceKind,
+};
+use flatcap_format::storage::Storage;
+use flatcap_stream::{ChecksumKind, SliceFramer};
+use serde_json::Value;
+
+use crate::rig::Rig;
+
+const START_WALL_NS: i64 = 1_700_000_000_000_000_000;
+const PERIOD_NS: u64 = 100_000_000;
+/// Half a minute.
+const SAMPLES: u64 = 300;
+/// When something happens: 20 s after the begin, for one second.
+const INCIDENT: std::ops::Range<u64> = 200..210;
+const ABSENT: u64 = u64::MAX;
+
+/// A process in one sample.
+#[derive(Clone, Copy)]
+struct Activity {
+    pid: u64,
+    name: &'static str,
+    parent: u64,
+    state: &'static str,
+    /// Since it began.
+    user_time: u64,
+    resident_size: u64,
+}
+
+/// The processes of a sample, and the parents of those that ended since the sample before.
+type Scene = fn(u64) -> (Vec<Activity>, Vec<u64>);
+
+fn process(pid: u64, name: &'static str, user_time: u64) -> Activity {
+    Activity { pid, name, parent: 1, state: "S", user_time, resident_size: 50 << 20 }
+}
+
+/// What happens in all scenes: a steady process, and one that computes for 50 ms each second.
+fn usual(sample: u64) -> Vec<Activity> {
+    vec![process(10, "steady", sample), process(11, "bursts", sample / 10 * 5)]
+}
+
+/// How much of the incident is over.
+fn progress(sample: u64) -> u64 {
+    sample.clamp(INCIDENT.start, INCIDENT.end) - INCIDENT.start
+}
+
+fn quiet(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    (usual(sample), Vec::new())
+}
+
+/// A process that did nothing takes a whole core.
+fn computing(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    let mut processes = usual(sample);
+    processes.push(process(812, "billing", progress(sample) * 10));
+    (processes, Vec::new())
+}
+
+/// A process waits in the kernel, and uses nothing.
+fn stalled(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    let mut processes = usual(sample);
+    let state = if INCIDENT.contains(&sample) { "D" } else { "S" };
+    processes.push(Activity { state, ..process(813, "syncd", 7) });
+    (processes, Vec::new())
+}
+
+/// A process starts thirty others in each sample, of which no sample sees one alive.
+fn forking(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    let mut processes = usual(sample);
+    processes.push(process(814, "indexer", 7));
+    let ended = if INCIDENT.contains(&sample) { vec![814; 30] } else { Vec::new() };
+    (processes, ended)
+}
+
+/// Half of the processes are missing in nine of ten samples, with nothing done meanwhile.
+fn partial(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    let (mut processes, ended) = computing(sample);
+    processes.retain(|process| process.pid == 812 || sample.is_multiple_of(10));
+    (processes, ended)
+}
+
+fn text<const N: usize>(text: &str) -> [u8; N] {
+    std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
+}
+
+/// Returns the payload of a sample.
+fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u64) -> Vec<u8> {
+    let mut builder = FlatBufferBuilder::new();
+    let counters: Vec<ProcessCounters> = processes
+        .iter()
+        .map(|process| {
+            // Whatever this test says nothing about is absent.
+            let mut counters = ProcessCounters([0xff; size_of::<ProcessCounters>()]);
+            counters.set_pid(process.pid);
+            counters.set_start(process.pid);
+            counters.set_parent(process.parent);
+            counters.set_name(&text(process.name).into());
+            counters.set_state(&text(process.state).into());
+            counters.set_user_time(process.user_time);
+            counters.set_resident_size(process.resident_size);
+            counters
+        })
+        .collect();
+    let exits: Vec<ProcessExit> = ended
+        .iter()
+        .enumerate()
+        .map(|(at, parent)| ProcessExit::new(100_000 + sample * 100 + at as u64, *parent, ABSENT, 0, 0, ABSENT))
+        .collect();
+    let processes = Some(builder.create_vector(&counters));
+    let exits = Some(builder.create_vector(&exits));
+    let command_lines = Some(builder.create_vector::<flatcap::schemas::host::CommandLine>(&[]));
+    let groups = Some(builder.create_vector::<flatcap::schemas::host::ProcessGroup>(&[]));
+    let args = ProcessArgs {
+        count: processes.map_or(0, |_| counters.len() as u64),
+        processes,
+        exits,
+        command_lines,
+        groups,
+        ..ProcessArgs::default()
+    };
+    let root = Process::create(&mut builder, &args);
+    builder.finish_minimal(root);
+    let mut bytes = builder.finished_data().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+/// Records a scene as a host's run, with a marker in the middle of the incident. The wall clock is
+/// set by `step_ns` at the incident.
+fn write_scene(folder: &Path, host: &str, run_id: u64, scene: Scene) {
+    let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
+    let kind = ChecksumKind::Xxh3;
+    let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: START_WALL_NS };
+    let header = SegmentHeader {
+        segment: run_id * 100,
+        run_id,
+        host: HostName { name: host.into(), machine_id: None, boot_id: None },
+        agent_version: "0".into(),
+        checksum: kind,
+        frame_max: 1 << 20,
+        clocks,
+        reorder_window_ns: 0,
+        sources: vec![SourceInfo {
+            id: 0,
+            name: "process".into(),
+            labels: Vec::new(),
+            kind: SourceKind::Synthetic,
+            period_ns: PERIOD_NS,
+            root: "flatcap.host.Process".into(),
+            schema: include_bytes!("../../generated/host/process.bfbs").to_vec(),
+            next_seq: 0,
+        }],
+        clock_table: vec![clocks],
+    };
+    let name = SegmentName {
+        number: run_id * 100,
+        created_s: START_WALL_NS / 1_000_000_000,
+        run_id,
+        state: SealState::Active,
+    };
+    let mut writer = SegmentWriter::create(&*storage, name, header, &[], 0).unwrap();
+    for seq in 0..SAMPLES {
+        let mono_ns = seq * PERIOD_NS;
+        let wall_ns = START_WALL_NS + mono_ns.cast_signed();
+        if seq == u64::midpoint(INCIDENT.start, INCIDENT.end) {
+            let marker =
+                Marker { mono_ns, wall_ns, origin: MarkerOrigin::Operator, text: "deploy 1.2.3".to_owned() };
+            writer.append_marker(&marker).unwrap();
+        }
+        let body = payload(&scene(seq), seq);
+        let mut frame = vec![0; ENVELOPE_BYTES + body.len()];
+        let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 0 };
+        Envelope::new(0).write(&mut frame, &stamp, &body);
+        let head = kind.header(&frame).unwrap();
+        let mut pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(&frame)];
+        writer.append(Frames { pieces: &mut pieces, headers: &[head.as_bytes()], count: 1 }).unwrap();
+        writer.count_samples(0, 1, SampleSpan::of(seq, mono_ns, wall_ns));
+    }
+    writer.seal().unwrap().publish(&*storage).unwrap();
+}
+
+/// Returns a rig with a recording of a scene.
+fn recorded(scene: Scene) -> Rig {
+    let rig = Rig::new();
+    std::fs::create_dir_all(rig.path("flatcap-data")).unwrap();
+    write_scene(&rig.path("flatcap-data"), "db1", 1, scene);
+    rig
+}
+
+/// Returns the spikes, and the explanation of the first one.
+fn answers(rig: &Rig) -> (Value, Value) {
+    let spikes = rig.call(&["spikes", "flatcap-data", "--json"]).json();
+    let at = spikes[0]["wall_ns"].to_string();
+    (spikes, rig.call(&["explain", "flatcap-data", "--at", &at, "--json"]).json())
+}
+
+/// Returns a wall time by the number of its sample.
+fn wall_ns(sample: u64) -> i64 {
+    START_WALL_NS + (sample * PERIOD_NS).cast_signed()
+}
+
+fn assert_in_incident(spike: &Value) {
+    let at = spike["wall_ns"].as_i64().unwrap();
+    assert!((wall_ns(INCIDENT.start - 3)..=wall_ns(INCIDENT.end + 3)).contains(&at), "{spike}");
+}
+
+// Proves that bursts that recur are usual, and that nothing is reported of them.
+#[test]
+fn what_recurs_is_no_spike() {
+    let rig = recorded(quiet);
+    assert_eq!(rig.call(&["spikes", "flatcap-data", "--json"]).json(), Value::Array(Vec::new()));
+    assert!(rig.call(&["spikes", "flatcap-data"]).text().starts_with("no spikes"));
+    let explained = rig.call(&["explain", "flatcap-data", "--at", "+15s", "--json"]).json();
+    assert_eq!(explained["suspects"], Value::Array(Vec::new()));
+}
+
+// Proves that a process that takes a core out of nothing is the one spike, that it is the first
+// suspect with its process id, what it used and since when, and that the marker is shown.
+#[test]
+fn a_computing_process_is_named() {
+    let rig = recorded(computing);
+    let (spikes, explained) = answers(&rig);
+    assert_eq!(spikes.as_array().unwrap().len(), 1, "{spikes}");
+    assert_in_incident(&spikes[0]);
+    assert_eq!((&spikes[0]["source"], &spikes[0]["unit"]), (&"process".into(), &"percent".into()));
+    assert_eq!(spikes[0]["field"], "processes[*].user_time");
+    assert_eq!(spikes[0]["element"], "billing[812]");
+    assert!((spikes[0]["value"].as_f64().unwrap() - 100.0).abs() < 1.0, "{spikes}");
+    let first = &explained["suspects"][0];
+    assert_eq!((&first["kind"], &first["name"], &first["pid"]), (&"process".into(), &"billing".into(), &812.into()));
+    assert!(first["what"].as_str().unwrap().contains("user_time"), "{first}");
+    assert_eq!(first["first_wall_ns"].as_i64(), Some(wall_ns(INCIDENT.start + 1)));
+    assert_eq!(explained["suspects"].as_array().unwrap().len(), 1);
+    assert_eq!(explained["lost"], 0);
+    let marked = rig.call(&["explain", "flatcap-data", "--at", "+20500ms", "--window", "1s"]).text();
+    assert!(marked.contains("deploy 1.2.3") && marked.contains("billing[812]"), "{marked}");
+    assert!(marked.lines().all(|line| line.chars().count() <= 80), "{marked}");
+    let table = rig.call(&["spikes", "flatcap-data"]).text();
+    assert!(table.contains("billing[812] user_time") && table.lines().all(|line| line.len() <= 80), "{table}");
+    let best = rig.call(&["explain", "flatcap-data", "--json"]).json();
+    assert_eq!(best["suspects"][0]["pid"], 812, "without --at the largest spike is explained");
+}
+
+// Proves that a process that waits in the kernel is named, although it used nothing.
+#[test]
+fn a_stalled_process_is_named() {
+    let (spikes, explained) = answers(&recorded(stalled));
+    assert_in_incident(&spikes[0]);
+    assert_eq!(spikes[0]["element"], "syncd[813]");
+    assert_eq!(explained["suspects"][0]["pid"], 813);
+}
+
+// Proves that children that no sample has seen count for their parent.
+#[test]
+fn the_parent_of_short_lived_children_is_named() {
+    let rig = recorded(forking);
+    let (spikes, explained) = answers(&rig);
+    assert_in_incident(&spikes[0]);
+    assert_eq!(explained["suspects"][0]["pid"], 814);
+    let screen = rig.call(&["explain", "flatcap-data"]).text();
+    assert!(screen.contains("processes ended 90: 90 below indexer[814]"), "{screen}");
+}
+
+// Proves that a process that a sample leaves out did neither end nor begin, and used what it used.
+#[test]
+fn processes_that_a_sample_leaves_out_are_neither_new_nor_gone() {
+    let (spikes, explained) = answers(&recorded(partial));
+    assert_eq!(spikes.as_array().unwrap().len(), 1, "{spikes}");
+    assert_eq!(explained["suspects"][0]["pid"], 812);
+    assert_eq!(explained["suspects"].as_array().unwrap().len(), 1, "{explained}");
+}
+
+// Proves that a time outside of the recording is answered with its span and status 1, several hosts
+// with the option that chooses one, and an unknown host with the known ones.
+#[test]
+fn what_cannot_be_explained_is_said() {
+    let rig = recorded(computing);
+    let called = rig.call(&["explain", "flatcap-data", "--at", "2023-11-13T00:00:00Z"]);
+    assert_eq!(called.status, Some(1), "{}", called.err);
+    assert!(called.err.contains("the recording is from"), "{}", called.err);
+    let called = rig.call(&["spikes", "flatcap-data", "--since", "2023-11-15T00:00:00Z"]);
+    assert_eq!(called.status, Some(1), "{}", called.err);
+    write_scene(&rig.path("flatcap-data"), "db2", 2, quiet);
+    for verb in ["spikes", "explain"] {
+        let called = rig.call(&[verb, "flatcap-data"]);
+        assert_eq!(called.status, Some(2), "{}", called.err);
+        assert!(called.err.contains("--host") && called.err.contains("db2"), "{}", called.err);
+        let called = rig.call(&[verb, "flatcap-data", "--host", "web1"]);
+        assert_eq!(called.status, Some(2), "{}", called.err);
+    }
+    let chosen = rig.call(&["explain", "flatcap-data", "--host", "db1", "--json"]).json();
+    assert_eq!(chosen["suspects"][0]["pid"], 812);
+}
+
+// Proves that damage is reported and the rest is explained.
+#[test]
+fn damage_is_skipped() {
+    let rig = recorded(computing);
+    let path = rig.segments(".bin").remove(0);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.len() / 4;
+    bytes[at..at + 8].fill(0x55);
+    std::fs::write(&path, bytes).unwrap();
+    let called = rig.call(&["spikes", "flatcap-data", "--json"]);
+    assert_eq!(called.status, Some(3), "{}", called.err);
+    assert_in_incident(&called.json()[0]);
+}
