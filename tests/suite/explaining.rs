@@ -115,7 +115,9 @@ fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u64) -> Vec<u
     let exits: Vec<ProcessExit> = ended
         .iter()
         .enumerate()
-        .map(|(at, parent)| ProcessExit::new(100_000 + sample * 100 + at as u64, *parent, ABSENT, 0, 0, ABSENT))
+        .map(|(at, parent)| {
+            ProcessExit::new(100_000 + sample * 100 + at as u64, *parent, ABSENT, 0, 0, ABSENT)
+        })
         .collect();
     let processes = Some(builder.create_vector(&counters));
     let exits = Some(builder.create_vector(&exits));
@@ -175,7 +177,7 @@ fn write_scene(folder: &Path, host: &str, run_id: u64, scene: Scene) {
         let wall_ns = START_WALL_NS + mono_ns.cast_signed();
         if seq == u64::midpoint(INCIDENT.start, INCIDENT.end) {
             let marker =
-                Marker { mono_ns, wall_ns, origin: MarkerOrigin::Operator, text: "deploy 1.2.3".to_owned() };
+                Marker { mono_ns, wall_ns, origin: MarkerOrigin::Person, text: "deploy 1.2.3".to_owned() };
             writer.append_marker(&marker).unwrap();
         }
         let body = payload(&scene(seq), seq);
@@ -238,7 +240,10 @@ fn a_computing_process_is_named() {
     assert_eq!(spikes[0]["element"], "billing[812]");
     assert!((spikes[0]["value"].as_f64().unwrap() - 100.0).abs() < 1.0, "{spikes}");
     let first = &explained["suspects"][0];
-    assert_eq!((&first["kind"], &first["name"], &first["pid"]), (&"process".into(), &"billing".into(), &812.into()));
+    assert_eq!(
+        (&first["kind"], &first["name"], &first["pid"]),
+        (&"process".into(), &"billing".into(), &812.into())
+    );
     assert!(first["what"].as_str().unwrap().contains("user_time"), "{first}");
     assert_eq!(first["first_wall_ns"].as_i64(), Some(wall_ns(INCIDENT.start + 1)));
     assert_eq!(explained["suspects"].as_array().unwrap().len(), 1);
@@ -247,7 +252,10 @@ fn a_computing_process_is_named() {
     assert!(marked.contains("deploy 1.2.3") && marked.contains("billing[812]"), "{marked}");
     assert!(marked.lines().all(|line| line.chars().count() <= 80), "{marked}");
     let table = rig.call(&["spikes", "flatcap-data"]).text();
-    assert!(table.contains("billing[812] user_time") && table.lines().all(|line| line.len() <= 80), "{table}");
+    assert!(
+        table.contains("billing[812] user_time") && table.lines().all(|line| line.len() <= 80),
+        "{table}"
+    );
     let best = rig.call(&["explain", "flatcap-data", "--json"]).json();
     assert_eq!(best["suspects"][0]["pid"], 812, "without --at the largest spike is explained");
 }
