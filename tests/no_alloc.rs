@@ -70,7 +70,12 @@ fn open(entry: &SourceSpec, root: &Path) -> Result<OpenedSampler, Unavailable> {
         "perf" => format!("[source.perf]\nprocesses = [\"{}\", \"nobody-has-this\"]\n", std::process::id()),
         _ => String::new(),
     };
-    let config = Config::parse("test.toml", &text).unwrap();
+    open_with(entry, &text, root)
+}
+
+/// Opens a source of the host in this directory with this configuration.
+fn open_with(entry: &SourceSpec, text: &str, root: &Path) -> Result<OpenedSampler, Unavailable> {
+    let config = Config::parse("test.toml", text).unwrap();
     let source = config.sources.iter().find(|source| source.spec == entry).unwrap();
     entry.open(&OpenContext { host: &HostRoot::new(root), settings: source.settings() })
 }
@@ -90,9 +95,16 @@ fn small_host() -> tempfile::TempDir {
         let (_, rest) = stat.split_once(' ').unwrap();
         std::fs::write(folder.join("stat"), format!("{process} {rest}")).unwrap();
     }
+    // Some values do not fit, and labels need to be sorted. Escapes in JSON would allocate.
+    let metrics = "# TYPE a counter\na{y=\"1\",x=\"\\\"\"} 1 7\na 2\nb NaN\nc\nd 1e3\n";
+    std::fs::write(host.path().join(PROMETHEUS), metrics).unwrap();
+    std::fs::write(host.path().join(JSON), r#"{"a": [{"b": 1.5}, true, "x"], "c": -7}"#).unwrap();
     host
 }
 
+/// Files of `small_host`, and the formats of their values.
+const PROMETHEUS: &str = "prometheus";
+const JSON: &str = "json";
 /// Name for the processes of `small_host`.
 const SMALL_HOST: &str = "process of a small host";
 
@@ -105,6 +117,11 @@ fn sampler(name: &str, metrics: &Arc<Metrics>, small_host: &Path) -> Result<Open
         "point" => Ok(OpenedSampler::fixed(SyntheticSampler::point(1))),
         "wide" => Ok(OpenedSampler::fixed(SyntheticSampler::wide(1, 200, 100))),
         SMALL_HOST => open(find("process").unwrap(), small_host),
+        PROMETHEUS | JSON => {
+            let text =
+                format!("[source.file.x]\npath = \"/{name}\"\nformat = \"{name}\"\nexclude = [\"d\"]\n");
+            open_with(find("file").unwrap(), &text, small_host)
+        }
         _ => open(find(name).unwrap(), Path::new("/")),
     }
 }
@@ -136,7 +153,7 @@ const WATCHDOG_NS: u64 = 120_000_000_000;
 // own.
 #[test]
 fn a_warm_group_allocates_nothing() {
-    let own = ["self", "point", "wide", SMALL_HOST];
+    let own = ["self", "point", "wide", PROMETHEUS, JSON, SMALL_HOST];
     let names: Vec<&str> = host_sources().chain(own).collect();
     let small_host = small_host();
     // Starting a program allocates; group `blocking` reads its sources on threads of their own.

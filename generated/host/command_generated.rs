@@ -37,7 +37,7 @@ impl CommandEnd {
   pub const Signalled: Self = Self(1);
   /// It was killed at its time-out.
   pub const TimedOut: Self = Self(2);
-  /// It was killed for printing more than 64 KiB.
+  /// It was killed for printing more than 1 MiB.
   pub const PrintedTooMuch: Self = Self(3);
   /// It could not be started; error says why.
   pub const NotStarted: Self = Self(4);
@@ -266,6 +266,278 @@ impl<'a> CommandValue {
 
 }
 
+pub enum CommandCounterOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A counter of a text in the Prometheus format: it only grows until its program starts again.
+pub struct CommandCounter<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for CommandCounter<'a> {
+  type Inner = CommandCounter<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> CommandCounter<'a> {
+  pub const VT_NAME: ::flatbuffers::VOffsetT = 4;
+  pub const VT_LABELS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_VALUE: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    CommandCounter { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args CommandCounterArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<CommandCounter<'bldr>> {
+    let mut builder = CommandCounterBuilder::new(_fbb);
+    builder.add_value(args.value);
+    if let Some(x) = args.labels { builder.add_labels(x); }
+    if let Some(x) = args.name { builder.add_name(x); }
+    builder.finish()
+  }
+
+
+  /// Name of the metric; of a histogram or a summary with _bucket, _sum or _count.
+  #[inline]
+  pub fn name(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandCounter::VT_NAME, None).unwrap()}
+  }
+  /// Its labels, in the order of their names, as code="200",method="get"; empty if it has none.
+  #[inline]
+  pub fn labels(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandCounter::VT_LABELS, None).unwrap()}
+  }
+  /// The value. Not a number where the text has none that is finite.
+  #[inline]
+  pub fn value(&self) -> f64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<f64>(CommandCounter::VT_VALUE, Some(0.0)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for CommandCounter<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("labels", Self::VT_LABELS, true)?
+     .visit_field::<f64>("value", Self::VT_VALUE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct CommandCounterArgs<'a> {
+    pub name: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub labels: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub value: f64,
+}
+impl<'a> Default for CommandCounterArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    CommandCounterArgs {
+      name: None, // required field
+      labels: None, // required field
+      value: 0.0,
+    }
+  }
+}
+
+pub struct CommandCounterBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> CommandCounterBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_name(&mut self, name: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(CommandCounter::VT_NAME, name);
+  }
+  #[inline]
+  pub fn add_labels(&mut self, labels: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(CommandCounter::VT_LABELS, labels);
+  }
+  #[inline]
+  pub fn add_value(&mut self, value: f64) {
+    self.fbb_.push_slot::<f64>(CommandCounter::VT_VALUE, value, 0.0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> CommandCounterBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    CommandCounterBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<CommandCounter<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, CommandCounter::VT_NAME,"name");
+    self.fbb_.required(o, CommandCounter::VT_LABELS,"labels");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for CommandCounter<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("CommandCounter");
+      ds.field("name", &self.name());
+      ds.field("labels", &self.labels());
+      ds.field("value", &self.value());
+      ds.finish()
+  }
+}
+pub enum CommandGaugeOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// Any other value of a text in the Prometheus format, or a number or bool of a JSON document.
+pub struct CommandGauge<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for CommandGauge<'a> {
+  type Inner = CommandGauge<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> CommandGauge<'a> {
+  pub const VT_NAME: ::flatbuffers::VOffsetT = 4;
+  pub const VT_LABELS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_VALUE: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    CommandGauge { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args CommandGaugeArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<CommandGauge<'bldr>> {
+    let mut builder = CommandGaugeBuilder::new(_fbb);
+    builder.add_value(args.value);
+    if let Some(x) = args.labels { builder.add_labels(x); }
+    if let Some(x) = args.name { builder.add_name(x); }
+    builder.finish()
+  }
+
+
+  /// Name of the metric; in JSON the path, as a.b.0.c.
+  #[inline]
+  pub fn name(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandGauge::VT_NAME, None).unwrap()}
+  }
+  /// Its labels, as those of a counter; empty in JSON.
+  #[inline]
+  pub fn labels(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandGauge::VT_LABELS, None).unwrap()}
+  }
+  /// The value, to the nearest number of this type. Not a number where the text has none that is finite.
+  #[inline]
+  pub fn value(&self) -> f64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<f64>(CommandGauge::VT_VALUE, Some(0.0)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for CommandGauge<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("labels", Self::VT_LABELS, true)?
+     .visit_field::<f64>("value", Self::VT_VALUE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct CommandGaugeArgs<'a> {
+    pub name: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub labels: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub value: f64,
+}
+impl<'a> Default for CommandGaugeArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    CommandGaugeArgs {
+      name: None, // required field
+      labels: None, // required field
+      value: 0.0,
+    }
+  }
+}
+
+pub struct CommandGaugeBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> CommandGaugeBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_name(&mut self, name: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(CommandGauge::VT_NAME, name);
+  }
+  #[inline]
+  pub fn add_labels(&mut self, labels: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(CommandGauge::VT_LABELS, labels);
+  }
+  #[inline]
+  pub fn add_value(&mut self, value: f64) {
+    self.fbb_.push_slot::<f64>(CommandGauge::VT_VALUE, value, 0.0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> CommandGaugeBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    CommandGaugeBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<CommandGauge<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, CommandGauge::VT_NAME,"name");
+    self.fbb_.required(o, CommandGauge::VT_LABELS,"labels");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for CommandGauge<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("CommandGauge");
+      ds.field("name", &self.name());
+      ds.field("labels", &self.labels());
+      ds.field("value", &self.value());
+      ds.finish()
+  }
+}
 pub enum CommandOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -289,6 +561,9 @@ impl<'a> Command<'a> {
   pub const VT_ERROR: ::flatbuffers::VOffsetT = 12;
   pub const VT_DURATION: ::flatbuffers::VOffsetT = 14;
   pub const VT_OUTPUT: ::flatbuffers::VOffsetT = 16;
+  pub const VT_COUNTERS: ::flatbuffers::VOffsetT = 18;
+  pub const VT_GAUGES: ::flatbuffers::VOffsetT = 20;
+  pub const VT_SKIPPED: ::flatbuffers::VOffsetT = 22;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -300,18 +575,21 @@ impl<'a> Command<'a> {
     args: &'args CommandArgs<'args>
   ) -> ::flatbuffers::WIPOffset<Command<'bldr>> {
     let mut builder = CommandBuilder::new(_fbb);
+    builder.add_skipped(args.skipped);
     builder.add_output(args.output);
     builder.add_duration(args.duration);
     builder.add_error(args.error);
     builder.add_signal(args.signal);
     builder.add_exit_status(args.exit_status);
+    if let Some(x) = args.gauges { builder.add_gauges(x); }
+    if let Some(x) = args.counters { builder.add_counters(x); }
     if let Some(x) = args.values { builder.add_values(x); }
     builder.add_end(args.end);
     builder.finish()
   }
 
 
-  /// In the order of the output; a name that it gives twice stands here twice.
+  /// Pairs and matches, in the order of the output; a name that it gives twice stands here twice.
   #[inline]
   pub fn values(&self) -> ::flatbuffers::Vector<'a, CommandValue> {
     // Safety:
@@ -367,6 +645,31 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Command::VT_OUTPUT, Some(0)).unwrap()}
   }
+  /// Counters in the Prometheus format.
+  #[inline]
+  pub fn counters(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandCounter<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandCounter>>>>(Command::VT_COUNTERS, None)}
+  }
+  /// All else in the Prometheus format, and numbers and bools of JSON.
+  #[inline]
+  pub fn gauges(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandGauge<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandGauge>>>>(Command::VT_GAUGES, None)}
+  }
+  /// Values of the text that this sample lacks: not finite, too many, with too long a name, with a time of their own,
+  /// lines of another form; texts and nulls of JSON.
+  #[inline]
+  pub fn skipped(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Command::VT_SKIPPED, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Command<'_> {
@@ -382,6 +685,9 @@ impl ::flatbuffers::Verifiable for Command<'_> {
      .visit_field::<u64>("error", Self::VT_ERROR, false)?
      .visit_field::<u64>("duration", Self::VT_DURATION, false)?
      .visit_field::<u64>("output", Self::VT_OUTPUT, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<CommandCounter>>>>("counters", Self::VT_COUNTERS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<CommandGauge>>>>("gauges", Self::VT_GAUGES, false)?
+     .visit_field::<u64>("skipped", Self::VT_SKIPPED, false)?
      .finish();
     Ok(())
   }
@@ -394,6 +700,9 @@ pub struct CommandArgs<'a> {
     pub error: u64,
     pub duration: u64,
     pub output: u64,
+    pub counters: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandCounter<'a>>>>>,
+    pub gauges: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandGauge<'a>>>>>,
+    pub skipped: u64,
 }
 impl<'a> Default for CommandArgs<'a> {
   #[inline]
@@ -406,6 +715,9 @@ impl<'a> Default for CommandArgs<'a> {
       error: 0,
       duration: 0,
       output: 0,
+      counters: None,
+      gauges: None,
+      skipped: 0,
     }
   }
 }
@@ -444,6 +756,18 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> CommandBuilder<'a, 'b, A> {
     self.fbb_.push_slot::<u64>(Command::VT_OUTPUT, output, 0);
   }
   #[inline]
+  pub fn add_counters(&mut self, counters: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<CommandCounter<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Command::VT_COUNTERS, counters);
+  }
+  #[inline]
+  pub fn add_gauges(&mut self, gauges: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<CommandGauge<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Command::VT_GAUGES, gauges);
+  }
+  #[inline]
+  pub fn add_skipped(&mut self, skipped: u64) {
+    self.fbb_.push_slot::<u64>(Command::VT_SKIPPED, skipped, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> CommandBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     CommandBuilder {
@@ -469,6 +793,9 @@ impl ::core::fmt::Debug for Command<'_> {
       ds.field("error", &self.error());
       ds.field("duration", &self.duration());
       ds.field("output", &self.output());
+      ds.field("counters", &self.counters());
+      ds.field("gauges", &self.gauges());
+      ds.field("skipped", &self.skipped());
       ds.finish()
   }
 }

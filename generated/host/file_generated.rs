@@ -159,6 +159,278 @@ impl<'a> FileValue {
 
 }
 
+pub enum FileCounterOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A counter of a text in the Prometheus format: it only grows until its program starts again.
+pub struct FileCounter<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for FileCounter<'a> {
+  type Inner = FileCounter<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> FileCounter<'a> {
+  pub const VT_NAME: ::flatbuffers::VOffsetT = 4;
+  pub const VT_LABELS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_VALUE: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    FileCounter { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args FileCounterArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<FileCounter<'bldr>> {
+    let mut builder = FileCounterBuilder::new(_fbb);
+    builder.add_value(args.value);
+    if let Some(x) = args.labels { builder.add_labels(x); }
+    if let Some(x) = args.name { builder.add_name(x); }
+    builder.finish()
+  }
+
+
+  /// Name of the metric; of a histogram or a summary with _bucket, _sum or _count.
+  #[inline]
+  pub fn name(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileCounter::VT_NAME, None).unwrap()}
+  }
+  /// Its labels, in the order of their names, as code="200",method="get"; empty if it has none.
+  #[inline]
+  pub fn labels(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileCounter::VT_LABELS, None).unwrap()}
+  }
+  /// The value. Not a number where the text has none that is finite.
+  #[inline]
+  pub fn value(&self) -> f64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<f64>(FileCounter::VT_VALUE, Some(0.0)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for FileCounter<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("labels", Self::VT_LABELS, true)?
+     .visit_field::<f64>("value", Self::VT_VALUE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct FileCounterArgs<'a> {
+    pub name: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub labels: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub value: f64,
+}
+impl<'a> Default for FileCounterArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    FileCounterArgs {
+      name: None, // required field
+      labels: None, // required field
+      value: 0.0,
+    }
+  }
+}
+
+pub struct FileCounterBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FileCounterBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_name(&mut self, name: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(FileCounter::VT_NAME, name);
+  }
+  #[inline]
+  pub fn add_labels(&mut self, labels: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(FileCounter::VT_LABELS, labels);
+  }
+  #[inline]
+  pub fn add_value(&mut self, value: f64) {
+    self.fbb_.push_slot::<f64>(FileCounter::VT_VALUE, value, 0.0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FileCounterBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    FileCounterBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<FileCounter<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, FileCounter::VT_NAME,"name");
+    self.fbb_.required(o, FileCounter::VT_LABELS,"labels");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for FileCounter<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("FileCounter");
+      ds.field("name", &self.name());
+      ds.field("labels", &self.labels());
+      ds.field("value", &self.value());
+      ds.finish()
+  }
+}
+pub enum FileGaugeOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// Any other value of a text in the Prometheus format, or a number or bool of a JSON document.
+pub struct FileGauge<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for FileGauge<'a> {
+  type Inner = FileGauge<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> FileGauge<'a> {
+  pub const VT_NAME: ::flatbuffers::VOffsetT = 4;
+  pub const VT_LABELS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_VALUE: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    FileGauge { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args FileGaugeArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<FileGauge<'bldr>> {
+    let mut builder = FileGaugeBuilder::new(_fbb);
+    builder.add_value(args.value);
+    if let Some(x) = args.labels { builder.add_labels(x); }
+    if let Some(x) = args.name { builder.add_name(x); }
+    builder.finish()
+  }
+
+
+  /// Name of the metric; in JSON the path, as a.b.0.c.
+  #[inline]
+  pub fn name(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileGauge::VT_NAME, None).unwrap()}
+  }
+  /// Its labels, as those of a counter; empty in JSON.
+  #[inline]
+  pub fn labels(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileGauge::VT_LABELS, None).unwrap()}
+  }
+  /// The value, to the nearest number of this type. Not a number where the text has none that is finite.
+  #[inline]
+  pub fn value(&self) -> f64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<f64>(FileGauge::VT_VALUE, Some(0.0)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for FileGauge<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("labels", Self::VT_LABELS, true)?
+     .visit_field::<f64>("value", Self::VT_VALUE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct FileGaugeArgs<'a> {
+    pub name: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub labels: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub value: f64,
+}
+impl<'a> Default for FileGaugeArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    FileGaugeArgs {
+      name: None, // required field
+      labels: None, // required field
+      value: 0.0,
+    }
+  }
+}
+
+pub struct FileGaugeBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FileGaugeBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_name(&mut self, name: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(FileGauge::VT_NAME, name);
+  }
+  #[inline]
+  pub fn add_labels(&mut self, labels: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(FileGauge::VT_LABELS, labels);
+  }
+  #[inline]
+  pub fn add_value(&mut self, value: f64) {
+    self.fbb_.push_slot::<f64>(FileGauge::VT_VALUE, value, 0.0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FileGaugeBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    FileGaugeBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<FileGauge<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, FileGauge::VT_NAME,"name");
+    self.fbb_.required(o, FileGauge::VT_LABELS,"labels");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for FileGauge<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("FileGauge");
+      ds.field("name", &self.name());
+      ds.field("labels", &self.labels());
+      ds.field("value", &self.value());
+      ds.finish()
+  }
+}
 pub enum FileOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -176,6 +448,9 @@ impl<'a> ::flatbuffers::Follow<'a> for File<'a> {
 
 impl<'a> File<'a> {
   pub const VT_VALUES: ::flatbuffers::VOffsetT = 4;
+  pub const VT_COUNTERS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_GAUGES: ::flatbuffers::VOffsetT = 8;
+  pub const VT_SKIPPED: ::flatbuffers::VOffsetT = 10;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -187,18 +462,46 @@ impl<'a> File<'a> {
     args: &'args FileArgs<'args>
   ) -> ::flatbuffers::WIPOffset<File<'bldr>> {
     let mut builder = FileBuilder::new(_fbb);
+    builder.add_skipped(args.skipped);
+    if let Some(x) = args.gauges { builder.add_gauges(x); }
+    if let Some(x) = args.counters { builder.add_counters(x); }
     if let Some(x) = args.values { builder.add_values(x); }
     builder.finish()
   }
 
 
-  /// In the order of the file; a name that the file gives twice stands here twice.
+  /// Pairs and matches, in the order of the file; a name that the file gives twice stands here twice.
   #[inline]
   pub fn values(&self) -> ::flatbuffers::Vector<'a, FileValue> {
     // Safety:
     // Created from valid Table for this object
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, FileValue>>>(File::VT_VALUES, None).unwrap()}
+  }
+  /// Counters in the Prometheus format.
+  #[inline]
+  pub fn counters(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileCounter<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileCounter>>>>(File::VT_COUNTERS, None)}
+  }
+  /// All else in the Prometheus format, and numbers and bools of JSON.
+  #[inline]
+  pub fn gauges(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileGauge<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileGauge>>>>(File::VT_GAUGES, None)}
+  }
+  /// Values of the text that this sample lacks: not finite, too many, with too long a name, with a time of their own,
+  /// lines of another form; texts and nulls of JSON.
+  #[inline]
+  pub fn skipped(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(File::VT_SKIPPED, Some(0)).unwrap()}
   }
 }
 
@@ -209,18 +512,27 @@ impl ::flatbuffers::Verifiable for File<'_> {
   ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
     v.visit_table(pos)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, FileValue>>>("values", Self::VT_VALUES, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<FileCounter>>>>("counters", Self::VT_COUNTERS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<FileGauge>>>>("gauges", Self::VT_GAUGES, false)?
+     .visit_field::<u64>("skipped", Self::VT_SKIPPED, false)?
      .finish();
     Ok(())
   }
 }
 pub struct FileArgs<'a> {
     pub values: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, FileValue>>>,
+    pub counters: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileCounter<'a>>>>>,
+    pub gauges: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileGauge<'a>>>>>,
+    pub skipped: u64,
 }
 impl<'a> Default for FileArgs<'a> {
   #[inline]
   fn default() -> Self {
     FileArgs {
       values: None, // required field
+      counters: None,
+      gauges: None,
+      skipped: 0,
     }
   }
 }
@@ -233,6 +545,18 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FileBuilder<'a, 'b, A> {
   #[inline]
   pub fn add_values(&mut self, values: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , FileValue>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(File::VT_VALUES, values);
+  }
+  #[inline]
+  pub fn add_counters(&mut self, counters: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<FileCounter<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(File::VT_COUNTERS, counters);
+  }
+  #[inline]
+  pub fn add_gauges(&mut self, gauges: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<FileGauge<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(File::VT_GAUGES, gauges);
+  }
+  #[inline]
+  pub fn add_skipped(&mut self, skipped: u64) {
+    self.fbb_.push_slot::<u64>(File::VT_SKIPPED, skipped, 0);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FileBuilder<'a, 'b, A> {
@@ -254,6 +578,9 @@ impl ::core::fmt::Debug for File<'_> {
   fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
     let mut ds = f.debug_struct("File");
       ds.field("values", &self.values());
+      ds.field("counters", &self.counters());
+      ds.field("gauges", &self.gauges());
+      ds.field("skipped", &self.skipped());
       ds.finish()
   }
 }

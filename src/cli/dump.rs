@@ -370,7 +370,8 @@ impl<'a> Dump<'a> {
 
     fn add_decoder(&mut self, source: &SourceInfo, plan: CompiledSchema) {
         let origin = self.origin_of(source);
-        let decoder = RowDecoder { origin, plan, rates: Rates::default(), row: FlatRow::new() };
+        let decoder =
+            RowDecoder { origin, plan, rates: Rates::default(), has_rates: self.rate, row: FlatRow::new() };
         self.sources.insert(source.id, DumpSource::Typed(Box::new(decoder)));
     }
 

@@ -34,6 +34,8 @@ pub(super) struct RowDecoder {
     pub(super) origin: SampleOrigin,
     pub(super) plan: CompiledSchema,
     pub(super) rates: Rates,
+    /// Whether rates are printed instead of counters.
+    pub(super) has_rates: bool,
     pub(super) row: FlatRow, // reused
 }
 
@@ -360,7 +362,7 @@ fn table_row(
     begin_row(out, times, &decoder.origin, sample)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
-        print_for_people(value, column, &mut cell);
+        print_for_people(value, decoder.has_rates, column, &mut cell);
         if cell.is_empty() {
             cell.push(b'-');
         }
@@ -422,7 +424,7 @@ fn pairs_row(
     begin_pairs(out, times, &decoder.origin, sample)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
-        print_for_people(value, column, &mut cell);
+        print_for_people(value, decoder.has_rates, column, &mut cell);
         if !cell.is_empty() {
             write!(out, " {}={}", column.path(), String::from_utf8_lossy(&cell))?;
         }
@@ -431,10 +433,11 @@ fn pairs_row(
 }
 
 /// Writes a value as plain text, a rate with three significant digits.
-fn print_for_people(value: FieldValue<'_>, column: &FlatColumn, cell: &mut Vec<u8>) {
+fn print_for_people(value: FieldValue<'_>, has_rates: bool, column: &FlatColumn, cell: &mut Vec<u8>) {
     match value {
-        // Counters are integers: a fraction is a rate.
-        FieldValue::Float(rate) if column.metric_kind() == MetricKind::Counter && rate.is_finite() => {
+        FieldValue::Float(rate)
+            if has_rates && column.metric_kind() == MetricKind::Counter && rate.is_finite() =>
+        {
             cell.clear();
             cell.extend_from_slice(human::significant(rate).as_bytes());
         }

@@ -242,7 +242,12 @@ mod tests {
     fn format() -> impl Strategy<Value = ValueFormat> {
         let expression = "[a-z \"'\u{e4}]{0,8}";
         let regex = |text: String| ValueFormat::Regex(Expression::new(&format!("{text}(\\S+)")).unwrap());
-        prop_oneof![Just(ValueFormat::Pairs), expression.prop_map(regex)]
+        prop_oneof![
+            Just(ValueFormat::Pairs),
+            Just(ValueFormat::Prometheus),
+            Just(ValueFormat::Json),
+            expression.prop_map(regex)
+        ]
     }
 
     /// Instances of both kinds, sorted by name.

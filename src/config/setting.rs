@@ -239,8 +239,9 @@ impl Variants for SyntheticLayout {
 
 impl Variants for ValueFormat {
     fn variants() -> Vec<(&'static str, Self)> {
-        let regex = Expression::new(ANY_VALUE).map(|expression| ("regex", Self::Regex(expression)));
-        [("pairs", Self::Pairs)].into_iter().chain(regex).collect()
+        let regex = Expression::new(ANY_VALUE).map(Self::Regex);
+        let formats = [Self::Pairs].into_iter().chain(regex).chain([Self::Prometheus, Self::Json]);
+        formats.map(|format| (format.name(), format)).collect()
     }
 }
 

@@ -233,15 +233,15 @@ keys! {
 keys! {
     const TEXT of SourceConfig;
 
-    /// How values are found in the text: in each line a name and a number (pairs), or wherever the
-    /// pattern matches (regex).
+    /// How values are found in the text: in each line a name and a number (pairs), wherever the
+    /// pattern matches (regex), or by a known format (prometheus, json).
     format: variants::<ValueFormat>(), Reload, |source| Some(&mut source.text_source.as_mut()?.format);
 
     /// Regular expression that captures a value and optionally its name.
     pattern: AnyExpression, Reload,
         |source| match &mut source.text_source.as_mut()?.format {
             ValueFormat::Regex(expression) => Some(expression),
-            ValueFormat::Pairs => None,
+            ValueFormat::Pairs | ValueFormat::Prometheus | ValueFormat::Json => None,
         },
         only_with("format", "regex", None),
         required();

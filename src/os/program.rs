@@ -16,8 +16,8 @@ use rustix::process::{
 
 use super::clock::monotonic_ns;
 
-/// Maximum number of output bytes that are kept.
-pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of output bytes that are kept: the metrics of most programs fit.
+pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// PATH of the programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Poll interval for the end of the process if there is no pidfd (before Linux 5.3).
@@ -294,7 +294,7 @@ mod tests {
     fn output_is_limited() {
         let (run, output) = shell("while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyy; done", WATCHDOG_NS);
         assert_eq!((run.end, output.len()), (ProgramEnd::OutputTooLong, OUTPUT_BYTES_MAX));
-        let (run, output) = shell("head -c 65536 /dev/zero", WATCHDOG_NS);
+        let (run, output) = shell(&format!("head -c {OUTPUT_BYTES_MAX} /dev/zero"), WATCHDOG_NS);
         assert_eq!((run.end, output.len()), (ProgramEnd::Exited(0), OUTPUT_BYTES_MAX));
     }
 }

@@ -72,6 +72,22 @@ pub enum ValueFormat {
     Pairs,
     /// A value at each match of an expression.
     Regex(Expression),
+    /// The text format of Prometheus.
+    Prometheus,
+    /// The numbers and bools of one JSON document.
+    Json,
+}
+
+impl ValueFormat {
+    /// Returns the name of the format in the configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Pairs => "pairs",
+            Self::Regex(_) => "regex",
+            Self::Prometheus => "prometheus",
+            Self::Json => "json",
+        }
+    }
 }
 
 /// A regular expression that captures a value and optionally its name.

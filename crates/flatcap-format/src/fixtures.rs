@@ -25,6 +25,9 @@ mod cpu;
 #[path = "../../../generated/host/disk_generated.rs"]
 #[rustfmt::skip]
 mod disk;
+#[path = "../../../generated/host/file_generated.rs"]
+#[rustfmt::skip]
+mod file;
 #[path = "../../../generated/host/process_generated.rs"]
 #[rustfmt::skip]
 mod process;
@@ -35,6 +38,7 @@ mod synthetic_generated;
 pub mod host {
     pub use super::cpu::flatcap::host::*;
     pub use super::disk::flatcap::host::*;
+    pub use super::file::flatcap::host::*;
     pub use super::process::flatcap::host::*;
 }
 

@@ -11,10 +11,11 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use flatbuffers::FlatBufferBuilder;
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
+use super::named_series::{SeriesFields, SeriesSchema};
 use super::text::ABSENT;
-use super::text_values::{ABSENT_INTEGER, TextValues};
+use super::text_values::{ABSENT_INTEGER, NAME_BYTES, TextSchema, TextValues};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::program::{
     KillHandle, PathStatus as Found, ProgramEnd, ProgramRun, own_user, path_status, run,
@@ -23,7 +24,10 @@ use crate::sampling::{
     CommandSpec, Incomplete, OpenedSampler, OwnSettings, OwnerAndMode, Provenance, ReadError, Sampler,
     TextOrigin,
 };
-use crate::schemas::host::{Command, CommandArgs, CommandEnd, CommandValue};
+use crate::schemas::host::{
+    Command, CommandArgs, CommandCounter, CommandCounterArgs, CommandEnd, CommandGauge, CommandGaugeArgs,
+    CommandValue,
+};
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In a directory with this bit only the owner of a file can replace it.
@@ -65,7 +69,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         kill_handle: KillHandle::default(),
         output: Vec::new(),
         outcome: CommandOutcome::NotTrusted,
-        values: TextValues::new((&text.format, instance), context.selection(), CommandValue::new),
+        values: TextValues::new(SPEC.name, (&text.format, instance), context.selection()),
     }))
 }
 
@@ -77,7 +81,7 @@ struct CommandSampler {
     kill_handle: KillHandle,
     output: Vec<u8>, // reused
     outcome: CommandOutcome,
-    values: TextValues<CommandValue>,
+    values: TextValues<CommandSchema>,
 }
 
 /// How a run ended.
@@ -112,7 +116,7 @@ impl Sampler for CommandSampler {
                     // A program that exits by itself has completed its last line.
                     self.output.push(b'\n');
                 }
-                let printed = self.values.parse(&self.output);
+                let printed = self.values.parse(&self.output, builder);
                 printed
                     | match run.end {
                         ProgramEnd::Exited(0) => Incomplete::NONE,
@@ -128,8 +132,10 @@ impl Sampler for CommandSampler {
             self.values.clear();
         }
         let values = Some(builder.create_vector(self.values.rows()));
-        let root =
-            Command::create(builder, &CommandArgs { values, ..arguments(self.outcome, self.output.len()) });
+        let (counters, gauges) = self.values.series(builder);
+        let skipped = self.values.skipped();
+        let outcome = arguments(self.outcome, self.output.len());
+        let root = Command::create(builder, &CommandArgs { values, counters, gauges, skipped, ..outcome });
         builder.finish_minimal(root);
         incomplete
     }
@@ -143,6 +149,9 @@ impl Sampler for CommandSampler {
 fn arguments(outcome: CommandOutcome, printed: usize) -> CommandArgs<'static> {
     let mut arguments = CommandArgs {
         values: None,
+        counters: None,
+        gauges: None,
+        skipped: 0,
         end: CommandEnd::NotTrusted,
         exit_status: ABSENT_INTEGER,
         signal: ABSENT,
@@ -298,6 +307,33 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The tables of this source.
+#[derive(Debug)]
+struct CommandSchema;
+
+impl TextSchema for CommandSchema {
+    type Value = CommandValue;
+
+    fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> CommandValue {
+        CommandValue::new(name, number, integer)
+    }
+}
+
+impl SeriesSchema for CommandSchema {
+    type Counter = CommandCounter<'static>;
+    type Gauge = CommandGauge<'static>;
+
+    fn counter(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Counter> {
+        let SeriesFields { name, labels, value } = *fields;
+        CommandCounter::create(builder, &CommandCounterArgs { name: Some(name), labels: Some(labels), value })
+    }
+
+    fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge> {
+        let SeriesFields { name, labels, value } = *fields;
+        CommandGauge::create(builder, &CommandGaugeArgs { name: Some(name), labels: Some(labels), value })
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "files of the test's own that come and go")]
 mod tests {
@@ -346,7 +382,7 @@ mod tests {
         let (end, _, values, incomplete) =
             sampled("while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 1; done", "timeout = \"20s\"");
         assert_eq!((end, incomplete), (CommandEnd::PrintedTooMuch, Incomplete::CUT | Incomplete::TOO_MANY));
-        assert_eq!(values.len(), (64 << 10) / 35);
+        assert_eq!(values.len(), 4096);
         assert_eq!(sampled("true", "").3, Incomplete::CUT, "nothing printed");
     }
 

@@ -4,13 +4,16 @@ use std::ffi::CString;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use flatbuffers::FlatBufferBuilder;
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
-use super::text_values::TextValues;
+use super::named_series::{SeriesFields, SeriesSchema};
+use super::text_values::{NAME_BYTES, TextSchema, TextValues};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::HostFile;
 use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
-use crate::schemas::host::{File, FileArgs, FileValue};
+use crate::schemas::host::{
+    File, FileArgs, FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs, FileValue,
+};
 
 /// Name of the file in errors: the configuration has its path.
 const FILE: &str = "[source.file.NAME] path";
@@ -49,7 +52,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     Ok(OpenedSampler::built(FileSampler {
         path,
         file,
-        values: TextValues::new((&text.format, instance), context.selection(), FileValue::new),
+        values: TextValues::new(SPEC.name, (&text.format, instance), context.selection()),
     }))
 }
 
@@ -57,7 +60,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 struct FileSampler {
     path: CString,
     file: HostFile,
-    values: TextValues<FileValue>,
+    values: TextValues<FileSchema>,
 }
 
 impl Sampler for FileSampler {
@@ -68,11 +71,40 @@ impl Sampler for FileSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let incomplete = self.values.parse(self.file.content());
-        let values = builder.create_vector(self.values.rows());
-        let root = File::create(builder, &FileArgs { values: Some(values) });
+        let incomplete = self.values.parse(self.file.content(), builder);
+        let values = Some(builder.create_vector(self.values.rows()));
+        let (counters, gauges) = self.values.series(builder);
+        let skipped = self.values.skipped();
+        let root = File::create(builder, &FileArgs { values, counters, gauges, skipped });
         builder.finish_minimal(root);
         incomplete
+    }
+}
+
+/// The tables of this source.
+#[derive(Debug)]
+struct FileSchema;
+
+impl TextSchema for FileSchema {
+    type Value = FileValue;
+
+    fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> FileValue {
+        FileValue::new(name, number, integer)
+    }
+}
+
+impl SeriesSchema for FileSchema {
+    type Counter = FileCounter<'static>;
+    type Gauge = FileGauge<'static>;
+
+    fn counter(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Counter> {
+        let SeriesFields { name, labels, value } = *fields;
+        FileCounter::create(builder, &FileCounterArgs { name: Some(name), labels: Some(labels), value })
+    }
+
+    fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge> {
+        let SeriesFields { name, labels, value } = *fields;
+        FileGauge::create(builder, &FileGaugeArgs { name: Some(name), labels: Some(labels), value })
     }
 }
 
@@ -84,7 +116,7 @@ mod tests {
     use flatcap_format::schema::{CompiledSchema, FieldValue, JsonWriter};
 
     use super::*;
-    use crate::sampling::sources::tests::{open_sampler, sample_under};
+    use crate::sampling::sources::tests::{decoded, open_sampler, sample_under};
 
     fn json(payload: &[u8]) -> String {
         let mut json = Vec::new();
@@ -110,7 +142,8 @@ mod tests {
             Some((json(builder.finished_data()), incomplete))
         };
         let one = |name: &str, number: &str, integer: &str| {
-            format!(r#"{{"values":[{{"name":"{name}","number":{number},"integer":{integer}}}]}}"#)
+            let value = format!(r#"{{"name":"{name}","number":{number},"integer":{integer}}}"#);
+            format!(r#"{{"values":[{value}],"counters":null,"gauges":null,"skipped":0}}"#)
         };
         assert_eq!(sample(), Some((one("a", "1.0", "1"), Incomplete::NONE)));
         std::fs::write(folder.path().join("next"), "b 2.5\n").unwrap();
@@ -124,11 +157,82 @@ mod tests {
         assert_eq!(values, [FieldValue::Absent]);
         std::fs::write(&path, "c x\nd 4").unwrap();
         let expected = Incomplete::UNREADABLE | Incomplete::CUT;
-        assert_eq!(sample(), Some((one("c", "null", "null"), expected)));
+        let other = one("c", "null", "null").replace(":0}", ":1}");
+        assert_eq!(sample(), Some((other, expected)));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(sample(), None);
         std::fs::write(&path, "e 5\n").unwrap();
         assert_eq!(sample(), Some((one("e", "5.0", "5"), Incomplete::NONE)));
+    }
+
+    /// Returns the payload of a text in this format as JSON, and why it is incomplete.
+    fn sampled(keys: &str, text: &str) -> (serde_json::Value, Incomplete) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("values"), text).unwrap();
+        let keys = format!("path = \"/values\"\n{keys}");
+        let (payload, incomplete) = sample_under(&SPEC, &keys, folder.path());
+        flatbuffers::root::<File<'_>>(&payload).unwrap();
+        (decoded(&SPEC, &payload), incomplete)
+    }
+
+    // Proves that counters and gauges of the Prometheus format are apart, identified by name and
+    // labels, that patterns select names, and that what does not fit is counted.
+    #[test]
+    fn the_prometheus_format_is_recorded() {
+        let text = "# TYPE http_requests_total counter\n\
+            http_requests_total{method=\"get\",code=\"200\"} 1027\n\
+            http_requests_total{code=\"400\",method=\"get\"} 3\n\
+            # TYPE temperature gauge\ntemperature{room=\"a \\\"b\\\"\"} -2.5\ntemperature NaN\n\
+            other 1\nno line\n";
+        let keys = "format = \"prometheus\"\nexclude = [\"oth*\"]";
+        let counter = |labels: &str, value: f64| serde_json::json!({"name": "http_requests_total", "labels": labels, "value": value});
+        let gauge = |labels: &str, value: Option<f64>| serde_json::json!({"name": "temperature", "labels": labels, "value": value});
+        let expected = serde_json::json!({
+            "values": [],
+            "counters": [
+                counter("code=\"200\",method=\"get\"", 1027.0),
+                counter("code=\"400\",method=\"get\"", 3.0),
+            ],
+            "gauges": [gauge("room=\"a \\\"b\\\"\"", Some(-2.5)), gauge("", None)],
+            "skipped": 2,
+        });
+        assert_eq!(sampled(keys, text), (expected, Incomplete::UNREADABLE));
+    }
+
+    // Proves that numbers and bools of JSON are gauges by their paths, that texts are counted
+    // without a mark, and that a document may be cut.
+    #[test]
+    fn json_is_recorded() {
+        let gauge = |name: &str, value: f64| serde_json::json!({"name": name, "labels": "", "value": value});
+        let expected = |skipped: u64| {
+            serde_json::json!({
+                "values": [],
+                "counters": [],
+                "gauges": [gauge("a.0.b", 1.5), gauge("up", 1.0)],
+                "skipped": skipped,
+            })
+        };
+        let keys = "format = \"json\"\nexclude = [\"not.*\"]";
+        let text = r#"{"a": [{"b": 1.5}], "not": {"this": 9}, "up": true, "host": "x"}"#;
+        assert_eq!(sampled(keys, text), (expected(1), Incomplete::NONE));
+        assert_eq!(sampled(keys, &text[..text.len() - 9]), (expected(0), Incomplete::CUT));
+    }
+
+    // Proves that names, labels and the number of values have limits, which are counted and marked.
+    #[test]
+    fn series_have_limits() {
+        let size = |value: &serde_json::Value| value["gauges"].as_array().unwrap().len();
+        let (sample, incomplete) = sampled("format = \"prometheus\"", &"m 1\n".repeat(4100));
+        assert_eq!((size(&sample), &sample["skipped"]), (4096, &4.into()));
+        assert_eq!(incomplete, Incomplete::TOO_MANY);
+        let fits = "x".repeat(1024);
+        let text = format!("{fits} 1\n{fits}x 1\nm{{a=\"{}\"}} 1\nm{{a=\"{fits}\"}} 1\n", "x".repeat(1020));
+        let (sample, incomplete) = sampled("format = \"prometheus\"", &text);
+        assert_eq!((size(&sample), &sample["skipped"], incomplete), (2, &2.into(), Incomplete::UNREADABLE));
+        let (sample, _) = sampled("format = \"json\"", &format!("{{\"{fits}\": [1], \"a\": 2}}"));
+        assert_eq!((size(&sample), &sample["skipped"]), (1, &1.into()));
+        let (sample, _) = sampled("format = \"json\"", &format!("[{}0]", "1,".repeat(4096)));
+        assert_eq!((size(&sample), &sample["skipped"]), (4096, &1.into()));
     }
 
     // Proves that the error names a file that is missing or is not a regular file.

@@ -73,6 +73,18 @@ pub(super) fn decimal(field: &[u8]) -> Option<f64> {
     text.parse().ok()
 }
 
+/// Parses a decimal number with optional sign, fraction and exponent to the nearest double. None for
+/// words such as `inf`, and for a number so large that it would become infinite.
+pub(super) fn finite(field: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(field).ok().filter(|_| is_plain(field))?;
+    text.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// Returns whether a text has only the characters of decimal numbers.
+pub(super) fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E'))
+}
+
 /// Parses fields as numbers, in order. A number is absent with `CUT` if there is no field, and with
 /// `UNREADABLE` if the field is invalid.
 pub(super) fn numbers<'a, const COUNT: usize>(

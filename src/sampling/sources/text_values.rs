@@ -1,57 +1,77 @@
-//! Values in any text, as the configuration describes it: pairs of name and number, or matches of a
-//! regular expression.
+//! Values in any text, as the configuration describes it: pairs of name and number, matches of a
+//! regular expression, the Prometheus format, or JSON.
 
+use std::fmt::Debug;
+
+use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 use regex::bytes::CaptureLocations;
 
+use super::json_numbers::JsonParser;
+use super::named_series::{NamedSeries, SeriesSchema};
+use super::prometheus::PrometheusParser;
+use super::skipped_values::{SkipReason, SkippedValues};
 use super::text;
 use crate::sampling::{CachedNameFilter, Expression, Incomplete, NameFilter, ValueFormat};
 
 /// Maximum number of values in one sample.
 const VALUES_MAX: usize = 4096;
-/// Bytes of a name in the schemas, its terminating zero byte included.
+/// Bytes of a name of a pair or match in the schemas, its terminating zero byte included.
 pub(super) const NAME_BYTES: usize = 56;
 /// Marks an integer that is missing: schemas mark such fields `absent: "min"`.
 pub(super) const ABSENT_INTEGER: i64 = i64::MIN;
 
-/// Builds a schema's struct from name, number and integer.
-type BuildRow<V> = fn(&[u8; NAME_BYTES], f64, i64) -> V;
+/// The structs and tables of a schema that hold values of texts.
+pub(super) trait TextSchema: SeriesSchema {
+    /// A value with its name.
+    type Value: Debug + Send;
+
+    /// Builds the value from name, number and integer.
+    fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> Self::Value;
+}
 
 /// Finds values and keeps them until the next text.
 #[derive(Debug)]
-pub(super) struct TextValues<V> {
+pub(super) struct TextValues<S: TextSchema> {
     format: ValueFormat,
     locations: Option<CaptureLocations>, // reused
-    default_name: Vec<u8>,               // if the text has no names
-    build_row: BuildRow<V>,
-    rows: ValueRows<V>,
+    default_name: String,                // if the text has no names
+    prometheus: PrometheusParser,
+    json: JsonParser,
+    rows: ValueRows<S>,
+    series: NamedSeries<S>,
+    skipped: SkippedValues,
 }
 
 #[derive(Debug)]
-struct ValueRows<V> {
+struct ValueRows<S: TextSchema> {
     filter: CachedNameFilter,
-    found: usize,   // wanted or not
-    values: Vec<V>, // reused
-    incomplete: Incomplete,
+    found: usize,          // wanted or not
+    values: Vec<S::Value>, // reused
 }
 
-impl<V> TextValues<V> {
-    /// Creates the parser of an instance, by the format of its values and its name.
-    pub(super) fn new(
-        (format, instance): (&ValueFormat, &str),
-        selection: NameFilter,
-        make: BuildRow<V>,
-    ) -> Self {
+/// A list of tables in the payload.
+type Tables<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
+
+impl<S: TextSchema> TextValues<S> {
+    /// Creates the parser of an instance of the source, by the format of its values and its name.
+    pub(super) fn new(source: &str, (format, instance): (&ValueFormat, &str), selection: NameFilter) -> Self {
         let locations = match format {
             ValueFormat::Regex(expression) => Some(expression.regex().capture_locations()),
-            ValueFormat::Pairs => None,
+            ValueFormat::Pairs | ValueFormat::Prometheus | ValueFormat::Json => None,
         };
-        let filter = CachedNameFilter::new(selection);
         Self {
             format: format.clone(),
             locations,
-            default_name: instance.as_bytes().to_vec(),
-            build_row: make,
-            rows: ValueRows { filter, found: 0, values: Vec::new(), incomplete: Incomplete::NONE },
+            default_name: instance.to_owned(),
+            prometheus: PrometheusParser::default(),
+            json: JsonParser::default(),
+            rows: ValueRows {
+                filter: CachedNameFilter::new(selection.clone()),
+                found: 0,
+                values: Vec::new(),
+            },
+            series: NamedSeries::new(selection),
+            skipped: SkippedValues::new(format!("{source}.{instance}"), format.name()),
         }
     }
 
@@ -59,47 +79,74 @@ impl<V> TextValues<V> {
     pub(super) fn clear(&mut self) {
         self.rows.values.clear();
         self.rows.found = 0;
-        self.rows.incomplete = Incomplete::NONE;
+        self.series.clear();
+        self.skipped.clear();
     }
 
-    /// Finds the values of a text. Bytes after its last newline are ignored.
-    pub(super) fn parse(&mut self, content: &[u8]) -> Incomplete {
+    /// Finds the values of a text, for the payload in `builder`.
+    pub(super) fn parse(&mut self, content: &[u8], builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         self.clear();
-        let Self { format, locations, default_name, build_row: make, rows } = self;
-        let (lines, incomplete) = text::whole_lines(content);
-        rows.incomplete = incomplete;
-        match (format, locations) {
+        let Self { format, locations, default_name, prometheus, json, rows, series, skipped } = self;
+        let cut = match (format, locations) {
             (ValueFormat::Regex(expression), Some(locations)) => {
                 let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
                 let whole = content.get(..end).unwrap_or_default();
-                for_each_match(whole, expression, locations, default_name, |name, value| {
-                    rows.add(name, value, *make)
+                for_each_match(whole, expression, locations, default_name.as_bytes(), |name, value| {
+                    rows.add(name, value, skipped)
                 });
+                text::whole_lines(content).1
             }
+            (ValueFormat::Prometheus, _) => prometheus.parse(content, skipped, |found, skipped| {
+                series.add(builder, found, skipped);
+            }),
+            (ValueFormat::Json, _) => json.parse(content, default_name, skipped, |found, skipped| {
+                series.add(builder, found, skipped);
+            }),
             _ => {
+                let (lines, cut) = text::whole_lines(content);
                 for line in lines.map(<[u8]>::trim_ascii).filter(|line| !matches!(line, [] | [b'#', ..])) {
                     let (name, value) = split_pair(line);
-                    if !rows.add(name, value, *make) {
+                    if !rows.add(name, value, skipped) {
                         break;
                     }
                 }
+                cut
             }
-        }
-        rows.incomplete |= Incomplete::CUT.unless(rows.found > 0);
-        rows.incomplete
+        };
+        skipped.log_once();
+        cut | skipped.incomplete() | Incomplete::CUT.unless(rows.found + series.found() > 0)
     }
 
-    /// Returns the values of the last text.
-    pub(super) fn rows(&self) -> &[V] {
+    /// Returns the pairs or matches of the last text.
+    pub(super) fn rows(&self) -> &[S::Value] {
         &self.rows.values
+    }
+
+    /// Writes the counters and gauges of the last text, if its format has any.
+    pub(super) fn series(
+        &self,
+        builder: &mut FlatBufferBuilder<'static>,
+    ) -> (Option<Tables<S::Counter>>, Option<Tables<S::Gauge>>) {
+        match self.format {
+            ValueFormat::Pairs | ValueFormat::Regex(_) => (None, None),
+            ValueFormat::Prometheus | ValueFormat::Json => {
+                let counters = builder.create_vector(self.series.counters());
+                (Some(counters), Some(builder.create_vector(self.series.gauges())))
+            }
+        }
+    }
+
+    /// Returns how many values of the last text are missing in the sample.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped.count()
     }
 }
 
-impl<V> ValueRows<V> {
+impl<S: TextSchema> ValueRows<S> {
     /// Adds a value if it is wanted. Returns false if no more values fit.
-    fn add(&mut self, name: &[u8], value: &[u8], make: BuildRow<V>) -> bool {
+    fn add(&mut self, name: &[u8], value: &[u8], skipped: &mut SkippedValues) -> bool {
         if self.found == VALUES_MAX {
-            self.incomplete |= Incomplete::TOO_MANY;
+            skipped.add(SkipReason::TooMany { values_max: VALUES_MAX }, name);
             return false;
         }
         let place = self.found;
@@ -108,13 +155,15 @@ impl<V> ValueRows<V> {
             return true;
         }
         // A name that does not fit is skipped: cut, it would be another name.
-        let Some(name) = text::name(name).filter(|name| name[0] != 0) else {
-            self.incomplete |= Incomplete::UNREADABLE;
+        let Some(fixed) = text::name(name).filter(|name| name[0] != 0) else {
+            skipped.add(SkipReason::Name { bytes_max: NAME_BYTES - 1 }, name);
             return true;
         };
         let (number, integer) = number(value);
-        self.incomplete |= Incomplete::UNREADABLE.unless(!number.is_nan());
-        self.values.push(make(&name, number, integer));
+        if number.is_nan() {
+            skipped.add(SkipReason::NotANumber, name);
+        }
+        self.values.push(S::value(&fixed, number, integer));
         true
     }
 }
@@ -165,12 +214,9 @@ fn split_pair(line: &[u8]) -> (&[u8], &[u8]) {
 /// Parses a number as the nearest double, and exactly if it is an integer that fits; NaN and absent
 /// if it is not.
 fn number(text: &[u8]) -> (f64, i64) {
-    // No words such as "inf", and no number so large that it would become infinite.
-    let is_plain = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
-    let plain = std::str::from_utf8(text).ok().filter(|_| text.iter().all(is_plain));
-    let number = plain.and_then(|text| text.parse::<f64>().ok()).filter(|number| number.is_finite());
+    let plain = std::str::from_utf8(text).ok().filter(|_| text::is_plain(text));
     let integer = plain.and_then(|text| text.parse::<i64>().ok());
-    (number.unwrap_or(f64::NAN), integer.unwrap_or(ABSENT_INTEGER))
+    (text::finite(text).unwrap_or(f64::NAN), integer.unwrap_or(ABSENT_INTEGER))
 }
 
 #[cfg(test)]
@@ -178,26 +224,54 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::sampling::OwnSettings;
+    use crate::sampling::sources::named_series::SeriesFields;
     use crate::sampling::sources::tests::assert_damage_is_marked;
+    use crate::schemas::host::{FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs};
 
     type TestRow = (String, f64, i64);
 
-    fn row(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> TestRow {
-        let end = name.iter().position(|byte| *byte == 0).unwrap();
-        (String::from_utf8_lossy(&name[..end]).into_owned(), number, integer)
+    /// A schema whose values are rows, and whose series are texts.
+    #[derive(Debug)]
+    struct TestSchema;
+
+    impl TextSchema for TestSchema {
+        type Value = TestRow;
+
+        fn value(name: &[u8; NAME_BYTES], number: f64, integer: i64) -> TestRow {
+            let end = name.iter().position(|byte| *byte == 0).unwrap();
+            (String::from_utf8_lossy(&name[..end]).into_owned(), number, integer)
+        }
     }
 
-    fn values(keys: &str) -> TextValues<TestRow> {
+    impl SeriesSchema for TestSchema {
+        type Counter = FileCounter<'static>;
+        type Gauge = FileGauge<'static>;
+
+        fn counter(
+            builder: &mut FlatBufferBuilder<'static>,
+            fields: &SeriesFields,
+        ) -> WIPOffset<Self::Counter> {
+            let SeriesFields { name, labels, value } = *fields;
+            FileCounter::create(builder, &FileCounterArgs { name: Some(name), labels: Some(labels), value })
+        }
+
+        fn gauge(builder: &mut FlatBufferBuilder<'static>, fields: &SeriesFields) -> WIPOffset<Self::Gauge> {
+            let SeriesFields { name, labels, value } = *fields;
+            FileGauge::create(builder, &FileGaugeArgs { name: Some(name), labels: Some(labels), value })
+        }
+    }
+
+    fn values(keys: &str) -> TextValues<TestSchema> {
         let text = format!("[source.file.own]\npath = \"/x\"\n{keys}\n");
         let config = Config::parse("test.toml", &text).unwrap();
         let settings = config.sources.last().unwrap().settings();
         let OwnSettings::Text(text, instance) = settings.own else { panic!() };
-        TextValues::new((&text.format, instance), settings.selection(), row)
+        TextValues::new("file", (&text.format, instance), settings.selection())
     }
 
     fn parsed(keys: &str, text: &str) -> (Vec<TestRow>, Incomplete) {
         let mut values = values(keys);
-        let incomplete = values.parse(text.as_bytes());
+        let incomplete = values.parse(text.as_bytes(), &mut FlatBufferBuilder::new());
         (values.rows().to_vec(), incomplete)
     }
 
@@ -269,7 +343,7 @@ mod tests {
         for keys in ["", "format = \"regex\"\npattern = '^(\\w+) (\\d+)$'"] {
             let mut values = values(keys);
             assert_damage_is_marked(b"first 1\nsecond 22\n", |text| {
-                values.parse(text).is_none() && values.rows().len() == 2
+                values.parse(text, &mut FlatBufferBuilder::new()).is_none() && values.rows().len() == 2
             });
         }
         let long = "x".repeat(NAME_BYTES);

@@ -21,12 +21,19 @@ pub struct Rates {
 /// The counters of a payload, in the order of a walk.
 #[derive(Debug, Default)]
 struct CounterSnapshot {
-    values: Vec<Option<u64>>,   // None unless a counter
+    values: Vec<Option<Count>>, // None unless a counter
     elements: Vec<ListElement>, // complete elements, in order
     shape: u64,                 // hash of list lengths and identifying values
     lists: Vec<OpenList>,       // current lists, outermost first
     objects: usize,             // number of current objects
     open_element: Option<ListElement>,
+}
+
+/// The value of a counter.
+#[derive(Debug, Clone, Copy)]
+enum Count {
+    Integer(u64),
+    Fraction(f64),
 }
 
 /// An element of an outermost list: its identity, and the range of its values. Elements of inner
@@ -49,6 +56,30 @@ struct OpenList {
     length: usize,
     objects: usize, // current objects when it began
     elements: usize,
+}
+
+impl Count {
+    /// Returns the count of a counter's value; None for other values.
+    fn of(value: FieldValue<'_>) -> Option<Self> {
+        match value {
+            FieldValue::Unsigned(number) => Some(Self::Integer(number)),
+            FieldValue::Float(number) => Some(Self::Fraction(number)),
+            FieldValue::Float32(number) => Some(Self::Fraction(number.into())),
+            _ => None,
+        }
+    }
+
+    /// Returns by how much the counter grew; None if it decreased or is not a number.
+    #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
+    fn growth_since(self, before: Self) -> Option<f64> {
+        match (self, before) {
+            (Self::Integer(now), Self::Integer(before)) => now.checked_sub(before).map(|grown| grown as f64),
+            (Self::Fraction(now), Self::Fraction(before)) => {
+                Some(now - before).filter(|grown| grown.is_finite() && *grown >= 0.0)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl ListElement {
@@ -135,9 +166,9 @@ impl Rates {
                 None => Some(index).filter(|_| is_alike),
             };
             let before = before.and_then(|before| self.last.values.get(before).copied().flatten());
-            let moved = value.zip(before).and_then(|(value, before)| value.checked_sub(before));
+            let grown = value.zip(before).and_then(|(value, before)| value.growth_since(before));
             #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-            self.per_value.push(moved.zip(elapsed_ns).map(|(moved, ns)| moved as f64 / (ns as f64 / 1e9)));
+            self.per_value.push(grown.zip(elapsed_ns).map(|(grown, ns)| grown / (ns as f64 / 1e9)));
         }
         std::mem::swap(&mut self.last, &mut self.next);
         self.last_mono_ns = Some(mono_ns);
@@ -239,10 +270,7 @@ impl Visitor for CounterSnapshot {
                 }
             }
         }
-        self.values.push(match value {
-            FieldValue::Unsigned(number) if meaning == MetricKind::Counter => Some(number),
-            _ => None,
-        });
+        self.values.push(Count::of(value).filter(|_| meaning == MetricKind::Counter));
     }
 }
 
@@ -275,7 +303,12 @@ impl<V: Visitor> Visitor for RateVisitor<'_, V> {
         self.next += 1;
         let is_counter = step.field().is_some_and(|field| field.metric_kind() == MetricKind::Counter);
         let value = match value {
-            FieldValue::Unsigned(_) | FieldValue::Signed(_) if is_counter => {
+            FieldValue::Unsigned(_)
+            | FieldValue::Signed(_)
+            | FieldValue::Float32(_)
+            | FieldValue::Float(_)
+                if is_counter =>
+            {
                 rate.map_or(FieldValue::Absent, FieldValue::Float)
             }
             other => other,
@@ -396,6 +429,42 @@ mod tests {
         assert_eq!(rate(0, payload(1, b'R', 10)), None);
         assert_eq!(rate(1_000_000_000, payload(1, b'S', 14)), Some(4.0));
         assert_eq!(rate(2_000_000_000, payload(2, b'S', 15)), None);
+    }
+
+    // Proves that counters that are fractions have rates, by name and labels, and that one that
+    // decreased or is not a number has none.
+    #[test]
+    fn fractions_become_rates() {
+        use crate::fixtures::host::{File, FileArgs, FileCounter, FileCounterArgs, FileValue};
+        let payload = |counters: &[(&str, f64)]| {
+            let mut builder = FlatBufferBuilder::new();
+            let name = Some(builder.create_string("m"));
+            let counters: Vec<_> = counters
+                .iter()
+                .map(|(labels, value)| {
+                    let labels = Some(builder.create_string(labels));
+                    FileCounter::create(&mut builder, &FileCounterArgs { name, labels, value: *value })
+                })
+                .collect();
+            let counters = Some(builder.create_vector(&counters));
+            let values = Some(builder.create_vector::<FileValue>(&[]));
+            let args = FileArgs { values, counters, ..FileArgs::default() };
+            let root = File::create(&mut builder, &args);
+            builder.finish_minimal(root);
+            builder.finished_data().to_vec()
+        };
+        let schema = include_bytes!("../../../../generated/host/file.bfbs");
+        let plan = CompiledSchema::compile(schema, "flatcap.host.File").unwrap();
+        let plan = plan.select(&["counters"]).unwrap();
+        let mut rates = Rates::default();
+        let mut observe = |mono_ns, counters: &[(&str, f64)]| {
+            rates.observe(&plan, mono_ns, &payload(counters)).unwrap();
+            // Name, labels and value of each element.
+            rates.per_value.iter().skip(2).step_by(3).copied().collect::<Vec<_>>()
+        };
+        observe(0, &[("a", 1.0), ("b", 7.5), ("c", 1.0)]);
+        let seen = observe(500_000_000, &[("b", 7.75), ("a", 0.5), ("c", f64::NAN), ("d", 1.0)]);
+        assert_eq!(seen, [Some(0.5), None, None, None]);
     }
 
     // Proves that a value is not compared with one of the next element if an inner list got shorter
