@@ -9,8 +9,8 @@ use crate::sampling::NameFilter;
 
 /// Maximum number of series in one sample.
 const SERIES_MAX: usize = 4096;
-/// Maximum length of a name, and of labels, in bytes. The longest label sets of Kubernetes have some
-/// 600; the series of a sample fit into the default `frame_max` in any case.
+/// Maximum length of a name, and of labels, in bytes. The longest label sets of Kubernetes have
+/// some 600; the series of a sample fit into the default `frame_max` in any case.
 const IDENTITY_BYTES_MAX: usize = 1024;
 
 /// The tables of a schema that hold series.

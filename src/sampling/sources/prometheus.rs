@@ -1,7 +1,7 @@
 //! The text format of Prometheus, version 0.0.4, and what OpenMetrics has in common with it.
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 //!
-//! Samples follow the `# TYPE` of their metric, so only the last one is kept. Exemplars are ignored.
+//! Series follow the `# TYPE` of their metric, so only the last one is kept. Exemplars are ignored.
 
 use std::ops::Range;
 
@@ -195,7 +195,8 @@ fn is_name(word: &str) -> bool {
     bytes.next().is_some_and(is_letter) && bytes.all(|byte| is_letter(byte) || byte.is_ascii_digit())
 }
 
-/// Returns the length of a quoted text, up to its closing quote. A backslash escapes what follows it.
+/// Returns the length of a quoted text, up to its closing quote. A backslash escapes what follows
+/// it.
 fn quoted_bytes(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {

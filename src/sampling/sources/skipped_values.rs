@@ -71,7 +71,7 @@ impl SkippedValues {
         }
     }
 
-    /// Counts a value that no sample has room for by design, such as a text: the sample is complete.
+    /// Counts a value that no sample records, such as a text: the sample is complete.
     pub(super) fn add_expected(&mut self) {
         self.count += 1;
     }

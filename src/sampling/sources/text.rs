@@ -73,8 +73,8 @@ pub(super) fn decimal(field: &[u8]) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Parses a decimal number with optional sign, fraction and exponent to the nearest double. None for
-/// words such as `inf`, and for a number so large that it would become infinite.
+/// Parses a decimal number with optional sign, fraction and exponent to the nearest double. None
+/// for words such as `inf`, and for a number so large that it would become infinite.
 pub(super) fn finite(field: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(field).ok().filter(|_| is_plain(field))?;
     text.parse().ok().filter(|number: &f64| number.is_finite())
