@@ -132,7 +132,8 @@ impl Sampler for CommandSampler {
             self.values.clear();
         }
         let values = Some(builder.create_vector(self.values.rows()));
-        let (counters, gauges) = self.values.series(builder);
+        let counters = self.values.counters(builder);
+        let gauges = self.values.gauges(builder);
         let skipped = self.values.skipped();
         let outcome = arguments(self.outcome, self.output.len());
         let root = Command::create(builder, &CommandArgs { values, counters, gauges, skipped, ..outcome });

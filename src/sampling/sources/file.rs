@@ -73,7 +73,8 @@ impl Sampler for FileSampler {
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let incomplete = self.values.parse(self.file.content(), builder);
         let values = Some(builder.create_vector(self.values.rows()));
-        let (counters, gauges) = self.values.series(builder);
+        let counters = self.values.counters(builder);
+        let gauges = self.values.gauges(builder);
         let skipped = self.values.skipped();
         let root = File::create(builder, &FileArgs { values, counters, gauges, skipped });
         builder.finish_minimal(root);

@@ -1,4 +1,4 @@
-//! The text format of Prometheus, version 0.0.4, and what OpenMetrics has in common with it.
+//! The text format of Prometheus, version 0.0.4, and what `OpenMetrics` has in common with it.
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 //!
 //! Series follow the `# TYPE` of their metric, so only the last one is kept. Exemplars are ignored.
@@ -175,15 +175,15 @@ impl<'t> DeclaredMetric<'t> {
         }
     }
 
-    /// Returns whether the series of this name counts. OpenMetrics declares a counter without the
-    /// ending `_total`.
+    /// Returns whether the series of this name counts. `OpenMetrics` declares a counter without
+    /// the ending `_total`.
     fn kind_of(&self, name: &str) -> SeriesKind {
-        let is_counter = match (self.metric_type, name.strip_prefix(self.name)) {
+        let is_counter = matches!(
+            (self.metric_type, name.strip_prefix(self.name)),
             (MetricType::Counter, Some("" | "_total"))
-            | (MetricType::Histogram, Some("_bucket" | "_sum" | "_count"))
-            | (MetricType::Summary, Some("_sum" | "_count")) => true,
-            _ => false,
-        };
+                | (MetricType::Histogram, Some("_bucket" | "_sum" | "_count"))
+                | (MetricType::Summary, Some("_sum" | "_count"))
+        );
         if is_counter { SeriesKind::Counter } else { SeriesKind::Gauge }
     }
 }

@@ -122,17 +122,20 @@ impl<S: TextSchema> TextValues<S> {
         &self.rows.values
     }
 
-    /// Writes the counters and gauges of the last text, if its format has any.
-    pub(super) fn series(
-        &self,
-        builder: &mut FlatBufferBuilder<'static>,
-    ) -> (Option<Tables<S::Counter>>, Option<Tables<S::Gauge>>) {
+    /// Writes the counters of the last text, if its format has any.
+    pub(super) fn counters(&self, builder: &mut FlatBufferBuilder<'static>) -> Option<Tables<S::Counter>> {
+        self.has_series().then(|| builder.create_vector(self.series.counters()))
+    }
+
+    /// Writes the gauges of the last text, if its format has any.
+    pub(super) fn gauges(&self, builder: &mut FlatBufferBuilder<'static>) -> Option<Tables<S::Gauge>> {
+        self.has_series().then(|| builder.create_vector(self.series.gauges()))
+    }
+
+    fn has_series(&self) -> bool {
         match self.format {
-            ValueFormat::Pairs | ValueFormat::Regex(_) => (None, None),
-            ValueFormat::Prometheus | ValueFormat::Json => {
-                let counters = builder.create_vector(self.series.counters());
-                (Some(counters), Some(builder.create_vector(self.series.gauges())))
-            }
+            ValueFormat::Pairs | ValueFormat::Regex(_) => false,
+            ValueFormat::Prometheus | ValueFormat::Json => true,
         }
     }
 
