@@ -48,6 +48,7 @@ mod lobster;
 mod lobster_generator;
 mod metrics;
 mod overload;
+mod payload_verifier;
 mod privileges;
 mod reading;
 mod recording;

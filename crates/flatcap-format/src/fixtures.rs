@@ -31,15 +31,26 @@ mod file;
 #[path = "../../../generated/host/process_generated.rs"]
 #[rustfmt::skip]
 mod process;
+#[path = "../../../tests/data/schema/generated/shapes_generated.rs"]
+#[rustfmt::skip]
+mod shapes;
 #[path = "../../../generated/synthetic_generated.rs"]
 #[rustfmt::skip]
 mod synthetic_generated;
+#[path = "../../../tests/data/schema/generated/tree_generated.rs"]
+#[rustfmt::skip]
+mod tree;
 
 pub mod host {
     pub use super::cpu::flatcap::host::*;
     pub use super::disk::flatcap::host::*;
     pub use super::file::flatcap::host::*;
     pub use super::process::flatcap::host::*;
+}
+
+pub mod test {
+    pub use super::shapes::flatcap::test::Shapes;
+    pub use super::tree::flatcap::test::{Branch, BranchArgs};
 }
 
 pub mod synthetic {

@@ -10,6 +10,7 @@
 //! | read one segment frame by frame | [`segment::SegmentReader`] |
 //! | decode a payload by the schema in the file | [`schema::CompiledSchema`] |
 //! | check a segment | [`segment::Verification`] |
+//! | check a payload by its schema | [`schema::PayloadVerifier`] |
 //! | write a segment | [`segment::SegmentWriter`], to a [`storage::Storage`] |
 //! | make a frame of a sample | [`frame::Envelope`], [`frame::FrameTemplate`] |
 //! | compress frames | [`block::BlockEncoder`] |

@@ -226,6 +226,7 @@ impl<'b> SchemaCompiler<'b> {
             default: default(field, resolved.kind),
             index: 0,
             is_identity: attribute("identity").is_some(),
+            is_required: field.required(),
             metric_kind: metric_kind(attribute("meaning")),
             name: context.field.into(),
             type_name: resolved.type_name.into(),

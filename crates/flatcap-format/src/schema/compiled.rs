@@ -114,6 +114,8 @@ pub struct Field {
     pub(super) index: usize,
     /// Identifies an element of a list.
     pub(super) is_identity: bool,
+    /// A table without it is invalid.
+    pub(super) is_required: bool,
     pub(super) metric_kind: MetricKind,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,

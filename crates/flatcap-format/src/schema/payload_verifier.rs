@@ -1,0 +1,549 @@
+//! Verification of whole payloads: the checks of the verifier that flatc generates, by the schema.
+//!
+//! Tables of one kind mostly share a vtable. Which fields it has, and that they are within the
+//! table and aligned, is checked for the first table alone; the others need only their references.
+
+use flatbuffers::VerifierOptions;
+
+use super::bytes::{UOFFSET_BYTES, bytes_at};
+use super::compiled::{CompiledSchema, ElementType, FieldType};
+use super::value::ScalarType;
+
+/// Bytes of an entry of a vtable.
+const SLOT_BYTES: usize = 2;
+/// Largest alignment of a field: two tables whose locations are congruent modulo this have the same
+/// alignment.
+const ALIGNMENT_MAX: usize = 8;
+
+/// Checks payloads of one source as `flatbuffers::root_with_opts` does with the code that flatc
+/// generates for the schema: it accepts exactly the same bytes. It needs no generated code, and
+/// looks at each vtable once instead of once for each table.
+///
+/// A payload that it accepts is safe to read with `flatbuffers::root_unchecked`. The readers of
+/// this crate need no verification: they check each offset that they follow.
+///
+/// ```
+/// use flatcap_format::schema::{CompiledSchema, segment};
+///
+/// let schema = std::fs::read("generated/segment.bfbs")?;
+/// let schema = CompiledSchema::compile(&schema, "flatcap.segment.Marker")?;
+/// let mut verifier = schema.verifier(flatbuffers::VerifierOptions::default());
+///
+/// let mut builder = flatbuffers::FlatBufferBuilder::new();
+/// let text = Some(builder.create_string("deployed"));
+/// let fields = segment::MarkerArgs { text, ..Default::default() };
+/// let marker = segment::Marker::create(&mut builder, &fields);
+/// builder.finish(marker, None);
+/// let payload = builder.finished_data();
+///
+/// assert!(verifier.accepts(payload));
+/// assert!(!verifier.accepts(&payload[..payload.len() - 4]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct PayloadVerifier {
+    tables: Box<[TableFields]>,
+    root: usize,
+    options: VerifierOptions,
+    known: Box<[KnownVtable]>, // the last vtable of each kind of table; reused
+}
+
+/// The fields of one kind of table.
+#[derive(Debug, Clone)]
+struct TableFields(Box<[VerifiedField]>);
+
+#[derive(Debug, Clone, Copy)]
+struct VerifiedField {
+    slot: u16,
+    is_required: bool,
+    content: FieldContent,
+}
+
+/// What is at the location of a field.
+#[derive(Debug, Clone, Copy)]
+enum FieldContent {
+    Inline { bytes: usize, alignment: usize },
+    Reference(Target),
+}
+
+/// What an offset leads to.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Text,
+    Table(usize),
+    /// A vector of scalars or structs.
+    Values {
+        stride: usize,
+        alignment: usize,
+    },
+    Texts,
+    Tables(usize),
+}
+
+/// A vtable that was checked, for tables of one kind and alignment.
+#[derive(Debug, Clone)]
+struct KnownVtable {
+    at: usize,                        // of the vtable; no vtable is at the largest address
+    alignment: usize,                 // of the table, modulo `ALIGNMENT_MAX`
+    end: usize,                       // of the last field, from the start of the table
+    visited: usize,                   // bytes that a table with it adds to the apparent size
+    references: Vec<(usize, Target)>, // offsets from the start of the table
+}
+
+impl CompiledSchema {
+    /// Returns a verifier of payloads with this schema. It checks the fields that are
+    /// [selected](Self::select): all of them, unless some were left out.
+    pub fn verifier(&self, options: VerifierOptions) -> PayloadVerifier {
+        let tables = self.objects.iter().map(|object| {
+            let field = |field: &super::compiled::Field| VerifiedField {
+                slot: field.at,
+                is_required: field.is_required,
+                content: self.content(field.value_type),
+            };
+            // Structs have no vtable; they are part of the table or vector that has them.
+            let fields = object.struct_bytes.is_none().then(|| object.fields.iter().map(field).collect());
+            TableFields(fields.unwrap_or_default())
+        });
+        let tables: Box<[TableFields]> = tables.collect();
+        let known = tables.iter().map(|_| KnownVtable::none()).collect();
+        PayloadVerifier { tables, root: self.root, options, known }
+    }
+
+    fn content(&self, field_type: FieldType) -> FieldContent {
+        let scalar =
+            |scalar: ScalarType| FieldContent::Inline { bytes: scalar.size(), alignment: scalar.size() };
+        // The code that flatc generates takes structs as bytes, without alignment.
+        let structure = |object: usize| self.object(object).struct_bytes;
+        match field_type {
+            FieldType::Scalar(kind) | FieldType::Array(ElementType::Scalar(kind), _) => scalar(kind),
+            FieldType::String | FieldType::Array(ElementType::String, _) => {
+                FieldContent::Reference(Target::Text)
+            }
+            FieldType::Object(object) | FieldType::Array(ElementType::Object(object), _) => {
+                structure(object).map_or(FieldContent::Reference(Target::Table(object)), |bytes| {
+                    FieldContent::Inline { bytes, alignment: 1 }
+                })
+            }
+            FieldType::Vector(element) => FieldContent::Reference(match element {
+                ElementType::Scalar(kind) => Target::Values { stride: kind.size(), alignment: kind.size() },
+                ElementType::String => Target::Texts,
+                ElementType::Object(object) => structure(object)
+                    .map_or(Target::Tables(object), |stride| Target::Values { stride, alignment: 1 }),
+            }),
+        }
+    }
+}
+
+impl KnownVtable {
+    fn none() -> Self {
+        Self { at: usize::MAX, alignment: 0, end: 0, visited: 0, references: Vec::new() }
+    }
+}
+
+impl PayloadVerifier {
+    /// Returns whether a payload is valid: all offsets lead to complete, aligned values within it,
+    /// text is UTF-8 with a zero byte after it, required fields are present, and the limits of the
+    /// options hold. Allocates only for a vtable with more references than any before.
+    pub fn accepts(&mut self, payload: &[u8]) -> bool {
+        for known in &mut self.known {
+            known.at = usize::MAX;
+        }
+        let Self { tables, root, options, known } = self;
+        let mut walk = VerifierWalk { tables, options, known, payload, visited: 0, count: 0, depth: 0 };
+        walk.root(*root).is_some()
+    }
+}
+
+/// The verification of one payload. All methods return none if it is invalid.
+struct VerifierWalk<'w> {
+    tables: &'w [TableFields],
+    options: &'w VerifierOptions,
+    known: &'w mut [KnownVtable],
+    payload: &'w [u8],
+    visited: usize, // bytes, each time that they are reached
+    count: usize,   // of tables
+    depth: usize,
+}
+
+impl VerifierWalk<'_> {
+    fn root(&mut self, kind: usize) -> Option<()> {
+        self.visit(UOFFSET_BYTES)?;
+        let at = self.target(0)?;
+        self.table(kind, at)
+    }
+
+    fn table(&mut self, kind: usize, at: usize) -> Option<()> {
+        self.count += 1;
+        self.depth += 1;
+        if self.count > self.options.max_tables || self.depth > self.options.max_depth {
+            return None;
+        }
+        let back = self.word(at)?.cast_signed();
+        let distance = usize::try_from(back.unsigned_abs()).ok()?;
+        let vtable = if back > 0 { at.checked_sub(distance)? } else { at.checked_add(distance)? };
+        let mut index = 0;
+        loop {
+            // A table of the same kind below this one may have another vtable.
+            let is_known = self
+                .known
+                .get(kind)
+                .is_some_and(|known| known.at == vtable && known.alignment == at % ALIGNMENT_MAX);
+            if !is_known {
+                self.learn(kind, vtable, at)?;
+            }
+            let known = self.known.get(kind)?;
+            if index == 0 {
+                if at.checked_add(known.end)? > self.payload.len() {
+                    return None;
+                }
+                let visited = known.visited;
+                self.visit(visited)?;
+            }
+            let Some((place, target)) = self.known.get(kind)?.references.get(index).copied() else { break };
+            self.reference(at.checked_add(place)?, target)?;
+            index += 1;
+        }
+        self.depth -= 1;
+        Some(())
+    }
+
+    /// Checks a vtable for a table at `at`.
+    #[cold]
+    fn learn(&mut self, kind: usize, vtable: usize, at: usize) -> Option<()> {
+        let bytes = usize::from(self.short(vtable)?);
+        if !vtable.is_multiple_of(SLOT_BYTES) || !bytes.is_multiple_of(SLOT_BYTES) {
+            return None;
+        }
+        let slots = self.payload.get(vtable..)?.get(..bytes)?;
+        let known = self.known.get_mut(kind)?;
+        known.references.clear();
+        // The offset to the vtable is the first field of each table.
+        let (mut end, mut visited) = (UOFFSET_BYTES, UOFFSET_BYTES + SLOT_BYTES + bytes);
+        for field in &self.tables.get(kind)?.0 {
+            // A slot after the end of the vtable is an omitted field.
+            let place = match bytes_at(slots, field.slot.into()).map(u16::from_le_bytes) {
+                Some(place) => {
+                    visited += SLOT_BYTES;
+                    usize::from(place)
+                }
+                None => 0,
+            };
+            if place == 0 {
+                if field.is_required {
+                    return None;
+                }
+                continue;
+            }
+            let (bytes, alignment) = match field.content {
+                FieldContent::Inline { bytes, alignment } => (bytes, alignment),
+                FieldContent::Reference(target) => {
+                    known.references.push((place, target));
+                    (UOFFSET_BYTES, UOFFSET_BYTES)
+                }
+            };
+            if !at.checked_add(place)?.is_multiple_of(alignment) {
+                return None;
+            }
+            end = end.max(place + bytes);
+            visited += bytes;
+        }
+        (known.at, known.alignment, known.end, known.visited) = (vtable, at % ALIGNMENT_MAX, end, visited);
+        Some(())
+    }
+
+    /// Checks what the offset at `at` leads to. The offset itself was counted with its table.
+    fn reference(&mut self, at: usize, target: Target) -> Option<()> {
+        let to = self.target(at)?;
+        match target {
+            Target::Text => self.text(to),
+            Target::Table(kind) => self.table(kind, to),
+            Target::Values { stride, alignment } => self.vector(to, stride, alignment).map(|_| ()),
+            Target::Texts => self.each(to, Self::text),
+            Target::Tables(kind) => self.each(to, |walk, to| walk.table(kind, to)),
+        }
+    }
+
+    /// Checks a vector of offsets and what they lead to.
+    fn each(&mut self, at: usize, mut check: impl FnMut(&mut Self, usize) -> Option<()>) -> Option<()> {
+        let (start, bytes) = self.vector(at, UOFFSET_BYTES, UOFFSET_BYTES)?;
+        for element in (start..start + bytes).step_by(UOFFSET_BYTES) {
+            // Counted again at each use, as flatbuffers does.
+            self.visit(UOFFSET_BYTES)?;
+            let to = self.target(element)?;
+            check(self, to)?;
+        }
+        Some(())
+    }
+
+    fn text(&mut self, at: usize) -> Option<()> {
+        let (start, bytes) = self.vector(at, 1, 1)?;
+        let (text, after) = self.payload.get(start..)?.split_at_checked(bytes)?;
+        let has_end = self.options.ignore_missing_null_terminator || after.first() == Some(&0);
+        (has_end && str::from_utf8(text).is_ok()).then_some(())
+    }
+
+    /// Checks that a vector is complete and aligned. Returns where its elements start, and their
+    /// length in bytes.
+    fn vector(&mut self, at: usize, stride: usize, alignment: usize) -> Option<(usize, usize)> {
+        let length = usize::try_from(self.word(at)?).ok()?;
+        let start = at.checked_add(UOFFSET_BYTES)?;
+        let bytes = length.checked_mul(stride)?;
+        if !start.is_multiple_of(alignment) || start.checked_add(bytes)? > self.payload.len() {
+            return None;
+        }
+        self.visit(UOFFSET_BYTES.checked_add(bytes)?)?;
+        Some((start, bytes))
+    }
+
+    /// Counts bytes. Shared bytes count at each use, so that no payload costs more than the limit.
+    fn visit(&mut self, bytes: usize) -> Option<()> {
+        self.visited = self.visited.checked_add(bytes)?;
+        (self.visited <= self.options.max_apparent_size).then_some(())
+    }
+
+    /// Follows the offset at `at`.
+    fn target(&self, at: usize) -> Option<usize> {
+        at.checked_add(usize::try_from(self.word(at)?).ok()?)
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        let word = bytes_at(self.payload, at).map(u32::from_le_bytes);
+        word.filter(|_| at.is_multiple_of(UOFFSET_BYTES))
+    }
+
+    fn short(&self, at: usize) -> Option<u16> {
+        bytes_at(self.payload, at).map(u16::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
+    use proptest::prelude::*;
+
+    use super::super::fixtures::SHAPES_PAYLOAD;
+    use super::*;
+    use crate::fixtures::test::{Branch, BranchArgs, Shapes};
+    use crate::schema::frame::TelemetryFrame;
+    use crate::schema::segment as wire;
+
+    /// The judge: flatbuffers' verifier with the code that flatc generates.
+    type Judge = fn(&VerifierOptions, &[u8]) -> bool;
+
+    /// A schema with its root, its judge, and a valid payload.
+    struct JudgedSchema {
+        verifier: PayloadVerifier,
+        judge: Judge,
+        payload: Vec<u8>,
+    }
+
+    macro_rules! judged {
+        ($schema:literal, $root:literal, $type:ty, $payload:expr) => {
+            JudgedSchema {
+                verifier: CompiledSchema::compile(include_bytes!($schema), $root)
+                    .unwrap()
+                    .verifier(VerifierOptions::default()),
+                judge: |options, bytes| flatbuffers::root_with_opts::<$type>(options, bytes).is_ok(),
+                payload: $payload,
+            }
+        };
+    }
+
+    fn finished<T>(make: impl FnOnce(&mut FlatBufferBuilder<'static>) -> WIPOffset<T>) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        let root = make(&mut builder);
+        builder.finish(root, None);
+        builder.finished_data().to_vec()
+    }
+
+    type Offsets<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
+
+    /// A tree whose nodes have four vtables, so that nodes of one kind alternate.
+    fn tree(builder: &mut FlatBufferBuilder<'static>, depth: i32) -> WIPOffset<Branch<'static>> {
+        let left = (depth > 0).then(|| tree(builder, depth - 1));
+        let right = (depth > 1).then(|| tree(builder, depth - 2));
+        let children: Vec<_> = (0..depth % 3).map(|_| tree(builder, depth - 3)).collect();
+        let children: Option<Offsets<Branch<'static>>> =
+            (!children.is_empty()).then(|| builder.create_vector(&children));
+        let name = (depth % 2 == 0).then(|| builder.create_string("n"));
+        Branch::create(builder, &BranchArgs { value: depth, left, right, children, name })
+    }
+
+    fn header(builder: &mut FlatBufferBuilder<'static>) -> WIPOffset<wire::SegmentHeader<'static>> {
+        let text = |builder: &mut FlatBufferBuilder<'static>, text: &str| Some(builder.create_string(text));
+        let machine_id = text(builder, "0123456789abcdef");
+        let host = wire::HostArgs { name: text(builder, "h\u{e4}st"), machine_id, boot_id: None };
+        let host = Some(wire::Host::create(builder, &host));
+        let sources: Vec<_> = (0..4)
+            .map(|id| {
+                let label = wire::LabelArgs { key: text(builder, "role"), value: text(builder, "db") };
+                let label = wire::Label::create(builder, &label);
+                let labels = (id % 2 == 0).then(|| builder.create_vector(&[label]));
+                let (name, root) = (text(builder, "cpu"), text(builder, "flatcap.host.Cpu"));
+                let schema = Some(builder.create_vector(&[1_u8, 2, 3]));
+                let fields =
+                    wire::SourceDescriptorArgs { id, name, labels, root, schema, ..Default::default() };
+                wire::SourceDescriptor::create(builder, &fields)
+            })
+            .collect();
+        let sources = Some(builder.create_vector(&sources));
+        let pairing = wire::ClockPairing::new(1, 2, 3);
+        let clock_table = Some(builder.create_vector(&[pairing, pairing]));
+        let agent_version = text(builder, "1.0");
+        let clocks = Some(&pairing);
+        let fields = wire::SegmentHeaderArgs {
+            host,
+            agent_version,
+            clocks,
+            sources,
+            clock_table,
+            ..Default::default()
+        };
+        wire::SegmentHeader::create(builder, &fields)
+    }
+
+    fn footer(builder: &mut FlatBufferBuilder<'static>) -> WIPOffset<wire::Footer<'static>> {
+        let header = Some(header(builder));
+        let buckets = Some(builder.create_vector(&[wire::Bucket::new(1, 2)]));
+        let totals: Vec<_> = (0..3)
+            .map(|source| {
+                let lateness = buckets.filter(|_| source != 1);
+                let fields = wire::SourceTotalsArgs { source, lateness, ..Default::default() };
+                wire::SourceTotals::create(builder, &fields)
+            })
+            .collect();
+        let totals = Some(builder.create_vector(&totals));
+        let entries: Vec<_> = (0..8)
+            .map(|offset| {
+                let sources = Some(builder.create_vector(&[wire::IndexedSource::new(1, 2, 3)]));
+                let fields =
+                    wire::IndexEntryArgs { offset, sources, digest: offset % 2, ..Default::default() };
+                wire::IndexEntry::create(builder, &fields)
+            })
+            .collect();
+        let index = Some(builder.create_vector(&entries));
+        wire::Footer::create(builder, &wire::FooterArgs { header, totals, index, ..Default::default() })
+    }
+
+    fn judged_schemas() -> Vec<JudgedSchema> {
+        let frame = finished(|builder| {
+            let payload = Some(builder.create_vector(&[1_u8; 20]));
+            let header = Some(&crate::schema::frame::FrameHeader::default());
+            let fields = crate::schema::frame::TelemetryFrameArgs { header, payload };
+            TelemetryFrame::create(builder, &fields)
+        });
+        vec![
+            judged!(
+                "../../../../tests/data/schema/shapes.bfbs",
+                "flatcap.test.Shapes",
+                Shapes<'_>,
+                SHAPES_PAYLOAD.to_vec()
+            ),
+            judged!(
+                "../../../../tests/data/schema/tree.bfbs",
+                "flatcap.test.Branch",
+                Branch<'_>,
+                finished(|builder| tree(builder, 6))
+            ),
+            judged!(
+                "../../generated/segment.bfbs",
+                "flatcap.segment.Footer",
+                wire::Footer<'_>,
+                finished(footer)
+            ),
+            judged!(
+                "../../generated/segment.bfbs",
+                "flatcap.segment.SegmentHeader",
+                wire::SegmentHeader<'_>,
+                finished(header)
+            ),
+            judged!("../../generated/frame.bfbs", "flatcap.frame.TelemetryFrame", TelemetryFrame<'_>, frame),
+        ]
+    }
+
+    /// Damages a payload: a byte, a short or an offset is replaced or moved a little, or the end is
+    /// cut.
+    fn damage(payload: &mut Vec<u8>, (kind, place, value): (u8, u16, u32)) {
+        let at = usize::from(place) % payload.len().max(1);
+        let (short, word) = (at & !1, at & !3);
+        let [low, high, ..] = value.to_le_bytes();
+        match kind % 6 {
+            0 => payload[at] = low,
+            1 if short + 2 <= payload.len() => {
+                payload[short..short + 2].copy_from_slice(&[low % 64, high % 2]);
+            }
+            2 if word + 4 <= payload.len() => {
+                payload[word..word + 4].copy_from_slice(&(value % 256).to_le_bytes());
+            }
+            3 if word + 4 <= payload.len() => {
+                let old = u32::from_le_bytes(payload[word..word + 4].try_into().unwrap());
+                let moved = old.wrapping_add(value % 33).wrapping_sub(16);
+                payload[word..word + 4].copy_from_slice(&moved.to_le_bytes());
+            }
+            4 => payload[at] ^= 1 << (value % 8),
+            5 if value.is_multiple_of(4) => payload.truncate(at.max(1)),
+            _ => {}
+        }
+    }
+
+    // Proves that intact payloads are accepted, that one byte less is not, and that each limit of
+    // the options holds exactly where it does for flatbuffers.
+    #[test]
+    fn limits_are_those_of_flatbuffers() {
+        for JudgedSchema { mut verifier, judge, payload } in judged_schemas() {
+            assert!(verifier.accepts(&payload) && judge(&verifier.options, &payload));
+            let default = VerifierOptions::default();
+            let mut rejected = 0;
+            for limit in 0..2000 {
+                for options in [
+                    VerifierOptions { max_depth: limit, ..default.clone() },
+                    VerifierOptions { max_tables: limit, ..default.clone() },
+                    VerifierOptions { max_apparent_size: limit, ..default.clone() },
+                ] {
+                    verifier.options = options;
+                    let is_valid = judge(&verifier.options, &payload);
+                    assert_eq!(verifier.accepts(&payload), is_valid, "{:?}", verifier.options);
+                    rejected += u32::from(!is_valid);
+                }
+            }
+            assert!(rejected > 3);
+        }
+    }
+
+    proptest! {
+        // Proves that exactly the payloads are accepted that flatbuffers accepts, with any damage,
+        // by any limits, and that one payload leaves nothing behind for the next.
+        #[test]
+        fn agrees_with_flatbuffers(
+            damages in prop::collection::vec((any::<u8>(), any::<u16>(), any::<u32>()), 0..6),
+            limits in (0_usize..8, 0_usize..100, 0_usize..4000, any::<bool>(), 0..4_u8),
+        ) {
+            let (max_depth, max_tables, max_apparent_size, ignore_missing_null_terminator, is_limited) = limits;
+            let options = VerifierOptions { max_depth, max_tables, max_apparent_size, ignore_missing_null_terminator };
+            for JudgedSchema { mut verifier, judge, payload } in judged_schemas() {
+                if is_limited == 0 {
+                    verifier.options = options.clone();
+                }
+                // With every damage before, and with each alone.
+                let mut all = payload.clone();
+                for &one in &damages {
+                    let mut single = payload.clone();
+                    damage(&mut single, one);
+                    damage(&mut all, one);
+                    for damaged in [&single, &all] {
+                        prop_assert_eq!(verifier.accepts(damaged), judge(&verifier.options, damaged));
+                    }
+                }
+            }
+        }
+
+        // Proves that any bytes are judged alike.
+        #[test]
+        fn any_bytes_are_judged_alike(words in prop::collection::vec(prop_oneof![0..40_u32, any::<u32>()], 0..60)) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            for JudgedSchema { mut verifier, judge, .. } in judged_schemas() {
+                prop_assert_eq!(verifier.accepts(&bytes), judge(&verifier.options, &bytes));
+            }
+        }
+    }
+}
