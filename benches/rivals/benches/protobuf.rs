@@ -14,7 +14,8 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use flatcap_rivals::department::{self, Builder, Department, message, proto, sum_message};
+use flatcap_format::schema::PayloadVerifier;
+use flatcap_rivals::department::{self, Builder, Department, LayoutWriter, message, proto, sum_message};
 use flatcap_rivals::rounds::{Quartiles, Runner, Work, rounds};
 use prost::Message;
 
@@ -40,37 +41,41 @@ impl Forms {
         let mut builder = Builder::default();
         let flat = values.iter().map(|values| builder.as_generated(values).to_vec()).collect();
         let flat_whole = values.iter().map(|values| builder.tables_whole(values).to_vec()).collect();
+        let mut writer = LayoutWriter::default();
+        let flat_laid_out: Vec<_> = values.iter().map(|values| writer.write(values).to_vec()).collect();
         let proto = messages.iter().map(Message::encode_to_vec).collect();
         let forms = Self { values, messages, flat, flat_whole, proto };
+        let mut verifier = department::verifier();
         for (index, values) in forms.values.iter().enumerate() {
-            for flat in [&forms.flat[index], &forms.flat_whole[index]] {
+            for flat in [&forms.flat[index], &forms.flat_whole[index], &flat_laid_out[index]] {
                 assert_eq!(department::read_verified(flat).expect("it verifies"), values.sum());
-                assert_eq!(department::read_checked(flat).expect("it verifies"), values.sum());
+                assert_eq!(department::read_checked(&mut verifier, flat).expect("it verifies"), values.sum());
             }
             let message = proto::Department::decode(&forms.proto[index][..]).expect("it decodes");
             assert_eq!(sum_message(&message), values.sum());
         }
         hold_verifiers_together(&forms.flat[0]);
         hold_verifiers_together(&forms.flat_whole[0]);
+        hold_verifiers_together(&flat_laid_out[0]);
         forms
     }
 }
 
 /// Checks that both verifiers agree on every change of one byte.
 fn hold_verifiers_together(bytes: &[u8]) {
+    let mut verifier = department::verifier();
     for at in 0..bytes.len() {
         for change in [1, 2, 4, 8, 0x10, 0x40, 0x80, 0xFF] {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= change;
-            let (ours, theirs) =
-                (department::verify(&damaged).is_some(), department::read_verified(&damaged).is_ok());
+            let (ours, theirs) = (verifier.accepts(&damaged), department::read_verified(&damaged).is_ok());
             assert_eq!(ours, theirs, "byte {at} changed by {change:#x} in {bytes:02x?}");
         }
     }
     for length in 0..bytes.len() {
-        let (ours, theirs) =
-            (department::verify(&bytes[..length]), department::read_verified(&bytes[..length]));
-        assert_eq!(ours.is_some(), theirs.is_ok(), "{length} bytes of {bytes:02x?}");
+        let cut = &bytes[..length];
+        let (ours, theirs) = (verifier.accepts(cut), department::read_verified(cut).is_ok());
+        assert_eq!(ours, theirs, "{length} bytes of {bytes:02x?}");
     }
 }
 
@@ -115,11 +120,11 @@ fn verified(bytes: &[u8]) -> u64 {
     department::read_verified(bytes).expect("it verifies")
 }
 
-fn checked(bytes: &[u8]) -> u64 {
-    department::read_checked(bytes).expect("it verifies")
+fn checked(verifier: &mut PayloadVerifier, bytes: &[u8]) -> u64 {
+    department::read_checked(verifier, bytes).expect("it verifies")
 }
 
-fn serializing() -> [Way; 4] {
+fn serializing() -> [Way; 5] {
     let group = "serialize";
     [
         Way {
@@ -136,6 +141,14 @@ fn serializing() -> [Way; 4] {
             make: |forms| {
                 let mut builder = Builder::default();
                 each(&forms.values, move |values| written(builder.tables_whole(values)))
+            },
+        },
+        Way {
+            group,
+            name: "FlatBuffers, tables in one piece, by layouts",
+            make: |forms| {
+                let mut writer = LayoutWriter::default();
+                each(&forms.values, move |values| written(writer.write(values)))
             },
         },
         Way {
@@ -168,7 +181,10 @@ fn deserializing() -> [Way; 5] {
         Way {
             group,
             name: "FlatBuffers, verified, each vtable once",
-            make: |forms| each(&forms.flat, |bytes| checked(bytes)),
+            make: |forms| {
+                let mut verifier = department::verifier();
+                each(&forms.flat, move |bytes| checked(&mut verifier, bytes))
+            },
         },
         Way {
             group,
@@ -204,7 +220,8 @@ fn round_trips() -> [Way; 5] {
             name: "FlatBuffers, as flatc generates it, verified, each vtable once",
             make: |forms| {
                 let mut builder = Builder::default();
-                each(&forms.values, move |values| checked(black_box(builder.as_generated(values))))
+                let mut verifier = department::verifier();
+                each(&forms.values, move |values| checked(&mut verifier, black_box(builder.as_generated(values))))
             },
         },
         Way {
@@ -212,7 +229,8 @@ fn round_trips() -> [Way; 5] {
             name: "FlatBuffers, tables in one piece, verified, each vtable once",
             make: |forms| {
                 let mut builder = Builder::default();
-                each(&forms.values, move |values| checked(black_box(builder.tables_whole(values))))
+                let mut verifier = department::verifier();
+                each(&forms.values, move |values| checked(&mut verifier, black_box(builder.tables_whole(values))))
             },
         },
         Way {

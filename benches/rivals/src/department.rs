@@ -5,9 +5,9 @@
 //! The Protobuf side is written by hand below with prost's derive macro, with the fields and
 //! numbers of schemas/department.proto. prost-build generates the same, but needs protoc.
 
-use flatbuffers::{FlatBufferBuilder, InvalidFlatbuffer, UOffsetT, WIPOffset};
-
-use crate::verify::{Layout, Verifier};
+use flatbuffers::{FlatBufferBuilder, InvalidFlatbuffer, UOffsetT, VerifierOptions, WIPOffset};
+use flatcap_format::frame::{TableField, TableLayout, TableWriter};
+use flatcap_format::schema::{CompiledSchema, PayloadVerifier};
 
 #[allow(warnings, reason = "generated code keeps the generator's own style")]
 #[path = "../generated/department_generated.rs"]
@@ -318,44 +318,71 @@ fn vtables() -> flat::Vtables {
     flat::Vtables::new(&department, &book)
 }
 
-/// Sums every field of a FlatBuffer after our own verifier has accepted it; none if it rejects it.
-pub fn read_checked(bytes: &[u8]) -> Option<u64> {
-    verify(bytes)?;
-    // SAFETY: it was verified above.
-    Some(unsafe { read_unverified(bytes) })
+/// Sums every field of a FlatBuffer after the library's verifier has accepted it; none if it does
+/// not.
+pub fn read_checked(verifier: &mut PayloadVerifier, bytes: &[u8]) -> Option<u64> {
+    // SAFETY: it was verified.
+    verifier.accepts(bytes).then(|| unsafe { read_unverified(bytes) })
 }
 
-/// Verifies that bytes are a department: no offset leads out of them, and text is UTF-8. Checks the
-/// same as `flatbuffers::root`, with which the bench compares it.
-pub fn verify(bytes: &[u8]) -> Option<()> {
-    const DEPARTMENT: [(u16, u8); 5] = [
-        (flat::Department::VT_ID, 4),
-        (flat::Department::VT_NAME, 4),
-        (flat::Department::VT_BUDGET, 8),
-        (flat::Department::VT_KIND, 1),
-        (flat::Department::VT_BOOKS, 4),
-    ];
-    const BOOK: [(u16, u8); 6] = [
-        (flat::Book::VT_ISBN, 4),
-        (flat::Book::VT_TITLE, 4),
-        (flat::Book::VT_AUTHOR, 4),
-        (flat::Book::VT_PAGES, 4),
-        (flat::Book::VT_PRICE, 8),
-        (flat::Book::VT_GENRE, 1),
-    ];
-    let mut verifier = Verifier::new(bytes);
-    let root = verifier.target(0)?;
-    let [_, name, _, _, books] = verifier.table(root, &mut Layout::of(&DEPARTMENT))?;
-    verifier.text(root, name)?;
-    let mut layout = Layout::of(&BOOK);
-    for entry in verifier.vector(root, books)? {
-        let book = verifier.target(entry)?;
-        let [isbn, title, author, ..] = verifier.table(book, &mut layout)?;
-        verifier.text(book, isbn)?;
-        verifier.text(book, title)?;
-        verifier.text(book, author)?;
+/// Returns the library's verifier of departments, which looks at each vtable once.
+pub fn verifier() -> PayloadVerifier {
+    schema("rivals.Department").verifier(VerifierOptions::default())
+}
+
+fn schema(root: &str) -> CompiledSchema {
+    const SCHEMA: &[u8] = include_bytes!("../generated/department.bfbs");
+    CompiledSchema::compile(SCHEMA, root).expect("the bench's own schema")
+}
+
+/// Writes departments with the library's writer of tables, which needs no structs in the schema.
+pub struct LayoutWriter {
+    writer: TableWriter,
+    department: TableLayout,
+    department_fields: [TableField; 5],
+    book: TableLayout,
+    book_fields: [TableField; 6],
+}
+
+impl Default for LayoutWriter {
+    fn default() -> Self {
+        let (department, department_fields) =
+            laid_out("rivals.Department", ["id", "name", "budget", "kind", "books"]);
+        let (book, book_fields) =
+            laid_out("rivals.Book", ["isbn", "title", "author", "pages", "price", "genre"]);
+        Self { writer: TableWriter::new(), department, department_fields, book, book_fields }
     }
-    Some(())
+}
+
+fn laid_out<const COUNT: usize>(root: &str, names: [&str; COUNT]) -> (TableLayout, [TableField; COUNT]) {
+    let layout = TableLayout::new(&schema(root), &names).expect("the bench's own fields");
+    let fields = names.map(|name| layout.field(name).expect("a field of the layout"));
+    (layout, fields)
+}
+
+impl LayoutWriter {
+    /// Writes a department.
+    pub fn write(&mut self, department: &Department) -> &[u8] {
+        let Self { writer, book, .. } = self;
+        let [id, name, budget, kind, books] = self.department_fields;
+        let [isbn, title, author, pages, price, genre] = self.book_fields;
+        let root = writer.start(&self.department);
+        writer.set(root, id, department.id);
+        writer.set(root, budget, department.budget);
+        writer.set(root, kind, department.kind);
+        writer.text(root, name, &department.name);
+        let list = writer.tables(root, books, book, department.books.len());
+        for (index, values) in department.books.iter().enumerate() {
+            let book = list.position(index);
+            writer.set(book, pages, values.pages);
+            writer.set(book, price, values.price);
+            writer.set(book, genre, values.genre);
+            writer.text(book, isbn, &values.isbn);
+            writer.text(book, title, &values.title);
+            writer.text(book, author, &values.author);
+        }
+        writer.finished().expect("every text was written")
+    }
 }
 
 /// Sums every field of a FlatBuffer after the crate's verifier has accepted it.

@@ -18,7 +18,6 @@ pub mod rig;
 pub mod rounds;
 pub mod segments;
 pub mod tables;
-pub mod verify;
 
 use std::io::{Cursor, Read, Write};
 use std::time::Duration;
