@@ -42,6 +42,9 @@ mod hosts;
 mod iex;
 mod importing;
 mod imports;
+#[path = "../../benches/incidents/judge.rs"]
+mod incident_judge;
+mod incidents;
 mod independent_reader;
 mod lobster;
 #[path = "../generators/lobster.rs"]
