@@ -28,17 +28,24 @@ use crate::sampling::sources::find;
 #[command(after_help = configuration::HELP)]
 pub(super) struct Args {
     /// Configuration file; its drop-ins are read too.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory for the segments; created if missing [default: the configuration's, else the
     /// service's, else ./flatcap-data].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short = 'o', value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Stop after this time: 250us, 10ms, 90s, 15m, "1h 30m", 7d.
-    #[arg(long = "for", value_name = "DURATION", value_parser = config::duration_argument)]
+    #[arg(long = "for", short = 'f', value_name = "DURATION", value_parser = config::duration_argument)]
     duration: Option<Duration>,
-    /// Record only the sources that are named, optionally with a period; can be repeated.
-    #[arg(long = "source", value_name = "NAME[@PERIOD],...", value_delimiter = ',')]
+    /// Record only the sources that are named, optionally with a period. +NAME adds a source to the
+    /// configured ones, or changes its period; -NAME removes one. Can be repeated.
+    #[arg(
+        long = "source",
+        short,
+        value_name = "[+-]NAME[@PERIOD],...",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
     sources: Vec<String>,
     /// Save the configuration in effect to this file. If the configuration is refused at the start,
     /// record with the saved one and log the errors. For services.

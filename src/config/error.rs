@@ -241,6 +241,27 @@ pub enum Problem {
     /// A source named twice on the command line.
     #[error("named twice; name each source once")]
     DuplicateSource,
+    /// Sources named on the command line with and without a sign.
+    #[error(
+        "{} replaces the sources and {} changes them; write + or - before each name or before none",
+        name.escape_debug(),
+        signed.escape_debug()
+    )]
+    MixedSelection {
+        /// An argument without a sign.
+        name: String,
+        /// An argument with a sign.
+        signed: String,
+    },
+    /// A source to be removed that is not recorded anyway.
+    #[error("is not on; the sources that are on are {}", listed(on, "and"))]
+    NotOn {
+        /// The sources that are recorded.
+        on: Vec<String>,
+    },
+    /// A source to be removed, with a period.
+    #[error("has a period but removes the source; leave out the @ and the period")]
+    PeriodOfRemoved,
     /// The memory limit is too small for the shortest queue.
     #[error(
         "too little: {needed} exceeds \"{}\"; write at least \"{}\"",

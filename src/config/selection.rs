@@ -1,4 +1,5 @@
-//! Sources selected on the command line: `--source NAME[@PERIOD]` replaces the configured set.
+//! Sources selected on the command line: `--source NAME[@PERIOD]` replaces the configured set,
+//! `+NAME[@PERIOD]` adds to it and `-NAME` removes from it.
 
 use std::borrow::Cow;
 
@@ -11,35 +12,65 @@ use super::settings::Config;
 use super::source::SourceConfig;
 use super::validate::{MemoryRule, check_at};
 
+/// What an argument does with its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SourceChange {
+    /// `NAME`: it is one of those that replace the configured set.
+    Replace,
+    /// `+NAME`
+    Add,
+    /// `-NAME`
+    Remove,
+}
+
+/// One argument, split into its parts.
+#[derive(Debug, Clone, Copy)]
+struct SourceArgument<'a> {
+    text: &'a str,
+    change: SourceChange,
+    name: &'a str,
+    period: Option<&'a str>,
+}
+
 impl Config {
-    /// Enables the named sources and disables all others. Each argument is `NAME` or `NAME@PERIOD`;
-    /// without arguments nothing changes.
+    /// Selects sources. `NAME` enables the named sources and disables all others; `+NAME` enables
+    /// a source besides those that are on, and `-NAME` disables one. A name may be followed by
+    /// `@PERIOD`, unless it is removed. Without arguments nothing changes.
     ///
     /// A source without a period keeps the configured one. A named source becomes `required`: the
     /// recorder does not start if this host lacks it. Sources that are not named keep their other
     /// settings.
     ///
     /// # Errors
-    /// Every argument with an unknown source, a source named before, or an invalid period;
-    /// a selection that does not fit into `recorder.memory_max`; a synthetic frame larger than
-    /// `storage.frame_max`. On error, `self` is unchanged.
+    /// Names with and without a sign; every argument with an unknown source, a source named before,
+    /// an invalid period, or a source to remove that is not on; a selection that does not fit into
+    /// `recorder.memory_max`; a synthetic frame larger than `storage.frame_max`. On error, `self`
+    /// is unchanged.
     pub fn select_sources(
         &mut self,
         arguments: &[String],
         memory_rule: MemoryRule,
     ) -> Result<(), ConfigErrors> {
-        if arguments.is_empty() {
-            return Ok(());
+        let arguments: Vec<_> = arguments.iter().map(|text| SourceArgument::parse(text)).collect();
+        let Some(first) = arguments.first() else { return Ok(()) };
+        let replaces = first.change == SourceChange::Replace;
+        let is_other = |other: &&SourceArgument<'_>| (other.change == SourceChange::Replace) != replaces;
+        if let Some(other) = arguments.iter().find(is_other) {
+            let (name, signed) = if replaces { (first, other) } else { (other, first) };
+            let problem =
+                Problem::MixedSelection { name: name.text.to_owned(), signed: signed.text.to_owned() };
+            return Err(ConfigErrors::new(vec![at_argument("--source".to_owned(), problem)], 0));
         }
         let mut selected = self.clone();
-        for source in &mut selected.sources {
-            source.enabled = false;
+        if replaces {
+            selected.sources.iter_mut().for_each(|source| source.enabled = false);
         }
         let mut errors = Vec::new();
-        for argument in arguments {
-            if let Err(problem) = selected.select(argument) {
-                let location = ConfigLocation::Argument(format!("--source {}", argument.escape_debug()));
-                errors.push(ConfigError { location, key: None, value: None, problem });
+        let mut named = Vec::new();
+        for argument in &arguments {
+            if let Err(problem) = selected.select(*argument, &mut named) {
+                let location = format!("--source {}", argument.text.escape_debug());
+                errors.push(at_argument(location, problem));
             }
         }
         if !errors.is_empty() {
@@ -51,30 +82,58 @@ impl Config {
         Ok(())
     }
 
-    fn select(&mut self, argument: &str) -> Result<(), Problem> {
-        // No name of a source or instance contains this character.
-        let (word, period) = match argument.split_once('@') {
-            Some((word, period)) => (word, Some(period)),
-            None => (argument, None),
+    /// Carries out one argument. `named` are the indices of the sources named before.
+    fn select(&mut self, argument: SourceArgument<'_>, named: &mut Vec<usize>) -> Result<(), Problem> {
+        let names: Vec<_> = self.sources.iter().map(SourceConfig::full_name).collect();
+        let index = names.iter().position(|name| name == argument.name);
+        let Some((index, source)) = index.and_then(|index| Some((index, self.sources.get_mut(index)?)))
+        else {
+            let near = nearest_name(argument.name, names.iter().map(AsRef::as_ref)).map(str::to_owned);
+            let known = names.iter().map(ToString::to_string).collect();
+            return Err(Problem::UnknownSource { near, known });
         };
-        let known: Vec<_> = self.sources.iter().map(SourceConfig::full_name).collect();
-        let at = known.iter().position(|name| name == word);
-        let source = at.and_then(|at| self.sources.get_mut(at)).ok_or_else(|| Problem::UnknownSource {
-            near: nearest_name(word, known.iter().map(AsRef::as_ref)).map(str::to_owned),
-            known: known.iter().map(ToString::to_string).collect(),
-        })?;
-        // All sources were disabled before, so an enabled one was named already.
-        if source.enabled {
+        if named.contains(&index) {
             return Err(Problem::DuplicateSource);
+        }
+        named.push(index);
+        if argument.change == SourceChange::Remove {
+            if argument.period.is_some() {
+                return Err(Problem::PeriodOfRemoved);
+            }
+            if !source.enabled {
+                let on = self.enabled_sources().map(|source| source.full_name().into_owned()).collect();
+                return Err(Problem::NotOn { on });
+            }
+            source.enabled = false;
+            return Ok(());
         }
         source.enabled = true;
         source.required = true;
-        if let Some(period) = period {
-            let value = DeValue::String(Cow::Borrowed(period));
-            source.read("period", value)?;
+        if let Some(period) = argument.period {
+            source.read("period", DeValue::String(Cow::Borrowed(period)))?;
         }
         Ok(())
     }
+}
+
+impl<'a> SourceArgument<'a> {
+    fn parse(text: &'a str) -> Self {
+        // No name of a source or instance begins with a sign or contains an @.
+        let (change, rest) = match (text.strip_prefix('+'), text.strip_prefix('-')) {
+            (Some(rest), _) => (SourceChange::Add, rest),
+            (_, Some(rest)) => (SourceChange::Remove, rest),
+            _ => (SourceChange::Replace, text),
+        };
+        let (name, period) = match rest.split_once('@') {
+            Some((name, period)) => (name, Some(period)),
+            None => (rest, None),
+        };
+        Self { text, change, name, period }
+    }
+}
+
+fn at_argument(location: String, problem: Problem) -> ConfigError {
+    ConfigError { location: ConfigLocation::Argument(location), key: None, value: None, problem }
 }
 
 #[cfg(test)]
@@ -128,6 +187,77 @@ mod tests {
             .to_string();
         assert!(errors.starts_with("--source file: no such source;"), "{errors}");
         assert!(errors.ends_with("--source file.x: no such source; did you mean file.a-b?"), "{errors}");
+    }
+
+    #[test]
+    fn signs_change_the_configured_set() {
+        // Proves that + adds a source or gives one that is on another period, that - removes one,
+        // and that all other sources stay as they are.
+        let names = |config: &Config| -> Vec<String> {
+            config.enabled_sources().map(|source| source.full_name().into_owned()).collect()
+        };
+        let before = names(&Config::default());
+        let config = select(&["+synthetic@50ms", "+load@2s", "-cpu"]).unwrap();
+        let mut expected: Vec<String> = before.iter().filter(|name| *name != "cpu").cloned().collect();
+        let mut found = names(&config);
+        expected.push("synthetic".to_owned());
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected);
+        let of = |name: &str| {
+            let source = config.sources.iter().find(|source| source.full_name() == name).unwrap();
+            (source.period, source.required)
+        };
+        assert_eq!(of("synthetic"), (Duration::from_millis(50), true));
+        assert_eq!(of("load"), (Duration::from_secs(2), true));
+        let memory = Config::default().sources.iter().find(|s| s.full_name() == "memory").unwrap().period;
+        assert_eq!(of("memory"), (memory, false));
+        assert_eq!(of("cpu"), (config.sources[0].period, false));
+
+        // Of a configuration, not of the defaults.
+        let text = "[source.cpu]\nenabled = false\n[source.file.a]\npath = \"/x\"\nenabled = false\n";
+        let mut config = Config::parse("f.toml", text).unwrap();
+        config.select_sources(&["+file.a".to_owned(), "-load".to_owned()], NO_RULE).unwrap();
+        assert!(names(&config).contains(&"file.a".to_owned()));
+        assert!(!names(&config).iter().any(|name| name == "cpu" || name == "load"));
+    }
+
+    #[test]
+    fn wrong_changes_are_refused() {
+        // Proves the message of each mistake with signs.
+        let on: Vec<_> = Config::default().enabled_sources().map(|s| s.full_name().into_owned()).collect();
+        let (last, others) = on.split_last().unwrap();
+        let on = format!("{} and {last}", others.join(", "));
+        for (arguments, expected) in [
+            (
+                &["cpu", "+load@1s"][..],
+                "--source: cpu replaces the sources and +load@1s changes them; write + or - before each name \
+                 or before none"
+                    .to_owned(),
+            ),
+            (
+                &["-load", "disk"],
+                "--source: disk replaces the sources and -load changes them; write + or - before each name \
+                 or before none"
+                    .to_owned(),
+            ),
+            (&["-synthetic"], format!("--source -synthetic: is not on; the sources that are on are {on}")),
+            (
+                &["-cpu@1s"],
+                "--source -cpu@1s: has a period but removes the source; leave out the @ and the period"
+                    .to_owned(),
+            ),
+            (&["+prozess"], "--source +prozess: no such source; did you mean process?".to_owned()),
+            (&["-cpus"], "--source -cpus: no such source; did you mean cpu?".to_owned()),
+            (&["+cpu", "-cpu"], "--source -cpu: named twice; name each source once".to_owned()),
+        ] {
+            assert_eq!(select(arguments), Err(expected), "{arguments:?}");
+        }
+        let all: Vec<String> =
+            Config::default().enabled_sources().map(|s| format!("-{}", s.full_name())).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let error = select(&all).unwrap_err();
+        assert!(error.contains("no source is enabled; enable at least one"), "{error}");
     }
 
     #[test]

@@ -181,6 +181,39 @@ fn misspelled_sources() {
     assert!(!lock.exists());
 }
 
+// Proves that --source +NAME and -NAME change the configured set, in every spelling of an option
+// whose value begins with a hyphen, and with the short options of record.
+#[test]
+fn sources_are_added_and_removed() {
+    let rig = Rig::new();
+    let text = "[source.cpu]\nenabled = false\n[source.synthetic]\nperiod = \"10ms\"\n";
+    rig.write("own.toml", text);
+    let recorded = |directory: &str, args: &[&str]| -> Vec<String> {
+        let fixed = ["record", "-q", "-f", "300ms", "-c", "own.toml", "-o", directory];
+        let called = rig.call(&[&fixed[..], args].concat());
+        assert_eq!(called.status, Some(0), "{called:?}");
+        let found = rig.call(&["info", "--json", directory]).json();
+        let sources = found["sources"].as_array().unwrap();
+        sources.iter().map(|source| source["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let has = |sources: &[String], name: &str| sources.iter().any(|source| source == name);
+    let before = recorded("before", &[]);
+    assert!(!has(&before, "cpu") && !has(&before, "synthetic") && has(&before, "load"), "{before:?}");
+    for (directory, args) in [
+        ("apart", &["--source", "-load", "--source", "+synthetic"][..]),
+        ("equals", &["--source=-load", "--source=+synthetic"]),
+        ("short", &["-s", "-load", "-s", "+synthetic@5ms"]),
+        ("list", &["-s", "+synthetic,-load"]),
+    ] {
+        let after = recorded(directory, args);
+        assert!(has(&after, "synthetic") && !has(&after, "load"), "{after:?}");
+        assert_eq!(after.len(), before.len(), "{after:?}");
+    }
+    let called = rig.call(&["record", "--source", "-laod"]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("--source -laod: no such source; did you mean load?"), "{called:?}");
+}
+
 // Proves the rule for the exit status: 1 if no file can be read, 3 if only some can, with the
 // reason on standard error; for verify, an unreadable segment is a finding. Method: a file of noise
 // with a segment's name, alone and beside a segment.
