@@ -14,10 +14,10 @@ pub mod host {
 // struct ProcessCounters, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
-pub struct ProcessCounters(pub [u8; 224]);
+pub struct ProcessCounters(pub [u8; 240]);
 impl Default for ProcessCounters { 
   fn default() -> Self { 
-    Self([0; 224])
+    Self([0; 240])
   }
 }
 impl ::core::fmt::Debug for ProcessCounters {
@@ -44,6 +44,8 @@ impl ::core::fmt::Debug for ProcessCounters {
       .field("read_from_storage", &self.read_from_storage())
       .field("written_to_storage", &self.written_to_storage())
       .field("cancelled_writes", &self.cancelled_writes())
+      .field("run_time", &self.run_time())
+      .field("wait_time", &self.wait_time())
       .finish()
   }
 }
@@ -109,8 +111,10 @@ impl<'a> ProcessCounters {
     read_from_storage: u64,
     written_to_storage: u64,
     cancelled_writes: u64,
+    run_time: u64,
+    wait_time: u64,
   ) -> Self {
-    let mut s = Self([0; 224]);
+    let mut s = Self([0; 240]);
     s.set_pid(pid);
     s.set_start(start);
     s.set_parent(parent);
@@ -132,6 +136,8 @@ impl<'a> ProcessCounters {
     s.set_read_from_storage(read_from_storage);
     s.set_written_to_storage(written_to_storage);
     s.set_cancelled_writes(cancelled_writes);
+    s.set_run_time(run_time);
+    s.set_wait_time(wait_time);
     s
   }
 
@@ -740,6 +746,68 @@ impl<'a> ProcessCounters {
     }
   }
 
+  /// Processor time of all its threads, exact to the nanosecond: the sum of user_time and system_time, which move in steps of 10 ms.
+  /// Absent if the host's processes are in another PID namespace than the agent.
+  pub fn run_time(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[224..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_run_time(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[224..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Time that its first thread was ready to run and waited for a processor (/proc/PID/schedstat); the kernel sums it up for no
+  /// process. Absent if the kernel does not account it.
+  pub fn wait_time(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[232..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_wait_time(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[232..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
 }
 
 /// The end of a process, as the kernel told it.
@@ -1000,6 +1068,155 @@ impl<'a> ProcessExit {
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
+  }
+
+}
+
+/// A program that a process began to run, as the kernel told it.
+// struct ProcessExec, aligned to 8
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct ProcessExec(pub [u8; 32]);
+impl Default for ProcessExec { 
+  fn default() -> Self { 
+    Self([0; 32])
+  }
+}
+impl ::core::fmt::Debug for ProcessExec {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("ProcessExec")
+      .field("pid", &self.pid())
+      .field("started", &self.started())
+      .field("name", &self.name())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for ProcessExec {}
+impl<'a> ::flatbuffers::Follow<'a> for ProcessExec {
+  type Inner = &'a ProcessExec;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a ProcessExec>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a ProcessExec {
+  type Inner = &'a ProcessExec;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<ProcessExec>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for ProcessExec {
+    type Output = ProcessExec;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const ProcessExec as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(8)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for ProcessExec {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> ProcessExec {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    pid: u64,
+    started: u64,
+    name: &[u8; 16],
+  ) -> Self {
+    let mut s = Self([0; 32]);
+    s.set_pid(pid);
+    s.set_started(started);
+    s.set_name(name);
+    s
+  }
+
+  /// Process id, as the host numbers it.
+  pub fn pid(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_pid(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// When it began, on CLOCK_MONOTONIC.
+  pub fn started(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_started(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Its name right after that, ended by a zero byte; empty if the process had ended by then.
+  pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 16> {
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid array in this slot
+    use ::flatbuffers::Follow;
+    unsafe { ::flatbuffers::Array::follow(&self.0, 16) }
+  }
+
+  pub fn set_name(&mut self, items: &[u8; 16]) {
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid array in this slot
+    unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 16, items) };
   }
 
 }
@@ -1586,6 +1803,9 @@ impl<'a> Process<'a> {
   pub const VT_EXITS: ::flatbuffers::VOffsetT = 10;
   pub const VT_COMMAND_LINES: ::flatbuffers::VOffsetT = 12;
   pub const VT_GROUPS: ::flatbuffers::VOffsetT = 14;
+  pub const VT_SKIPPED: ::flatbuffers::VOffsetT = 16;
+  pub const VT_DENIED: ::flatbuffers::VOffsetT = 18;
+  pub const VT_EXECS: ::flatbuffers::VOffsetT = 20;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -1597,7 +1817,10 @@ impl<'a> Process<'a> {
     args: &'args ProcessArgs<'args>
   ) -> ::flatbuffers::WIPOffset<Process<'bldr>> {
     let mut builder = ProcessBuilder::new(_fbb);
+    builder.add_denied(args.denied);
+    builder.add_skipped(args.skipped);
     builder.add_count(args.count);
+    if let Some(x) = args.execs { builder.add_execs(x); }
     if let Some(x) = args.groups { builder.add_groups(x); }
     if let Some(x) = args.command_lines { builder.add_command_lines(x); }
     if let Some(x) = args.exits { builder.add_exits(x); }
@@ -1623,7 +1846,7 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<ProcessEvents>(Process::VT_EVENTS, None)}
   }
-  /// One a process that is recorded, by rising pid.
+  /// One a process that is recorded, by rising pid. Unless `skipped` is 0, a process that is missing here may exist.
   #[inline]
   pub fn processes(&self) -> ::flatbuffers::Vector<'a, ProcessCounters> {
     // Safety:
@@ -1655,6 +1878,32 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessGroup>>>(Process::VT_GROUPS, None).unwrap()}
   }
+  /// Processes that were not read for this sample, since they were neither among the busiest nor new: they exist and are not in
+  /// `processes`. 0 means that the sample is complete: a process that is missing has ended or is not selected.
+  #[inline]
+  pub fn skipped(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Process::VT_SKIPPED, Some(0)).unwrap()}
+  }
+  /// Processes in this sample whose reads and writes the agent may not see (CAP_SYS_PTRACE).
+  #[inline]
+  pub fn denied(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Process::VT_DENIED, Some(0)).unwrap()}
+  }
+  /// Programs that began since the sample before, in that order, also in processes that came and went between two samples; the
+  /// counters know those beyond 1,024.
+  #[inline]
+  pub fn execs(&self) -> Option<::flatbuffers::Vector<'a, ProcessExec>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessExec>>>(Process::VT_EXECS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Process<'_> {
@@ -1669,6 +1918,9 @@ impl ::flatbuffers::Verifiable for Process<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ProcessExit>>>("exits", Self::VT_EXITS, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, CommandLine>>>("command_lines", Self::VT_COMMAND_LINES, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ProcessGroup>>>("groups", Self::VT_GROUPS, true)?
+     .visit_field::<u64>("skipped", Self::VT_SKIPPED, false)?
+     .visit_field::<u64>("denied", Self::VT_DENIED, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ProcessExec>>>("execs", Self::VT_EXECS, false)?
      .finish();
     Ok(())
   }
@@ -1680,6 +1932,9 @@ pub struct ProcessArgs<'a> {
     pub exits: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ProcessExit>>>,
     pub command_lines: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, CommandLine>>>,
     pub groups: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ProcessGroup>>>,
+    pub skipped: u64,
+    pub denied: u64,
+    pub execs: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ProcessExec>>>,
 }
 impl<'a> Default for ProcessArgs<'a> {
   #[inline]
@@ -1691,6 +1946,9 @@ impl<'a> Default for ProcessArgs<'a> {
       exits: None, // required field
       command_lines: None, // required field
       groups: None, // required field
+      skipped: 0,
+      denied: 0,
+      execs: None,
     }
   }
 }
@@ -1725,6 +1983,18 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ProcessBuilder<'a, 'b, A> {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Process::VT_GROUPS, groups);
   }
   #[inline]
+  pub fn add_skipped(&mut self, skipped: u64) {
+    self.fbb_.push_slot::<u64>(Process::VT_SKIPPED, skipped, 0);
+  }
+  #[inline]
+  pub fn add_denied(&mut self, denied: u64) {
+    self.fbb_.push_slot::<u64>(Process::VT_DENIED, denied, 0);
+  }
+  #[inline]
+  pub fn add_execs(&mut self, execs: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ProcessExec>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Process::VT_EXECS, execs);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ProcessBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     ProcessBuilder {
@@ -1752,6 +2022,9 @@ impl ::core::fmt::Debug for Process<'_> {
       ds.field("exits", &self.exits());
       ds.field("command_lines", &self.command_lines());
       ds.field("groups", &self.groups());
+      ds.field("skipped", &self.skipped());
+      ds.field("denied", &self.denied());
+      ds.field("execs", &self.execs());
       ds.finish()
   }
 }

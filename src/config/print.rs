@@ -117,7 +117,8 @@ mod tests {
     fn groups_name_their_sources() {
         // Proves that the printed configuration shows which thread reads which source.
         let text = Config::default().to_toml();
-        for line in ["# sources: cpu, memory, disk, network", "# sources: vmstat, load, pressure, self"] {
+        let slow = "# sources: vmstat, load, pressure, self, process, cgroup";
+        for line in ["# sources: cpu, memory, disk, network", slow] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
     }
@@ -202,18 +203,29 @@ mod tests {
         let budget = (1..=10_000_u32).prop_map(CpuShare::of_basis_points);
         let each =
             (any::<bool>(), duration("source.cpu", "period"), any::<bool>(), budget, patterns(), patterns());
-        let process =
-            (
-                patterns(),
-                patterns(),
-                0..=16_384_u32,
-                prop::sample::select(ProcessRank::ALL),
-                any::<bool>(),
-                any::<bool>(),
-            )
-                .prop_map(|(users, cgroups, top, by, command_lines, cgroup_paths)| {
-                    ProcessConfig { users, cgroups, top, by, command_lines, cgroup_paths }
-                });
+        let process = (
+            patterns(),
+            patterns(),
+            duration("source.process", "full_interval"),
+            [0..=16_384_u32, 0..=16_384_u32],
+            prop::sample::select(ProcessRank::ALL),
+            any::<bool>(),
+            any::<bool>(),
+        )
+            .prop_map(
+                |(users, cgroups, full_interval, [busiest, top], by, command_lines, cgroup_paths)| {
+                    ProcessConfig {
+                        users,
+                        cgroups,
+                        full_interval,
+                        busiest,
+                        top,
+                        by,
+                        command_lines,
+                        cgroup_paths,
+                    }
+                },
+            );
         let cgroup = (0..=64_u32).prop_map(|depth| CgroupConfig { depth });
         let own = (synthetic, process, cgroup);
         let specs = || CATALOG.iter().filter(|spec| !spec.has_instances());

@@ -84,12 +84,12 @@ impl Config {
 
     /// Carries out one argument. `named` are the indices of the sources named before.
     fn select(&mut self, argument: SourceArgument<'_>, named: &mut Vec<usize>) -> Result<(), Problem> {
-        let names: Vec<_> = self.sources.iter().map(SourceConfig::full_name).collect();
-        let index = names.iter().position(|name| name == argument.name);
+        let known: Vec<_> = self.sources.iter().map(SourceConfig::full_name).collect();
+        let index = known.iter().position(|name| name == argument.name);
         let Some((index, source)) = index.and_then(|index| Some((index, self.sources.get_mut(index)?)))
         else {
-            let near = nearest_name(argument.name, names.iter().map(AsRef::as_ref)).map(str::to_owned);
-            let known = names.iter().map(ToString::to_string).collect();
+            let near = nearest_name(argument.name, known.iter().map(AsRef::as_ref)).map(str::to_owned);
+            let known = known.iter().map(ToString::to_string).collect();
             return Err(Problem::UnknownSource { near, known });
         };
         if named.contains(&index) {

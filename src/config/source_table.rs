@@ -80,6 +80,11 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
         process: (spec.keys == OwnKeys::Process).then(|| ProcessConfig {
             users: Vec::new(),
             cgroups: Vec::new(),
+            // A second later the exits of processes have been reported, and the memory of idle ones
+            // has hardly changed.
+            full_interval: Duration::from_secs(1),
+            // Few processes of a host do most of its work; 20 cost 0.2 % of a core at 100 ms.
+            busiest: 20,
             top: 0,
             by: ProcessRank::Cpu,
             command_lines: false,
@@ -169,6 +174,15 @@ keys! {
     /// Control groups whose processes are recorded, such as "/system.slice/*"; [] for all
     /// groups.
     cgroups: Patterns, Reload, |source| Some(&mut source.process.as_mut()?.cgroups);
+
+    /// Interval at which all processes are read. Samples in between have the busiest and the new
+    /// ones, and say how many they skip.
+    full_interval: Time(50 * US..=60 * 60 * SECOND), Reload,
+        |source| Some(&mut source.process.as_mut()?.full_interval);
+
+    /// How many are read in between: this many with the most CPU time since the last full sample,
+    /// and as many with the most I/O.
+    busiest: Number(0..=16_384), Reload, |source| Some(&mut source.process.as_mut()?.busiest);
 
     /// How many processes are recorded: the top ones by the key "by"; 0 for all.
     // With command lines, more processes do not fit into a frame of the default `frame_max`.

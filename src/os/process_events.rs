@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::mem::size_of;
 use std::os::fd::OwnedFd;
 
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{
@@ -51,6 +52,8 @@ pub enum ProcessEvent {
     Executed {
         /// The process.
         pid: u32,
+        /// When it began to, CLOCK_MONOTONIC.
+        mono_ns: u64,
     },
     /// The user or the name of a process has changed.
     Changed {
@@ -78,6 +81,28 @@ pub struct ProcessEvents {
     socket: OwnedFd,
 }
 
+/// Ends the wait of another thread for process events.
+#[derive(Debug)]
+pub struct EventWaitStop {
+    event: OwnedFd,
+}
+
+impl EventWaitStop {
+    /// Creates a stop that is not yet requested.
+    ///
+    /// # Errors
+    /// The process has reached its limit of open files.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    /// Ends the wait, and all later ones.
+    pub fn request(&self) {
+        // Fails only if the counter is at its maximum, when the wait has ended already.
+        let _full = rustix::io::write(&self.event, &1_u64.to_le_bytes());
+    }
+}
+
 impl ProcessEvents {
     /// Subscribes to process events.
     ///
@@ -96,7 +121,7 @@ impl ProcessEvents {
             sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
         }
         let events = Self { socket };
-        send(&events.socket, &request(SUBSCRIBE), SendFlags::empty())?;
+        send(&events.socket, &request(&[SUBSCRIBE]), SendFlags::empty())?;
         // The kernel answers before `send` returns, after events that it sent to all listeners
         // meanwhile.
         let mut message = [0; MESSAGE_BYTES];
@@ -118,6 +143,32 @@ impl ProcessEvents {
             }
         }
         Err(ErrorKind::Unsupported.into())
+    }
+
+    /// Subscribes for the execs of processes. Kernels before 6.6 send all other events, too.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub fn subscribe_to_execs() -> io::Result<Self> {
+        let events = Self::subscribe()?;
+        // Not the first request: the kernel filters its answer, too. Earlier kernels ignore a
+        // request of this length.
+        send(&events.socket, &request(&[SUBSCRIBE, EVENT_EXEC]), SendFlags::empty())?;
+        Ok(events)
+    }
+
+    /// Waits for events. Returns false once `stop` is requested.
+    pub fn wait(&self, stop: &EventWaitStop) -> bool {
+        loop {
+            let mut waits =
+                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&stop.event, PollFlags::IN)];
+            match poll(&mut waits, None) {
+                Err(Errno::INTR) => {}
+                Ok(_) => return waits.get(1).is_some_and(|stop| stop.revents().is_empty()),
+                // Out of memory: without the wait, the thread would use a whole core.
+                Err(_) => return false,
+            }
+        }
     }
 
     /// Reports the events since the last call. Never waits and does not allocate.
@@ -150,27 +201,29 @@ impl ProcessEvents {
 impl Drop for ProcessEvents {
     fn drop(&mut self) {
         // Kernels before 6.6 keep preparing events for closed listeners unless they unsubscribe.
-        let _refused = send(&self.socket, &request(UNSUBSCRIBE), SendFlags::empty());
+        let _refused = send(&self.socket, &request(&[UNSUBSCRIBE]), SendFlags::empty());
     }
 }
 
-/// Builds a message to the kernel with one word of data.
-fn request(word: u32) -> [u8; EVENT_OFFSET + size_of::<u32>()] {
-    let mut bytes = [0; EVENT_OFFSET + size_of::<u32>()];
+/// Builds a message to the kernel with these words as its data.
+fn request(words: &[u32]) -> Vec<u8> {
+    let data_bytes = size_of_val(words);
+    let mut bytes = vec![0; EVENT_OFFSET + data_bytes];
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
     let [id, value] = CONNECTOR_ID.map(u32::to_le_bytes);
-    let places: [(usize, &[u8]); 6] = [
-        (0, &length),
-        (4, &DONE.to_le_bytes()),
-        (HEADER_BYTES, &id),
-        (HEADER_BYTES + 4, &value),
-        (HEADER_BYTES + 16, &4_u16.to_le_bytes()), // length of the data after the headers
-        (EVENT_OFFSET, &word.to_le_bytes()),
-    ];
-    for (at, value) in places {
+    let mut place = |at: usize, value: &[u8]| {
         if let Some(place) = bytes.get_mut(at..at + value.len()) {
             place.copy_from_slice(value);
         }
+    };
+    place(0, &length);
+    place(4, &DONE.to_le_bytes());
+    place(HEADER_BYTES, &id);
+    place(HEADER_BYTES + 4, &value);
+    // Length of the data after the headers.
+    place(HEADER_BYTES + 16, &u16::try_from(data_bytes).unwrap_or(u16::MAX).to_le_bytes());
+    for (index, word) in words.iter().enumerate() {
+        place(EVENT_OFFSET + index * size_of::<u32>(), &word.to_le_bytes());
     }
     bytes
 }
@@ -188,23 +241,28 @@ fn decode_event(message: &[u8]) -> Option<ProcessEvent> {
             let (pid, group) = (data(2)?, data(3)?);
             Some(if pid == group { ProcessEvent::Forked { pid } } else { ProcessEvent::ThreadStarted })
         }
-        EVENT_EXEC => Some(ProcessEvent::Executed { pid: data(1)? }),
+        EVENT_EXEC => Some(ProcessEvent::Executed { pid: data(1)?, mono_ns: timestamp(message)? }),
         EVENT_USER | EVENT_NAME => Some(ProcessEvent::Changed { pid: data(1)? }),
         // Data: pid, thread group, status, signal to the parent, parent's pid and thread group
         // (since Linux 4.18).
         EVENT_EXIT => {
             let (pid, group) = (data(0)?, data(1)?);
-            let low = read_u32(message, EVENT_OFFSET + 8)?;
-            let high = read_u32(message, EVENT_OFFSET + 12)?;
             (pid == group).then_some(ProcessEvent::Exited {
                 pid,
                 parent: data(5)?,
                 status: data(2)?,
-                mono_ns: u64::from(high) << 32 | u64::from(low),
+                mono_ns: timestamp(message)?,
             })
         }
         _ => None,
     }
+}
+
+/// Returns the time of an event, CLOCK_MONOTONIC.
+fn timestamp(message: &[u8]) -> Option<u64> {
+    let low = read_u32(message, EVENT_OFFSET + 8)?;
+    let high = read_u32(message, EVENT_OFFSET + 12)?;
+    Some(u64::from(high) << 32 | u64::from(low))
 }
 
 fn read_u32(message: &[u8], at: usize) -> Option<u32> {
@@ -221,7 +279,7 @@ mod tests {
     // Proves that truncated messages never panic, and that fields are read from their offsets.
     #[test]
     fn messages_are_read_or_skipped() {
-        let mut message = request(EVENT_EXIT).to_vec();
+        let mut message = request(&[EVENT_EXIT]);
         let mut push = |words: &[u32]| words.iter().for_each(|word| message.extend(word.to_le_bytes()));
         push(&[0, 5, 1, 77, 77, 0x0300, 17, 66, 66]);
         let expected = ProcessEvent::Exited { pid: 77, parent: 66, status: 0x0300, mono_ns: (1 << 32) + 5 };
@@ -233,6 +291,29 @@ mod tests {
         assert_eq!(decode_event(&message), None, "the end of a thread");
         message[HEADER_BYTES] = 9;
         assert_eq!(decode_event(&message), None, "another connector");
+    }
+
+    // Proves that a wait ends with an exec, that a subscription to execs reports it, and that a
+    // requested stop ends the wait, also one that begins later.
+    #[test]
+    fn a_wait_ends_with_an_exec_or_a_stop() {
+        let mut events = match ProcessEvents::subscribe_to_execs() {
+            Ok(events) => events,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let stop = EventWaitStop::new().unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        let mut is_reported = false;
+        while !is_reported {
+            assert!(events.wait(&stop));
+            events.drain(|event| {
+                is_reported |= matches!(event, ProcessEvent::Executed { pid, .. } if pid == child.id());
+            });
+        }
+        child.wait().unwrap();
+        stop.request();
+        stop.request();
+        assert!(!events.wait(&stop));
     }
 
     // Proves that the fork, exec and exit of a child are reported, where this is permitted.
@@ -248,7 +329,8 @@ mod tests {
         let mut reported = Vec::new();
         events.drain(|event| reported.push(event));
         assert!(reported.contains(&ProcessEvent::Forked { pid }));
-        assert!(reported.contains(&ProcessEvent::Executed { pid }));
+        let is_exec = |event: &ProcessEvent| matches!(event, ProcessEvent::Executed { pid: program, mono_ns } if *program == pid && *mono_ns > 0);
+        assert!(reported.iter().any(is_exec));
         assert!(reported.iter().any(|event| matches!(
             event,
             ProcessEvent::Exited { pid: ended, parent, status: 0x0700, .. }

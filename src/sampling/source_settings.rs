@@ -66,6 +66,10 @@ pub struct ProcessConfig {
     pub users: Vec<Pattern>,
     /// Patterns of control group paths; empty for all.
     pub cgroups: Vec<Pattern>,
+    /// Interval at which all processes are read.
+    pub full_interval: Duration,
+    /// Number of processes to read in between: the busiest by CPU time, and as many by I/O.
+    pub busiest: u32,
     /// Number of processes to record, the top ones by `by`; 0 for all, at most 16,384.
     pub top: u32,
     /// The rank that `top` uses.

@@ -242,10 +242,10 @@ CONFIG
     local command="flatcap record --for 2s --config /run/capable.toml --source synthetic --source process --data-dir $data/capable"
     under_the_unit "$command" ""
     [ "$(grep -c 'the kernel refuses' /run/err)" = 2 ] || fail "nothing is refused without them: $(cat /run/err)"
-    grep -q 'process: .* incomplete' /run/err || fail "process is complete without them: $(cat /run/err)"
+    grep -q 'the I/O of .* processes is not recorded' /run/err || fail "process is complete without them: $(cat /run/err)"
     rm -r "$data/capable"
     under_the_unit "$command" "$lines"
-    ! grep -E 'refuses|: .* incomplete' /run/err || fail "something is refused or incomplete with them"
+    ! grep -E 'refuses|: .* incomplete|is not recorded' /run/err || fail "something is refused or incomplete with them"
     rm -r "$data/capable"
     step "  priority, lock_memory and process: refused and incomplete without them, neither with them"
 }

@@ -411,6 +411,7 @@ mod tests {
                 exits,
                 command_lines,
                 groups,
+                ..ProcessArgs::default()
             };
             let root = Process::create(&mut builder, &args);
             builder.finish_minimal(root);

@@ -47,9 +47,9 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Cgroup",
     schema: include_bytes!("../../../../generated/host/cgroup.bfbs"),
     files: &[DIRECTORY, "sys/fs/cgroup/**/{cgroup.events,cpu.stat,memory.*,io.stat,pids.*,*.pressure}"],
-    // A sample costs tens of microseconds per group.
+    // A sample costs tens of microseconds per group: with 50 groups 0.2 % of a core.
     period: Duration::from_secs(1),
-    is_on_by_default: false,
+    is_on_by_default: true,
     may_block: false,
     refresh: "time, tasks and pages immediately or in batches; memory.stat every 2 s unless it is read; new groups are found once a second",
     selects: "paths below the root, such as system.slice/*; the root itself is /",

@@ -1,11 +1,12 @@
 //! Forks, execs and exits that the kernel reports between two samples.
 
+use super::exec_names::{EXECS_MAX, ExecWatcher};
 use super::table::ProcessTable;
 use crate::os::host::HostRoot;
 use crate::os::process_events::{ProcessEvent, ProcessEvents};
 use crate::sampling::Incomplete;
 use crate::sampling::sources::text::ABSENT;
-use crate::schemas::host::{ProcessEvents as EventCounters, ProcessExit};
+use crate::schemas::host::{ProcessEvents as EventCounters, ProcessExec, ProcessExit};
 
 /// Maximum number of exits in one sample.
 pub(super) const EXITS_MAX: usize = 4096;
@@ -22,6 +23,7 @@ const EXITS_SEARCHED: usize = 64;
 #[derive(Debug)]
 pub(super) struct ProcessMonitor {
     events: ProcessEvents,
+    exec_watcher: Option<ExecWatcher>,
     log: EventLog,
 }
 
@@ -29,6 +31,7 @@ pub(super) struct ProcessMonitor {
 #[derive(Debug)]
 struct EventLog {
     counts: EventCounts,
+    execs: Vec<ProcessExec>,  // since the last sample
     exits: Vec<ProcessExit>,  // since the last sample
     forks_before: Vec<usize>, // one per exit: number of processes reported before it
     has_lost_events: bool,
@@ -54,12 +57,17 @@ impl ProcessMonitor {
             Err("the host's processes are in another PID namespace than the recorder".to_owned())
         };
         match events {
-            Ok(events) => Some(Self { events, log: EventLog::new() }),
+            Ok(events) => {
+                let exec_watcher = ExecWatcher::start(host).inspect_err(
+                    |error| tracing::info!(%error, "no names of short-lived processes are recorded"),
+                );
+                Some(Self { events, exec_watcher: exec_watcher.ok(), log: EventLog::new() })
+            }
             Err(error) => {
                 tracing::info!(
                     %error,
-                    "no process events: exits of processes are not recorded; they need CAP_NET_ADMIN \
-                     (before Linux 6.6) and the host's PID, user and network namespaces"
+                    "no process events: exits of processes and names of short-lived ones are not recorded; \
+                     they need CAP_NET_ADMIN (before Linux 6.6) and the host's PID, user and network namespaces"
                 );
                 None
             }
@@ -68,9 +76,12 @@ impl ProcessMonitor {
 
     /// Takes the events since the last sample. Returns whether none were lost.
     pub(super) fn drain(&mut self, table: &mut ProcessTable) -> bool {
-        let Self { events, log } = self;
+        let Self { events, exec_watcher, log } = self;
         log.clear();
         events.drain(|event| log.record(event, table));
+        if let Some(watcher) = exec_watcher {
+            log.incomplete |= Incomplete::TOO_MANY.unless(watcher.drain(&mut log.execs));
+        }
         if log.has_lost_events {
             table.events_lost();
         }
@@ -80,6 +91,11 @@ impl ProcessMonitor {
     /// Returns the exits since the last sample.
     pub(super) fn exits(&self) -> &[ProcessExit] {
         &self.log.exits
+    }
+
+    /// Returns the programs that began since the last sample.
+    pub(super) fn execs(&self) -> &[ProcessExec] {
+        &self.log.execs
     }
 
     /// Returns the reasons for which the events are incomplete.
@@ -98,6 +114,7 @@ impl EventLog {
         let (exits, forks_before) = (Vec::with_capacity(EXITS_MAX), Vec::with_capacity(EXITS_MAX));
         Self {
             counts: EventCounts::default(),
+            execs: Vec::with_capacity(EXECS_MAX),
             exits,
             forks_before,
             has_lost_events: false,
@@ -119,7 +136,7 @@ impl EventLog {
                 table.forked(pid);
             }
             ProcessEvent::ThreadStarted => self.counts.threads += 1,
-            ProcessEvent::Executed { pid } => {
+            ProcessEvent::Executed { pid, .. } => {
                 self.counts.execs += 1;
                 self.remove_exit(pid, table);
                 table.changed(pid);
@@ -169,6 +186,7 @@ fn exit_row(pid: u32, parent: u32, start: u64, mono_ns: u64, status: u32) -> Pro
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::PassScope;
     use super::*;
 
     // Proves that exit codes and signals are distinguished, with and without a core dump.
@@ -196,7 +214,7 @@ mod tests {
     fn table(host: &tempfile::TempDir) -> ProcessTable {
         let details = super::super::texts::RequestedTexts { groups: false, command_lines: false };
         let mut table = ProcessTable::open(&HostRoot::new(host.path()), details, true).unwrap();
-        table.read(1, true).unwrap();
+        table.read(1, PassScope::All, true).unwrap();
         for index in 0..table.order().len() {
             let known = table.order()[index];
             table.get(known).unwrap().0.start = u64::from(known.pid) * 100;
@@ -224,20 +242,20 @@ mod tests {
                 log.record(*event, &mut table);
             }
         };
-        record(&mut log, &[exited(7), exited(9), ProcessEvent::Executed { pid: 7 }]);
+        record(&mut log, &[exited(7), exited(9), ProcessEvent::Executed { pid: 7, mono_ns: 3 }]);
         assert_eq!((starts(&log), log.counts.exits), (vec![(9, ABSENT)], 1));
         log.clear();
         // In the next sample it is too late to remove the first exit.
         record(&mut log, &[exited(7)]);
         assert_eq!(starts(&log), [(7, 700)]);
         log.clear();
-        record(&mut log, &[ProcessEvent::Executed { pid: 7 }, exited(7)]);
+        record(&mut log, &[ProcessEvent::Executed { pid: 7, mono_ns: 3 }, exited(7)]);
         assert_eq!(starts(&log), [(7, 700)]);
         log.clear();
         let forked = |pid| ProcessEvent::Forked { pid };
-        record(&mut log, &[forked(8), exited(8), ProcessEvent::Executed { pid: 8 }]);
+        record(&mut log, &[forked(8), exited(8), ProcessEvent::Executed { pid: 8, mono_ns: 3 }]);
         assert!(log.exits.is_empty());
-        record(&mut log, &[exited(8), forked(8), ProcessEvent::Executed { pid: 8 }]);
+        record(&mut log, &[exited(8), forked(8), ProcessEvent::Executed { pid: 8, mono_ns: 3 }]);
         assert_eq!(starts(&log), [(8, ABSENT)]);
     }
 
@@ -250,7 +268,7 @@ mod tests {
         log.record(ProcessEvent::Overrun, &mut table);
         table.events_lost();
         assert_eq!(table.exited(7), ABSENT);
-        table.read(2, true).unwrap();
+        table.read(2, PassScope::All, true).unwrap();
         assert_eq!((table.exited(8), table.exited(8)), (800, ABSENT));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io::{self, ErrorKind};
 
+use super::slot::ProcessSlot;
 use super::stat::NAME_BYTES;
-use super::table::ProcessSlot;
 use crate::os::host::HostRoot;
 use crate::sampling::sources::text;
 use crate::sampling::{NameFilter, Pattern, ProcessConfig};

@@ -1,29 +1,40 @@
 //! `process`: each process with its time, memory, I/O, threads and faults, from /proc/PID, and
-//! exits of processes, from the kernel's process events.
+//! exits and names of programs, from the kernel's process events.
+//!
+//! A read costs some 8 us for each process, and most processes sleep. So all of them are read once
+//! a second, and in between only the busiest and the new ones. A sample says how many it skips.
 
+mod activity;
 mod events;
+mod exec_names;
 mod filter;
+mod slot;
 mod stat;
 mod table;
 mod texts;
 
 use std::cmp::Reverse;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
+use self::activity::{ProcessActivity, busiest};
 use self::events::{EXITS_MAX, ProcessMonitor};
+use self::exec_names::EXECS_MAX;
 use self::filter::ProcessFilter;
+use self::slot::ProcessSlot;
 use self::stat::Stat;
-use self::table::{ProcessSlot, ProcessTable};
+use self::table::{PassScope, ProcessTable};
 use self::texts::RequestedTexts;
 use super::text::ABSENT;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::clock::monotonic_ns;
 use crate::os::host::page_bytes;
 use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Sampler};
-use crate::schemas::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
+use crate::schemas::host::{
+    CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExec, ProcessExit, ProcessGroup,
+};
 
 const DIRECTORY: &str = "proc";
 /// Maximum number of processes in one sample: with all their texts they fit into a frame of the
@@ -34,11 +45,16 @@ const FRAME_EXTRA_BYTES: usize = 64 << 10;
 const _: () = assert!(
     RECORDED_MAX * (size_of::<ProcessCounters>() + size_of::<CommandLine>() + size_of::<ProcessGroup>())
         + EXITS_MAX * size_of::<ProcessExit>()
+        + EXECS_MAX * size_of::<ProcessExec>()
         + FRAME_EXTRA_BYTES
         <= 16 << 20
 );
 /// Interval between listings if the kernel reports each fork.
 const LIST_INTERVAL_NS: u64 = 8_000_000_000;
+/// A kernel without clocks of processes counts their time in steps of this length (`USER_HZ`).
+const TICK_NS: u64 = 10_000_000;
+/// Processes that a log line names.
+const NAMED_MAX: usize = 3;
 
 /// `include` and `exclude` match the name of the process, as the kernel cuts it.
 pub(super) const SPEC: SourceSpec = SourceSpec {
@@ -46,16 +62,25 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "Processes: time, memory, I/O, threads, faults.",
     root: "flatcap.host.Process",
     schema: include_bytes!("../../../../generated/host/process.bfbs"),
-    files: &[DIRECTORY, "proc/PID/stat", "proc/PID/io", "proc/PID/cgroup", "proc/PID/cmdline"],
-    // A sample costs 10 us per process.
-    period: Duration::from_secs(1),
-    is_on_by_default: false,
+    files: &[
+        DIRECTORY,
+        "proc/PID/stat",
+        "proc/PID/io",
+        "proc/PID/schedstat",
+        "proc/PID/comm",
+        "proc/PID/cgroup",
+        "proc/PID/cmdline",
+    ],
+    // Short enough to show who was busy in the 300 ms before a spike; with 300 processes, of which
+    // most are read once a second, less than 1 % of a core.
+    period: Duration::from_millis(100),
+    is_on_by_default: true,
     may_block: false,
-    refresh: "times at each scheduler tick, 100 to 1,000 times a second; counts as they happen",
+    refresh: "run_time and counts as they happen, user_time and system_time in steps of 10 ms",
     selects: "names, as the kernel cuts them to 15 bytes",
     needs: &[
         "CAP_SYS_PTRACE (I/O of others' processes)",
-        "CAP_NET_ADMIN (exits of processes, before Linux 6.6)",
+        "CAP_NET_ADMIN (exits, and names of short-lived processes, before Linux 6.6)",
     ],
     hint: "",
     keys: OwnKeys::Process,
@@ -83,22 +108,32 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let filter = ProcessFilter::new(context.selection(), config, context.host)
         .map_err(|error| Unavailable { file: filter::PASSWD, error, hint: "" })?;
     let reserved = table.reserved();
-    Ok(OpenedSampler::built(ProcessSampler {
+    let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let mut sampler = ProcessSampler {
         table,
         events,
         listed_ns: 0,
+        scope: PassScope::All,
+        full_pass_due_ns: 0,
+        // Half a period before the tick: a tick that is early must not wait for the next.
+        full_pass_interval_ns: nanoseconds(config.full_interval.saturating_sub(context.settings.period / 2)),
+        busiest: usize::try_from(config.busiest).unwrap_or(usize::MAX),
         filter,
         top: usize::try_from(config.top).unwrap_or(0),
         by: config.by,
         shows_groups: config.cgroup_paths,
         shows_command_lines: config.command_lines,
         page_bytes: page_bytes(),
+        denied: 0,
         rows: Vec::with_capacity(reserved),
         ranking: Vec::with_capacity(reserved),
-        chosen: Vec::new(),
+        activities: Vec::with_capacity(reserved),
+        chosen: Vec::with_capacity(if config.top > 0 { reserved } else { 0 }),
         command_lines: Vec::new(),
         groups: Vec::new(),
-    }))
+    };
+    sampler.log_denied().map_err(|error| unavailable(error, ""))?;
+    Ok(OpenedSampler::built(sampler))
 }
 
 #[derive(Debug)]
@@ -106,15 +141,21 @@ struct ProcessSampler {
     table: ProcessTable,
     events: Option<ProcessMonitor>,
     listed_ns: u64,
+    scope: PassScope, // of the last read
+    full_pass_due_ns: u64,
+    full_pass_interval_ns: u64,
+    busiest: usize,
     filter: ProcessFilter,
     top: usize, // 0: all
     by: ProcessRank,
     shows_groups: bool,
     shows_command_lines: bool,
     page_bytes: u64,
+    denied: u64, // rows without I/O, since the kernel refuses it
     // Reused.
     rows: Vec<ProcessCounters>,
-    ranking: Vec<Rank>, // one per row
+    ranking: Vec<Rank>,               // one per row
+    activities: Vec<ProcessActivity>, // one per row in a full pass
     chosen: Vec<ProcessCounters>,
     command_lines: Vec<CommandLine>,
     groups: Vec<ProcessGroup>,
@@ -138,17 +179,28 @@ impl Sampler for ProcessSampler {
         if must_list {
             self.listed_ns = now_ns;
         }
-        self.table.read(now_ns, must_list).map_err(|error| ReadError { file: DIRECTORY, error })
+        self.scope = PassScope::Active;
+        if now_ns >= self.full_pass_due_ns {
+            self.scope = PassScope::All;
+            self.full_pass_due_ns = now_ns.saturating_add(self.full_pass_interval_ns);
+        }
+        let read = self.table.read(now_ns, self.scope, must_list);
+        read.map_err(|error| ReadError { file: DIRECTORY, error })
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let mut incomplete = self.fill() | self.table.incomplete();
+        if self.scope == PassScope::All {
+            self.choose_active();
+        }
         incomplete |= self.choose();
         self.fill_texts();
         let is_all = self.ranking.len() == self.rows.len();
         let processes = builder.create_vector(if is_all { &self.rows } else { &self.chosen });
         let exits = self.events.as_ref().map(ProcessMonitor::exits).unwrap_or_default();
         let exits = builder.create_vector(exits);
+        let execs = self.events.as_ref().map(ProcessMonitor::execs).unwrap_or_default();
+        let execs = builder.create_vector(execs);
         let command_lines = builder.create_vector(&self.command_lines);
         let groups = builder.create_vector(&self.groups);
         let events = self.events.as_ref().map(ProcessMonitor::counters);
@@ -161,6 +213,9 @@ impl Sampler for ProcessSampler {
                 exits: Some(exits),
                 command_lines: Some(command_lines),
                 groups: Some(groups),
+                skipped: self.table.skipped() as u64,
+                denied: self.denied,
+                execs: Some(execs),
             },
         );
         builder.finish_minimal(root);
@@ -169,11 +224,46 @@ impl Sampler for ProcessSampler {
 }
 
 impl ProcessSampler {
+    /// Reads all processes once and logs whose I/O the kernel refuses to show. Samples have a count
+    /// of them: what is refused once is refused each time.
+    fn log_denied(&mut self) -> io::Result<()> {
+        self.table.read(monotonic_ns(), PassScope::All, false)?;
+        let Self { table, filter, .. } = self;
+        let (mut names, mut wanted) = (Vec::new(), 0_usize);
+        for process in table.order().to_vec() {
+            let Some((slot, content)) = table.get(process) else { continue };
+            let (Some(stat), _) = stat::stat(content.stat, process.pid) else { continue };
+            if filter.wants(slot, &stat.name) {
+                wanted += 1;
+                if content.is_io_denied {
+                    let name = stat.name.split(|byte| *byte == 0).next().unwrap_or_default();
+                    names.push(format!("{} ({})", process.pid, name.escape_ascii()));
+                }
+            }
+        }
+        if !names.is_empty() {
+            let others = names.len().saturating_sub(NAMED_MAX);
+            let denied = names.len();
+            names.truncate(NAMED_MAX);
+            if others > 0 {
+                names.push(format!("{others} others"));
+            }
+            tracing::info!(
+                source = "process",
+                "the I/O of {denied} of {wanted} processes is not recorded, since it needs CAP_SYS_PTRACE: {}",
+                names.join(", ")
+            );
+        }
+        Ok(())
+    }
+
     /// Fills a row for each wanted process.
     fn fill(&mut self) -> Incomplete {
-        let Self { table, filter, by, page_bytes, rows, ranking, .. } = self;
+        let Self { table, filter, by, page_bytes, rows, ranking, activities, .. } = self;
         rows.clear();
         ranking.clear();
+        activities.clear();
+        self.denied = 0;
         let mut incomplete = Incomplete::NONE;
         for index in 0..table.order().len() {
             let Some(process) = table.order().get(index).copied() else { break };
@@ -185,13 +275,14 @@ impl ProcessSampler {
             };
             if slot.start != stat.start {
                 // Another process than in the last sample.
-                (slot.start, slot.totals) = (stat.start, [0; 2]);
+                (slot.start, slot.totals, slot.totals_of_full_pass) = (stat.start, [0; 2], [0; 2]);
             }
             slot.is_wanted = filter.wants(slot, &stat.name);
             if !slot.is_wanted {
                 continue;
             }
-            incomplete |= lacks | Incomplete::DENIED.unless(!content.is_io_denied);
+            incomplete |= lacks;
+            self.denied += u64::from(content.is_io_denied);
             let mut io = [ABSENT; 7];
             if let Some(content) = content.io {
                 let (values, lacks) = stat::io(content);
@@ -199,9 +290,23 @@ impl ProcessSampler {
                 incomplete |= lacks;
             }
             ranking.push(Rank { value: rank(*by, slot, &stat, &io), row: rows.len(), slot: process.slot });
-            rows.push(row(process.pid, slot.user, &stat, &io, *page_bytes));
+            if self.scope == PassScope::All {
+                activities.push(activity(process.slot, slot, &stat));
+            }
+            rows.push(row(process.pid, slot, &stat, &io, *page_bytes));
         }
         incomplete
+    }
+
+    /// Makes the busiest processes of a full pass active, and all others inactive.
+    fn choose_active(&mut self) {
+        let Self { table, activities, .. } = self;
+        for index in 0..table.order().len() {
+            if let Some(process) = table.order().get(index).copied() {
+                table.set_active(process.slot, false);
+            }
+        }
+        busiest(activities, self.busiest, |slot| table.set_active(slot, true));
     }
 
     /// Keeps the rows with the highest rank, in the order of pids. `chosen` is left empty if all
@@ -248,12 +353,10 @@ impl ProcessSampler {
 
 /// Returns the value that a process is ranked by. Unreadable values rank last.
 fn rank(by: ProcessRank, slot: &mut ProcessSlot, stat: &Stat, io: &[u64; 7]) -> u64 {
-    let value_or_zero = |value: u64| if value == ABSENT { 0 } else { value };
     let [.., read, written, _] = *io;
-    let totals = [
-        value_or_zero(stat.user_time).saturating_add(value_or_zero(stat.system_time)),
-        value_or_zero(read).saturating_add(value_or_zero(written)),
-    ];
+    let ticks = value_or_zero(stat.user_time).saturating_add(value_or_zero(stat.system_time));
+    let cpu_ns = if slot.run_time == ABSENT { ticks.saturating_mul(TICK_NS) } else { slot.run_time };
+    let totals = [cpu_ns, value_or_zero(read).saturating_add(value_or_zero(written))];
     let [cpu_before, io_before] = std::mem::replace(&mut slot.totals, totals);
     let [cpu, io] = totals;
     match by {
@@ -264,13 +367,29 @@ fn rank(by: ProcessRank, slot: &mut ProcessSlot, stat: &Stat, io: &[u64; 7]) -> 
     }
 }
 
-fn row(pid: u32, user: u64, stat: &Stat, io: &[u64; 7], page_bytes: u64) -> ProcessCounters {
+/// Returns what a process did since the last full pass, and begins the next interval.
+fn activity(index: usize, slot: &mut ProcessSlot, stat: &Stat) -> ProcessActivity {
+    let [cpu_before, io_before] = std::mem::replace(&mut slot.totals_of_full_pass, slot.totals);
+    let [cpu, io] = slot.totals;
+    let is_busy = matches!(stat.state, b'R' | b'D');
+    ProcessActivity {
+        cpu_ns: cpu.saturating_sub(cpu_before).max(is_busy.into()),
+        io_bytes: io.saturating_sub(io_before),
+        slot: index,
+    }
+}
+
+fn value_or_zero(value: u64) -> u64 {
+    if value == ABSENT { 0 } else { value }
+}
+
+fn row(pid: u32, slot: &ProcessSlot, stat: &Stat, io: &[u64; 7], page_bytes: u64) -> ProcessCounters {
     let [read_by_calls, written_by_calls, read_calls, write_calls, read, written, cancelled] = *io;
     ProcessCounters::new(
         pid.into(),
         stat.start,
         stat.parent,
-        user,
+        slot.user,
         &stat.name,
         &[stat.state, 0, 0, 0, 0, 0, 0, 0],
         stat.user_time,
@@ -288,6 +407,8 @@ fn row(pid: u32, user: u64, stat: &Stat, io: &[u64; 7], page_bytes: u64) -> Proc
         read,
         written,
         cancelled,
+        slot.run_time,
+        slot.wait_time,
     )
 }
 
@@ -410,10 +531,38 @@ mod tests {
         {
             assert_eq!(chosen(&format!("top = 2\nby = \"{by}\"")), expected, "{by}");
         }
-        let mut sampler = open_sampler(&SPEC, "top = 1", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "top = 1\nfull_interval = \"1ms\"", folder.path()).unwrap();
         assert_eq!(pids(&next(&mut *sampler).0), [7]);
         process(folder.path(), 30, "small", [4, 2, 30, 100, 9]);
         assert_eq!(pids(&next(&mut *sampler).0), [30]);
+    }
+
+    // Proves that a sample between two full ones has the busiest and the new processes, says how
+    // many it skips, and that idle ones are in the next full sample. Method: one busy process by
+    // CPU time and one by I/O; an interval that ends only when the test ends it.
+    #[test]
+    fn samples_say_what_they_skip() {
+        let folder = tree();
+        process(folder.path(), 40, "idle", [0, 1, 1, 10, 0]);
+        process(folder.path(), 41, "idle", [0, 1, 1, 10, 0]);
+        let keys = "busiest = 1\nfull_interval = \"1h\"";
+        let mut sampler = open_sampler(&SPEC, keys, folder.path()).unwrap();
+        let mut sample = || {
+            let (payload, incomplete) = next(&mut *sampler);
+            assert_eq!(incomplete, Incomplete::NONE);
+            let found = payload_of(&payload);
+            (pids(&payload), found.skipped(), found.count())
+        };
+        assert_eq!(sample(), (vec![7, 30, 40, 41, 100], 0, 5));
+        assert_eq!(sample(), (vec![7, 100], 3, 5));
+        process(folder.path(), 50, "new", [0; 5]);
+        assert_eq!(sample(), (vec![7, 50, 100], 3, 6));
+        assert_eq!(sample(), (vec![7, 50, 100], 3, 6));
+        let mut sampler = open_sampler(&SPEC, "full_interval = \"1ms\"", folder.path()).unwrap();
+        for _ in 0..3 {
+            let (payload, _) = next(&mut *sampler);
+            assert_eq!((pids(&payload).len(), payload_of(&payload).skipped()), (6, 0));
+        }
     }
 
     // Proves that processes come and go without a restart, that a reused pid is another process,
@@ -422,7 +571,7 @@ mod tests {
     #[allow(clippy::disallowed_methods, reason = "a file of the host goes")]
     fn processes_come_and_go() {
         let folder = tree();
-        let mut sampler = open_sampler(&SPEC, "", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "full_interval = \"1ms\"", folder.path()).unwrap();
         assert_eq!(pids(&next(&mut *sampler).0), [7, 30, 100]);
         fs::remove_dir_all(folder.path().join("proc/30")).unwrap();
         process(folder.path(), 8, "new", [0; 5]);
@@ -478,6 +627,9 @@ mod tests {
         );
         assert!(own.minor_faults() <= words[7].parse().unwrap() && own.minor_faults() > 0);
         assert_eq!(own.user(), u64::from(rustix::process::geteuid().as_raw()));
+        let jiffies = own.user_time() + own.system_time();
+        assert!(own.run_time() / TICK_NS >= jiffies, "{} ns, {jiffies} jiffies", own.run_time());
+        assert!(own.run_time() <= crate::os::clock::process_cpu_ns());
         let io = fs::read_to_string("/proc/self/io").unwrap();
         let calls: u64 = io.lines().nth(2).unwrap().strip_prefix("syscr: ").unwrap().parse().unwrap();
         assert!(own.read_calls() <= calls && own.read_calls() > 0);
@@ -504,7 +656,7 @@ mod tests {
     // is absent if no sample has seen it. Skipped if the kernel sends no process events.
     #[test]
     fn exits_are_recorded() {
-        let mut sampler = open_sampler(&SPEC, "", Path::new("/")).unwrap();
+        let mut sampler = open_sampler(&SPEC, "full_interval = \"1ms\"", Path::new("/")).unwrap();
         let (payload, _) = next(&mut *sampler);
         let Some(before) = payload_of(&payload).events().copied() else {
             return println!("skipped: no process events here");
@@ -521,6 +673,21 @@ mod tests {
         let mut brief = Command::new("sh").args(["-c", "exit 5"]).spawn().unwrap();
         brief.wait().unwrap();
         assert_eq!(recorded_exit(&mut *sampler, brief.id()), Some((ABSENT, 5, ABSENT)));
+        // The name of a program that no sample has seen.
+        let mut unseen = Command::new("true").spawn().unwrap();
+        unseen.wait().unwrap();
+        let mut names = Vec::new();
+        while names.is_empty() {
+            let (payload, _) = next(&mut *sampler);
+            let execs = payload_of(&payload).execs().unwrap();
+            names.extend(
+                execs
+                    .iter()
+                    .filter(|exec| exec.pid() == u64::from(unseen.id()))
+                    .map(|exec| text(exec.name())),
+            );
+        }
+        assert!(names.iter().all(|name| name.is_empty() || name == "true"), "{names:?}");
         let (payload, _) = next(&mut *sampler);
         let after = payload_of(&payload).events().copied().unwrap();
         assert!(after.forks() >= before.forks() + 2 && after.exits() >= before.exits() + 2);
@@ -532,7 +699,8 @@ mod tests {
     // kernel for the pid; forks of others may take it, so it may need several attempts.
     #[test]
     fn a_pid_used_again_is_another_process() {
-        let mut sampler = open_sampler(&SPEC, "include = [\"sleep\"]", Path::new("/")).unwrap();
+        let keys = "include = [\"sleep\"]\nfull_interval = \"1ms\"";
+        let mut sampler = open_sampler(&SPEC, keys, Path::new("/")).unwrap();
         let start = |payload: &[u8], pid: u32| {
             let mut all = payload_of(payload).processes().iter();
             all.find(|process| process.pid() == u64::from(pid)).map(ProcessCounters::start)

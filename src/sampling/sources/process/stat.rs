@@ -129,6 +129,19 @@ pub(super) fn io(content: &[u8]) -> ([u64; IO_KEYS.len()], Incomplete) {
     (values, incomplete)
 }
 
+/// Returns the time that a thread waited for a processor, from its `schedstat`: time on a
+/// processor, time of waiting, timeslices. Absent if the kernel does not account it, when all three
+/// are 0.
+pub(super) fn wait_time(content: &[u8]) -> u64 {
+    let Some(line) = content.strip_suffix(b"\n") else { return ABSENT };
+    let mut values = text::fields(line).map(text::number);
+    match (values.next(), values.next(), values.next(), values.next()) {
+        (Some(Some(0)), Some(Some(0)), Some(Some(0)), None) => ABSENT,
+        (Some(Some(_)), Some(Some(waited)), Some(Some(_)), None) => waited,
+        _ => ABSENT,
+    }
+}
+
 /// Returns the path in the unified tree, from the line `0::PATH`; none if the process is in no
 /// group.
 pub(super) fn unified_group(content: &[u8]) -> (Option<&[u8]>, Incomplete) {
@@ -217,6 +230,16 @@ mod tests {
         assert_eq!((found.unwrap().user_time, incomplete), (ABSENT, Incomplete::UNREADABLE));
         let odd = String::from_utf8(line(b"sh")).unwrap().replace(") S ", ") SS ");
         assert_eq!(stat(odd.as_bytes(), 7).1, Incomplete::UNREADABLE);
+    }
+
+    // Proves that the time of waiting is read from a whole line alone, and that a kernel without
+    // this accounting has none.
+    #[test]
+    fn the_wait_time_is_the_second_number() {
+        assert_eq!(wait_time(b"11 22 33\n"), 22);
+        for content in [&b""[..], b"11 22 33", b"11 22\n", b"11 x 33\n", b"11 22 33 44\n", b"0 0 0\n"] {
+            assert_eq!(wait_time(content), ABSENT, "{content:?}");
+        }
     }
 
     // Proves that a text is cut between characters.

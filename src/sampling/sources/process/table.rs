@@ -3,12 +3,18 @@
 //!
 //! An open file belongs to the process for which it was opened. Once that process is gone, reads
 //! fail, and a later process with the same pid gets files of its own.
+//!
+//! A pass reads all processes, or only the active ones: the busiest of the last full pass, and
+//! those that began since.
 
 use std::io::{self, ErrorKind};
 
-use super::stat::NAME_BYTES;
-use super::texts::{DETAIL_BYTES_MAX, ProcessTexts, RequestedTexts, with_path};
-use crate::os::directory_handle::{DirectoryHandle, FileHandle, raise_open_files_limit};
+use super::slot::{
+    ContentSpan, DUE_IN_ANY_PASS, DUE_IN_FULL_PASS, ExitState, ProcessContent, ProcessSlot, open_once,
+};
+use super::texts::{DETAIL_BYTES_MAX, RequestedTexts, with_path};
+use crate::os::clock::cpu_ns_of;
+use crate::os::directory_handle::{DirectoryHandle, raise_open_files_limit};
 use crate::os::host::{HostDirectory, HostRoot};
 use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
@@ -18,6 +24,9 @@ pub(super) const PROCESSES_MAX: usize = 1 << 16;
 /// Longest `stat` and `io`: a name and 52 numbers of 20 digits; 7 lines.
 const STAT_BYTES_MAX: usize = 2048;
 const IO_BYTES_MAX: usize = 512;
+/// Of the processes that begin between two full passes, this many are read in each pass, the others
+/// once: a host that starts thousands must not pay for each ten times a second.
+const NEW_ACTIVE_MAX: usize = 256;
 /// User, control group and command line change rarely and are read again after about this time.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
 /// The same interval if the kernel reports changes and reports all those that are needed.
@@ -34,6 +43,15 @@ const OTHER_FILES: usize = 256;
 /// The process, or the whole host, has reached its limit of open files.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
+
+/// The processes that a pass reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PassScope {
+    /// All of them.
+    All,
+    /// Those that are active, and those with an exec or an exit since the last pass.
+    Active,
+}
 
 /// The table of all processes.
 #[derive(Debug)]
@@ -54,6 +72,11 @@ pub(super) struct ProcessTable {
     files_open: usize, // open files; at most `files_open_max` between samples
     files_open_max: usize,
     detail_interval_ns: u64,
+    scope: PassScope,
+    new_active: usize, // processes that became active by beginning since the last full pass
+    has_clocks: bool,  // pids of the host are pids of this process
+    has_schedstat: bool,
+    skipped: usize, // in the last pass
     incomplete: Incomplete,
 }
 
@@ -69,85 +92,6 @@ pub(super) struct ListedProcess {
 struct DepartedProcess {
     pid: u32,
     start: u64,
-}
-
-/// State kept for one process.
-#[derive(Debug)]
-pub(super) struct ProcessSlot {
-    stat: Option<FileHandle>,
-    io: Option<FileHandle>,
-    content: ContentSpan,
-    is_io_denied: bool,
-    detail_due_ns: u64,
-    exit: ExitState,
-    is_gone: bool, // its files reported that at the last sample
-    /// Its start, as of the last sample.
-    pub(super) start: u64,
-    /// Number of its user.
-    pub(super) user: u64,
-    /// Whether the last sample recorded it. Otherwise it is read only when its details are due.
-    pub(super) is_wanted: bool,
-    /// The name and user for which that was decided.
-    pub(super) decided_for: Option<([u8; NAME_BYTES], u64)>,
-    /// CPU time, and bytes read from and written to storage, at the last sample.
-    pub(super) totals: [u64; 2],
-    /// Group and command line, if requested.
-    pub(super) texts: Option<Box<ProcessTexts>>,
-}
-
-/// State of a process's exit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ExitState {
-    NotReported,
-    /// The process may still be listed, until its parent has waited for it.
-    Reported,
-    /// It may be among the lost events; the next sample decides.
-    Uncertain,
-}
-
-/// Position of a process's content in the table's buffer.
-#[derive(Debug, Clone, Copy, Default)]
-struct ContentSpan {
-    at: usize,
-    stat: usize, // 0: not read
-    io: usize,   // follows stat
-}
-
-/// Content read for one process.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ProcessContent<'a> {
-    pub(super) stat: &'a [u8],
-    /// None if it could not be read.
-    pub(super) io: Option<&'a [u8]>,
-    pub(super) is_io_denied: bool,
-}
-
-impl ProcessSlot {
-    fn new() -> Self {
-        Self {
-            stat: None,
-            io: None,
-            content: ContentSpan::default(),
-            is_io_denied: false,
-            detail_due_ns: 0,
-            exit: ExitState::NotReported,
-            is_gone: false,
-            start: ABSENT,
-            user: ABSENT,
-            is_wanted: true,
-            decided_for: None,
-            totals: [0; 2],
-            texts: None,
-        }
-    }
-
-    /// Forgets the process but keeps its memory. Returns how many files were closed.
-    fn clear(&mut self) -> usize {
-        let open = usize::from(self.stat.is_some()) + usize::from(self.io.is_some());
-        let texts = self.texts.take();
-        *self = Self { texts, ..Self::new() };
-        open
-    }
 }
 
 impl ProcessTable {
@@ -171,9 +115,18 @@ impl ProcessTable {
             files_open: 0,
             files_open_max: raise_open_files_limit(0) / 2,
             detail_interval_ns: if has_events { EVENT_DETAIL_INTERVAL_NS } else { DETAIL_INTERVAL_NS },
+            scope: PassScope::All,
+            new_active: 0,
+            has_clocks: host.shares_pid_namespace(),
+            has_schedstat: false,
+            skipped: 0,
             incomplete: Incomplete::NONE,
         };
         table.list()?;
+        table.has_schedstat = table
+            .order
+            .iter()
+            .any(|process| with_path(process.pid, "/schedstat", |path| table.proc.open_file(path)).is_ok());
         table.reserve();
         Ok(table)
     }
@@ -196,11 +149,16 @@ impl ProcessTable {
         2 * self.order.len() + RESERVED_EXTRA
     }
 
-    /// Reads all processes that are due. Unless they are listed again, these are the processes of
+    /// Reads the processes of this scope. Unless they are listed again, all processes are those of
     /// the last sample and those that [`forked`](Self::forked) since.
-    pub(super) fn read(&mut self, now_ns: u64, must_list: bool) -> io::Result<()> {
+    pub(super) fn read(&mut self, now_ns: u64, scope: PassScope, must_list: bool) -> io::Result<()> {
         self.incomplete = Incomplete::NONE;
         self.departed.clear();
+        self.scope = scope;
+        self.skipped = 0;
+        if scope == PassScope::All {
+            self.new_active = 0;
+        }
         if must_list || self.forked_pids.len() == FORKS_MAX {
             self.list()?;
         } else {
@@ -230,6 +188,18 @@ impl ProcessTable {
         let is_there =
             |process: &&ListedProcess| self.slots.get(process.slot).is_some_and(|slot| !slot.is_gone);
         self.order.iter().filter(is_there).count()
+    }
+
+    /// Returns the number of processes that the last [`read`](Self::read) skipped.
+    pub(super) fn skipped(&self) -> usize {
+        self.skipped
+    }
+
+    /// Makes a process active, or inactive, until the next full pass.
+    pub(super) fn set_active(&mut self, slot: usize, is_active: bool) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.is_active = is_active;
+        }
     }
 
     /// Returns the reasons for which the last [`read`](Self::read) was incomplete.
@@ -273,7 +243,7 @@ impl ProcessTable {
             Some(slot) if slot.exit != ExitState::Reported => {
                 let is_uncertain =
                     std::mem::replace(&mut slot.exit, ExitState::Reported) == ExitState::Uncertain;
-                slot.detail_due_ns = 0;
+                slot.detail_due_ns = DUE_IN_ANY_PASS;
                 if is_uncertain { ABSENT } else { slot.start }
             }
             _ => ABSENT,
@@ -303,7 +273,7 @@ impl ProcessTable {
     /// decide differently now.
     pub(super) fn changed(&mut self, pid: u32) {
         if let Some(slot) = self.slot_of(pid) {
-            slot.detail_due_ns = 0;
+            slot.detail_due_ns = DUE_IN_ANY_PASS;
         }
     }
 
@@ -316,7 +286,7 @@ impl ProcessTable {
                 if slot.exit == ExitState::NotReported {
                     slot.exit = ExitState::Uncertain;
                 }
-                slot.detail_due_ns = 0;
+                slot.detail_due_ns = DUE_IN_ANY_PASS;
             }
         }
     }
@@ -373,7 +343,7 @@ impl ProcessTable {
                 self.release(gone);
             }
             let process = old.next_if(|known| known.pid == pid);
-            let process = process.unwrap_or_else(|| ListedProcess { pid, slot: self.take_slot() });
+            let process = process.unwrap_or_else(|| self.add(pid));
             self.next_order.push(process);
         }
         for gone in old {
@@ -382,6 +352,14 @@ impl ProcessTable {
         self.listed = listed;
         self.order = std::mem::replace(&mut self.next_order, order);
         self.next_order.clear();
+    }
+
+    /// Adds a new process.
+    fn add(&mut self, pid: u32) -> ListedProcess {
+        let slot = self.take_slot();
+        self.set_active(slot, self.new_active < NEW_ACTIVE_MAX);
+        self.new_active += 1;
+        ListedProcess { pid, slot }
     }
 
     fn take_slot(&mut self) -> usize {
@@ -408,11 +386,12 @@ impl ProcessTable {
     }
 
     fn read_process(&mut self, process: ListedProcess, now_ns: u64) {
-        let was_open = self.slots.get(process.slot).is_some_and(|slot| slot.stat.is_some());
+        let was_open = self.slots.get(process.slot).is_some_and(|slot| slot.files.stat.is_some());
         let mut result = self.read_files(process, now_ns);
         if was_open && result.as_ref().is_err_and(is_gone) {
             // Another process may have this pid by now.
             self.clear_slot(process);
+            self.set_active(process.slot, true);
             result = self.read_files(process, now_ns);
         }
         if let Err(error) = result {
@@ -434,39 +413,43 @@ impl ProcessTable {
         if self.files_open > self.files_open_max
             && let Some(slot) = self.slots.get_mut(process.slot)
         {
-            self.files_open -=
-                usize::from(slot.stat.take().is_some()) + usize::from(slot.io.take().is_some());
+            self.files_open -= slot.files.close();
             // Without open files, nothing shows whether this pid belongs to another process next
             // time, so its user is read again, too.
-            slot.detail_due_ns = 0;
+            slot.detail_due_ns = if slot.is_active { DUE_IN_ANY_PASS } else { DUE_IN_FULL_PASS };
         }
     }
 
     /// Reads one process. `stat` is opened first and read last, so everything in between belongs to
     /// the same process.
     fn read_files(&mut self, process: ListedProcess, now_ns: u64) -> io::Result<()> {
-        let Self { slots, proc, raw, raw_used, detail, files_open, details, detail_interval_ns, .. } = self;
+        let Self { slots, proc, raw, raw_used, files_open, .. } = self;
         let Some(slot) = slots.get_mut(process.slot) else { return Ok(()) };
         slot.content = ContentSpan::default();
         slot.is_gone = false;
         // A process that ended is read until its parent has waited for it, when its files report
         // that it is gone.
-        let is_due = now_ns >= slot.detail_due_ns || slot.exit == ExitState::Reported;
+        let is_urgent = slot.detail_due_ns == DUE_IN_ANY_PASS || slot.exit == ExitState::Reported;
+        let is_due = is_urgent || (self.scope == PassScope::All && now_ns >= slot.detail_due_ns);
         if !is_due && !slot.is_wanted {
             return Ok(());
         }
-        let stat_file = open_once(&mut slot.stat, proc, process.pid, "/stat", files_open)?;
+        if self.scope == PassScope::Active && !is_urgent && !slot.is_active {
+            self.skipped += 1;
+            return Ok(());
+        }
+        open_once(&mut slot.files.stat, proc, process.pid, "/stat", files_open)?;
         if is_due {
-            let spread = u64::from(process.pid) % DETAIL_SPREAD * (*detail_interval_ns / 2 / DETAIL_SPREAD);
-            slot.detail_due_ns = now_ns + *detail_interval_ns - spread;
-            slot.user = with_path(process.pid, "", |path| proc.ownership_of(path))?.user.into();
-            slot.is_io_denied = false;
-            if details.groups || details.command_lines {
-                let texts = slot.texts.get_or_insert_with(ProcessTexts::empty);
-                if texts.read(proc, process.pid, detail, *details)? {
-                    slot.decided_for = None;
-                }
-            }
+            let spread =
+                u64::from(process.pid) % DETAIL_SPREAD * (self.detail_interval_ns / 2 / DETAIL_SPREAD);
+            slot.detail_due_ns = now_ns + self.detail_interval_ns - spread;
+            slot.read_details(proc, process.pid, &mut self.detail, self.details)?;
+        }
+        if self.has_clocks {
+            slot.run_time = cpu_ns_of(process.pid).unwrap_or(ABSENT);
+        }
+        if self.has_schedstat {
+            slot.wait_time = slot.read_wait_time(proc, process.pid, files_open).unwrap_or(ABSENT);
         }
 
         let end = *raw_used + STAT_BYTES_MAX + IO_BYTES_MAX;
@@ -474,23 +457,9 @@ impl ProcessTable {
             raw.resize(end.max(2 * raw.len()), 0);
         }
         let buffer = raw.get_mut(*raw_used..end).unwrap_or_default();
-        let (_, io_buffer) = buffer.split_at_mut(STAT_BYTES_MAX);
-        let mut io_bytes = 0;
-        if !slot.is_io_denied {
-            match open_once(&mut slot.io, proc, process.pid, "/io", files_open)
-                .and_then(|io| io.read(io_buffer))
-            {
-                Ok(length) => io_bytes = length,
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    slot.is_io_denied = true;
-                    *files_open -= usize::from(slot.io.take().is_some());
-                }
-                // A kernel without I/O accounting has no such file.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let (stat_buffer, _) = buffer.split_at_mut(STAT_BYTES_MAX);
+        let (stat_buffer, io_buffer) = buffer.split_at_mut(STAT_BYTES_MAX);
+        let io_bytes = slot.read_io(proc, process.pid, io_buffer, files_open)?;
+        let stat_file = open_once(&mut slot.files.stat, proc, process.pid, "/stat", files_open)?;
         let stat_bytes = stat_file.read(stat_buffer)?;
         buffer.copy_within(STAT_BYTES_MAX..STAT_BYTES_MAX + io_bytes, stat_bytes);
         if slot.exit == ExitState::Uncertain {
@@ -500,21 +469,6 @@ impl ProcessTable {
         *raw_used += stat_bytes + io_bytes;
         Ok(())
     }
-}
-
-/// Returns a file, and opens it first if it is not open.
-fn open_once<'a>(
-    file: &'a mut Option<FileHandle>,
-    proc: &DirectoryHandle,
-    pid: u32,
-    name: &str,
-    files_open: &mut usize,
-) -> io::Result<&'a FileHandle> {
-    if file.is_none() {
-        *file = Some(with_path(pid, name, |path| proc.open_file(path))?);
-        *files_open += 1;
-    }
-    file.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 /// Returns whether a process ended, as reported by its files.
@@ -544,14 +498,46 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         process(folder.path(), 7);
         let mut table = ProcessTable::open(&HostRoot::new(folder.path()), DETAILS, true).unwrap();
-        table.read(1, true).unwrap();
+        table.read(1, PassScope::All, true).unwrap();
         assert_eq!(table.count(), 1);
         process(folder.path(), 8);
         for pid in [8, 9, 10] {
             table.forked(pid);
         }
-        table.read(2, false).unwrap();
+        table.read(2, PassScope::All, false).unwrap();
         assert_eq!((table.order().len(), table.count()), (4, 2));
+    }
+
+    // Proves that between two full passes, active and new processes are read, the others are
+    // skipped and counted, and that a change or an exit makes one of them be read.
+    #[test]
+    fn only_active_processes_are_read_between_full_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        (5..=8).for_each(|pid| process(folder.path(), pid));
+        let mut table = ProcessTable::open(&HostRoot::new(folder.path()), DETAILS, true).unwrap();
+        let read = |table: &mut ProcessTable, now_ns, scope| -> (Vec<u32>, usize) {
+            table.read(now_ns, scope, false).unwrap();
+            let order = table.order().to_vec();
+            let read = order.iter().filter(|process| table.get(**process).is_some());
+            (read.map(|process| process.pid).collect(), table.skipped())
+        };
+        assert_eq!(read(&mut table, 1, PassScope::All), (vec![5, 6, 7, 8], 0));
+        for process in table.order().to_vec() {
+            table.set_active(process.slot, process.pid == 6);
+        }
+        assert_eq!(read(&mut table, 2, PassScope::Active), (vec![6], 3));
+        process(folder.path(), 9);
+        table.forked(9);
+        assert_eq!(read(&mut table, 3, PassScope::Active), (vec![6, 9], 3));
+        table.changed(7);
+        assert_eq!(read(&mut table, 4, PassScope::Active), (vec![6, 7, 9], 2));
+        table.exited(5);
+        assert_eq!(read(&mut table, 5, PassScope::Active), (vec![5, 6, 9], 2));
+        assert_eq!(table.count(), 5, "skipped processes exist");
+        table.events_lost();
+        assert_eq!(read(&mut table, 6, PassScope::Active), (vec![5, 6, 7, 8, 9], 0));
+        assert_eq!(read(&mut table, 7, PassScope::Active), (vec![5, 6, 9], 2));
+        assert_eq!(read(&mut table, 8, PassScope::All), (vec![5, 6, 7, 8, 9], 0));
     }
 
     // Proves that a reused pid has its new user at once if no file may be kept open.
@@ -563,7 +549,7 @@ mod tests {
         let mut table = ProcessTable::open(&HostRoot::new(folder.path()), DETAILS, false).unwrap();
         let user = |table: &mut ProcessTable, now_ns| {
             (table.files_open, table.files_open_max) = (usize::MAX / 8, 0);
-            table.read(now_ns, true).unwrap();
+            table.read(now_ns, PassScope::All, true).unwrap();
             table.get(table.order()[0]).unwrap().0.user
         };
         let own = user(&mut table, 1);
