@@ -54,6 +54,11 @@ impl CachedNameFilter {
         Self { filter: selection, cache: Vec::new() }
     }
 
+    /// Whether `include` names what is recorded: then nothing of it is left out by default.
+    pub fn has_include(&self) -> bool {
+        !self.filter.include.is_empty()
+    }
+
     /// Whether `name`, at this position of the file, is selected. Allocates only if the position
     /// had another name last time.
     #[inline]

@@ -43,7 +43,10 @@ fn folder() -> PathBuf {
 fn samples(host: &str, sources: &[&str]) -> Vec<Value> {
     let rig = Rig::new();
     let root = folder().join(host);
-    let config = rig.write("host.toml", format!("[recorder]\nhost_root = {:?}\n", root.to_str().unwrap()));
+    // Unused loop devices, which are left out by default, are read, too.
+    let text =
+        format!("[recorder]\nhost_root = {:?}\n[source.disk]\ninclude = [\"*\"]\n", root.to_str().unwrap());
+    let config = rig.write("host.toml", text);
     let mut arguments = vec!["--quiet", "--config", config.to_str().unwrap()];
     arguments.extend(sources.iter().flat_map(|source| ["--source", source]));
     rig.record_samples(&arguments, 1);

@@ -17,8 +17,12 @@ const DEVICES_MAX: usize = 4096;
 /// Counters after the name; kernels before 5.5 have 15, before 4.18 they have 11.
 const COUNTERS: usize = 17;
 const COUNTERS_OF_KERNELS: [usize; 3] = [COUNTERS, 15, 11];
+/// Devices that hosts have by the dozen without using them: the beginnings of their names, before a
+/// number.
+const OFTEN_UNUSED: [&[u8]; 3] = [b"loop", b"ram", b"zram"];
 
-/// `include` and `exclude` match devices.
+/// `include` and `exclude` match devices. Without `include`, loop devices and RAM disks are
+/// recorded once they had a request.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "disk",
     about: "Requests, bytes and times of each block device.",
@@ -30,7 +34,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     is_on_by_default: true,
     may_block: false,
     refresh: "at each request; hundreds of times a second under load",
-    selects: "devices, such as nvme0n1",
+    selects: "devices, such as nvme0n1; without include, loop devices and RAM disks (loop*, ram*, zram*) are recorded once they had a request",
     needs: &[],
     hint: "",
     keys: OwnKeys::None,
@@ -84,7 +88,7 @@ fn line(
     devices: &mut Vec<DiskCounters>,
 ) -> Incomplete {
     let mut lacks = Incomplete::NONE;
-    let numbers = cursor.numbers(&mut lacks);
+    let numbers: [u64; 2] = cursor.numbers(&mut lacks);
     let Some(name) = cursor.word() else { return Incomplete::CUT };
     if !filter.matches(at, name) {
         return Incomplete::NONE;
@@ -93,35 +97,46 @@ fn line(
     if devices.len() == DEVICES_MAX {
         return Incomplete::TOO_MANY;
     }
-    devices.push(device(numbers, &name, cursor, &mut lacks));
+    let (counters, read_lacks) = counters(cursor);
+    lacks |= read_lacks;
+    if filter.has_include() || !is_unused(&name, &counters) {
+        devices.push(DiskCounters(text::row(&numbers, &name, &counters)));
+    }
     lacks
 }
 
-/// Builds one device. The schema has the counters in the order of the file.
-fn device(
-    numbers: [u64; 2],
-    name: &[u8; 32],
-    cursor: &mut Cursor<'_>,
-    lacks: &mut Incomplete,
-) -> DiskCounters {
+/// Reads the counters of one device, which the schema has in the order of the file.
+fn counters(cursor: &mut Cursor<'_>) -> ([u64; COUNTERS], Incomplete) {
+    let mut lacks = Incomplete::NONE;
     let mut counters = [ABSENT; COUNTERS];
     let mut count = 0;
     for place in &mut counters {
         if cursor.is_at_line_end() {
             break;
         }
-        *place = cursor.number(lacks);
+        *place = cursor.number(&mut lacks);
         count += 1;
     }
     // Counters that a later kernel appends are skipped.
-    *lacks |= Incomplete::CUT.unless(COUNTERS_OF_KERNELS.contains(&count));
-    DiskCounters(text::row(&numbers, name, &counters))
+    lacks |= Incomplete::CUT.unless(COUNTERS_OF_KERNELS.contains(&count));
+    (counters, lacks)
+}
+
+/// Returns whether this is a loop device or a RAM disk that never had a request.
+fn is_unused(name: &[u8], counters: &[u64]) -> bool {
+    let is_virtual =
+        |prefix: &&[u8]| name.strip_prefix(*prefix).and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit);
+    // The counters first: those of a device in use differ from 0 at once.
+    counters.iter().all(|count| matches!(*count, 0 | ABSENT)) && OFTEN_UNUSED.iter().any(is_virtual)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
-    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_under};
+    use crate::sampling::{NameFilter, Pattern};
 
     fn name(device: &DiskCounters) -> String {
         device.name().iter().take_while(|byte| *byte != 0).map(char::from).collect()
@@ -129,7 +144,9 @@ mod tests {
 
     fn parsed(text: &[u8]) -> (Vec<DiskCounters>, Incomplete) {
         let mut devices = Vec::new();
-        let incomplete = parse(text, &mut CachedNameFilter::default(), &mut devices);
+        let all = vec![Pattern::new("*").unwrap()];
+        let mut filter = CachedNameFilter::new(NameFilter::new(all, Vec::new()));
+        let incomplete = parse(text, &mut filter, &mut devices);
         (devices, incomplete)
     }
 
@@ -186,10 +203,33 @@ mod tests {
         assert_eq!(incomplete, Incomplete::NONE);
     }
 
+    // Proves that loop devices and RAM disks without a request are left out unless `include` names
+    // them, and that other idle devices, and names that only begin alike, are not.
+    #[test]
+    fn unused_loop_devices_are_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        let idle = "0 0 0 0 0 0 0 0 0 0 0";
+        let names = ["loop0", "ram1", "zram0", "sda", "ramdisk", "loop"];
+        let mut text = names.map(|name| format!("7 0 {name} {idle}\n")).concat();
+        text += "7 1 loop1 0 0 0 0 0 0 0 0 0 0 1\n7 2 zram1 5 0 0 0 0 0 0 0 0 0 0\n";
+        std::fs::write(folder.path().join(FILE), text).unwrap();
+        let recorded = |keys: &str| {
+            let (payload, incomplete) = sample_under(&SPEC, keys, folder.path());
+            assert_eq!(incomplete, Incomplete::NONE);
+            let disk = flatbuffers::root::<Disk<'_>>(&payload).unwrap();
+            disk.devices().iter().map(name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(recorded(""), "sda ramdisk loop loop1 zram1");
+        assert_eq!(recorded("exclude = [\"sd*\"]"), "ramdisk loop loop1 zram1");
+        assert_eq!(recorded("include = [\"loop*\", \"zram?\"]"), "loop0 zram0 loop loop1 zram1");
+    }
+
     // Proves that all devices of this host and of captured hosts are read, as by a naive parser.
     #[test]
     fn agrees_with_a_naive_reading() {
-        let payload = sample_this_host(&SPEC);
+        let (payload, incomplete) = sample_under(&SPEC, "include = [\"*\"]", Path::new("/"));
+        assert_eq!(incomplete, Incomplete::NONE);
         let disk = flatbuffers::root::<Disk<'_>>(&payload).unwrap();
         let text = std::fs::read_to_string("/proc/diskstats").unwrap();
         let names: Vec<String> =
@@ -214,7 +254,7 @@ mod tests {
     // reads.
     #[test]
     fn every_line_is_a_device() {
-        let devices = sample_this_host(&SPEC);
+        let (devices, _) = sample_under(&SPEC, "include = [\"*\"]", Path::new("/"));
         let disk = flatbuffers::root::<Disk<'_>>(&devices).unwrap();
         let lines = std::fs::read_to_string("/proc/diskstats").unwrap().lines().count();
         assert_eq!(disk.devices().len(), lines);
