@@ -73,7 +73,7 @@ impl StatusPage {
         // What follows the name of a line is indented to its column.
         const INDENT: usize = 9;
         let mut lines = vec![agent_line(&status.recorder), self.segment_line(&status.segment)];
-        lines.extend(self.storage_lines(&status.storage));
+        lines.extend(self.storage_lines(&status.storage, &status.compression));
         lines.extend(self.compressor_line(&status.compression));
         lines.push(self.queue_line(&status.queues));
         lines.extend(self.reload_line(&status.reload));
@@ -112,7 +112,7 @@ impl StatusPage {
         )
     }
 
-    fn storage_lines(&self, storage: &StorageStatus) -> Vec<String> {
+    fn storage_lines(&self, storage: &StorageStatus, compression: &CompressorStatus) -> Vec<String> {
         let used = share(storage.data_bytes, storage.retain_bytes);
         let mut line = format!(
             "disk     {} of {} ({:.1}%), {} free (minimum {})",
@@ -124,9 +124,17 @@ impl StatusPage {
         );
         if let Some(rate) = storage.bytes_per_s {
             let _infallible = write!(line, "; {}/s", human::bytes(rounded(rate)));
+            if let Some(ratio) = storage.compression_ratio {
+                let compressed = human::bytes(rounded(rate * ratio));
+                let _infallible = write!(line, ", compressed {compressed}/s");
+            }
         }
         if let Some(ns) = storage.time_to_full_ns {
             let _infallible = write!(line, ", the oldest segments are removed in {}", long_time(ns));
+            // How small segments become is known once one is compressed.
+            if compression.enabled && storage.compression_ratio.is_none() {
+                line += " if nothing is compressed";
+            }
         }
         if storage.removed > 0 {
             let _infallible = write!(line, "; {} file(s) removed for space or age", storage.removed);
@@ -422,6 +430,26 @@ mod tests {
         let rows: Vec<&str> = page.lines().filter(|line| line.trim_start().starts_with("cpu ")).collect();
         assert_eq!(rows.len(), 1, "{page}");
         assert!(page.lines().all(|line| !line.ends_with(' ')), "{page:?}");
+    }
+
+    // Proves that the forecast of disk space says whether it counts compression: with the rate
+    // after it once that is measured, without a word if compression is off.
+    #[test]
+    fn the_forecast_says_whether_it_counts_compression() {
+        let mut status = status();
+        let line = |status: &Status| {
+            let page = page_of(false).format_status(status);
+            page.lines().find(|line| line.starts_with("disk ")).unwrap().to_owned()
+        };
+        let storage = &mut status.storage;
+        (storage.bytes_per_s, storage.compression_ratio) = (Some(409_600.0), Some(0.04));
+        let expected = "; 400.0 KiB/s, compressed 16.0 KiB/s, the oldest segments are removed in 3d 11h";
+        assert!(line(&status).ends_with(expected), "{}", line(&status));
+        status.storage.compression_ratio = None;
+        let expected = "; 400.0 KiB/s, the oldest segments are removed in 3d 11h if nothing is compressed";
+        assert!(line(&status).ends_with(expected), "{}", line(&status));
+        status.compression.enabled = false;
+        assert!(line(&status).ends_with("removed in 3d 11h"), "{}", line(&status));
     }
 
     // Proves that a refused reload is shown differently from one that was applied.

@@ -189,6 +189,10 @@ pub struct StorageStatus {
     /// at the current rate after compression; 0 if segments are being removed already. None if
     /// nothing is being written.
     pub time_to_full_ns: Option<u64>,
+    /// Bytes that stay of each written byte, by which the time above counts: as measured over the
+    /// segments that this run has compressed. None before the first of them, and if compression is
+    /// off or behind; the time is then that of uncompressed data.
+    pub compression_ratio: Option<f64>,
     /// Sealed segments.
     pub segments: u64,
     /// Number of the oldest of them.

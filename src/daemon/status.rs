@@ -188,6 +188,7 @@ impl StatusTracker {
             ratio(last.1.saturating_sub(first.1), last.0.saturating_sub(first.0)).map(|bytes| bytes * 1e9)
         });
         let segments = directory.segments.get();
+        let compression_ratio = compression_ratio(&metrics.compression, now_ns);
         StorageStatus {
             data_bytes: directory.bytes.get(),
             retain_bytes: directory.bytes_max.get(),
@@ -196,8 +197,9 @@ impl StatusTracker {
             total_bytes: directory.total_bytes.get(),
             bytes_per_s,
             time_to_full_ns: bytes_per_s
-                .map(|rate| rate * compression_ratio(&metrics.compression, now_ns))
+                .map(|rate| rate * compression_ratio.unwrap_or(1.0))
                 .and_then(|rate| time_to_full_ns(directory, rate)),
+            compression_ratio,
             segments,
             oldest_number: (segments > 0).then(|| directory.oldest_number.get()),
             oldest_created_s: (segments > 0).then(|| directory.oldest_created_s.get()),
@@ -294,15 +296,17 @@ fn compressor_status(now_ns: u64, compression: &CompressionMetrics) -> Compresso
 }
 
 /// Returns the size after compression per recorded byte, as measured in this run; segments that
-/// were left uncompressed count in full. Returns 1 if compression is off or lags, and until
-/// something is measured.
+/// were left uncompressed count in full. `None` if compression is off or lags, and until something
+/// is measured.
 #[allow(clippy::cast_precision_loss, reason = "a forecast")]
-fn compression_ratio(compression: &CompressionMetrics, now_ns: u64) -> f64 {
+fn compression_ratio(compression: &CompressionMetrics, now_ns: u64) -> Option<f64> {
     let is_lagging = compression.oldest_wait_ns(now_ns) > LAG_MAX_NS;
-    let measured = ratio(compression.stored_bytes.get(), compression.raw_bytes.get());
-    let Some(share) = measured.filter(|_| compression.enabled.get() == 1 && !is_lagging) else { return 1.0 };
+    if compression.enabled.get() == 0 || is_lagging {
+        return None;
+    }
+    let share = ratio(compression.stored_bytes.get(), compression.raw_bytes.get())?;
     let (compressed, left) = (compression.segments.get() as f64, compression.skipped.get() as f64);
-    (share * compressed + left) / (compressed + left)
+    Some((share * compressed + left) / (compressed + left))
 }
 
 /// Returns the time until the first limit is reached at this rate.
@@ -393,6 +397,8 @@ mod tests {
         let seconds = |at_s: u64| {
             let storage = tracker.status(at_s * NS_PER_S, &metrics, false).storage;
             assert_eq!(storage.bytes_per_s, Some(1_000.0));
+            let is_of_raw_data = storage.time_to_full_ns == Some(10 * NS_PER_S);
+            assert_eq!(storage.compression_ratio.is_none(), is_of_raw_data);
             storage.time_to_full_ns.map(|ns| ns / NS_PER_S)
         };
         assert_eq!(seconds(1), Some(10), "off");
