@@ -33,6 +33,7 @@ mod recordings;
 mod recover;
 mod remote;
 mod replay;
+mod resolution;
 mod row_printer;
 mod rows;
 mod selection;

@@ -13,7 +13,7 @@ use super::error::CliError;
 use super::logging::Log;
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, fitted, table};
 use super::terminal::{Output, wrapped};
-use super::{ExitStatus, human};
+use super::{ExitStatus, human, resolution};
 use crate::config::{self, Config, ConfigErrors, Layers};
 use crate::daemon::{
     self, Callbacks, LastGood, MemoryBudget, RunProgress, RunStart, RunSummary, memory_rule,
@@ -162,6 +162,9 @@ impl ConsoleUi {
             start.data_dir.display(),
             human::bytes(MemoryBudget::of(start.config).sum_bytes())
         ));
+        if let Some(advice) = resolution::advice(start.config) {
+            self.print_line(&advice);
+        }
     }
 
     fn live_line(progress: &RunProgress<'_>, seen: &mut LiveLineState) {

@@ -8,6 +8,7 @@ use flatbuffers::FlatBufferBuilder;
 use serde::Serialize;
 
 use super::error::CliError;
+use super::resolution::TimeResolution;
 use super::tables::{SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
@@ -42,10 +43,16 @@ struct SourceRow {
     refresh: &'static str,
     reads: Vec<String>,
     selects: &'static str,
+    /// Of `cpu` alone: the other times count nanoseconds, or have no common step.
+    time_resolution: Option<TimeResolution>,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let rows: Vec<SourceRow> = Config::default().sources.iter().map(source_row).collect();
+    let config = Config::default();
+    let mut rows: Vec<SourceRow> = config.sources.iter().map(source_row).collect();
+    if let Some(cpu) = rows.iter_mut().find(|row| row.name == "cpu" && row.available) {
+        cpu.time_resolution = TimeResolution::measure(&config.recorder.host_root);
+    }
     if args.json {
         serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -70,6 +77,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let width = Output::Stdout.width();
     writeln!(out, "{}", fitted(shown, width, &SPARE_COLUMNS))?;
     for row in &rows {
+        if let Some(resolution) = row.time_resolution {
+            writeln!(out, "{}: {resolution}", row.name)?;
+        }
         if let Some(reason) = &row.reason {
             writeln!(out, "{}", wrapped(&format!("not available: {}: {reason}", row.name), width, 2))?;
         }
@@ -105,6 +115,7 @@ fn source_row(source: &SourceConfig) -> SourceRow {
         refresh: spec.refresh,
         reads: spec.files.iter().map(|file| format!("/{file}")).collect(),
         selects: spec.selects,
+        time_resolution: None,
         default_enabled: source.enabled,
     }
 }

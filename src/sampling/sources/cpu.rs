@@ -25,7 +25,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     period: Duration::from_millis(10),
     is_on_by_default: true,
     may_block: false,
-    refresh: "times at each scheduler tick (4 ms at 250 Hz), counts immediately",
+    refresh: "times in steps of 10 ms, counts immediately",
     selects: "cores, such as cpu0",
     needs: &[],
     hint: "",
