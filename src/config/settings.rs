@@ -161,8 +161,8 @@ settings! {
         /// Disk space for everything in `data_dir`, the open segment included; the oldest sealed
         /// segments are removed to stay within it. At least twice `segment_size`; the default is
         /// raised to four times `segment_size` if that is more.
-        // Half a day of the default sources at full detail; small compared to current disks. Below
-        // the minimum not even the smallest segments rotate; above the maximum the unit is wrong.
+        // Weeks of the default sources once compressed; small compared to current disks. Below the
+        // minimum not even the smallest segments rotate; above the maximum the unit is wrong.
         retain_bytes: u64 = 20 * GIB, Size(4 * MIB..=1024 * TIB), Reload;
 
         /// Bytes of the newest segments that are kept even if other programs fill the file system.
