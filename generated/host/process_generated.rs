@@ -778,7 +778,7 @@ impl<'a> ProcessCounters {
   }
 
   /// Time that its first thread was ready to run and waited for a processor (/proc/PID/schedstat); the kernel sums it up for no
-  /// process. Absent if the kernel does not account it.
+  /// process. Absent of a process that is neither among the busiest nor new, and if the kernel does not account it.
   pub fn wait_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

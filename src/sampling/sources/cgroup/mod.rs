@@ -47,7 +47,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Cgroup",
     schema: include_bytes!("../../../../generated/host/cgroup.bfbs"),
     files: &[DIRECTORY, "sys/fs/cgroup/**/{cgroup.events,cpu.stat,memory.*,io.stat,pids.*,*.pressure}"],
-    // A sample costs tens of microseconds per group: with 50 groups 0.2 % of a core.
+    // A sample costs tens of microseconds per group.
     period: Duration::from_secs(1),
     is_on_by_default: true,
     may_block: false,

@@ -36,7 +36,7 @@ struct Shared {
 }
 
 impl ExecWatcher {
-    /// Starts the thread, which costs nothing while no program starts, and some 10 us for each that
+    /// Starts the thread, which costs nothing while no program starts, and some 65 us for each that
     /// does: a small part of what the start itself costs.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
         "proc/PID/cmdline",
     ],
     // Short enough to show who was busy in the 300 ms before a spike; with 300 processes, of which
-    // most are read once a second, less than 1 % of a core.
+    // most are read once a second, 1 % of a core.
     period: Duration::from_millis(100),
     is_on_by_default: true,
     may_block: false,

@@ -1,5 +1,5 @@
-//! What is kept of one process from sample to sample: its open files, and what decides when they are
-//! read again.
+//! What is kept of one process from sample to sample: its open files, and what decides when they
+//! are read again.
 
 use std::io::{self, ErrorKind};
 

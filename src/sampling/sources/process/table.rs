@@ -448,7 +448,9 @@ impl ProcessTable {
         if self.has_clocks {
             slot.run_time = cpu_ns_of(process.pid).unwrap_or(ABSENT);
         }
-        if self.has_schedstat {
+        // A third file of each process: for all of them it would cost a quarter of the pass.
+        slot.wait_time = ABSENT;
+        if self.has_schedstat && slot.is_active {
             slot.wait_time = slot.read_wait_time(proc, process.pid, files_open).unwrap_or(ABSENT);
         }
 
