@@ -47,7 +47,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn sampler(keys: &str) -> Box<dyn Sampler> {
-    let config = Config::parse("bench.toml", &format!("[source.process]\nfull_interval = \"1ms\"\n{keys}\n")).unwrap();
+    let text = format!("[source.process]\nfull_interval = \"1ms\"\n{keys}\n");
+    let config = Config::parse("bench.toml", &text).unwrap();
     let source = config.sources.iter().find(|source| source.spec.name == "process").unwrap();
     match source.spec.open(&OpenContext { host: &HostRoot::new("/"), settings: source.settings() }).unwrap() {
         OpenedSampler::Built(sampler) => sampler,
