@@ -1,28 +1,34 @@
 //! `explain`: what was different in a window, and who did it.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flatcap_format::replay::{ReplayFilter, TimeSpec, first_sample};
+use flatcap_format::replay::{ReplayFilter, recording_span};
+use flatcap_format::segment::list;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::error::CliError;
+use super::hosts::RecordedHosts;
 use super::human;
 use super::measured_value::{leaf, measured, path, short_name, shortened};
-use super::spikes::{COLUMNS, no_samples, printed_length, printed_time, report_left_out};
+use super::recordings::{default_recordings, no_segments};
+use super::selection::wall_time;
+use super::spikes::{COLUMNS, printed_length, report_left_out};
+use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
 use crate::explain::{
     ExplainError, Explanation, FieldDeparture, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain,
     find_spikes,
 };
-use crate::os::clock::read_clocks;
 
 /// Departures that the text about a suspect names.
 const EVIDENCE_SHOWN: usize = 3;
+/// Columns for suspects and fields, so that lines have 80.
+const SUSPECT_WIDTH: usize = 24;
+const FIELD_WIDTH: usize = 34;
 /// Parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
 
@@ -31,8 +37,8 @@ const PARENTS_SHOWN: usize = 3;
 /// usual for them.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Segment files, or directories of segments.
-    #[arg(value_name = "PATH", required = true)]
+    /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
+    #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]
     paths: Vec<PathBuf>,
     /// The middle of the window, as printed by spikes and dump [default: the largest spike].
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
@@ -46,9 +52,11 @@ pub(super) struct Args {
     /// Look only at these sources; can be repeated.
     #[arg(long = "source", value_name = "NAME,...", value_delimiter = ',')]
     sources: Vec<String>,
-    /// The host, if the segments are of several.
+    /// The host, if the segments are of several: its name or its machine id.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    #[command(flatten)]
+    zone: ZoneOption,
     /// Most suspects, and most fields, to list.
     #[arg(long, value_name = "N", default_value_t = 8)]
     limit: usize,
@@ -58,33 +66,39 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    let zone = args.zone.zone()?;
+    let listings = list(&args.paths)?;
+    if listings.is_empty() {
+        return Err(no_segments(&args.paths));
+    }
+    let host = args.host.as_deref().map(|name| RecordedHosts::of(&listings).find(name)).transpose()?;
     let choice = RecordingChoice {
         paths: args.paths.clone(),
         sources: args.sources.iter().cloned().collect(),
-        host: args.host.clone(),
+        host: host.clone(),
     };
     let mut outcome = Ok(ExitStatus::Done);
     let mut report = |notice: &_| outcome = report_notice(notice);
     let wall_ns = match &args.at {
-        Some(text) => wanted_time(text, &args.paths)?,
+        Some(text) => wall_time(&args.paths, ("--at", text), host.as_ref(), &zone)?,
         None => match find_spikes(&choice, ReplayFilter::default(), &mut |_| {}) {
-            Err(ExplainError::NoSamples) => return no_samples("to explain", &args.paths),
-            found => match found?.spikes.first() {
-                Some(spike) => spike.wall_ns,
-                None => {
+            Err(ExplainError::NoSamples) => return Err(no_samples(&choice, "to explain", zone)?),
+            found => {
+                let Some(wall_ns) = found?.departures.first().map(|spike| spike.wall_ns) else {
                     writeln!(out, "no spikes: name a time to explain with --at")?;
                     return Ok(ExitStatus::Failed);
-                }
-            },
+                };
+                wall_ns
+            }
         },
     };
     let ns = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     let (window_ns, before_ns) = (ns(args.window), ns(args.before));
     let found = match explain(&choice, wall_ns, window_ns, before_ns, &mut report) {
         Err(ExplainError::NoSamples) => {
-            let at = printed_time(wall_ns, &TimeZone::system());
+            let at = TimePrinter::new(zone.clone()).microseconds(wall_ns);
             let wanted = format!("in {} around {at}", printed_length(window_ns));
-            return no_samples(&wanted, &args.paths);
+            return Err(no_samples(&choice, &wanted, zone)?);
         }
         found => found?,
     };
@@ -93,7 +107,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         serde_json::to_writer(&mut *out, &object).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        Screen { zone: TimeZone::system(), limit: args.limit, out }.print(&found)?;
+        Screen { times: TimePrinter::new(zone), limit: args.limit, out }.print(&found)?;
     }
     if found.left_out > 0 {
         report_left_out(found.left_out)?;
@@ -102,23 +116,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(if found.has_findings { ExitStatus::DataLoss } else { outcome })
 }
 
-/// Returns the wall time that `--at` means.
-fn wanted_time(text: &str, paths: &[PathBuf]) -> Result<i64, CliError> {
-    let usage = |error: &dyn std::fmt::Display| CliError::Usage(format!("--at: {error}"));
-    // As JSON has it.
-    if let Ok(wall_ns) = text.parse::<i64>()
-        && text.len() >= 16
-    {
-        return Ok(wall_ns);
-    }
-    let now_ns = read_clocks().wall_ns;
-    match TimeSpec::parse(text, now_ns, &TimeZone::system()).map_err(|error| usage(&error))? {
-        TimeSpec::Wall(wall_ns) => Ok(wall_ns),
-        TimeSpec::FromStart(ns) => match first_sample(paths, &BTreeSet::new())? {
-            Some(first) => Ok(first.wall_ns.saturating_add_unsigned(ns)),
-            None => Err(usage(&format!("{text}: the recording has no samples"))),
-        },
-    }
+/// Returns the error of a time without samples: with the time that the recording spans.
+fn no_samples(choice: &RecordingChoice, wanted: &str, zone: TimeZone) -> Result<CliError, CliError> {
+    let mut times = TimePrinter::new(zone);
+    let span = match recording_span(&choice.paths, choice.host.as_ref())? {
+        Some(span) => {
+            let (first, last) = (times.microseconds(*span.start()), times.microseconds(*span.end()));
+            format!("the recording spans {first} to {last}")
+        }
+        None => "the recording has none at all".to_owned(),
+    };
+    Ok(CliError::NoSamples(format!("no samples {wanted}; {span}")))
 }
 
 #[derive(Serialize)]
@@ -216,14 +224,14 @@ fn what_of(departure: &FieldDeparture) -> String {
 
 /// An explanation on 80 columns.
 struct Screen<'o> {
-    zone: TimeZone,
+    times: TimePrinter,
     limit: usize,
     out: &'o mut dyn Write,
 }
 
 impl Screen<'_> {
     fn print(&mut self, found: &Explanation) -> io::Result<()> {
-        let from = printed_time(found.window.0, &self.zone);
+        let from = self.times.milliseconds(found.window.0);
         let length = printed_length(found.window.1.abs_diff(found.window.0));
         let before = printed_length(found.before_ns);
         let host = human::escaped(&found.host).into_owned();
@@ -237,8 +245,11 @@ impl Screen<'_> {
         if found.suspects.is_empty() {
             return writeln!(self.out, "who: nobody used more than usual");
         }
-        const NAME: usize = 28;
-        writeln!(self.out, "{:<NAME$}  score  {:>10}  {:>10}  {:<15}  from", "who", "used", "usual", "of")?;
+        writeln!(
+            self.out,
+            "{:<SUSPECT_WIDTH$}  score  {:>10}  {:>10}  {:<15}  from",
+            "who", "used", "usual", "of"
+        )?;
         for suspect in found.suspects.iter().take(self.limit) {
             let kind = match suspect.kind {
                 SuspectKind::Process => "process",
@@ -248,12 +259,12 @@ impl Screen<'_> {
             };
             let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
             let name = format!("{kind} {}{pid}", human::escaped(&suspect.name));
-            let name = shortened(&name, NAME);
+            let name = shortened(&name, SUSPECT_WIDTH);
             for (number, departure) in suspect.evidence.iter().take(EVIDENCE_SHOWN).enumerate() {
                 let (name, score) =
                     if number == 0 { (&*name, format!("{:.2}", suspect.score)) } else { ("", String::new()) };
                 let line = format!(
-                    "{name:<NAME$}  {score:>5}  {:>10}  {:>10}  {:<15}  {}",
+                    "{name:<SUSPECT_WIDTH$}  {score:>5}  {:>10}  {:>10}  {:<15}  {}",
                     measured(departure.value, departure.unit),
                     measured(departure.usual, departure.unit),
                     shortened(&what_of(departure), 15),
@@ -269,19 +280,19 @@ impl Screen<'_> {
         if found.fields.is_empty() {
             return writeln!(self.out, "what: no field departed from what is usual for it");
         }
-        const NAME: usize = 34;
-        writeln!(self.out, "{:<NAME$}  score  {:>12}  {:>12}  from", "what", "value", "usual")?;
+        writeln!(self.out, "{:<FIELD_WIDTH$}  score  {:>12}  {:>12}  from", "what", "value", "usual")?;
         for departure in found.fields.iter().take(self.limit) {
             let together =
                 if departure.together > 0 { format!(" (+{})", departure.together) } else { String::new() };
-            let name = shortened(&short_name(departure), NAME - together.len()) + &together;
+            let name = shortened(&short_name(departure), FIELD_WIDTH - together.len()) + &together;
+            let from = self.short_time(departure.wall_ns);
             writeln!(
                 self.out,
-                "{name:<NAME$}  {:>5.2}  {:>12}  {:>12}  {}",
+                "{name:<FIELD_WIDTH$}  {:>5.2}  {:>12}  {:>12}  {}",
                 departure.score,
                 measured(departure.value, departure.unit),
                 measured(departure.usual, departure.unit),
-                self.short_time(departure.wall_ns)
+                from
             )?;
         }
         Ok(())
@@ -306,7 +317,7 @@ impl Screen<'_> {
         for marker in &found.markers {
             let line = format!(
                 "marker {} {}",
-                printed_time(marker.wall_ns, &self.zone),
+                self.times.milliseconds(marker.wall_ns),
                 human::escaped(&marker.text)
             );
             writeln!(self.out, "{}", shortened(&line, COLUMNS))?;
@@ -314,7 +325,7 @@ impl Screen<'_> {
         for (at, step_ns) in &found.clock_steps {
             let direction = if *step_ns < 0 { "back" } else { "forward" };
             let length = printed_length(step_ns.unsigned_abs());
-            let at = printed_time(*at, &self.zone);
+            let at = self.times.milliseconds(*at);
             writeln!(self.out, "the clock was set {direction} by {length}, to {at}")?;
         }
         let late = found.late_ns.map_or("unknown".to_owned(), printed_length);
@@ -322,8 +333,8 @@ impl Screen<'_> {
     }
 
     /// Returns the seconds of a time: the line above has the rest.
-    fn short_time(&self, wall_ns: i64) -> String {
-        let time = printed_time(wall_ns, &self.zone);
+    fn short_time(&mut self, wall_ns: i64) -> String {
+        let time = self.times.milliseconds(wall_ns);
         time.get(17..23).unwrap_or(&time).to_owned()
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn short_name(departure: &FieldDeparture) -> String {
     human::escaped(&name).into_owned()
 }
 
-/// Returns the last name of a field; of the list, if it is the elements themselves that are counted.
+/// Returns the last name of a field; of the list, if its elements themselves are counted.
 pub(super) fn leaf(departure: &FieldDeparture) -> &str {
     let field = departure.field.strip_suffix("[*]").unwrap_or(&departure.field);
     field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf)

@@ -120,17 +120,7 @@ impl RecordingSelection {
         host: Option<&HostIdentity>,
         zone: &TimeZone,
     ) -> Result<Point, CliError> {
-        let now_ns = read_clocks().wall_ns;
-        let usage = |error: &dyn Display| CliError::Usage(format!("{option}: {error}"));
-        let time = TimeSpec::parse(text, now_ns, zone).map_err(|error| usage(&error))?;
-        if let TimeSpec::FromStart(ns) = time {
-            return Ok(Point::Elapsed(ns));
-        }
-        // The end is looked for only if it is needed.
-        let end_ns = if time.depends_on_end() { recording_end(&self.paths, host, now_ns)? } else { None };
-        let end_ns = end_ns.unwrap_or(now_ns);
-        let wall_ns = time.wall_ns(end_ns, zone);
-        wall_ns.map(Point::Wall).ok_or_else(|| usage(&format!("\"{text}\" is before 1678 or after 2261")))
+        point(&self.paths, (option, text), host, zone)
     }
 
     /// Returns whether a part of the time is selected.
@@ -212,6 +202,45 @@ impl RecordingSelection {
             }
         }
         Ok(names)
+    }
+}
+
+/// Parses the value of an option that names a time.
+fn point(
+    paths: &[PathBuf],
+    (option, text): (&str, &str),
+    host: Option<&HostIdentity>,
+    zone: &TimeZone,
+) -> Result<Point, CliError> {
+    let now_ns = read_clocks().wall_ns;
+    let usage = |error: &dyn Display| CliError::Usage(format!("{option}: {error}"));
+    let time = TimeSpec::parse(text, now_ns, zone).map_err(|error| usage(&error))?;
+    if let TimeSpec::FromStart(ns) = time {
+        return Ok(Point::Elapsed(ns));
+    }
+    // The end is looked for only if it is needed.
+    let end_ns = if time.depends_on_end() { recording_end(paths, host, now_ns)? } else { None };
+    let end_ns = end_ns.unwrap_or(now_ns);
+    let wall_ns = time.wall_ns(end_ns, zone);
+    wall_ns.map(Point::Wall).ok_or_else(|| usage(&format!("\"{text}\" is before 1678 or after 2261")))
+}
+
+/// Returns the wall time that the value of an option names, in nanoseconds.
+pub(super) fn wall_time(
+    paths: &[PathBuf],
+    (option, text): (&str, &str),
+    host: Option<&HostIdentity>,
+    zone: &TimeZone,
+) -> Result<i64, CliError> {
+    match point(paths, (option, text), host, zone)? {
+        Point::Wall(wall_ns) => Ok(wall_ns),
+        Point::Elapsed(ns) => {
+            let filter = ReplayFilter { host: host.cloned(), ..ReplayFilter::default() };
+            match first_sample(paths, filter)? {
+                Some(first) => Ok(first.wall_ns.saturating_add_unsigned(ns)),
+                None => Err(CliError::Usage(format!("{option} {text}: the recording has no samples"))),
+            }
+        }
     }
 }
 

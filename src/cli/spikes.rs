@@ -1,10 +1,7 @@
 //! `spikes`: the moments of a recording at which any field departed most from what is usual for it.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
-use flatcap_format::segment::{Advance, FrameKind, SegmentError, list};
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -12,6 +9,7 @@ use super::error::CliError;
 use super::human;
 use super::measured_value::{measured, path, short_name, shortened, usual_range};
 use super::selection::RecordingSelection;
+use super::time_printer::TimePrinter;
 use super::{ExitStatus, report_notice};
 use crate::explain::{ExplainError, FieldDeparture, RecordingChoice, ValueUnit, find_spikes};
 
@@ -25,9 +23,6 @@ pub(super) const COLUMNS: usize = 80;
 pub(super) struct Args {
     #[command(flatten)]
     selection: RecordingSelection,
-    /// The host, if the segments are of several.
-    #[arg(long, value_name = "NAME")]
-    host: Option<String>,
     /// Most moments to list.
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
@@ -65,25 +60,26 @@ impl<'d> From<&'d FieldDeparture> for DepartureObject<'d> {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let filter = args.selection.filter()?;
+    let zone = args.selection.zone.zone()?;
+    let filter = args.selection.filter(&zone)?;
     let choice = RecordingChoice {
         paths: args.selection.paths.clone(),
         sources: filter.sources.clone(),
-        host: args.host.clone(),
+        host: filter.host.clone(),
     };
     let mut outcome = Ok(ExitStatus::Done);
     let mut report = |notice: &_| outcome = report_notice(notice);
     let found = match find_spikes(&choice, filter, &mut report) {
-        Err(ExplainError::NoSamples) => return no_samples("in the wanted time", &choice.paths),
+        Err(ExplainError::NoSamples) => return Err(args.selection.no_samples(zone)?),
         found => found?,
     };
-    let spikes: Vec<&FieldDeparture> = found.spikes.iter().take(args.limit).collect();
+    let spikes: Vec<&FieldDeparture> = found.departures.iter().take(args.limit).collect();
     if args.json {
         let objects: Vec<DepartureObject<'_>> = spikes.iter().map(|spike| (*spike).into()).collect();
         serde_json::to_writer(&mut *out, &objects).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        print(&spikes, &TimeZone::system(), out)?;
+        print(&spikes, zone, out)?;
     }
     if found.left_out > 0 {
         report_left_out(found.left_out)?;
@@ -92,11 +88,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(if found.has_findings { ExitStatus::DataLoss } else { outcome })
 }
 
-fn print(spikes: &[&FieldDeparture], zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+fn print(spikes: &[&FieldDeparture], zone: TimeZone, out: &mut dyn Write) -> io::Result<()> {
     if spikes.is_empty() {
         return writeln!(out, "no spikes: no field departed from what is usual for it");
     }
-    let times: Vec<String> = spikes.iter().map(|spike| printed_time(spike.wall_ns, zone)).collect();
+    let mut printer = TimePrinter::new(zone);
+    let times: Vec<String> = spikes.iter().map(|spike| printer.milliseconds(spike.wall_ns)).collect();
     let names: Vec<String> = spikes.iter().map(|spike| short_name(spike)).collect();
     let values: Vec<String> = spikes.iter().map(|spike| measured(spike.value, spike.unit)).collect();
     let usual: Vec<String> = spikes.iter().map(|spike| usual_range(spike)).collect();
@@ -124,52 +121,6 @@ fn print(spikes: &[&FieldDeparture], zone: &TimeZone, out: &mut dyn Write) -> io
         )?;
     }
     Ok(())
-}
-
-/// Formats a time with milliseconds and the offset of the zone.
-pub(super) fn printed_time(wall_ns: i64, zone: &TimeZone) -> String {
-    let time = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default().to_zoned(zone.clone());
-    let offset = if time.offset().seconds() == 0 { "Z".to_owned() } else { time.strftime("%:z").to_string() };
-    format!("{}{offset}", time.strftime("%Y-%m-%dT%H:%M:%S%.3f"))
-}
-
-/// Reports that there is nothing in the wanted time, and what time the recording has.
-pub(super) fn no_samples(wanted: &str, paths: &[PathBuf]) -> Result<ExitStatus, CliError> {
-    let zone = TimeZone::system();
-    let span = match recorded_span(paths)? {
-        Some((first, last)) => {
-            format!("the recording is from {} to {}", printed_time(first, &zone), printed_time(last, &zone))
-        }
-        None => "the recording has no samples".to_owned(),
-    };
-    writeln!(io::stderr(), "flatcap: no samples {wanted}; {span}")?;
-    Ok(ExitStatus::Failed)
-}
-
-/// Returns the wall times of the first and last sample. Reads an unsealed segment in full.
-fn recorded_span(paths: &[PathBuf]) -> Result<Option<(i64, i64)>, SegmentError> {
-    let mut span: Option<(i64, i64)> = None;
-    let mut add = |first: i64, last: i64| {
-        let known = span.unwrap_or((first, last));
-        span = Some((known.0.min(first), known.1.max(last)));
-    };
-    for listing in list(paths)? {
-        let Ok(Some(mut reader)) = listing.open() else { continue };
-        if let Some(footer) = reader.footer() {
-            let spans = footer.totals.iter().filter_map(|totals| totals.span);
-            spans.for_each(|own| add(own.first_wall_ns, own.last_wall_ns));
-            continue;
-        }
-        while let Ok(Some(advance)) = reader.advance() {
-            if let Advance::Frame(at) = advance
-                && at.kind == FrameKind::Telemetry
-                && let Some(sample) = reader.sample(at)
-            {
-                add(sample.wall_ns, sample.wall_ns);
-            }
-        }
-    }
-    Ok(span)
 }
 
 /// Reports that some fields were not looked at.

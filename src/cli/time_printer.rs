@@ -80,6 +80,14 @@ impl TimePrinter {
         String::from_utf8_lossy(&text).into_owned()
     }
 
+    /// Returns a time with milliseconds, for tables.
+    pub(super) fn milliseconds(&mut self, wall_ns: i64) -> String {
+        let mut text = Vec::with_capacity(self.width());
+        self.begin(wall_ns, &mut text);
+        let _infallible = write!(text, ".{:03}{}", wall_ns.rem_euclid(NS_PER_S) / 1_000_000, self.offset);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     /// Appends a time with nanoseconds, for programs.
     pub(super) fn push_nanoseconds(&mut self, wall_ns: i64, text: &mut Vec<u8>) {
         self.begin(wall_ns, text);

@@ -53,8 +53,8 @@ impl SuspectKind {
         }
     }
 
-    /// Returns how much of the score counts beside other kinds: a device is what an incident is seen
-    /// on, seldom its cause.
+    /// Returns how much of the score counts beside other kinds: an incident is seen on a device,
+    /// and seldom caused by it.
     fn part(self) -> f64 {
         match self {
             Self::Process => 1.0,
@@ -193,6 +193,16 @@ fn path_of(names: &ElementNames, element: u32) -> String {
     path.map(|part| part.value.to_string()).unwrap_or_default()
 }
 
+/// Returns the name of an element: of a process with its id, of others without what numbers them.
+pub(super) fn label_of(names: &ElementNames, element: u32) -> String {
+    let label = names.label(element);
+    if pid_of(names, element).is_some() {
+        return label.to_owned();
+    }
+    let path = path_of(names, element);
+    if path.is_empty() { label.split_once('[').map_or(label, |(name, _)| name).to_owned() } else { path }
+}
+
 /// Returns the name of a suspect without what numbers it, and its process id.
 pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, element: u32) -> (String, Option<u64>) {
     match kind {
@@ -204,9 +214,6 @@ pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, element: u32) -> 
         }
         // As systemd and /proc/PID/cgroup spell it.
         SuspectKind::Cgroup => (format!("/{}", path_of(names, element)), None),
-        SuspectKind::Disk | SuspectKind::Interface => {
-            let label = names.label(element);
-            (label.split_once('[').map_or(label, |(name, _)| name).to_owned(), None)
-        }
+        SuspectKind::Disk | SuspectKind::Interface => (label_of(names, element), None),
     }
 }

@@ -38,7 +38,9 @@ impl BlockStats {
         let median = middle(windows)?;
         let (min, max) =
             windows.iter().fold((f32::MAX, f32::MIN), |(min, max), value| (min.min(*value), max.max(*value)));
-        windows.iter_mut().for_each(|value| *value = (*value - median).abs());
+        for value in windows.iter_mut() {
+            *value = (*value - median).abs();
+        }
         Some(Self { median, deviation: middle(windows)?, min, max })
     }
 
@@ -50,7 +52,7 @@ impl BlockStats {
 
 impl Baseline {
     /// Returns what is usual by these blocks; none for fewer than [`BLOCKS_MIN`].
-    pub(super) fn of<'b>(blocks: impl ExactSizeIterator<Item = &'b BlockStats> + Clone) -> Option<Self> {
+    pub(super) fn of<'b>(blocks: &(impl ExactSizeIterator<Item = &'b BlockStats> + Clone)) -> Option<Self> {
         if blocks.len() < BLOCKS_MIN {
             return None;
         }
@@ -116,10 +118,10 @@ mod tests {
     #[test]
     fn a_constant_has_no_range() {
         let constant = blocks(&[7.0; 50], 10);
-        let baseline = Baseline::of(constant.iter()).unwrap();
+        let baseline = Baseline::of(&constant.iter()).unwrap();
         assert_eq!(baseline, Baseline { level: 7.0, noise: 0.0, low: 7.0, high: 7.0 });
         assert_eq!(constant[0], BlockStats::constant(7.0));
-        assert_eq!(Baseline::of(constant[..3].iter()), None);
+        assert_eq!(Baseline::of(&constant[..3].iter()), None);
         assert_eq!(BlockStats::of(&mut []), None);
     }
 
@@ -128,14 +130,14 @@ mod tests {
     fn recurring_peaks_are_usual() {
         let mut windows = vec![1.0; 300];
         windows[105] = 90.0;
-        let once = Baseline::of(blocks(&windows, 10).iter()).unwrap();
+        let once = Baseline::of(&blocks(&windows, 10).iter()).unwrap();
         assert!(once.high < 1.1 && once.level < 1.1, "{once:?}");
         for block in 0..30 {
             if block % 3 == 0 {
                 windows[block * 10 + 4] = 50.0;
             }
         }
-        let often = Baseline::of(blocks(&windows, 10).iter()).unwrap();
+        let often = Baseline::of(&blocks(&windows, 10).iter()).unwrap();
         assert!(often.level < 1.1 && often.high > 49.0, "{often:?}");
     }
 
@@ -144,7 +146,7 @@ mod tests {
     fn the_majority_counts() {
         let windows: Vec<f32> =
             (0..200_u8).map(|at| if at < 40 { 1000.0 } else { 10.0 + f32::from(at % 5) }).collect();
-        let baseline = Baseline::of(blocks(&windows, 20).iter()).unwrap();
+        let baseline = Baseline::of(&blocks(&windows, 20).iter()).unwrap();
         assert!((baseline.level - 12.0).abs() < 0.1, "{baseline:?}");
         assert!((baseline.noise - 1.4826).abs() < 0.01, "{baseline:?}");
     }

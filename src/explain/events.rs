@@ -15,7 +15,7 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::{Observation, Observer, SeriesInfo, SeriesSet};
 
-/// The distance of windows. A shorter one would only find the steps of USER_HZ, 10 ms.
+/// The distance of windows. A shorter one would only find the steps of `USER_HZ`, 10 ms.
 const STEP_NS: u64 = 100_000_000;
 /// Steps of a window: 300 ms, as `explain` looks at.
 const WINDOW_STEPS: usize = 3;
@@ -36,11 +36,13 @@ const OTHER_SOURCE_WEIGHT: f64 = 0.5;
 /// Departures that are no further apart belong to one event: effects follow their cause, and the
 /// kernel updates its averages every two seconds.
 const JOINED_NS: i64 = 2_200_000_000;
-/// Departures with at least this part of the best score are strong: the earliest of them is when the
-/// event was.
-const STRONG_PART: f64 = 0.6;
+/// Departures with at least this part of the best score are strong: the earliest of them says when
+/// the event was.
+const STRONG_PART: f64 = 0.8;
 /// Elements that were not seen for so long have no series any more.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
+/// Departures that are no further apart are at the same time: two windows.
+const SAME_TIME_STEPS: u64 = 2 * WINDOW_STEPS as u64;
 /// Most departures that are kept; beyond, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
 
@@ -204,7 +206,9 @@ impl Observer for DepartureFinder {
 impl ReadObserver for DepartureFinder {
     fn begin_run(&mut self) {
         // Monotonic time may begin anew. What was usual before the restart is so after it.
-        self.tracks.iter_mut().for_each(|track| track.block = None);
+        for track in &mut self.tracks {
+            (track.block, track.steps) = (None, Default::default());
+        }
     }
 
     fn before_batch(&mut self, _: &ColumnBatch, _: &RunClock) {}
@@ -336,7 +340,7 @@ impl Track {
             info.born_ns?;
             return if info.is_newcomer { newcomers.usual(info, block) } else { Some(Baseline::NOTHING) };
         }
-        Baseline::of(self.before.iter())
+        Baseline::of(&self.before.iter())
     }
 }
 
@@ -345,8 +349,8 @@ fn extremes(values: &[f32]) -> Option<(f32, f32)> {
     Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
 }
 
-/// Joins departures to events and returns those above the threshold, best first. `source_of` returns
-/// the source of a table.
+/// Joins departures to events and returns those above the threshold, best first. `source_of`
+/// returns the source of a table.
 pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -> String) -> Vec<Event> {
     departures.sort_by_key(|departure| departure.wall_ns);
     let mut by_score: Vec<usize> = (0..departures.len()).collect();
@@ -381,7 +385,7 @@ fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usiz
     let is_strong = |departure: &&&Departure| departure.score >= STRONG_PART * best.score;
     let earliest_ns = departures.iter().find(is_strong).map_or(best.wall_ns, |earliest| earliest.wall_ns);
     // The best of those that were at the same time names the event.
-    let span_ns = i64::try_from(STEP_NS * WINDOW_STEPS as u64).unwrap_or(i64::MAX);
+    let span_ns = i64::try_from(SAME_TIME_STEPS * STEP_NS).unwrap_or(i64::MAX);
     let named = departures
         .iter()
         .filter(|departure| departure.wall_ns - earliest_ns <= span_ns)
@@ -389,4 +393,121 @@ fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usiz
         .max_by(|one, other| one.score.total_cmp(&other.score));
     let departure = named.map_or_else(|| best.clone(), |named| (*named).clone());
     Event { departure, score: best.score + OTHER_SOURCE_WEIGHT * other }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::measure::Measure;
+
+    const CPU: Measure = Measure { class: ValueClass::TimeShare, factor: 1.0, is_counter: true };
+
+    fn series(table: usize, born_ns: Option<u64>, is_newcomer: bool) -> SeriesInfo {
+        SeriesInfo { table, column: 0, element: None, measure: CPU, state: None, born_ns, is_newcomer }
+    }
+
+    /// Returns the departures of a series that is observed each 100 ms.
+    fn departures(finder: &mut DepartureFinder, info: &SeriesInfo, values: &[f64]) -> Vec<(u64, Departure)> {
+        finder.begin(0, info);
+        for (at, value) in values.iter().enumerate() {
+            let from_ns = at as u64 * STEP_NS;
+            finder.observe(0, info, Observation { from_ns, to_ns: from_ns + STEP_NS, value: *value });
+        }
+        finder.end(0, info);
+        std::mem::take(&mut finder.found)
+    }
+
+    fn found(values: &[f64]) -> Vec<(u64, Departure)> {
+        departures(&mut DepartureFinder::default(), &series(0, None, false), values)
+    }
+
+    // Proves that a burst is found once, at its middle, with its value and what was usual.
+    #[test]
+    fn a_burst_is_one_departure() {
+        let mut values = vec![0.05; 300];
+        values[205..208].fill(1.0);
+        let found = found(&values);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let (middle_ns, departure) = &found[0];
+        assert_eq!(*middle_ns, 20_650_000_000);
+        assert!((departure.value - 1.0).abs() < 1e-6 && (departure.usual.level - 0.05).abs() < 1e-6);
+        assert!(departure.score > 1.4, "{departure:?}");
+    }
+
+    // Proves that a new level departs until it is the usual one, and that there is no departure
+    // before there is a baseline.
+    #[test]
+    fn a_new_level_becomes_usual() {
+        let mut values = vec![0.0; 1200];
+        values[..20].fill(1.0);
+        values[300..].fill(1.0);
+        let found = found(&values);
+        let first = found.first().map(|(at, _)| *at / STEP_NS);
+        let last = found.last().map(|(at, _)| *at / STEP_NS);
+        assert!(first >= Some(299) && last < Some(800), "{first:?} {last:?}");
+    }
+
+    // Proves that bursts that recur are no departures.
+    #[test]
+    fn what_recurs_is_usual() {
+        let mut values = vec![0.0; 600];
+        values.chunks_mut(30).for_each(|chunk| chunk[..2].fill(1.0));
+        let found = found(&values);
+        assert!(found.iter().all(|(at, _)| *at < 20_000_000_000), "{found:?}");
+    }
+
+    // Proves that a new element departs from what new elements did before, and is no departure
+    // where each new one does the same.
+    #[test]
+    fn new_elements_are_compared_with_new_elements() {
+        let mut finder = DepartureFinder::default();
+        assert!(departures(&mut finder, &series(0, None, false), &[0.0; 400]).is_empty());
+        let mut found = Vec::new();
+        for number in 0..30_u64 {
+            let begin_ns = 40_000_000_000 + number * 2_000_000_000;
+            let info = series(1, Some(begin_ns), true);
+            finder.begin(0, &info);
+            finder.observe(
+                0,
+                &info,
+                Observation { from_ns: begin_ns, to_ns: begin_ns + 1_000_000_000, value: 1.0 },
+            );
+            finder.end(0, &info);
+            found.extend(std::mem::take(&mut finder.found).into_iter().map(|_| number));
+        }
+        assert!(found.contains(&0) && found.iter().all(|number| *number < 14), "{found:?}");
+    }
+
+    fn departure(table: usize, wall_ns: i64, score: f64) -> Departure {
+        Departure {
+            table,
+            column: 0,
+            element: None,
+            state: None,
+            class: ValueClass::TimeShare,
+            wall_ns,
+            value: 1.0,
+            usual: Baseline::NOTHING,
+            score,
+        }
+    }
+
+    // Proves that departures of one moment are one event, with the earliest strong one as its time,
+    // that another source adds to its score, and that weak ones are no event.
+    #[test]
+    fn departures_of_a_moment_are_one_event() {
+        let second = 1_000_000_000;
+        let all = vec![
+            departure(1, 50 * second, 1.4),
+            departure(0, 51 * second, 1.6),
+            departure(1, 80 * second, 1.4),
+            departure(0, 90 * second, 0.9),
+            departure(1, 90 * second, 0.9),
+        ];
+        let found = events(all, |table| table.to_string());
+        let shown: Vec<_> =
+            found.iter().map(|event| (event.departure.wall_ns / second, event.score)).collect();
+        assert_eq!(shown, [(50, 1.6 + 0.7)]);
+        assert!(events(Vec::new(), |_| String::new()).is_empty());
+    }
 }

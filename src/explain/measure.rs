@@ -13,6 +13,8 @@ pub(super) enum ValueClass {
     Bytes,
     /// Bytes per second.
     ByteRate,
+    /// Bytes of memory that the kernel handled, per second.
+    PageRate,
     /// A percentage that the source computed itself.
     Percent,
     /// How many there are.
@@ -75,6 +77,7 @@ impl Measure {
         let class = match (base, is_counter) {
             (BaseUnit::Seconds, true) => ValueClass::TimeShare,
             (BaseUnit::Seconds, false) => ValueClass::Duration,
+            (BaseUnit::Bytes, true) if column.unit.as_deref() == Some("pages") => ValueClass::PageRate,
             (BaseUnit::Bytes, true) => ValueClass::ByteRate,
             (BaseUnit::Bytes, false) => ValueClass::Bytes,
             (BaseUnit::Percent, _) => ValueClass::Percent,
@@ -116,20 +119,22 @@ fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
 }
 
 impl ValueClass {
-    /// Returns the smallest departure that matters to a host, in the unit of the class. Smaller ones
-    /// are the noise of any host, however rare they are on this one.
+    /// Returns the smallest departure that matters to a host, in the unit of the class. Smaller
+    /// ones are the noise of any host, however rare they are on this one.
     pub(super) fn least_departure(self) -> f64 {
         match self {
             // A tenth of a core: the kernel's own housekeeping stays below.
-            Self::TimeShare => 0.1,
+            Self::TimeShare | Self::StateShare => 0.1,
             // An allocator returns and takes a few MiB at any time.
             Self::Bytes => f64::from(32_u32 << 20),
             Self::ByteRate => f64::from(4_u32 << 20),
+            // Memory is handled a hundred times faster than devices are.
+            Self::PageRate => f64::from(256_u32 << 20),
             Self::Percent => 10.0,
             Self::Count => 16.0,
-            Self::CountRate => 100.0,
+            // A process that starts takes some thousand page faults in a moment.
+            Self::CountRate => 1000.0,
             Self::Duration => 0.05,
-            Self::StateShare => 0.1,
             Self::Offspring => 20.0,
         }
     }
@@ -154,7 +159,7 @@ impl ValueClass {
         match self {
             Self::TimeShare | Self::Bytes | Self::ByteRate | Self::Offspring | Self::StateShare => 1.0,
             Self::Percent => 0.7,
-            Self::Count | Self::CountRate | Self::Duration => 0.5,
+            Self::Count | Self::CountRate | Self::PageRate | Self::Duration => 0.4,
         }
     }
 
@@ -164,10 +169,46 @@ impl ValueClass {
             Self::TimeShare | Self::StateShare => (ValueUnit::Percent, 100.0),
             Self::Percent => (ValueUnit::Percent, 1.0),
             Self::Bytes => (ValueUnit::Bytes, 1.0),
-            Self::ByteRate => (ValueUnit::BytesPerSecond, 1.0),
+            Self::ByteRate | Self::PageRate => (ValueUnit::BytesPerSecond, 1.0),
             Self::CountRate | Self::Offspring => (ValueUnit::PerSecond, 1.0),
             Self::Duration => (ValueUnit::Seconds, 1.0),
             Self::Count => (ValueUnit::None, 1.0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measure(kind: MetricKind, unit: Option<&str>, column_type: ColumnType) -> Option<Measure> {
+        Measure::of(&ColumnInfo {
+            path: "value".into(),
+            column_type,
+            type_name: "ulong".into(),
+            unit: unit.map(Into::into),
+            kind,
+            is_identity: false,
+            order: 0,
+        })
+    }
+
+    // Proves that kind and unit of a field decide what it measures.
+    #[test]
+    fn kind_and_unit_decide() {
+        let class = |kind, unit| measure(kind, unit, ColumnType::Unsigned).map(|measure| measure.class);
+        let (counter, gauge) = (MetricKind::Counter, MetricKind::Gauge);
+        assert_eq!(class(counter, Some("jiffies")), Some(ValueClass::TimeShare));
+        assert_eq!(class(gauge, Some("ns")), Some(ValueClass::Duration));
+        assert_eq!(class(counter, Some("sectors")), Some(ValueClass::ByteRate));
+        assert_eq!(class(counter, Some("pages")), Some(ValueClass::PageRate));
+        assert_eq!(class(gauge, Some("pages")), Some(ValueClass::Bytes));
+        assert_eq!(class(gauge, Some("%")), Some(ValueClass::Percent));
+        assert_eq!(class(counter, None), Some(ValueClass::CountRate));
+        assert_eq!(class(gauge, Some("rpm")), Some(ValueClass::Count));
+        assert_eq!(class(MetricKind::State, None), None);
+        assert_eq!(measure(gauge, None, ColumnType::Text), None);
+        let jiffies = measure(counter, Some("jiffies"), ColumnType::Unsigned).unwrap();
+        assert!((jiffies.factor - 0.01).abs() < 1e-12);
     }
 }

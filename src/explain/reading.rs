@@ -1,13 +1,13 @@
 //! Reads a recording: its batches become observations, everything else is collected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use flatcap_format::query::{
     ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
 };
-use flatcap_format::replay::{Notice, ReplayFilter};
-use flatcap_format::schema::{CompiledSchema, LeafField, MetricKind};
+use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter};
+use flatcap_format::schema::{CompiledSchema, MetricKind};
 use flatcap_format::segment::{Gap, Marker, SegmentError};
 
 use super::clock::RunClock;
@@ -25,8 +25,8 @@ pub struct RecordingChoice {
     pub paths: Vec<PathBuf>,
     /// The sources to rank; empty for all.
     pub sources: BTreeSet<String>,
-    /// The host, by name; none if all segments are of one.
-    pub host: Option<String>,
+    /// The host; `None` if all segments are of one.
+    pub host: Option<HostIdentity>,
 }
 
 /// Why a recording cannot be explained.
@@ -41,9 +41,6 @@ pub enum ExplainError {
     /// Usual values of one host say nothing about another.
     #[error("these segments are of several hosts ({}); choose one with --host", .0.join(", "))]
     SeveralHosts(Vec<String>),
-    /// No segment is of this host.
-    #[error("--host {0}: no segment is of this host; these are of {known}", known = .1.join(", "))]
-    UnknownHost(String, Vec<String>),
     /// No sample is in the wanted time.
     #[error("no samples in the wanted time")]
     NoSamples,
@@ -85,7 +82,7 @@ pub(super) fn read(
 ) -> Result<ReadResults, ExplainError> {
     let recording = Recording::open(&choice.paths)?;
     let (fields, sources) = ranked_fields(&recording, &choice.sources);
-    let query = Query { fields, filter: ReplayFilter { sources, ..filter } };
+    let query = Query { fields, filter: ReplayFilter { sources, host: choice.host.clone(), ..filter } };
     let mut read = ReadResults {
         results: recording.query(&query)?,
         set: SeriesSet::new(forgets_after_ns),
@@ -97,17 +94,10 @@ pub(super) fn read(
         samples: 0,
         has_findings: false,
     };
-    let mut others = BTreeSet::new();
-    let mut is_wanted = true;
     while let Some(item) = read.results.next()? {
         match item {
             QueryItem::Run(run) => {
                 let name = run.host.name;
-                is_wanted = choice.host.as_ref().is_none_or(|host| *host == name);
-                if !is_wanted {
-                    others.insert(name);
-                    continue;
-                }
                 if let Some(host) = read.host.as_ref().filter(|host| **host != name) {
                     return Err(ExplainError::SeveralHosts(vec![host.clone(), name]));
                 }
@@ -116,7 +106,6 @@ pub(super) fn read(
                 observer.begin_run();
                 read.clock = RunClock::default();
             }
-            _ if !is_wanted => {}
             QueryItem::Batch(batch) => read.add_batch(&batch, observer),
             QueryItem::Gap(_, gap) => read.gaps.push(gap),
             QueryItem::Marker(marker) => {
@@ -131,16 +120,11 @@ pub(super) fn read(
             QueryItem::Complete(_) => {}
         }
     }
-    match (&choice.host, read.host.is_none(), others.is_empty()) {
-        (Some(host), true, false) => {
-            Err(ExplainError::UnknownHost(host.clone(), others.into_iter().collect()))
-        }
-        _ if read.samples == 0 => Err(ExplainError::NoSamples),
-        _ => {
-            read.has_findings |= read.results.summary().undecodable > 0;
-            Ok(read)
-        }
+    if read.samples == 0 {
+        return Err(ExplainError::NoSamples);
     }
+    read.has_findings |= read.results.summary().undecodable > 0;
+    Ok(read)
 }
 
 impl ReadResults {
@@ -180,29 +164,36 @@ fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64,
 /// Returns the paths to read, and their sources: the parts of each source that have values to rank,
 /// or that say whose child a process was.
 fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> (Vec<FieldPath>, BTreeSet<String>) {
-    let (mut paths, mut sources) = (BTreeSet::new(), BTreeSet::new());
+    let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for source in recording.sources() {
         let Some(schema) = &source.schema else { continue };
         let is_own = source.name == OWN_SOURCE;
         if !is_own && !wanted.is_empty() && !wanted.contains(&source.name) {
             continue;
         }
-        for part in ranked_parts(schema) {
+        for (part, has_values) in ranked_parts(schema) {
             if !is_own || part == "sources" {
+                let paths = if has_values { &mut values } else { &mut parents };
                 paths.insert(format!("{}.{part}", source.name));
                 sources.insert(source.name.clone());
             }
         }
     }
-    (paths.iter().filter_map(|path| path.parse().ok()).collect(), sources)
+    // Processes are known before those that ended below them are counted.
+    let paths = values.iter().chain(parents.difference(&values));
+    (paths.filter_map(|path| path.parse().ok()).collect(), sources)
 }
 
-/// Returns the fields of the root that have numbers below them, or parents of processes.
-fn ranked_parts(schema: &CompiledSchema) -> BTreeSet<String> {
-    let is_ranked = |leaf: &LeafField<'_>| {
-        matches!(leaf.field.metric_kind(), MetricKind::Counter | MetricKind::Gauge)
-            || leaf.path.ends_with(".parent")
-    };
-    let leaves = schema.fields().filter(is_ranked);
-    leaves.filter_map(|leaf| leaf.path.split('.').next().map(str::to_owned)).collect()
+/// Returns the fields of the root that have parents of processes below them, or numbers: true.
+fn ranked_parts(schema: &CompiledSchema) -> BTreeMap<String, bool> {
+    let mut parts = BTreeMap::new();
+    for leaf in schema.fields() {
+        let is_value = matches!(leaf.field.metric_kind(), MetricKind::Counter | MetricKind::Gauge);
+        if (is_value || leaf.path.ends_with(".parent"))
+            && let Some(part) = leaf.path.split('.').next()
+        {
+            *parts.entry(part.to_owned()).or_default() |= is_value;
+        }
+    }
+    parts
 }

@@ -1,12 +1,13 @@
 //! The answers of `spikes` and `explain`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use flatcap_format::query::{ElementNames, TableInfo};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::Marker;
 
-use super::attribution::{SuspectKind, SuspectedElement, name_of, suspects};
+use super::attribution::{SuspectKind, SuspectedElement, label_of, name_of, suspects};
 use super::baseline::Baseline;
 use super::clock::RunClock;
 use super::events::{Departure, DepartureFinder, FORGETS_AFTER_NS, events};
@@ -19,6 +20,9 @@ use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 const LEAD_NS: u64 = 60_000_000_000;
 /// Departures that may be grouped: comparing all pairs of thousands would take seconds.
 const GROUPED_MAX: usize = 200;
+/// What a device does is an incident if a process takes part in it: the kernel discards, flushes
+/// and reads ahead by itself.
+const DEVICE_PART: f64 = 0.5;
 /// Series that correlate so much move together.
 const TOGETHER: f64 = 0.9;
 
@@ -50,10 +54,11 @@ pub struct FieldDeparture {
 }
 
 /// The spikes of a recording.
+#[allow(unnameable_types, reason = "who gets one asks for its fields only")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spikes {
     /// Best first.
-    pub spikes: Vec<FieldDeparture>,
+    pub departures: Vec<FieldDeparture>,
     /// The host.
     pub host: String,
     /// Series that were left out for want of memory.
@@ -80,6 +85,7 @@ pub struct Suspect {
 }
 
 /// Processes that ended or began below another one.
+#[allow(unnameable_types, reason = "who gets one asks for its fields only")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offspring {
     /// The list that says so.
@@ -136,17 +142,26 @@ pub fn find_spikes(
     let tables = read.results.tables();
     let source_of =
         |table: usize| tables.get(table).map(|table| table.source.to_string()).unwrap_or_default();
-    let spikes = events(std::mem::take(&mut finder.departures), source_of)
+    let mut departures = std::mem::take(&mut finder.departures);
+    for departure in &mut departures {
+        let kind = departure.element.and_then(|element| {
+            SuspectKind::of(tables.get(departure.table)?, read.results.elements(), element)
+        });
+        if matches!(kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
+            departure.score *= DEVICE_PART;
+        }
+    }
+    let spikes = events(departures, source_of)
         .into_iter()
         .map(|event| {
             let place = SeriesPlace::of_departure(&event.departure);
             let Departure { class, value, usual, wall_ns, .. } = event.departure;
             let parts = ValueParts { class, value, usual, score: event.score, wall_ns };
-            place.departure(parts, tables, read.results.elements())
+            place.departure(&parts, tables, read.results.elements())
         })
         .collect();
     Ok(Spikes {
-        spikes,
+        departures: spikes,
         host: read.host.unwrap_or_default(),
         left_out: read.set.left_out,
         has_findings: read.has_findings,
@@ -175,7 +190,14 @@ pub fn explain(
         return Err(ExplainError::NoSamples);
     }
     let mut departures = steps.departures(&read.set);
-    departures.sort_by(|one, other| other.score.total_cmp(&one.score));
+    // Of two states with the same share, the one that was seen says more than `not S`.
+    let is_composed = |departure: &WindowValue| {
+        let state = read.set.info(departure.series).and_then(|info| info.state.as_deref());
+        state.is_some_and(|state| state.starts_with("not "))
+    };
+    departures.sort_by(|one, other| {
+        other.score.total_cmp(&one.score).then_with(|| is_composed(one).cmp(&is_composed(other)))
+    });
     let (tables, names) = (read.results.tables(), read.results.elements());
     let describe = |departure: &WindowValue, clock: &RunClock| {
         let info = read.set.info(departure.series)?;
@@ -274,7 +296,7 @@ fn offspring(steps: &WindowSteps, read: &ReadResults, length_ns: u64) -> Vec<Off
         })
         .filter(|offspring| offspring.count > 0)
         .collect();
-    found.sort_by(|one, other| other.count.cmp(&one.count));
+    found.sort_by_key(|offspring| Reverse(offspring.count));
     found
 }
 
@@ -301,7 +323,7 @@ impl<'s> SeriesPlace<'s> {
         Self { table: *table, column: *column, element: *element, state: state.as_deref() }
     }
 
-    fn departure(&self, parts: ValueParts, tables: &[TableInfo], names: &ElementNames) -> FieldDeparture {
+    fn departure(&self, parts: &ValueParts, tables: &[TableInfo], names: &ElementNames) -> FieldDeparture {
         let table = tables.get(self.table);
         let field = table.map(|table| match table.columns.get(self.column) {
             Some(column) => table.path(column),
@@ -311,7 +333,7 @@ impl<'s> SeriesPlace<'s> {
         FieldDeparture {
             source: table.map(|table| table.source.to_string()).unwrap_or_default(),
             field: field.unwrap_or_default(),
-            element: self.element.map(|element| names.label(element).to_owned()),
+            element: self.element.map(|element| label_of(names, element)),
             state: self.state.map(str::to_owned),
             value: parts.value * factor,
             usual: parts.usual.level * factor,
@@ -344,5 +366,5 @@ fn described(
         score: departure.score,
         wall_ns: clock.wall_ns(departure.first_ns),
     };
-    place.departure(parts, tables, names)
+    place.departure(&parts, tables, names)
 }

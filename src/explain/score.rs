@@ -49,8 +49,8 @@ mod tests {
     #[test]
     fn constants_that_change_count() {
         let constant = usual(0.0, 0.0, 0.0);
-        assert_eq!(score(0.0, constant), 0.0);
-        assert_eq!(score(0.09, constant), 0.0);
+        assert!(score(0.0, constant).abs() < 1e-9);
+        assert!(score(0.09, constant).abs() < 1e-9);
         assert!((score(1.0, constant) - scored(10.0)).abs() < 1e-9);
     }
 
@@ -59,10 +59,10 @@ mod tests {
     #[test]
     fn heavy_tails_are_usual() {
         let tails = usual(0.0, 0.1, 0.8);
-        assert_eq!(score(0.8, tails), 0.0);
+        assert!(score(0.8, tails).abs() < 1e-9);
         assert!((score(1.5, tails) - scored(2.0)).abs() < 1e-9);
         let noisy = Baseline { level: 1.0, noise: 0.5, low: 1.0, high: 1.0 };
-        assert_eq!(score(2.5, noisy), 0.0);
+        assert!(score(2.5, noisy).abs() < 1e-9);
     }
 
     // Proves that a fall counts like a rise, except of a share of states.
@@ -70,7 +70,7 @@ mod tests {
     fn falls_count() {
         let busy = usual(8.0 / 9.0, 1.0, 1.1);
         assert!((score(0.0, busy) - scored(9.0)).abs() < 1e-9);
-        assert_eq!(departure_score(0.0, &busy, ValueClass::StateShare), 0.0);
+        assert!(departure_score(0.0, &busy, ValueClass::StateShare).abs() < 1e-9);
     }
 
     // Proves that one value of a thousand in the baseline does not hide another one later.
@@ -80,7 +80,7 @@ mod tests {
         windows[500] = 2.0;
         let blocks: Vec<_> =
             windows.chunks(50).filter_map(|chunk| BlockStats::of(&mut chunk.to_vec())).collect();
-        let baseline = Baseline::of(blocks.iter()).unwrap();
+        let baseline = Baseline::of(&blocks.iter()).unwrap();
         assert!(score(2.0, baseline) > 1.8);
     }
 

@@ -105,8 +105,8 @@ fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u64) -> Vec<u
             counters.set_pid(process.pid);
             counters.set_start(process.pid);
             counters.set_parent(process.parent);
-            counters.set_name(&text(process.name).into());
-            counters.set_state(&text(process.state).into());
+            counters.set_name(&text(process.name));
+            counters.set_state(&text(process.state));
             counters.set_user_time(process.user_time);
             counters.set_resident_size(process.resident_size);
             counters
@@ -147,7 +147,7 @@ fn write_scene(folder: &Path, host: &str, run_id: u64, scene: Scene) {
     let header = SegmentHeader {
         segment: run_id * 100,
         run_id,
-        host: HostName { name: host.into(), machine_id: None, boot_id: None },
+        host: HostName { name: host.into(), machine_id: None, boot_id: None, labels: Vec::new() },
         agent_version: "0".into(),
         checksum: kind,
         frame_max: 1 << 20,
@@ -296,7 +296,7 @@ fn what_cannot_be_explained_is_said() {
     let rig = recorded(computing);
     let called = rig.call(&["explain", "flatcap-data", "--at", "2023-11-13T00:00:00Z"]);
     assert_eq!(called.status, Some(1), "{}", called.err);
-    assert!(called.err.contains("the recording is from"), "{}", called.err);
+    assert!(called.err.contains("the recording spans"), "{}", called.err);
     let called = rig.call(&["spikes", "flatcap-data", "--since", "2023-11-15T00:00:00Z"]);
     assert_eq!(called.status, Some(1), "{}", called.err);
     write_scene(&rig.path("flatcap-data"), "db2", 2, quiet);
@@ -315,7 +315,7 @@ fn what_cannot_be_explained_is_said() {
 #[test]
 fn damage_is_skipped() {
     let rig = recorded(computing);
-    let path = rig.segments(".bin").remove(0);
+    let path = rig.segments("bin").remove(0);
     let mut bytes = std::fs::read(&path).unwrap();
     let at = bytes.len() / 4;
     bytes[at..at + 8].fill(0x55);
