@@ -80,6 +80,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         fields: args.rows.fields.clone().map(|list| list.0).unwrap_or_default(),
         output: args.format.into(),
         is_rate: args.rate,
+        is_long: args.rows.long,
         is_turned: false,
         follow: match (args.follow, follow_end_ns(&filter)) {
             (false, _) => Follow::No,

@@ -74,9 +74,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
     }
     if args.json {
-        print_json(&sources, out)?
+        print_json(&sources, out)?;
     } else {
-        print_tables(&sources, Output::Stdout.width_to_fit(), out)?
+        print_tables(&sources, Output::Stdout.width_to_fit(), out)?;
     }
     Ok(ExitStatus::Done)
 }
@@ -171,7 +171,8 @@ fn print_source(source: &SourceFields, width: usize, out: &mut dyn Write) -> io:
         })
         .collect();
     let line = |cells: &[&str]| -> String {
-        cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect()
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  "));
+        padded.collect::<Vec<_>>().concat()
     };
     let used: usize = widths.iter().map(|width| width + 2).sum();
     let is_beside = used + MEANING_WIDTH_MIN <= width;
@@ -241,7 +242,7 @@ mod tests {
     fn lines_fit_the_width() {
         let text = printed(vec![field("total.user", true), field("cores[*].times.user", false)], 80);
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-        assert!(text.contains("cpu.total.user            ulong  jiffies  counter   Time in"), "{text}");
+        assert!(text.contains("cpu.total.user           ulong  jiffies  counter   Time in"), "{text}");
         assert!(
             text.contains("counter*") && text.ends_with("* not in every run with this type, unit and kind\n")
         );

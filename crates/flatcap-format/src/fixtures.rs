@@ -49,7 +49,7 @@ pub mod host {
 }
 
 pub mod test {
-    pub use super::shapes::flatcap::test::Shapes;
+    pub use super::shapes::flatcap::test::{Point, Shapes};
     pub use super::tree::flatcap::test::{Branch, BranchArgs};
 }
 

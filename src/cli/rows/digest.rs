@@ -53,7 +53,7 @@ struct DigestLine {
 pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let recording = Recording::open(&request.selection.paths)?;
     let mut filter = request.filter.clone();
-    let span = recording_span(&request.selection.paths)?;
+    let span = recording_span(&request.selection.paths, filter.host.as_ref())?;
     let is_part = !request.selection.has_times();
     if let Some(span) = span.as_ref().filter(|_| is_part) {
         filter.since_ns = Some((*span.start()).max(span.end().saturating_sub(LOOK_BACK_NS)));
@@ -84,14 +84,16 @@ pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Re
             writeln!(out, "Below are its last 60 s; --since, --until and --around select others.")?;
         }
     }
-    let hosts = RecordedHosts::of(&list(&request.selection.paths)?).into_shown(None);
+    let hosts = RecordedHosts::of(&list(&request.selection.paths)?).into_shown(filter.host.as_ref());
     for line in host_lines(&hosts).iter().take(HOSTS_MAX) {
         writeln!(out, "{}", shortened(line, Output::Stdout.width_to_fit() + 1))?;
     }
     writeln!(out)?;
     print_sources(&sources, &lines, &counts, out)?;
     print_events(&counts, &mut times, out)?;
-    print_next(request, &lines, out)?;
+    let named =
+        sources.iter().find(|source| !source.fields.is_empty()).map_or("SOURCE", |source| &source.source);
+    print_next(request, &lines, named, out)?;
     report_summary(results.summary(), counts.outcome.unwrap_or(ExitStatus::Done))
 }
 
@@ -186,7 +188,7 @@ fn print_sources(
             writeln!(out, "{name:<width$}{period:>7}{samples:>8}")?;
         }
         for (number, line) in own.iter().enumerate() {
-            let name = shortened(&printable(&format!("{}.{}", line.source, line.path)), width);
+            let name = shortened_path(&printable(&format!("{}.{}", line.source, line.path)), width);
             let [smallest, mean, largest] = &line.values;
             let (period, samples) = if number == 0 {
                 (period.clone(), samples.to_string())
@@ -218,7 +220,12 @@ fn print_events(counts: &DigestCounts, times: &mut TimePrinter, out: &mut dyn Wr
 }
 
 /// Prints the commands that continue from here.
-fn print_next(request: &RowRequest<'_>, lines: &[DigestLine], out: &mut dyn Write) -> io::Result<()> {
+fn print_next(
+    request: &RowRequest<'_>,
+    lines: &[DigestLine],
+    source: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let paths = &request.selection.paths;
     let paths: Vec<String> = if *paths == default_recordings() {
         Vec::new()
@@ -226,7 +233,7 @@ fn print_next(request: &RowRequest<'_>, lines: &[DigestLine], out: &mut dyn Writ
         paths.iter().map(|path| format!(" {}", printable(&path.to_string_lossy()))).collect()
     };
     let paths = paths.concat();
-    let source = lines.first().map_or("SOURCE", |line| &line.source);
+    let source = lines.first().map_or(source, |line| &line.source);
     writeln!(out, "\nnext:")?;
     writeln!(out, "  flatcap fields{paths}")?;
     writeln!(out, "  flatcap dump{paths} --source {}", printable(source))?;
@@ -247,10 +254,20 @@ fn print_next(request: &RowRequest<'_>, lines: &[DigestLine], out: &mut dyn Writ
 /// Formats a period as settings are written.
 fn period(ns: u64) -> String {
     match ns {
-        _ if ns % 1_000_000_000 == 0 => format!("{}s", ns / 1_000_000_000),
-        _ if ns % 1_000_000 == 0 => format!("{}ms", ns / 1_000_000),
+        _ if ns.is_multiple_of(1_000_000_000) => format!("{}s", ns / 1_000_000_000),
+        _ if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
         _ => format!("{}us", ns / 1_000),
     }
+}
+
+/// Returns a path that fits the width, with dots before its last name.
+fn shortened_path(path: &str, width: usize) -> String {
+    let Some((before, last)) = path.rsplit_once('.').filter(|_| path.chars().count() >= width) else {
+        return shortened(path, width);
+    };
+    let room = width.saturating_sub(last.chars().count() + 4);
+    let kept: String = before.chars().take(room).collect();
+    shortened(&format!("{kept}...{last}"), width)
 }
 
 /// Returns a text that fits the width, with dots for what is cut off.
@@ -261,4 +278,25 @@ fn shortened(text: &str, width: usize) -> String {
     }
     let kept: String = text.chars().take(width.saturating_sub(4)).collect();
     format!("{kept}...")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a long path keeps its beginning and its last name, and fits.
+    #[test]
+    fn paths_are_shortened_in_the_middle() {
+        let path = "process.processes[\"rustc[31337]\"].minor_faults";
+        assert_eq!(shortened_path(path, 32), "process.processe...minor_faults");
+        assert_eq!(shortened_path("cpu.total.user", 32), "cpu.total.user");
+        assert!(shortened_path(&format!("a.{}", "b".repeat(90)), 32).len() < 32);
+    }
+
+    // Proves that periods are written as settings are.
+    #[test]
+    fn periods_are_written_as_settings() {
+        let written = [50_000, 10_000_000, 1_500_000_000, 60_000_000_000].map(period);
+        assert_eq!(written, ["50us", "10ms", "1500ms", "60s"]);
+    }
 }

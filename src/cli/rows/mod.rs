@@ -30,7 +30,7 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
     let recording = Recording::open(&request.selection.paths)?;
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone() };
     let options = RowOptions {
-        is_long: request.args.long,
+        is_long: request.is_long,
         is_rate: request.is_rate,
         steps: request.args.every,
         is_growing: request.follow != Follow::No,

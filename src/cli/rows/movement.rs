@@ -1,6 +1,6 @@
 //! How much fields vary: which of many columns a person wants to see first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use flatcap_format::query::{ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementNames, TableInfo};
 use flatcap_format::schema::MetricKind;
@@ -29,7 +29,7 @@ pub(super) type Series = (usize, usize, Option<u32>);
 pub(super) struct Movements {
     series: HashMap<Series, Movement>,
     /// Series without numbers.
-    others: HashMap<Series, ()>,
+    others: HashSet<Series>,
     rates: Option<CounterRates>,
 }
 
@@ -62,7 +62,7 @@ impl Movement {
             CommonUnit::of(info.unit.as_deref(), is_counter)
         };
         [self.smallest, self.mean(), self.largest]
-            .map(|value| human::quantity(value * unit.factor, &unit.name))
+            .map(|value| human::quantity(unit.convert(value), &unit.name))
     }
 
     /// Returns how much it varies, from 0 to 1: its range relative to its size, less if it changes
@@ -107,7 +107,7 @@ impl Movements {
                         movement.and_modify(|own| own.add(value)).or_insert_with(|| Movement::new(value));
                     }
                     None if !is_level => {
-                        self.others.insert(series, ());
+                        self.others.insert(series);
                     }
                     None => {}
                 }
@@ -115,14 +115,15 @@ impl Movements {
         }
     }
 
-    /// Returns all series, those that vary most first, then in the order of the schema.
+    /// Returns all series, those that vary most first, then numbers, in the order of the schema.
     pub(super) fn ranked(&self) -> Vec<(Series, Option<Movement>)> {
         let numbers = self.series.iter().map(|(series, movement)| (*series, Some(*movement)));
-        let others = self.others.keys().map(|series| (*series, None));
+        let others = self.others.iter().map(|series| (*series, None));
         let mut ranked: Vec<_> = numbers.chain(others).collect();
         let score = |movement: Option<Movement>| movement.map_or(0.0, |movement| movement.score());
         ranked.sort_by(|(one, first), (other, second)| {
-            score(*second).total_cmp(&score(*first)).then(one.cmp(other))
+            let texts_last = first.is_none().cmp(&second.is_none());
+            score(*second).total_cmp(&score(*first)).then(texts_last).then(one.cmp(other))
         });
         ranked
     }

@@ -43,11 +43,11 @@ pub(crate) fn write_value(value: &HeldValue, unit: &CommonUnit, mode: UnitMode, 
                 }
             } else {
                 cell.clear();
-                cell.extend_from_slice(human::quantity(number * unit.factor, &unit.name).as_bytes());
+                cell.extend_from_slice(human::quantity(unit.convert(number), &unit.name).as_bytes());
             }
         }
         (Some(number), UnitMode::Common) if !is_own => {
-            print_plain(FieldValue::Float(number * unit.factor), cell);
+            print_plain(FieldValue::Float(unit.convert(number)), cell);
         }
         _ => print_plain(value.get(), cell),
     }
@@ -59,7 +59,13 @@ mod tests {
 
     use super::*;
 
-    fn text(value: HeldValue, kind: MetricKind, unit: Option<&str>, is_rate: bool, mode: UnitMode) -> String {
+    fn text(
+        value: &HeldValue,
+        kind: MetricKind,
+        unit: Option<&str>,
+        is_rate: bool,
+        mode: UnitMode,
+    ) -> String {
         let column = RowColumn {
             name: String::new(),
             source: "".into(),
@@ -70,7 +76,7 @@ mod tests {
             order: (0, 0),
         };
         let mut cell = Vec::new();
-        write_value(&value, &unit_of(&column, mode), mode, &mut cell);
+        write_value(value, &unit_of(&column, mode), mode, &mut cell);
         String::from_utf8(cell).unwrap()
     }
 
@@ -95,7 +101,7 @@ mod tests {
             (Float(490.4), Counter, None, true, People, "490 /s"),
             (Absent, Gauge, Some("KiB"), false, People, ""),
         ] {
-            assert_eq!(text(value.clone(), kind, unit, is_rate, mode), expected, "{value:?} {unit:?}");
+            assert_eq!(text(&value, kind, unit, is_rate, mode), expected, "{value:?} {unit:?}");
         }
     }
 }

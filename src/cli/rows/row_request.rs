@@ -15,7 +15,7 @@ use crate::config;
 pub(in crate::cli) struct RowArgs {
     /// Print only these fields, in this order, of one or several sources: paths of flatcap fields,
     /// separated by commas (cpu.total.user,disk.devices[vda].reads). An end of a path that only one
-    /// field has is enough (mem_available).
+    /// field has is enough (forks).
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
     pub(in crate::cli) fields: Option<FieldList>,
     /// Print a row for each element of a list, such as each process, instead of columns.
@@ -67,6 +67,8 @@ pub(in crate::cli) struct RowRequest<'a> {
     pub(in crate::cli) fields: Vec<FieldPath>,
     pub(in crate::cli) output: RowOutput,
     pub(in crate::cli) is_rate: bool,
+    /// Print a row per element.
+    pub(in crate::cli) is_long: bool,
     /// Print a value per line, however few there are.
     pub(in crate::cli) is_turned: bool,
     pub(in crate::cli) follow: Follow,

@@ -152,7 +152,7 @@ impl<'a> RowWriter<'a> {
                     line.push(b':');
                     match value.map(|value| (value, value.number())) {
                         Some((_, Some(number))) if *mode == UnitMode::Common && !column.is_own() => {
-                            append_json_value(FieldValue::Float(number * column.unit.factor), line);
+                            append_json_value(FieldValue::Float(column.unit.convert(number)), line);
                         }
                         Some((value, _)) => append_json_value(value.get(), line),
                         None => append_json_value(FieldValue::Absent, line),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use flatcap_format::query::{FieldPath, Query, QueryError, QueryItem, Recording};
+use flatcap_format::query::{FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo};
 
 use super::movement::{Movements, Series, series_path};
 use super::row_request::RowRequest;
@@ -25,8 +25,83 @@ pub(in crate::cli) fn print(
 ) -> Result<ExitStatus, CliError> {
     let recording = Recording::open(&request.selection.paths)?;
     let query = Query { fields: Vec::new(), filter: request.filter.clone() };
-    let mut movements = Movements::new(request.is_rate);
     let mut results = recording.query(&query)?;
+    let movements = follow_movements(&mut results, request.is_rate)?;
+    let is_one_sample = results.summary().samples <= 1 || request.args.limit == Some(1);
+    let list = leading_list(results.tables());
+    let names = results.elements();
+    let mut columns: Vec<(Series, String, usize)> = Vec::new();
+    let mut label_width = 0;
+    for (series, movement) in movements.ranked() {
+        let (table, column, element) = series;
+        if list.is_some_and(|list| list != table) {
+            continue;
+        }
+        let Some(info) = results.tables().get(table).and_then(|table| table.columns.get(column)) else {
+            continue;
+        };
+        let shown = (table, column, element.filter(|_| list.is_none()));
+        let path = match list {
+            Some(_) if is_only_end(results.tables(), &info.path) => Some(info.path.to_string()),
+            _ => series_path(shown, results.tables(), names),
+        };
+        let Some(path) = path else { continue };
+        if let Some(element) = element.filter(|_| list.is_some()) {
+            label_width = label_width.max(names.label(element).chars().count() + 2);
+        }
+        // The name of a column of an element has the source.
+        let prefix = if list.is_none() && element.is_some() { source.chars().count() + 1 } else { 0 };
+        let texts = movement.map(|movement| movement.texts(info, request.is_rate));
+        let value = texts.iter().flatten().map(|text| text.chars().count()).max();
+        let width = value.unwrap_or(VALUE_WIDTH).max(path.chars().count() + prefix) + 2;
+        match columns.iter_mut().find(|(_, known, _)| *known == path) {
+            Some((.., known)) => *known = width.max(*known),
+            None => columns.push((series, path, width)),
+        }
+    }
+    let time_width = TimePrinter::new(request.zone.clone()).width();
+    let mut left = Output::Stdout.width_to_fit().saturating_sub(time_width + label_width);
+    let fits = |column: &&(Series, String, usize)| {
+        let rest = left.checked_sub(column.2);
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    };
+    let mut chosen: Vec<_> = columns.iter().take_while(fits).collect();
+    // One column is printed, however wide.
+    if chosen.is_empty() {
+        chosen.extend(columns.first());
+    }
+    let is_part = chosen.len() < columns.len();
+    if list.is_none() && is_one_sample && is_part {
+        return run(&RowRequest { is_turned: true, ..request }, out);
+    }
+    chosen.sort_by_key(|(series, ..)| *series);
+    let fields: Result<Vec<FieldPath>, _> =
+        chosen.iter().map(|(_, path, _)| path.parse::<FieldPath>()).collect();
+    if is_part {
+        writeln!(
+            io::stderr(),
+            "flatcap: {} of the {} fields of {source}, those that vary most; --fields chooses others, flatcap fields \
+             shows all",
+            chosen.len(),
+            columns.len()
+        )?;
+    }
+    let fields = fields.map_err(QueryError::from)?;
+    run(&RowRequest { fields, is_long: list.is_some(), ..request }, out)
+}
+
+/// Returns whether the path of one field alone ends so: it is then the name of its column.
+fn is_only_end(tables: &[TableInfo], path: &str) -> bool {
+    let columns = tables.iter().flat_map(|table| &table.columns);
+    let has_end =
+        |own: &str| own.strip_suffix(path).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    !path.is_empty() && columns.filter(|column| has_end(&column.path)).count() == 1
+}
+
+/// Returns the movement in the first samples.
+fn follow_movements(results: &mut QueryResults, is_rate: bool) -> Result<Movements, QueryError> {
+    let mut movements = Movements::new(is_rate);
     while let Some(item) = results.next()? {
         match item {
             QueryItem::Run(_) => movements.begin_run(),
@@ -39,43 +114,52 @@ pub(in crate::cli) fn print(
             _ => {}
         }
     }
-    let is_one_sample = results.summary().samples <= 1 || request.args.limit == Some(1);
-    let ranked = movements.ranked();
-    let columns: Vec<(Series, String, usize)> = ranked
-        .iter()
-        .filter_map(|(series, movement)| {
-            let info = results.tables().get(series.0)?.columns.get(series.1)?;
-            let path = series_path(*series, results.tables(), results.elements())?;
-            // The name of a column of an element has the source.
-            let prefix = if series.2.is_some() { source.chars().count() + 1 } else { 0 };
-            let texts = movement.map(|movement| movement.texts(info, request.is_rate));
-            let value = texts.iter().flatten().map(|text| text.chars().count()).max();
-            let width = value.unwrap_or(VALUE_WIDTH).max(path.chars().count() + prefix) + 2;
-            Some((*series, path, width))
-        })
-        .collect();
-    let mut left =
-        Output::Stdout.width_to_fit().saturating_sub(TimePrinter::new(request.zone.clone()).width());
-    let fits = |column: &&(Series, String, usize)| {
-        let rest = left.checked_sub(column.2);
-        left = rest.unwrap_or_default();
-        rest.is_some()
-    };
-    let mut chosen: Vec<_> = columns.iter().take_while(fits).collect();
-    let fitting = chosen.len();
-    if fitting == 0 || (is_one_sample && fitting < columns.len()) {
-        return run(&RowRequest { is_turned: true, ..request }, out);
+    Ok(movements)
+}
+
+/// Returns the table of a list whose elements are the rows: one with more fields than the source
+/// has outside of lists.
+fn leading_list(tables: &[TableInfo]) -> Option<usize> {
+    let outside = tables.iter().filter(|table| table.list.is_none()).map(|table| table.columns.len()).sum();
+    let lists = tables.iter().enumerate().filter(|(_, table)| table.list.is_some());
+    let (place, table) = lists.max_by_key(|(_, table)| table.columns.len())?;
+    (table.columns.len() > outside).then_some(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_format::query::ColumnInfo;
+    use flatcap_format::schema::{ColumnType, MetricKind};
+
+    use super::*;
+
+    fn table(list: Option<&str>, columns: usize) -> TableInfo {
+        let column = ColumnInfo {
+            path: "a".into(),
+            column_type: ColumnType::Unsigned,
+            type_name: "ulong".into(),
+            unit: None,
+            kind: MetricKind::Gauge,
+            is_identity: false,
+            order: 0,
+        };
+        TableInfo { source: "s".into(), list: list.map(Into::into), columns: vec![column; columns] }
     }
-    chosen.sort_by_key(|(series, ..)| *series);
-    let fields: Result<Vec<FieldPath>, _> =
-        chosen.iter().map(|(_, path, _)| path.parse::<FieldPath>()).collect();
-    if fitting < columns.len() {
-        writeln!(
-            io::stderr(),
-            "flatcap: {fitting} of the {} values of a sample, those that vary most; --fields chooses others, \
-             --limit 1 shows all of one sample",
-            columns.len()
-        )?;
+
+    // Proves that the elements of a list are rows if the source is mostly that list.
+    #[test]
+    fn the_largest_list_makes_the_rows() {
+        assert_eq!(leading_list(&[table(None, 17), table(Some("cores[*]"), 11)]), None);
+        assert_eq!(leading_list(&[table(None, 6), table(Some("a[*]"), 3), table(Some("b[*]"), 20)]), Some(2));
+        assert_eq!(leading_list(&[table(Some("interfaces[*]"), 1)]), Some(0));
+        assert_eq!(leading_list(&[table(None, 3)]), None);
     }
-    run(&RowRequest { fields: fields.map_err(QueryError::from)?, ..request }, out)
+
+    // Proves that a short name is used only if one field has it.
+    #[test]
+    fn short_names_are_of_one_field() {
+        assert!(is_only_end(&[table(Some("b[*]"), 1)], "a"));
+        assert!(!is_only_end(&[table(None, 1), table(Some("b[*]"), 1)], "a"));
+        assert!(!is_only_end(&[table(None, 1)], "") && !is_only_end(&[table(None, 1)], "b"));
+    }
 }

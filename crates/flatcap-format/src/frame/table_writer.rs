@@ -248,14 +248,15 @@ impl TableWriter {
     /// If the field is not a list of elements of this length.
     pub fn values<T: Scalar>(&mut self, table: TablePosition, field: TableField, values: &[T]) {
         let stride = size_of::<T>();
-        let alignment = match field.content {
-            SlotContent::Values { stride: expected } if expected == stride => stride,
-            SlotContent::Structs { stride: expected } if expected == stride => STRUCT_ALIGNMENT,
-            other => panic!("the field is {other:?}, not a list of elements of {stride} bytes"),
+        let (expected, alignment) = match field.content {
+            SlotContent::Values { stride } => (stride, stride),
+            SlotContent::Structs { stride } => (stride, STRUCT_ALIGNMENT),
+            _ => (0, 1),
         };
+        assert_eq!(expected, stride, "the length of the elements");
         let at = self.append_length(values.len(), alignment);
         let first = self.bytes.len();
-        self.bytes.resize(first + stride * values.len(), 0);
+        self.bytes.resize(first + size_of_val(values), 0);
         let places = self.bytes.get_mut(first..).unwrap_or_default().chunks_exact_mut(stride);
         places.zip(values).for_each(|(place, value)| value.store(place));
         self.refer(table.0 + field.place, at);
@@ -300,16 +301,12 @@ impl TableWriter {
     fn append_tables(&mut self, layout: &TableLayout, count: usize) -> usize {
         let known =
             self.vtables.iter().find(|(start, end)| self.bytes.get(*start..*end) == Some(&layout.vtable));
-        let vtable = match known {
-            Some((start, _)) => *start,
-            None => {
-                self.align(SLOT_BYTES, 0);
-                let start = self.bytes.len();
-                self.bytes.extend_from_slice(&layout.vtable);
-                self.vtables.push((start, self.bytes.len()));
-                start
-            }
-        };
+        let vtable = known.map_or(self.bytes.len().next_multiple_of(SLOT_BYTES), |(start, _)| *start);
+        if known.is_none() {
+            self.bytes.resize(vtable, 0);
+            self.bytes.extend_from_slice(&layout.vtable);
+            self.vtables.push((vtable, self.bytes.len()));
+        }
         self.align(layout.alignment, 0);
         let first = self.bytes.len();
         self.bytes.resize(first + layout.bytes * count, 0);
@@ -376,7 +373,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures::host::{File, FileArgs, FileCounter, FileCounterArgs, FileValue};
-    use crate::fixtures::test::Shapes;
+    use crate::fixtures::test::{Point, Shapes};
 
     const FILE: &[u8] = include_bytes!("../../../../generated/host/file.bfbs");
     const SHAPES: &[u8] = include_bytes!("../../../../tests/data/schema/shapes.bfbs");
@@ -430,10 +427,7 @@ mod tests {
                 writer.text(leaves.position(index), of(&leaf, "name"), &"x".repeat(index + round));
             }
             let read = flatbuffers::root::<Shapes<'_>>(writer.finished().unwrap()).unwrap();
-            assert_eq!(
-                (read.last(), read.text(), read.point().map(|point| point.x())),
-                (9, Some("h\u{e4}"), Some(7))
-            );
+            assert_eq!((read.last(), read.text(), read.point().map(Point::x)), (9, Some("h\u{e4}"), Some(7)));
             assert_eq!(read.words().unwrap().iter().collect::<Vec<_>>(), ["a", "", "bcd"]);
             assert_eq!(read.numbers().unwrap().iter().collect::<Vec<_>>(), [1, 2]);
             assert_eq!(read.flags().unwrap().iter().collect::<Vec<_>>(), [true, false, true]);

@@ -4,7 +4,7 @@ use super::batch::{BatchTimes, ColumnBatch, RowSource};
 use super::column::ValueColumn;
 use super::elements::{ElementIdentity, ElementNames};
 use super::path::TestOperator;
-use super::plan::{ElementTest, ListPlan, PlanNode, SourcePlan};
+use super::plan::{ElementTest, ListPlan, Naming, PlanNode, SourcePlan};
 use crate::schema::{DecodeError, FieldValue, PathStep, Visitor};
 use crate::segment::SampleView;
 
@@ -142,6 +142,7 @@ struct OpenElement<'r> {
     position: usize,
     length: usize,
     identity: Vec<ElementIdentity>,
+    label_number: Option<Box<str>>,
     /// The first row of each table when it began, for an element that is not picked.
     rows: Vec<(usize, usize)>,
 }
@@ -175,6 +176,7 @@ impl<'r> RowVisitor<'r> {
             position,
             length,
             identity: Vec::new(),
+            label_number: None,
             rows,
         });
     }
@@ -220,7 +222,7 @@ impl<'r> RowVisitor<'r> {
             }
         }
         if let (Some(naming), Some(element)) = (&node.naming, self.open.last_mut()) {
-            element.identify(naming.is_key, &naming.field, value);
+            element.identify(naming, value);
         }
     }
 }
@@ -232,7 +234,7 @@ impl OpenElement<'_> {
         self.key.extend_from_slice(part);
     }
 
-    fn identify(&mut self, is_key: bool, field: &str, value: FieldValue<'_>) {
+    fn identify(&mut self, naming: &Naming, value: FieldValue<'_>) {
         let text = match value {
             FieldValue::Text(text) => text.to_owned(),
             FieldValue::Unsigned(number) => number.to_string(),
@@ -240,24 +242,25 @@ impl OpenElement<'_> {
             FieldValue::Bool(value) => value.to_string(),
             FieldValue::Float32(_) | FieldValue::Float(_) | FieldValue::Absent => return,
         };
-        if is_key {
+        if naming.is_key {
             self.has_key = true;
             self.push_key(text.as_bytes());
         }
-        self.identity.push(ElementIdentity { field: field.into(), value: text.into() });
+        if naming.is_labelled && self.label_number.is_none() && is_number(&text) {
+            self.label_number = Some(text.as_str().into());
+        }
+        self.identity.push(ElementIdentity { field: naming.field.clone(), value: text.into() });
     }
 
-    /// The first text, and the first number that identifies it: `postgres[812]`; without either,
-    /// the position.
+    /// The first text, and the first number that is declared to identify it: `postgres[812]`;
+    /// without either, the position.
     fn label(&self) -> String {
-        let is_number = |value: &str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
         let text = self
             .identity
             .iter()
             .map(|part| &*part.value)
             .find(|value| !value.is_empty() && !is_number(value));
-        let number = self.identity.iter().map(|part| &*part.value).find(|value| is_number(value));
-        match (text, number) {
+        match (text, self.label_number.as_deref()) {
             (Some(text), Some(number)) => format!("{text}[{number}]"),
             (Some(one), None) | (None, Some(one)) => one.to_owned(),
             (None, None) => self.position.to_string(),
@@ -289,6 +292,10 @@ impl OpenElement<'_> {
     fn has_number(&self) -> bool {
         self.identity.iter().any(|part| part.value.bytes().all(|byte| byte.is_ascii_digit()))
     }
+}
+
+fn is_number(value: &str) -> bool {
+    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl Visitor for RowVisitor<'_> {

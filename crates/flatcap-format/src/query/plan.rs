@@ -97,6 +97,8 @@ pub(super) struct Naming {
     pub(super) field: Box<str>,
     /// It is a part of the key.
     pub(super) is_key: bool,
+    /// It is a part of the label: a text, a declared identity, or a number where there is no text.
+    pub(super) is_labelled: bool,
 }
 
 /// A list.
@@ -314,6 +316,7 @@ fn naming_leaves<'l>(leaves: &[LeafField<'_>], lists: impl Iterator<Item = &'l s
             })
             .collect();
         let has_identity = own.iter().any(|(_, leaf)| leaf.field.is_identity());
+        let has_text = own.iter().any(|(_, leaf)| leaf.field.column_type() == Some(ColumnType::Text));
         for (number, leaf) in own {
             let column_type = leaf.field.column_type();
             let is_text = column_type == Some(ColumnType::Text);
@@ -322,7 +325,8 @@ fn naming_leaves<'l>(leaves: &[LeafField<'_>], lists: impl Iterator<Item = &'l s
             let is_key = if has_identity { leaf.field.is_identity() } else { is_text || is_state };
             if is_key || is_text {
                 let field = leaf.path.get(list.len() + 1..).unwrap_or_default().into();
-                found.push((number, Naming { field, is_key }));
+                let is_labelled = is_text || has_identity || !has_text;
+                found.push((number, Naming { field, is_key, is_labelled }));
             }
         }
     }

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use super::batch::ColumnBatch;
 use super::column::ValueColumn;
 use super::plan::TableInfo;
-use crate::schema::{ColumnType, FieldValue, MetricKind};
+use crate::schema::{ColumnType, CountedValue, FieldValue, MetricKind};
 
 /// The last values of the counters of a query, by which its batches become rates.
 #[derive(Debug, Clone, Default)]
 pub struct CounterRates {
     /// Time and value by table, column and element.
-    last: HashMap<(usize, usize, Option<u32>), (u64, u64)>,
+    last: HashMap<(usize, usize, Option<u32>), (u64, CountedValue)>,
 }
 
 impl CounterRates {
@@ -19,14 +19,16 @@ impl CounterRates {
     /// element before. The first row of an element, and one whose counter decreased, have no value.
     pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo) {
         for (number, info) in table.columns.iter().enumerate() {
-            if info.kind != MetricKind::Counter || info.column_type != ColumnType::Unsigned {
+            // Counters of programs may be fractions.
+            let counts = matches!(info.column_type, ColumnType::Unsigned | ColumnType::Float);
+            if info.kind != MetricKind::Counter || !counts {
                 continue;
             }
             let mut rates = ValueColumn::new(ColumnType::Float);
             for row in 0..batch.rows() {
                 rates.push_absent();
                 let Some(value) = batch.columns.get(number).map(|column| column.get(row)) else { continue };
-                let FieldValue::Unsigned(value) = value else { continue };
+                let Some(value) = CountedValue::of(value) else { continue };
                 let Some(mono_ns) = batch.times.mono_ns.get(batch.sample(row)).copied() else { continue };
                 let before = self.last.insert((batch.table, number, batch.element(row)), (mono_ns, value));
                 if let Some(rate) = before.and_then(|before| rate(before, (mono_ns, value))) {
@@ -48,8 +50,8 @@ impl CounterRates {
 /// Returns the change per second from one time and value to the next; none if the value decreased
 /// or no time passed.
 #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-fn rate(before: (u64, u64), now: (u64, u64)) -> Option<f64> {
+fn rate(before: (u64, CountedValue), now: (u64, CountedValue)) -> Option<f64> {
     let elapsed_ns = now.0.checked_sub(before.0).filter(|elapsed| *elapsed > 0)?;
-    let change = now.1.checked_sub(before.1)?;
-    Some(change as f64 / (elapsed_ns as f64 / 1e9))
+    let change = now.1.growth_since(before.1)?;
+    Some(change / (elapsed_ns as f64 / 1e9))
 }

@@ -88,7 +88,7 @@ impl QueryResults {
     pub(super) fn open(paths: &[PathBuf], query: &Query) -> Result<Self, QueryError> {
         let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
         let reader = MergedReader::open(paths, filter.clone())?;
-        let host = HostName { name: String::new(), machine_id: None, boot_id: None };
+        let host = HostName { name: String::new(), machine_id: None, boot_id: None, labels: Vec::new() };
         Ok(Self {
             reader,
             fields: query.fields.clone(),

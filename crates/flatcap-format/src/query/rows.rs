@@ -260,6 +260,7 @@ impl RowReader {
     ///
     /// # Errors
     /// As [`QueryResults::next`].
+    #[allow(clippy::should_implement_trait, reason = "an item is about the reader's current row")]
     pub fn next(&mut self) -> Result<Option<RowItem>, QueryError> {
         loop {
             if let Some(stamp) = self.rows.stamps.get(self.next_row).copied() {

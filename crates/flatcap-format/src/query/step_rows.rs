@@ -96,10 +96,7 @@ impl StepRows {
         let stamp = RowStamp { wall_ns, mono_ns: u64::try_from(mono_ns).unwrap_or_default(), element: None };
         if std::mem::take(&mut self.has_samples) && columns > 0 {
             let shared: Vec<HeldValue> = (0..columns).map(|place| self.value((None, place))).collect();
-            if !is_long {
-                rows.stamps.push(stamp);
-                rows.values.extend(shared);
-            } else {
+            if is_long {
                 for element in std::mem::take(&mut self.elements) {
                     rows.stamps.push(RowStamp { element: Some(element), ..stamp });
                     rows.values.extend(shared.iter().enumerate().map(|(place, shared)| {
@@ -109,6 +106,9 @@ impl StepRows {
                         }
                     }));
                 }
+            } else {
+                rows.stamps.push(stamp);
+                rows.values.extend(shared);
             }
         }
         self.forget_values();

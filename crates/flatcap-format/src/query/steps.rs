@@ -188,7 +188,7 @@ impl NumberCell {
         }
         // Whole numbers stay whole: the smallest counter value of a step is one of its values.
         let as_is = |number: f64| match last {
-            HeldValue::Unsigned(own) if own as f64 == number => HeldValue::Unsigned(own),
+            HeldValue::Unsigned(own) if (own as f64).total_cmp(&number).is_eq() => HeldValue::Unsigned(own),
             _ => HeldValue::Float(number),
         };
         match self.aggregate {
@@ -317,7 +317,9 @@ mod tests {
         let second = 1_000_000_000;
         let mut cell = StepCell::new(StepKind::Rate(2 * second));
         let mut step = |samples: &[(u64, u64)]| {
-            samples.iter().for_each(|(at, value)| cell.add(at * second, FieldValue::Unsigned(*value)));
+            for (at, value) in samples {
+                cell.add(at * second, FieldValue::Unsigned(*value));
+            }
             cell.finish()
         };
         assert_eq!(step(&[(1, 10)]), HeldValue::Absent, "the first value has none before it");

@@ -4,7 +4,7 @@
 const SECTOR_BYTES: f64 = 512.0;
 /// Bytes of a page. A recording does not hold the size; x86-64 and most arm64 kernels use this one.
 const PAGE_BYTES: f64 = 4096.0;
-/// Seconds of a jiffy in /proc: USER_HZ is 100 on every architecture that flatcap runs on.
+/// Seconds of a jiffy in /proc: `USER_HZ` is 100 on every architecture that flatcap runs on.
 const JIFFY_S: f64 = 0.01;
 
 /// The units of schemas, each with its factor and the unit that it becomes.
@@ -61,6 +61,12 @@ impl CommonUnit {
         }
     }
 
+    /// Converts a value.
+    pub fn convert(&self, value: f64) -> f64 {
+        // All small factors are one over a whole number, by which a division is exact more often.
+        if self.factor < 1.0 { value / (1.0 / self.factor).round() } else { value * self.factor }
+    }
+
     /// Returns the schema's own unit, unconverted.
     pub fn own(unit: Option<&str>, is_rate: bool) -> Self {
         let unit = unit.unwrap_or_default();
@@ -91,8 +97,11 @@ mod tests {
             (None, false, 5.0, 5.0, ""),
         ] {
             let common = CommonUnit::of(unit, is_rate);
-            let converted = value * common.factor;
-            assert!((converted - expected).abs() < 1e-9 * expected.abs(), "{unit:?}: {converted}");
+            assert!(
+                common.convert(value).total_cmp(&expected).is_eq(),
+                "{unit:?}: {}",
+                common.convert(value)
+            );
             assert_eq!(common.name, name, "{unit:?}");
         }
         assert_eq!(CommonUnit::own(Some("us"), true), CommonUnit { factor: 1.0, name: "us/s".to_owned() });

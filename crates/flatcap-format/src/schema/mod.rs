@@ -31,6 +31,7 @@ pub use nearest_name::nearest_name;
 pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
 pub use payload_verifier::PayloadVerifier;
 pub use projection::Projection;
+pub(crate) use rate::CountedValue;
 pub use rate::Rates;
 pub(crate) use table_slots::{SlotContent, TableSlot};
 pub use tables::SchemaTables;

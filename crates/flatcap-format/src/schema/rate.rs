@@ -21,17 +21,17 @@ pub struct Rates {
 /// The counters of a payload, in the order of a walk.
 #[derive(Debug, Default)]
 struct CounterSnapshot {
-    values: Vec<Option<Count>>, // None unless a counter
-    elements: Vec<ListElement>, // complete elements, in order
-    shape: u64,                 // hash of list lengths and identifying values
-    lists: Vec<OpenList>,       // current lists, outermost first
-    objects: usize,             // number of current objects
+    values: Vec<Option<CountedValue>>, // None unless a counter
+    elements: Vec<ListElement>,        // complete elements, in order
+    shape: u64,                        // hash of list lengths and identifying values
+    lists: Vec<OpenList>,              // current lists, outermost first
+    objects: usize,                    // number of current objects
     open_element: Option<ListElement>,
 }
 
 /// The value of a counter.
 #[derive(Debug, Clone, Copy)]
-enum Count {
+pub(crate) enum CountedValue {
     Integer(u64),
     Fraction(f64),
 }
@@ -58,9 +58,9 @@ struct OpenList {
     elements: usize,
 }
 
-impl Count {
+impl CountedValue {
     /// Returns the count of a counter's value; None for other values.
-    fn of(value: FieldValue<'_>) -> Option<Self> {
+    pub(crate) fn of(value: FieldValue<'_>) -> Option<Self> {
         match value {
             FieldValue::Unsigned(number) => Some(Self::Integer(number)),
             FieldValue::Float(number) => Some(Self::Fraction(number)),
@@ -71,7 +71,7 @@ impl Count {
 
     /// Returns by how much the counter grew; None if it decreased or is not a number.
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
-    fn growth_since(self, before: Self) -> Option<f64> {
+    pub(crate) fn growth_since(self, before: Self) -> Option<f64> {
         match (self, before) {
             (Self::Integer(now), Self::Integer(before)) => now.checked_sub(before).map(|grown| grown as f64),
             (Self::Fraction(now), Self::Fraction(before)) => {
@@ -270,7 +270,7 @@ impl Visitor for CounterSnapshot {
                 }
             }
         }
-        self.values.push(Count::of(value).filter(|_| meaning == MetricKind::Counter));
+        self.values.push(CountedValue::of(value).filter(|_| meaning == MetricKind::Counter));
     }
 }
 
