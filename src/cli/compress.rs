@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::error::CliError;
-use super::recordings::{default_recordings, no_segments};
+use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::selection::unknown_source;
 use super::{ExitStatus, human};
 use crate::compress::{
@@ -34,8 +34,8 @@ use crate::os::wake_event::WakeEvent;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Sealed segments, or directories of segments. No recorder may use the directory [default:
-    /// ./flatcap-data, else /var/lib/flatcap].
-    #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]
+    /// ./flatcap-data].
+    #[arg(value_name = "PATH", default_values_os_t = own_recordings(), hide_default_value = true)]
     paths: Vec<PathBuf>,
     /// Codec: none, lz4, snappy, zstd:1 to zstd:19, brotli:0 to brotli:11.
     #[arg(long, value_name = "CODEC", default_value_t = CompressConfig::default().codec)]
@@ -107,7 +107,7 @@ struct CompressRow {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     if args.paths.is_empty() {
-        return Err(no_segments(&[]));
+        return Err(no_own_recordings());
     }
     let folders = target_directories(&args.paths)?;
     let mut directories = Vec::new();

@@ -123,8 +123,7 @@ impl CliError {
             | Self::Usage(_)
             | Self::Config(_)
             | Self::NoLastGood { .. }
-            | Self::Time(_)
-            | Self::Explain(ExplainError::SeveralHosts(_) | ExplainError::UnknownHost(..))
+            | Self::Explain(ExplainError::SeveralHosts(_))
             | Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
             _ => ExitStatus::Failed,
         }

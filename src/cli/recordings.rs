@@ -25,6 +25,20 @@ pub(super) fn default_recordings() -> Vec<PathBuf> {
     places.into_iter().find(|place| place.is_dir()).into_iter().collect()
 }
 
+/// Returns the directory that `record` writes to without a configuration, if there is one: a verb
+/// that changes files never chooses the directory of the service by itself.
+pub(super) fn own_recordings() -> Option<PathBuf> {
+    Some(default_directory()).filter(|place| place.is_dir())
+}
+
+/// Returns the error of a verb that changes files without a path.
+pub(super) fn no_own_recordings() -> CliError {
+    CliError::Usage(format!(
+        "no PATH is given, and there is no {}: name a segment or a directory of segments",
+        default_directory().display()
+    ))
+}
+
 /// Returns the error of paths without segments. Names the subdirectories that have some.
 pub(super) fn no_segments(paths: &[PathBuf]) -> CliError {
     if paths.is_empty() {

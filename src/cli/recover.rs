@@ -9,7 +9,7 @@ use flatcap_format::storage::Storage;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::recordings::{default_recordings, no_segments};
+use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::{ExitStatus, human};
 use crate::daemon::{DaemonError, crashed_runs, recover_all};
 use crate::os::shared_memory;
@@ -25,7 +25,7 @@ use crate::slab::CrashedRun;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A directory, to recover all its unsealed segments; or one segment, sealed or not, to rewrite
-    /// it without its damage [default: ./flatcap-data, else /var/lib/flatcap].
+    /// it without its damage [default: ./flatcap-data].
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
     /// Directory with the unwritten samples of killed runs; by default that of `record`.
@@ -59,7 +59,7 @@ struct DamageRow {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let path = args.path.clone().or_else(|| default_recordings().pop()).ok_or_else(|| no_segments(&[]))?;
+    let path = args.path.clone().or_else(own_recordings).ok_or_else(no_own_recordings)?;
     let is_directory = path.is_dir();
     let folder = if is_directory { path.as_path() } else { parent_directory(&path) };
     let segment = if is_directory { None } else { Some(segment_name(&path)?) };

@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     writeln!(out, "{}", fitted(shown, width, &SPARE_COLUMNS))?;
     for row in &rows {
         if let Some(resolution) = row.time_resolution {
-            writeln!(out, "{}: {resolution}", row.name)?;
+            writeln!(out, "{}", wrapped(&format!("{}: {resolution}", row.name), width, 2))?;
         }
         if let Some(reason) = &row.reason {
             writeln!(out, "{}", wrapped(&format!("not available: {}: {reason}", row.name), width, 2))?;

@@ -523,7 +523,7 @@ mod tests {
         let text = uncommented.join("\n");
         let config = Config::parse("flatcap.toml", &text).unwrap();
         let names: Vec<_> = config.sources.iter().filter(|source| source.instance.is_some()).collect();
-        assert_eq!(names.len(), 2);
+        assert_eq!(names.len(), 4);
         for key in ["path", "format", "pattern", "command", "timeout"] {
             assert!(text.contains(&format!("{key} = ")), "{key}");
         }

@@ -34,7 +34,7 @@ pub const COMPRESS_BLOCK_SIZE_RANGE: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
 /// use flatcap::config::Config;
 ///
 /// let config = Config::parse("example.toml", "[source.cpu]\nperiod = \"1ms\"\n")?;
-/// assert_eq!(config.enabled_sources().count(), 8);
+/// assert_eq!(config.enabled_sources().count(), 10);
 ///
 /// let errors = Config::parse("example.toml", "[source.cpu]\nperiod = \"10\"\n").unwrap_err();
 /// let message = errors.to_string();

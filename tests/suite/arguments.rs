@@ -1,6 +1,8 @@
 //! Wrong arguments and configurations: all mistakes are reported at once, with the exit status that
 //! scripts rely on.
 
+use std::path::Path;
+
 use crate::rig::{CallResult, Rig};
 
 // Proves that help and version go to standard output, and that wrong usage exits with status 2.
@@ -131,11 +133,20 @@ fn a_path_may_be_left_out() {
         &["recover"],
         &["compress"],
     ];
+    let has_service = Path::new("/var/lib/flatcap").is_dir();
     for verb in verbs {
+        let changes_files = matches!(verb[0], "recover" | "compress");
+        if has_service && !changes_files {
+            eprintln!("skipped: {verb:?} reads the recording of this host's service");
+            continue;
+        }
         let called = rig.call(verb);
         assert!(called.status == Some(2) && called.out.is_empty(), "{called:?}");
-        let says =
-            "no PATH is given, and there is neither ./flatcap-data nor /var/lib/flatcap: name a segment";
+        let says = if changes_files {
+            "no PATH is given, and there is no ./flatcap-data: name a segment"
+        } else {
+            "no PATH is given, and there is neither ./flatcap-data nor /var/lib/flatcap: name a segment"
+        };
         assert!(called.err.contains(says), "{called:?}");
     }
     rig.record_samples(&["--source", "load@10ms"], 3);

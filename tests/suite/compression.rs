@@ -213,7 +213,7 @@ fn compress_touches_only_its_own_files() {
     let open = rig.write("0000000001-20260101T000000Z-00000000000000ab.bin.active", "");
     for (args, status, words) in [
         (&["seal", "--codec", "lz4", "other"][..], 2, "run flatcap compress"),
-        (&["compress"], 2, "<PATH>"),
+        (&["compress"], 2, "no PATH is given"),
         (&["compress", "missing"], 1, "missing: No such file"),
         (&["compress", "other"], 1, "no segments in other"),
         (&["compress", "notes.bin"], 2, "not the name of a sealed segment"),
@@ -231,7 +231,7 @@ fn compress_touches_only_its_own_files() {
     let segments = recorded(&rig, 2);
     let called = rig.call(&["compress", "--source", "cpus=lz4", "flatcap-data"]);
     assert_eq!(called.status, Some(2), "{called:?}");
-    assert!(called.err.contains("the nearest name is cpu; they have cpu, "), "{called:?}");
+    assert!(called.err.contains("the nearest name is cpu; they have cgroup, cpu, "), "{called:?}");
     let recording = start(&rig, LOAD);
     eventually("a running recorder", || rig.segments("active").len() == 1);
     let called = rig.call(&["compress", segments[0].to_str().unwrap()]);
@@ -281,7 +281,7 @@ fn a_damaged_block_costs_its_own_frames() {
     let segments = recorded(&rig, 3);
     assert_eq!(compress(&rig, &["--block-size", "64KiB"], &rig.data()).status, Some(0));
     let intact = rig.verify();
-    let lines = |called: &CallResult| called.text().lines().count();
+    let lines = |called: &CallResult| called.lines().len();
     let dump = ["dump", "--format", "jsonl", "--source", "synthetic", "flatcap-data"];
     let all = lines(&rig.call(&dump));
     let mut bytes = std::fs::read(&segments[0]).unwrap();

@@ -296,8 +296,8 @@ fn a_failed_start_leaves_nothing() {
     assert_eq!(files(memory.path()).len(), 0, "{called:?}");
 }
 
-// Proves that a segment that was created just before a kill, and is empty, is no damage to a reader:
-// nothing was in it.
+// Proves that a segment that was created just before a kill, and is empty, is no damage to a
+// reader: nothing was in it.
 #[test]
 fn a_segment_created_just_before_a_kill_costs_nothing() {
     let rig = Rig::new();

@@ -318,7 +318,9 @@ fn a_running_recording_is_followed() {
         rig.start(&["record", "--config", config.to_str().unwrap(), "--source", "synthetic@5ms", "--quiet"]);
     eventually("frames on disk", || has_segment(&rig.data(), 8 << 10));
     let mut follower = rig.start(&["dump", "flatcap-data", "--follow", "--format", "jsonl"]);
-    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    // A busy machine adds markers and gaps.
+    let mut lines = lines.filter(|line| line.as_ref().is_ok_and(|line| line.contains("\"seq\":")));
     for expected in 0..500 {
         let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
         assert_eq!(number(&line["seq"]), expected, "each sample once, in order");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use flatcap::cli::{self, ExitStatus};
 use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
-use flatcap_format::segment::{Advance, Elapsed, FrameKind, RecordingStart, SegmentReader};
+use flatcap_format::segment::{Advance, Elapsed, FrameKind, Marker, RecordingStart, SegmentReader, markers};
 
 use crate::rig::{Rig, finish, signal};
 use crate::seeking::{
@@ -250,6 +250,34 @@ fn a_follower_reports_truncated_frames() {
     std::fs::write(&unsealed, [&whole[..cut], &whole[from..]].concat()).unwrap();
     let last = SEGMENTS * SAMPLES_PER_SEGMENT;
     assert_eq!(read_all(&mut reader), ((last - 5..last).collect(), vec![]));
+}
+
+// Proves that the markers of a segment, for which most samples are skipped, are those that reading
+// everything finds. Method: all golden segments, some of which have several intervals.
+#[test]
+fn markers_are_found_without_the_samples() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut found = 0;
+    for path in files.filter(|path| path.extension().is_some_and(|ending| ending == "bin")) {
+        let Ok(mut reader) = SegmentReader::open(&path) else { continue };
+        let mut expected = Vec::new();
+        while let Some(advance) = reader.advance().unwrap() {
+            if let Advance::Frame(at) = advance
+                && at.kind == FrameKind::Marker
+            {
+                expected.extend(Marker::decode(reader.payload(at)));
+            }
+        }
+        found += expected.len();
+        assert_eq!(
+            markers(&mut SegmentReader::open(&path).unwrap()).unwrap(),
+            expected,
+            "{}",
+            path.display()
+        );
+    }
+    assert!(found > 5, "{found}");
 }
 
 /// Returns outcome and number of samples of a golden segment, of one source or all.

@@ -278,8 +278,11 @@ impl CallResult {
         serde_json::from_slice(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
+    /// Returns the rows of JSON lines, without markers and gaps, which a busy machine adds.
     pub fn lines(&self) -> Vec<Value> {
-        self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let rows = self.text();
+        let rows = rows.lines().map(|line| serde_json::from_str(line).unwrap());
+        rows.filter(|row: &Value| row.get("marker").or(row.get("gap")).is_none()).collect()
     }
 
     /// Checks that there is neither a panic nor a backtrace, whatever the status.
