@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// The element of a row for which there was no room: more than [`ELEMENTS_MAX`] were seen.
+/// The element of a row for which there was no room: a query tells some 260,000 apart.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
 /// Most elements that one query tells apart: memory is bounded however many processes come and go.
