@@ -82,7 +82,8 @@ pub(super) fn read(
 ) -> Result<ReadResults, ExplainError> {
     let recording = Recording::open(&choice.paths)?;
     let (fields, sources) = ranked_fields(&recording, &choice.sources);
-    let query = Query { fields, filter: ReplayFilter { sources, host: choice.host.clone(), ..filter } };
+    let filter = ReplayFilter { sources, host: choice.host.clone(), ..filter };
+    let query = Query { fields, filter, condition: None };
     let mut read = ReadResults {
         results: recording.query(&query)?,
         set: SeriesSet::new(forgets_after_ns),

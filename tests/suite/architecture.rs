@@ -21,7 +21,7 @@ const EDGES: [(&str, &[&str]); 29] = [
     ("block", &["stream", "schema"]),
     ("segment", &["block", "stream", "schema", "storage", "mapped_file", "host", "histogram"]),
     ("replay", &["segment", "stream", "duration"]),
-    ("query", &["replay", "segment", "schema", "host"]),
+    ("query", &["replay", "segment", "block", "schema", "host"]),
     ("schemas", &[]),
     ("os", &["storage", "host"]),
     ("metrics", &["histogram"]),

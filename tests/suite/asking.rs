@@ -354,3 +354,38 @@ fn wrong_fields_are_answered() {
     assert_eq!(called.status, Some(1), "{called:?}");
     assert!(called.err.contains("the recording spans"), "{called:?}");
 }
+
+// Proves that --where keeps exactly the rows for which the condition holds, also after compression,
+// and that mistakes are answered with the place, the type of the field, or a similar name.
+#[test]
+fn conditions_select_rows() {
+    let rig = recorded();
+    let all: Vec<f64> =
+        samples(&rig, "synthetic").iter().map(|sample| sample["data"]["wave"].as_f64().unwrap()).collect();
+    let (least, most) =
+        all.iter().fold((f64::MAX, f64::MIN), |(least, most), wave| (wave.min(least), wave.max(most)));
+    let middle = least.midpoint(most);
+    let wanted = all.iter().filter(|wave| **wave > middle).count();
+    assert!(wanted > 0 && wanted < all.len(), "{wanted} of {}", all.len());
+    let condition = format!("synthetic.wave > {middle}");
+    let fields = ["--fields", "synthetic.wave", "--format", "csv"];
+    let selected = || {
+        let called = rig.call(&[&["dump", "--where", &condition], &fields[..]].concat());
+        cells(&called).len() - 1
+    };
+    assert_eq!(selected(), wanted);
+    let none = rig.call(&[&["dump", "--where", "wave > 1e9"], &fields[..]].concat());
+    assert_eq!((none.status, cells(&none).len()), (Some(0), 1));
+    assert_eq!(rig.call(&["compress"]).status, Some(0));
+    assert_eq!(selected(), wanted);
+    for (condition, says) in [
+        ("wave >", "--where"),
+        ("wave > many", "compare it with a number"),
+        ("wvae > 1", "did you mean synthetic.wave"),
+        ("(wave > 1", "--where"),
+    ] {
+        let called = rig.call(&[&["dump", "--where", condition], &fields[..]].concat());
+        assert_eq!(called.status, Some(2), "{called:?}");
+        assert!(called.err.contains(says) && called.out.is_empty(), "{called:?}");
+    }
+}

@@ -58,7 +58,7 @@ pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Re
     if let Some(span) = span.as_ref().filter(|_| is_part) {
         filter.since_ns = Some((*span.start()).max(span.end().saturating_sub(LOOK_BACK_NS)));
     }
-    let mut results = recording.query(&Query { fields: Vec::new(), filter: filter.clone() })?;
+    let mut results = recording.query(&Query { filter: filter.clone(), ..Query::default() })?;
     let mut movements = Movements::new(true);
     let counts = read(&mut results, &mut movements)?;
     if !counts.has_run && counts.unreadable > 0 {

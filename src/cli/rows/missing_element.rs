@@ -54,7 +54,7 @@ pub(super) fn find(
 
 /// Returns the labels of the elements of the path's list.
 fn elements(recording: &Recording, query: &Query, path: &FieldPath) -> Result<BTreeSet<String>, QueryError> {
-    let query = Query { fields: vec![path.of_all_elements()], ..query.clone() };
+    let query = Query { fields: vec![path.of_all_elements()], condition: None, ..query.clone() };
     let options = RowOptions { is_long: true, ..RowOptions::default() };
     let mut reader = recording.rows(&query, options)?;
     let mut found = BTreeSet::new();

@@ -28,7 +28,9 @@ const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
 /// Prints the rows that are asked for.
 pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let recording = Recording::open(&request.selection.paths)?;
-    let query = Query { fields: request.fields.clone(), filter: request.filter.clone() };
+    let condition = request.args.condition.clone();
+    let has_condition = condition.is_some();
+    let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), condition };
     let options = RowOptions {
         is_long: request.is_long,
         is_rate: request.is_rate,
@@ -44,7 +46,7 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
         // The header has the elements of all samples.
         while reader.next()?.is_some() {}
         let columns = reader.columns().to_vec();
-        if let Some(error) = missing_element::find(&recording, &query, &reader, 1)? {
+        if !has_condition && let Some(error) = missing_element::find(&recording, &query, &reader, 1)? {
             return Err(error);
         }
         reader = recording.rows(&query, options.clone())?.with_columns(columns);
@@ -66,7 +68,8 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
         }
     }
     // An element may come after the last row that was asked for.
-    if request.args.limit != Some(printer.rows)
+    if !has_condition
+        && request.args.limit != Some(printer.rows)
         && let Some(error) = missing_element::find(&recording, &query, &reader, printer.rows)?
     {
         return Err(error);

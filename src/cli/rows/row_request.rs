@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flatcap_format::query::{Aggregate, FieldPath, PathError, Steps};
+use flatcap_format::query::{Aggregate, FieldPath, PathError, RowCondition, Steps};
 use flatcap_format::replay::ReplayFilter;
 use jiff::tz::TimeZone;
 
@@ -18,6 +18,12 @@ pub(in crate::cli) struct RowArgs {
     /// field has is enough (forks).
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
     pub(in crate::cli) fields: Option<FieldList>,
+    /// Print only the rows for which a condition on the recorded values holds: paths compared by =,
+    /// !=, <, <=, >, >= and =~ (a regular expression), joined by and, or, not and parentheses. It
+    /// applies to the sources that have all of its fields. With --rate, changes are those between
+    /// the rows that remain.
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub(in crate::cli) condition: Option<RowCondition>,
     /// Print a row for each element of a list, such as each process, instead of columns.
     #[arg(long)]
     pub(in crate::cli) long: bool,
@@ -77,7 +83,7 @@ pub(in crate::cli) struct RowRequest<'a> {
 impl RowArgs {
     /// Returns whether an option makes rows of fields instead of whole samples.
     pub(in crate::cli) fn are_given(&self) -> bool {
-        self.fields.is_some() || self.long || self.every.is_some() || self.units
+        self.fields.is_some() || self.condition.is_some() || self.long || self.every.is_some() || self.units
     }
 }
 

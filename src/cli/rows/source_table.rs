@@ -24,7 +24,7 @@ pub(in crate::cli) fn print(
     out: &mut dyn Write,
 ) -> Result<ExitStatus, CliError> {
     let recording = Recording::open(&request.selection.paths)?;
-    let query = Query { fields: Vec::new(), filter: request.filter.clone() };
+    let query = Query { filter: request.filter.clone(), ..Query::default() };
     let mut results = recording.query(&query)?;
     let movements = follow_movements(&mut results, request.is_rate)?;
     let is_one_sample = results.summary().samples <= 1 || request.args.limit == Some(1);

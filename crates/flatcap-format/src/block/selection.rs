@@ -89,6 +89,11 @@ impl FieldRef {
         u64::from(self.at) + u64::from(self.bytes)
     }
 
+    /// Returns the offsets of its bytes.
+    pub(super) fn range(self) -> std::ops::Range<usize> {
+        self.at as usize..self.at as usize + usize::from(self.bytes)
+    }
+
     /// Whether the two have a byte in common.
     pub(super) fn overlaps(self, other: Self) -> bool {
         u64::from(self.at) < other.end() && u64::from(other.at) < self.end()

@@ -1,6 +1,11 @@
 //! Batches: the rows of one table, column by column.
 
-use super::column::ValueColumn;
+use std::ops::Range;
+
+use super::column::{ValueColumn, picked};
+use crate::block::{FieldRef, MatrixRows, ValueType};
+use crate::schema::envelope::HEADER_AT;
+use crate::segment::SampleView;
 
 /// Rows of one table of one source.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -83,4 +88,71 @@ impl BatchTimes {
     pub fn is_empty(&self) -> bool {
         self.seq.is_empty()
     }
+
+    /// The fields of the envelope, in the order of [`extend`](Self::extend).
+    pub(super) const FIELDS: [FieldRef; 6] = [MONO_NS, WALL_NS, SEQ, SOURCE, FLAGS, DURATION_NS];
+
+    /// Appends a sample.
+    pub(super) fn push(&mut self, sample: &SampleView<'_>) {
+        self.seq.push(sample.seq);
+        self.mono_ns.push(sample.mono_ns);
+        self.wall_ns.push(sample.wall_ns);
+        self.duration_ns.push(sample.duration_ns);
+        self.flags.push(sample.flags);
+    }
+
+    /// Appends rows of a matrix, of which the columns of [`FIELDS`](Self::FIELDS) are loaded.
+    #[allow(clippy::cast_possible_truncation, reason = "values of fewer bits")]
+    pub(super) fn extend(&mut self, matrix: &MatrixRows, rows: Range<usize>) {
+        self.seq.extend_from_slice(&matrix.values(SEQ, rows.clone()));
+        self.mono_ns.extend_from_slice(&matrix.values(MONO_NS, rows.clone()));
+        let wall_ns = matrix.values(WALL_NS, rows.clone());
+        self.wall_ns.extend(wall_ns.iter().map(|bits| bits.cast_signed()));
+        let duration_ns = matrix.values(DURATION_NS, rows.clone());
+        self.duration_ns.extend(duration_ns.iter().map(|bits| *bits as u32));
+        self.flags.extend(matrix.values(FLAGS, rows).iter().map(|bits| *bits as u16));
+    }
+
+    /// Returns the number of samples before the first one that is not before a monotonic time.
+    pub(super) fn before(&self, mono_ns: u64) -> usize {
+        if mono_ns == u64::MAX {
+            return self.len();
+        }
+        self.mono_ns.iter().position(|own| *own >= mono_ns).unwrap_or(self.len())
+    }
+
+    /// Returns some samples.
+    pub(super) fn select(&self, samples: &[usize]) -> Self {
+        Self {
+            seq: picked(&self.seq, samples),
+            mono_ns: picked(&self.mono_ns, samples),
+            wall_ns: picked(&self.wall_ns, samples),
+            duration_ns: picked(&self.duration_ns, samples),
+            flags: picked(&self.flags, samples),
+        }
+    }
+
+    /// Splits off the samples from `at` on.
+    pub(super) fn split_off(&mut self, at: usize) -> Self {
+        Self {
+            seq: self.seq.split_off(at),
+            mono_ns: self.mono_ns.split_off(at),
+            wall_ns: self.wall_ns.split_off(at),
+            duration_ns: self.duration_ns.split_off(at),
+            flags: self.flags.split_off(at),
+        }
+    }
+}
+
+/// The envelope's fields, in the payload of a frame.
+pub(super) const MONO_NS: FieldRef = in_header(0, 8, ValueType::Unsigned);
+pub(super) const WALL_NS: FieldRef = in_header(8, 8, ValueType::Signed);
+const SEQ: FieldRef = in_header(16, 8, ValueType::Unsigned);
+const SOURCE: FieldRef = in_header(24, 2, ValueType::Unsigned);
+const FLAGS: FieldRef = in_header(26, 2, ValueType::Unsigned);
+const DURATION_NS: FieldRef = in_header(28, 4, ValueType::Unsigned);
+
+#[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]
+const fn in_header(at: usize, bytes: u8, kind: ValueType) -> FieldRef {
+    FieldRef { at: (HEADER_AT + at) as u32, bytes, kind }
 }

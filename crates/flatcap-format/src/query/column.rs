@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::schema::{ColumnType, FieldValue};
+use crate::schema::{ColumnType, CompiledSchema, FieldValue, ScalarReader};
 
 /// The values of one field, one per row.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,11 +39,36 @@ pub struct TextColumn {
 }
 
 /// A set of rows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct ValidRows {
     // One bit per row, from the lowest; none if all rows are in the set.
     bits: Option<Vec<u64>>,
     rows: usize,
+}
+
+/// Rows at equal distances: those of one element in successive samples.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StridedRows {
+    pub(super) start: usize,
+    pub(super) stride: usize,
+    pub(super) count: usize,
+}
+
+impl StridedRows {
+    fn iter(self) -> impl Iterator<Item = usize> {
+        (self.start..).step_by(self.stride.max(1)).take(self.count)
+    }
+
+    fn fill<T: Clone>(self, values: &mut [T], value: T) -> bool {
+        self.set(values, std::iter::repeat(value));
+        true
+    }
+
+    /// Sets the values of the rows, from the first on.
+    fn set<T>(self, values: &mut [T], new: impl Iterator<Item = T>) {
+        let places = values.get_mut(self.start..).unwrap_or_default().iter_mut().step_by(self.stride.max(1));
+        places.take(self.count).zip(new).for_each(|(place, value)| *place = value);
+    }
 }
 
 impl ValueColumn {
@@ -104,6 +129,24 @@ impl ValueColumn {
         self.valid.push(false);
     }
 
+    /// Appends a row with a value.
+    pub(super) fn push(&mut self, value: FieldValue<'_>) {
+        match (&mut self.values, value) {
+            (ColumnValues::Unsigned(values), FieldValue::Unsigned(number)) => values.push(number),
+            (ColumnValues::Signed(values), FieldValue::Signed(number)) => values.push(number),
+            (ColumnValues::Float32(values), FieldValue::Float32(number)) => values.push(number),
+            (ColumnValues::Float(values), FieldValue::Float(number)) => values.push(number),
+            (ColumnValues::Bool(values), FieldValue::Bool(value)) => values.push(value),
+            (ColumnValues::Text(texts), FieldValue::Text(text)) => texts.push(text),
+            _ => {
+                self.push_absent();
+                self.set_last(value);
+                return;
+            }
+        }
+        self.valid.push(true);
+    }
+
     /// Sets the value of the last row. A number in a column of texts, which is an enum value
     /// without a name, becomes its digits.
     pub(super) fn set_last(&mut self, value: FieldValue<'_>) {
@@ -123,6 +166,122 @@ impl ValueColumn {
         }
     }
 
+    /// Appends rows, which are to be written next.
+    pub(super) fn grow(&mut self, rows: usize) {
+        let length = self.valid.rows + rows;
+        match &mut self.values {
+            ColumnValues::Unsigned(values) => values.resize(length, 0),
+            ColumnValues::Signed(values) => values.resize(length, 0),
+            ColumnValues::Float32(values) => values.resize(length, 0.0),
+            ColumnValues::Float(values) => values.resize(length, 0.0),
+            ColumnValues::Bool(values) => values.resize(length, false),
+            ColumnValues::Text(texts) => {
+                let empty = texts.code("");
+                texts.codes.resize(length, empty);
+            }
+        }
+        self.valid.grow(rows);
+    }
+
+    /// Writes rows that were appended by [`grow`](Self::grow) and have the same value.
+    pub(super) fn write_constant(&mut self, rows: StridedRows, value: FieldValue<'_>) {
+        let is_set = match (&mut self.values, value) {
+            (ColumnValues::Unsigned(values), FieldValue::Unsigned(number)) => rows.fill(values, number),
+            (ColumnValues::Signed(values), FieldValue::Signed(number)) => rows.fill(values, number),
+            (ColumnValues::Float32(values), FieldValue::Float32(number)) => rows.fill(values, number),
+            (ColumnValues::Float(values), FieldValue::Float(number)) => rows.fill(values, number),
+            (ColumnValues::Bool(values), FieldValue::Bool(value)) => rows.fill(values, value),
+            (ColumnValues::Text(texts), FieldValue::Text(text)) => {
+                let code = texts.code(text);
+                rows.fill(&mut texts.codes, code)
+            }
+            _ => false,
+        };
+        if !is_set {
+            rows.iter().for_each(|row| self.valid.remove(row));
+        }
+    }
+
+    /// Writes rows that were appended by [`grow`](Self::grow) with values given as bits.
+    #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
+    pub(super) fn write_bits(
+        &mut self,
+        rows: StridedRows,
+        bits: &[u64],
+        reader: &ScalarReader,
+        schema: &CompiledSchema,
+    ) {
+        let all = bits.iter().copied();
+        match &mut self.values {
+            ColumnValues::Text(texts) => {
+                for row in texts.write_names(rows, bits, reader, schema) {
+                    self.valid.remove(row);
+                }
+                return;
+            }
+            ColumnValues::Unsigned(values) => rows.set(values, all),
+            ColumnValues::Signed(values) => rows.set(values, all.map(|bits| reader.signed(bits))),
+            ColumnValues::Float32(values) => rows.set(values, all.map(|bits| f32::from_bits(bits as u32))),
+            ColumnValues::Float(values) => rows.set(values, all.map(f64::from_bits)),
+            ColumnValues::Bool(values) => rows.set(values, all.map(|bits| bits != 0)),
+        }
+        // Most fields with a value for absence have it nowhere.
+        if let Some(absent) = reader.absent_bits().filter(|absent| bits.contains(absent)) {
+            for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| **bits == absent) {
+                self.valid.remove(row);
+                match &mut self.values {
+                    ColumnValues::Unsigned(values) => set(values, row, 0),
+                    ColumnValues::Signed(values) => set(values, row, 0),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Returns some rows.
+    pub(super) fn select(&self, rows: &[usize]) -> Self {
+        let values = match &self.values {
+            ColumnValues::Unsigned(values) => ColumnValues::Unsigned(picked(values, rows)),
+            ColumnValues::Signed(values) => ColumnValues::Signed(picked(values, rows)),
+            ColumnValues::Float32(values) => ColumnValues::Float32(picked(values, rows)),
+            ColumnValues::Float(values) => ColumnValues::Float(picked(values, rows)),
+            ColumnValues::Bool(values) => ColumnValues::Bool(picked(values, rows)),
+            ColumnValues::Text(texts) => {
+                let mut picked = TextColumn::default();
+                for row in rows {
+                    picked.push(texts.get(*row).unwrap_or_default());
+                }
+                ColumnValues::Text(picked)
+            }
+        };
+        let mut valid = ValidRows::default();
+        for row in rows {
+            valid.push(self.valid.has(*row));
+        }
+        Self { values, valid }
+    }
+
+    /// Splits off the rows from `at` on.
+    pub(super) fn split_off(&mut self, at: usize) -> Self {
+        let values = match &mut self.values {
+            ColumnValues::Unsigned(values) => ColumnValues::Unsigned(values.split_off(at)),
+            ColumnValues::Signed(values) => ColumnValues::Signed(values.split_off(at)),
+            ColumnValues::Float32(values) => ColumnValues::Float32(values.split_off(at)),
+            ColumnValues::Float(values) => ColumnValues::Float(values.split_off(at)),
+            ColumnValues::Bool(values) => ColumnValues::Bool(values.split_off(at)),
+            ColumnValues::Text(texts) => {
+                let mut later = TextColumn::default();
+                (at..texts.codes.len()).for_each(|row| later.push(texts.get(row).unwrap_or_default()));
+                texts.codes.truncate(at);
+                ColumnValues::Text(later)
+            }
+        };
+        let mut valid = ValidRows::default();
+        (at..self.valid.rows).for_each(|row| valid.push(self.valid.has(row)));
+        self.valid.truncate(at);
+        Self { values, valid }
+    }
+
     /// Keeps the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         match &mut self.values {
@@ -134,6 +293,17 @@ impl ValueColumn {
             ColumnValues::Text(texts) => texts.codes.truncate(rows),
         }
         self.valid.truncate(rows);
+    }
+}
+
+/// Returns some of the values.
+pub(super) fn picked<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
+    places.iter().filter_map(|place| values.get(*place).copied()).collect()
+}
+
+fn set<T>(values: &mut [T], row: usize, value: T) {
+    if let Some(place) = values.get_mut(row) {
+        *place = value;
     }
 }
 
@@ -173,6 +343,37 @@ impl TextColumn {
         self.codes.push(code);
     }
 
+    /// Writes the names of enum values; the digits of a value without a name. Returns the rows
+    /// without a value.
+    fn write_names(
+        &mut self,
+        rows: StridedRows,
+        bits: &[u64],
+        reader: &ScalarReader,
+        schema: &CompiledSchema,
+    ) -> Vec<usize> {
+        let mut absent = Vec::new();
+        // Of the value before: states change rarely.
+        let mut last: Option<(u64, Option<u32>)> = None;
+        for (row, bits) in rows.iter().zip(bits) {
+            let code = match last {
+                Some((before, code)) if before == *bits => code,
+                _ => match schema.read_bits(reader, *bits) {
+                    FieldValue::Text(name) => Some(self.code(name)),
+                    FieldValue::Unsigned(number) => Some(self.code(&number.to_string())),
+                    FieldValue::Signed(number) => Some(self.code(&number.to_string())),
+                    _ => None,
+                },
+            };
+            last = Some((*bits, code));
+            match code {
+                Some(code) => set(&mut self.codes, row, code),
+                None => absent.push(row),
+            }
+        }
+        absent
+    }
+
     fn set_last(&mut self, text: &str) -> bool {
         let code = self.code(text);
         set_last(&mut self.codes, code)
@@ -185,6 +386,14 @@ impl PartialEq for TextColumn {
             && (0..self.codes.len()).all(|row| self.get(row) == other.get(row))
     }
 }
+
+impl PartialEq for ValidRows {
+    fn eq(&self, other: &Self) -> bool {
+        self.rows == other.rows && (0..self.rows).all(|row| self.has(row) == other.has(row))
+    }
+}
+
+impl Eq for ValidRows {}
 
 impl ValidRows {
     /// Returns whether the row is in the set.
@@ -223,6 +432,30 @@ impl ValidRows {
             && let Some(word) = self.bits.as_mut().and_then(|bits| bits.get_mut(row / 64))
         {
             *word |= 1 << (row % 64);
+        }
+    }
+
+    /// Appends rows to the set.
+    fn grow(&mut self, rows: usize) {
+        let from = self.rows;
+        self.rows += rows;
+        if let Some(bits) = &mut self.bits {
+            // The bits beyond the last row are of no row so far.
+            if let Some(word) = bits.get_mut(from / 64) {
+                *word |= u64::MAX << (from % 64);
+            }
+            bits.resize(self.rows.div_ceil(64), u64::MAX);
+        }
+    }
+
+    /// Removes a row from the set.
+    fn remove(&mut self, row: usize) {
+        if row < self.rows {
+            let words = self.rows.div_ceil(64);
+            let bits = self.bits.get_or_insert_with(|| vec![u64::MAX; words]);
+            if let Some(word) = bits.get_mut(row / 64) {
+                *word &= !(1 << (row % 64));
+            }
         }
     }
 

@@ -11,6 +11,54 @@ pub struct PathError {
     pub(super) what: &'static str,
 }
 
+/// A condition that is not well formed, or does not fit the fields it compares.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionError {
+    /// A path in it is not well formed.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Anything else is not well formed.
+    #[error("condition {text:?}, byte {at}: {what}")]
+    Syntax {
+        /// The condition.
+        text: String,
+        /// The place, in bytes.
+        at: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A path leads to several fields.
+    #[error("condition: {path:?} is {count} fields; name one of them: {fields}")]
+    Several {
+        /// The path.
+        path: String,
+        /// Their number.
+        count: usize,
+        /// The first of them.
+        fields: String,
+    },
+    /// Its fields are of several sources.
+    #[error("condition {text:?}: no source has all of its fields; compare fields of one source")]
+    NoSource {
+        /// The condition.
+        text: String,
+    },
+    /// The type of a field does not fit.
+    #[error("condition \"{path} {operator} {value}\": {path} is {type_name}; compare it with {expected}")]
+    Type {
+        /// The field's path.
+        path: String,
+        /// Its type, as schemas spell it.
+        type_name: String,
+        /// The operator.
+        operator: &'static str,
+        /// The value.
+        value: String,
+        /// What the type can be compared with.
+        expected: &'static str,
+    },
+}
+
 /// A query that cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
@@ -57,6 +105,9 @@ pub enum QueryError {
         /// The lists of the fields.
         lists: Vec<String>,
     },
+    /// A condition that does not fit its fields.
+    #[error(transparent)]
+    Condition(#[from] ConditionError),
     /// A segment that cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),

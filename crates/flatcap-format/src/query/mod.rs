@@ -7,31 +7,48 @@
 //! draws and prints nothing.
 
 mod batch;
+mod block_scan;
 mod collector;
 mod column;
+mod compared;
+mod condition;
 mod elements;
 mod error;
 mod fields;
+mod filter;
+mod frame_scan;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod held_value;
 mod join;
 mod layout;
 mod merge;
+mod open_block;
 mod path;
 mod plan;
 mod rate;
 mod recording;
+mod request;
 mod resolve;
 mod results;
 mod row_options;
+mod row_visitor;
 mod rows;
+mod scan_step;
+mod segment_scan;
 mod step_rows;
 mod steps;
+mod summary;
+mod table_rows;
+mod template;
+mod template_cache;
 mod units;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, TextColumn, ValidRows, ValueColumn};
+pub use condition::RowCondition;
 pub use elements::{ElementIdentity, ElementNames, NO_ELEMENT};
-pub use error::{PathError, QueryError};
+pub use error::{ConditionError, PathError, QueryError};
 pub use fields::{FieldInfo, SourceFields};
 pub use held_value::HeldValue;
 pub use join::RowStamp;
@@ -40,11 +57,15 @@ pub use path::{ElementPick, FieldPath, IdentityTest, TestOperator};
 pub use plan::{ColumnInfo, TableInfo};
 pub use rate::CounterRates;
 pub use recording::{RecordedSource, Recording};
-pub use results::{Query, QueryItem, QueryResults, QuerySummary, RunInfo};
+pub use request::Query;
+pub use results::{QueryItem, QueryResults, RunInfo};
 pub use row_options::RowOptions;
 pub use rows::{RowItem, RowReader};
 pub use steps::{Aggregate, AggregateError, Steps};
+pub use summary::QuerySummary;
 pub use units::CommonUnit;
 
+#[cfg(test)]
+mod engine_tests;
 #[cfg(test)]
 mod tests;

@@ -76,6 +76,8 @@ pub(super) struct SourcePlan {
     pub(super) tables: Vec<TableInfo>,
     /// Index of each table in the results' tables.
     pub(super) numbers: Vec<usize>,
+    /// The table and column of each selected field; none of a field that has no column.
+    pub(super) places: Vec<Option<(usize, usize)>>,
     pub(super) root: PlanNode,
 }
 
@@ -134,7 +136,9 @@ impl SourcePlan {
         let mut tables: Vec<TableInfo> = Vec::new();
         let mut cells: Vec<(usize, usize, usize)> = Vec::new(); // leaf, table, column
         let mut lists: Vec<(String, Vec<PickedTable>)> = Vec::new(); // by path
+        let mut places = Vec::new();
         for field in selected {
+            places.push(None);
             let Some(leaf) = leaves.get(field.leaf) else { continue };
             let Some(column_type) = leaf.field.column_type() else { continue };
             let list = leaf.lists.last().map(|end| picked_path(leaf, *end, &field.picks));
@@ -154,6 +158,9 @@ impl SourcePlan {
             let Some(info) = tables.get_mut(table) else { continue };
             let start = leaf.lists.last().map_or(0, |end| (end + 1).min(leaf.path.len()));
             cells.push((field.leaf, table, info.columns.len()));
+            if let Some(last) = places.last_mut() {
+                *last = Some((table, info.columns.len()));
+            }
             info.columns.push(ColumnInfo {
                 path: leaf.path.get(start..).unwrap_or_default().into(),
                 column_type,
@@ -186,7 +193,7 @@ impl SourcePlan {
             }
         }
         let numbers = vec![0; tables.len()];
-        Ok(Self { schema: narrowed, tables, numbers, root })
+        Ok(Self { schema: narrowed, tables, numbers, places, root })
     }
 }
 

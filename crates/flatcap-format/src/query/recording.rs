@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::error::QueryError;
+use super::compared::compared_fields;
+use super::condition::RowCondition;
+use super::error::{ConditionError, QueryError};
+use super::request::Query;
 use super::resolve::{KnownSource, resolve};
-use super::results::{Query, QueryResults};
+use super::results::QueryResults;
 use crate::schema::CompiledSchema;
 use crate::segment::{SegmentError, SegmentHeader, list, runs};
 
@@ -53,12 +56,31 @@ impl Recording {
     /// Asks for the values of some fields.
     ///
     /// # Errors
-    /// A path that leads to no field, or to several; a path of a file that is missing.
+    /// A path that leads to no field, or to several; a condition that fits no source; a path of a
+    /// file that is missing.
     pub fn query(&self, query: &Query) -> Result<QueryResults, QueryError> {
+        self.check(query)?;
+        if let Some(condition) = &query.condition {
+            self.check_condition(query, condition)?;
+        }
+        QueryResults::open(&self.paths, query)
+    }
+
+    fn check_condition(&self, query: &Query, condition: &RowCondition) -> Result<(), QueryError> {
+        if applies(&self.sources, query, condition)? || applies(&self.all_sources()?, query, condition)? {
+            return Ok(());
+        }
+        for comparison in &condition.comparisons {
+            self.check(&Query { fields: vec![comparison.path.clone()], ..query.clone() })?;
+        }
+        Err(ConditionError::NoSource { text: condition.to_string() }.into())
+    }
+
+    fn check(&self, query: &Query) -> Result<(), QueryError> {
         if let Err(error) = check(&self.sources, query) {
             check(&self.all_sources()?, query).map_err(|_| error)?;
         }
-        QueryResults::open(&self.paths, query)
+        Ok(())
     }
 
     /// Returns all sources, also those that were added to a segment that is not sealed, which is
@@ -78,12 +100,25 @@ impl Recording {
 
 /// Checks that each path leads to a field of these sources.
 fn check(sources: &[RecordedSource], query: &Query) -> Result<(), QueryError> {
+    resolve(&known(sources, query), &query.fields).map(drop)
+}
+
+/// Returns whether one of these sources has all fields of a condition.
+fn applies(sources: &[RecordedSource], query: &Query, condition: &RowCondition) -> Result<bool, QueryError> {
+    let mut applies = false;
+    for source in known(sources, query) {
+        applies |= compared_fields(condition, source, &mut Vec::new())?.is_some();
+    }
+    Ok(applies)
+}
+
+/// Returns the sources that a query wants and that have a schema.
+fn known<'s>(sources: &'s [RecordedSource], query: &Query) -> Vec<KnownSource<'s>> {
     let is_wanted = |name: &str| query.filter.sources.is_empty() || query.filter.sources.contains(name);
-    let known = sources.iter().filter(|source| is_wanted(&source.name));
-    let known: Vec<KnownSource<'_>> = known
+    let wanted = sources.iter().filter(|source| is_wanted(&source.name));
+    wanted
         .filter_map(|source| Some(KnownSource { name: &source.name, schema: source.schema.as_ref()? }))
-        .collect();
-    resolve(&known, &query.fields).map(drop)
+        .collect()
 }
 
 type SourceKey = (String, String, Vec<u8>);

@@ -4,30 +4,32 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use super::batch::ColumnBatch;
-use super::collector::Collector;
+use super::collector::{Collector, Collectors};
+use super::compared::{compared_fields, row_filter};
+use super::condition::RowCondition;
 use super::elements::ElementNames;
 use super::error::QueryError;
+use super::filter::{is_visible, visible};
 use super::path::FieldPath;
 use super::plan::{SourcePlan, TableInfo};
-use super::resolve::{KnownSource, resolve};
+use super::request::Query;
+use super::resolve::{KnownSource, SelectedField, resolve};
+use super::scan_step::ScanStep;
+use super::segment_scan::SegmentScan;
+use super::summary::QuerySummary;
 use crate::host::HostName;
-use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem, ReplayPart};
 use crate::schema::CompiledSchema;
 use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SourceInfo};
 
-/// Values held before batches are returned: some 8 MiB.
-const HELD_VALUES_MAX: usize = 1 << 20;
+/// Values held before batches are returned: some 2 MiB. For larger batches the kernel has to zero
+/// pages again and again.
+const HELD_VALUES_MAX: usize = 1 << 18;
 /// Samples held before batches are returned: with few columns, memory is in the times.
-const HELD_SAMPLES_MAX: usize = 1 << 16;
+const HELD_SAMPLES_MAX: usize = 1 << 14;
 
-/// A question: which fields, of which time.
-#[derive(Debug, Clone, Default)]
-pub struct Query {
-    /// The fields; empty for all.
-    pub fields: Vec<FieldPath>,
-    /// The sources and times; its `fields` are not used.
-    pub filter: ReplayFilter,
-}
+/// Samples after which the held values are counted.
+const COUNTED_SAMPLES: u64 = 256;
 
 /// Returns the answers to a query, in parts.
 #[derive(Debug)]
@@ -35,15 +37,20 @@ pub struct QueryResults {
     reader: MergedReader,
     fields: Vec<FieldPath>,
     filter: ReplayFilter,
+    condition: Option<RowCondition>,
     tables: Vec<TableInfo>,
     names: ElementNames,
     lists: BTreeMap<String, u32>,
     run: RunInfo,
-    sources: BTreeMap<u16, Collector>,
+    sources: Collectors,
     held_samples: usize,
     held_values: usize,
     ready: VecDeque<QueryItem>,
     summary: QuerySummary,
+    /// The sealed segment that is being read.
+    scan: Option<SegmentScan>,
+    /// Whether payloads are walked one by one: an oracle for tests.
+    is_walking: bool,
 }
 
 /// A part of the answer. Batches of one table come in the order of time; those of several tables
@@ -73,17 +80,6 @@ pub struct RunInfo {
     pub host: HostName,
 }
 
-/// What a query has read so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct QuerySummary {
-    /// Samples whose values were returned.
-    pub samples: u64,
-    /// Samples that do not fit their schema.
-    pub undecodable: u64,
-    /// Sources whose schema is malformed.
-    pub malformed_schemas: u64,
-}
-
 impl QueryResults {
     pub(super) fn open(paths: &[PathBuf], query: &Query) -> Result<Self, QueryError> {
         let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
@@ -93,6 +89,7 @@ impl QueryResults {
             reader,
             fields: query.fields.clone(),
             filter,
+            condition: query.condition.clone(),
             tables: Vec::new(),
             names: ElementNames::default(),
             lists: BTreeMap::new(),
@@ -102,7 +99,16 @@ impl QueryResults {
             held_values: 0,
             ready: VecDeque::new(),
             summary: QuerySummary::default(),
+            scan: None,
+            is_walking: false,
         })
+    }
+
+    /// Walks each payload from now on.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn walk(mut self) -> Self {
+        self.is_walking = true;
+        self
     }
 
     /// Returns the tables of the batches so far. A run may add tables.
@@ -139,7 +145,17 @@ impl QueryResults {
 
     /// Reads one item of the recording. Returns false at its end.
     fn advance(&mut self) -> Result<bool, QueryError> {
-        let Some(item) = self.reader.next()? else { return Ok(false) };
+        if self.scan.is_some() {
+            return self.scan_segment().map(|()| true);
+        }
+        let Some(part) = self.reader.next_part(!self.is_walking)? else { return Ok(false) };
+        let item = match part {
+            ReplayPart::Segment(segment) => {
+                self.scan = Some(SegmentScan::new(segment, &mut self.summary));
+                return Ok(true);
+            }
+            ReplayPart::Item(item) => item,
+        };
         match item {
             ReplayItem::Header(header, _) => {
                 let header = header.clone();
@@ -153,29 +169,63 @@ impl QueryResults {
                 let sample = &sample.telemetry;
                 let Some(collector) = self.sources.get_mut(&sample.source) else { return Ok(true) };
                 let before = collector.values();
-                if collector.add(sample, &mut self.names).is_err() {
+                #[cfg(any(test, feature = "fuzzing"))]
+                let added = if self.is_walking {
+                    collector.add_walked(sample, &mut self.names)
+                } else {
+                    collector.add(sample, &mut self.names)
+                };
+                #[cfg(not(any(test, feature = "fuzzing")))]
+                let added = collector.add(sample, &mut self.names);
+                if added.is_err() {
                     self.summary.undecodable += 1;
                     return Ok(true);
                 }
                 self.summary.samples += 1;
                 self.held_samples += 1;
                 self.held_values += collector.values() - before;
-                let mono_ns = sample.mono_ns;
-                if self.held_samples >= HELD_SAMPLES_MAX || self.held_values >= HELD_VALUES_MAX {
-                    self.flush(Some(mono_ns));
-                }
+                let reached_ns = sample.mono_ns;
+                self.flush_if_full(reached_ns);
             }
-            ReplayItem::Gap(gap, _) => {
-                if let Some(collector) = self.sources.get(&gap.source) {
-                    let name = collector.plan.tables.first().map(|table| table.source.to_string());
-                    self.ready.extend(name.map(|name| QueryItem::Gap(name, gap)));
-                }
-            }
+            ReplayItem::Gap(gap, _) => self.push_gap(gap),
             ReplayItem::Marker(marker, _) => self.ready.push_back(QueryItem::Marker(marker)),
-            ReplayItem::Notice(notice) => self.ready.push_back(QueryItem::Notice(notice)),
+            ReplayItem::Notice(notice) => self.push_notice(notice),
             ReplayItem::Other(..) => {}
         }
         Ok(true)
+    }
+
+    /// Reads some rows of the sealed segment.
+    fn scan_segment(&mut self) -> Result<(), QueryError> {
+        let Some(scan) = &mut self.scan else { return Ok(()) };
+        let before = self.summary.samples;
+        match scan.step(&mut self.sources, &mut self.names, &mut self.summary)? {
+            ScanStep::Continue => {
+                // Counting costs as much as a sample.
+                if self.summary.samples / COUNTED_SAMPLES > before / COUNTED_SAMPLES {
+                    let reached_ns = scan.complete_ns(self.sources.len());
+                    self.count_held();
+                    self.flush_if_full(reached_ns);
+                }
+            }
+            ScanStep::Gap(gap) => self.push_gap(gap),
+            ScanStep::Marker(marker) => self.ready.push_back(QueryItem::Marker(marker)),
+            ScanStep::Notice(notice) => self.push_notice(notice),
+            ScanStep::End => self.scan = None,
+        }
+        Ok(())
+    }
+
+    fn push_gap(&mut self, gap: Gap) {
+        if let Some(collector) = self.sources.get(&gap.source) {
+            let name = collector.plan.tables.first().map(|table| table.source.to_string());
+            self.ready.extend(name.map(|name| QueryItem::Gap(name, gap)));
+        }
+    }
+
+    fn push_notice(&mut self, notice: Notice) {
+        self.summary.damage += u64::from(matches!(notice, Notice::Damaged(..)));
+        self.ready.push_back(QueryItem::Notice(notice));
     }
 
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), QueryError> {
@@ -217,35 +267,78 @@ impl QueryResults {
                 all.extend(own);
             }
         }
-        for ((source, schema), selected) in compiled.iter().zip(&selected) {
-            if selected.is_empty() {
-                continue;
+        for ((source, schema), selected) in compiled.iter().zip(selected) {
+            if !selected.is_empty() {
+                self.add_source(source, schema, selected)?;
             }
-            let lists = &mut self.lists;
-            let number = |path: &str| {
-                let next = u32::try_from(lists.len()).unwrap_or(u32::MAX);
-                *lists.entry(path.to_owned()).or_insert(next)
-            };
-            let Ok(mut plan) = SourcePlan::new(&source.name, schema, selected, number) else {
-                self.summary.malformed_schemas += 1;
-                continue;
-            };
-            plan.numbers = plan.tables.iter().map(|table| number_of(&mut self.tables, table)).collect();
-            self.sources.insert(source.id, Collector::new(plan));
         }
         Ok(())
     }
 
-    /// Returns the rows so far as batches. All rows before `reached_ns` are then returned.
+    fn add_source(
+        &mut self,
+        source: &SourceInfo,
+        schema: &CompiledSchema,
+        mut selected: Vec<SelectedField>,
+    ) -> Result<(), QueryError> {
+        let known = KnownSource { name: &source.name, schema };
+        let compared = match &self.condition {
+            Some(condition) => compared_fields(condition, known, &mut selected)?,
+            None => None,
+        };
+        let lists = &mut self.lists;
+        let number = |path: &str| {
+            let next = u32::try_from(lists.len()).unwrap_or(u32::MAX);
+            *lists.entry(path.to_owned()).or_insert(next)
+        };
+        let Ok(mut plan) = SourcePlan::new(&source.name, schema, &selected, number) else {
+            self.summary.malformed_schemas += 1;
+            return Ok(());
+        };
+        let tables = &mut self.tables;
+        let mut number =
+            |table| if is_visible(table) { number_of(tables, &visible(table)) } else { usize::MAX };
+        plan.numbers = plan.tables.iter().map(&mut number).collect();
+        let filter = self.condition.as_ref().zip(compared);
+        let filter = filter.and_then(|(condition, compared)| row_filter(condition, &compared, &plan));
+        self.sources.insert(source.id, Collector::new(plan, filter));
+        Ok(())
+    }
+
+    /// Returns the rows before a monotonic time as batches if many are held.
+    fn flush_if_full(&mut self, reached_ns: u64) {
+        if self.is_full() {
+            self.flush(Some(reached_ns));
+            // Sources that step far back behind each other must not exhaust memory.
+            if self.is_full() {
+                self.flush(None);
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held_samples >= HELD_SAMPLES_MAX || self.held_values >= HELD_VALUES_MAX
+    }
+
+    fn count_held(&mut self) {
+        self.held_samples = self.sources.values().map(Collector::samples).sum();
+        self.held_values = self.sources.values().map(Collector::values).sum();
+    }
+
+    /// Returns the rows before a monotonic time as batches, and says that these were all; all rows
+    /// if none is given.
     fn flush(&mut self, reached_ns: Option<u64>) {
-        let mut batches = Vec::new();
-        self.sources.values_mut().for_each(|collector| collector.take(&mut batches));
-        let any = !batches.is_empty();
-        self.ready.extend(batches.into_iter().map(QueryItem::Batch));
-        if let Some(reached_ns) = reached_ns.filter(|_| any) {
+        let before = self.ready.len();
+        let until_ns = reached_ns.unwrap_or(u64::MAX);
+        for collector in self.sources.values_mut() {
+            let mut batches = Vec::new();
+            collector.take(until_ns, &mut batches);
+            self.ready.extend(batches.into_iter().map(QueryItem::Batch));
+        }
+        self.count_held();
+        if let Some(reached_ns) = reached_ns.filter(|_| self.ready.len() > before) {
             self.ready.push_back(QueryItem::Complete(reached_ns));
         }
-        (self.held_samples, self.held_values) = (0, 0);
     }
 
     /// Looks for new segments, to follow a running recorder; [`next`](Self::next) then returns what

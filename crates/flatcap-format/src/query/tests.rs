@@ -10,7 +10,7 @@ use crate::replay::{MergedReader, ReplayFilter, ReplayItem};
 use crate::schema::{CompiledSchema, FieldValue};
 
 /// Returns the files of a folder below tests/ that can be opened.
-fn files(folder: &str) -> Vec<PathBuf> {
+pub(super) fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(folder);
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<PathBuf> =

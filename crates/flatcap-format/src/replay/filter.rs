@@ -1,6 +1,7 @@
 //! Selection of the parts of a recording to read.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::segment::{Elapsed, SegmentHeader};
 
@@ -45,9 +46,51 @@ impl ReplayFilter {
     pub(super) fn wants_source(&self, name: &str) -> bool {
         self.sources.is_empty() || self.sources.contains(name)
     }
+}
 
-    pub(super) fn wants_wall(&self, wall_ns: i64) -> bool {
-        self.since_ns.is_none_or(|since| wall_ns >= since)
-            && self.until_ns.is_none_or(|until| wall_ns < until)
+/// Whether the frames of a run are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunSelection {
+    Wanted,
+    OfOtherHost,
+}
+
+impl RunSelection {
+    pub(super) fn of(header: &SegmentHeader, filter: &ReplayFilter) -> Self {
+        if filter.wants_host(header) { Self::Wanted } else { Self::OfOtherHost }
+    }
+}
+
+/// The times that are wanted of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WantedTimes {
+    /// In wall nanoseconds.
+    pub(crate) wall_ns: Range<i64>,
+    /// In monotonic nanoseconds.
+    pub(crate) mono_ns: Range<u64>,
+}
+
+impl WantedTimes {
+    /// Returns the times that a filter wants of the run with this header.
+    pub(super) fn of(filter: &ReplayFilter, header: &SegmentHeader) -> Self {
+        let wall_ns = filter.since_ns.unwrap_or(i64::MIN)..filter.until_ns.unwrap_or(i64::MAX);
+        let mono_ns = filter.elapsed.as_ref().map_or(0..u64::MAX, |elapsed| elapsed.mono_ns(header));
+        Self { wall_ns, mono_ns }
+    }
+
+    /// Whether a time is wanted, by both clocks.
+    #[inline]
+    pub(crate) fn contains(&self, wall_ns: i64, mono_ns: u64) -> bool {
+        // The last nanosecond that a clock can show belongs to a range without an end.
+        let is_after = |is_before: bool, is_open: bool| !is_before && !is_open;
+        wall_ns >= self.wall_ns.start
+            && mono_ns >= self.mono_ns.start
+            && !is_after(wall_ns < self.wall_ns.end, self.wall_ns.end == i64::MAX)
+            && !is_after(mono_ns < self.mono_ns.end, self.mono_ns.end == u64::MAX)
+    }
+
+    /// Whether every time is wanted.
+    pub(crate) fn are_all(&self) -> bool {
+        (self.wall_ns.clone(), self.mono_ns.clone()) == (i64::MIN..i64::MAX, 0..u64::MAX)
     }
 }

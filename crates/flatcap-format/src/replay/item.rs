@@ -1,8 +1,12 @@
 //! Items that a reader of recordings returns.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::segment::{Damage, FrameKind, Gap, Marker, SampleView, SegmentError, SegmentHeader, SourceInfo};
+use super::filter::WantedTimes;
+use crate::segment::{
+    Damage, FrameKind, Gap, Marker, SampleView, SegmentError, SegmentHeader, SegmentReader, SourceInfo,
+};
 
 /// The next part of a recording. Frames are as in the file.
 #[derive(Debug)]
@@ -60,4 +64,26 @@ impl Notice {
             Self::Unreadable(_) => None,
         }
     }
+}
+
+/// A part of a recording for a reader that takes sealed segments as a whole.
+#[derive(Debug)]
+pub(crate) enum ReplayPart<'a> {
+    Item(ReplayItem<'a>),
+    Segment(Box<WholeSegment>),
+}
+
+/// A sealed segment of one run. Its header was returned.
+#[derive(Debug)]
+pub(crate) struct WholeSegment {
+    /// A reader at the first wanted frame.
+    pub(crate) reader: SegmentReader,
+    /// The times that are wanted.
+    pub(crate) times: WantedTimes,
+    /// Monotonic time outside of which nothing is wanted.
+    pub(crate) mono_ns: Option<Range<u64>>,
+    /// Offset after which no sample is before the end of that time.
+    pub(crate) end_offset: u64,
+    /// Frames of different sources step back in time by at most this, in nanoseconds.
+    pub(crate) window_ns: u64,
 }

@@ -12,11 +12,11 @@ use std::path::PathBuf;
 
 use flatcap_stream::{ChecksumKind, Framer};
 
-use super::filter::ReplayFilter;
-use super::item::{Notice, ReplayItem, ReplaySample};
+use super::filter::{ReplayFilter, RunSelection, WantedTimes};
+use super::item::{Notice, ReplayItem, ReplayPart, ReplaySample, WholeSegment};
 use crate::segment::{
-    Advance, ClockSync, Damage, FrameKind, Gap, Marker, RecordingStart, SampleView, SegmentError,
-    SegmentHeader, SegmentReader, SelectedSegment, SourceInfo, list, select,
+    Advance, ClockSync, Damage, FrameKind, Gap, Marker, SampleView, SegmentError, SegmentHeader,
+    SegmentReader, SelectedSegment, SourceInfo, list, select,
 };
 
 /// Maximum number of held frames; beyond it the oldest is returned: a wrong window must not exhaust
@@ -38,16 +38,18 @@ pub struct MergedReader {
     current: Option<SegmentReader>,
     is_live: bool,
     current_run: RunSelection,
-    end: Option<WantedEnd>,       // of the wanted part of the current segment
-    has_ended: bool,              // the current segment's trailer was read
-    refreshes: u64,               // the first finds existing segments, later ones follow
-    later_run_since: Option<u64>, // refresh that found a later run
+    reads: u64,                    // of the current segment
+    wanted_ns: Option<Range<u64>>, // wanted of the current segment, in monotonic time
+    end: Option<WantedEnd>,        // of the wanted part of the current segment
+    has_ended: bool,               // the current segment's trailer was read
+    refreshes: u64,                // the first finds existing segments, later ones follow
+    later_run_since: Option<u64>,  // refresh that found a later run
     header: Option<(SegmentHeader, Vec<u8>)>,
     next_run: Option<(SegmentHeader, Vec<u8>)>, // returned once no frame of the previous run is held
     new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the current run
     current_source: Option<(SourceInfo, Vec<u8>)>,
-    wants_attachments: bool,        // each segment of a run begins with the same
-    elapsed_ns: Option<Range<u64>>, // wanted, by the current run's clock
+    wants_attachments: bool,    // each segment of a run begins with the same
+    times: Option<WantedTimes>, // wanted of the current run
     window_ns: u64,
     newest_ns: u64,
     arrivals: u64,
@@ -83,19 +85,6 @@ enum HeldKind {
     Marker,
 }
 
-/// Whether the frames of a run are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunSelection {
-    Wanted,
-    OfOtherHost,
-}
-
-impl RunSelection {
-    fn of(header: &SegmentHeader, filter: &ReplayFilter) -> Self {
-        if filter.wants_host(header) { Self::Wanted } else { Self::OfOtherHost }
-    }
-}
-
 /// The result of reading one frame.
 enum ReadStep {
     Continue,
@@ -117,6 +106,7 @@ impl MergedReader {
             current: None,
             is_live: false,
             current_run: RunSelection::Wanted,
+            wanted_ns: None,
             end: None,
             has_ended: false,
             refreshes: 0,
@@ -126,7 +116,8 @@ impl MergedReader {
             new_sources: VecDeque::new(),
             current_source: None,
             wants_attachments: true,
-            elapsed_ns: None,
+            times: None,
+            reads: 0,
             window_ns: 0,
             newest_ns: 0,
             arrivals: 0,
@@ -182,6 +173,18 @@ impl MergedReader {
     /// `Io`.
     #[allow(clippy::should_implement_trait, reason = "the item borrows the reader, no Iterator can do that")]
     pub fn next(&mut self) -> Result<Option<ReplayItem<'_>>, SegmentError> {
+        Ok(match self.next_part(false)? {
+            Some(ReplayPart::Item(item)) => Some(item),
+            Some(ReplayPart::Segment(_)) | None => None,
+        })
+    }
+
+    /// Returns the next part; none at the end. `takes_segments`: sealed segments are
+    /// returned as a whole instead of their frames.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn next_part(&mut self, takes_segments: bool) -> Result<Option<ReplayPart<'_>>, SegmentError> {
         loop {
             if self.next_run.is_none()
                 && let Some((source, frame)) = self.new_sources.pop_front()
@@ -190,24 +193,49 @@ impl MergedReader {
                     header.sources.push(source.clone());
                 }
                 let (source, frame) = self.current_source.insert((source, frame));
-                return Ok(Some(ReplayItem::Source(source, frame)));
+                return Ok(Some(ReplayPart::Item(ReplayItem::Source(source, frame))));
             }
             if self.is_oldest_ready() {
-                return Ok(self.pop_held());
+                return Ok(self.pop_held().map(ReplayPart::Item));
             }
             if let Some(run) = self.next_run.take() {
                 self.newest_ns = 0;
                 let (header, frame) = self.header.insert(run);
                 self.window_ns = self.window_ns.max(header.reorder_window_ns);
-                return Ok(Some(ReplayItem::Header(header, frame)));
+                return Ok(Some(ReplayPart::Item(ReplayItem::Header(header, frame))));
+            }
+            if takes_segments && self.can_be_taken() {
+                // Frames of the segments before it come first.
+                if self.held.is_empty() {
+                    return Ok(self.take_segment().map(|segment| ReplayPart::Segment(Box::new(segment))));
+                }
+                return Ok(self.pop_held().map(ReplayPart::Item));
             }
             match self.read_next()? {
                 ReadStep::Continue => {}
-                ReadStep::Notice(notice) => return Ok(Some(ReplayItem::Notice(notice))),
+                ReadStep::Notice(notice) => {
+                    return Ok(Some(ReplayPart::Item(ReplayItem::Notice(notice))));
+                }
                 ReadStep::End if self.held.is_empty() => return Ok(None),
-                ReadStep::End => return Ok(self.pop_held()),
+                ReadStep::End => return Ok(self.pop_held().map(ReplayPart::Item)),
             }
         }
+    }
+
+    /// Whether the current segment is sealed, of one run, and nothing of it was returned.
+    fn can_be_taken(&self) -> bool {
+        let is_taken = self.reads == 0 && !self.is_live && self.current_run == RunSelection::Wanted;
+        let Some(reader) = self.current.as_ref().filter(|_| is_taken) else { return false };
+        // A file of several segments ends with the footer of the last one.
+        let (own, header) = (reader.footer().map(|footer| &footer.header), reader.header());
+        own.is_some_and(|own| (own.run_id, own.segment) == (header.run_id, header.segment))
+    }
+
+    fn take_segment(&mut self) -> Option<WholeSegment> {
+        let reader = self.current.take()?;
+        let (times, window_ns) = (self.times.clone()?, self.window_ns);
+        let end_offset = self.end.map_or(u64::MAX, |end| end.offset);
+        Some(WholeSegment { reader, times, mono_ns: self.wanted_ns.clone(), end_offset, window_ns })
     }
 
     fn is_oldest_ready(&self) -> bool {
@@ -238,6 +266,7 @@ impl MergedReader {
 
     /// Reads one frame, or continues with the next segment.
     fn read_next(&mut self) -> Result<ReadStep, SegmentError> {
+        self.reads += 1;
         let Some(reader) = &mut self.current else {
             let Some(selected) = self.pending_segments.front() else { return Ok(ReadStep::End) };
             return Ok(match selected.listing.open() {
@@ -269,8 +298,7 @@ impl MergedReader {
                         let header = reader.header().clone();
                         self.current_run = RunSelection::of(&header, &self.filter);
                         if self.current_run == RunSelection::Wanted {
-                            self.elapsed_ns =
-                                self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(&header));
+                            self.times = Some(WantedTimes::of(&self.filter, &header));
                             self.next_run = Some((header, frame));
                             self.wants_attachments = true;
                         }
@@ -359,9 +387,10 @@ impl MergedReader {
             }
             _ => framed(header.checksum, &header.encode()),
         };
-        if let Some(range) = mono_ns {
+        if let Some(range) = &mono_ns {
             reader.seek_time(range.start);
         }
+        self.wanted_ns = mono_ns;
         if let Some(since_ns) = self.filter.since_ns {
             reader.skip_before(since_ns);
         }
@@ -370,7 +399,8 @@ impl MergedReader {
     }
 
     fn start(&mut self, reader: SegmentReader, is_live: bool, header: SegmentHeader, frame: Vec<u8>) {
-        self.elapsed_ns = self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(&header));
+        self.times = Some(WantedTimes::of(&self.filter, &header));
+        self.reads = 0;
         // A read that begins later, or a damaged descriptor, would miss sources that the header
         // lacks.
         let footer = reader.footer().map(|footer| footer.header.clone());
@@ -439,8 +469,7 @@ impl MergedReader {
 
     /// Whether a time in the current segment is wanted, by both clocks.
     fn wants_time(&self, wall_ns: i64, mono_ns: u64) -> bool {
-        self.filter.wants_wall(wall_ns)
-            && self.elapsed_ns.as_ref().is_none_or(|elapsed| elapsed.contains(&mono_ns))
+        self.times.as_ref().is_none_or(|times| times.contains(wall_ns, mono_ns))
     }
 
     /// Holds a frame until its turn, if it is wanted.
@@ -500,25 +529,4 @@ fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
     // A header read from a file is far below 4 GiB, and a vector takes everything.
     checksum.frame_and_write(&mut frame, payload).expect("a header has a limit");
     frame
-}
-
-/// Returns the first sample that a filter selects; none without one.
-///
-/// # Errors
-/// A segment cannot be read.
-pub fn first_sample(paths: &[PathBuf], filter: ReplayFilter) -> Result<Option<RecordingStart>, SegmentError> {
-    let mut reader = MergedReader::open(paths, filter)?;
-    let mut run = None;
-    while let Some(item) = reader.next()? {
-        match item {
-            ReplayItem::Header(header, _) => run = Some((header.run_id, header.host.boot_id.clone())),
-            ReplayItem::Sample(sample) => {
-                let (run_id, boot_id) = run.unwrap_or_default();
-                let SampleView { mono_ns, wall_ns, .. } = sample.telemetry;
-                return Ok(Some(RecordingStart { run_id, boot_id, mono_ns, wall_ns }));
-            }
-            _ => {}
-        }
-    }
-    Ok(None)
 }

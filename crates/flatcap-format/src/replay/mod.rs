@@ -9,10 +9,12 @@ mod replay_clock;
 mod span;
 mod time;
 
+pub(crate) use filter::WantedTimes;
 pub use filter::{HostIdentity, ReplayFilter};
 pub use item::{Notice, ReplayItem, ReplaySample};
-pub use merge::{MergedReader, first_sample};
+pub(crate) use item::{ReplayPart, WholeSegment};
+pub use merge::MergedReader;
 
 pub use replay_clock::{ReplayClock, Speed};
-pub use span::{recording_end, recording_span};
+pub use span::{first_sample, recording_end, recording_span};
 pub use time::{TimeError, TimeSpec};

@@ -3,8 +3,33 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use super::filter::HostIdentity;
-use crate::segment::{Advance, FrameKind, ListedSegment, SegmentError, list, runs};
+use super::filter::{HostIdentity, ReplayFilter};
+use super::item::ReplayItem;
+use super::merge::MergedReader;
+use crate::segment::{
+    Advance, FrameKind, ListedSegment, RecordingStart, SampleView, SegmentError, list, runs,
+};
+
+/// Returns the first sample that a filter selects; none without one.
+///
+/// # Errors
+/// A segment cannot be read.
+pub fn first_sample(paths: &[PathBuf], filter: ReplayFilter) -> Result<Option<RecordingStart>, SegmentError> {
+    let mut reader = MergedReader::open(paths, filter)?;
+    let mut run = None;
+    while let Some(item) = reader.next()? {
+        match item {
+            ReplayItem::Header(header, _) => run = Some((header.run_id, header.host.boot_id.clone())),
+            ReplayItem::Sample(sample) => {
+                let (run_id, boot_id) = run.unwrap_or_default();
+                let SampleView { mono_ns, wall_ns, .. } = sample.telemetry;
+                return Ok(Some(RecordingStart { run_id, boot_id, mono_ns, wall_ns }));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
 
 /// Returns the wall times of the first and the last sample, in nanoseconds, of all hosts or of one;
 /// `None` without samples. Reads an unsealed segment in full. Skips segments that cannot be read.

@@ -1,5 +1,7 @@
 //! The visitor that receives the values of a payload.
 
+use std::ops::Range;
+
 use super::compiled::Field;
 use super::value::FieldValue;
 
@@ -40,4 +42,12 @@ pub trait Visitor {
     fn end_list(&mut self);
     /// One value, or the absence of an object, a list or a text.
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);
+
+    /// Offsets, vtables and lengths are read that determine where the following values are. A
+    /// payload of the same length with the same bytes here has its values at the same locations.
+    #[inline]
+    fn reads_structure(&mut self, _bytes: Range<usize>) {}
+    /// The next value is read from these bytes. Not called for the default of an omitted field.
+    #[inline]
+    fn reads_value(&mut self, _bytes: Range<usize>) {}
 }

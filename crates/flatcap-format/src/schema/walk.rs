@@ -31,7 +31,8 @@ impl CompiledSchema {
             text_left: TEXT_BYTES_MAX.max(payload.len()),
         };
         let root = self.object(self.root);
-        follow(payload, 0)
+        walker
+            .follow(0)
             .and_then(|at| walker.object(PathStep::Root, root, at, 0))
             .map_err(|failure| *failure.0)
     }
@@ -48,6 +49,23 @@ struct PayloadWalker<'w, V> {
 }
 
 impl<'w, V: Visitor> PayloadWalker<'w, V> {
+    /// Follows the offset at `at`.
+    #[inline]
+    fn follow(&mut self, at: usize) -> Result<usize, BoxedDecodeError> {
+        let to = follow(self.payload, at)?;
+        self.visitor.reads_structure(at..at + UOFFSET_BYTES);
+        Ok(to)
+    }
+
+    /// Follows the offset at `at` to a length. Returns the length, and the offset after it.
+    #[inline]
+    fn follow_to_length(&mut self, at: usize) -> Result<ListRange, BoxedDecodeError> {
+        let at = self.follow(at)?;
+        let length = read_length(self.payload, at)?;
+        self.visitor.reads_structure(at..at + UOFFSET_BYTES);
+        Ok(ListRange { at: at.saturating_add(UOFFSET_BYTES), length })
+    }
+
     /// Walks an object. `depth` is the number of enclosing objects.
     fn object(
         &mut self,
@@ -70,6 +88,10 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
             }
         } else {
             let vtable = vtable(self.payload, at)?;
+            // The vtable is a part of the payload: the difference of the addresses is its offset.
+            let start = vtable.as_ptr().addr() - self.payload.as_ptr().addr();
+            self.visitor.reads_structure(at..at + UOFFSET_BYTES);
+            self.visitor.reads_structure(start..start + vtable.len());
             for field in &object.fields {
                 // Slots of fields that are not selected are not read: damage there does not matter.
                 let offset = field_offset(vtable, field.at);
@@ -96,15 +118,15 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
             FieldType::Scalar(scalar) => {
                 self.count(at, 1)?;
                 let value = scalar.read(self.payload, at).ok_or_else(|| out_of_bounds(at))?;
+                self.visitor.reads_value(at..at + scalar.size());
                 self.scalar(step, field, value);
                 Ok(())
             }
             FieldType::String => self.string(step, field, at),
             FieldType::Object(object) => self.nested(step, object, at, depth),
             FieldType::Vector(element) => {
-                let at = follow(self.payload, at)?;
-                let length = read_length(self.payload, at)?;
-                self.list(field, element, ListRange { at: at.saturating_add(UOFFSET_BYTES), length }, depth)
+                let range = self.follow_to_length(at)?;
+                self.list(field, element, range, depth)
             }
             FieldType::Array(element, length) => {
                 self.list(field, element, ListRange { at, length: length.into() }, depth)
@@ -114,7 +136,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
 
     fn nested(&mut self, step: PathStep<'_>, object: usize, at: usize, depth: usize) -> DecodeResult {
         let object = self.schema.object(object);
-        let at = if object.struct_bytes.is_some() { at } else { follow(self.payload, at)? };
+        let at = if object.struct_bytes.is_some() { at } else { self.follow(at)? };
         self.object(step, object, at, depth + 1)
     }
 
@@ -166,6 +188,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         for (index, bytes) in bytes.chunks_exact(scalar.size()).enumerate() {
             // Cannot fail: each chunk has exactly the size of the scalar.
             let value = scalar.read(bytes, 0).ok_or_else(|| out_of_bounds(at))?;
+            let at = at + index * scalar.size();
+            self.visitor.reads_value(at..at + scalar.size());
             self.scalar(PathStep::Element(field, index), field, value);
         }
         Ok(())
@@ -173,12 +197,11 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
 
     /// Reads a string through its offset.
     fn string(&mut self, step: PathStep<'_>, field: &Field, at: usize) -> DecodeResult {
-        let at = follow(self.payload, at)?;
-        let length = read_length(self.payload, at)?;
-        let start = at.saturating_add(UOFFSET_BYTES);
+        let ListRange { at: start, length } = self.follow_to_length(at)?;
         // The zero byte after a string is not required: the length alone is believed.
         let bytes = self.payload.get(start..).and_then(|rest| rest.get(..length));
-        self.text(step, field, bytes.ok_or_else(|| out_of_bounds(at))?, start)
+        let length_at = start.saturating_sub(UOFFSET_BYTES);
+        self.text(step, field, bytes.ok_or_else(|| out_of_bounds(length_at))?, start)
     }
 
     /// Passes text to the visitor, or the list of its bytes if it is not UTF-8, so that nothing is
@@ -194,6 +217,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         // Arrays of bytes are padded with zeros; a string has a length and may contain them.
         let end = if field.is_text { bytes.iter().position(|byte| *byte == 0) } else { None };
         let text = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
+        self.visitor.reads_value(at..at + bytes.len());
         if let Ok(text) = str::from_utf8(text) {
             self.visitor.value(step, FieldValue::Text(text));
             return Ok(());

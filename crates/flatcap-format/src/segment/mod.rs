@@ -29,7 +29,6 @@ pub use format::segment_name::{SealState, SegmentName, SideFile};
 pub use read::catalog::{ListedSegment, list};
 pub use read::markers::markers;
 pub use read::reader::{Advance, SegmentReader};
-pub use read::scan::{Predicate, Scan, ScanSummary};
 pub use read::seek::{Elapsed, RecordingStart, SelectedSegment, runs, select};
 pub use recover::directory_recovery::{DirectoryRecovery, RunCompleteness};
 pub use recover::leftovers::Leftovers;
@@ -42,3 +41,8 @@ pub use write::compressed_writer::CompressedWriter;
 pub use write::live_compression::LiveCompressor;
 pub use write::sealed::SealedSegment;
 pub use write::writer::{Frames, SegmentOptions, SegmentWriter};
+
+#[cfg(test)]
+pub(crate) use compressed::compressed_segment::tests::compressed;
+#[cfg(test)]
+pub(crate) use format::header::tests::example;

@@ -1,6 +1,9 @@
 //! A matrix being read: its first row, its columns and raw ranges, and the values of the selected
 //! ones.
 
+use std::ops::Range;
+
+use super::value_range::ValueRange;
 use crate::block::encoding::column_encoding::ColumnEncoding;
 use crate::block::encoding::dictionary;
 use crate::block::error::{BlockError, UNANNOUNCED};
@@ -127,10 +130,35 @@ impl DecodedMatrix {
         self.raw_ranges.iter().map(|range_data| range_data.range)
     }
 
+    /// Returns the numbers of the columns that have bytes of a range.
+    pub(in crate::block) fn columns_in(&self, bytes: Range<usize>) -> Range<usize> {
+        // Columns are ordered by offset and do not overlap.
+        let start = bytes.start as u64;
+        let from = self.columns.partition_point(|column| column.field.end() <= start);
+        let to = self.columns.partition_point(|column| (column.field.at as usize) < bytes.end);
+        from..to.max(from)
+    }
+
     /// Whether a field may differ from row to row.
     pub(in crate::block) fn may_change(&self, field: FieldRef) -> bool {
-        self.columns.iter().any(|column| column.field.overlaps(field))
-            || self.raw_ranges().any(|raw_range| raw_range.overlaps(field))
+        self.may_change_in(field.range())
+    }
+
+    /// Whether a byte of a range may differ from row to row.
+    pub(in crate::block) fn may_change_in(&self, bytes: Range<usize>) -> bool {
+        !self.columns_in(bytes.clone()).is_empty()
+            || self.raw_ranges().any(|raw_range| {
+                (raw_range.at as usize) < bytes.end && (bytes.start as u64) < raw_range.end()
+            })
+    }
+
+    /// Whether bounds prove that no row is in a range of values.
+    pub(in crate::block) fn excludes(&self, wanted: &ValueRange) -> bool {
+        if self.may_change(wanted.field) {
+            self.columns.iter().any(|column| wanted.excludes_column(column))
+        } else {
+            !wanted.contains(value_at(&self.first, wanted.field))
+        }
     }
 
     /// Selects the columns and raw ranges to decompress. Selects all of them if a dependency may
@@ -147,12 +175,20 @@ impl DecodedMatrix {
 
     /// Selects the columns and raw ranges that overlap these fields.
     pub(in crate::block) fn select_fields(&mut self, fields: &[FieldRef]) {
-        for (selected, column) in self.selected.iter_mut().zip(&self.columns) {
-            *selected = fields.iter().any(|field| column.field.overlaps(*field));
+        self.selected.fill(false);
+        for field in fields {
+            let columns = self.columns_in(field.range());
+            self.selected.get_mut(columns).unwrap_or_default().fill(true);
         }
         for range_data in &mut self.raw_ranges {
             range_data.is_selected = fields.iter().any(|field| range_data.range.overlaps(*field));
         }
+    }
+
+    /// Selects all columns and raw ranges.
+    pub(in crate::block) fn select_all(&mut self) {
+        self.selected.fill(true);
+        self.raw_ranges.iter_mut().for_each(|range_data| range_data.is_selected = true);
     }
 
     /// Refuses what the numeric codec wrote: columns now, and dictionaries when they are read.
@@ -181,6 +217,8 @@ impl DecodedMatrix {
             }
         }
         let count = needed.iter().filter(|needed| **needed).count();
+        // It may have been filled before, with other columns.
+        self.value_columns.fill(None);
         self.values.clear();
         self.values.resize(count * self.rows, 0);
         let mut next = 0;

@@ -1,8 +1,10 @@
 //! Decoding: whole blocks, selected columns, single payloads.
 
+pub(super) mod block_groups;
 pub(super) mod decoded_matrix;
 pub(super) mod decoded_payloads;
 pub(super) mod decoder;
-pub(super) mod scan;
+pub(super) mod matrix_field;
 pub(super) mod seek;
 pub(super) mod sizes;
+pub(super) mod value_range;

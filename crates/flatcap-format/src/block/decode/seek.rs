@@ -1,63 +1,13 @@
-//! Seeks and filters by bounds: payloads of one source, the next frame from a wall time, and
-//! whether a block can match a predicate. No frame or checksum is made.
+//! Seeks by bounds: the next frame from a wall time. No frame or checksum is made.
 
-use super::decoded_matrix::DecodedMatrix;
 use super::decoder::{Block, BlockDecoder, DecodedGroup};
-use super::scan::{MatrixField, ValueRange};
+use super::matrix_field::MatrixField;
+use super::value_range::ValueRange;
 use crate::block::checked_block::{CheckedBlock, PartReader};
 use crate::block::error::BlockError;
-use crate::block::layout::directory::value_at;
-use crate::block::layout::grouping::source_of;
 use crate::block::selection::{ColumnSelection, FieldRef, FieldSelection, ValueType};
 use crate::schema::envelope;
 use crate::schema::segment as wire;
-
-/// A predicate on a field. Its location is valid only for payloads that have the shape of a given
-/// one.
-#[derive(Debug, Clone)]
-pub struct FieldPredicate {
-    /// If one of these fields differs from row to row, the location is not valid.
-    pub dependencies: Vec<FieldRef>,
-    /// The accepted values.
-    pub range: ValueRange,
-}
-
-impl Block {
-    /// Calls `each` with the payloads of a source's frames, in order. Fields not selected on
-    /// opening have the values of the first row of the same shape.
-    pub fn payloads(&self, source: u16, mut each: impl FnMut(&[u8])) {
-        // One row for each matrix is patched from frame to frame, so constants are copied once.
-        let mut rows: Vec<Option<Vec<u8>>> = self
-            .groups
-            .iter()
-            .map(|group| match group {
-                DecodedGroup::Matrix(decoded) if source_of(decoded.first()) == Some(source) => {
-                    Some(decoded.first().to_vec())
-                }
-                _ => None,
-            })
-            .collect();
-        let header_bytes = self.checksum.frame_bytes(0);
-        for (number, frame) in self.frames.iter().enumerate() {
-            let (at, group) = (frame.position as usize, usize::from(frame.group));
-            match (self.groups.get(group), rows.get_mut(group)) {
-                (Some(DecodedGroup::Matrix(decoded)), Some(Some(row))) => {
-                    decoded.patch_row(at, row);
-                    each(row);
-                }
-                (Some(DecodedGroup::Payloads(bytes)), _) => {
-                    let end = self.frames.get(number + 1).map_or(self.raw_bytes, |next| next.offset as usize);
-                    let payload_bytes = end - frame.offset as usize - header_bytes;
-                    let payload = bytes.get(at..at + payload_bytes).unwrap_or_default();
-                    if source_of(payload) == Some(source) {
-                        each(payload);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-}
 
 /// The wall time of a sample, in its payload.
 #[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]
@@ -168,7 +118,7 @@ impl BlockDecoder {
         for group in block.groups {
             if group.layout() == wire::BlockLayout::Matrix {
                 let decoded = parts.matrix(group)?;
-                if !excludes_all_rows(&decoded, &wanted) {
+                if !decoded.excludes(&wanted) {
                     return Ok(false);
                 }
                 bytes += decoded.rows() as u64 * decoded.row_bytes() as u64;
@@ -184,61 +134,6 @@ impl BlockDecoder {
         }
         // If the lengths do not add up, opening the block reports the reason.
         Ok(bytes == block.raw_bytes as u64)
-    }
-
-    /// Whether a Block frame's payload may contain frames of a source that match a predicate, by
-    /// the bounds of columns. Decompresses only directories and groups of payloads. Calls `test`
-    /// once for each shape, with its first payload; `None` means that every frame may match.
-    ///
-    /// # Errors
-    /// The parts that had to be read are malformed.
-    pub fn may_hold(
-        &mut self,
-        payload: &[u8],
-        source: u16,
-        test: &dyn Fn(&[u8]) -> Option<FieldPredicate>,
-    ) -> Result<bool, BlockError> {
-        let block = CheckedBlock::open(payload)?;
-        let mut parts = self.parts(&block)?;
-        for group in block.groups {
-            match group.layout() {
-                wire::BlockLayout::Matrix if group.source() == source => {
-                    let decoded = parts.matrix(group)?;
-                    let Some(FieldPredicate { dependencies, range: within }) = test(decoded.first()) else {
-                        return Ok(true);
-                    };
-                    if dependencies.iter().any(|field| decoded.may_change(*field))
-                        || !excludes_all_rows(&decoded, &within)
-                    {
-                        return Ok(true);
-                    }
-                }
-                wire::BlockLayout::Payloads => {
-                    let fails = |payload: &[u8]| {
-                        let passes = |FieldPredicate { range: within, .. }: FieldPredicate| {
-                            within.contains(value_at(payload, within.field))
-                        };
-                        source_of(payload) != Some(source) || !test(payload).is_none_or(passes)
-                    };
-                    if !all_payloads(group, &mut parts, fails)? {
-                        return Ok(true);
-                    }
-                }
-                // Samples of other sources, and no samples.
-                wire::BlockLayout::Matrix | wire::BlockLayout::Copies => {}
-                _ => return Ok(true),
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// Whether bounds prove that no row of a matrix is in the range.
-fn excludes_all_rows(decoded: &DecodedMatrix, wanted: &ValueRange) -> bool {
-    if decoded.may_change(wanted.field) {
-        decoded.columns().iter().any(|column| wanted.excludes_column(column))
-    } else {
-        !wanted.contains(value_at(decoded.first(), wanted.field))
     }
 }
 

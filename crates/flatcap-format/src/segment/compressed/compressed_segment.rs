@@ -143,7 +143,7 @@ impl CompressedSegment {
     }
 
     /// The features that its blocks may have.
-    pub(in crate::segment) fn features(&self) -> BlockFeatures {
+    pub(crate) fn features(&self) -> BlockFeatures {
         self.features
     }
 
@@ -328,18 +328,6 @@ impl CompressedSegment {
         })
     }
 
-    /// Uses the decoder to open a block with this payload, which may refer to the first block.
-    pub(in crate::segment) fn with_decoder_of<T>(
-        &self,
-        payload: &[u8],
-        open: impl FnOnce(&mut BlockDecoder) -> T,
-    ) -> io::Result<T> {
-        let mut cache = self.lock_cache();
-        let BlockCache { blocks, decoder, .. } = &mut *cache;
-        self.provide_first_block(payload, blocks, decoder)?;
-        Ok(open(decoder))
-    }
-
     /// Gives the decoder the raw bytes of the first block if this payload of a block refers to it.
     fn provide_first_block(
         &self,
@@ -374,7 +362,7 @@ impl CompressedSegment {
     ///
     /// # Errors
     /// The error of the kernel.
-    pub(in crate::segment) fn payload<'a>(
+    pub(crate) fn payload<'a>(
         &self,
         entry: &BlockEntry,
         frame: &'a mut Vec<u8>,

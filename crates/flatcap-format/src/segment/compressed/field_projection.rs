@@ -63,7 +63,7 @@ fn source_projection(schema: &[u8], root: &str, fields: &[String]) -> SourceProj
 }
 
 /// Selects the envelope and the bytes that a projection reads in payloads of this shape.
-pub(in crate::segment) fn select_projection(projection: &Projection, payload: &[u8]) -> FieldSelection {
+fn select_projection(projection: &Projection, payload: &[u8]) -> FieldSelection {
     let Some((_, body)) = split(payload) else { return FieldSelection::All };
     match projection.accessed_bytes(body) {
         Ok(reach) => select_ranges(&reach.structure, &reach.values),

@@ -57,7 +57,7 @@ impl FrameKind {
     }
 
     /// Returns the kind of a payload; none if it is too short to have an identifier.
-    pub(in crate::segment) fn of(payload: &[u8]) -> Option<Self> {
+    pub(crate) fn of(payload: &[u8]) -> Option<Self> {
         payload.get(IDENTIFIER_AT..)?.first_chunk().map(|identifier| Self::of_identifier(*identifier))
     }
 }

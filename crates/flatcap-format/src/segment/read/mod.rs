@@ -1,11 +1,11 @@
 //! Reading: frame by frame, by index, by field, and over several segments.
 
 pub(super) mod batch_scan;
+pub(super) mod block_range;
 pub(super) mod catalog;
 pub(super) mod index_search;
 pub(super) mod markers;
 pub(super) mod reader;
-pub(super) mod scan;
 pub(super) mod seek;
 pub(super) mod sequence_progress;
 pub(super) mod timeline;

@@ -1,0 +1,202 @@
+//! The groups of a block, read one by one: of a matrix only the columns that a reader asks for,
+//! after it has seen the directory.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::decoded_matrix::DecodedMatrix;
+use super::decoder::BlockDecoder;
+use super::matrix_field::MatrixField;
+use super::value_range::{ValueRange, value_of_key};
+use crate::block::checked_block::{CheckedBlock, PartReader};
+use crate::block::error::BlockError;
+use crate::block::layout::grouping::is_block;
+use crate::block::selection::FieldRef;
+use crate::schema::segment as wire;
+
+/// A block whose groups are read on demand.
+pub(crate) struct BlockGroups<'a> {
+    block: CheckedBlock<'a>,
+    groups: Vec<&'a wire::BlockGroup>,
+    parts: PartReader<'a>,
+}
+
+/// A group of a block.
+#[derive(Debug)]
+pub(crate) enum GroupRows {
+    /// Samples of one source and length, with their directory read and no column loaded.
+    Matrix(MatrixRows),
+    /// Frames of any kind, whole.
+    Payloads(PayloadRows),
+    /// Frames that are neither samples nor about samples.
+    Other,
+}
+
+/// The rows of a matrix: frames' payloads of one source and length.
+#[derive(Debug)]
+pub(crate) struct MatrixRows {
+    decoded: DecodedMatrix,
+    source: u16,
+    first_part: usize,
+}
+
+/// Payloads of frames, one after the other.
+#[derive(Debug)]
+pub(crate) struct PayloadRows {
+    bytes: Vec<u8>,
+    /// The end of each.
+    ends: Vec<usize>,
+}
+
+impl BlockDecoder {
+    /// Opens the payload of a Block frame.
+    ///
+    /// # Errors
+    /// Its table is malformed.
+    pub(crate) fn groups<'a>(&'a mut self, payload: &'a [u8]) -> Result<BlockGroups<'a>, BlockError> {
+        let block = CheckedBlock::open(payload)?;
+        let parts = self.parts(&block)?;
+        Ok(BlockGroups { groups: block.groups.iter().collect(), parts, block })
+    }
+}
+
+impl BlockGroups<'_> {
+    /// Returns the number of groups.
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Returns the source of a group that is a matrix.
+    pub(crate) fn source(&self, group: usize) -> Option<u16> {
+        let group = self.groups.get(group)?;
+        (group.layout() == wire::BlockLayout::Matrix).then(|| group.source())
+    }
+
+    /// Reads the directory of a matrix, or the payloads of another group.
+    ///
+    /// # Errors
+    /// The parts that had to be read are malformed.
+    pub(crate) fn open(&mut self, group: usize) -> Result<GroupRows, BlockError> {
+        const LENGTH: BlockError = BlockError::Group("does not have the length that its frames need");
+        let Some(group) = self.groups.get(group) else { return Ok(GroupRows::Other) };
+        let first_part = group.first_part() as usize;
+        match group.layout() {
+            wire::BlockLayout::Matrix => {
+                let decoded = self.parts.matrix(group)?;
+                Ok(GroupRows::Matrix(MatrixRows { decoded, source: group.source(), first_part }))
+            }
+            wire::BlockLayout::Payloads => {
+                let lengths = self.parts.lengths(group)?;
+                let bytes = self.parts.decompressed(first_part + 1)?;
+                let mut end = 0_usize;
+                let ends = lengths.iter().map(|length| {
+                    end = end.saturating_add(*length as usize);
+                    end
+                });
+                let rows = PayloadRows { ends: ends.collect(), bytes };
+                if end != rows.bytes.len() {
+                    return Err(LENGTH);
+                }
+                if (0..rows.len()).any(|row| is_block(rows.payload(row))) {
+                    return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
+                }
+                Ok(GroupRows::Payloads(rows))
+            }
+            // Frames that refer to the first block are the last ones, and no samples.
+            wire::BlockLayout::Copies => Ok(GroupRows::Other),
+            _ => Err(BlockError::Group("has an unknown layout")),
+        }
+    }
+
+    /// Loads the columns that hold these fields; those that were loaded before are given up.
+    ///
+    /// # Errors
+    /// The columns are malformed.
+    pub(crate) fn load(&mut self, matrix: &mut MatrixRows, fields: &[FieldRef]) -> Result<(), BlockError> {
+        matrix.decoded.select_fields(fields);
+        self.fill(matrix)
+    }
+
+    /// Loads all columns.
+    ///
+    /// # Errors
+    /// The columns are malformed.
+    pub(crate) fn load_all(&mut self, matrix: &mut MatrixRows) -> Result<(), BlockError> {
+        matrix.decoded.select_all();
+        self.fill(matrix)
+    }
+
+    fn fill(&mut self, matrix: &mut MatrixRows) -> Result<(), BlockError> {
+        let first_bucket = matrix.first_part + 1;
+        matrix.decoded.fill(|bucket| self.parts.decompressed(first_bucket + bucket))
+    }
+
+    /// Returns the group of each frame.
+    ///
+    /// # Errors
+    /// The order is malformed.
+    pub(crate) fn order(&mut self) -> Result<Vec<u16>, BlockError> {
+        self.block.group_order(&mut self.parts)
+    }
+}
+
+impl MatrixRows {
+    /// Returns the id of the source of all rows.
+    pub(crate) fn source(&self) -> u16 {
+        self.source
+    }
+
+    /// Returns the number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.decoded.rows()
+    }
+
+    /// Returns the first row.
+    pub(crate) fn first(&self) -> &[u8] {
+        self.decoded.first()
+    }
+
+    /// Returns whether a byte of a range differs in some row.
+    pub(crate) fn may_change(&self, bytes: Range<usize>) -> bool {
+        self.decoded.may_change_in(bytes)
+    }
+
+    /// Returns whether bounds prove that no row has a value in the range. Bounds are believed;
+    /// `verify` checks them.
+    pub(crate) fn excludes(&self, range: &ValueRange) -> bool {
+        self.decoded.excludes(range)
+    }
+
+    /// Returns the bits of the lowest and the highest value of a field, if its column has them.
+    /// Bounds are believed; `verify` checks them.
+    pub(crate) fn bounds(&self, field: FieldRef) -> Option<(u64, u64)> {
+        let column = self.decoded.columns().get(self.decoded.columns_in(field.range()).start)?;
+        let bits = |key| value_of_key(field, key);
+        Some((bits(column.lowest)?, bits(column.highest)?)).filter(|_| column.field == field)
+    }
+
+    /// Returns the bits of a field in some rows. Its columns must be loaded.
+    pub(crate) fn values(&self, field: FieldRef, rows: Range<usize>) -> Cow<'_, [u64]> {
+        MatrixField::of(field, &self.decoded).values(&self.decoded, rows)
+    }
+
+    /// Writes a row to `to`, as far as its columns are loaded.
+    pub(crate) fn write_row(&self, row: usize, to: &mut Vec<u8>) {
+        to.resize(self.decoded.row_bytes(), 0);
+        self.decoded.write_row(row, to);
+    }
+}
+
+impl PayloadRows {
+    /// Returns the number of payloads.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns a payload.
+    pub(crate) fn payload(&self, row: usize) -> &[u8] {
+        let start = row.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
+        let end = self.ends.get(row).copied().unwrap_or_default();
+        self.bytes.get(start..end).unwrap_or_default()
+    }
+}

@@ -1,0 +1,61 @@
+//! Ranges of values, and what the bounds of columns prove about them.
+
+use crate::block::layout::directory::BlockColumn;
+use crate::block::selection::{FieldRef, ValueType};
+
+/// Accepts values of a field between two bounds, inclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ValueRange {
+    /// The field, whose type determines the order.
+    pub(crate) field: FieldRef,
+    /// The bits of the lowest accepted value.
+    pub(crate) lowest: u64,
+    /// The bits of the highest accepted value.
+    pub(crate) highest: u64,
+}
+
+impl ValueRange {
+    pub(in crate::block) fn contains(&self, bits: u64) -> bool {
+        let key = self.field.key(bits);
+        self.field.key(self.lowest) <= key && key <= self.field.key(self.highest)
+    }
+
+    /// Whether the bounds of a column prove that no row is in the range.
+    pub(in crate::block) fn excludes_column(&self, column: &BlockColumn) -> bool {
+        let (mine, own) = (self.field, column.field);
+        // Bounds of a column say nothing about a part of its bytes, or about bytes beside it.
+        if (mine.at, mine.bytes) != (own.at, own.bytes) {
+            return false;
+        }
+        let (from, to) = (mine.key(self.lowest), mine.key(self.highest));
+        if mine.kind == own.kind {
+            return to < column.lowest || column.highest < from;
+        }
+        // Keys of different types have the same order only for values of one sign.
+        let sign = 1_u64 << (8 * u32::from(own.bytes) - 1);
+        let (Some(lowest), Some(highest)) =
+            (value_of_key(own, column.lowest), value_of_key(own, column.highest))
+        else {
+            return false;
+        };
+        if (lowest ^ highest) & sign != 0 {
+            return false;
+        }
+        // One order may be the reverse of the other, as for negative floats read as integers.
+        let (lowest, highest) = (mine.key(lowest), mine.key(highest));
+        to < lowest.min(highest) || lowest.max(highest) < from
+    }
+}
+
+/// Returns the bits of the value with a key.
+pub(in crate::block) fn value_of_key(field: FieldRef, key: u64) -> Option<u64> {
+    let sign = 1_u64 << (8 * u32::from(field.bytes) - 1);
+    let bits = match field.kind {
+        ValueType::Unsigned => key,
+        ValueType::Signed => key ^ sign,
+        ValueType::Float if key & sign != 0 => key ^ sign,
+        ValueType::Float => key ^ (sign | (sign - 1)),
+    };
+    // Bounds are not checked on reading, so a key may have more bits than its field.
+    (bits <= sign | (sign - 1)).then_some(bits)
+}

@@ -1,0 +1,396 @@
+//! The two ways of reading against each other: by columns and templates, and by a walk of each
+//! payload.
+
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+
+use flatcap_stream::Framer;
+use proptest::prelude::*;
+
+use super::tests::files;
+use super::*;
+use crate::fixtures::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
+use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use crate::replay::ReplayFilter;
+use crate::segment::{
+    Frames, SampleSpan, SealState, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
+    compressed, example,
+};
+use crate::storage::Folder;
+use crate::testing::effort;
+
+/// Compares both ways. Returns the summary of the fast one.
+fn compare(path: &Path, query: &Query) -> Option<QuerySummary> {
+    fuzzing::compare(path, query, None)
+}
+
+/// The same for the rows for which a condition holds.
+fn compare_where(path: &Path, query: &Query, condition: Option<&str>) -> Option<QuerySummary> {
+    fuzzing::compare(path, query, condition.map(|condition| condition.parse().unwrap()).as_ref())
+}
+
+fn asking(fields: &[&str]) -> Query {
+    Query { fields: fields.iter().map(|field| field.parse().unwrap()).collect(), ..Query::default() }
+}
+
+/// Asks for everything, for each field, and for parts of the time.
+fn compare_all(path: &Path) -> u64 {
+    let recording = Recording::open(&[path.to_owned()]).unwrap();
+    let mut read = compare(path, &Query::default()).map_or(0, |summary| summary.blocks_read);
+    let (mut paths, mut walls) = (Vec::new(), Vec::new());
+    let mut results = recording.query(&Query::default()).unwrap();
+    while let Some(item) = results.next().unwrap() {
+        if let QueryItem::Batch(batch) = item {
+            walls.extend(batch.times.wall_ns);
+        }
+    }
+    for table in results.tables() {
+        paths.extend(table.columns.iter().map(|column| format!("{}.{}", table.source, table.path(column))));
+    }
+    for field in paths.iter().step_by(effort::of(3, 1)) {
+        read += compare(path, &asking(&[field])).map_or(0, |summary| summary.blocks_read);
+    }
+    walls.sort_unstable();
+    let wall = |part: usize| walls.get(walls.len() * part / 5).copied();
+    for (since_ns, until_ns) in [(wall(1), wall(2)), (wall(3), None), (None, wall(1)), (wall(2), wall(2))] {
+        let filter = ReplayFilter { since_ns, until_ns, ..ReplayFilter::default() };
+        compare(path, &Query { filter, ..Query::default() });
+    }
+    read
+}
+
+// Proves that both ways give the same for each conformance and corpus file, and for the raw ones
+// compressed in small and in large blocks: everything, each field alone, and ranges of time.
+#[test]
+fn columns_are_as_a_walk_of_each_payload() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut read = 0;
+    for path in files("conformance").into_iter().chain(files("corpus")) {
+        let Ok(recording) = Recording::open(std::slice::from_ref(&path)) else { continue };
+        if recording.sources().is_empty() {
+            continue;
+        }
+        read += compare_all(&path);
+        let Ok(mut reader) = SegmentReader::open(&path) else { continue };
+        let mut verification = Verification::default();
+        verification.verify(&mut reader, false, &mut |_| {}).unwrap();
+        if !verification.finish().is_intact() || reader.compressed().is_some() {
+            continue;
+        }
+        for block_bytes in [2 << 10, 1 << 20] {
+            let other = folder.path().join(path.file_name().unwrap());
+            std::fs::write(&other, compressed(&path, block_bytes)).unwrap();
+            read += compare_all(&other);
+        }
+    }
+    assert!(read > 100, "{read} blocks were read by columns");
+}
+
+/// A sample: its source, and its payload.
+type Written = (u16, Vec<u8>);
+
+const SCHEMAS: [(&str, &[u8]); 3] = [
+    ("flatcap.host.Cpu", include_bytes!("../../../../generated/host/cpu.bfbs")),
+    ("flatcap.test.Marked", include_bytes!("../../../../tests/data/schema/marked.bfbs")),
+    ("flatcap.test.Shapes", include_bytes!("../../../../tests/data/schema/shapes.bfbs")),
+];
+const MARKED: &[u8] = include_bytes!("../../../../tests/data/schema/marked.bin");
+const SHAPES: &[u8] = include_bytes!("../../../../tests/data/schema/shapes.bin");
+
+/// Writes a sealed segment of samples, one per microsecond. Returns its path.
+fn segment_of(folder: &Path, samples: &[Written]) -> PathBuf {
+    let mut header = example();
+    let first = header.sources[0].clone();
+    header.sources = (0..)
+        .zip(SCHEMAS)
+        .map(|(id, (root, schema))| SourceInfo {
+            id,
+            name: root.rsplit('.').next().unwrap().to_lowercase(),
+            root: root.to_owned(),
+            schema: schema.to_vec(),
+            next_seq: 0,
+            ..first.clone()
+        })
+        .collect();
+    let storage = Folder(folder.to_owned());
+    let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
+    let mut writer = SegmentWriter::create(&storage, name, header, &[], 0).unwrap();
+    let mut next = [0_u64; 3];
+    for (number, (source, body)) in (0_u64..).zip(samples) {
+        let seq = next[usize::from(*source)];
+        next[usize::from(*source)] += 1;
+        let (mono_ns, wall_ns) = (1000 * number, 1_000_000 + 1000 * number.cast_signed());
+        let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 1 };
+        let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
+        Envelope::new(*source).write(&mut payload, &stamp, body);
+        let kind = writer.checksum();
+        let mut frame = Vec::new();
+        kind.frame_and_write(&mut frame, &payload).unwrap();
+        let headers = [&frame[..kind.frame_bytes(0)]];
+        let mut pieces = [IoSlice::new(&frame)];
+        writer.append(Frames { pieces: &mut pieces, headers: &headers, count: 1 }).unwrap();
+        writer.count_samples(*source, 1, SampleSpan::of(seq, mono_ns, wall_ns));
+        if number % 50 == 49 {
+            writer.append_index(0).unwrap();
+        }
+    }
+    let sealed = writer.seal().unwrap();
+    sealed.publish(&storage).unwrap();
+    folder.join(sealed.name().to_string())
+}
+
+fn cpu(counts: &[u64], cores: u16) -> Vec<u8> {
+    let mut builder = flatbuffers::FlatBufferBuilder::new();
+    let count = |at: usize| counts[at % counts.len()];
+    let times = |at: usize| {
+        let count = |offset: usize| count(at + offset);
+        CpuTimes::new(
+            count(0),
+            count(1),
+            count(2),
+            count(3),
+            count(4),
+            count(5),
+            count(6),
+            count(7),
+            u64::MAX,
+            0,
+        )
+    };
+    let cores: Vec<_> =
+        (0..cores).map(|core| CoreTimes::new(core.into(), &times(usize::from(core)))).collect();
+    let cores = Some(builder.create_vector(&cores));
+    let total = times(3);
+    let args = CpuArgs {
+        total: Some(&total),
+        context_switches: count(2),
+        forks: count(5),
+        cores,
+        ..Default::default()
+    };
+    let root = Cpu::create(&mut builder, &args);
+    builder.finish_minimal(root);
+    builder.finished_data().to_vec()
+}
+
+/// Changes some bytes of each sample, at a few places.
+fn series(base: &[u8], places: &[prop::sample::Index], steps: &[u8], keeps: bool) -> Vec<Vec<u8>> {
+    let mut payload = base.to_vec();
+    steps
+        .iter()
+        .map(|step| {
+            if !keeps {
+                payload = base.to_vec();
+            }
+            for place in places {
+                let at = place.index(payload.len());
+                payload[at] = payload[at].wrapping_add(*step);
+            }
+            payload.clone()
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(effort::of(12, 200)))]
+
+    // Proves that both ways give the same for random samples, raw and compressed: numbers that
+    // change or not, cores that come and go, and any bytes changed of payloads with texts, enums,
+    // tables and lists, so that structure, elements and texts change and payloads are malformed.
+    #[test]
+    fn columns_are_as_a_walk_of_random_payloads(
+        counts in prop::collection::vec(prop_oneof![0..9_u64, any::<u64>(), Just(u64::MAX)], 1..12),
+        cores in prop::collection::vec(prop_oneof![8 => Just(4_u16), 1 => 0..6_u16], 20..60),
+        places in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        steps in prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => any::<u8>()], 20..60),
+        keeps in any::<bool>(),
+        turns in 1..30_usize,
+        fields in prop::collection::vec(0..12_usize, 1..4),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all: [Vec<Written>; 3] = Default::default();
+        all[0] = (0..).zip(&cores).map(|(at, cores)| {
+            let counts: Vec<u64> = counts.iter().map(|count| count.wrapping_add(at)).collect();
+            (0, cpu(&counts, *cores))
+        }).collect();
+        all[1] = series(MARKED, &places, &steps, keeps).into_iter().map(|payload| (1, payload)).collect();
+        all[2] = series(SHAPES, &places, &steps, keeps).into_iter().map(|payload| (2, payload)).collect();
+        // Sources take turns.
+        let mut samples = Vec::new();
+        while all.iter().any(|own| !own.is_empty()) {
+            for own in &mut all {
+                samples.extend(own.drain(..turns.min(own.len())));
+            }
+        }
+        let path = segment_of(folder.path(), &samples);
+        let fields: Vec<&str> = fields.iter().map(|field| FIELDS[*field]).collect();
+        let raw = compare(&path, &asking(&fields));
+        prop_assert!(raw.is_some());
+        let small = folder.path().join("small.bin");
+        std::fs::write(&small, compressed(&path, 3000)).unwrap();
+        let summary = compare(&small, &asking(&fields)).unwrap();
+        prop_assert!(summary.blocks_read > 0);
+        std::fs::write(&path, compressed(&path, 1 << 20)).unwrap();
+        compare(&path, &asking(&fields)).unwrap();
+        compare(&path, &Query::default()).unwrap();
+        let filter = ReplayFilter {
+            since_ns: Some(1_010_000),
+            until_ns: Some(1_060_000),
+            ..ReplayFilter::default()
+        };
+        compare(&path, &Query { filter, ..asking(&fields) }).unwrap();
+        for path in [&path, &small] {
+            for condition in CONDITIONS {
+                compare_where(path, &asking(&fields), Some(condition)).unwrap();
+            }
+        }
+    }
+}
+
+const FIELDS: [&str; 12] = [
+    "cpu.cores[*].times.user",
+    "cpu.total.user",
+    "cpu.context_switches",
+    "cpu.cores[2].times",
+    "marked.total",
+    "marked.cores",
+    "marked.unit.name",
+    "marked",
+    "shapes.points",
+    "shapes.words",
+    "shapes.moods",
+    "shapes",
+];
+
+fn asking_where(fields: &[&str], condition: &str) -> Query {
+    Query { condition: Some(condition.parse().unwrap()), ..asking(fields) }
+}
+
+const CONDITIONS: [&str; 7] = [
+    "cpu.total.user > 20 or cpu.context_switches = 18446744073709551615",
+    "cpu.cores[*].times.user < 30 and not cpu.cores[*].times.nice = 7",
+    "cpu.cores[2].times.system >= 25",
+    "marked.state = On or marked.load > 1",
+    "marked.unit.name =~ \"e.*\" and not marked.total.user < 10",
+    "shapes.points[*].y > 4 or shapes.last != 3",
+    "not (shapes.scalars.u8 < 200 and shapes.last = 1) or shapes.point.x < -3.5",
+];
+
+/// Returns the sequence numbers and elements of the rows for which a condition holds.
+fn rows_where(path: &Path, field: &str, condition: &str) -> (Vec<(u64, Option<String>)>, QuerySummary) {
+    let recording = Recording::open(&[path.to_owned()]).unwrap();
+    let mut results = recording.query(&asking_where(&[field], condition)).unwrap();
+    let mut rows = Vec::new();
+    while let Some(item) = results.next().unwrap() {
+        let QueryItem::Batch(batch) = item else { continue };
+        assert!(results.tables()[batch.table].columns.iter().all(|column| column.order == 0));
+        rows.extend((0..batch.rows()).map(|row| {
+            let element = batch.element(row).map(|element| results.elements().label(element).to_owned());
+            (batch.times.seq[batch.sample(row)], element)
+        }));
+    }
+    (rows, results.summary())
+}
+
+// Proves which rows a condition keeps: of a sample, of the element it is about, of all elements if
+// it picks one; and that blocks without such rows are skipped.
+#[test]
+fn conditions_keep_the_rows_they_are_about() {
+    let folder = tempfile::tempdir().unwrap();
+    // Core c has c + at as its user time; the total has 3 + at.
+    let samples: Vec<Written> =
+        (0..2000_u64).map(|at| (0, cpu(&(0..16).map(|value| at + value).collect::<Vec<_>>(), 3))).collect();
+    let path = segment_of(folder.path(), &samples);
+    let packed = folder.path().join("packed.bin");
+    std::fs::write(&packed, compressed(&path, 20_000)).unwrap();
+    for path in [&path, &packed] {
+        let (rows, summary) = rows_where(path, "cpu.forks", "cpu.total.user >= 1999 and total.user != 2001");
+        assert_eq!(rows.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1996, 1997, 1999]);
+        assert!(path != &packed || summary.blocks_skipped >= 10, "{summary:?}");
+        let (rows, _) = rows_where(path, "cpu.cores[*].times.idle", "cpu.cores[*].times.user = 500");
+        let expected = [(498, "2"), (499, "1"), (500, "0")];
+        assert_eq!(rows, expected.map(|(seq, label)| (seq, Some(label.to_owned()))));
+        let (rows, _) = rows_where(path, "cpu.cores[*].times.idle", "cpu.cores[1].times.user = 500");
+        let expected = ["0", "1", "2"].map(|label| (499, Some(label.to_owned())));
+        assert_eq!(rows, expected);
+        let (rows, _) = rows_where(path, "cpu.forks", "cpu.cores[*].times.user = 500");
+        assert_eq!(rows, [(498, None), (499, None), (500, None)]);
+        assert!(rows_where(path, "cpu.forks", "cpu.total.user > 1e9").0.is_empty());
+    }
+    let recording = Recording::open(&[path]).unwrap();
+    let refused = |condition: &str| {
+        let asked = recording.query(&asking_where(&["cpu.forks"], condition));
+        asked.unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused("cpu.total.user > many"),
+        r#"condition "cpu.total.user > many": cpu.total.user is ulong; compare it with a number"#
+    );
+    assert!(refused("cpu.total.usr > 1").contains("did you mean cpu.total.user"));
+    assert!(refused("cpu.total > 1").contains("is 10 fields; name one of them: cpu.total.user, "));
+    assert!(refused("cpu.forks > 1 and marked.load > 1").contains("no source has all"));
+}
+
+// Proves that blocks outside of a range of time are not read.
+#[test]
+fn blocks_outside_of_the_time_are_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let samples: Vec<Written> = (0..2000_u64).map(|at| (0, cpu(&[at, 7], 3))).collect();
+    let path = segment_of(folder.path(), &samples);
+    std::fs::write(&path, compressed(&path, 20_000)).unwrap();
+    let filter =
+        ReplayFilter { since_ns: Some(1_500_000), until_ns: Some(1_510_000), ..ReplayFilter::default() };
+    let summary = compare(&path, &Query { filter, ..asking(&["cpu.forks"]) }).unwrap();
+    assert_eq!((summary.samples, summary.damage), (10, 0));
+    assert!(summary.blocks_read <= 2 && summary.blocks_skipped > 10, "{summary:?}");
+}
+
+// Proves that a damaged block costs only its own rows, is reported once, and is counted.
+#[test]
+fn damaged_blocks_are_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let samples: Vec<Written> = (0..600).map(|at| (0, cpu(&[at, 3], 2))).collect();
+    let path = segment_of(folder.path(), &samples);
+    let bytes = compressed(&path, 20_000);
+    std::fs::write(&path, &bytes).unwrap();
+    let query = asking(&["cpu.cores[*].times.user"]);
+    assert_eq!(compare(&path, &query).unwrap().samples, 600);
+    let blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
+    assert!(blocks.len() > 5, "{}", blocks.len());
+    for block in &blocks[1..blocks.len() - 1] {
+        let mut damaged = bytes.clone();
+        damaged[usize::try_from(block.offset).unwrap() + block.bytes as usize / 2] ^= 0x40;
+        std::fs::write(&path, &damaged).unwrap();
+        let summary = compare(&path, &query).unwrap();
+        assert_eq!(summary.damage, 1, "{block:?}");
+        assert!(summary.samples >= 400, "{summary:?}");
+    }
+}
+
+// Proves that both ways agree on mutated files of the corpus, as in the fuzz target.
+#[test]
+fn both_ways_agree_on_damaged_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fuzz.bin");
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        usize::try_from(state >> 33).unwrap() % below.max(1)
+    };
+    for file in files("conformance").into_iter().chain(files("corpus")) {
+        let original = std::fs::read(&file).unwrap();
+        for _ in 0..effort::of(2, 30) {
+            let mut bytes = original.clone();
+            for _ in 0..=random(3) {
+                let at = random(bytes.len());
+                match random(3) {
+                    0 => bytes[at] ^= 1 << random(8),
+                    1 => bytes.truncate(at.max(200)),
+                    _ => drop(bytes.drain(at..(at + random(300)).min(bytes.len()))),
+                }
+            }
+            std::fs::write(&path, &bytes).unwrap();
+            fuzzing::agree(&path);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Applies a condition to rows: by bounds to a whole matrix, by its columns to the rows of one, and
+//! to collected rows.
+//!
+//! A comparison with a field of a list is about the row's own element in tables of that list, if
+//! the condition picks no elements. In other tables it holds if any picked element passes.
+
+use super::batch::{ColumnBatch, RowSource};
+use super::condition::{Possible, RowCondition};
+use super::plan::{ColumnInfo, SourcePlan, TableInfo};
+use super::table_rows::TableRows;
+use crate::block::{FieldRef, MatrixRows};
+use crate::schema::{CompiledSchema, FieldValue};
+
+/// The order of columns that only a condition needs.
+pub(super) const HIDDEN: usize = usize::MAX;
+
+/// A condition on the rows of one source.
+#[derive(Debug)]
+pub(super) struct RowFilter {
+    pub(super) condition: RowCondition,
+    /// The columns of each comparison.
+    pub(super) columns: Vec<ComparedColumns>,
+}
+
+/// Where the values of a comparison's field are.
+#[derive(Debug)]
+pub(super) struct ComparedColumns {
+    /// The table and column of the elements that the condition picks.
+    pub(super) own: (usize, usize),
+    /// The tables in which each row has a value of its own, and the columns.
+    pub(super) local: Vec<(usize, usize)>,
+}
+
+impl ComparedColumns {
+    fn local(&self, table: usize) -> Option<usize> {
+        self.local.iter().find(|(known, _)| *known == table).map(|(_, column)| *column)
+    }
+}
+
+/// Returns whether a table has a column that was asked for.
+pub(super) fn is_visible(table: &TableInfo) -> bool {
+    table.columns.iter().any(|column| column.order != HIDDEN)
+}
+
+/// Returns a table with the columns that were asked for.
+pub(super) fn visible(table: &TableInfo) -> TableInfo {
+    let columns = table.columns.iter().filter(|column| column.order != HIDDEN).cloned().collect();
+    TableInfo { columns, ..table.clone() }
+}
+
+impl RowFilter {
+    /// Keeps the rows for which the condition holds, and the columns that were asked for. The
+    /// batches are those of all tables of the plan.
+    pub(super) fn apply(&self, plan: &SourcePlan, batches: &[ColumnBatch]) -> Vec<ColumnBatch> {
+        let any: Vec<Vec<bool>> =
+            (0..self.columns.len()).map(|comparison| self.samples(comparison, batches)).collect();
+        let tables = plan.tables.iter().zip(batches).enumerate();
+        let tables = tables.filter(|(_, (info, _))| is_visible(info));
+        tables
+            .map(|(table, (info, batch))| {
+                let holds = |row: &usize| {
+                    self.condition.holds(&|comparison| match self.local_value(comparison, table, batch, *row)
+                    {
+                        Some(value) => self.passes(comparison, value),
+                        None => any
+                            .get(comparison)
+                            .and_then(|samples| samples.get(batch.sample(*row)))
+                            .copied()
+                            .unwrap_or_default(),
+                    })
+                };
+                let rows: Vec<usize> = (0..batch.rows()).filter(holds).collect();
+                batch.select(&rows, |column| is_asked_for(info.columns.get(column)))
+            })
+            .collect()
+    }
+
+    fn passes(&self, comparison: usize, value: FieldValue<'_>) -> bool {
+        self.condition.comparisons.get(comparison).is_some_and(|comparison| comparison.passes(value))
+    }
+
+    fn local_value<'b>(
+        &self,
+        comparison: usize,
+        table: usize,
+        batch: &'b ColumnBatch,
+        row: usize,
+    ) -> Option<FieldValue<'b>> {
+        let column = self.columns.get(comparison)?.local(table)?;
+        Some(batch.columns.get(column)?.get(row))
+    }
+
+    /// Returns for each sample whether any picked element passes a comparison.
+    fn samples(&self, comparison: usize, batches: &[ColumnBatch]) -> Vec<bool> {
+        let own = self.columns.get(comparison).map(|columns| columns.own);
+        let Some((batch, column)) = own.and_then(|(table, column)| {
+            let batch = batches.get(table)?;
+            Some((batch, batch.columns.get(column)?))
+        }) else {
+            return Vec::new();
+        };
+        let mut samples = vec![false; batch.times.len()];
+        for row in 0..batch.rows() {
+            if let Some(sample) = samples.get_mut(batch.sample(row)) {
+                *sample |= self.passes(comparison, column.get(row));
+            }
+        }
+        samples
+    }
+
+    /// Returns whether the condition may hold for a row of a matrix, by the bounds of its columns.
+    /// `tables` are the rows of the matrix's template.
+    pub(super) fn may_hold(
+        &self,
+        schema: &CompiledSchema,
+        matrix: &MatrixRows,
+        tables: &[TableRows],
+    ) -> bool {
+        let possible = |comparison: usize| self.possible(comparison, schema, matrix, tables);
+        self.condition.possible(&possible).is_true
+    }
+
+    fn possible(
+        &self,
+        number: usize,
+        schema: &CompiledSchema,
+        matrix: &MatrixRows,
+        tables: &[TableRows],
+    ) -> Possible {
+        let (Some(comparison), Some(columns)) =
+            (self.condition.comparisons.get(number), self.columns.get(number))
+        else {
+            return Possible::UNKNOWN;
+        };
+        let places = columns.local.iter().chain([&columns.own]);
+        // Without elements nothing passes.
+        let none = Possible::known(false);
+        let mut all: Option<Possible> = None;
+        for (table, column) in places {
+            let Some(table) = tables.get(*table) else { return Possible::UNKNOWN };
+            let own = (0..table.rows()).map(|row| match table.changing(row, *column, matrix) {
+                None => Possible::known(
+                    table.columns.get(*column).is_some_and(|column| comparison.passes(column.get(row))),
+                ),
+                Some((field, reader)) => match matrix
+                    .bounds(FieldRef { kind: reader.number_kind().into(), ..field })
+                {
+                    None => Possible::UNKNOWN,
+                    Some((lowest, highest)) => {
+                        let possible = comparison
+                            .possible(schema.read_bits(reader, lowest), schema.read_bits(reader, highest));
+                        // Absent values pass nothing, and may be within the bounds.
+                        if reader.absent_bits().is_some() { possible.or(none) } else { possible }
+                    }
+                },
+            });
+            let own = own.fold(if table.is_list { Some(none) } else { None }, |all, own| {
+                Some(all.map_or(own, |all: Possible| all.or(own)))
+            });
+            all = match (all, own) {
+                (Some(all), Some(own)) => Some(all.or(own)),
+                (all, own) => all.or(own),
+            };
+        }
+        all.unwrap_or(Possible::UNKNOWN)
+    }
+
+    /// Returns the changing fields of a matrix that the comparisons need.
+    pub(super) fn fields(&self, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<FieldRef> {
+        let mut fields = Vec::new();
+        for (table, column) in
+            self.columns.iter().flat_map(|columns| columns.local.iter().chain([&columns.own]))
+        {
+            let Some(table) = tables.get(*table) else { continue };
+            let changing = (0..table.rows()).filter_map(|row| table.changing(row, *column, matrix));
+            fields.extend(changing.map(|(field, _)| field));
+        }
+        fields
+    }
+
+    /// Returns for each row of a matrix whether the condition holds for a row of any table that was
+    /// asked for. The columns of [`fields`](Self::fields) must be loaded.
+    pub(super) fn rows_of(&self, plan: &SourcePlan, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<bool> {
+        let results = |comparison: usize, table: usize, column: usize| -> Vec<Vec<bool>> {
+            let Some(own) = tables.get(table) else { return Vec::new() };
+            let of = |row: usize| {
+                if let Some((field, reader)) = own.changing(row, column, matrix) {
+                    let passes = |bits: &u64| self.passes(comparison, plan.schema.read_bits(reader, *bits));
+                    matrix.values(field, 0..matrix.len()).iter().map(passes).collect()
+                } else {
+                    let value = own.columns.get(column).map_or(FieldValue::Absent, |column| column.get(row));
+                    vec![self.passes(comparison, value); matrix.len()]
+                }
+            };
+            (0..own.rows()).map(of).collect()
+        };
+        let any: Vec<Vec<bool>> = (self.columns.iter().enumerate())
+            .map(|(comparison, columns)| {
+                let mut any = vec![false; matrix.len()];
+                for own in results(comparison, columns.own.0, columns.own.1) {
+                    any.iter_mut().zip(own).for_each(|(any, own)| *any |= own);
+                }
+                any
+            })
+            .collect();
+        let mut passing = vec![false; matrix.len()];
+        for (table, own) in tables.iter().enumerate() {
+            if !plan.tables.get(table).is_some_and(is_visible) {
+                continue;
+            }
+            let locals: Vec<Option<Vec<Vec<bool>>>> = (self.columns.iter().enumerate())
+                .map(|(comparison, columns)| Some(results(comparison, table, columns.local(table)?)))
+                .collect();
+            for row in 0..own.rows() {
+                for (sample, passing) in passing.iter_mut().enumerate() {
+                    *passing |= self.condition.holds(&|comparison| {
+                        let local = locals.get(comparison).and_then(Option::as_ref);
+                        let results =
+                            local.map_or(any.get(comparison), |local| local.get(row)).map(Vec::as_slice);
+                        results.and_then(|results| results.get(sample)).copied().unwrap_or_default()
+                    });
+                }
+            }
+        }
+        passing
+    }
+}
+
+fn is_asked_for(column: Option<&ColumnInfo>) -> bool {
+    column.is_some_and(|column| column.order != HIDDEN)
+}
+
+impl ColumnBatch {
+    /// Returns some rows, rising, and some columns. Samples without a row are left out.
+    fn select(&self, rows: &[usize], is_selected: impl Fn(usize) -> bool) -> Self {
+        let mut samples: Vec<usize> = rows.iter().map(|row| self.sample(*row)).collect();
+        samples.dedup();
+        let source = match &self.rows {
+            RowSource::Samples => RowSource::Samples,
+            RowSource::Elements { elements, .. } => {
+                let number = |row: &usize| samples.partition_point(|sample| *sample < self.sample(*row));
+                let numbers = rows.iter().map(|row| u32::try_from(number(row)).unwrap_or(u32::MAX));
+                let elements = rows.iter().filter_map(|row| elements.get(*row).copied());
+                RowSource::Elements { samples: numbers.collect(), elements: elements.collect() }
+            }
+        };
+        let columns = self.columns.iter().enumerate().filter(|(column, _)| is_selected(*column));
+        let columns = columns.map(|(_, column)| column.select(rows)).collect();
+        Self { table: self.table, times: self.times.select(&samples), rows: source, columns }
+    }
+}

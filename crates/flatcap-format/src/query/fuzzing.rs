@@ -1,0 +1,109 @@
+//! Properties that must hold for any file: the entry point of `fuzz/`, which tests use, too.
+//!
+//! Only tests and the feature `fuzzing` compile this module; releases do not.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{Query, QueryItem, QueryResults, QuerySummary, Recording, RowCondition};
+
+/// The rows of a table, as text: its samples, and the values of each row.
+type TableText = (Vec<String>, Vec<String>);
+
+/// All that a query returned.
+#[derive(Debug, Default, PartialEq)]
+struct Answer {
+    tables: BTreeMap<String, TableText>,
+    others: Vec<String>,
+    samples: u64,
+    undecodable: u64,
+    malformed_schemas: u64,
+    damage: u64,
+}
+
+fn answer(mut results: QueryResults) -> (Answer, QuerySummary) {
+    let mut answer = Answer::default();
+    while let Ok(Some(item)) = results.next() {
+        match item {
+            QueryItem::Batch(batch) => {
+                let Some(table) = results.tables().get(batch.table) else {
+                    unreachable!("a batch has a table")
+                };
+                let key = format!("{} {:?} {:?}", table.source, table.list, table.columns);
+                let (samples, rows) = answer.tables.entry(key).or_default();
+                let times = &batch.times;
+                let all = times.seq.iter().zip(&times.mono_ns).zip(&times.wall_ns);
+                let all = all.zip(&times.duration_ns).zip(&times.flags);
+                samples.extend(all.map(|all| format!("{all:?}")));
+                rows.extend((0..batch.rows()).map(|row| {
+                    let element = batch.element(row).map(|element| results.elements().identity(element));
+                    let values: Vec<_> = batch.columns.iter().map(|column| column.get(row)).collect();
+                    format!("{:?} {element:?} {values:?}", times.seq.get(batch.sample(row)))
+                }));
+            }
+            QueryItem::Complete(_) => {}
+            other => answer.others.push(format!("{other:?}")),
+        }
+    }
+    let summary = results.summary();
+    answer.samples = summary.samples;
+    answer.undecodable = summary.undecodable;
+    answer.malformed_schemas = summary.malformed_schemas;
+    answer.damage = summary.damage;
+    // Their place among the batches differs.
+    answer.others.sort();
+    (answer, summary)
+}
+
+/// Asks a file twice: by columns and templates, and by a walk of each payload. Returns the summary
+/// of the first; none if the file or the query is refused.
+///
+/// # Panics
+/// The answers differ.
+pub fn compare(path: &Path, query: &Query, condition: Option<&RowCondition>) -> Option<QuerySummary> {
+    let (fast, walked, summary) = answers(path, query, condition)?;
+    for ((key, fast), walked) in fast.tables.iter().zip(walked.tables.values()) {
+        assert_eq!(fast, walked, "{}: {query:?} {condition:?} {key}", path.display());
+    }
+    assert_eq!(fast, walked, "{}: {query:?} {condition:?}", path.display());
+    Some(summary)
+}
+
+/// Asks a file of any bytes for everything. Times may lead anywhere in it, so that the order of
+/// rows may differ.
+///
+/// # Panics
+/// The answers differ.
+pub fn agree(path: &Path) {
+    let Some((mut fast, mut walked, _)) = answers(path, &Query::default(), None) else { return };
+    for answer in [&mut fast, &mut walked] {
+        for (samples, rows) in answer.tables.values_mut() {
+            samples.sort_unstable();
+            rows.sort_unstable();
+        }
+        // One way may report adjacent damaged ranges as one.
+        answer.others.retain(|other| !other.starts_with("Notice"));
+        answer.damage = answer.damage.min(1);
+    }
+    assert_eq!(fast, walked, "{}", path.display());
+}
+
+fn answers(
+    path: &Path,
+    query: &Query,
+    condition: Option<&RowCondition>,
+) -> Option<(Answer, Answer, QuerySummary)> {
+    let recording = Recording::open(&[path.to_owned()]).ok()?;
+    let query = Query { condition: condition.cloned(), ..query.clone() };
+    let asked = || recording.query(&query);
+    let (mut fast, summary) = answer(asked().ok()?);
+    let (mut walked, _) = answer(asked().ok()?.walk());
+    if condition.is_some() {
+        // The samples that were read differ, and so do tables without rows.
+        (fast.samples, walked.samples) = (0, 0);
+        for answer in [&mut fast, &mut walked] {
+            answer.tables.retain(|_, (_, rows)| !rows.is_empty());
+        }
+    }
+    Some((fast, walked, summary))
+}

@@ -1,0 +1,339 @@
+//! A block whose wanted columns are loaded, and the order in which its rows are read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use super::batch::{BatchTimes, MONO_NS, WALL_NS};
+use super::collector::Collectors;
+use super::elements::ElementNames;
+use super::template::SampleTemplate;
+use crate::block::{BlockDecoder, BlockError, BlockGroups, GroupRows, MatrixRows, PayloadRows, ValueRange};
+use crate::replay::WantedTimes;
+use crate::schema::envelope::split;
+use crate::segment::{FrameKind, Gap, Marker, SampleView};
+
+/// An open block.
+#[derive(Debug)]
+pub(super) struct OpenBlock {
+    groups: Vec<OpenGroup>,
+    /// Rows in the order of the file: for each source, and for frames that are no samples.
+    queues: Vec<RowQueue>,
+    newest_ns: u64,
+}
+
+/// A group of a block.
+#[derive(Debug)]
+pub(super) enum OpenGroup {
+    /// Rows whose values are at the places of the template. Their columns are loaded.
+    Columns {
+        matrix: MatrixRows,
+        template: Box<SampleTemplate>,
+        /// Whether each row may pass the condition; none for all.
+        passing: Option<Vec<bool>>,
+    },
+    /// Rows of several shapes. All columns are loaded.
+    Rows(MatrixRows),
+    /// Whole frames.
+    Payloads(PayloadRows),
+    /// Nothing that is wanted.
+    Skipped,
+}
+
+/// Rows of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RowRun {
+    pub(super) group: usize,
+    pub(super) rows: Range<usize>,
+}
+
+/// The rows of one source; of none: frames that are no samples.
+#[derive(Debug)]
+struct RowQueue {
+    source: Option<u16>,
+    runs: VecDeque<RowRun>,
+    /// Time of the next row.
+    next_ns: u64,
+}
+
+impl OpenBlock {
+    /// Loads what is wanted of a block.
+    ///
+    /// # Errors
+    /// The block is malformed.
+    pub(super) fn open(
+        payload: &[u8],
+        decoder: &mut BlockDecoder,
+        sources: &Collectors,
+        names: &mut ElementNames,
+        times: &WantedTimes,
+    ) -> Result<Self, BlockError> {
+        let mut parts = decoder.groups(payload)?;
+        let mut groups = Vec::with_capacity(parts.len());
+        for number in 0..parts.len() {
+            let is_other = parts.source(number).is_some_and(|source| !sources.contains_key(&source));
+            let group = if is_other { GroupRows::Other } else { parts.open(number)? };
+            groups.push(match group {
+                GroupRows::Matrix(matrix) => open_matrix(matrix, &mut parts, sources, names, times)?,
+                GroupRows::Payloads(rows) => OpenGroup::Payloads(rows),
+                GroupRows::Other => OpenGroup::Skipped,
+            });
+        }
+        let mut block = Self { groups, queues: Vec::new(), newest_ns: 0 };
+        let wanted = block.wanted_rows(sources, times);
+        if are_in_order_by_groups(&wanted) {
+            for (source, run) in wanted {
+                block.push(source, run);
+            }
+        } else {
+            block.push_by_frames(&parts.order()?, &wanted);
+        }
+        for queue in 0..block.queues.len() {
+            block.update(queue);
+        }
+        Ok(block)
+    }
+
+    /// Returns the rows that are wanted, group by group.
+    fn wanted_rows(&mut self, sources: &Collectors, times: &WantedTimes) -> Vec<(Option<u16>, RowRun)> {
+        let mut wanted = Vec::new();
+        let mut newest_ns = 0;
+        for (group, rows) in self.groups.iter().enumerate() {
+            match rows {
+                OpenGroup::Columns { matrix, .. } | OpenGroup::Rows(matrix) => {
+                    let mono_ns = matrix.values(MONO_NS, 0..matrix.len());
+                    newest_ns = newest_ns.max(mono_ns.iter().copied().max().unwrap_or_default());
+                    let passing = match rows {
+                        OpenGroup::Columns { passing, .. } => passing.as_deref(),
+                        _ => None,
+                    };
+                    let runs = wanted_runs(matrix, &mono_ns, times, passing);
+                    wanted
+                        .extend(runs.into_iter().map(|rows| (Some(matrix.source()), RowRun { group, rows })));
+                }
+                OpenGroup::Payloads(rows) => {
+                    for row in 0..rows.len() {
+                        let payload = rows.payload(row);
+                        let source = match FrameKind::of(payload) {
+                            Some(FrameKind::Telemetry) => {
+                                let Some(sample) = SampleView::read(payload) else { continue };
+                                newest_ns = newest_ns.max(sample.mono_ns);
+                                if !sources.contains_key(&sample.source)
+                                    || !times.contains(sample.wall_ns, sample.mono_ns)
+                                {
+                                    continue;
+                                }
+                                Some(sample.source)
+                            }
+                            Some(FrameKind::Gap | FrameKind::Marker) => None,
+                            _ => continue,
+                        };
+                        wanted.push((source, RowRun { group, rows: row..row + 1 }));
+                    }
+                }
+                OpenGroup::Skipped => {}
+            }
+        }
+        self.newest_ns = newest_ns;
+        wanted
+    }
+
+    /// Queues the wanted rows in the order of the frames.
+    fn push_by_frames(&mut self, order: &[u16], wanted: &[(Option<u16>, RowRun)]) {
+        let mut by_group: Vec<VecDeque<(Option<u16>, RowRun)>> = Vec::new();
+        by_group.resize_with(self.groups.len(), VecDeque::new);
+        for (source, run) in wanted {
+            if let Some(runs) = by_group.get_mut(run.group) {
+                runs.push_back((*source, run.clone()));
+            }
+        }
+        let mut cursors = vec![0_usize; self.groups.len()];
+        for group in order.iter().map(|group| usize::from(*group)) {
+            let (Some(cursor), Some(runs)) = (cursors.get_mut(group), by_group.get_mut(group)) else {
+                continue;
+            };
+            let row = *cursor;
+            *cursor += 1;
+            while runs.front().is_some_and(|(_, run)| run.rows.end <= row) {
+                runs.pop_front();
+            }
+            if let Some((source, run)) = runs.front()
+                && run.rows.contains(&row)
+            {
+                let source = *source;
+                self.push(source, RowRun { group, rows: row..row + 1 });
+            }
+        }
+    }
+
+    /// Appends rows to the queue of a source.
+    fn push(&mut self, source: Option<u16>, run: RowRun) {
+        let queue = self.queues.iter().position(|queue| queue.source == source).unwrap_or_else(|| {
+            self.queues.push(RowQueue { source, runs: VecDeque::new(), next_ns: 0 });
+            self.queues.len() - 1
+        });
+        let Some(queue) = self.queues.get_mut(queue) else { return };
+        match queue.runs.back_mut() {
+            Some(last) if last.group == run.group && last.rows.end == run.rows.start => {
+                last.rows.end = run.rows.end;
+            }
+            _ => queue.runs.push_back(run),
+        }
+    }
+
+    /// Returns the queue whose next row is the earliest.
+    pub(super) fn earliest(&self) -> Option<usize> {
+        let open = self.queues.iter().enumerate().filter(|(_, queue)| !queue.runs.is_empty());
+        open.min_by_key(|(_, queue)| queue.next_ns).map(|(number, _)| number)
+    }
+
+    /// Returns the time of the earliest next row.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.queues.get(self.earliest()?).map(|queue| queue.next_ns)
+    }
+
+    /// Returns the next rows of a queue, and their source.
+    pub(super) fn run(&self, queue: usize) -> Option<(Option<u16>, RowRun)> {
+        let queue = self.queues.get(queue)?;
+        Some((queue.source, queue.runs.front()?.clone()))
+    }
+
+    /// Returns a group.
+    pub(super) fn group(&self, group: usize) -> Option<&OpenGroup> {
+        self.groups.get(group)
+    }
+
+    /// Removes the first rows of a queue, all of one run.
+    pub(super) fn advance(&mut self, queue: usize, rows: usize) {
+        if let Some(own) = self.queues.get_mut(queue)
+            && let Some(run) = own.runs.front_mut()
+        {
+            run.rows.start += rows;
+            if run.rows.is_empty() {
+                own.runs.pop_front();
+            }
+        }
+        self.update(queue);
+    }
+
+    /// Finds the time of a queue's next row.
+    fn update(&mut self, queue: usize) {
+        let next_ns = self.run(queue).and_then(|(_, run)| {
+            let row = run.rows.start;
+            match self.groups.get(run.group)? {
+                OpenGroup::Columns { matrix, .. } | OpenGroup::Rows(matrix) => {
+                    matrix.values(MONO_NS, row..row + 1).first().copied()
+                }
+                OpenGroup::Payloads(rows) => time_of(rows.payload(row)),
+                OpenGroup::Skipped => None,
+            }
+        });
+        if let Some(queue) = self.queues.get_mut(queue) {
+            queue.next_ns = next_ns.unwrap_or_default();
+        }
+    }
+
+    /// Returns the time of the latest sample.
+    pub(super) fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
+    /// Whether there are rows to read.
+    pub(super) fn is_needed(&self) -> bool {
+        self.queues.iter().any(|queue| queue.source.is_some())
+    }
+}
+
+/// Whether the rows of each source are in one group: then they are in its order.
+fn are_in_order_by_groups(wanted: &[(Option<u16>, RowRun)]) -> bool {
+    let mut groups: BTreeMap<Option<u16>, usize> = BTreeMap::new();
+    wanted.iter().all(|(source, run)| *groups.entry(*source).or_insert(run.group) == run.group)
+}
+
+/// Returns the monotonic time of a frame.
+fn time_of(payload: &[u8]) -> Option<u64> {
+    match FrameKind::of(payload)? {
+        FrameKind::Telemetry => SampleView::read(payload).map(|sample| sample.mono_ns),
+        FrameKind::Gap => Gap::decode(payload).map(|gap| gap.after_mono_ns),
+        FrameKind::Marker => Marker::decode(payload).map(|marker| marker.mono_ns),
+        _ => None,
+    }
+}
+
+/// Loads the wanted columns of a matrix.
+fn open_matrix(
+    mut matrix: MatrixRows,
+    parts: &mut BlockGroups<'_>,
+    sources: &Collectors,
+    names: &mut ElementNames,
+    times: &WantedTimes,
+) -> Result<OpenGroup, BlockError> {
+    let Some(collector) = sources.get(&matrix.source()) else { return Ok(OpenGroup::Skipped) };
+    if !times.are_all() && excluding_ranges(times).iter().any(|range| matrix.excludes(range)) {
+        return Ok(OpenGroup::Skipped);
+    }
+    let template = split(matrix.first())
+        .and_then(|(_, payload)| SampleTemplate::of(&collector.plan, payload, names).ok())
+        .filter(|template| template.fits_all(&matrix));
+    let Some(template) = template else {
+        parts.load_all(&mut matrix)?;
+        return Ok(OpenGroup::Rows(matrix));
+    };
+    let mut passing = None;
+    if let Some(filter) = &collector.filter {
+        let tables = template.tables();
+        if !filter.may_hold(&collector.plan.schema, &matrix, tables) {
+            return Ok(OpenGroup::Skipped);
+        }
+        let fields = filter.fields(&matrix, tables);
+        parts.load(&mut matrix, &fields)?;
+        let rows = filter.rows_of(&collector.plan, &matrix, tables);
+        if !rows.contains(&true) {
+            return Ok(OpenGroup::Skipped);
+        }
+        passing = Some(rows);
+    }
+    let mut fields = template.changing_fields(&matrix);
+    fields.extend(BatchTimes::FIELDS);
+    parts.load(&mut matrix, &fields)?;
+    Ok(OpenGroup::Columns { matrix, template: Box::new(template), passing })
+}
+
+/// Returns ranges of values of which a wanted row is in all.
+fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
+    let last = |end: u64| if end == u64::MAX { end } else { end.saturating_sub(1) };
+    let wall_end = times.wall_ns.end;
+    let wall_last = if wall_end == i64::MAX { wall_end } else { wall_end.saturating_sub(1) };
+    let mono_ns =
+        ValueRange { field: MONO_NS, lowest: times.mono_ns.start, highest: last(times.mono_ns.end) };
+    let wall_ns = ValueRange {
+        field: WALL_NS,
+        lowest: times.wall_ns.start.cast_unsigned(),
+        highest: wall_last.cast_unsigned(),
+    };
+    [mono_ns, wall_ns]
+}
+
+/// Returns the rows of wanted times that may pass the condition.
+fn wanted_runs(
+    matrix: &MatrixRows,
+    mono_ns: &[u64],
+    times: &WantedTimes,
+    passing: Option<&[bool]>,
+) -> Vec<Range<usize>> {
+    let count = matrix.len();
+    if times.are_all() && passing.is_none() {
+        return std::iter::once(0..count).collect();
+    }
+    let wall_ns = matrix.values(WALL_NS, 0..count);
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (row, (mono_ns, wall_ns)) in mono_ns.iter().zip(wall_ns.iter()).enumerate() {
+        let passes = passing.is_none_or(|passing| passing.get(row) == Some(&true));
+        if passes && times.contains(wall_ns.cast_signed(), *mono_ns) {
+            match runs.last_mut() {
+                Some(last) if last.end == row => last.end = row + 1,
+                _ => runs.push(row..row + 1),
+            }
+        }
+    }
+    runs
+}

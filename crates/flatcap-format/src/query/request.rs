@@ -1,0 +1,18 @@
+//! A question to a recording.
+
+use super::condition::RowCondition;
+use super::path::FieldPath;
+use crate::replay::ReplayFilter;
+
+/// A question: which fields, of which time, in which rows.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// The fields; empty for all.
+    pub fields: Vec<FieldPath>,
+    /// The sources and times; its `fields` are not used.
+    pub filter: ReplayFilter,
+    /// The rows for which it holds; `None` for all. It applies to the sources that have all of its
+    /// fields, which need not be among the asked ones; rows of other sources are returned as
+    /// without it. Blocks without such rows are skipped.
+    pub condition: Option<RowCondition>,
+}

@@ -1,0 +1,36 @@
+//! What a step of reading a segment gives.
+
+use crate::replay::{Notice, WholeSegment};
+use crate::segment::{FrameKind, Gap, Marker};
+
+/// What a step gives.
+#[derive(Debug)]
+pub(super) enum ScanStep {
+    /// Rows, or nothing.
+    Continue,
+    Gap(Gap),
+    Marker(Marker),
+    Notice(Notice),
+    End,
+}
+
+impl ScanStep {
+    /// Returns the step for a frame that is no sample.
+    pub(super) fn of_frame(payload: &[u8], segment: &WholeSegment) -> Self {
+        let step = match FrameKind::of(payload) {
+            Some(FrameKind::Gap) => Gap::decode(payload).filter(|gap| is_wanted(gap, segment)).map(Self::Gap),
+            Some(FrameKind::Marker) => Marker::decode(payload)
+                .filter(|marker| segment.times.contains(marker.wall_ns, marker.mono_ns))
+                .map(Self::Marker),
+            _ => None,
+        };
+        step.unwrap_or(Self::Continue)
+    }
+}
+
+/// Gaps have no wall time: it follows from the clock reading of the header.
+fn is_wanted(gap: &Gap, segment: &WholeSegment) -> bool {
+    let offset_ns = segment.reader.header().clocks.wall_offset_ns();
+    let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
+    segment.times.contains(wall_ns, gap.before_mono_ns)
+}

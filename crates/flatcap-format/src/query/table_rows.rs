@@ -1,0 +1,115 @@
+//! The rows of one table that are being collected.
+
+use std::ops::Range;
+
+use super::batch::{BatchTimes, ColumnBatch, RowSource};
+use super::column::ValueColumn;
+use super::plan::TableInfo;
+use crate::schema::{Field, FieldValue, ScalarReader};
+
+/// The rows of one table.
+#[derive(Debug)]
+pub(super) struct TableRows {
+    pub(super) is_list: bool,
+    pub(super) samples: Vec<u32>,
+    pub(super) elements: Vec<u32>,
+    pub(super) columns: Vec<ValueColumn>,
+    /// The bytes of each value, row by row, if they are of interest.
+    pub(super) cells: Option<Vec<Option<CellBytes>>>,
+}
+
+/// The bytes of a payload that hold a value.
+#[derive(Debug, Clone)]
+pub(super) struct CellBytes {
+    pub(super) bytes: Range<usize>,
+    /// None for a text.
+    pub(super) reader: Option<ScalarReader>,
+    /// The text ends at the first zero.
+    pub(super) is_padded: bool,
+}
+
+impl CellBytes {
+    pub(super) fn new(bytes: Range<usize>, field: &Field) -> Self {
+        Self { bytes, reader: field.scalar_reader(), is_padded: field.is_padded_text() }
+    }
+}
+
+impl TableRows {
+    pub(super) fn new(info: &TableInfo) -> Self {
+        Self {
+            is_list: info.list.is_some(),
+            samples: Vec::new(),
+            elements: Vec::new(),
+            columns: columns_of(info),
+            cells: None,
+        }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Appends a row without values.
+    pub(super) fn begin_row(&mut self) {
+        self.samples.push(0);
+        self.columns.iter_mut().for_each(ValueColumn::push_absent);
+        if let Some(cells) = &mut self.cells {
+            cells.extend(self.columns.iter().map(|_| None));
+        }
+    }
+
+    /// Sets sample and element of the last row, if it has none.
+    pub(super) fn end_row(&mut self, sample: u32, element: u32) {
+        if self.elements.len() < self.samples.len() {
+            self.elements.push(element);
+            if let Some(last) = self.samples.last_mut() {
+                *last = sample;
+            }
+        }
+    }
+
+    /// Sets a value of the last row, and the bytes it was read from.
+    pub(super) fn set_last(&mut self, column: usize, value: FieldValue<'_>, cell: Option<&CellBytes>) {
+        let columns = self.columns.len();
+        if let Some(column) = self.columns.get_mut(column) {
+            column.set_last(value);
+        }
+        if let Some(cells) = &mut self.cells {
+            let row = cells.len().saturating_sub(columns);
+            if let Some(own) = cells.get_mut(row + column) {
+                *own = cell.cloned();
+            }
+        }
+    }
+
+    /// Keeps the first `rows` rows.
+    pub(super) fn truncate(&mut self, rows: usize) {
+        self.samples.truncate(rows);
+        self.elements.truncate(rows);
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
+        if let Some(cells) = &mut self.cells {
+            cells.truncate(rows * self.columns.len());
+        }
+    }
+
+    /// Takes the rows of the first `samples` samples as a batch.
+    pub(super) fn take(&mut self, info: &TableInfo, table: usize, times: BatchTimes) -> ColumnBatch {
+        let taken = times.len();
+        let limit = u32::try_from(taken).unwrap_or(u32::MAX);
+        let rows = if self.is_list { self.samples.partition_point(|sample| *sample < limit) } else { taken };
+        let mut later = Self::new(info);
+        if rows < self.rows() {
+            later.samples = self.samples.split_off(rows);
+            later.samples.iter_mut().for_each(|sample| *sample = sample.saturating_sub(limit));
+            later.elements = self.elements.split_off(rows.min(self.elements.len()));
+            later.columns = self.columns.iter_mut().map(|column| column.split_off(rows)).collect();
+        }
+        let Self { samples, elements, columns, is_list, .. } = std::mem::replace(self, later);
+        let rows = if is_list { RowSource::Elements { samples, elements } } else { RowSource::Samples };
+        ColumnBatch { table, times, rows, columns }
+    }
+}
+
+fn columns_of(info: &TableInfo) -> Vec<ValueColumn> {
+    info.columns.iter().map(|column| ValueColumn::new(column.column_type)).collect()
+}

@@ -1,0 +1,256 @@
+//! Templates: where the values of a payload are. A payload with the same structure has its values
+//! at the same offsets, so it needs no walk, and the rows of a matrix need no payloads.
+
+use std::ops::Range;
+
+use super::column::StridedRows;
+use super::elements::ElementNames;
+use super::plan::SourcePlan;
+use super::row_visitor::{AccessLog, NamedElement, RowVisitor};
+use super::table_rows::{CellBytes, TableRows};
+use crate::block::{FieldRef, MatrixRows, ValueType};
+use crate::schema::envelope::{ENVELOPE_BYTES, PAYLOAD_LENGTH_AT};
+use crate::schema::{CompiledSchema, DecodeError, FieldValue, ScalarReader};
+
+/// The rows of one payload, and the bytes they are read from.
+#[derive(Debug)]
+pub(super) struct SampleTemplate {
+    payload_bytes: usize,
+    /// Bytes that determine the rows and the places of their values; ordered, and apart.
+    fixed: Vec<Range<usize>>,
+    /// The contents of these, one after the other.
+    fixed_bytes: Vec<u8>,
+    tables: Vec<TableRows>,
+    named: Vec<NamedElement>,
+}
+
+impl SampleTemplate {
+    /// Makes a template of a payload.
+    ///
+    /// # Errors
+    /// The payload does not fit its schema.
+    pub(super) fn of(
+        plan: &SourcePlan,
+        payload: &[u8],
+        names: &mut ElementNames,
+    ) -> Result<Self, DecodeError> {
+        let mut tables: Vec<TableRows> = plan.tables.iter().map(TableRows::new).collect();
+        for table in &mut tables {
+            table.cells = Some(Vec::new());
+        }
+        for table in tables.iter_mut().filter(|table| !table.is_list) {
+            table.begin_row();
+        }
+        let mut log = AccessLog::default();
+        let mut visitor = RowVisitor::new(&plan.root, &mut tables, names, 0, Some(&mut log));
+        plan.schema.walk(payload, &mut visitor)?;
+        let fixed = joined(log.fixed);
+        let bytes = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
+        let fixed_bytes = fixed.iter().flat_map(bytes).copied().collect();
+        Ok(Self { payload_bytes: payload.len(), fixed, fixed_bytes, tables, named: log.named })
+    }
+
+    /// Returns whether a payload has its values at the places of this one.
+    pub(super) fn fits(&self, payload: &[u8]) -> bool {
+        if payload.len() != self.payload_bytes {
+            return false;
+        }
+        let mut rest = self.fixed_bytes.as_slice();
+        self.fixed.iter().all(|range| {
+            let (own, after) = rest.split_at(range.len().min(rest.len()));
+            rest = after;
+            payload.get(range.clone()) == Some(own)
+        })
+    }
+
+    /// Returns the number of values of a sample.
+    pub(super) fn values(&self) -> usize {
+        self.tables.iter().map(|table| table.rows() * table.columns.len()).sum()
+    }
+
+    /// Returns the rows of the payload.
+    pub(super) fn tables(&self) -> &[TableRows] {
+        &self.tables
+    }
+
+    /// Names the elements as this payload does.
+    pub(super) fn name_elements(&self, names: &mut ElementNames) {
+        for element in &self.named {
+            names.name(element.number, &element.label, &element.identity);
+        }
+    }
+
+    /// Appends the rows of a payload that fits. Returns false, with nothing appended, if a text is
+    /// not UTF-8.
+    pub(super) fn append_payload(
+        &self,
+        schema: &CompiledSchema,
+        payload: &[u8],
+        sample: u32,
+        to: &mut [TableRows],
+    ) -> bool {
+        let before: Vec<usize> = to.iter().map(TableRows::rows).collect();
+        for (own, table) in self.tables.iter().zip(to.iter_mut()) {
+            for row in 0..own.rows() {
+                table.samples.push(sample);
+                table.elements.extend(own.elements.get(row));
+                for (number, column) in table.columns.iter_mut().enumerate() {
+                    let Some(value) = own.read(row, number, schema, payload) else {
+                        to.iter_mut().zip(before).for_each(|(table, rows)| table.truncate(rows));
+                        return false;
+                    };
+                    column.push(value);
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether all rows of a matrix have their values at the places of this payload, its first row,
+    /// and every text is the same in all of them.
+    pub(super) fn fits_all(&self, matrix: &MatrixRows) -> bool {
+        let may_change = |bytes: &Range<usize>| {
+            matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)
+        };
+        let texts = self.cells().filter(|cell| cell.reader.is_none()).map(|cell| &cell.bytes);
+        !matrix.may_change(PAYLOAD_FIELD) && !self.fixed.iter().chain(texts).any(may_change)
+    }
+
+    /// Returns the values that differ between the rows of a matrix.
+    pub(super) fn changing_fields(&self, matrix: &MatrixRows) -> Vec<FieldRef> {
+        self.cells()
+            .filter_map(CellBytes::field)
+            .filter(|field| matrix.may_change(bytes_of(*field)))
+            .collect()
+    }
+
+    fn cells(&self) -> impl Iterator<Item = &CellBytes> {
+        self.tables.iter().filter_map(|table| table.cells.as_ref()).flatten().flatten()
+    }
+
+    /// Appends rows of a matrix that fits. The columns of all changing fields must be loaded.
+    pub(super) fn append_rows(
+        &self,
+        schema: &CompiledSchema,
+        slice: &MatrixSlice<'_>,
+        sample: u32,
+        to: &mut [TableRows],
+    ) {
+        let MatrixSlice { matrix, rows } = slice;
+        let count = rows.len();
+        for (own, table) in self.tables.iter().zip(to.iter_mut()) {
+            let start = table.rows();
+            let last = sample.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+            for number in sample..last {
+                table.samples.extend(std::iter::repeat_n(number, own.rows()));
+                table.elements.extend_from_slice(&own.elements);
+            }
+            for (number, (column, pattern)) in table.columns.iter_mut().zip(&own.columns).enumerate() {
+                column.grow(count * own.rows());
+                for row in 0..own.rows() {
+                    let place = StridedRows { start: start + row, stride: own.rows(), count };
+                    match own.changing(row, number, matrix) {
+                        Some((field, reader)) => {
+                            column.write_bits(place, &matrix.values(field, rows.clone()), reader, schema);
+                        }
+                        None => column.write_constant(place, pattern.get(row)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Some rows of a matrix.
+#[derive(Debug)]
+pub(super) struct MatrixSlice<'m> {
+    pub(super) matrix: &'m MatrixRows,
+    pub(super) rows: Range<usize>,
+}
+
+/// Offset and length of the source's payload in its envelope.
+const PAYLOAD_FIELD: Range<usize> = PAYLOAD_LENGTH_AT - 4..ENVELOPE_BYTES;
+
+impl CellBytes {
+    /// Returns the location of a scalar in the payload of a frame.
+    fn field(&self) -> Option<FieldRef> {
+        let at = u32::try_from(self.bytes.start + ENVELOPE_BYTES).ok()?;
+        let bytes = u8::try_from(self.reader.as_ref()?.bytes()).ok()?;
+        Some(FieldRef { at, bytes, kind: ValueType::Unsigned })
+    }
+
+    /// Reads the value from a payload; none if it is not valid.
+    fn read<'v>(&self, schema: &'v CompiledSchema, payload: &'v [u8]) -> Option<FieldValue<'v>> {
+        let bytes = payload.get(self.bytes.clone())?;
+        let Some(reader) = &self.reader else {
+            let end = if self.is_padded { bytes.iter().position(|byte| *byte == 0) } else { None };
+            let text = bytes.get(..end.unwrap_or(bytes.len()))?;
+            return str::from_utf8(text).ok().map(FieldValue::Text);
+        };
+        let mut word = [0; 8];
+        word.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(schema.read_bits(reader, u64::from_le_bytes(word)))
+    }
+}
+
+impl TableRows {
+    fn cell(&self, row: usize, column: usize) -> Option<&CellBytes> {
+        self.cells.as_ref()?.get(row * self.columns.len() + column)?.as_ref()
+    }
+
+    /// Returns the place of a value that differs between the rows of a matrix.
+    pub(super) fn changing(
+        &self,
+        row: usize,
+        column: usize,
+        matrix: &MatrixRows,
+    ) -> Option<(FieldRef, &ScalarReader)> {
+        let cell = self.cell(row, column)?;
+        let field = cell.field()?;
+        matrix.may_change(bytes_of(field)).then_some((field, cell.reader.as_ref()?))
+    }
+
+    /// Returns a value of a row as another payload has it; none if it is not valid.
+    fn read<'v>(
+        &'v self,
+        row: usize,
+        column: usize,
+        schema: &'v CompiledSchema,
+        payload: &'v [u8],
+    ) -> Option<FieldValue<'v>> {
+        match self.cell(row, column) {
+            Some(cell) => cell.read(schema, payload),
+            None => self.columns.get(column).map(|column| column.get(row)),
+        }
+    }
+}
+
+fn bytes_of(field: FieldRef) -> Range<usize> {
+    field.at as usize..field.at as usize + usize::from(field.bytes)
+}
+
+/// Returns the ranges in order, those that touch or overlap as one.
+fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::joined;
+
+    // Proves that ranges in any order become the same bytes in order, each once.
+    #[test]
+    #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges")]
+    fn ranges_are_joined() {
+        assert_eq!(joined(vec![8..12, 0..4, 2..6, 12..13, 20..21]), [0..6, 8..13, 20..21]);
+        assert!(joined(Vec::new()).is_empty());
+    }
+}

@@ -1,0 +1,60 @@
+//! The templates of a source's payloads that were seen last.
+
+use super::elements::ElementNames;
+use super::plan::SourcePlan;
+use super::template::SampleTemplate;
+
+/// Most templates of a source. Lists grow and shrink by an element or two around their usual
+/// length.
+const TEMPLATES_MAX: usize = 4;
+/// Templates that are made although none was of use yet. One costs as much as some ten samples.
+const ATTEMPTS: u64 = 8;
+/// Samples that a template must serve on average.
+const SAMPLES_MIN: u64 = 16;
+
+/// The templates of a source.
+#[derive(Debug, Default)]
+pub(super) struct TemplateCache {
+    /// The latest used first.
+    templates: Vec<SampleTemplate>,
+    made: u64,
+    served: u64,
+    /// The first template is that of the sample before.
+    is_latest: bool,
+    /// Length of the last payload without a template.
+    missed_bytes: Option<usize>,
+}
+
+impl TemplateCache {
+    /// Returns the template of a payload, and whether it is that of the sample before.
+    pub(super) fn find(&mut self, payload: &[u8]) -> Option<(&SampleTemplate, bool)> {
+        let found = self.templates.iter().position(|template| template.fits(payload))?;
+        let is_same = found == 0 && self.is_latest;
+        self.served += 1;
+        self.is_latest = true;
+        if let Some(front) = self.templates.get_mut(..=found) {
+            front.rotate_right(1);
+        }
+        Some((self.templates.first()?, is_same))
+    }
+
+    /// Notes that a sample had another template, or none.
+    pub(super) fn interrupt(&mut self) {
+        self.is_latest = false;
+    }
+
+    /// Makes a template of a payload that has none, if it is likely to be of use.
+    pub(super) fn learn(&mut self, plan: &SourcePlan, payload: &[u8], names: &mut ElementNames) {
+        self.interrupt();
+        // A shape that is there once is not worth a template.
+        let is_repeated = self.missed_bytes.replace(payload.len()) == Some(payload.len());
+        if !is_repeated || self.made >= ATTEMPTS + self.served / SAMPLES_MIN {
+            return;
+        }
+        self.made += 1;
+        if let Ok(template) = SampleTemplate::of(plan, payload, names) {
+            self.templates.truncate(TEMPLATES_MAX - 1);
+            self.templates.insert(0, template);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads a value from its bits, which columns have without the payload around them.
+
+use super::compiled::{CompiledSchema, ElementType, Field, FieldType, interpret};
+use super::numeric_fields::NumericKind;
+use super::value::{ColumnType, FieldValue, ScalarType};
+
+/// How the bits of a scalar become a value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScalarReader {
+    scalar: ScalarType,
+    absent: Option<FieldValue<'static>>,
+    enumeration: Option<usize>,
+}
+
+impl Field {
+    /// Returns how a value of the field, or of one of its elements, is read; none for objects and
+    /// texts.
+    pub(crate) fn scalar_reader(&self) -> Option<ScalarReader> {
+        match self.value_type {
+            _ if self.is_text => None,
+            FieldType::Scalar(scalar)
+            | FieldType::Vector(ElementType::Scalar(scalar))
+            | FieldType::Array(ElementType::Scalar(scalar), _) => {
+                Some(ScalarReader { scalar, absent: self.absent, enumeration: self.enumeration })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the field is an array or list of bytes with a text, which ends at the first zero.
+    pub(crate) fn is_padded_text(&self) -> bool {
+        self.is_text
+    }
+}
+
+impl ScalarReader {
+    /// Returns the bits, zero-extended, that represent absence.
+    pub(crate) fn absent_bits(&self) -> Option<u64> {
+        let bits = match self.absent? {
+            FieldValue::Unsigned(number) => number,
+            FieldValue::Signed(number) => number.cast_unsigned(),
+            _ => return None,
+        };
+        Some(bits & u64::MAX >> self.unused_bits())
+    }
+
+    /// Returns how values are ordered.
+    pub(crate) fn number_kind(&self) -> NumericKind {
+        match self.scalar.column_type() {
+            ColumnType::Signed => NumericKind::Signed,
+            ColumnType::Float | ColumnType::Float32 => NumericKind::Float,
+            _ => NumericKind::Unsigned,
+        }
+    }
+
+    /// Returns the length of the value, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.scalar.size()
+    }
+
+    /// Returns the number of bits beyond the value's in a word.
+    fn unused_bits(&self) -> u32 {
+        64 - 8 * u32::try_from(self.scalar.size()).unwrap_or(8)
+    }
+
+    /// Extends the sign of a signed value.
+    #[inline]
+    pub(crate) fn signed(&self, bits: u64) -> i64 {
+        let unused = self.unused_bits();
+        (bits << unused).cast_signed() >> unused
+    }
+
+    fn raw(&self, bits: u64) -> FieldValue<'static> {
+        #[allow(clippy::cast_possible_truncation, reason = "a float of four bytes")]
+        match self.scalar {
+            ScalarType::Bool => FieldValue::Bool(bits != 0),
+            ScalarType::U8 | ScalarType::U16 | ScalarType::U32 | ScalarType::U64 => {
+                FieldValue::Unsigned(bits)
+            }
+            ScalarType::I8 | ScalarType::I16 | ScalarType::I32 | ScalarType::I64 => {
+                FieldValue::Signed(self.signed(bits))
+            }
+            ScalarType::F32 => FieldValue::Float32(f32::from_bits(bits as u32)),
+            ScalarType::F64 => FieldValue::Float(f64::from_bits(bits)),
+        }
+    }
+}
+
+impl CompiledSchema {
+    /// Returns the value of a scalar with these bits, zero-extended.
+    #[inline]
+    pub(crate) fn read_bits(&self, reader: &ScalarReader, bits: u64) -> FieldValue<'_> {
+        interpret(&self.enums, reader.absent, reader.enumeration, reader.raw(bits))
+    }
+}

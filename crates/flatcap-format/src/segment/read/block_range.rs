@@ -1,0 +1,38 @@
+//! The blocks of a compressed segment for a range of time.
+
+use std::ops::Range;
+
+use super::reader::SegmentReader;
+use crate::segment::format::footer::{BlockEntry, Footer};
+
+impl SegmentReader {
+    /// Returns the blocks, from that of the reader's offset on, that may have samples in a range of
+    /// monotonic time, and the number of those that have none. A missing block has `bytes` 0.
+    pub(crate) fn blocks_in(&self, mono_ns: Option<&Range<u64>>) -> (Vec<BlockEntry>, u64) {
+        let Some(compressed) = self.compressed() else { return (Vec::new(), 0) };
+        let all = compressed.blocks();
+        let raw = self.footer().zip(mono_ns).map_or(0..u64::MAX, |(footer, range)| raw_range(footer, range));
+        let is_wanted =
+            |entry: &BlockEntry| entry.raw_end() > self.offset().max(raw.start) && entry.raw_offset < raw.end;
+        let count = all.len();
+        let wanted: Vec<BlockEntry> = all.into_iter().filter(is_wanted).collect();
+        let skipped = count - wanted.len();
+        (wanted, skipped as u64)
+    }
+}
+
+/// Returns the raw range with all samples of a time range, by the index.
+fn raw_range(footer: &Footer, mono_ns: &Range<u64>) -> Range<u64> {
+    if footer.index.is_empty() {
+        return 0..u64::MAX;
+    }
+    let overlaps = |bounds: crate::segment::format::index::Bounds| {
+        bounds.first_mono_ns < mono_ns.end && mono_ns.start <= bounds.last_mono_ns
+    };
+    let entries = footer.index.iter().filter(|entry| entry.bounds.is_some_and(overlaps));
+    let range = entries.fold(None, |range: Option<Range<u64>>, entry| match range {
+        Some(range) => Some(range.start.min(entry.offset)..range.end.max(entry.end())),
+        None => Some(entry.offset..entry.end()),
+    });
+    range.unwrap_or(0..0)
+}
