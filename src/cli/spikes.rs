@@ -16,7 +16,7 @@ use crate::explain::{ExplainError, FieldDeparture, RecordingChoice, ValueUnit, f
 /// Width of what is printed for people.
 pub(super) const COLUMNS: usize = 80;
 
-/// List the moments at which any field departed most from what is usual for it, largest first. Each
+/// List the moments at which fields departed most from the usual. The largest come first; each
 /// is compared with the minute before. flatcap explain --at TIME then says what was different, and
 /// who did it.
 #[derive(Debug, clap::Args)]
