@@ -63,7 +63,7 @@ pub enum CliError {
     #[error("{0}")]
     NoMatch(String),
     /// The fields of a query are wrong.
-    #[error("--fields: {0}{hint}", hint = fields_hint(.0))]
+    #[error("{option}: {0}{hint}", option = option_of(.0), hint = fields_hint(.0))]
     Query(QueryError),
     /// There are no samples in the selected time.
     #[error("{0}")]
@@ -105,6 +105,11 @@ impl From<QueryError> for CliError {
             other => Self::Query(other),
         }
     }
+}
+
+/// Returns the option whose value is wrong.
+fn option_of(error: &QueryError) -> &'static str {
+    if matches!(error, QueryError::Condition(_)) { "--where" } else { "--fields" }
 }
 
 /// Returns what to do about a field that is similar to none.

@@ -380,7 +380,10 @@ fn conditions_select_rows() {
     assert_eq!(selected(), wanted);
     for (condition, says) in [
         ("wave >", "--where"),
-        ("wave > many", "compare it with a number"),
+        (
+            "synthetic.wave > many",
+            "--where: condition \"synthetic.wave > many\": synthetic.wave is double; compare it with a number",
+        ),
         ("wvae > 1", "did you mean synthetic.wave"),
         ("(wave > 1", "--where"),
     ] {
