@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flatcap_format::replay::{ReplayFilter, recording_span};
+use flatcap_format::replay::ReplayFilter;
 use flatcap_format::segment::list;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -14,8 +14,9 @@ use super::hosts::RecordedHosts;
 use super::human;
 use super::measured_value::{leaf, measured, path, short_name, shortened};
 use super::recordings::{default_recordings, no_segments};
-use super::selection::wall_time;
-use super::spikes::{COLUMNS, printed_length, report_left_out};
+use super::selection::{recorded_time, wall_time};
+use super::spikes::{printed_length, report_left_out};
+use super::terminal::Output;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
@@ -118,14 +119,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 
 /// Returns the error of a time without samples: with the time that the recording spans.
 fn no_samples(choice: &RecordingChoice, wanted: &str, zone: TimeZone) -> Result<CliError, CliError> {
-    let mut times = TimePrinter::new(zone);
-    let span = match recording_span(&choice.paths, choice.host.as_ref())? {
-        Some(span) => {
-            let (first, last) = (times.microseconds(*span.start()), times.microseconds(*span.end()));
-            format!("the recording spans {first} to {last}")
-        }
-        None => "the recording has none at all".to_owned(),
-    };
+    let span = recorded_time(&choice.paths, choice.host.as_ref(), zone)?;
     Ok(CliError::NoSamples(format!("no samples {wanted}; {span}")))
 }
 
@@ -243,7 +237,10 @@ impl Screen<'_> {
 
     fn print_suspects(&mut self, found: &Explanation) -> io::Result<()> {
         if found.suspects.is_empty() {
-            return writeln!(self.out, "who: nobody used more than usual");
+            return writeln!(
+                self.out,
+                "who: no process, control group, disk or interface used more than usual"
+            );
         }
         writeln!(
             self.out,
@@ -312,7 +309,7 @@ impl Screen<'_> {
                 .collect();
             let verb = if list == "exits" { "ended" } else { "began" };
             let line = format!("processes {verb} {count}: {}", parents.join(", "));
-            writeln!(self.out, "{}", shortened(&line, COLUMNS))?;
+            writeln!(self.out, "{}", shortened(&line, Output::Stdout.width_to_fit()))?;
         }
         for marker in &found.markers {
             let line = format!(
@@ -320,7 +317,7 @@ impl Screen<'_> {
                 self.times.milliseconds(marker.wall_ns),
                 human::escaped(&marker.text)
             );
-            writeln!(self.out, "{}", shortened(&line, COLUMNS))?;
+            writeln!(self.out, "{}", shortened(&line, Output::Stdout.width_to_fit()))?;
         }
         for (at, step_ns) in &found.clock_steps {
             let direction = if *step_ns < 0 { "back" } else { "forward" };

@@ -137,15 +137,8 @@ impl RecordingSelection {
     pub(super) fn no_samples(&self, zone: TimeZone) -> Result<CliError, CliError> {
         let of =
             if self.sources.is_empty() { String::new() } else { format!(" of {}", self.sources.join(", ")) };
-        let mut times = TimePrinter::new(zone);
         let host = self.host(&list(&self.paths)?)?;
-        let span = match recording_span(&self.paths, host.as_ref())? {
-            Some(span) => {
-                let (first, last) = (times.microseconds(*span.start()), times.microseconds(*span.end()));
-                format!("the recording spans {first} to {last}")
-            }
-            None => "the recording has none at all".to_owned(),
-        };
+        let span = recorded_time(&self.paths, host.as_ref(), zone)?;
         Ok(CliError::NoSamples(format!("no samples{of} in the selected time; {span}")))
     }
 
@@ -203,6 +196,20 @@ impl RecordingSelection {
         }
         Ok(names)
     }
+}
+
+/// Says which time recordings span, for an error.
+pub(super) fn recorded_time(
+    paths: &[PathBuf],
+    host: Option<&HostIdentity>,
+    zone: TimeZone,
+) -> Result<String, CliError> {
+    let Some(span) = recording_span(paths, host)? else {
+        return Ok("the recording has none at all".to_owned());
+    };
+    let mut times = TimePrinter::new(zone);
+    let (first, last) = (times.microseconds(*span.start()), times.microseconds(*span.end()));
+    Ok(format!("the recording spans {first} to {last}"))
 }
 
 /// Parses the value of an option that names a time.

@@ -9,12 +9,10 @@ use super::error::CliError;
 use super::human;
 use super::measured_value::{measured, path, short_name, shortened, usual_range};
 use super::selection::RecordingSelection;
+use super::terminal::Output;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, report_notice};
 use crate::explain::{ExplainError, FieldDeparture, RecordingChoice, ValueUnit, find_spikes};
-
-/// Width of what is printed for people.
-pub(super) const COLUMNS: usize = 80;
 
 /// List the moments at which fields departed most from the usual. The largest come first; each
 /// is compared with the minute before. flatcap explain --at TIME then says what was different, and
@@ -102,7 +100,7 @@ fn print(spikes: &[&FieldDeparture], zone: TimeZone, out: &mut dyn Write) -> io:
     let usual_width = width(&usual, 5);
     // Five columns, two spaces apart; the score takes five.
     let taken = time_width + 5 + value_width + usual_width + 4 * 2;
-    let name_width = width(&names, 5).min(COLUMNS.saturating_sub(taken).max(12));
+    let name_width = width(&names, 5).min(Output::Stdout.width_to_fit().saturating_sub(taken).max(12));
     writeln!(
         out,
         "{:<time_width$}  score  {:<name_width$}  {:>value_width$}  {:>usual_width$}",

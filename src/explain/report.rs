@@ -54,7 +54,7 @@ pub struct FieldDeparture {
 }
 
 /// The spikes of a recording.
-#[allow(unnameable_types, reason = "who gets one asks for its fields only")]
+#[allow(unnameable_types, reason = "callers read its fields and never name it")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spikes {
     /// Best first.
@@ -67,7 +67,7 @@ pub struct Spikes {
     pub has_findings: bool,
 }
 
-/// Somebody who may have done it.
+/// A process, control group, disk or interface that may be the cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspect {
     /// What it is.
@@ -85,7 +85,7 @@ pub struct Suspect {
 }
 
 /// Processes that ended or began below another one.
-#[allow(unnameable_types, reason = "who gets one asks for its fields only")]
+#[allow(unnameable_types, reason = "callers read its fields and never name it")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offspring {
     /// The list that says so.

@@ -9,7 +9,7 @@ use super::steps::Aggregate;
 use crate::schema::{ColumnType, MetricKind};
 
 /// Most columns of a row: each element of a list may be one, and processes come and go.
-pub const ROW_COLUMNS_MAX: usize = 1 << 16;
+const ROW_COLUMNS_MAX: usize = 1 << 16;
 
 /// A column of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]

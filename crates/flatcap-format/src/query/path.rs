@@ -34,7 +34,7 @@ pub(super) struct PathPart {
 
 /// Which elements of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ElementPick {
+pub(super) enum ElementPick {
     /// `[*]`: all of them.
     All,
     /// `[vda]`: those with this label or with this value in a field that identifies them.
@@ -45,18 +45,18 @@ pub enum ElementPick {
 
 /// A test of a field that identifies or names an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdentityTest {
+pub(super) struct IdentityTest {
     /// The field's name in the element.
-    pub field: Box<str>,
+    pub(super) field: Box<str>,
     /// The comparison.
-    pub operator: TestOperator,
+    pub(super) operator: TestOperator,
     /// The value to compare with, or a regular expression for the whole value.
-    pub value: Box<str>,
+    pub(super) value: Box<str>,
 }
 
 /// How a test compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TestOperator {
+pub(super) enum TestOperator {
     /// `=`: the value is this text.
     Equal,
     /// `!=`: the value is another text.
