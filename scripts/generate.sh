@@ -170,3 +170,20 @@ if [ "${1:-}" = --check ]; then
     done
     echo "$kept is up to date"
 fi
+
+# The records that the library for applications pushes.
+kept=crates/flatcap-push/generated
+records=$kept
+if [ "${1:-}" = --check ]; then
+    records=$(mktemp -d)
+    trap 'rm -rf "$out" "$modules" "$formats" "$bindings" "$fixtures" "$records"' EXIT
+fi
+"$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames crates/flatcap-push/schemas \
+    -o "$records" crates/flatcap-push/schemas/log_record.fbs
+if [ "${1:-}" = --check ]; then
+    if ! diff -r "$kept" "$records"; then
+        echo "$kept does not match its schema: run scripts/generate.sh and commit the result" >&2
+        exit 1
+    fi
+    echo "$kept is up to date"
+fi

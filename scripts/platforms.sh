@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-libraries=(--package flatcap-stream --package flatcap-format)
+libraries=(--package flatcap-stream --package flatcap-lane --package flatcap-format)
 
 # cargo check runs the build script of zstd, which compiles C. Only its Rust part is checked here, so
 # that no foreign C compiler is needed: this one compiles nothing.
@@ -44,7 +44,7 @@ aarch64() {
     # Optimized: the emulator takes ten times as long as a processor. The program does not run, so it
     # is not, but it shares the dependencies.
     export CARGO_PROFILE_DEV_OPT_LEVEL=1
-    cargo test --target "$target" "${libraries[@]}" --lib --tests --locked
+    cargo test --target "$target" --package flatcap-stream --package flatcap-format --lib --tests --locked
     cargo build --target "$target" --package flatcap --locked --config profile.dev.package.flatcap.opt-level=0
 }
 

@@ -1,0 +1,276 @@
+//! The memory of a lane (docs/PUSH.md, "Memory of a lane"): offsets, the part that the recorder
+//! writes once, and numbers that are written as pairs.
+
+use flatcap_stream::ChecksumKind;
+
+use super::envelope::ENVELOPE_BYTES;
+
+/// Bytes before the slabs: one page, which one read takes.
+pub const CONTROL_BYTES: usize = 4096;
+/// Sources of a lane.
+pub const SLOTS: usize = 64;
+/// Fewest slabs: one is read while the other is written.
+pub const SLABS_MIN: usize = 2;
+/// Most slabs: as many states as the page has room for.
+pub const SLABS_MAX: usize = 256;
+/// Smallest slab: a page.
+pub const SLAB_BYTES_MIN: usize = 4 << 10;
+/// Largest slab: its length fits the 23 bits of a state, and a frame of this size is rare.
+pub const SLAB_BYTES_MAX: usize = 4 << 20;
+/// Smallest ring that a client is given, in bytes.
+pub const LANE_BYTES_MIN: u64 = 256 << 10;
+/// Largest ring that a client is given, in bytes.
+pub const LANE_BYTES_MAX: u64 = 16 << 20;
+/// The id in a slot without a source.
+pub const NO_SOURCE: u16 = u16::MAX;
+/// Bytes of a number that is written as a pair.
+pub const PAIR_BYTES: usize = 16;
+
+const MAGIC: [u8; 8] = *b"FCLANE01";
+/// Numbers of the header, including the magic.
+const HEADER_NUMBERS: usize = 13;
+const NUMBER_BYTES: usize = size_of::<u64>();
+
+/// How many uses were given back, a pair.
+pub(crate) const RETURNED_AT: usize = 128;
+/// Wall time less monotonic time, a pair.
+pub(crate) const WALL_OFFSET_AT: usize = 144;
+/// [`LaneFlags`].
+pub(crate) const FLAGS_AT: usize = 160;
+const IDS_AT: usize = 256;
+const SLOTS_AT: usize = 512;
+const SLOT_BYTES: usize = 16;
+const STATES_AT: usize = 2048;
+
+const _: () = assert!(IDS_AT + 2 * SLOTS <= SLOTS_AT && SLOTS_AT + SLOT_BYTES * SLOTS <= STATES_AT);
+const _: () = assert!(STATES_AT + NUMBER_BYTES * SLABS_MAX == CONTROL_BYTES);
+
+/// The page before the slabs.
+pub(crate) type ControlPage = [u8; CONTROL_BYTES];
+
+/// What the recorder tells the writer of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneFlags(u64);
+
+impl LaneFlags {
+    /// Frames are taken.
+    pub const NONE: Self = Self(0);
+    /// The client counts samples as lost.
+    pub const PAUSED: Self = Self(1);
+    /// The lane is not read again.
+    pub const ENDED: Self = Self(2);
+    /// Where they are in the lane's memory.
+    pub const OFFSET: u64 = FLAGS_AT as u64;
+
+    /// Returns the number as stored.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// What the recorder writes once into a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneHeader {
+    /// Number of slabs.
+    pub slabs: usize,
+    /// Bytes of a slab.
+    pub slab_bytes: usize,
+    /// Checksum of each frame.
+    pub checksum: ChecksumKind,
+    /// Longest payload of a telemetry frame, in bytes, envelope included.
+    pub frame_max: u32,
+    /// The run's id.
+    pub run_id: u64,
+    /// Device and inode of the data directory.
+    pub directory: (u64, u64),
+    /// The kernel's boot id, high half and low half; 0 if it reports none.
+    pub boot: (u64, u64),
+    /// The lane's number, unique in the run.
+    pub lane: u32,
+    /// The client's user.
+    pub uid: u32,
+}
+
+/// Why bytes are no lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LaneLayoutError {
+    /// It does not begin as a lane does.
+    #[error("the memory does not begin with the magic of a lane")]
+    Magic,
+    /// The sizes do not fit each other, the limits or the memory.
+    #[error(
+        "the lane has {slabs} slabs of {slab_bytes} bytes in {bytes} bytes of memory; valid are 2 to 256 slabs of 4 KiB to 4 MiB, a power of two, after 4096 bytes"
+    )]
+    Sizes {
+        /// Number of slabs, as stored.
+        slabs: u64,
+        /// Bytes of a slab, as stored.
+        slab_bytes: u64,
+        /// Bytes of the memory.
+        bytes: u64,
+    },
+    /// A number has no meaning.
+    #[error("the number at offset {offset} of the lane is {value}, which has no meaning there")]
+    Number {
+        /// Where.
+        offset: usize,
+        /// Its value.
+        value: u64,
+    },
+}
+
+impl LaneHeader {
+    /// Returns the bytes of the whole lane.
+    pub fn bytes(&self) -> u64 {
+        (CONTROL_BYTES + self.slabs * self.slab_bytes) as u64
+    }
+
+    /// Returns the longest payload of a source that a frame of this lane can have.
+    pub fn payload_max(&self) -> usize {
+        let in_slab = self.slab_bytes - self.checksum.frame_bytes(ENVELOPE_BYTES);
+        (self.frame_max as usize).saturating_sub(ENVELOPE_BYTES).min(in_slab)
+    }
+
+    /// Returns the first page of a new lane, to be written once before anyone else sees it. The
+    /// rest is zero.
+    pub fn first_page(&self, wall_offset_ns: i64) -> Vec<u8> {
+        let mut page = vec![0; CONTROL_BYTES];
+        let numbers = [
+            u64::from_le_bytes(MAGIC),
+            self.bytes(),
+            self.slabs as u64,
+            self.slab_bytes as u64,
+            checksum_number(self.checksum),
+            self.frame_max.into(),
+            self.run_id,
+            self.directory.0,
+            self.directory.1,
+            self.boot.0,
+            self.boot.1,
+            self.lane.into(),
+            self.uid.into(),
+        ];
+        let header: [u64; HEADER_NUMBERS] = numbers;
+        for (place, number) in page.as_chunks_mut().0.iter_mut().zip(header) {
+            *place = number.to_le_bytes();
+        }
+        let pairs = [(RETURNED_AT, 0), (WALL_OFFSET_AT, wall_offset_ns.cast_unsigned())];
+        for (at, number) in pairs {
+            put(&mut page, at, &encode_pair(number));
+        }
+        put(&mut page, IDS_AT, &[0xFF; 2 * SLOTS]);
+        page
+    }
+
+    /// Reads the header of a lane in `bytes` of memory.
+    ///
+    /// # Errors
+    /// What makes it no lane.
+    pub fn parse(page: &[u8], bytes: u64) -> Result<Self, LaneLayoutError> {
+        if page.first_chunk() != Some(&MAGIC) {
+            return Err(LaneLayoutError::Magic);
+        }
+        let number = |index: usize| number_at(page, index * NUMBER_BYTES);
+        let (slabs, slab_bytes) = (number(2), number(3));
+        let wrong_sizes = LaneLayoutError::Sizes { slabs, slab_bytes, bytes };
+        let sizes = (usize::try_from(slabs), usize::try_from(slab_bytes));
+        let (Ok(slabs), Ok(slab_bytes)) = sizes else { return Err(wrong_sizes) };
+        let fits = (SLABS_MIN..=SLABS_MAX).contains(&slabs)
+            && (SLAB_BYTES_MIN..=SLAB_BYTES_MAX).contains(&slab_bytes)
+            && slab_bytes.is_power_of_two();
+        if !fits || number(1) != bytes || (CONTROL_BYTES + slabs * slab_bytes) as u64 != bytes {
+            return Err(wrong_sizes);
+        }
+        let wrong =
+            |index: usize| LaneLayoutError::Number { offset: index * NUMBER_BYTES, value: number(index) };
+        let small = |index: usize| u32::try_from(number(index)).map_err(|_| wrong(index));
+        Ok(Self {
+            slabs,
+            slab_bytes,
+            checksum: checksum_from_number(number(4)).ok_or(wrong(4))?,
+            frame_max: small(5)?,
+            run_id: number(6),
+            directory: (number(7), number(8)),
+            boot: (number(9), number(10)),
+            lane: small(11)?,
+            uid: small(12)?,
+        })
+    }
+
+    /// Returns the offset of the slab of a use.
+    pub(crate) fn slab_at(&self, use_number: u64) -> usize {
+        CONTROL_BYTES + self.slab_index(use_number) * self.slab_bytes
+    }
+
+    /// Returns the offset of the state of the slab of a use.
+    pub(crate) fn state_at(&self, use_number: u64) -> usize {
+        STATES_AT + self.slab_index(use_number) * NUMBER_BYTES
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "less than the number of slabs")]
+    fn slab_index(&self, use_number: u64) -> usize {
+        (use_number % self.slabs as u64) as usize
+    }
+}
+
+/// Returns a number as a pair: itself, and its complement.
+pub fn encode_pair(number: u64) -> [u8; PAIR_BYTES] {
+    let mut bytes = [0; PAIR_BYTES];
+    put(&mut bytes, 0, &number.to_le_bytes());
+    put(&mut bytes, NUMBER_BYTES, &(!number).to_le_bytes());
+    bytes
+}
+
+/// Reads a pair. None if its halves do not fit.
+#[inline]
+pub(crate) fn pair(first: u64, second: u64) -> Option<u64> {
+    (first == !second).then_some(first)
+}
+
+/// Returns the offset of `begun` of a slot; `lost` follows.
+#[inline]
+pub(crate) fn begun_at(slot: u8) -> usize {
+    SLOTS_AT + SLOT_BYTES * (usize::from(slot) % SLOTS)
+}
+
+/// Returns the offset of `lost` of a slot.
+#[inline]
+pub(crate) fn lost_at(slot: u8) -> usize {
+    begun_at(slot) + NUMBER_BYTES
+}
+
+/// Returns the offset of the id of a slot.
+pub(crate) fn id_at(slot: u8) -> usize {
+    IDS_AT + 2 * (usize::from(slot) % SLOTS)
+}
+
+/// Reads the number at an offset; 0 beyond the end.
+pub(crate) fn number_at(page: &[u8], at: usize) -> u64 {
+    page.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Reads the id of a slot.
+pub(crate) fn id_of(page: &[u8], slot: u8) -> u16 {
+    page.get(id_at(slot)..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(NO_SOURCE, |bytes| u16::from_le_bytes(*bytes))
+}
+
+fn put(page: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = page.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+fn checksum_number(kind: ChecksumKind) -> u64 {
+    match kind {
+        ChecksumKind::None => 0,
+        ChecksumKind::Crc16 => 1,
+        ChecksumKind::Crc32 => 2,
+        ChecksumKind::Xxh3 => 3,
+    }
+}
+
+fn checksum_from_number(number: u64) -> Option<ChecksumKind> {
+    ChecksumKind::ALL.iter().copied().find(|kind| checksum_number(*kind) == number)
+}

@@ -1,0 +1,51 @@
+//! Lanes: rings of telemetry frames in shared memory, by which an application pushes its own
+//! frames to the recorder (docs/PUSH.md).
+//!
+//! | to | use |
+//! |---|---|
+//! | make or open the memory of a lane | [`LaneHeader`] |
+//! | write frames into it, in the client | [`LaneWriter`], over a [`WriterMemory`] |
+//! | take frames out of it, in the recorder | [`LaneReader`], over a [`ReaderMemory`] |
+//! | speak on the push socket | [`PushRequest`], [`PushReply`] |
+//!
+//! The crate maps no memory, opens no socket and needs no `unsafe`. What a reader returns was
+//! checked in a copy of its own: the other side may write to the memory at any time.
+
+pub mod envelope;
+#[cfg(all(any(test, feature = "fuzzing"), not(flatcap_model)))]
+pub mod fuzzing;
+
+mod layout;
+mod message;
+mod reader;
+mod slab_state;
+mod writer;
+
+pub use layout::{
+    CONTROL_BYTES, LANE_BYTES_MAX, LANE_BYTES_MIN, LaneFlags, LaneHeader, LaneLayoutError, NO_SOURCE,
+    PAIR_BYTES, SLAB_BYTES_MAX, SLAB_BYTES_MIN, SLABS_MAX, SLABS_MIN, SLOTS, encode_pair,
+};
+pub use message::{
+    LaneResumption, MessageError, PACKET_BYTES_MAX, PushErrorCode, PushReply, PushRequest,
+    SourceRegistration, VERSION,
+};
+pub use reader::{
+    LaneBatch, LaneBuffer, LaneClocks, LaneDefect, LaneFrame, LaneReadError, LaneReader, ReaderMemory,
+    SlotAccount,
+};
+pub use writer::{LaneWriter, OnFullSlab, Refusal, WriterMemory};
+
+/// What the protocol needs of atomics: the standard library's, or in models those of loom.
+mod atomics {
+    #[cfg(all(test, flatcap_model))]
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+    #[cfg(not(all(test, flatcap_model)))]
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
+#[cfg(all(test, flatcap_model))]
+mod models;
+#[cfg(all(any(test, feature = "fuzzing"), not(flatcap_model)))]
+mod test_memory;
+#[cfg(all(test, not(flatcap_model)))]
+mod tests;

@@ -1,0 +1,555 @@
+//! The messages of the push socket (docs/PUSH.md, "Messages"): one packet each. Pure: sockets and
+//! descriptors are the caller's.
+
+use super::layout::SLOTS;
+
+/// Longest packet. Schemas travel as memory.
+pub const PACKET_BYTES_MAX: usize = 4096;
+/// The version of the protocol.
+pub const VERSION: u32 = 1;
+/// Longest name of a client, a source or a label.
+const NAME_BYTES_MAX: usize = 64;
+/// Longest name of a root, a thread's, or value of a label.
+const TEXT_BYTES_MAX: usize = 255;
+/// Most labels of a source: they are in every segment's header.
+const LABELS_MAX: usize = 16;
+/// Added to the kind of a request: the kind of its reply.
+const REPLY: u32 = 0x8000;
+const ERROR: u32 = 0xFFFF;
+const ENDED: u32 = 0xFFFE;
+
+const HELLO: u32 = 1;
+const SOURCE: u32 = 2;
+const LANE: u32 = 3;
+const BIND: u32 = 4;
+const WAKE: u32 = 5;
+const TRIGGER: u32 = 6;
+const RESUME: u32 = 7;
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PushRequest {
+    /// The first message.
+    Hello {
+        /// Version of the protocol.
+        version: u32,
+        /// The client's name.
+        client: String,
+    },
+    /// Registers a source. Its schema comes as a descriptor, if it has a root.
+    Source(SourceRegistration),
+    /// Asks for a lane.
+    Lane {
+        /// Bytes of the ring; 0 for the default.
+        bytes: u64,
+        /// The thread's id.
+        thread: u32,
+        /// The thread's name; may be empty.
+        thread_name: String,
+    },
+    /// Binds a source to its slot in a lane.
+    Bind {
+        /// The lane.
+        lane: u32,
+        /// The client's number of the source.
+        source: u32,
+    },
+    /// The lane is more than half full. Has no reply.
+    Wake {
+        /// The lane.
+        lane: u32,
+    },
+    /// Fires the black box.
+    Trigger {
+        /// Zero.
+        flags: u32,
+        /// Why.
+        text: String,
+    },
+    /// Hands over a lane of an earlier connection, as a descriptor.
+    Resume(LaneResumption),
+}
+
+/// A source as its client describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceRegistration {
+    /// The client's number of it, below 64: its slot in every lane.
+    pub number: u32,
+    /// Nominal period in nanoseconds; 0 if there is none.
+    pub period_ns: u64,
+    /// Its name.
+    pub name: String,
+    /// Full name of its payload's root table; empty if it is opaque.
+    pub root: String,
+    /// Names and values.
+    pub labels: Vec<(String, String)>,
+}
+
+/// A lane of an earlier connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneResumption {
+    /// Its run.
+    pub run_id: u64,
+    /// Its number in the run.
+    pub lane: u32,
+    /// Whether its writer has stopped.
+    pub is_final: bool,
+}
+
+/// What the recorder answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PushReply {
+    /// To `hello`.
+    Hello {
+        /// Version of the protocol.
+        version: u32,
+        /// The recorder's run.
+        run_id: u64,
+        /// Most sources of the client.
+        sources_max: u32,
+        /// Most lanes of the client.
+        lanes_max: u32,
+    },
+    /// To `source`.
+    Source {
+        /// The client's number of it.
+        number: u32,
+    },
+    /// To `lane`. The memory comes as a descriptor.
+    Lane {
+        /// The lane's number.
+        lane: u32,
+        /// Bytes of its memory.
+        bytes: u64,
+    },
+    /// To `bind`.
+    Bind {
+        /// The id of the pair of lane and source.
+        id: u16,
+        /// Number of its next sample.
+        next_seq: u64,
+    },
+    /// To `trigger`.
+    Trigger,
+    /// To `resume`.
+    Resume,
+    /// Instead of any other reply.
+    Error {
+        /// What kind of error.
+        code: PushErrorCode,
+        /// For people.
+        text: String,
+    },
+    /// At any time: a lane is not read any more.
+    Ended {
+        /// The lane.
+        lane: u32,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The kinds of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PushErrorCode {
+    /// The version is unknown.
+    Version,
+    /// The message is malformed or out of turn.
+    Malformed,
+    /// The client may not do this.
+    Denied,
+    /// A limit is reached.
+    Limit,
+    /// The schema is refused.
+    Schema,
+    /// There is no such lane or source.
+    Unknown,
+    /// The lane to be resumed is of no known run.
+    Stale,
+    /// It is not available now.
+    Unavailable,
+}
+
+/// A packet that is no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// It is empty, or its kind is unknown.
+    #[error("a packet of an unknown kind; valid are 1 (hello) to 7 (resume)")]
+    Kind,
+    /// It ends within a field, or does not end with the last one.
+    #[error("a packet of kind {kind} of {bytes} bytes, which its fields do not fill exactly")]
+    Length {
+        /// Its kind.
+        kind: u32,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A field has a value that it cannot have.
+    #[error("a packet of kind {kind} with a wrong {field}: {expected}")]
+    Value {
+        /// Its kind.
+        kind: u32,
+        /// The field.
+        field: &'static str,
+        /// What is valid.
+        expected: &'static str,
+    },
+}
+
+impl PushErrorCode {
+    const ALL: [Self; 8] = [
+        Self::Version,
+        Self::Malformed,
+        Self::Denied,
+        Self::Limit,
+        Self::Schema,
+        Self::Unknown,
+        Self::Stale,
+        Self::Unavailable,
+    ];
+
+    fn number(self) -> u32 {
+        (1..).zip(Self::ALL).find(|(_, code)| *code == self).map_or(0, |(number, _)| number)
+    }
+
+    /// Whether the recorder closes the connection after it.
+    pub fn is_fatal(self) -> bool {
+        matches!(self, Self::Version | Self::Malformed | Self::Denied)
+    }
+}
+
+impl PushRequest {
+    /// Returns the packet.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello { version, client } => packet(HELLO).number(*version).text(client),
+            Self::Source(source) => source.encode(),
+            Self::Lane { bytes, thread, thread_name } => {
+                packet(LANE).long(*bytes).number(*thread).text(thread_name)
+            }
+            Self::Bind { lane, source } => packet(BIND).number(*lane).number(*source),
+            Self::Wake { lane } => packet(WAKE).number(*lane),
+            Self::Trigger { flags, text } => packet(TRIGGER).number(*flags).text(text),
+            Self::Resume(LaneResumption { run_id, lane, is_final }) => {
+                packet(RESUME).long(*run_id).number(*lane).number((*is_final).into())
+            }
+        }
+        .0
+    }
+
+    /// Reads a packet. Texts are within their limits.
+    ///
+    /// # Errors
+    /// What makes it no request.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let mut fields = Fields::new(bytes)?;
+        let request = match fields.kind {
+            HELLO => Self::Hello { version: fields.number()?, client: fields.name("name of the client")? },
+            SOURCE => Self::Source(SourceRegistration::decode(&mut fields)?),
+            LANE => Self::Lane {
+                bytes: fields.long()?,
+                thread: fields.number()?,
+                thread_name: fields.text("name of the thread", TEXT_BYTES_MAX)?,
+            },
+            BIND => Self::Bind { lane: fields.number()?, source: fields.source()? },
+            WAKE => Self::Wake { lane: fields.number()? },
+            TRIGGER => {
+                let (flags, text) = (fields.number()?, fields.text("text", PACKET_BYTES_MAX)?);
+                fields.expect(flags == 0, "flags", "0")?;
+                Self::Trigger { flags, text }
+            }
+            RESUME => {
+                let (run_id, lane, flags) = (fields.long()?, fields.number()?, fields.number()?);
+                fields.expect(flags <= 1, "flags", "0 or 1")?;
+                Self::Resume(LaneResumption { run_id, lane, is_final: flags == 1 })
+            }
+            _ => return Err(MessageError::Kind),
+        };
+        fields.end()?;
+        Ok(request)
+    }
+
+    /// Returns how many descriptors come with it.
+    pub fn descriptors(&self) -> usize {
+        match self {
+            Self::Source(source) => usize::from(!source.root.is_empty()),
+            Self::Resume(_) => 1,
+            _ => 0,
+        }
+    }
+}
+
+impl SourceRegistration {
+    fn encode(&self) -> Packet {
+        let count = u16::try_from(self.labels.len()).unwrap_or(u16::MAX);
+        let packet = packet(SOURCE)
+            .number(self.number)
+            .long(self.period_ns)
+            .text(&self.name)
+            .text(&self.root)
+            .count(count);
+        self.labels.iter().fold(packet, |packet, (name, value)| packet.text(name).text(value))
+    }
+
+    fn decode(fields: &mut Fields<'_>) -> Result<Self, MessageError> {
+        let number = fields.source()?;
+        let period_ns = fields.long()?;
+        let name = fields.name("name of the source")?;
+        let root = fields.text("root", TEXT_BYTES_MAX)?;
+        let count = usize::from(fields.count()?);
+        fields.expect(count <= LABELS_MAX, "number of labels", "at most 16")?;
+        let label =
+            |_| Ok((fields.name("name of a label")?, fields.text("value of a label", TEXT_BYTES_MAX)?));
+        let labels = (0..count).map(label).collect::<Result<_, MessageError>>()?;
+        Ok(Self { number, period_ns, name, root, labels })
+    }
+}
+
+impl PushReply {
+    /// Returns the packet.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello { version, run_id, sources_max, lanes_max } => {
+                packet(REPLY | HELLO).number(*version).long(*run_id).number(*sources_max).number(*lanes_max)
+            }
+            Self::Source { number } => packet(REPLY | SOURCE).number(*number),
+            Self::Lane { lane, bytes } => packet(REPLY | LANE).number(*lane).long(*bytes),
+            Self::Bind { id, next_seq } => packet(REPLY | BIND).number((*id).into()).long(*next_seq),
+            Self::Trigger => packet(REPLY | TRIGGER),
+            Self::Resume => packet(REPLY | RESUME),
+            Self::Error { code, text } => packet(ERROR).number(code.number()).text(text),
+            Self::Ended { lane, reason } => packet(ENDED).number(*lane).text(reason),
+        }
+        .0
+    }
+
+    /// Reads a packet.
+    ///
+    /// # Errors
+    /// What makes it no reply.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        const HELLO_REPLY: u32 = REPLY | HELLO;
+        const SOURCE_REPLY: u32 = REPLY | SOURCE;
+        const LANE_REPLY: u32 = REPLY | LANE;
+        const BIND_REPLY: u32 = REPLY | BIND;
+        const TRIGGER_REPLY: u32 = REPLY | TRIGGER;
+        const RESUME_REPLY: u32 = REPLY | RESUME;
+        let mut fields = Fields::new(bytes)?;
+        let reply = match fields.kind {
+            HELLO_REPLY => Self::Hello {
+                version: fields.number()?,
+                run_id: fields.long()?,
+                sources_max: fields.number()?,
+                lanes_max: fields.number()?,
+            },
+            SOURCE_REPLY => Self::Source { number: fields.source()? },
+            LANE_REPLY => Self::Lane { lane: fields.number()?, bytes: fields.long()? },
+            BIND_REPLY => {
+                let id = u16::try_from(fields.number()?);
+                fields.expect(id.is_ok(), "id", "at most 65535")?;
+                Self::Bind { id: id.unwrap_or_default(), next_seq: fields.long()? }
+            }
+            TRIGGER_REPLY => Self::Trigger,
+            RESUME_REPLY => Self::Resume,
+            ERROR => {
+                let number = fields.number()?;
+                let code = (1..).zip(PushErrorCode::ALL).find(|(code, _)| *code == number);
+                fields.expect(code.is_some(), "code", "1 to 8")?;
+                let code = code.map_or(PushErrorCode::Malformed, |(_, code)| code);
+                Self::Error { code, text: fields.text("text", PACKET_BYTES_MAX)? }
+            }
+            ENDED => Self::Ended { lane: fields.number()?, reason: fields.text("reason", PACKET_BYTES_MAX)? },
+            _ => return Err(MessageError::Kind),
+        };
+        fields.end()?;
+        Ok(reply)
+    }
+}
+
+/// A packet that is being written.
+struct Packet(Vec<u8>);
+
+fn packet(kind: u32) -> Packet {
+    Packet(kind.to_le_bytes().to_vec())
+}
+
+impl Packet {
+    fn count(mut self, number: u16) -> Self {
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    fn number(mut self, number: u32) -> Self {
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    fn long(mut self, number: u64) -> Self {
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    /// Adds a text, cut at the end of the packet.
+    fn text(mut self, text: &str) -> Self {
+        let space = PACKET_BYTES_MAX.saturating_sub(self.0.len() + 2);
+        let end = (0..=space.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        let text = text.get(..end.unwrap_or_default()).unwrap_or_default();
+        self.0.extend(u16::try_from(text.len()).unwrap_or_default().to_le_bytes());
+        self.0.extend(text.as_bytes());
+        self
+    }
+}
+
+/// The fields of a packet that are left to be read.
+struct Fields<'a> {
+    kind: u32,
+    bytes: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn new(bytes: &'a [u8]) -> Result<Self, MessageError> {
+        let mut fields = Self { kind: 0, bytes: bytes.len(), rest: bytes };
+        fields.kind = fields.number().map_err(|_| MessageError::Kind)?;
+        Ok(fields)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(self.wrong_length())?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    fn wrong_length(&self) -> MessageError {
+        MessageError::Length { kind: self.kind, bytes: self.bytes }
+    }
+
+    fn count(&mut self) -> Result<u16, MessageError> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn number(&mut self) -> Result<u32, MessageError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn long(&mut self) -> Result<u64, MessageError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn source(&mut self) -> Result<u32, MessageError> {
+        let number = self.number()?;
+        self.expect((number as usize) < SLOTS, "number of the source", "0 to 63")?;
+        Ok(number)
+    }
+
+    fn text(&mut self, field: &'static str, bytes_max: usize) -> Result<String, MessageError> {
+        let length = usize::from(self.count()?);
+        let (text, rest) = self.rest.split_at_checked(length).ok_or(self.wrong_length())?;
+        self.rest = rest;
+        self.expect(length <= bytes_max, field, "at most 255 bytes")?;
+        let text = std::str::from_utf8(text);
+        self.expect(text.is_ok(), field, "UTF-8")?;
+        Ok(text.unwrap_or_default().to_owned())
+    }
+
+    /// A name: 1 to 64 printable characters.
+    fn name(&mut self, field: &'static str) -> Result<String, MessageError> {
+        let name = self.text(field, NAME_BYTES_MAX)?;
+        let is_name = !name.is_empty() && !name.chars().any(char::is_control);
+        self.expect(is_name, field, "1 to 64 bytes without control characters")?;
+        Ok(name)
+    }
+
+    fn expect(&self, is_so: bool, field: &'static str, expected: &'static str) -> Result<(), MessageError> {
+        is_so.then_some(()).ok_or(MessageError::Value { kind: self.kind, field, expected })
+    }
+
+    fn end(&self) -> Result<(), MessageError> {
+        self.rest.is_empty().then_some(()).ok_or(self.wrong_length())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn requests() -> Vec<PushRequest> {
+        let source = SourceRegistration {
+            number: 63,
+            period_ns: 1,
+            name: "orders".into(),
+            root: "acme.Order".into(),
+            labels: vec![("team".into(), "payments".into()), ("empty".into(), String::new())],
+        };
+        vec![
+            PushRequest::Hello { version: VERSION, client: "payments".into() },
+            PushRequest::Source(source),
+            PushRequest::Lane { bytes: 1 << 20, thread: 7, thread_name: String::new() },
+            PushRequest::Bind { lane: 9, source: 3 },
+            PushRequest::Wake { lane: 9 },
+            PushRequest::Trigger { flags: 0, text: "slow order 4711".into() },
+            PushRequest::Resume(LaneResumption { run_id: u64::MAX, lane: 2, is_final: true }),
+        ]
+    }
+
+    fn replies() -> Vec<PushReply> {
+        vec![
+            PushReply::Hello { version: VERSION, run_id: 5, sources_max: 64, lanes_max: 1024 },
+            PushReply::Source { number: 1 },
+            PushReply::Lane { lane: 1, bytes: 4096 },
+            PushReply::Bind { id: 4095, next_seq: 12 },
+            PushReply::Trigger,
+            PushReply::Resume,
+            PushReply::Error { code: PushErrorCode::Unavailable, text: "no black box".into() },
+            PushReply::Ended { lane: 3, reason: "a bad frame".into() },
+        ]
+    }
+
+    // Proves that messages are read as they were written, and that one that is cut or has a byte
+    // too many is refused.
+    #[test]
+    fn messages_are_read_back() {
+        for request in requests() {
+            let bytes = request.encode();
+            assert_eq!(PushRequest::decode(&bytes), Ok(request.clone()));
+            for cut in 0..bytes.len() {
+                assert!(PushRequest::decode(&bytes[..cut]).is_err(), "{request:?} cut to {cut}");
+            }
+            assert!(PushRequest::decode(&[&bytes[..], &[0]].concat()).is_err());
+        }
+        for reply in replies() {
+            let bytes = reply.encode();
+            assert_eq!(PushReply::decode(&bytes), Ok(reply.clone()));
+            assert!((0..bytes.len()).all(|cut| PushReply::decode(&bytes[..cut]).is_err()));
+        }
+    }
+
+    // Proves that texts that are too long are cut by a writer and refused by a reader, which never
+    // sees a packet above the limit.
+    #[test]
+    fn texts_have_limits() {
+        let long = "\u{e4}".repeat(PACKET_BYTES_MAX);
+        let bytes = PushReply::Error { code: PushErrorCode::Limit, text: long.clone() }.encode();
+        assert!(bytes.len() <= PACKET_BYTES_MAX && PushReply::decode(&bytes).is_ok());
+        let bytes = PushRequest::Hello { version: 1, client: long }.encode();
+        let wrong = PushRequest::decode(&bytes).unwrap_err();
+        assert!(matches!(wrong, MessageError::Value { field: "name of the client", .. }), "{wrong}");
+        assert!(
+            PushRequest::decode(&PushRequest::Hello { version: 1, client: "a\nb".into() }.encode()).is_err()
+        );
+        assert!(PushRequest::decode(&PushRequest::Bind { lane: 0, source: 64 }.encode()).is_err());
+    }
+
+    proptest! {
+        // Proves that no bytes make a decoder panic.
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..9_u32) {
+            let bytes = [&kind.to_le_bytes()[..], &bytes].concat();
+            let decoded = PushRequest::decode(&bytes).map(|request| request.encode());
+            prop_assert!(decoded.is_err() || decoded == Ok(bytes.clone()));
+            drop(PushReply::decode(&[&(REPLY | kind).to_le_bytes()[..], &bytes].concat()));
+        }
+    }
+}

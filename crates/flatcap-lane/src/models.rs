@@ -1,0 +1,215 @@
+//! Models of a lane's protocol, both sides, checked in every order that the memory model allows.
+//!
+//! A system call of the reader is a number of relaxed loads or stores in its own thread, in any
+//! order; its fences are those of the code. A frame is two values, so that one that is half
+//! overwritten is seen.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use flatcap_stream::ChecksumKind;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use super::layout::{CONTROL_BYTES, LaneHeader};
+use super::reader::{LaneBuffer, LaneClocks, LaneReader, ReaderMemory};
+use super::writer::{LaneWriter, OnFullSlab, WriterMemory};
+
+const PAYLOAD_BYTES: usize = 8;
+const FRAME_BYTES: usize = 4 + 8 + 64 + PAYLOAD_BYTES;
+const HALF_BYTES: usize = FRAME_BYTES / 2;
+const SLABS: usize = 2;
+const SOURCE: u16 = 7;
+
+/// The numbers of the first page that both sides use: returned, wall offset, flags, the slot's
+/// begun and lost, the states.
+const NUMBERS: [usize; 9] = [128, 136, 144, 152, 160, 512, 520, 2048, 2056];
+/// Those that the reader looks at.
+const READ: [usize; 4] = [512, 520, 2048, 2056];
+
+#[derive(Debug, Clone)]
+struct ModelMemory(Arc<Content>);
+
+#[derive(Debug)]
+struct Content {
+    page: Vec<u8>,
+    numbers: Vec<AtomicU64>,
+    /// Half frames: each the place of its bytes in `bytes`.
+    halves: Vec<AtomicU64>,
+    // std's: loom does not see it, so it orders nothing
+    bytes: Mutex<Vec<[u8; HALF_BYTES]>>,
+    /// What the writer has written, for itself.
+    own: Mutex<Vec<u8>>,
+}
+
+impl ModelMemory {
+    fn new(header: &LaneHeader) -> Self {
+        let mut page = header.first_page(0);
+        page[256..258].copy_from_slice(&SOURCE.to_le_bytes());
+        let number = |at: &usize| AtomicU64::new(u64::from_le_bytes(*page[*at..].first_chunk().unwrap()));
+        let halves = SLABS * header.slab_bytes / HALF_BYTES;
+        Self(Arc::new(Content {
+            numbers: NUMBERS.iter().map(number).collect(),
+            halves: (0..halves).map(|_| AtomicU64::new(0)).collect(),
+            bytes: Mutex::new(vec![[0; HALF_BYTES]]),
+            own: Mutex::new(vec![0; SLABS * header.slab_bytes]),
+            page,
+        }))
+    }
+}
+
+impl WriterMemory for ModelMemory {
+    fn number(&self, at: usize) -> &AtomicU64 {
+        &self.0.numbers[NUMBERS.iter().position(|number| *number == at).unwrap()]
+    }
+
+    fn write<R>(&mut self, at: usize, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut own = self.0.own.lock().unwrap();
+        let at = at - CONTROL_BYTES;
+        let result = fill(&mut own[at..at + length]);
+        // The payload alone is part of the frame that is written next.
+        if length == FRAME_BYTES {
+            for (half, bytes) in (at / HALF_BYTES..).zip(own[at..at + length].as_chunks().0) {
+                let mut known = self.0.bytes.lock().unwrap();
+                known.push(*bytes);
+                let place = known.len() as u64 - 1;
+                drop(known);
+                self.0.halves[half].store(place, Ordering::Relaxed);
+            }
+        }
+        result
+    }
+}
+
+impl ReaderMemory for ModelMemory {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let offset = usize::try_from(offset).unwrap();
+        if offset == 0 {
+            bytes.copy_from_slice(&self.0.page);
+            for at in READ {
+                let number = self.number(at).load(Ordering::Relaxed);
+                bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            }
+            return Ok(());
+        }
+        let first = (offset - CONTROL_BYTES) / HALF_BYTES;
+        for (place, half) in bytes.as_chunks_mut::<HALF_BYTES>().0.iter_mut().zip(&self.0.halves[first..]) {
+            let half = usize::try_from(half.load(Ordering::Relaxed)).unwrap();
+            *place = self.0.bytes.lock().unwrap()[half];
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        for (at, number) in (usize::try_from(offset).unwrap()..).step_by(8).zip(bytes.as_chunks().0) {
+            self.number(at).store(u64::from_le_bytes(*number), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Checks every order with at most so many preemptions. There is no time limit: a run that hits one
+/// would look like a model that holds.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// Writes `samples` samples and counts those for which there is no space as lost; reads meanwhile
+/// `looks` times, then to the end. Returns how many were taken and how many are missing.
+fn transfer(frames_per_slab: usize, samples: u64, looks: usize, on_full: OnFullSlab) -> (u64, u64) {
+    let header = LaneHeader {
+        slabs: SLABS,
+        slab_bytes: frames_per_slab * FRAME_BYTES,
+        checksum: ChecksumKind::Xxh3,
+        frame_max: 1000,
+        run_id: 0,
+        directory: (0, 0),
+        boot: (0, 0),
+        lane: 0,
+        uid: 0,
+    };
+    let memory = ModelMemory::new(&header);
+    let mut writer = LaneWriter::new(memory.clone(), header);
+    let mut reader = LaneReader::resume_at_start(header, SOURCE);
+    writer.bind(0, SOURCE, 0);
+    let writing = thread::spawn(move || {
+        for number in 0..samples {
+            if writer.ready(0, PAYLOAD_BYTES).is_ok() || writer.open_next(on_full) {
+                writer
+                    .push(0, PAYLOAD_BYTES, number, |payload| payload.copy_from_slice(&number.to_le_bytes()));
+            } else {
+                writer.lose(0);
+            }
+        }
+    });
+    let reading = {
+        let memory = memory.clone();
+        thread::spawn(move || {
+            let (mut taken, mut missing) = (0, 0);
+            for _ in 0..looks {
+                take(&mut reader, &memory, &mut taken, &mut missing);
+            }
+            (reader, taken, missing)
+        })
+    };
+    writing.join().unwrap();
+    let (mut reader, mut taken, mut missing) = reading.join().unwrap();
+    while take(&mut reader, &memory, &mut taken, &mut missing) {}
+    let account = reader.accounts(&memory).unwrap()[0];
+    assert_eq!(account.begun, samples);
+    (taken, missing + account.begun - account.next_seq.unwrap())
+}
+
+/// Looks once. Every frame must be whole and the next one.
+fn take(reader: &mut LaneReader, memory: &ModelMemory, taken: &mut u64, missing: &mut u64) -> bool {
+    let clocks = LaneClocks { now_ns: &|| 1000, wall_offsets_ns: &[0] };
+    let mut buffer = LaneBuffer::default();
+    let Some(batch) = reader.look(memory, &mut buffer, &clocks).expect("no frame is refused") else {
+        return false;
+    };
+    for frame in batch.frames {
+        *missing += frame.missing;
+        assert_eq!(frame.sample.seq, *taken + *missing);
+        assert_eq!(
+            batch.bytes[frame.offset + FRAME_BYTES - PAYLOAD_BYTES..][..8],
+            frame.sample.seq.to_le_bytes()
+        );
+        *taken += 1;
+    }
+    reader.take(memory, &buffer).unwrap();
+    true
+}
+
+// Proves that a reader never sees half a frame nor a number that was not begun, and that every
+// sample is taken or missing, while slabs are given back and used again.
+#[test]
+fn model_slabs_given_back_are_used_again() {
+    check(3, || {
+        let (taken, missing) = transfer(1, 3, 1, OnFullSlab::Keep);
+        assert_eq!(taken + missing, 3);
+        assert!(taken >= 2, "what fits is kept");
+    });
+}
+
+// Proves the same while the open slab is read as it grows.
+#[test]
+fn model_an_open_slab_is_read_as_it_grows() {
+    check(3, || {
+        let (taken, missing) = transfer(2, 3, 1, OnFullSlab::Keep);
+        assert_eq!((taken, missing), (3, 0), "all fit");
+    });
+}
+
+// Proves that a slab that is overwritten while it is read is given up as a whole, and that the
+// samples in it are missing.
+#[test]
+fn model_overwritten_slabs_are_given_up() {
+    // Two preemptions, because three take more than a quarter of an hour.
+    check(2, || {
+        let (taken, missing) = transfer(1, 3, 1, OnFullSlab::Overwrite);
+        assert_eq!(taken + missing, 3);
+        assert!(taken >= 1, "the newest is kept");
+    });
+}

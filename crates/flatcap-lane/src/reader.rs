@@ -1,0 +1,492 @@
+//! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). It copies what the writer has
+//! committed, checks the copy, and believes nothing else.
+
+use std::fmt;
+use std::io;
+
+use flatcap_stream::{DeframeStatus, KindDeframer, SliceDeframer};
+
+use super::atomics::{Ordering, fence};
+use super::envelope::{self, KNOWN_FLAGS, SampleHeader};
+use super::layout::{
+    CONTROL_BYTES, ControlPage, LaneHeader, LaneLayoutError, NO_SOURCE, RETURNED_AT, SLOTS, begun_at,
+    encode_pair, id_at, id_of, lost_at, number_at, pair,
+};
+use super::slab_state::{SlabState, SlabUse, USES_MAX};
+
+/// How far in the future a sample may be: the clocks of processors, and a timestamp counter that is
+/// converted, differ by less.
+const AHEAD_MAX_NS: u64 = 1_000_000;
+/// How often one look begins again because the writer has overwritten what was being read.
+const OVERTAKEN_MAX: usize = 8;
+/// A lane is bad if this many readings in a row find it so: one could have met a number that was
+/// being stored.
+const READINGS_MIN: usize = 2;
+
+/// The memory of a lane as its reader sees it.
+pub trait ReaderMemory {
+    /// Reads exactly these bytes.
+    ///
+    /// # Errors
+    /// Any error of the memory, also if it is shorter.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of these bytes.
+    ///
+    /// # Errors
+    /// Any error of the memory.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+}
+
+#[cfg(unix)]
+impl ReaderMemory for std::fs::File {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(self, bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(self, bytes, offset)
+    }
+}
+
+/// Bounds of the times of samples.
+#[derive(Clone, Copy)]
+pub struct LaneClocks<'a> {
+    /// Reads CLOCK_MONOTONIC, in nanoseconds.
+    pub now_ns: &'a dyn Fn() -> u64,
+    /// Every wall offset that was in force since frames were last taken from the lane.
+    pub wall_offsets_ns: &'a [i64],
+}
+
+impl fmt::Debug for LaneClocks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaneClocks").field("wall_offsets_ns", &self.wall_offsets_ns).finish_non_exhaustive()
+    }
+}
+
+/// A frame that was read and checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneFrame {
+    /// Offset of the frame in the bytes of its [`LaneBatch`].
+    pub offset: usize,
+    /// Length of the frame, header included.
+    pub bytes: usize,
+    /// Length of its header.
+    pub header_bytes: usize,
+    /// The source's slot.
+    pub slot: u8,
+    /// Its envelope.
+    pub sample: SampleHeader,
+    /// Samples that are missing before it.
+    pub missing: u64,
+}
+
+/// Frames of one slab, in order and without space between them.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneBatch<'a> {
+    /// The frames' bytes, as for a segment.
+    pub bytes: &'a [u8],
+    /// Each frame.
+    pub frames: &'a [LaneFrame],
+}
+
+/// Memory for reading lanes, one after the other.
+#[derive(Debug)]
+pub struct LaneBuffer {
+    page: Box<ControlPage>,
+    page_after: Box<ControlPage>,
+    bytes: Vec<u8>,
+    frames: Vec<LaneFrame>,
+    slots: Vec<SlotProgress>, // as they are once the frames are taken
+}
+
+impl Default for LaneBuffer {
+    fn default() -> Self {
+        let page = || Box::new([0; CONTROL_BYTES]);
+        Self { page: page(), page_after: page(), bytes: Vec::new(), frames: Vec::new(), slots: Vec::new() }
+    }
+}
+
+/// The accounts of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotAccount {
+    /// The slot.
+    pub slot: u8,
+    /// The source's id.
+    pub source: u16,
+    /// Number of the first sample that was not taken yet; none if nothing is known of the slot.
+    pub next_seq: Option<u64>,
+    /// The client's number of the next sample.
+    pub begun: u64,
+}
+
+/// What is known of a slot.
+#[derive(Debug, Clone, Copy)]
+struct SlotProgress {
+    source: u16,           // or NO_SOURCE
+    next_seq: Option<u64>, // none: any number may be the first
+    explained: u64,        // of `lost`, by jumps
+    may_jump: bool,        // a slab was overwritten since the last frame
+}
+
+/// The end of a lane that reads.
+#[derive(Debug)]
+pub struct LaneReader {
+    header: LaneHeader,
+    use_number: u64,
+    taken: usize,  // bytes of this use
+    is_last: bool, // the frames that were found end a closed use
+    found: usize,  // bytes that were found and not taken yet
+    last_mono_ns: u64,
+    slots: Box<[SlotProgress; SLOTS]>,
+}
+
+/// Why a lane cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LaneReadError {
+    /// The memory cannot be read or written.
+    #[error("the memory of the lane cannot be read: {0}")]
+    Memory(#[from] io::Error),
+    /// It is no lane.
+    #[error(transparent)]
+    Layout(#[from] LaneLayoutError),
+    /// The client has not kept to the protocol.
+    #[error("use {use_number} of the lane, offset {offset}: {defect}")]
+    Defect {
+        /// Which filling of a slab.
+        use_number: u64,
+        /// Where in the slab.
+        offset: usize,
+        /// What is wrong.
+        defect: LaneDefect,
+    },
+}
+
+/// What is wrong with a frame, or with a slab's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LaneDefect {
+    /// The state belongs to no use that the slab can have, or has more bytes than the slab.
+    #[error("the state of the slab is impossible")]
+    State,
+    /// The length is above the limit or beyond the committed bytes.
+    #[error("the frame's length is above the limit or beyond the committed bytes")]
+    Length,
+    /// The checksum is wrong.
+    #[error("the frame's checksum is wrong")]
+    Checksum,
+    /// The envelope is cut, has another shape, or unknown flags.
+    #[error("the frame's envelope is cut, has another shape than a sample's, or unknown flags")]
+    Envelope,
+    /// The id is of no source in this lane.
+    #[error("source {0} does not belong to the lane")]
+    Source(u16),
+    /// The number repeats, or is not begun, or jumps further than `lost` says.
+    #[error("sample {seq} of source {source_id} repeats, was not begun, or leaves out more than was lost")]
+    Sequence {
+        /// The source's id.
+        source_id: u16,
+        /// The sample's number.
+        seq: u64,
+    },
+    /// The time is before the last sample's or in the future.
+    #[error("the sample's time {0} ns is before the last sample's or in the future")]
+    Time(u64),
+    /// The wall time is not the monotonic time plus an offset that was in force.
+    #[error("the sample's wall time {0} ns does not fit its monotonic time")]
+    WallTime(i64),
+}
+
+/// Where in a slab something is wrong.
+struct Misfit {
+    offset: usize,
+    defect: LaneDefect,
+}
+
+impl LaneReader {
+    /// Creates the reader of a new lane, of which nothing was used yet.
+    pub fn new(header: LaneHeader) -> Self {
+        let slot = SlotProgress { source: NO_SOURCE, next_seq: Some(0), explained: 0, may_jump: false };
+        Self {
+            header,
+            use_number: 0,
+            taken: 0,
+            is_last: false,
+            found: 0,
+            last_mono_ns: 0,
+            slots: Box::new([slot; SLOTS]),
+        }
+    }
+
+    /// Opens a lane of which only the memory is left, of `bytes`. Its ids are those in the memory:
+    /// the caller decides which of them to believe. Each source may begin with any number, and
+    /// frames that were taken before may come again.
+    ///
+    /// # Errors
+    /// The memory cannot be read, or is no lane.
+    pub fn resume(memory: &impl ReaderMemory, bytes: u64) -> Result<Self, LaneReadError> {
+        let mut page = [0; CONTROL_BYTES];
+        memory.read_at(&mut page, 0)?;
+        let mut reader = Self::new(LaneHeader::parse(&page, bytes)?);
+        for (number, slot) in (0_u8..).zip(reader.slots.iter_mut()) {
+            *slot =
+                SlotProgress { source: id_of(&page, number), next_seq: None, explained: 0, may_jump: true };
+        }
+        reader.use_number = returned(&page).filter(|uses| *uses <= USES_MAX).unwrap_or(0);
+        Ok(reader)
+    }
+
+    /// Creates a reader of a new lane in which the first slot has a source that begins with 0.
+    #[cfg(all(test, flatcap_model))]
+    pub(crate) fn resume_at_start(header: LaneHeader, source: u16) -> Self {
+        let mut reader = Self::new(header);
+        reader.slots[0].source = source;
+        reader
+    }
+
+    /// Returns the lane's header.
+    pub fn header(&self) -> &LaneHeader {
+        &self.header
+    }
+
+    /// Binds a source to a slot that has none: its next sample has the number `next_seq`.
+    ///
+    /// # Errors
+    /// Any error of the memory.
+    pub fn bind(
+        &mut self,
+        memory: &impl ReaderMemory,
+        slot: u8,
+        source: u16,
+        next_seq: u64,
+    ) -> io::Result<()> {
+        memory.write_at(&next_seq.to_le_bytes(), begun_at(slot) as u64)?;
+        memory.write_at(&source.to_le_bytes(), id_at(slot) as u64)?;
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            *place = SlotProgress { source, next_seq: Some(next_seq), explained: 0, may_jump: false };
+        }
+        Ok(())
+    }
+
+    /// Reads and checks the frames of one slab that are not taken yet. Returns none if there are
+    /// none. Without [`take`](Self::take), the next call returns the same frames, and perhaps more.
+    ///
+    /// # Errors
+    /// The memory cannot be read; or the client has not kept to the protocol: the lane must not be
+    /// read again.
+    pub fn look<'b>(
+        &mut self,
+        memory: &impl ReaderMemory,
+        buffer: &'b mut LaneBuffer,
+        clocks: &LaneClocks<'_>,
+    ) -> Result<Option<LaneBatch<'b>>, LaneReadError> {
+        self.found = 0;
+        let mut defects = 0;
+        for _ in 0..OVERTAKEN_MAX {
+            memory.read_at(buffer.page.as_mut_slice(), 0)?;
+            // Acquire: the bytes below are not older than the states above.
+            fence(Ordering::Acquire);
+            let read = match self.committed(&buffer.page) {
+                Ok(None) => return Ok(None),
+                Ok(Some(state)) => self.read(memory, buffer, state, clocks)?,
+                Err(misfit) => Err(misfit),
+            };
+            match read {
+                Ok(true) => {
+                    let batch = LaneBatch { bytes: &buffer.bytes, frames: &buffer.frames };
+                    return Ok(Some(batch));
+                }
+                Ok(false) => {}
+                Err(Misfit { offset, defect }) => {
+                    defects += 1;
+                    if defects == READINGS_MIN {
+                        return Err(LaneReadError::Defect { use_number: self.use_number, offset, defect });
+                    }
+                }
+            }
+        }
+        // The writer overwrites slabs faster than they are read.
+        Ok(None)
+    }
+
+    /// Takes the frames that the last [`look`](Self::look) has returned from this buffer, and gives
+    /// the slab back if it has no others.
+    ///
+    /// # Errors
+    /// Any error of the memory.
+    pub fn take(&mut self, memory: &impl ReaderMemory, buffer: &LaneBuffer) -> io::Result<()> {
+        for (slot, after) in self.slots.iter_mut().zip(&buffer.slots) {
+            *slot = *after;
+        }
+        self.last_mono_ns = buffer.frames.last().map_or(self.last_mono_ns, |frame| frame.sample.mono_ns);
+        self.taken += std::mem::take(&mut self.found);
+        if self.is_last {
+            self.is_last = false;
+            self.advance(memory)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the accounts of all slots that have a source. Once nothing is written any more and
+    /// everything was taken, samples from `next_seq` up to `begun` are lost.
+    ///
+    /// # Errors
+    /// Any error of the memory.
+    pub fn accounts(&self, memory: &impl ReaderMemory) -> io::Result<Vec<SlotAccount>> {
+        let mut page = [0; CONTROL_BYTES];
+        memory.read_at(&mut page, 0)?;
+        let bound = (0_u8..).zip(self.slots.iter()).filter(|(_, slot)| slot.source != NO_SOURCE);
+        Ok(bound
+            .map(|(number, slot)| SlotAccount {
+                slot: number,
+                source: slot.source,
+                next_seq: slot.next_seq,
+                begun: number_at(&page, begun_at(number)),
+            })
+            .collect())
+    }
+
+    /// Returns the state of the next use that has frames to be read. Skips uses that were
+    /// overwritten.
+    fn committed(&mut self, page: &ControlPage) -> Result<Option<SlabState>, Misfit> {
+        let slabs = self.header.slabs as u64;
+        // Each step leads to a later use; a page that has one for each slab is consistent.
+        for _ in 0..=slabs {
+            let state = SlabState(number_at(page, self.header.state_at(self.use_number)));
+            let bytes = state.bytes();
+            match state.compare(self.use_number, slabs) {
+                SlabUse::Later(use_number) => {
+                    self.use_number = use_number - slabs + 1;
+                    self.taken = 0;
+                    self.slots.iter_mut().for_each(|slot| slot.may_jump = true);
+                }
+                SlabUse::Earlier => return Ok(None),
+                SlabUse::This if bytes <= self.header.slab_bytes && bytes >= self.taken => {
+                    let is_news = bytes > self.taken || state.is_closed();
+                    return Ok(is_news.then_some(state));
+                }
+                SlabUse::This | SlabUse::Impossible => break,
+            }
+        }
+        Err(Misfit { offset: 0, defect: LaneDefect::State })
+    }
+
+    /// Reads the frames of the use up to what is committed. Returns false if the writer has
+    /// overwritten it meanwhile, or if nothing was left to be read in it.
+    fn read(
+        &mut self,
+        memory: &impl ReaderMemory,
+        buffer: &mut LaneBuffer,
+        state: SlabState,
+        clocks: &LaneClocks<'_>,
+    ) -> Result<Result<bool, Misfit>, LaneReadError> {
+        buffer.bytes.resize(state.bytes() - self.taken, 0);
+        buffer.frames.clear();
+        let at = self.header.slab_at(self.use_number) + self.taken;
+        memory.read_at(&mut buffer.bytes, at as u64)?;
+        // Acquire: the states below are not older than the bytes above.
+        fence(Ordering::Acquire);
+        memory.read_at(buffer.page_after.as_mut_slice(), 0)?;
+        let after = SlabState(number_at(buffer.page_after.as_slice(), self.header.state_at(self.use_number)));
+        if !after.is_same_use(state) || after.bytes() < state.bytes() {
+            return Ok(Ok(false));
+        }
+        buffer.slots.clear();
+        buffer.slots.extend_from_slice(self.slots.as_slice());
+        if let Err(misfit) = self.check(buffer, clocks) {
+            return Ok(Err(misfit));
+        }
+        if buffer.bytes.is_empty() {
+            // Closed without a further frame.
+            self.advance(memory)?;
+            return Ok(Ok(false));
+        }
+        self.found = buffer.bytes.len();
+        self.is_last = state.is_closed();
+        Ok(Ok(true))
+    }
+
+    /// Gives the slab back.
+    fn advance(&mut self, memory: &impl ReaderMemory) -> io::Result<()> {
+        self.use_number += 1;
+        self.taken = 0;
+        // Release: the slab was read before the writer gets it.
+        fence(Ordering::Release);
+        memory.write_at(&encode_pair(self.use_number), RETURNED_AT as u64)
+    }
+
+    /// Checks the frames in the buffer, and lists them.
+    fn check(&self, buffer: &mut LaneBuffer, clocks: &LaneClocks<'_>) -> Result<(), Misfit> {
+        let LaneBuffer { page_after, bytes, frames, slots, .. } = buffer;
+        let deframer =
+            KindDeframer::new(self.header.checksum).with_max_frame_len(self.header.frame_max as usize);
+        let bounds = TimeBounds { latest_ns: (clocks.now_ns)().saturating_add(AHEAD_MAX_NS), clocks };
+        let mut last_mono_ns = self.last_mono_ns;
+        let mut offset = 0;
+        while let Some(rest) = bytes.get(offset..).filter(|rest| !rest.is_empty()) {
+            let misfit = |defect| Misfit { offset: self.taken + offset, defect };
+            let frame = match deframer.deframe(rest) {
+                Ok(DeframeStatus::Frame(frame)) => frame,
+                Err(error) if error.is_checksum_mismatch() => return Err(misfit(LaneDefect::Checksum)),
+                Ok(DeframeStatus::Incomplete { .. }) | Err(_) => return Err(misfit(LaneDefect::Length)),
+            };
+            let parts = envelope::split(frame.payload()).ok_or_else(|| misfit(LaneDefect::Envelope))?;
+            let sample = SampleHeader::parse(parts.header);
+            if sample.flags & !KNOWN_FLAGS != 0 {
+                return Err(misfit(LaneDefect::Envelope));
+            }
+            bounds.check(&sample, last_mono_ns).map_err(misfit)?;
+            let (slot, missing) = number(slots, page_after, &sample).map_err(misfit)?;
+            last_mono_ns = sample.mono_ns;
+            let (length, header_bytes) = (frame.bytes().len(), frame.bytes().len() - frame.payload().len());
+            frames.push(LaneFrame { offset, bytes: length, header_bytes, slot, sample, missing });
+            offset += length;
+        }
+        Ok(())
+    }
+}
+
+/// The bounds of times in one reading.
+struct TimeBounds<'a> {
+    latest_ns: u64,
+    clocks: &'a LaneClocks<'a>,
+}
+
+impl TimeBounds<'_> {
+    fn check(&self, sample: &SampleHeader, last_mono_ns: u64) -> Result<(), LaneDefect> {
+        if sample.mono_ns < last_mono_ns || sample.mono_ns > self.latest_ns {
+            return Err(LaneDefect::Time(sample.mono_ns));
+        }
+        let is_in_force = |offset: &i64| offset.wrapping_add_unsigned(sample.mono_ns) == sample.wall_ns;
+        let fits = self.clocks.wall_offsets_ns.iter().any(is_in_force);
+        fits.then_some(()).ok_or(LaneDefect::WallTime(sample.wall_ns))
+    }
+}
+
+/// Accounts for the number of a sample. Returns its slot, and how many samples are missing before
+/// it.
+fn number(
+    slots: &mut [SlotProgress],
+    page: &ControlPage,
+    sample: &SampleHeader,
+) -> Result<(u8, u64), LaneDefect> {
+    let SampleHeader { source, seq, .. } = *sample;
+    let found = (0_u8..).zip(slots).find(|(_, slot)| slot.source == source && source != NO_SOURCE);
+    let (number, slot) = found.ok_or(LaneDefect::Source(source))?;
+    let wrong = LaneDefect::Sequence { source_id: source, seq };
+    let missing = seq.checked_sub(slot.next_seq.unwrap_or(seq)).ok_or(wrong)?;
+    let lost = number_at(page, lost_at(number)).saturating_sub(slot.explained);
+    if (missing > lost && !slot.may_jump) || seq >= number_at(page, begun_at(number)) {
+        return Err(wrong);
+    }
+    // What was overwritten is not in `lost`, and how much that was nobody knows.
+    if !std::mem::take(&mut slot.may_jump) {
+        slot.explained += missing;
+    }
+    slot.next_seq = Some(seq + 1);
+    Ok((number, missing))
+}
+
+/// Returns how many uses were given back. None if the number is not whole.
+fn returned(page: &ControlPage) -> Option<u64> {
+    pair(number_at(page, RETURNED_AT), number_at(page, RETURNED_AT + 8))
+}

@@ -1,0 +1,70 @@
+//! The state of a slab: which use of it, whether more frames may follow, and how many bytes of
+//! whole frames it has. One word, so that the three always fit.
+
+/// Bits of the committed bytes: up to the largest slab.
+const BYTES_BITS: u32 = 23;
+const CLOSED: u64 = 1 << BYTES_BITS;
+const USE_SHIFT: u32 = BYTES_BITS + 1;
+const USE_BITS: u32 = u64::BITS - USE_SHIFT;
+const USE_MASK: u64 = (1 << USE_BITS) - 1;
+/// Most uses of a lane: more than any writer can begin, and far from where sums overflow.
+pub(crate) const USES_MAX: u64 = 1 << 60;
+
+/// The state of a slab as stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlabState(pub(crate) u64);
+
+/// What a slab's state says of a use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlabUse {
+    /// This use.
+    This,
+    /// An earlier one: this use has not begun.
+    Earlier,
+    /// A later one, with this number: this use was overwritten.
+    Later(u64),
+    /// None that this slab can have.
+    Impossible,
+}
+
+impl SlabState {
+    /// A slab in this use with `bytes` of whole frames, at most 2^23 - 1.
+    #[inline]
+    pub(crate) fn new(use_number: u64, bytes: usize, is_closed: bool) -> Self {
+        let closed = if is_closed { CLOSED } else { 0 };
+        Self(use_number << USE_SHIFT | closed | bytes as u64)
+    }
+
+    /// Bytes of whole frames.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "23 bits")]
+    pub(crate) fn bytes(self) -> usize {
+        (self.0 & (CLOSED - 1)) as usize
+    }
+
+    /// Whether no frame will be added.
+    pub(crate) fn is_closed(self) -> bool {
+        self.0 & CLOSED != 0
+    }
+
+    /// Whether both are states of the same use.
+    pub(crate) fn is_same_use(self, other: Self) -> bool {
+        self.0 >> USE_SHIFT == other.0 >> USE_SHIFT
+    }
+
+    /// Compares the state of slab `expected % slabs` with the use that is expected there.
+    pub(crate) fn compare(self, expected: u64, slabs: u64) -> SlabUse {
+        let ahead = (self.0 >> USE_SHIFT).wrapping_sub(expected) & USE_MASK;
+        match ahead {
+            0 => SlabUse::This,
+            // Never used yet.
+            _ if self.0 == 0 && expected < slabs => SlabUse::Earlier,
+            _ if ahead == slabs.wrapping_neg() & USE_MASK && expected >= slabs => SlabUse::Earlier,
+            _ if ahead <= USE_MASK / 2 && ahead.is_multiple_of(slabs) => {
+                let later = Some(expected + ahead).filter(|uses| *uses <= USES_MAX);
+                later.map_or(SlabUse::Impossible, SlabUse::Later)
+            }
+            _ => SlabUse::Impossible,
+        }
+    }
+}

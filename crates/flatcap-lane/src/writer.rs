@@ -1,0 +1,273 @@
+//! The writer of a lane: one thread, loads and stores alone (docs/PUSH.md, "Protocol").
+
+use flatcap_stream::{ChecksumKind, SliceFramer};
+
+use super::atomics::{AtomicU64, Ordering, fence};
+use super::envelope::{ENVELOPE_BYTES, SampleHeader};
+use super::layout::{
+    FLAGS_AT, LaneFlags, LaneHeader, NO_SOURCE, RETURNED_AT, SLOTS, WALL_OFFSET_AT, begun_at, lost_at, pair,
+};
+use super::slab_state::SlabState;
+
+/// The memory of a lane as its writer sees it.
+pub trait WriterMemory {
+    /// Returns the number at an offset of the first page, a multiple of 8.
+    fn number(&self, at: usize) -> &AtomicU64;
+
+    /// Calls `fill` with the `length` bytes at `at`, which lie within one slab. No other thread of
+    /// this process may have them.
+    fn write<R>(&mut self, at: usize, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R;
+}
+
+/// What to do with a full ring when a slab is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFullSlab {
+    /// Leave it as it is.
+    Keep,
+    /// Overwrite the oldest slab.
+    Overwrite,
+}
+
+/// Why a sample cannot be written now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The slot has no source.
+    Unbound,
+    /// The recorder takes no frames for now.
+    Paused,
+    /// The recorder does not read this lane any more.
+    Ended,
+    /// The payload is longer than a frame of this lane can have.
+    TooLarge,
+    /// The open slab has no space: [`LaneWriter::open_next`].
+    SlabFull,
+}
+
+/// The end of a lane that writes.
+#[derive(Debug)]
+pub struct LaneWriter<M> {
+    memory: M,
+    header: LaneHeader,
+    checksum: ChecksumKind,
+    payload_max: usize,
+    open_use: u64,
+    slab_at: usize,      // of the open use
+    state_at: usize,     // of the open use
+    committed: usize,    // bytes of whole frames in the open use
+    reusable: u64,       // uses below were given back, or overwritten
+    is_wake_sent: bool,  // since the ring was last less than half full
+    wall_offset_ns: i64, // the last whole one
+    last_mono_ns: u64,   // of the last frame: times never step back in a lane
+    slots: Box<[Slot; SLOTS]>,
+}
+
+/// A source of the lane. The numbers are those in the memory.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    source: u16, // or NO_SOURCE
+    begun: u64,
+    lost: u64,
+}
+
+impl<M: WriterMemory> LaneWriter<M> {
+    /// Creates the writer of a new lane, of which nothing was used yet.
+    pub fn new(memory: M, header: LaneHeader) -> Self {
+        let offset = u64::from_le(memory.number(WALL_OFFSET_AT).load(Ordering::Relaxed));
+        Self {
+            memory,
+            checksum: header.checksum,
+            payload_max: header.payload_max(),
+            open_use: 0,
+            slab_at: header.slab_at(0),
+            state_at: header.state_at(0),
+            committed: 0,
+            reusable: 0,
+            is_wake_sent: false,
+            wall_offset_ns: offset.cast_signed(),
+            last_mono_ns: 0,
+            slots: Box::new([Slot { source: NO_SOURCE, begun: 0, lost: 0 }; SLOTS]),
+            header,
+        }
+    }
+
+    /// Returns the lane's header.
+    pub fn header(&self) -> &LaneHeader {
+        &self.header
+    }
+
+    /// Returns the lane's memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Notes that the recorder has bound a source to a slot: its id and its next number.
+    pub fn bind(&mut self, slot: u8, source: u16, next_seq: u64) {
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            *place = Slot { source, begun: next_seq, lost: 0 };
+        }
+    }
+
+    /// Returns whether a sample with a payload of `payload_bytes` can be written now. Nothing is
+    /// begun yet.
+    ///
+    /// # Errors
+    /// What is in the way.
+    #[inline]
+    pub fn ready(&self, slot: u8, payload_bytes: usize) -> Result<(), Refusal> {
+        let frame_bytes = self.checksum.frame_bytes(ENVELOPE_BYTES).saturating_add(payload_bytes);
+        let flags = self.memory.number(FLAGS_AT).load(Ordering::Relaxed);
+        let is_bound = self.slots.get(usize::from(slot)).is_some_and(|slot| slot.source != NO_SOURCE);
+        // `committed` is at most the slab's length, which is at most 4 MiB.
+        if flags == 0
+            && is_bound
+            && payload_bytes <= self.payload_max
+            && self.committed + frame_bytes <= self.header.slab_bytes
+        {
+            return Ok(());
+        }
+        Err(self.refusal(is_bound, flags, payload_bytes))
+    }
+
+    #[cold]
+    fn refusal(&self, is_bound: bool, flags: u64, payload_bytes: usize) -> Refusal {
+        if flags & LaneFlags::ENDED.bits() != 0 {
+            Refusal::Ended
+        } else if !is_bound {
+            Refusal::Unbound
+        } else if flags != 0 {
+            Refusal::Paused
+        } else if payload_bytes > self.payload_max {
+            Refusal::TooLarge
+        } else {
+            Refusal::SlabFull
+        }
+    }
+
+    /// Writes a sample that is [`ready`](Self::ready); `fill` writes its payload of
+    /// `payload_bytes`.
+    #[inline]
+    pub fn push(&mut self, slot: u8, payload_bytes: usize, mono_ns: u64, fill: impl FnOnce(&mut [u8])) {
+        self.payload(payload_bytes, fill);
+        self.commit(slot, payload_bytes, mono_ns);
+    }
+
+    /// Calls `fill` with the place of the payload of the next sample, which is
+    /// [`ready`](Self::ready) for this length. It becomes a sample by [`commit`](Self::commit).
+    #[inline]
+    pub fn payload<R>(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+        let at = self.slab_at + self.committed + self.checksum.frame_bytes(ENVELOPE_BYTES);
+        self.memory.write(at, payload_bytes, fill)
+    }
+
+    /// Makes a sample of the payload that was written to [`payload`](Self::payload), or of its
+    /// first `payload_bytes`.
+    ///
+    /// # Panics
+    /// Never: a payload has at most 4 MiB.
+    #[inline]
+    pub fn commit(&mut self, slot: u8, payload_bytes: usize, mono_ns: u64) {
+        let wall_offset_ns = self.wall_offset_ns();
+        let Some(own) = self.slots.get_mut(usize::from(slot)) else { return };
+        let seq = own.begun;
+        own.begun += 1;
+        // From here on the sample is accounted for.
+        self.memory.number(begun_at(slot)).store(own.begun.to_le(), Ordering::Relaxed);
+        self.last_mono_ns = self.last_mono_ns.max(mono_ns);
+        let sample = SampleHeader {
+            mono_ns: self.last_mono_ns,
+            wall_ns: wall_offset_ns.wrapping_add_unsigned(self.last_mono_ns),
+            seq,
+            source: own.source,
+            flags: 0,
+            duration_ns: 0,
+        };
+        let checksum = self.checksum;
+        let frame_bytes = checksum.frame_bytes(ENVELOPE_BYTES + payload_bytes);
+        self.memory.write(self.slab_at + self.committed, frame_bytes, |frame| {
+            let (_, payload) = frame.split_at_mut(checksum.frame_bytes(0));
+            if let (Some(envelope), Ok(length)) = (payload.first_chunk_mut(), u32::try_from(payload_bytes)) {
+                sample.write_envelope(envelope, length);
+            }
+            checksum.frame_in_place(frame).expect("a slab is shorter than 4 GiB");
+        });
+        self.committed += frame_bytes;
+        // Release: who sees this length sees the frame.
+        self.store_state(false, Ordering::Release);
+    }
+
+    /// Returns the wall offset in force. While it is being changed, the one before.
+    #[inline]
+    fn wall_offset_ns(&mut self) -> i64 {
+        let number = |at: usize| u64::from_le(self.memory.number(at).load(Ordering::Relaxed));
+        if let Some(offset) = pair(number(WALL_OFFSET_AT), number(WALL_OFFSET_AT + 8)) {
+            self.wall_offset_ns = offset.cast_signed();
+        }
+        self.wall_offset_ns
+    }
+
+    /// Counts a sample that was begun and comes to nothing.
+    pub fn lose(&mut self, slot: u8) {
+        let Some(own) = self.slots.get_mut(usize::from(slot)).filter(|slot| slot.source != NO_SOURCE) else {
+            return;
+        };
+        own.begun += 1;
+        own.lost += 1;
+        // The next state that is stored publishes both.
+        self.memory.number(begun_at(slot)).store(own.begun.to_le(), Ordering::Relaxed);
+        self.memory.number(lost_at(slot)).store(own.lost.to_le(), Ordering::Relaxed);
+    }
+
+    /// Closes the open slab and opens the next one. Returns false, and changes nothing, if the ring
+    /// is full and must be kept.
+    #[cold]
+    pub fn open_next(&mut self, on_full: OnFullSlab) -> bool {
+        let (next, slabs) = (self.open_use + 1, self.header.slabs as u64);
+        self.note_returned();
+        if next - self.reusable >= slabs {
+            if on_full == OnFullSlab::Keep {
+                return false;
+            }
+            self.reusable = next - slabs + 1;
+        }
+        self.store_state(true, Ordering::Release);
+        self.open_use = next;
+        self.committed = 0;
+        self.slab_at = self.header.slab_at(next);
+        self.state_at = self.header.state_at(next);
+        self.store_state(false, Ordering::Relaxed);
+        // Who sees a byte that is written from now on sees that the slab is in another use.
+        fence(Ordering::Release);
+        true
+    }
+
+    fn note_returned(&mut self) {
+        // Acquire: the recorder has read a slab before it gives it back.
+        let first = self.memory.number(RETURNED_AT).load(Ordering::Acquire);
+        let second = self.memory.number(RETURNED_AT + 8).load(Ordering::Acquire);
+        if let Some(returned) = pair(u64::from_le(first), u64::from_le(second))
+            && returned <= self.open_use + 1
+        {
+            self.reusable = self.reusable.max(returned);
+        }
+    }
+
+    /// Returns whether the recorder should be woken: more than half of the slabs are in use, and it
+    /// was not told since they last were not.
+    pub fn should_wake(&mut self) -> bool {
+        let is_half_full = (self.open_use + 1 - self.reusable) * 2 > self.header.slabs as u64;
+        let is_due = is_half_full && !self.is_wake_sent;
+        self.is_wake_sent = is_half_full;
+        is_due
+    }
+
+    /// Returns how many samples of a slot were begun, and how many of them were counted as lost.
+    pub fn counts(&self, slot: u8) -> (u64, u64) {
+        self.slots.get(usize::from(slot)).map_or((0, 0), |slot| (slot.begun, slot.lost))
+    }
+
+    #[inline]
+    fn store_state(&self, is_closed: bool, order: Ordering) {
+        let state = SlabState::new(self.open_use, self.committed, is_closed);
+        self.memory.number(self.state_at).store(state.0.to_le(), order);
+    }
+}

@@ -1,0 +1,95 @@
+//! A client: opens, sets up sources, fires triggers.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use super::clock::{ClockPoint, monotonic_ns};
+use super::error::SetupError;
+use super::process_mark::ProcessMark;
+use super::setup::{ClientOptions, ClientSetup, ClientSource, SOURCES_MAX, SourceOptions, check_name};
+use super::shared::{ClientHandle, ClientShared};
+use super::source::PushSource;
+
+/// Where the recorder listens.
+const SOCKET: &str = "/run/flatcap/push.sock";
+/// Names another socket.
+const SOCKET_VARIABLE: &str = "FLATCAP_PUSH_SOCKET";
+/// Longest path of a Unix socket (`sun_path` less the zero byte).
+const SOCKET_BYTES_MAX: usize = 107;
+
+/// A client. It stays open as long as one of its sources is there.
+#[derive(Debug, Clone)]
+pub struct PushClient {
+    pub(crate) handle: Arc<ClientHandle>,
+}
+
+impl PushClient {
+    /// Opens a client. Connects if there is a recorder, and else succeeds too: the threads that
+    /// push look for one once a second.
+    ///
+    /// # Errors
+    /// The name or the socket's path is not valid.
+    pub fn open(name: &str, options: ClientOptions) -> Result<Self, SetupError> {
+        check_name(name)?;
+        let from_variable = || std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
+        let socket = options.socket.clone().or_else(from_variable).unwrap_or_else(|| SOCKET.into());
+        if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+            return Err(SetupError::Socket);
+        }
+        let setup = ClientSetup {
+            name: name.to_owned(),
+            socket,
+            sources: [const { OnceLock::new() }; SOURCES_MAX],
+            opened: if options.use_counter { ClockPoint::if_trusted() } else { None },
+            options,
+        };
+        let shared = ClientShared::new(setup);
+        // In case the kernel cannot tell a child from its parent, nothing is ever connected.
+        if ProcessMark::current().is_some() {
+            shared.process().registry.check(&shared.setup, monotonic_ns());
+        }
+        Ok(Self { handle: Arc::new(ClientHandle { shared: Arc::new(shared) }) })
+    }
+
+    /// Sets up a source, or returns the one that was set up with the same options.
+    ///
+    /// # Errors
+    /// A name is not valid, or the client has 64 sources.
+    pub fn source(&self, options: SourceOptions<'_>) -> Result<PushSource, SetupError> {
+        let shared = &self.handle.shared;
+        let mut source = ClientSource::new(&options)?;
+        for (number, place) in (0_u8..).zip(&shared.setup.sources) {
+            source.registration.number = number.into();
+            let found = || PushSource::new(Arc::clone(&self.handle), number, options.on_full);
+            if place.get().is_some_and(|known| known.is_same(&source)) {
+                return Ok(found());
+            }
+            match place.set(source) {
+                Ok(()) => {
+                    shared.process().registry.register(&shared.setup, number);
+                    return Ok(found());
+                }
+                Err(back) => source = back,
+            }
+        }
+        Err(SetupError::TooManySources)
+    }
+
+    /// Fires the recorder's black box, where that is configured.
+    ///
+    /// # Errors
+    /// There is no recorder, or what it answers.
+    pub fn trigger(&self, text: &str) -> std::io::Result<()> {
+        self.handle.shared.process().registry.trigger(&self.handle.shared.setup, text)
+    }
+
+    /// Whether there is a connection to a recorder, as of the last look.
+    pub fn is_connected(&self) -> bool {
+        self.handle.shared.process().registry.is_connected()
+    }
+
+    /// Returns what the recorder last refused, and why; empty if nothing.
+    pub fn last_error(&self) -> String {
+        self.handle.shared.process().registry.last_error()
+    }
+}

@@ -1,0 +1,109 @@
+//! The push socket: one message a packet, with descriptors.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use flatcap_lane::{PACKET_BYTES_MAX, PushReply, PushRequest};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, send,
+    sendmsg, socket_with,
+};
+
+/// An open connection to a recorder.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: OwnedFd,
+}
+
+/// A message of the recorder, with its descriptor.
+type Received = (PushReply, Option<OwnedFd>);
+
+impl Connection {
+    /// Connects. Fails at once if nobody listens. A reply that takes longer than the limit is an
+    /// error.
+    pub(crate) fn open(path: &Path, reply_limit: Duration) -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        for timeout in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, timeout, Some(reply_limit))?;
+        }
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Self { socket })
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(crate) fn ask(
+        &self,
+        request: &PushRequest,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Received> {
+        let descriptors: &[BorrowedFd<'_>] = &descriptor.into_iter().collect::<Vec<_>>();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        sendmsg(&self.socket, &[IoSlice::new(&request.encode())], &mut control, SendFlags::NOSIGNAL)?;
+        loop {
+            match self.receive(RecvFlags::empty())? {
+                (PushReply::Ended { .. }, _) => {}
+                reply => return Ok(reply),
+            }
+        }
+    }
+
+    /// Sends a request without a reply. It is dropped if the recorder does not read.
+    pub(crate) fn tell(&self, request: &PushRequest) {
+        // A connection that is closed is found by `poll`.
+        let _closed = send(&self.socket, &request.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+
+    /// Returns the next message that the recorder has sent by itself, without waiting.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub(crate) fn poll(&self) -> io::Result<Option<PushReply>> {
+        match self.receive(RecvFlags::DONTWAIT) {
+            Ok((reply, _)) => Ok(Some(reply)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn receive(&self, flags: RecvFlags) -> io::Result<Received> {
+        let mut packet = [0; PACKET_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut packet)];
+            match recvmsg(&self.socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
+                Err(Errno::INTR) => {}
+                received => break received?,
+            }
+        };
+        let rights = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        let descriptor = rights.flatten().next();
+        let packet = packet.get(..received.bytes).filter(|packet| !packet.is_empty());
+        let packet = packet.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok((PushReply::decode(packet).map_err(io::Error::other)?, descriptor))
+    }
+}
+
+/// Returns memory with these bytes that nobody can change.
+pub(crate) fn sealed_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let memory = memfd_create("flatcap-schema", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(memory);
+    file.write_all(bytes)?;
+    fcntl_add_seals(file.as_fd(), SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file.into())
+}

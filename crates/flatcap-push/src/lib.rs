@@ -1,0 +1,50 @@
+//! Pushes an application's own frames to the flight recorder flatcap, through shared memory
+//! (docs/PUSH.md).
+//!
+//! | to | use |
+//! |---|---|
+//! | connect, or wait for a recorder | [`PushClient`] |
+//! | push samples from any thread | [`PushSource`] |
+//! | push what the crate `log` logs (feature `log`) | `LogSink` |
+//! | push events and spans of `tracing` (feature `tracing`) | `PushLayer` |
+//!
+//! ```
+//! use flatcap_push::{ClientOptions, PushClient, SourceOptions};
+//!
+//! let client = PushClient::open("payments", ClientOptions::default())?;
+//! let orders = client.source(SourceOptions { name: "orders", ..SourceOptions::default() })?;
+//! // Without a recorder, the sample is dropped and counted.
+//! let pushed = orders.push(b"4711");
+//! assert!(pushed.is_ok() || orders.dropped() == 1);
+//! # Ok::<(), flatcap_push::SetupError>(())
+//! ```
+
+#![cfg(target_os = "linux")]
+
+mod c_abi;
+mod client;
+mod clock;
+mod connection;
+mod error;
+#[cfg(any(feature = "log", feature = "tracing"))]
+mod log_record;
+#[cfg(feature = "log")]
+mod log_sink;
+mod mapping;
+mod process_mark;
+mod registry;
+mod setup;
+mod shared;
+mod source;
+mod thread_lane;
+#[cfg(feature = "tracing")]
+mod tracing_layer;
+
+pub use client::PushClient;
+pub use error::{PushError, SetupError};
+#[cfg(feature = "log")]
+pub use log_sink::LogSink;
+pub use setup::{ClientOptions, OnFullLane, SourceOptions};
+pub use source::PushSource;
+#[cfg(feature = "tracing")]
+pub use tracing_layer::PushLayer;

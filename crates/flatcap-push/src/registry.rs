@@ -1,0 +1,325 @@
+//! What a process knows of the recorder: the connection, and its lanes. Every message passes here,
+//! under one lock; a push takes the lock only when it opens a slab, and once a second.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatcap_lane::{LaneResumption, LaneWriter, PushReply, PushRequest, VERSION};
+
+use super::clock::{NS_PER_S, monotonic_ns};
+use super::connection::{Connection, sealed_memory};
+use super::mapping::Mapping;
+use super::setup::{ClientSetup, SOURCES_MAX};
+
+/// How often to look for a recorder.
+const ATTEMPT_EVERY_NS: u64 = NS_PER_S;
+
+/// Samples of each source that one thread after the other, with the same lane, has dropped. One
+/// thread writes it at a time.
+#[derive(Debug)]
+pub(crate) struct DropCounters([AtomicU64; SOURCES_MAX]);
+
+/// The writing end of a lane.
+#[derive(Debug)]
+pub(crate) struct LaneEnd {
+    pub(crate) writer: LaneWriter<Mapping>,
+    /// Which connection it belongs to.
+    pub(crate) connection: u64,
+    memory: Arc<File>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    state: Mutex<RegistryState>,
+    counters: Mutex<Vec<Arc<DropCounters>>>,
+}
+
+#[derive(Debug, Default)]
+struct RegistryState {
+    connection: Option<Connection>,
+    connections: u64, // so far
+    next_attempt_ns: u64,
+    is_closed: bool,
+    registered: u64,      // sources, by bit, that this recorder has accepted
+    lanes: Vec<HeldLane>, // all that may have frames
+    free: Vec<LaneEnd>,   // those without a thread
+    error: String,
+}
+
+/// A lane that threads write to.
+#[derive(Debug)]
+struct HeldLane {
+    resumption: LaneResumption,
+    memory: Arc<File>,
+    connection: u64,
+}
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; SOURCES_MAX])
+    }
+}
+
+impl DropCounters {
+    /// Counts one. No read-modify-write: one thread counts.
+    #[inline]
+    pub(crate) fn add(&self, slot: u8) {
+        if let Some(count) = self.0.get(usize::from(slot)) {
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what the recorder has said, and connects if there is no connection and it is time.
+    /// Returns the number of the connection.
+    pub(crate) fn check(&self, client: &ClientSetup, now_ns: u64) -> u64 {
+        let mut state = self.lock();
+        state.poll();
+        if state.connection.is_none() && !state.is_closed && now_ns >= state.next_attempt_ns {
+            state.next_attempt_ns = now_ns.saturating_add(ATTEMPT_EVERY_NS);
+            // Nobody listens: that is no error.
+            if let Ok(connection) = Connection::open(&client.socket, client.options.reply_limit) {
+                state.connection = Some(connection);
+                state.begin(client);
+            }
+        }
+        state.connections
+    }
+
+    /// Tells the recorder of a source, if there is one.
+    pub(crate) fn register(&self, client: &ClientSetup, slot: u8) {
+        self.lock().register(client, slot);
+    }
+
+    /// Returns a lane for this thread.
+    pub(crate) fn lane(&self, client: &ClientSetup) -> Option<LaneEnd> {
+        let mut state = self.lock();
+        match state.free.pop() {
+            Some(free) => Some(free),
+            None => state.new_lane(client),
+        }
+    }
+
+    /// Binds a source to its slot in a lane. Returns false if the recorder refuses.
+    pub(crate) fn bind(&self, client: &ClientSetup, end: &mut LaneEnd, slot: u8) -> bool {
+        let mut state = self.lock();
+        if end.connection != state.connections {
+            return false;
+        }
+        if state.registered & (1 << slot) == 0 {
+            state.register(client, slot);
+        }
+        let request = PushRequest::Bind { lane: end.writer.header().lane, source: slot.into() };
+        let bound = state.ask(&request, None, |reply, _| match reply {
+            PushReply::Bind { id, next_seq } => Some((id, next_seq)),
+            _ => None,
+        });
+        if let Some((id, next_seq)) = bound {
+            end.writer.bind(slot, id, next_seq);
+        }
+        bound.is_some()
+    }
+
+    /// Takes back the lane of a thread that ends.
+    pub(crate) fn release(&self, end: LaneEnd) {
+        let mut state = self.lock();
+        if end.connection == state.connections {
+            state.free.push(end);
+        } else {
+            state.hand_over(&end);
+        }
+    }
+
+    /// Hands over a lane whose thread has stopped writing to it, because another recorder is there
+    /// or this one has ended it.
+    pub(crate) fn hand_over(&self, end: &LaneEnd) {
+        self.lock().hand_over(end);
+    }
+
+    /// Asks the recorder to read a lane soon. Returns whether there is a recorder.
+    pub(crate) fn wake(&self, end: &LaneEnd) -> bool {
+        let mut state = self.lock();
+        state.poll();
+        let request = PushRequest::Wake { lane: end.writer.header().lane };
+        state.connection.as_ref().inspect(|connection| connection.tell(&request)).is_some()
+    }
+
+    pub(crate) fn trigger(&self, client: &ClientSetup, text: &str) -> io::Result<()> {
+        self.check(client, monotonic_ns());
+        let mut state = self.lock();
+        state.error.clear();
+        let request = PushRequest::Trigger { flags: 0, text: text.to_owned() };
+        let is_done = state.ask(&request, None, |reply, _| matches!(reply, PushReply::Trigger).then_some(()));
+        match is_done {
+            Some(()) => Ok(()),
+            None if state.error.is_empty() => Err(io::ErrorKind::NotConnected.into()),
+            None => Err(io::Error::other(state.error.clone())),
+        }
+    }
+
+    /// Closes the connection for good.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.connection = None;
+        state.free.clear();
+        state.lanes.clear();
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        let mut state = self.lock();
+        state.poll();
+        state.connection.is_some()
+    }
+
+    pub(crate) fn last_error(&self) -> String {
+        self.lock().error.clone()
+    }
+
+    /// Returns counters for one more thread.
+    pub(crate) fn new_counters(&self) -> Arc<DropCounters> {
+        let counters = Arc::<DropCounters>::default();
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counters));
+        counters
+    }
+
+    /// Returns how many samples of a source were dropped.
+    pub(crate) fn dropped(&self, slot: u8) -> u64 {
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_thread = |counters: &Arc<DropCounters>| {
+            counters.0.get(usize::from(slot)).map_or(0, |count| count.load(Ordering::Relaxed))
+        };
+        counters.iter().map(of_thread).sum()
+    }
+}
+
+impl RegistryState {
+    /// Begins a connection: says who we are, what we have, and what earlier recorders have not
+    /// read.
+    fn begin(&mut self, client: &ClientSetup) {
+        let hello = PushRequest::Hello { version: VERSION, client: client.name.clone() };
+        let welcome =
+            self.ask(&hello, None, |reply, _| matches!(reply, PushReply::Hello { .. }).then_some(()));
+        if welcome.is_none() {
+            self.connection = None;
+            return;
+        }
+        self.connections += 1;
+        self.registered = 0;
+        for (slot, _) in (0_u8..).zip(&client.sources).filter(|(_, source)| source.get().is_some()) {
+            self.register(client, slot);
+        }
+        for free in std::mem::take(&mut self.free) {
+            self.hand_over(&free);
+        }
+        // Those that are being written to: their threads hand them over once they have stopped.
+        let held: Vec<_> =
+            self.lanes.iter().map(|lane| (lane.resumption, Arc::clone(&lane.memory))).collect();
+        for (resumption, memory) in held {
+            self.resume(resumption, &memory);
+        }
+    }
+
+    fn register(&mut self, client: &ClientSetup, slot: u8) {
+        let Some(source) = client.sources.get(usize::from(slot)).and_then(|source| source.get()) else {
+            return;
+        };
+        let request = PushRequest::Source(source.registration.clone());
+        let memory =
+            if source.registration.root.is_empty() { None } else { sealed_memory(&source.schema).ok() };
+        if request.descriptors() == 1 && memory.is_none() {
+            return;
+        }
+        let descriptor = memory.as_ref().map(AsFd::as_fd);
+        let is_registered = |reply, _| matches!(reply, PushReply::Source { .. }).then_some(());
+        if self.ask(&request, descriptor, is_registered).is_some() {
+            self.registered |= 1 << slot;
+        }
+    }
+
+    fn new_lane(&mut self, client: &ClientSetup) -> Option<LaneEnd> {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let thread_name = std::thread::current().name().unwrap_or_default().to_owned();
+        let request = PushRequest::Lane { bytes: client.options.ring_bytes, thread, thread_name };
+        let memory = self.ask(&request, None, |reply, descriptor| match reply {
+            PushReply::Lane { .. } => descriptor,
+            _ => None,
+        })?;
+        let memory = Arc::new(File::from(memory));
+        let (mapping, header) = match Mapping::new(&memory) {
+            Ok(mapped) => mapped,
+            Err(error) => {
+                self.error = format!("the lane cannot be mapped: {error}");
+                return None;
+            }
+        };
+        let resumption = LaneResumption { run_id: header.run_id, lane: header.lane, is_final: false };
+        let connection = self.connections;
+        self.lanes.push(HeldLane { resumption, memory: Arc::clone(&memory), connection });
+        Some(LaneEnd { writer: LaneWriter::new(mapping, header), connection, memory })
+    }
+
+    fn hand_over(&mut self, end: &LaneEnd) {
+        let held = self.lanes.iter_mut().enumerate().find(|(_, lane)| Arc::ptr_eq(&lane.memory, &end.memory));
+        let Some((index, held)) = held else { return };
+        held.resumption.is_final = true;
+        let (resumption, connection) = (held.resumption, held.connection);
+        // A lane of this connection was ended by the recorder, which knows it.
+        if connection == self.connections || self.resume(resumption, &end.memory) {
+            self.lanes.swap_remove(index);
+        }
+    }
+
+    /// Returns whether the recorder has answered: if it refuses the lane, nobody wants it.
+    fn resume(&mut self, resumption: LaneResumption, memory: &File) -> bool {
+        let _refused = self.ask(&PushRequest::Resume(resumption), Some(memory.as_fd()), |_, _| Some(()));
+        self.connection.is_some()
+    }
+
+    /// Sends a request. Returns what is wanted of the reply; none if there is no recorder, or it
+    /// refuses, or does not answer in time: then the connection is closed.
+    fn ask<R>(
+        &mut self,
+        request: &PushRequest,
+        descriptor: Option<std::os::fd::BorrowedFd<'_>>,
+        wanted: impl FnOnce(PushReply, Option<std::os::fd::OwnedFd>) -> Option<R>,
+    ) -> Option<R> {
+        match self.connection.as_ref()?.ask(request, descriptor) {
+            Ok((PushReply::Error { text, code }, _)) => {
+                self.error = text;
+                if code.is_fatal() {
+                    self.connection = None;
+                }
+                None
+            }
+            Ok((reply, descriptor)) => wanted(reply, descriptor),
+            Err(error) => {
+                self.error = format!("the recorder did not answer: {error}");
+                self.connection = None;
+                None
+            }
+        }
+    }
+
+    /// Reads what the recorder has said by itself.
+    fn poll(&mut self) {
+        while let Some(connection) = &self.connection {
+            match connection.poll() {
+                Ok(Some(PushReply::Ended { reason, .. } | PushReply::Error { text: reason, .. })) => {
+                    self.error = reason;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(_) => self.connection = None,
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! How a client and its sources are set up: what every part reads and none changes.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use flatcap_lane::SourceRegistration;
+
+use super::clock::ClockPoint;
+use super::error::SetupError;
+
+/// Sources of a client.
+pub(crate) const SOURCES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 64;
+const TEXT_BYTES_MAX: usize = 255;
+const LABELS_MAX: usize = 16;
+
+/// What a push does when the lane of its thread is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFullLane {
+    /// Drops the sample.
+    #[default]
+    DropNewest,
+    /// Drops the oldest samples of the lane, of whatever source: a slab of them.
+    DropOldest,
+    /// Waits for space, up to a limit.
+    Block,
+}
+
+/// How a client is set up.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// The push socket; none for the one in the environment variable `FLATCAP_PUSH_SOCKET`, or
+    /// /run/flatcap/push.sock.
+    pub socket: Option<PathBuf>,
+    /// Bytes of a thread's ring; 0 for the recorder's default.
+    pub ring_bytes: u64,
+    /// Stamps samples by the processor's timestamp counter, if the kernel uses it for its own
+    /// clock.
+    pub use_counter: bool,
+    /// How long a push waits at most for space, with [`OnFullLane::Block`].
+    pub block_limit: Duration,
+    /// How long a thread waits at most for the recorder's reply, when a source or a lane is new.
+    /// The recorder replies within microseconds; one that does not is stuck, and counts as gone.
+    pub reply_limit: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            socket: None,
+            ring_bytes: 0,
+            use_counter: false,
+            block_limit: Duration::from_millis(10),
+            reply_limit: Duration::from_millis(100),
+        }
+    }
+}
+
+/// A source as it is set up. The default is opaque: its payloads are any bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SourceOptions<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Full name of its payload's root table; empty if it is opaque.
+    pub root: &'a str,
+    /// The binary schema of its payload (`flatc --binary --schema`); empty if it is opaque.
+    pub schema: &'a [u8],
+    /// Names and values that describe it.
+    pub labels: &'a [(&'a str, &'a str)],
+    /// Nominal period, if it has one.
+    pub period: Duration,
+    /// What to do when the lane is full.
+    pub on_full: OnFullLane,
+}
+
+/// A client as it was opened.
+#[derive(Debug)]
+pub(crate) struct ClientSetup {
+    pub(crate) name: String,
+    pub(crate) socket: PathBuf,
+    pub(crate) options: ClientOptions,
+    pub(crate) sources: [OnceLock<ClientSource>; SOURCES_MAX],
+    /// When the client was opened, if the counter is used.
+    pub(crate) opened: Option<ClockPoint>,
+}
+
+/// A source, and pushes of it for which the thread had no lane at hand.
+#[derive(Debug)]
+pub(crate) struct ClientSource {
+    pub(crate) registration: SourceRegistration,
+    pub(crate) schema: Vec<u8>,
+    pub(crate) busy: AtomicU64,
+}
+
+impl ClientSource {
+    pub(crate) fn new(options: &SourceOptions<'_>) -> Result<Self, SetupError> {
+        check_name(options.name)?;
+        check_text(options.root)?;
+        for (name, value) in options.labels {
+            check_name(name)?;
+            check_text(value)?;
+        }
+        if options.labels.len() > LABELS_MAX {
+            return Err(SetupError::Name);
+        }
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let registration = SourceRegistration {
+            number: 0,
+            period_ns: u64::try_from(options.period.as_nanos()).unwrap_or(u64::MAX),
+            name: options.name.to_owned(),
+            root: options.root.to_owned(),
+            labels: options.labels.iter().map(owned).collect(),
+        };
+        Ok(Self { registration, schema: options.schema.to_owned(), busy: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.registration == other.registration && self.schema == other.schema
+    }
+
+    /// Counts a push for which the thread had no lane at hand.
+    #[cold]
+    pub(crate) fn count_busy(&self) {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Checks the name of a client, a source or a label.
+pub(crate) fn check_name(name: &str) -> Result<(), SetupError> {
+    let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
+    is_name.then_some(()).ok_or(SetupError::Name)
+}
+
+fn check_text(text: &str) -> Result<(), SetupError> {
+    (text.len() <= TEXT_BYTES_MAX).then_some(()).ok_or(SetupError::Name)
+}

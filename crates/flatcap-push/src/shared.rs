@@ -1,0 +1,58 @@
+//! A client as its threads share it: the setup, and for each process its registry.
+
+use std::sync::{Arc, OnceLock};
+
+use super::registry::Registry;
+use super::setup::ClientSetup;
+
+/// Closes the client with its last handle. Threads keep the shared part for as long as they live.
+#[derive(Debug)]
+pub(crate) struct ClientHandle {
+    pub(crate) shared: Arc<ClientShared>,
+}
+
+/// What all threads use.
+#[derive(Debug)]
+pub(crate) struct ClientShared {
+    pub(crate) setup: ClientSetup,
+    first: ProcessState,
+}
+
+/// What one process has of a client. A child does not touch its parent's, whose locks may be held
+/// by threads that it does not have.
+#[derive(Debug)]
+pub(crate) struct ProcessState {
+    process: u32,
+    pub(crate) registry: Registry,
+    next: OnceLock<Box<ProcessState>>,
+}
+
+impl Drop for ClientHandle {
+    fn drop(&mut self) {
+        self.shared.process().registry.close();
+    }
+}
+
+impl ClientShared {
+    /// Creates the part of this process.
+    pub(crate) fn new(setup: ClientSetup) -> Self {
+        Self { setup, first: ProcessState::new() }
+    }
+
+    /// Returns the part of this process.
+    pub(crate) fn process(&self) -> &ProcessState {
+        let process = std::process::id();
+        let mut state = &self.first;
+        while state.process != process {
+            // The next generation: each fork that uses the client adds one.
+            state = state.next.get_or_init(|| Box::new(ProcessState::new()));
+        }
+        state
+    }
+}
+
+impl ProcessState {
+    fn new() -> Self {
+        Self { process: std::process::id(), registry: Registry::default(), next: OnceLock::new() }
+    }
+}

@@ -1,0 +1,25 @@
+"""Uses the whole module. Argument: the push socket."""
+
+import logging
+import sys
+
+import flatcap_push
+
+with flatcap_push.Client("program", sys.argv[1]) as client:
+    orders = client.source("orders", on_full=flatcap_push.BLOCK)
+    assert client.is_connected and client.error == ""
+    assert orders.push(b"one")
+    assert orders.push_many([b"two", b"", b"three"]) == 3
+    assert orders.push_many([]) == 0
+    assert orders.dropped == 0
+    log = logging.getLogger("payments")
+    log.addHandler(flatcap_push.Handler(client))
+    log.warning("order %d is slow", 4711)
+    assert client.trigger("slow order 4711")
+for wrong in (lambda: orders.push(b"closed"), lambda: flatcap_push.Client("")):
+    try:
+        wrong()
+    except ValueError:
+        continue
+    raise AssertionError("accepted")
+print("pushed")
