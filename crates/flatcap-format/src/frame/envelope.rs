@@ -115,6 +115,8 @@ fn put<const N: usize>(envelope: &mut [u8], at: usize, bytes: [u8; N]) {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_lane::envelope::SampleHeader;
+
     use super::*;
     use crate::schema::frame::{
         TelemetryFrame, root_as_telemetry_frame, telemetry_frame_buffer_has_identifier,
@@ -148,6 +150,19 @@ mod tests {
             assert_eq!((table.payload().bytes().as_ptr().addr() - frame.as_ptr().addr()) % 8, 0);
             let (header, body) = crate::schema::envelope::split(&frame).unwrap();
             assert_eq!((header, body), (*table.header(), &payload[..]), "`split` reads the same");
+
+            let sample = SampleHeader {
+                mono_ns: stamp.mono_ns,
+                wall_ns: stamp.wall_ns,
+                seq: stamp.seq,
+                source: 513,
+                flags: stamp.incomplete.flags(),
+                duration_ns: stamp.duration_ns,
+            };
+            let mut envelope = [0; ENVELOPE_BYTES];
+            sample.write_envelope(&mut envelope, length.into());
+            assert_eq!(envelope, frame[..ENVELOPE_BYTES], "a lane has the same envelope");
+            assert_eq!(SampleHeader::parse(&header.0), sample);
 
             let mut prefilled = Envelope::new(513).prefilled(&payload);
             Envelope::new(513).stamp(&mut prefilled, &stamp);

@@ -69,6 +69,16 @@ impl ColumnBatch {
         }
     }
 
+    /// Returns the number of rows of the first `samples` samples.
+    pub(super) fn rows_before(&self, samples: usize) -> usize {
+        match &self.rows {
+            RowSource::Samples => samples,
+            RowSource::Elements { samples: own, .. } => {
+                own.partition_point(|sample| (*sample as usize) < samples)
+            }
+        }
+    }
+
     /// Returns the element of a row; none in a table that is no list.
     pub fn element(&self, row: usize) -> Option<u32> {
         match &self.rows {

@@ -7,6 +7,7 @@ use super::elements::ElementNames;
 use super::filter::RowFilter;
 use super::plan::SourcePlan;
 use super::row_visitor::RowVisitor;
+use super::struct_rows::StructElements;
 use super::table_rows::TableRows;
 use super::template::{MatrixSlice, SampleTemplate};
 use super::template_cache::TemplateCache;
@@ -24,14 +25,16 @@ pub(super) struct Collector {
     times: BatchTimes,
     tables: Vec<TableRows>,
     templates: TemplateCache,
+    /// None while payloads are walked value by value.
+    elements: Option<StructElements>,
     pub(super) filter: Option<RowFilter>,
 }
 
 impl Collector {
     pub(super) fn new(plan: SourcePlan, filter: Option<RowFilter>) -> Self {
         let tables = plan.tables.iter().map(TableRows::new).collect();
-        let templates = TemplateCache::default();
-        Self { plan, times: BatchTimes::default(), tables, templates, filter }
+        let (times, templates) = (BatchTimes::default(), TemplateCache::default());
+        Self { plan, times, tables, templates, elements: Some(StructElements::default()), filter }
     }
 
     /// Adds a sample.
@@ -70,7 +73,10 @@ impl Collector {
         names: &mut ElementNames,
     ) -> Result<(), DecodeError> {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
-        self.walk(sample, number, names)?;
+        let elements = self.elements.take();
+        let walked = self.walk(sample, number, names);
+        self.elements = elements;
+        walked?;
         self.times.push(sample);
         Ok(())
     }
@@ -85,7 +91,8 @@ impl Collector {
         for table in self.tables.iter_mut().filter(|table| !table.is_list) {
             table.begin_row();
         }
-        let mut visitor = RowVisitor::new(&self.plan.root, &mut self.tables, names, number, None);
+        let mut visitor = RowVisitor::new(&self.plan.root, &mut self.tables, names, number);
+        visitor.structs = self.elements.as_mut().map(|elements| (&self.plan.schema, elements));
         if let Err(error) = self.plan.schema.walk(sample.payload, &mut visitor) {
             for (table, rows) in self.tables.iter_mut().zip(before) {
                 table.truncate(rows);

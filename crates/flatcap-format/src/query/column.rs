@@ -238,6 +238,20 @@ impl ValueColumn {
         }
     }
 
+    /// Writes rows that were appended by [`grow`](Self::grow) with texts; none for a row without.
+    pub(super) fn write_texts<'t>(&mut self, start: usize, texts: impl Iterator<Item = Option<&'t str>>) {
+        let ColumnValues::Text(column) = &mut self.values else { return };
+        for (row, text) in (start..).zip(texts) {
+            match text {
+                Some(text) => {
+                    let code = column.code(text);
+                    set(&mut column.codes, row, code);
+                }
+                None => self.valid.remove(row),
+            }
+        }
+    }
+
     /// Returns some rows.
     pub(super) fn select(&self, rows: &[usize]) -> Self {
         let values = match &self.values {

@@ -1,13 +1,14 @@
 //! Elements of lists, recognized from sample to sample by the fields that identify them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-/// The element of a row for which there was no room: a query tells some 260,000 apart.
+/// The element of a row of which there is no number: a query tells some 130,000 apart.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
 /// Most elements that one query tells apart: memory is bounded however many processes come and go.
-/// One takes some 200 bytes.
-const ELEMENTS_MAX: usize = 1 << 18;
+/// One takes some 350 bytes.
+const ELEMENTS_MAX: usize = 1 << 17;
 
 /// The elements that a query has seen.
 #[derive(Debug, Clone, Default)]
@@ -20,13 +21,15 @@ pub struct ElementNames {
 struct NamedElement {
     label: Box<str>,
     identity: Vec<ElementIdentity>,
+    /// How often it was named differently.
+    namings: u32,
 }
 
 /// A field that identifies or names an element, and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementIdentity {
     /// The field's name.
-    pub field: Box<str>,
+    pub field: Arc<str>,
     /// The value; a number as its digits.
     pub value: Box<str>,
 }
@@ -52,6 +55,11 @@ impl ElementNames {
         self.elements.is_empty()
     }
 
+    /// Returns the key of each element within its list, by number.
+    pub(super) fn keys(&self) -> HashMap<u32, &[u8]> {
+        self.known.iter().map(|((_, key), element)| (*element, &**key)).collect()
+    }
+
     /// Returns the element of a list with this key; [`NO_ELEMENT`] if there is no room for it.
     pub(super) fn intern(&mut self, list: u32, key: &[u8]) -> u32 {
         // Looked up by a borrowed key would need a second map type; keys are short.
@@ -63,9 +71,15 @@ impl ElementNames {
             return NO_ELEMENT;
         }
         let element = u32::try_from(self.elements.len()).unwrap_or(NO_ELEMENT);
-        self.elements.push(NamedElement { label: Box::from(""), identity: Vec::new() });
+        self.elements.push(NamedElement { label: Box::from(""), identity: Vec::new(), namings: 0 });
         self.known.insert(key, element);
         element
+    }
+
+    /// Returns how often an element was named differently: what named it last still holds as long
+    /// as this is the same.
+    pub(super) fn namings(&self, element: u32) -> u32 {
+        self.elements.get(element as usize).map_or(0, |element| element.namings)
     }
 
     /// Sets label and identity, which may change: a process gets another name.
@@ -75,6 +89,7 @@ impl ElementNames {
         {
             named.label = label.into();
             named.identity = identity.to_vec();
+            named.namings = named.namings.wrapping_add(1);
         }
     }
 }

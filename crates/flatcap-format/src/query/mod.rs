@@ -24,7 +24,12 @@ mod join;
 mod layout;
 mod merge;
 mod open_block;
+mod open_element;
+mod overview;
+mod overview_cache;
+mod overview_rows;
 mod path;
+mod pixel;
 mod plan;
 mod rate;
 mod recording;
@@ -35,9 +40,12 @@ mod row_options;
 mod row_visitor;
 mod rows;
 mod scan_step;
+mod segment_overview;
 mod segment_scan;
+mod series_cells;
 mod step_rows;
 mod steps;
+mod struct_rows;
 mod summary;
 mod table_rows;
 mod template;
@@ -53,7 +61,11 @@ pub use fields::{FieldInfo, SourceFields};
 pub use held_value::HeldValue;
 pub use join::RowStamp;
 pub use layout::RowColumn;
+pub use overview::{Overview, OverviewRequest};
+pub use overview_cache::OverviewCache;
+pub use overview_rows::OverviewSeries;
 pub use path::FieldPath;
+pub use pixel::{OverviewRow, PixelValues};
 pub use plan::{ColumnInfo, TableInfo};
 pub use rate::CounterRates;
 pub use recording::{RecordedSource, Recording};
@@ -67,5 +79,7 @@ pub use units::CommonUnit;
 
 #[cfg(test)]
 mod engine_tests;
+#[cfg(test)]
+mod overview_tests;
 #[cfg(test)]
 mod tests;

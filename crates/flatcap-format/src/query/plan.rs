@@ -1,9 +1,13 @@
 //! The plan of a query for one source of one run: which fields become which columns of which
 //! tables.
 
+use std::sync::Arc;
+
 use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
 use super::resolve::SelectedField;
-use crate::schema::{ColumnType, CompiledSchema, LeafField, MetricKind, SchemaError};
+use crate::schema::{
+    ColumnType, CompiledSchema, LeafField, MetricKind, SchemaError, StructField, StructList,
+};
 
 /// A table of a query's result: fields of a source that have one value per sample, or fields of the
 /// elements of one list.
@@ -96,7 +100,7 @@ pub(super) struct PlanNode {
 /// A field that identifies or names an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Naming {
-    pub(super) field: Box<str>,
+    pub(super) field: Arc<str>,
     /// It is a part of the key.
     pub(super) is_key: bool,
     /// It is a part of the label: a text, a declared identity, or a number where there is no text.
@@ -110,8 +114,44 @@ pub(super) struct ListPlan {
     pub(super) tables: Vec<usize>,
     /// For each table whose rows are its elements or lie below them: the elements that count.
     pub(super) picks: Vec<(usize, ElementTest)>,
-    /// The list for [`ElementNames`](super::ElementNames).
-    pub(super) number: u32,
+    /// The list for [`ElementNames`](super::ElementNames); none if its elements are not told apart.
+    pub(super) number: Option<u32>,
+    /// Its elements are structs of numbers and texts, and all of them count.
+    pub(super) structs: Option<StructPlan>,
+}
+
+/// Where the fields of a struct are, and what they are for.
+#[derive(Debug)]
+pub(super) struct StructPlan {
+    pub(super) fields: Vec<StructColumn>,
+}
+
+/// A field of a struct.
+#[derive(Debug)]
+pub(super) struct StructColumn {
+    pub(super) field: StructField,
+    /// The table and column of its values.
+    pub(super) cells: Vec<(usize, usize)>,
+    pub(super) naming: Option<Naming>,
+}
+
+impl StructPlan {
+    pub(super) fn new(nodes: &[PlanNode], fields: &[StructField]) -> Self {
+        let fields = fields.iter().map(|field| {
+            let node = nodes.get(field.index);
+            StructColumn {
+                field: field.clone(),
+                cells: node.map(|node| node.cells.clone()).unwrap_or_default(),
+                naming: node.and_then(|node| node.naming.clone()),
+            }
+        });
+        Self { fields: fields.collect() }
+    }
+
+    /// Whether there are texts, which may not be UTF-8.
+    pub(super) fn has_text(&self) -> bool {
+        self.fields.iter().any(|column| column.field.reader.is_none())
+    }
 }
 
 /// A pick, ready to be tested.
@@ -130,7 +170,7 @@ impl SourcePlan {
         source: &str,
         schema: &CompiledSchema,
         selected: &[SelectedField],
-        mut list_number: impl FnMut(&str) -> u32,
+        mut list_number: impl FnMut(&str) -> Option<u32>,
     ) -> Result<Self, SchemaError> {
         let leaves: Vec<LeafField<'_>> = schema.fields().collect();
         let mut tables: Vec<TableInfo> = Vec::new();
@@ -192,6 +232,9 @@ impl SourcePlan {
                 root.add_table(&narrowed, path, *table, picks);
             }
         }
+        for list in narrowed.struct_lists() {
+            root.plan_structs(&list);
+        }
         let numbers = vec![0; tables.len()];
         Ok(Self { schema: narrowed, tables, numbers, places, root })
     }
@@ -210,7 +253,7 @@ impl PlanNode {
     fn descendant(
         &mut self,
         leaf: &LeafField<'_>,
-        list_number: &mut impl FnMut(&str) -> u32,
+        list_number: &mut impl FnMut(&str) -> Option<u32>,
         source: &str,
     ) -> &mut Self {
         let mut end = 0;
@@ -225,6 +268,18 @@ impl PlanNode {
             }
             child
         })
+    }
+
+    /// Plans the elements of a list as structs.
+    fn plan_structs(&mut self, structs: &StructList) {
+        let list = structs.positions.iter().try_fold(self, |node, position| node.children.get_mut(*position));
+        let Some(list) = list else { return };
+        let plan = StructPlan::new(&list.children, &structs.fields);
+        let is_plain =
+            |own: &&mut Box<ListPlan>| own.picks.is_empty() && (own.number.is_some() || !plan.has_text());
+        if let Some(own) = list.list.as_mut().filter(is_plain) {
+            own.structs = Some(plan);
+        }
     }
 
     /// Adds a table to the list at `path`, and its picks to the lists on the way.

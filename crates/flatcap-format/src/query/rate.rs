@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::batch::ColumnBatch;
 use super::column::ValueColumn;
-use super::plan::TableInfo;
+use super::plan::{ColumnInfo, TableInfo};
 use crate::schema::{ColumnType, CountedValue, FieldValue, MetricKind};
 
 /// The last values of the counters of a query, by which its batches become rates.
@@ -19,9 +19,7 @@ impl CounterRates {
     /// element before. The first row of an element, and one whose counter decreased, have no value.
     pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo) {
         for (number, info) in table.columns.iter().enumerate() {
-            // Counters of programs may be fractions.
-            let counts = matches!(info.column_type, ColumnType::Unsigned | ColumnType::Float);
-            if info.kind != MetricKind::Counter || !counts {
+            if !has_rate(info) {
                 continue;
             }
             let mut rates = ValueColumn::new(ColumnType::Float);
@@ -47,10 +45,17 @@ impl CounterRates {
     }
 }
 
+/// Returns whether the values of a column have a change per second.
+pub(super) fn has_rate(column: &ColumnInfo) -> bool {
+    // Counters of programs may be fractions.
+    let counts = matches!(column.column_type, ColumnType::Unsigned | ColumnType::Float);
+    column.kind == MetricKind::Counter && counts
+}
+
 /// Returns the change per second from one time and value to the next; none if the value decreased
 /// or no time passed.
 #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-fn rate(before: (u64, CountedValue), now: (u64, CountedValue)) -> Option<f64> {
+pub(super) fn rate(before: (u64, CountedValue), now: (u64, CountedValue)) -> Option<f64> {
     let elapsed_ns = now.0.checked_sub(before.0).filter(|elapsed| *elapsed > 0)?;
     let change = now.1.growth_since(before.1)?;
     Some(change / (elapsed_ns as f64 / 1e9))

@@ -76,7 +76,13 @@ impl Recording {
         Err(ConditionError::NoSource { text: condition.to_string() }.into())
     }
 
-    fn check(&self, query: &Query) -> Result<(), QueryError> {
+    /// Returns the paths of its segments and directories.
+    pub(super) fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Checks that each path of the query leads to fields.
+    pub(super) fn check(&self, query: &Query) -> Result<(), QueryError> {
         if let Err(error) = check(&self.sources, query) {
             check(&self.all_sources()?, query).map_err(|_| error)?;
         }

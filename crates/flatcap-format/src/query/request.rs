@@ -1,5 +1,7 @@
 //! A question to a recording.
 
+use std::collections::BTreeSet;
+
 use super::condition::RowCondition;
 use super::path::FieldPath;
 use crate::replay::ReplayFilter;
@@ -15,4 +17,7 @@ pub struct Query {
     /// fields, which need not be among the asked ones; rows of other sources are returned as
     /// without it. Blocks without such rows are skipped.
     pub condition: Option<RowCondition>,
+    /// Lists whose elements need not be told apart, as `process.exits`: rows of them have
+    /// [`NO_ELEMENT`](super::NO_ELEMENT).
+    pub unnamed_lists: BTreeSet<String>,
 }

@@ -1,6 +1,6 @@
 //! The results of a query: batches of columns, and what happened between them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
 use super::batch::ColumnBatch;
@@ -20,7 +20,7 @@ use super::summary::QuerySummary;
 use crate::host::HostName;
 use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem, ReplayPart};
 use crate::schema::CompiledSchema;
-use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SourceInfo};
+use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SelectedSegment, SourceInfo};
 
 /// Values held before batches are returned: some 2 MiB. For larger batches the kernel has to zero
 /// pages again and again.
@@ -38,6 +38,7 @@ pub struct QueryResults {
     fields: Vec<FieldPath>,
     filter: ReplayFilter,
     condition: Option<RowCondition>,
+    unnamed_lists: BTreeSet<String>,
     tables: Vec<TableInfo>,
     names: ElementNames,
     lists: BTreeMap<String, u32>,
@@ -83,13 +84,23 @@ pub struct RunInfo {
 impl QueryResults {
     pub(super) fn open(paths: &[PathBuf], query: &Query) -> Result<Self, QueryError> {
         let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
-        let reader = MergedReader::open(paths, filter.clone())?;
+        Ok(Self::of(MergedReader::open(paths, filter)?, query))
+    }
+
+    /// Asks some segments alone, of a recording that was checked to have the fields.
+    pub(super) fn of_segments(segments: Vec<SelectedSegment>, query: &Query) -> Self {
+        let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
+        Self::of(MergedReader::of_segments(segments, filter), query)
+    }
+
+    fn of(reader: MergedReader, query: &Query) -> Self {
         let host = HostName { name: String::new(), machine_id: None, boot_id: None, labels: Vec::new() };
-        Ok(Self {
+        Self {
             reader,
             fields: query.fields.clone(),
-            filter,
+            filter: query.filter.clone(),
             condition: query.condition.clone(),
+            unnamed_lists: query.unnamed_lists.clone(),
             tables: Vec::new(),
             names: ElementNames::default(),
             lists: BTreeMap::new(),
@@ -101,7 +112,7 @@ impl QueryResults {
             summary: QuerySummary::default(),
             scan: None,
             is_walking: false,
-        })
+        }
     }
 
     /// Walks each payload from now on.
@@ -286,10 +297,10 @@ impl QueryResults {
             Some(condition) => compared_fields(condition, known, &mut selected)?,
             None => None,
         };
-        let lists = &mut self.lists;
+        let (lists, unnamed) = (&mut self.lists, &self.unnamed_lists);
         let number = |path: &str| {
             let next = u32::try_from(lists.len()).unwrap_or(u32::MAX);
-            *lists.entry(path.to_owned()).or_insert(next)
+            (!unnamed.contains(path)).then(|| *lists.entry(path.to_owned()).or_insert(next))
         };
         let Ok(mut plan) = SourcePlan::new(&source.name, schema, &selected, number) else {
             self.summary.malformed_schemas += 1;

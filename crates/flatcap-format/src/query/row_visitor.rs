@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use super::elements::{ElementIdentity, ElementNames};
-use super::path::TestOperator;
-use super::plan::{ElementTest, ListPlan, Naming, PlanNode};
+use super::elements::{ElementIdentity, ElementNames, NO_ELEMENT};
+use super::open_element::OpenElement;
+use super::plan::{ListPlan, PlanNode};
+use super::struct_rows::{StructElements, StructRows};
 use super::table_rows::{CellBytes, TableRows};
-use crate::schema::{Field, FieldValue, PathStep, Visitor};
+use crate::schema::{CompiledSchema, Field, FieldValue, PathStep, Visitor};
 
 /// Stores the values of one payload in rows.
 pub(super) struct RowVisitor<'r> {
@@ -15,7 +16,9 @@ pub(super) struct RowVisitor<'r> {
     sample: u32,
     root: &'r PlanNode,
     /// Where the values are, if someone asks.
-    log: Option<&'r mut AccessLog>,
+    pub(super) log: Option<&'r mut AccessLog>,
+    /// Structs are read at once, with what is known of their elements.
+    pub(super) structs: Option<(&'r CompiledSchema, &'r mut StructElements)>,
     /// The bytes of the next value.
     read: Option<Range<usize>>,
     stack: Vec<&'r PlanNode>,
@@ -25,19 +28,6 @@ pub(super) struct RowVisitor<'r> {
     lengths: Vec<usize>,
     /// The elements of lists that are open, outermost first.
     open: Vec<OpenElement<'r>>,
-}
-
-/// An element whose values are being read.
-struct OpenElement<'r> {
-    list: &'r ListPlan,
-    key: Vec<u8>,
-    has_key: bool,
-    position: usize,
-    length: usize,
-    identity: Vec<ElementIdentity>,
-    label_number: Option<Box<str>>,
-    /// The first row of each table when it began, for an element that is not picked.
-    rows: Vec<(usize, usize)>,
 }
 
 /// What values of a payload depend on, besides their own bytes.
@@ -64,14 +54,14 @@ impl<'r> RowVisitor<'r> {
         tables: &'r mut [TableRows],
         names: &'r mut ElementNames,
         sample: u32,
-        log: Option<&'r mut AccessLog>,
     ) -> Self {
         Self {
             tables,
             names,
             sample,
             root,
-            log,
+            log: None,
+            structs: None,
             read: None,
             stack: Vec::new(),
             ignored: 0,
@@ -101,25 +91,14 @@ impl<'r> RowVisitor<'r> {
         }
         // Fields of the outer element that follow the inner list cannot be a part of the key.
         let key = self.open.last().map(|outer| outer.key.clone()).unwrap_or_default();
-        self.open.push(OpenElement {
-            list,
-            key,
-            has_key: false,
-            position,
-            length,
-            identity: Vec::new(),
-            label_number: None,
-            rows,
-        });
+        let mut element = OpenElement::new(list, key, position, length);
+        element.rows = rows;
+        self.open.push(element);
     }
 
     fn end_element(&mut self) {
         let Some(mut element) = self.open.pop() else { return };
-        if !element.has_key {
-            // The length is a part of it: after an insertion a position may be another element.
-            element.push_key(&(element.length as u64).to_le_bytes());
-            element.push_key(&(element.position as u64).to_le_bytes());
-        }
+        element.end_key();
         for ((table, test), (_, row)) in element.list.picks.iter().zip(&element.rows) {
             if !element.passes(test)
                 && let Some(table) = self.tables.get_mut(*table)
@@ -127,7 +106,8 @@ impl<'r> RowVisitor<'r> {
                 table.truncate(*row);
             }
         }
-        let number = self.names.intern(element.list.number, &element.key);
+        let Some(list) = element.list.number else { return self.end_rows(element.list, NO_ELEMENT) };
+        let number = self.names.intern(list, &element.key);
         let outer = self.open.last().map(OpenElement::label);
         let label = match outer {
             Some(outer) => format!("{outer}/{}", element.label()),
@@ -137,7 +117,11 @@ impl<'r> RowVisitor<'r> {
         if let Some(log) = &mut self.log {
             log.named.push(NamedElement { number, label, identity: element.identity });
         }
-        for table in &element.list.tables {
+        self.end_rows(element.list, number);
+    }
+
+    fn end_rows(&mut self, list: &ListPlan, number: u32) {
+        for table in &list.tables {
             if let Some(table) = self.tables.get_mut(*table) {
                 table.end_row(self.sample, number);
             }
@@ -160,77 +144,6 @@ impl<'r> RowVisitor<'r> {
             }
         }
     }
-}
-
-impl OpenElement<'_> {
-    /// Appends a part of the key; its length keeps parts apart.
-    fn push_key(&mut self, part: &[u8]) {
-        self.key.extend_from_slice(&(part.len() as u64).to_le_bytes());
-        self.key.extend_from_slice(part);
-    }
-
-    fn identify(&mut self, naming: &Naming, value: FieldValue<'_>) {
-        let text = match value {
-            FieldValue::Text(text) => text.to_owned(),
-            FieldValue::Unsigned(number) => number.to_string(),
-            FieldValue::Signed(number) => number.to_string(),
-            FieldValue::Bool(value) => value.to_string(),
-            FieldValue::Float32(_) | FieldValue::Float(_) | FieldValue::Absent => return,
-        };
-        if naming.is_key {
-            self.has_key = true;
-            self.push_key(text.as_bytes());
-        }
-        if naming.is_labelled && self.label_number.is_none() && is_number(&text) {
-            self.label_number = Some(text.as_str().into());
-        }
-        self.identity.push(ElementIdentity { field: naming.field.clone(), value: text.into() });
-    }
-
-    /// The first text, and the first number that is declared to identify it: `postgres[812]`;
-    /// without either, the position.
-    fn label(&self) -> String {
-        let text = self
-            .identity
-            .iter()
-            .map(|part| &*part.value)
-            .find(|value| !value.is_empty() && !is_number(value));
-        match (text, self.label_number.as_deref()) {
-            (Some(text), Some(number)) => format!("{text}[{number}]"),
-            (Some(one), None) | (None, Some(one)) => one.to_owned(),
-            (None, None) => self.position.to_string(),
-        }
-    }
-
-    fn passes(&self, test: &ElementTest) -> bool {
-        match test {
-            ElementTest::Named(name) => {
-                self.identity.iter().any(|part| part.value == *name)
-                    || self.label() == **name
-                    || (!self.has_number() && self.position.to_string() == **name)
-            }
-            ElementTest::Tests(tests) => tests.iter().all(|(test, expression)| {
-                let value =
-                    self.identity.iter().find(|part| part.field == test.field).map(|part| &*part.value);
-                match test.operator {
-                    TestOperator::Equal => value == Some(&*test.value),
-                    TestOperator::NotEqual => value != Some(&*test.value),
-                    TestOperator::Matches => value
-                        .zip(expression.as_ref())
-                        .is_some_and(|(value, expression)| expression.is_match(value)),
-                }
-            }),
-        }
-    }
-
-    /// A number identifies it, so a number in a path is not a position.
-    fn has_number(&self) -> bool {
-        self.identity.iter().any(|part| part.value.bytes().all(|byte| byte.is_ascii_digit()))
-    }
-}
-
-fn is_number(value: &str) -> bool {
-    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl Visitor for RowVisitor<'_> {
@@ -259,6 +172,16 @@ impl Visitor for RowVisitor<'_> {
         {
             self.end_element();
         }
+    }
+
+    fn structs(&mut self, elements: &[u8], stride: usize) -> Option<usize> {
+        if self.ignored > 0 || !self.open.is_empty() || self.log.is_some() {
+            return None;
+        }
+        let list = self.stack.last()?.list.as_ref()?;
+        let (schema, known) = self.structs.as_mut()?;
+        let rows = StructRows { list, plan: list.structs.as_ref()?, schema, stride, sample: self.sample };
+        Some(rows.append(elements, known, self.names, self.tables))
     }
 
     fn reads_structure(&mut self, bytes: Range<usize>) {

@@ -42,7 +42,8 @@ impl SampleTemplate {
             table.begin_row();
         }
         let mut log = AccessLog::default();
-        let mut visitor = RowVisitor::new(&plan.root, &mut tables, names, 0, Some(&mut log));
+        let mut visitor = RowVisitor::new(&plan.root, &mut tables, names, 0);
+        visitor.log = Some(&mut log);
         plan.schema.walk(payload, &mut visitor)?;
         let fixed = joined(log.fixed);
         let bytes = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();

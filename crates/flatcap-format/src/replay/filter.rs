@@ -23,7 +23,7 @@ pub struct ReplayFilter {
 }
 
 /// What identifies a host: names alone may be given twice.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostIdentity {
     /// Its name.
     pub name: String,

@@ -98,10 +98,18 @@ impl MergedReader {
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
     pub fn open(paths: &[PathBuf], filter: ReplayFilter) -> Result<Self, SegmentError> {
-        let mut reader = Self {
-            paths: paths.to_vec(),
+        let mut reader = Self::of_segments(Vec::new(), filter);
+        reader.paths = paths.to_vec();
+        reader.refresh()?;
+        Ok(reader)
+    }
+
+    /// Creates a reader of these segments alone.
+    pub(crate) fn of_segments(segments: Vec<SelectedSegment>, filter: ReplayFilter) -> Self {
+        Self {
+            paths: Vec::new(),
             filter,
-            pending_segments: VecDeque::new(),
+            pending_segments: segments.into(),
             last_numbers: BTreeMap::new(),
             current: None,
             is_live: false,
@@ -125,9 +133,7 @@ impl MergedReader {
             held_bytes: 0,
             current_frame: Vec::new(),
             free_buffers: Vec::new(),
-        };
-        reader.refresh()?;
-        Ok(reader)
+        }
     }
 
     /// Looks for new segments, to follow a running recorder. Segments are read one after the other:

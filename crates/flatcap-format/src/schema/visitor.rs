@@ -43,6 +43,14 @@ pub trait Visitor {
     /// One value, or the absence of an object, a list or a text.
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);
 
+    /// The list that was begun consists of structs of numbers and texts, `stride` bytes each.
+    /// Returns the number of bytes in texts that are not UTF-8 if it read all of them; none if it
+    /// wants the elements one by one.
+    #[inline]
+    fn structs(&mut self, _elements: &[u8], _stride: usize) -> Option<usize> {
+        None
+    }
+
     /// Offsets, vtables and lengths are read that determine where the following values are. A
     /// payload of the same length with the same bytes here has its values at the same locations.
     #[inline]

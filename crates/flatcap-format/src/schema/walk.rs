@@ -172,6 +172,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
                         .map_err(|failure| failure.prefix_path(&index))?;
                 }
             }
+            ElementType::Object(object) if self.structs(object, bytes, depth).is_some() => {}
             ElementType::Object(object) => {
                 for index in 0..length {
                     self.nested(PathStep::Element(field, index), object, at + index * stride, depth)
@@ -181,6 +182,26 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         }
         self.visitor.end_list();
         Ok(())
+    }
+
+    /// Offers a list of structs to the visitor, if no limit can be exceeded in it. Returns none if
+    /// it is to be walked.
+    fn structs(&mut self, object: usize, bytes: &[u8], depth: usize) -> Option<()> {
+        let object = self.schema.object(object);
+        let stride = object.struct_bytes.filter(|stride| *stride > 0)?;
+        let text_bytes = object.plain_text_bytes()?;
+        let length = bytes.len() / stride;
+        let values = length.checked_mul(1 + object.fields.len())?;
+        let text = length.checked_mul(text_bytes)?;
+        let is_within = values.checked_add(text)? <= self.values_left && text <= self.text_left;
+        if !is_within || depth + 1 >= DEPTH_MAX {
+            return None;
+        }
+        // Texts that are not UTF-8 count as their bytes, too.
+        let other_bytes = self.visitor.structs(bytes, stride)?;
+        self.values_left = self.values_left.saturating_sub(values + other_bytes);
+        self.text_left -= text;
+        Some(())
     }
 
     fn scalars(&mut self, field: &'w Field, scalar: ScalarType, bytes: &'w [u8], at: usize) -> DecodeResult {

@@ -1,0 +1,154 @@
+//! Overviews: what fields were over a range of time, for drawing.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::error::QueryError;
+use super::overview_cache::{OverviewCache, SummaryKey};
+use super::overview_rows::{OverviewRows, OverviewSeries};
+use super::path::FieldPath;
+use super::pixel::PixelGrid;
+use super::recording::Recording;
+use super::request::Query;
+use super::segment_overview::{SegmentOverview, SegmentRequest};
+use super::series_cells::HoleLimits;
+use crate::replay::{HostIdentity, ReplayFilter};
+use crate::segment::{SealState, SegmentName, SelectedSegment, list, select};
+
+/// Sealed segments are summarized in cells of 2^31 ns, 2.1 s. Pixels of this length or longer are
+/// made of them; shorter ones are of so little time that it is read again.
+const CELL_BITS: u32 = 31;
+/// Most rows of an answer, which bounds its series: some 20 MB.
+const ROWS_MAX: usize = 1 << 18;
+/// Most series of an answer.
+const SERIES_MAX: usize = 512;
+
+/// What to draw.
+#[derive(Debug, Clone)]
+pub struct OverviewRequest {
+    /// The fields, those of lists element by element. Texts are left out.
+    pub fields: Vec<FieldPath>,
+    /// The range, in wall nanoseconds.
+    pub wall_ns: Range<i64>,
+    /// The number of pixels, at most 16,384.
+    pub pixels: u32,
+    /// Counters are drawn as their change per second.
+    pub is_rate: bool,
+    /// The host; `None` for all.
+    pub host: Option<HostIdentity>,
+}
+
+/// What the fields were in each pixel. A pixel has the samples whose wall time is in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overview {
+    /// The range that was drawn: the wanted one, widened to whole pixels.
+    pub wall_ns: Range<i64>,
+    /// Length of a pixel: the smallest power of two nanoseconds with which there are no more pixels
+    /// than wanted, but for one at the edge. So a pixel of one overview is a number of whole pixels
+    /// of another one.
+    pub pixel_ns: u64,
+    /// The series that have values, in the order of the fields.
+    pub series: Vec<OverviewSeries>,
+    /// At least so many series were left out, for there are too many for one answer.
+    pub left_out: u64,
+    /// Damaged ranges, segments that cannot be read, and samples that do not fit their schema.
+    pub unreadable: u64,
+}
+
+impl Recording {
+    /// Summarizes fields pixel by pixel, exactly: the smallest and the largest value of a pixel are
+    /// those of its samples, however short they were.
+    ///
+    /// The rate of a counter is that since the sample before in which its element was seen, and
+    /// belongs to the later sample. It has no value at the first sample of a run, where the counter
+    /// decreased, and after more than three seconds (four periods, if that is longer) without it.
+    ///
+    /// A gap is where samples were lost, the recorder did not run, or a value was not there for
+    /// more than four periods; for elements of lists for at least three seconds. A gap between two
+    /// pixels is a row, one within a pixel is counted in it.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn overview(
+        &self,
+        request: &OverviewRequest,
+        cache: &mut OverviewCache,
+    ) -> Result<Overview, QueryError> {
+        let filter = ReplayFilter { host: request.host.clone(), ..ReplayFilter::default() };
+        let whole = Query { fields: request.fields.clone(), filter, ..Query::default() };
+        self.check(&whole)?;
+        let Some(grid) = PixelGrid::of(&request.wall_ns, request.pixels) else {
+            return Ok(Overview::empty(request.wall_ns.clone()));
+        };
+        let wall_ns = grid.wall_ns();
+        let periods = self.periods();
+        let (since_ns, until_ns) = (wall_ns.start.saturating_sub_unsigned(reach_ns(&periods)), wall_ns.end);
+        let mut part = whole.clone();
+        (part.filter.since_ns, part.filter.until_ns) = (Some(since_ns), Some(until_ns));
+        let question = request.question(&periods);
+        let series_max = (ROWS_MAX / grid.count).clamp(1, SERIES_MAX);
+        let mut rows = OverviewRows::new(grid, series_max);
+        let mut unreadable = 0;
+        for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
+            let is_rate = request.is_rate;
+            let cached_name = segment.sealed_name().filter(|_| grid.bits >= CELL_BITS);
+            let summary = if let Some(name) = cached_name {
+                let (query, bits) = (&whole, CELL_BITS);
+                let reading =
+                    SegmentRequest { query, is_rate, bits, series_max: SERIES_MAX, periods: &periods };
+                let key = SummaryKey::new(&name, &question);
+                cache.get_or_read(key, || {
+                    SegmentOverview::read(SelectedSegment { mono_ns: None, ..segment }, &reading)
+                })?
+            } else {
+                let (query, bits) = (&part, grid.bits);
+                let reading = SegmentRequest { query, is_rate, bits, series_max, periods: &periods };
+                Arc::new(SegmentOverview::read(segment, &reading)?)
+            };
+            unreadable += summary.unreadable;
+            summary.runs.iter().for_each(|run| rows.add(run));
+        }
+        let (series, left_out) = rows.finish();
+        Ok(Overview { wall_ns, pixel_ns: 1 << grid.bits, series, left_out, unreadable })
+    }
+
+    /// Returns the longest period of each source.
+    fn periods(&self) -> BTreeMap<String, u64> {
+        let mut periods = BTreeMap::new();
+        for source in self.sources() {
+            let known: &mut u64 = periods.entry(source.name.clone()).or_default();
+            *known = (*known).max(source.period_ns);
+        }
+        periods
+    }
+}
+
+impl OverviewRequest {
+    /// Returns what summaries of segments depend on, as a text. A period decides what a gap is, and
+    /// is another one after a reload.
+    fn question(&self, periods: &BTreeMap<String, u64>) -> Arc<str> {
+        let fields: Vec<String> = self.fields.iter().map(ToString::to_string).collect();
+        format!("{fields:?} {} {:?} {periods:?}", self.is_rate, self.host).into()
+    }
+}
+
+impl Overview {
+    fn empty(wall_ns: Range<i64>) -> Self {
+        Self { wall_ns, pixel_ns: 1, series: Vec::new(), left_out: 0, unreadable: 0 }
+    }
+}
+
+impl SelectedSegment {
+    /// Returns the name of a segment that will not change.
+    fn sealed_name(&self) -> Option<SegmentName> {
+        self.listing.name.filter(|name| name.state == SealState::Sealed)
+    }
+}
+
+/// Returns how long before the range samples matter for it.
+fn reach_ns(periods: &BTreeMap<String, u64>) -> u64 {
+    let reaches = periods.values().map(|period_ns| HoleLimits::of(*period_ns, true).reach_ns());
+    // Monotonic time and wall time drift by less than that.
+    reaches.max().unwrap_or_default().saturating_add(1_000_000_000)
+}

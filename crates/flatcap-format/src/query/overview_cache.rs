@@ -1,0 +1,130 @@
+//! Keeps the summaries of sealed segments between overviews.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::segment_overview::SegmentOverview;
+use crate::segment::SegmentName;
+
+/// Summaries of sealed segments, which never change: with them an overview of a day reads only
+/// what was recorded since the last one.
+#[derive(Debug)]
+pub struct OverviewCache {
+    bytes_max: usize,
+    bytes: usize,
+    uses: u64,
+    entries: HashMap<SummaryKey, CachedSummary>,
+}
+
+/// A segment, and what was asked of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct SummaryKey {
+    run_id: u64,
+    number: u64,
+    question: Arc<str>,
+}
+
+#[derive(Debug)]
+struct CachedSummary {
+    summary: Arc<SegmentOverview>,
+    bytes: usize,
+    last_use: u64,
+}
+
+impl SummaryKey {
+    pub(super) fn new(name: &SegmentName, question: &Arc<str>) -> Self {
+        Self { run_id: name.run_id, number: name.number, question: Arc::clone(question) }
+    }
+}
+
+impl OverviewCache {
+    /// Creates a cache of at most `bytes_max` bytes. A field of a day takes some 3 MB.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, bytes: 0, uses: 0, entries: HashMap::new() }
+    }
+
+    /// Returns the memory in use, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns a summary; reads it if it is not kept.
+    pub(super) fn get_or_read<E>(
+        &mut self,
+        key: SummaryKey,
+        read: impl FnOnce() -> Result<SegmentOverview, E>,
+    ) -> Result<Arc<SegmentOverview>, E> {
+        if let Some(known) = self.get(&key) {
+            return Ok(known);
+        }
+        let summary = Arc::new(read()?);
+        self.insert(key, &summary);
+        Ok(summary)
+    }
+
+    fn get(&mut self, key: &SummaryKey) -> Option<Arc<SegmentOverview>> {
+        self.uses += 1;
+        let entry = self.entries.get_mut(key)?;
+        entry.last_use = self.uses;
+        Some(Arc::clone(&entry.summary))
+    }
+
+    /// Adds a summary. Those that were not used for longest make place for it.
+    fn insert(&mut self, key: SummaryKey, summary: &Arc<SegmentOverview>) {
+        let bytes = summary.bytes();
+        if bytes > self.bytes_max {
+            return;
+        }
+        if self.bytes + bytes > self.bytes_max {
+            self.shrink(self.bytes_max - bytes);
+        }
+        let entry = CachedSummary { summary: Arc::clone(summary), bytes, last_use: self.uses };
+        if let Some(before) = self.entries.insert(key, entry) {
+            self.bytes -= before.bytes;
+        }
+        self.bytes += bytes;
+    }
+
+    /// Removes entries until at most so many bytes are in use, and then some more, so that not each
+    /// new entry has to search.
+    fn shrink(&mut self, bytes: usize) {
+        let target = bytes.min(self.bytes_max / 8 * 7);
+        let mut by_use: Vec<(u64, SummaryKey)> =
+            self.entries.iter().map(|(key, entry)| (entry.last_use, key.clone())).collect();
+        by_use.sort_unstable_by_key(|(last_use, _)| *last_use);
+        for (_, key) in by_use {
+            if self.bytes <= target {
+                return;
+            }
+            if let Some(entry) = self.entries.remove(&key) {
+                self.bytes -= entry.bytes;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::SealState;
+
+    // Proves that the cache stays within its bytes, and forgets what was not used for longest.
+    #[test]
+    fn the_cache_is_bounded() {
+        let summary = Arc::new(SegmentOverview::default());
+        let mut cache = OverviewCache::new(summary.bytes() * 16);
+        let question: Arc<str> = "cpu.forks".into();
+        let key = |number| {
+            let name = SegmentName { number, created_s: 0, run_id: 1, state: SealState::Sealed };
+            SummaryKey::new(&name, &question)
+        };
+        for number in 0..100 {
+            cache.insert(key(number), &summary);
+            assert!(cache.get(&key(0)).is_some(), "{number}: used each time");
+            assert!(cache.bytes() <= summary.bytes() * 16);
+        }
+        assert!(cache.get(&key(99)).is_some() && cache.get(&key(50)).is_none());
+        assert_eq!(cache.bytes(), cache.entries.len() * summary.bytes());
+        OverviewCache::new(1).insert(key(1), &summary);
+    }
+}

@@ -1,0 +1,170 @@
+//! Joins the series of successive segments, and puts their values into pixels.
+
+use std::collections::HashMap;
+
+use super::elements::ElementIdentity;
+use super::layout::RowColumn;
+use super::pixel::{OverviewRow, PixelGrid, PixelValues};
+use super::segment_overview::RunOverview;
+use super::series_cells::{HoleLimits, SeriesCells, SeriesEnds};
+use crate::replay::HostIdentity;
+
+/// A field, or one element's field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OverviewSeries {
+    /// The host that recorded it.
+    pub host: HostIdentity,
+    /// Path, unit and kind of the field.
+    pub column: RowColumn,
+    /// The element's label; none if the field is in no list.
+    pub label: Option<Box<str>>,
+    /// What identifies the element.
+    pub identity: Vec<ElementIdentity>,
+    /// The pixels that have values, in the order of time, and the gaps between them.
+    pub rows: Vec<OverviewRow>,
+}
+
+/// Host, field and element of a series.
+type SeriesKey = (HostIdentity, Box<str>, Box<[u8]>);
+
+/// The series of an overview.
+#[derive(Debug)]
+pub(super) struct OverviewRows {
+    grid: PixelGrid,
+    series_max: usize,
+    series: Vec<SeriesRows>,
+    known: HashMap<SeriesKey, usize>,
+    left_out: u64,
+}
+
+/// A series.
+#[derive(Debug)]
+struct SeriesRows {
+    host: HostIdentity,
+    column: RowColumn,
+    label: Option<Box<str>>,
+    identity: Vec<ElementIdentity>,
+    /// The run and the end of the last segment.
+    before: Option<(u64, SeriesEnds)>,
+    /// Time of the last value in a pixel.
+    last_ns: Option<i64>,
+    pixels: Vec<Option<DrawnPixel>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct DrawnPixel {
+    values: PixelValues,
+    /// The last value before the gap that ends in this pixel.
+    gap_since_ns: Option<i64>,
+}
+
+impl OverviewRows {
+    pub(super) fn new(grid: PixelGrid, series_max: usize) -> Self {
+        Self { grid, series_max, series: Vec::new(), known: HashMap::new(), left_out: 0 }
+    }
+
+    /// Adds the series of a run. Runs and segments come in the order of the recording.
+    pub(super) fn add(&mut self, run: &RunOverview) {
+        let mut left_out = run.left_out;
+        for series in &run.series {
+            match self.number(run, series).and_then(|number| self.series.get_mut(number)) {
+                Some(own) => own.add(&self.grid, run.run_id, series),
+                None => left_out += 1,
+            }
+        }
+        self.left_out = self.left_out.max(left_out);
+    }
+
+    /// Returns the number of a series, which may be new; none if there are too many.
+    fn number(&mut self, run: &RunOverview, series: &SeriesCells) -> Option<usize> {
+        let key = (run.host.clone(), series.field.clone(), series.element.clone());
+        if let Some(number) = self.known.get(&key) {
+            return Some(*number);
+        }
+        let number = self.series.len();
+        if number >= self.series_max {
+            return None;
+        }
+        self.known.insert(key, number);
+        self.series.push(SeriesRows {
+            host: run.host.clone(),
+            column: series.column.clone(),
+            label: None,
+            identity: Vec::new(),
+            before: None,
+            last_ns: None,
+            pixels: vec![None; self.grid.count],
+        });
+        Some(number)
+    }
+
+    /// Returns the series that have values, in the order of the query, and the number of those that
+    /// were left out.
+    pub(super) fn finish(self) -> (Vec<OverviewSeries>, u64) {
+        let mut series: Vec<OverviewSeries> =
+            self.series.into_iter().filter_map(SeriesRows::finish).collect();
+        series.sort_by_key(|series| series.column.order);
+        (series, self.left_out)
+    }
+}
+
+impl SeriesRows {
+    fn add(&mut self, grid: &PixelGrid, run_id: u64, series: &SeriesCells) {
+        // A process gets another name: the last one counts.
+        self.column.name.clone_from(&series.column.name);
+        self.label.clone_from(&series.label);
+        self.identity.clone_from(&series.identity);
+        let ends = &series.ends;
+        let before = self.before.replace((run_id, *ends));
+        let mut is_after_hole = before.is_some_and(|(before_id, before)| {
+            before_id != run_id || has_hole_between(&before, ends, series.limits)
+        });
+        if let Some((before_id, before)) = before
+            && before_id == run_id
+            && series.column.is_rate
+            && let Some(rate) = series.limits.rate(&before.tail, &ends.head)
+        {
+            let wall_ns = ends.head.wall_ns;
+            self.draw(
+                grid.place(wall_ns >> series.bits, series.bits),
+                &PixelValues::of(wall_ns, rate),
+                is_after_hole,
+            );
+            is_after_hole = false;
+        }
+        for cell in &series.cells {
+            let place = grid.place(cell.number, series.bits);
+            self.draw(place, &cell.values, cell.is_after_hole || is_after_hole);
+            is_after_hole = false;
+        }
+    }
+
+    fn draw(&mut self, place: Option<usize>, values: &PixelValues, is_after_hole: bool) {
+        let Some(pixel) = place.and_then(|place| self.pixels.get_mut(place)) else { return };
+        if let Some(known) = pixel {
+            known.values.add(values, is_after_hole);
+        } else {
+            let gap_since_ns = self.last_ns.filter(|last_ns| is_after_hole && *last_ns < values.first_ns);
+            *pixel = Some(DrawnPixel { values: *values, gap_since_ns });
+        }
+        self.last_ns = Some(values.last_ns);
+    }
+
+    fn finish(self) -> Option<OverviewSeries> {
+        let mut rows = Vec::new();
+        for pixel in self.pixels.into_iter().flatten() {
+            rows.extend(pixel.gap_since_ns.map(|since_ns| OverviewRow::Gap(since_ns..pixel.values.first_ns)));
+            rows.push(OverviewRow::Pixel(pixel.values));
+        }
+        let Self { host, column, label, identity, .. } = self;
+        (!rows.is_empty()).then_some(OverviewSeries { host, column, label, identity, rows })
+    }
+}
+
+/// Returns whether samples are missing between two segments of a run.
+fn has_hole_between(before: &SeriesEnds, now: &SeriesEnds, limits: HoleLimits) -> bool {
+    before.is_before_hole
+        || now.is_after_hole
+        || before.source.1.is_followed_by_hole(now.source.0, limits)
+        || limits.is_hole(before.tail.mono_ns, now.head.mono_ns, 0)
+}

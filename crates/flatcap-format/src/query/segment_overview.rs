@@ -1,0 +1,284 @@
+//! Reads the series of one segment, summarized in equal parts of time.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::batch::{BatchTimes, ColumnBatch};
+use super::elements::{ElementNames, NO_ELEMENT};
+use super::error::QueryError;
+use super::layout::RowColumn;
+use super::plan::{ColumnInfo, TableInfo};
+use super::rate::has_rate;
+use super::request::Query;
+use super::results::{QueryItem, QueryResults, RunInfo};
+use super::series_cells::{HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesFold};
+use crate::replay::HostIdentity;
+use crate::schema::{ColumnType, CountedValue};
+use crate::segment::SelectedSegment;
+
+/// What to read of a segment.
+#[derive(Debug)]
+pub(super) struct SegmentRequest<'q> {
+    pub(super) query: &'q Query,
+    /// Whether counters are drawn as their change per second.
+    pub(super) is_rate: bool,
+    /// Length of a cell: 2^`bits` nanoseconds.
+    pub(super) bits: u32,
+    /// Most series; further ones are counted and left out.
+    pub(super) series_max: usize,
+    /// The periods of sources.
+    pub(super) periods: &'q BTreeMap<String, u64>,
+}
+
+/// The series of a segment, by run: a file that has no segment's name may have several.
+#[derive(Debug, Default)]
+pub(super) struct SegmentOverview {
+    pub(super) runs: Vec<RunOverview>,
+    /// Damaged ranges, files that cannot be read, and samples that do not fit their schema.
+    pub(super) unreadable: u64,
+}
+
+/// The series of one run.
+#[derive(Debug)]
+pub(super) struct RunOverview {
+    pub(super) run_id: u64,
+    pub(super) host: HostIdentity,
+    pub(super) series: Vec<SeriesCells>,
+    /// Series that were left out.
+    pub(super) left_out: u64,
+}
+
+impl SegmentOverview {
+    /// Reads a segment.
+    ///
+    /// # Errors
+    /// As [`QueryResults::next`].
+    pub(super) fn read(segment: SelectedSegment, request: &SegmentRequest<'_>) -> Result<Self, QueryError> {
+        let mut results = QueryResults::of_segments(vec![segment], request.query);
+        let mut overview = Self::default();
+        let mut fold: Option<RunFold<'_>> = None;
+        while let Some(item) = results.next()? {
+            match item {
+                QueryItem::Run(run) => {
+                    let before = fold.replace(RunFold::new(request, run));
+                    overview
+                        .runs
+                        .extend(before.map(|fold| fold.finish(results.tables(), results.elements())));
+                }
+                QueryItem::Batch(batch) => {
+                    if let Some(fold) = &mut fold {
+                        fold.add(&batch, results.tables());
+                    }
+                }
+                QueryItem::Notice(_) => overview.unreadable += 1,
+                QueryItem::Gap(..) | QueryItem::Marker(_) | QueryItem::Complete(_) => {}
+            }
+        }
+        overview.runs.extend(fold.map(|fold| fold.finish(results.tables(), results.elements())));
+        overview.unreadable += results.summary().undecodable;
+        Ok(overview)
+    }
+
+    /// Returns the memory that it takes, in bytes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let series = self.runs.iter().flat_map(|run| &run.series);
+        series.map(SeriesCells::bytes).fold(size_of::<Self>(), usize::saturating_add)
+    }
+}
+
+/// Summarizes the series of a run.
+struct RunFold<'q> {
+    request: &'q SegmentRequest<'q>,
+    run: RunInfo,
+    tables: BTreeMap<usize, TableFold>,
+    limit: SeriesLimit,
+}
+
+/// How many series may begin, and how many could not.
+struct SeriesLimit {
+    remaining: usize,
+    left_out: u64,
+}
+
+/// Summarizes the series of one table.
+struct TableFold {
+    limits: HoleLimits,
+    /// The columns with numbers, and whether their rate is drawn.
+    columns: Vec<(usize, bool)>,
+    bits: u32,
+    /// Where the series of each element are, by its number.
+    places: Vec<ElementPlace>,
+    /// The elements that have series.
+    elements: Vec<Option<u32>>,
+    /// Of each of these, one series per column.
+    series: Vec<SeriesFold>,
+    /// First and last sample.
+    samples: Option<(SampleNumber, SampleNumber)>,
+    /// Monotonic end of the source's last hole; 0 if there was none.
+    hole_end_ns: u64,
+}
+
+/// Where the series of an element are.
+#[derive(Clone, Copy)]
+enum ElementPlace {
+    Unknown,
+    /// At this position in the list of elements that have series.
+    At(usize),
+    LeftOut,
+}
+
+/// Samples of a batch without a hole between them.
+struct WholePart {
+    samples: Range<usize>,
+    hole_end_ns: u64,
+}
+
+impl<'q> RunFold<'q> {
+    fn new(request: &'q SegmentRequest<'q>, run: RunInfo) -> Self {
+        let limit = SeriesLimit { remaining: request.series_max, left_out: 0 };
+        Self { request, run, tables: BTreeMap::new(), limit }
+    }
+
+    fn add(&mut self, batch: &ColumnBatch, tables: &[TableInfo]) {
+        let Some(info) = tables.get(batch.table) else { return };
+        let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, self.request));
+        let mut first_row = 0;
+        for part in table.parts(&batch.times) {
+            let rows = first_row..batch.rows_before(part.samples.end);
+            first_row = rows.end;
+            table.add(batch, rows, part.hole_end_ns, &mut self.limit);
+        }
+    }
+
+    fn finish(self, tables: &[TableInfo], names: &ElementNames) -> RunOverview {
+        let keys = names.keys();
+        let mut series = Vec::new();
+        for (number, fold) in self.tables {
+            let (Some(info), Some(samples)) = (tables.get(number), fold.samples) else { continue };
+            let places = fold
+                .elements
+                .iter()
+                .flat_map(|element| fold.columns.iter().map(move |column| (element, column)));
+            for ((element, (column, is_rate)), own) in places.zip(fold.series) {
+                let Some(column) = info.columns.get(*column) else { continue };
+                let Some((cells, ends)) = own.finish(samples, fold.hole_end_ns) else { continue };
+                let label = element.map(|element| names.label(element));
+                series.push(SeriesCells {
+                    field: format!("{}.{}", info.source, info.path(column)).into(),
+                    column: row_column(info, column, label, *is_rate),
+                    element: element
+                        .and_then(|element| keys.get(&element).copied())
+                        .unwrap_or_default()
+                        .into(),
+                    label: label.map(Into::into),
+                    identity: element.map_or(Vec::new(), |element| names.identity(element).to_vec()),
+                    limits: fold.limits,
+                    bits: fold.bits,
+                    cells,
+                    ends,
+                });
+            }
+        }
+        let host = HostIdentity { name: self.run.host.name, machine_id: self.run.host.machine_id };
+        RunOverview { run_id: self.run.run_id, host, series, left_out: self.limit.left_out }
+    }
+}
+
+impl TableFold {
+    fn new(info: &TableInfo, request: &SegmentRequest<'_>) -> Self {
+        let period_ns = request.periods.get(&*info.source).copied().unwrap_or_default();
+        let numbers =
+            info.columns.iter().enumerate().filter(|(_, column)| column.column_type != ColumnType::Text);
+        Self {
+            limits: HoleLimits::of(period_ns, info.list.is_some()),
+            columns: numbers.map(|(number, column)| (number, request.is_rate && has_rate(column))).collect(),
+            bits: request.bits,
+            places: Vec::new(),
+            elements: Vec::new(),
+            series: Vec::new(),
+            samples: None,
+            hole_end_ns: 0,
+        }
+    }
+
+    /// Splits the samples of a batch at the holes of the source: where numbers or time are missing.
+    fn parts(&mut self, times: &BatchTimes) -> Vec<WholePart> {
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for (sample, (seq, mono_ns)) in times.seq.iter().zip(&times.mono_ns).enumerate() {
+            let now = SampleNumber { seq: *seq, mono_ns: *mono_ns };
+            let (_, before) = self.samples.get_or_insert((now, now));
+            if before.is_followed_by_hole(now, self.limits) {
+                parts.push(WholePart { samples: start..sample, hole_end_ns: self.hole_end_ns });
+                self.hole_end_ns = now.mono_ns;
+                start = sample;
+            }
+            *before = now;
+        }
+        parts.push(WholePart { samples: start..times.len(), hole_end_ns: self.hole_end_ns });
+        parts
+    }
+
+    fn add(&mut self, batch: &ColumnBatch, rows: Range<usize>, hole_end_ns: u64, limit: &mut SeriesLimit) {
+        for row in rows.clone() {
+            self.begin(batch.element(row), limit);
+        }
+        let Self { columns, places, series, .. } = self;
+        for (number, (column, is_rate)) in columns.iter().enumerate() {
+            let Some(values) = batch.columns.get(*column) else { continue };
+            for row in rows.clone() {
+                let Some(ElementPlace::At(at)) = places.get(slot_of(batch.element(row))) else { continue };
+                let Some(fold) = series.get_mut(at * columns.len() + number) else { continue };
+                let Some(value) = values.number(row) else { continue };
+                let sample = batch.sample(row);
+                let times = (batch.times.mono_ns.get(sample), batch.times.wall_ns.get(sample));
+                let (Some(mono_ns), Some(wall_ns)) = times else { continue };
+                let counted = if *is_rate { CountedValue::of(values.get(row)) } else { None };
+                fold.add(SamplePoint { mono_ns: *mono_ns, wall_ns: *wall_ns, counted }, value, hole_end_ns);
+            }
+        }
+    }
+
+    /// Begins the series of an element, if it is new.
+    fn begin(&mut self, element: Option<u32>, limit: &mut SeriesLimit) {
+        let slot = slot_of(element);
+        if !matches!(self.places.get(slot), None | Some(ElementPlace::Unknown)) || element == Some(NO_ELEMENT)
+        {
+            return;
+        }
+        if self.places.len() <= slot {
+            self.places.resize(slot + 1, ElementPlace::Unknown);
+        }
+        let is_possible = self.columns.len() <= limit.remaining;
+        if let Some(place) = self.places.get_mut(slot) {
+            *place = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
+        }
+        if is_possible {
+            limit.remaining -= self.columns.len();
+            self.elements.push(element);
+            let new =
+                self.columns.iter().map(|(_, is_rate)| SeriesFold::new(self.limits, self.bits, *is_rate));
+            self.series.extend(new);
+        } else {
+            limit.left_out += self.columns.len() as u64;
+        }
+    }
+}
+
+/// Returns the position of an element; tables that are no lists have one.
+fn slot_of(element: Option<u32>) -> usize {
+    element.unwrap_or_default() as usize
+}
+
+fn row_column(table: &TableInfo, column: &ColumnInfo, label: Option<&str>, is_rate: bool) -> RowColumn {
+    let path = label.map_or_else(|| table.path(column), |label| table.element_path(column, label));
+    RowColumn {
+        name: format!("{}.{path}", table.source),
+        source: table.source.clone(),
+        column_type: column.column_type,
+        unit: column.unit.clone(),
+        kind: column.kind,
+        is_rate,
+        order: (column.order, 0),
+    }
+}

@@ -1,0 +1,187 @@
+//! Summarizes the values of one series in equal parts of time, and finds its holes.
+
+use super::elements::ElementIdentity;
+use super::layout::RowColumn;
+use super::pixel::PixelValues;
+use super::rate::rate;
+use crate::schema::CountedValue;
+
+/// A hole is a longer time without a value than so many periods: a source that is throttled to
+/// every third tick has none.
+const HOLE_PERIODS: u64 = 4;
+/// Samples may leave out elements that sleep, but each second one has all of them.
+const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
+/// A hole of a source without a period.
+const EVENT_HOLE_NS: u64 = 300_000_000_000;
+
+/// The series of one field, of one element if it is in a list, in one run of one segment.
+#[derive(Debug)]
+pub(super) struct SeriesCells {
+    /// The path of the field, with all elements of its list.
+    pub(super) field: Box<str>,
+    pub(super) column: RowColumn,
+    /// What tells elements apart; empty if the field is in no list.
+    pub(super) element: Box<[u8]>,
+    pub(super) label: Option<Box<str>>,
+    pub(super) identity: Vec<ElementIdentity>,
+    pub(super) limits: HoleLimits,
+    /// Length of a cell: 2^`bits` nanoseconds.
+    pub(super) bits: u32,
+    pub(super) cells: Vec<TimeCell>,
+    pub(super) ends: SeriesEnds,
+}
+
+/// The values of a part of wall time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TimeCell {
+    /// Its time divided by its length.
+    pub(super) number: i64,
+    pub(super) values: PixelValues,
+    pub(super) is_after_hole: bool,
+}
+
+/// When a value counts as missing, and how far apart two values may be for a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HoleLimits {
+    /// Of the source's samples.
+    pub(super) source_ns: u64,
+    /// Of the values of the series.
+    pub(super) series_ns: u64,
+}
+
+/// A sample that has a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SamplePoint {
+    pub(super) mono_ns: u64,
+    pub(super) wall_ns: i64,
+    /// Of a counter of which the rate is drawn.
+    pub(super) counted: Option<CountedValue>,
+}
+
+/// Number and monotonic time of a sample of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SampleNumber {
+    pub(super) seq: u64,
+    pub(super) mono_ns: u64,
+}
+
+/// What joins the series of successive segments.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SeriesEnds {
+    /// First and last sample with a value.
+    pub(super) head: SamplePoint,
+    pub(super) tail: SamplePoint,
+    /// First and last sample of the source.
+    pub(super) source: (SampleNumber, SampleNumber),
+    /// Samples of the source are missing before the head, or after the tail.
+    pub(super) is_after_hole: bool,
+    pub(super) is_before_hole: bool,
+}
+
+/// Summarizes a series.
+#[derive(Debug)]
+pub(super) struct SeriesFold {
+    limits: HoleLimits,
+    bits: u32,
+    is_rate: bool,
+    cells: Vec<TimeCell>,
+    ends: Option<(SamplePoint, SamplePoint)>,
+    begins_after_hole: bool,
+    has_hole: bool,
+}
+
+impl HoleLimits {
+    pub(super) fn of(period_ns: u64, is_list: bool) -> Self {
+        let source_ns = if period_ns == 0 { EVENT_HOLE_NS } else { period_ns.saturating_mul(HOLE_PERIODS) };
+        let series_ns = if is_list { source_ns.max(ELEMENT_HOLE_NS) } else { source_ns };
+        Self { source_ns, series_ns }
+    }
+
+    /// The longest time that a value depends on one before.
+    pub(super) fn reach_ns(self) -> u64 {
+        // Where samples were lost, their rate is that of the time without them.
+        self.series_ns.max(ELEMENT_HOLE_NS)
+    }
+
+    /// Returns whether values are missing between two, of which the later one follows a hole of the
+    /// source that ended at `hole_end_ns`.
+    #[inline]
+    pub(super) fn is_hole(self, before_ns: u64, now_ns: u64, hole_end_ns: u64) -> bool {
+        hole_end_ns > before_ns || now_ns.saturating_sub(before_ns) > self.series_ns
+    }
+
+    /// Returns the change per second between two samples.
+    #[inline]
+    pub(super) fn rate(self, before: &SamplePoint, now: &SamplePoint) -> Option<f64> {
+        if now.mono_ns.saturating_sub(before.mono_ns) > self.reach_ns() {
+            return None;
+        }
+        rate((before.mono_ns, before.counted?), (now.mono_ns, now.counted?))
+    }
+}
+
+impl SampleNumber {
+    /// Returns whether samples are missing, or too much time, between this one and the next.
+    #[inline]
+    pub(super) fn is_followed_by_hole(self, next: Self, limits: HoleLimits) -> bool {
+        self != next
+            && (next.seq != self.seq.wrapping_add(1)
+                || next.mono_ns.saturating_sub(self.mono_ns) > limits.source_ns)
+    }
+}
+
+impl SeriesCells {
+    /// Returns the memory that it takes, in bytes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let texts =
+            self.element.len() + self.column.name.len() + self.identity.len() * size_of::<ElementIdentity>();
+        size_of::<Self>() + texts + self.cells.len() * size_of::<TimeCell>()
+    }
+}
+
+impl SeriesFold {
+    pub(super) fn new(limits: HoleLimits, bits: u32, is_rate: bool) -> Self {
+        let (cells, ends) = (Vec::new(), None);
+        Self { limits, bits, is_rate, cells, ends, begins_after_hole: false, has_hole: false }
+    }
+
+    /// Adds the value of a sample, before which the source's last hole ended at `hole_end_ns`.
+    #[inline]
+    pub(super) fn add(&mut self, point: SamplePoint, value: f64, hole_end_ns: u64) {
+        let mut drawn = Some(value);
+        if let Some((_, tail)) = &mut self.ends {
+            self.has_hole |= self.limits.is_hole(tail.mono_ns, point.mono_ns, hole_end_ns);
+            if self.is_rate {
+                drawn = self.limits.rate(tail, &point);
+            }
+            *tail = point;
+        } else {
+            self.begins_after_hole = hole_end_ns > 0;
+            self.ends = Some((point, point));
+            if self.is_rate {
+                drawn = None;
+            }
+        }
+        let Some(value) = drawn else { return };
+        let number = point.wall_ns >> self.bits;
+        let values = PixelValues::of(point.wall_ns, value);
+        match self.cells.last_mut() {
+            Some(last) if last.number == number => last.values.add(&values, self.has_hole),
+            _ => self.cells.push(TimeCell { number, values, is_after_hole: self.has_hole }),
+        }
+        self.has_hole = false;
+    }
+
+    /// Returns the cells, and what joins them to those of other segments: the first and the last
+    /// sample of the source, and the end of its last hole.
+    pub(super) fn finish(
+        self,
+        source: (SampleNumber, SampleNumber),
+        hole_end_ns: u64,
+    ) -> Option<(Vec<TimeCell>, SeriesEnds)> {
+        let (head, tail) = self.ends?;
+        let is_before_hole = hole_end_ns > tail.mono_ns || self.has_hole;
+        let is_after_hole = self.begins_after_hole;
+        Some((self.cells, SeriesEnds { head, tail, source, is_after_hole, is_before_hole }))
+    }
+}

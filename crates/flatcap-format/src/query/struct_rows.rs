@@ -1,0 +1,186 @@
+//! Reads a list of structs column by column: each value is at the same place of its element.
+
+use std::collections::HashMap;
+
+use super::column::StridedRows;
+use super::elements::{ElementNames, NO_ELEMENT};
+use super::open_element::OpenElement;
+use super::plan::{ListPlan, StructColumn, StructPlan};
+use super::table_rows::TableRows;
+use crate::schema::{CompiledSchema, FieldValue, StructField};
+
+/// Most elements that are remembered with their bytes. Beyond, all are forgotten, and named again:
+/// of the processes of a large host, all are remembered.
+const KNOWN_MAX: usize = 1 << 13;
+
+/// The elements of a source's lists, by the bytes that identify them.
+#[derive(Debug, Default)]
+pub(super) struct StructElements {
+    lists: HashMap<u32, HashMap<Box<[u8]>, KnownElement>>,
+    // Buffers.
+    key: Vec<u8>,
+    naming: Vec<u8>,
+    numbers: Vec<u32>,
+    bits: Vec<u64>,
+}
+
+/// An element, as these bytes named it.
+#[derive(Debug)]
+struct KnownElement {
+    naming: Box<[u8]>,
+    number: u32,
+    namings: u32,
+    /// Bytes in texts that are not UTF-8.
+    other_bytes: usize,
+}
+
+/// A list of structs of a sample.
+#[derive(Debug)]
+pub(super) struct StructRows<'r> {
+    pub(super) list: &'r ListPlan,
+    pub(super) plan: &'r StructPlan,
+    pub(super) schema: &'r CompiledSchema,
+    pub(super) stride: usize,
+    pub(super) sample: u32,
+}
+
+impl StructRows<'_> {
+    /// Appends a row per element. Returns the number of bytes in texts that are not UTF-8.
+    pub(super) fn append(
+        &self,
+        elements: &[u8],
+        known: &mut StructElements,
+        names: &mut ElementNames,
+        tables: &mut [TableRows],
+    ) -> usize {
+        let length = elements.len() / self.stride;
+        let mut other_bytes = 0;
+        known.numbers.clear();
+        for (position, bytes) in elements.chunks_exact(self.stride).enumerate() {
+            let (number, other) = self.number(bytes, (position, length), known, names);
+            known.numbers.push(number);
+            other_bytes += other;
+        }
+        for column in &self.plan.fields {
+            for (table, number) in &column.cells {
+                if let Some(table) = tables.get_mut(*table) {
+                    self.append_column(elements, column, &mut known.bits, (table, *number));
+                }
+            }
+        }
+        for table in &self.list.tables {
+            if let Some(table) = tables.get_mut(*table) {
+                table.samples.extend(std::iter::repeat_n(self.sample, length));
+                table.elements.extend_from_slice(&known.numbers);
+            }
+        }
+        other_bytes
+    }
+
+    fn append_column(
+        &self,
+        elements: &[u8],
+        column: &StructColumn,
+        bits: &mut Vec<u64>,
+        (table, number): (&mut TableRows, usize),
+    ) {
+        let start = table.rows();
+        let Some(values) = table.columns.get_mut(number) else { return };
+        let own = elements.chunks_exact(self.stride).map(|bytes| column.field.bytes_of(bytes));
+        let count = own.len();
+        values.grow(count);
+        let Some(reader) = &column.field.reader else {
+            values.write_texts(start, own.map(text_of));
+            return;
+        };
+        bits.clear();
+        bits.extend(own.map(bits_of));
+        values.write_bits(StridedRows { start, stride: 1, count }, bits, reader, self.schema);
+    }
+
+    /// Returns the number of an element, and the number of bytes in texts that are not UTF-8.
+    fn number(
+        &self,
+        bytes: &[u8],
+        (position, length): (usize, usize),
+        known: &mut StructElements,
+        names: &mut ElementNames,
+    ) -> (u32, usize) {
+        let Some(list_number) = self.list.number else { return (NO_ELEMENT, 0) };
+        let StructElements { lists, key, naming, .. } = known;
+        key.clear();
+        naming.clear();
+        for column in &self.plan.fields {
+            if let Some(own) = &column.naming {
+                let bytes = column.field.bytes_of(bytes);
+                naming.extend_from_slice(bytes);
+                if own.is_key {
+                    key.extend_from_slice(bytes);
+                }
+            }
+        }
+        let list = lists.entry(list_number).or_default();
+        if let Some(element) = list.get(key.as_slice())
+            && *element.naming == **naming
+            && names.namings(element.number) == element.namings
+        {
+            return (element.number, element.other_bytes);
+        }
+        let (mut element, mut other_bytes) = (OpenElement::new(self.list, Vec::new(), position, length), 0);
+        for column in &self.plan.fields {
+            if let Some(own) = &column.naming {
+                match column.value(bytes, self.schema) {
+                    Some(value) => element.identify(own, value),
+                    None => other_bytes += column.field.bytes,
+                }
+            }
+        }
+        let has_key = element.has_key;
+        element.end_key();
+        let number = names.intern(list_number, &element.key);
+        names.name(number, &element.label(), &element.identity);
+        if has_key {
+            if list.len() >= KNOWN_MAX {
+                list.clear();
+            }
+            let (naming, namings) = (naming.as_slice().into(), names.namings(number));
+            list.insert(key.as_slice().into(), KnownElement { naming, number, namings, other_bytes });
+        }
+        (number, other_bytes)
+    }
+}
+
+impl StructColumn {
+    /// Returns the value of an element; none for a text that is not UTF-8.
+    fn value<'v>(&self, element: &'v [u8], schema: &'v CompiledSchema) -> Option<FieldValue<'v>> {
+        let bytes = self.field.bytes_of(element);
+        match &self.field.reader {
+            Some(reader) => Some(schema.read_bits(reader, bits_of(bytes))),
+            None => text_of(bytes).map(FieldValue::Text),
+        }
+    }
+}
+
+impl StructField {
+    fn bytes_of<'b>(&self, element: &'b [u8]) -> &'b [u8] {
+        element.get(self.at..self.at + self.bytes).unwrap_or_default()
+    }
+}
+
+#[inline]
+fn bits_of(bytes: &[u8]) -> u64 {
+    if let Ok(word) = bytes.try_into() {
+        return u64::from_le_bytes(word);
+    }
+    let mut word = [0; 8];
+    if let Some(own) = word.get_mut(..bytes.len()) {
+        own.copy_from_slice(bytes);
+    }
+    u64::from_le_bytes(word)
+}
+
+/// Returns the text in bytes, which ends at the first zero.
+fn text_of(bytes: &[u8]) -> Option<&str> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    str::from_utf8(bytes.get(..end)?).ok()
+}

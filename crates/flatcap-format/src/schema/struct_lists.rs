@@ -1,0 +1,82 @@
+//! Lists of structs that hold only numbers and texts: their values are at equal distances.
+
+use super::compiled::{CompiledObject, CompiledSchema, ElementType, FieldType};
+use super::scalar_reader::ScalarReader;
+
+/// A list of structs of numbers and texts.
+#[derive(Debug, Clone)]
+pub(crate) struct StructList {
+    /// The position of each field on the way to the list in its object.
+    pub(crate) positions: Vec<usize>,
+    pub(crate) fields: Vec<StructField>,
+}
+
+/// A field of a struct.
+#[derive(Debug, Clone)]
+pub(crate) struct StructField {
+    /// Position in the struct, counting only selected fields.
+    pub(crate) index: usize,
+    /// Offset in the struct.
+    pub(crate) at: usize,
+    pub(crate) bytes: usize,
+    /// None for a text, which ends at the first zero.
+    pub(crate) reader: Option<ScalarReader>,
+}
+
+impl CompiledSchema {
+    /// Returns the lists of such structs that are in no other list.
+    pub(crate) fn struct_lists(&self) -> Vec<StructList> {
+        let mut found = Vec::new();
+        // A table may contain itself: only the first levels are looked at.
+        let mut open = vec![(self.root, Vec::new())];
+        while let Some((object, positions)) = open.pop() {
+            for field in &self.object(object).fields {
+                let mut positions: Vec<usize> = positions.clone();
+                positions.push(field.index);
+                match field.value_type {
+                    FieldType::Object(inner) if positions.len() < LEVELS_MAX => open.push((inner, positions)),
+                    FieldType::Vector(ElementType::Object(element)) => {
+                        let fields = self.object(element).plain_fields();
+                        found.extend(fields.map(|fields| StructList { positions, fields }));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Lists deeper than this are read value by value.
+const LEVELS_MAX: usize = 4;
+
+impl CompiledObject {
+    /// Returns the fields of a struct that has only numbers and texts.
+    pub(super) fn plain_fields(&self) -> Option<Vec<StructField>> {
+        self.struct_bytes?;
+        let plain = self.fields.iter().map(|field| {
+            let bytes = match field.value_type {
+                FieldType::Scalar(scalar) => scalar.size(),
+                FieldType::Array(_, length) if field.is_text => length.into(),
+                _ => return None,
+            };
+            Some(StructField {
+                index: field.index,
+                at: field.at.into(),
+                bytes,
+                reader: field.scalar_reader(),
+            })
+        });
+        plain.collect()
+    }
+
+    /// Returns the bytes of text in such a struct; none if it has fields of other types.
+    pub(super) fn plain_text_bytes(&self) -> Option<usize> {
+        self.struct_bytes?;
+        self.fields.iter().try_fold(0, |sum, field| match field.value_type {
+            FieldType::Scalar(_) => Some(sum),
+            FieldType::Array(_, length) if field.is_text => Some(sum + usize::from(length)),
+            _ => None,
+        })
+    }
+}
