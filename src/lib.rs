@@ -10,7 +10,7 @@
 //! samples, `slab` carries frames to the `recorder`, which writes them to segment files, and
 //! `compress` rewrites sealed segments. `import` and `export` convert other formats. `daemon`
 //! assembles a run, `control` answers requests to it, `config` configures it, `metrics` counts,
-//! `os` is the only interface to the kernel, and `cli` is the program.
+//! `view` shows recordings, `os` is the only interface to the kernel, and `cli` is the program.
 //!
 //! This package is the program; it has no interface for others. Programs that read or write
 //! recordings use [`flatcap_format`], those that frame streams [`flatcap_stream`].
@@ -59,6 +59,7 @@ pub mod explain;
 mod export;
 #[cfg(feature = "internals")]
 pub mod export;
+mod human;
 #[cfg(not(feature = "internals"))]
 mod import;
 #[cfg(feature = "internals")]
@@ -88,6 +89,11 @@ pub mod schemas;
 mod slab;
 #[cfg(feature = "internals")]
 pub mod slab;
+
+#[cfg(all(feature = "view", not(feature = "internals")))]
+mod view;
+#[cfg(all(feature = "view", feature = "internals"))]
+pub mod view;
 
 #[cfg(all(test, flatcap_model))]
 mod model;

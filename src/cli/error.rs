@@ -13,6 +13,8 @@ use crate::daemon::{DaemonError, SourceError};
 use crate::explain::ExplainError;
 use crate::export::ExportError;
 use crate::import::ImportError;
+#[cfg(feature = "view")]
+use crate::view::ViewError;
 
 /// Why a verb failed.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +52,10 @@ pub enum CliError {
     /// A recording cannot be explained.
     #[error(transparent)]
     Explain(#[from] ExplainError),
+    /// A recording cannot be shown.
+    #[cfg(feature = "view")]
+    #[error(transparent)]
+    View(#[from] ViewError),
     /// The running recorder cannot be reached, or refused a command.
     #[error(transparent)]
     Control(#[from] ClientError),
@@ -130,6 +136,8 @@ impl CliError {
             | Self::NoLastGood { .. }
             | Self::Explain(ExplainError::SeveralHosts(_))
             | Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
+            #[cfg(feature = "view")]
+            Self::View(ViewError::NoTerminal(_)) => ExitStatus::Usage,
             _ => ExitStatus::Failed,
         }
     }

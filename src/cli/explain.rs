@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::hosts::RecordedHosts;
-use super::human;
 use super::measured_value::{leaf, measured, path, short_name, shortened};
 use super::recordings::{default_recordings, no_segments};
 use super::selection::{recorded_time, wall_time};
@@ -24,6 +23,7 @@ use crate::explain::{
     ExplainError, Explanation, FieldDeparture, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain,
     find_spikes,
 };
+use crate::human;
 
 /// Departures that the text about a suspect names.
 const EVIDENCE_SHOWN: usize = 3;

@@ -7,7 +7,7 @@ use flatcap_format::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, 
 use serde::Serialize;
 
 use super::error::CliError;
-use super::human;
+use crate::human;
 
 /// Characters of a machine id that distinguish hosts of one name.
 const MACHINE_CHARS: usize = 8;
@@ -120,6 +120,12 @@ impl RecordedHost {
         let start = |id: &String| id.chars().take(MACHINE_CHARS).collect();
         let machine: String = self.machine_id.as_ref().map_or_else(|| "no machine id".to_owned(), start);
         self.name = format!("{} ({machine})", self.identity.name);
+    }
+
+    /// Returns its name, as shown.
+    #[cfg(feature = "view")]
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns its name and labels for people: `db1 (role=db, site=fra)`.

@@ -1,8 +1,8 @@
 //! Prints values with their unit, and departures of fields, for people: three significant digits,
 //! 80 columns.
 
-use super::human;
 use crate::explain::{FieldDeparture, ValueUnit};
+use crate::human;
 
 /// Formats a value with its unit.
 pub(super) fn measured(value: f64, unit: ValueUnit) -> String {

@@ -21,7 +21,6 @@ mod export;
 mod fields;
 mod hex;
 mod hosts;
-mod human;
 mod import;
 mod info;
 mod logging;
@@ -44,10 +43,14 @@ mod tables;
 mod terminal;
 mod time_printer;
 mod verify;
+#[cfg(feature = "view")]
+mod view;
 
 pub use error::CliError;
 use flatcap_format::replay::Notice;
 use logging::Log;
+
+use crate::human;
 
 /// A flight recorder for Linux hosts: what happened in the 300 ms before the spike?
 ///
@@ -76,6 +79,8 @@ enum Verb {
     Marks(marks::Args),
     Spikes(spikes::Args),
     Explain(explain::Args),
+    #[cfg(feature = "view")]
+    View(view::Args),
     Replay(replay::Args),
     Recover(recover::Args),
     Compress(compress::Args),
@@ -175,6 +180,8 @@ fn run_with_log(
         Verb::Marks(args) => marks::run(&args, out),
         Verb::Spikes(args) => spikes::run(&args, out),
         Verb::Explain(args) => explain::run(&args, out),
+        #[cfg(feature = "view")]
+        Verb::View(args) => view::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
         Verb::Compress(args) => compress::run(&args, out),

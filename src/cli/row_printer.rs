@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::hex::{PAYLOAD_COLUMN, hex_prefix, push_hex};
-use super::human;
 use super::marks::MarkRow;
 use super::time_printer::TimePrinter;
+use crate::human;
 use crate::slab::Causes;
 
 /// Smallest width of a table column. Most values fit, so that rows line up.

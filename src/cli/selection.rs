@@ -16,10 +16,10 @@ use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::hosts::RecordedHosts;
-use super::human;
 use super::recordings::{default_recordings, no_segments};
 use super::time_printer::{TimePrinter, ZoneOption};
 use crate::config;
+use crate::human;
 use crate::os::clock::read_clocks;
 
 /// Length of the window around a time: what happened in the 300 ms around the spike?

@@ -6,13 +6,13 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::human;
 use super::measured_value::{measured, path, short_name, shortened, usual_range};
 use super::selection::RecordingSelection;
 use super::terminal::Output;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, report_notice};
 use crate::explain::{ExplainError, FieldDeparture, RecordingChoice, ValueUnit, find_spikes};
+use crate::human;
 
 /// List the moments at which fields departed most from the usual. The largest come first; each
 /// is compared with the minute before. flatcap explain --at TIME then says what was different, and

@@ -11,9 +11,10 @@ use flatcap_format::query::ColumnBatch;
 use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
 use super::clock::RunClock;
 use super::measure::ValueClass;
+use super::observation::{Observation, Observer, SeriesInfo};
 use super::reading::ReadObserver;
 use super::score::departure_score;
-use super::series::{Observation, Observer, SeriesInfo, SeriesSet};
+use super::series::SeriesSet;
 
 /// The distance of windows. A shorter one would only find the steps of `USER_HZ`, 10 ms.
 const STEP_NS: u64 = 100_000_000;
@@ -73,6 +74,7 @@ pub(super) struct Event {
 #[derive(Debug, Default)]
 pub(super) struct DepartureFinder {
     tracks: Vec<Track>,
+    cut: CutSpan,
     found: Vec<(u64, Departure)>,
     newcomers: Newcomers,
     pub(super) departures: Vec<Departure>,
@@ -86,7 +88,59 @@ struct Track {
     /// Number of the block: monotonic time in blocks.
     block: Option<u64>,
     steps: [TimedMean; CARRIED_STEPS + BLOCK_STEPS],
+    /// A value in the current block, or in the one before, was not 0.
+    is_active: bool,
+    was_active: bool,
     before: VecDeque<BlockStats>,
+    /// How many of these, the last ones, were 0 throughout.
+    zero_blocks: usize,
+}
+
+/// The time of an observation, cut at steps. Most successive observations are of the same time.
+#[derive(Debug, Default)]
+struct CutSpan {
+    from_ns: u64,
+    to_ns: u64,
+    parts: Vec<StepPart>,
+}
+
+/// A part of an observation that lies within a step.
+#[derive(Debug, Clone, Copy)]
+struct StepPart {
+    block: u64,
+    /// The step's place in a [`Track`].
+    place: usize,
+    /// The part of the step.
+    weight: f64,
+}
+
+impl CutSpan {
+    /// Cuts another time, if it is another one.
+    #[inline]
+    fn set(&mut self, from_ns: u64, to_ns: u64) {
+        if (self.from_ns, self.to_ns) != (from_ns, to_ns) {
+            (self.from_ns, self.to_ns) = (from_ns, to_ns);
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        self.parts.clear();
+        let mut at_ns = self.from_ns;
+        while at_ns < self.to_ns {
+            let step = at_ns / STEP_NS;
+            let end_ns = ((step + 1) * STEP_NS).min(self.to_ns);
+            let in_block = usize::try_from(step % BLOCK_STEPS as u64).unwrap_or_default();
+            #[allow(clippy::cast_precision_loss, reason = "a part of a step")]
+            let weight = (end_ns - at_ns) as f64 / STEP_NS as f64;
+            self.parts.push(StepPart {
+                block: step / BLOCK_STEPS as u64,
+                place: CARRIED_STEPS + in_block,
+                weight,
+            });
+            at_ns = end_ns;
+        }
+    }
 }
 
 /// What new elements did: the largest value of any of them in a block, by table and column.
@@ -121,6 +175,9 @@ impl Newcomers {
     }
 }
 
+/// A shorter part of a step says nothing.
+const OBSERVED_MIN: f32 = 0.01;
+
 /// A mean over time, in parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct TimedMean {
@@ -144,7 +201,7 @@ impl TimedMean {
             steps.iter().fold((0.0, 0.0), |(sum, weight), step| (sum + step.sum, weight + step.weight));
         #[allow(clippy::cast_precision_loss, reason = "a few steps")]
         let weight = if is_sparse { steps.len() as f32 } else { weight };
-        (weight > 0.01).then(|| sum / weight)
+        (weight > OBSERVED_MIN).then(|| sum / weight)
     }
 }
 
@@ -191,7 +248,8 @@ impl Observer for DepartureFinder {
     fn observe(&mut self, series: usize, info: &SeriesInfo, observation: Observation) {
         if let Some(track) = self.tracks.get_mut(series) {
             self.newcomers.first_block.get_or_insert(observation.from_ns / BLOCK_NS);
-            track.add(info, observation, &mut self.newcomers, &mut self.found);
+            self.cut.set(observation.from_ns, observation.to_ns);
+            track.add(info, (&self.cut.parts, observation.value), &mut self.newcomers, &mut self.found);
         }
     }
 
@@ -208,6 +266,7 @@ impl ReadObserver for DepartureFinder {
         // Monotonic time may begin anew. What was usual before the restart is so after it.
         for track in &mut self.tracks {
             (track.block, track.steps) = (None, Default::default());
+            (track.is_active, track.was_active) = (false, false);
         }
     }
 
@@ -219,39 +278,30 @@ impl ReadObserver for DepartureFinder {
 }
 
 impl Track {
+    /// Adds the value of an observation, given the parts of its time.
     fn add(
         &mut self,
         info: &SeriesInfo,
-        observation: Observation,
+        (parts, value): (&[StepPart], f64),
         newcomers: &mut Newcomers,
         found: &mut Vec<(u64, Departure)>,
     ) {
-        let Observation { from_ns, to_ns, value } = observation;
-        let last_block = to_ns.saturating_sub(1) / BLOCK_NS;
-        let mut block = *self.block.get_or_insert(from_ns / BLOCK_NS);
-        let mut at_ns = from_ns.max(block * BLOCK_NS);
-        while block < last_block {
-            self.add_steps(block * BLOCK_NS, at_ns..(block + 1) * BLOCK_NS, value);
-            self.block = Some(block);
-            self.finish_block(info, newcomers, found);
-            block += 1;
-            at_ns = at_ns.max(block * BLOCK_NS);
-        }
-        self.block = Some(block);
-        self.add_steps(block * BLOCK_NS, at_ns..to_ns, value);
-    }
-
-    /// Adds a part of an observation that is within the current block.
-    fn add_steps(&mut self, block_ns: u64, span: std::ops::Range<u64>, value: f64) {
-        let mut at_ns = span.start;
-        while at_ns < span.end {
-            let step = (at_ns - block_ns) / STEP_NS;
-            let end_ns = (block_ns + (step + 1) * STEP_NS).min(span.end);
-            let place = CARRIED_STEPS + usize::try_from(step).unwrap_or(usize::MAX - CARRIED_STEPS);
-            let Some(mean) = self.steps.get_mut(place) else { return };
-            #[allow(clippy::cast_precision_loss, reason = "a part of a step")]
-            mean.add(value, (end_ns - at_ns) as f64 / STEP_NS as f64);
-            at_ns = end_ns;
+        let Some(first) = parts.first() else { return };
+        let mut block = *self.block.get_or_insert(first.block);
+        self.is_active |= value != 0.0;
+        for part in parts {
+            while block < part.block {
+                self.finish_block(info, newcomers, found);
+                block += 1;
+                self.block = Some(block);
+                self.is_active |= value != 0.0;
+            }
+            // A series that restarts may overlap what was evaluated.
+            if part.block == block
+                && let Some(mean) = self.steps.get_mut(part.place)
+            {
+                mean.add(value, part.weight);
+            }
         }
     }
 
@@ -264,15 +314,24 @@ impl Track {
         found: &mut Vec<(u64, Departure)>,
     ) {
         let Some(block) = self.block else { return };
+        let is_idle = !self.is_active && !self.was_active;
+        (self.was_active, self.is_active) = (self.is_active, false);
+        if is_idle && self.finish_idle(info, block, newcomers) {
+            return;
+        }
         let is_sparse = info.measure.class == ValueClass::Offspring;
         let mut windows = [f32::NAN; BLOCK_STEPS];
         for (window, steps) in windows.iter_mut().zip(self.steps.windows(WINDOW_STEPS)) {
             *window = TimedMean::over(steps, is_sparse).unwrap_or(f32::NAN);
         }
-        self.steps.copy_within(BLOCK_STEPS.., 0);
-        self.steps[CARRIED_STEPS..].fill(TimedMean::default());
-        let mut observed: Vec<f32> = windows.iter().copied().filter(|window| !window.is_nan()).collect();
-        let Some((min, max)) = extremes(&observed) else { return };
+        self.begin_steps();
+        let (mut observed, mut count) = ([0.0; BLOCK_STEPS], 0);
+        for (place, window) in observed.iter_mut().zip(windows.iter().filter(|window| !window.is_nan())) {
+            *place = *window;
+            count += 1;
+        }
+        let observed = observed.get_mut(..count).unwrap_or_default();
+        let Some((min, max)) = extremes(observed) else { return };
         if self.may_depart(info, min, max)
             && let Some(usual) = self.usual(info, block, newcomers)
         {
@@ -311,8 +370,38 @@ impl Track {
         let stats = if min.total_cmp(&max).is_eq() {
             Some(BlockStats::constant(min))
         } else {
-            BlockStats::of(&mut observed)
+            BlockStats::of(observed)
         };
+        self.zero_blocks = 0;
+        self.keep_block(stats);
+    }
+
+    /// Ends a block in which all values were 0, if that is no departure. Most blocks of most series
+    /// are so.
+    fn finish_idle(&mut self, info: &SeriesInfo, block: u64, newcomers: &mut Newcomers) -> bool {
+        // Windows of less than that would not count.
+        let is_observed = self.steps.iter().any(|step| step.weight > OBSERVED_MIN);
+        if !is_observed || (self.zero_blocks < self.before.len() && self.may_depart(info, 0.0, 0.0)) {
+            return false;
+        }
+        self.begin_steps();
+        if info.is_newcomer && self.before.len() < BLOCKS_MIN {
+            newcomers.add(info, block, 0.0);
+        }
+        if self.zero_blocks < BLOCKS_MAX {
+            self.zero_blocks += 1;
+            self.keep_block(Some(BlockStats::constant(0.0)));
+        }
+        true
+    }
+
+    /// Begins the steps of the next block.
+    fn begin_steps(&mut self) {
+        self.steps.copy_within(BLOCK_STEPS.., 0);
+        self.steps[CARRIED_STEPS..].fill(TimedMean::default());
+    }
+
+    fn keep_block(&mut self, stats: Option<BlockStats>) {
         if self.before.len() == BLOCKS_MAX {
             self.before.pop_front();
         }

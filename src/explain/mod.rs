@@ -10,8 +10,10 @@
 mod attribution;
 mod baseline;
 mod clock;
+mod element_slot;
 mod events;
 mod measure;
+mod observation;
 mod reading;
 mod report;
 mod score;

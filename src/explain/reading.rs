@@ -11,7 +11,8 @@ use flatcap_format::schema::{CompiledSchema, MetricKind};
 use flatcap_format::segment::{Gap, Marker, SegmentError};
 
 use super::clock::RunClock;
-use super::series::{Observer, SeriesSet};
+use super::observation::Observer;
+use super::series::SeriesSet;
 
 /// The recorder's own source: reported, never ranked.
 const OWN_SOURCE: &str = "self";
@@ -81,9 +82,9 @@ pub(super) fn read(
     report: &mut dyn FnMut(&Notice),
 ) -> Result<ReadResults, ExplainError> {
     let recording = Recording::open(&choice.paths)?;
-    let (fields, sources) = ranked_fields(&recording, &choice.sources);
+    let RankedFields { fields, sources, unnamed_lists } = ranked_fields(&recording, &choice.sources);
     let filter = ReplayFilter { sources, host: choice.host.clone(), ..filter };
-    let query = Query { fields, filter, condition: None };
+    let query = Query { fields, filter, unnamed_lists, ..Query::default() };
     let mut read = ReadResults {
         results: recording.query(&query)?,
         set: SeriesSet::new(forgets_after_ns),
@@ -162,9 +163,18 @@ fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64,
     }
 }
 
+/// What is read of a recording.
+struct RankedFields {
+    fields: Vec<FieldPath>,
+    sources: BTreeSet<String>,
+    /// Lists in which only the parent of each element is of interest: there is a new one for each
+    /// process that ends.
+    unnamed_lists: BTreeSet<String>,
+}
+
 /// Returns the paths to read, and their sources: the parts of each source that have values to rank,
 /// or that say whose child a process was.
-fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> (Vec<FieldPath>, BTreeSet<String>) {
+fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFields {
     let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for source in recording.sources() {
         let Some(schema) = &source.schema else { continue };
@@ -181,8 +191,9 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> (Vec<Field
         }
     }
     // Processes are known before those that ended below them are counted.
-    let paths = values.iter().chain(parents.difference(&values));
-    (paths.filter_map(|path| path.parse().ok()).collect(), sources)
+    let unnamed_lists: BTreeSet<String> = parents.difference(&values).cloned().collect();
+    let paths = values.iter().chain(&unnamed_lists);
+    RankedFields { fields: paths.filter_map(|path| path.parse().ok()).collect(), sources, unnamed_lists }
 }
 
 /// Returns the fields of the root that have parents of processes below them, or numbers: true.

@@ -12,8 +12,8 @@ use super::baseline::Baseline;
 use super::clock::RunClock;
 use super::events::{Departure, DepartureFinder, FORGETS_AFTER_NS, events};
 use super::measure::{ValueClass, ValueUnit};
+use super::observation::SeriesInfo;
 use super::reading::{ExplainError, ReadResults, RecordingChoice, read};
-use super::series::SeriesInfo;
 use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
 /// Time before `since` that is read for the first baseline.

@@ -9,9 +9,10 @@ use super::baseline::{Baseline, BlockStats};
 use super::clock::RunClock;
 use super::events::TimedMean;
 use super::measure::ValueClass;
+use super::observation::{Observation, Observer, SeriesInfo};
 use super::reading::ReadObserver;
 use super::score::departure_score;
-use super::series::{Observation, Observer, SeriesInfo, SeriesSet};
+use super::series::SeriesSet;
 
 /// Steps of the window: a window is compared with windows of its length, a step apart.
 const WINDOW_STEPS: usize = 3;

@@ -69,3 +69,5 @@ mod template;
 mod test_disk;
 #[path = "../../benches/capture/tracer.rs"]
 mod tracer;
+#[cfg(feature = "view")]
+mod viewing;

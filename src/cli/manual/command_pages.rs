@@ -16,7 +16,7 @@ const REMOTE_VERBS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
 const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
 
 /// Text of each verb's page after its options. A verb that is not listed has [`STATUS`].
-const PROSE: [(&str, &str); 24] = [
+const PROSE: [(&str, &str); 25] = [
     ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
     ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
     ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
@@ -41,6 +41,7 @@ const PROSE: [(&str, &str); 24] = [
     ("spikes", include_str!("../../../deploy/man/flatcap-spikes.1")),
     ("status", include_str!("../../../deploy/man/flatcap-status.1")),
     ("verify", include_str!("../../../deploy/man/flatcap-verify.1")),
+    ("view", include_str!("../../../deploy/man/flatcap-view.1")),
 ];
 
 /// The exit status of every verb, as in flatcap(1).

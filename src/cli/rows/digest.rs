@@ -12,11 +12,11 @@ use super::report_summary;
 use super::row_request::RowRequest;
 use crate::cli::error::CliError;
 use crate::cli::hosts::{RecordedHosts, host_lines};
-use crate::cli::human::printable;
 use crate::cli::recordings::default_recordings;
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 use crate::cli::{ExitStatus, report_notice};
+use crate::human::printable;
 
 /// Time before the end of a recording that is looked at, so that the answer is there at once,
 /// however long the recording is.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use flatcap_format::query::{FieldPath, Query, QueryError, Recording, RowItem, RowOptions, RowReader};
 
 use crate::cli::error::CliError;
-use crate::cli::human::printable;
+use crate::human::printable;
 
 /// Most elements that are named.
 const NAMED_MAX: usize = 12;

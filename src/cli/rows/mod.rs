@@ -30,7 +30,8 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
     let recording = Recording::open(&request.selection.paths)?;
     let condition = request.args.condition.clone();
     let has_condition = condition.is_some();
-    let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), condition };
+    let (fields, filter) = (request.fields.clone(), request.filter.clone());
+    let query = Query { fields, filter, condition, ..Query::default() };
     let options = RowOptions {
         is_long: request.is_long,
         is_rate: request.is_rate,

@@ -12,11 +12,11 @@ use super::row_request::{RowOutput, RowRequest};
 use super::row_table::RowTable;
 use crate::cli::error::CliError;
 use crate::cli::hosts::RecordedHosts;
-use crate::cli::human::printable;
 use crate::cli::marks::MarkRow;
 use crate::cli::row_printer::{GapRow, csv_error, gap_text, print_object};
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
+use crate::human::printable;
 
 /// Writes rows.
 pub(super) struct RowWriter<'a> {

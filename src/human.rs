@@ -8,10 +8,10 @@ use jiff::civil::Date;
 /// Returns a text from a file, escaped for a terminal. Control characters could move the cursor,
 /// set the title or forge a line; they are escaped as in Rust (`\u{1b}`, `\n`), and so are
 /// characters that change the writing direction.
-pub(super) fn escaped(text: &str) -> Cow<'_, str> {
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     let is_unsafe = |c: char| {
         c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -24,17 +24,17 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns a text from a file, escaped for a terminal, as a text of its own.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     escaped(text).into_owned()
 }
 
 /// Returns names from files, escaped and separated by commas.
-pub(super) fn escaped_list(names: &BTreeSet<String>) -> String {
+pub(crate) fn escaped_list(names: &BTreeSet<String>) -> String {
     names.iter().map(|name| escaped(name)).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats nanoseconds with three digits and a unit: `1.23us`, `45.6ms`, `7.89s`.
-pub(super) fn latency(ns: u64) -> String {
+pub(crate) fn latency(ns: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "three digits for people")]
     let value = ns as f64;
     let (value, unit) = match ns {
@@ -48,7 +48,7 @@ pub(super) fn latency(ns: u64) -> String {
 }
 
 /// Formats bytes with a binary unit: `999 B`, `1.5 MiB`.
-pub(super) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -65,14 +65,14 @@ pub(super) fn bytes(bytes: u64) -> String {
 }
 
 /// Formats a share: `1.2%`; `0.0%` if `whole` is 0.
-pub(super) fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "one decimal for people")]
     let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     format!("{:.1}%", share * 100.0)
 }
 
 /// Formats a rate with about three digits: `1000`, `99.9`, `0.20`.
-pub(super) fn hertz(hz: f64) -> String {
+pub(crate) fn hertz(hz: f64) -> String {
     let decimals = match hz {
         1000.0.. => 0,
         10.0.. => 1,
@@ -83,7 +83,7 @@ pub(super) fn hertz(hz: f64) -> String {
 
 /// Formats a number with three significant digits; one above 999 keeps all digits before the point:
 /// `1234`, `99.9`, `0.00123`.
-pub(super) fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     /// Decimals of a number that is nearly 0.
     const DECIMALS_MAX: i32 = 9;
     if value == 0.0 {
@@ -98,7 +98,7 @@ pub(super) fn significant(value: f64) -> String {
 
 /// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `12.5 ms`,
 /// `490 /s`. Bytes have binary prefixes, seconds below 1 decimal ones.
-pub(super) fn quantity(value: f64, unit: &str) -> String {
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
     /// Numbers from here on have an exponent: all their digits are not for people.
     const LARGE: f64 = 1e7;
     const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
@@ -132,19 +132,19 @@ pub(super) fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// Parses a date, for an argument. The library's error would tell how it parses, not what to write.
-pub(super) fn parse_date(text: &str) -> Result<Date, String> {
+pub(crate) fn parse_date(text: &str) -> Result<Date, String> {
     text.parse().map_err(|_| "write a date as YYYY-MM-DD, such as 2012-06-21".to_owned())
 }
 
 /// Returns the rate of a period in nanoseconds; `None` for a period of 0.
-pub(super) fn asked_hz(period_ns: u64) -> Option<f64> {
+pub(crate) fn asked_hz(period_ns: u64) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
     let period_ns = (period_ns > 0).then_some(period_ns as f64)?;
     Some(1e9 / period_ns)
 }
 
 /// Formats nanoseconds as seconds, minutes and hours: `9.5s`, `3m07s`, `2h05m`.
-pub(super) fn elapsed(ns: u64) -> String {
+pub(crate) fn elapsed(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {
         0..60 => format!("{seconds}.{}s", ns / 100_000_000 % 10),
@@ -223,6 +223,7 @@ mod tests {
     fn names_are_fit_for_a_terminal() {
         assert_eq!(escaped("\x1b]0;x\x07\r\n\u{9b}2J"), "\\u{1b}]0;x\\u{7}\\r\\n\\u{9b}2J");
         assert_eq!(escaped("a\u{202e}b"), "a\\u{202e}b");
+        assert_eq!(escaped("a\u{61c}b"), "a\\u{61c}b");
         for harmless in ["cpu", "tick \u{e4}\u{4e2d}", "file.a-b", "a\\b"] {
             assert!(matches!(escaped(harmless), Cow::Borrowed(text) if text == harmless), "{harmless}");
         }

@@ -1,0 +1,83 @@
+//! Series, their observations, and who receives them.
+
+use super::measure::Measure;
+
+/// Most series that are followed at a time; further ones are counted and left out. Each takes some
+/// 300 bytes, one whose blocks differ up to 1 KiB.
+const SERIES_MAX: usize = 1 << 16;
+
+/// What a series is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SeriesInfo {
+    pub(super) table: usize,
+    pub(super) column: usize,
+    pub(super) element: Option<u32>,
+    pub(super) measure: Measure,
+    /// The value of a text whose share is observed.
+    pub(super) state: Option<Box<str>>,
+    /// It was 0 before this monotonic time; none if nothing is known.
+    pub(super) born_ns: Option<u64>,
+    /// Its element is new.
+    pub(super) is_newcomer: bool,
+}
+
+/// What a series was between two monotonic times, in the unit of its class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Observation {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    pub(super) value: f64,
+}
+
+/// Receives the observations of all series.
+pub(super) trait Observer {
+    /// A series begins. Its number may have been that of another one, which has ended.
+    fn begin(&mut self, series: usize, info: &SeriesInfo);
+    /// Its observations come in the order of time.
+    fn observe(&mut self, series: usize, info: &SeriesInfo, observation: Observation);
+    /// A series ends.
+    fn end(&mut self, series: usize, info: &SeriesInfo);
+}
+
+/// Numbers series and passes their observations on.
+pub(super) struct SeriesStore<'s, O> {
+    pub(super) series: &'s mut Vec<SeriesInfo>,
+    pub(super) free: &'s mut Vec<usize>,
+    pub(super) left_out: &'s mut u64,
+    pub(super) observer: &'s mut O,
+}
+
+impl<O: Observer> SeriesStore<'_, O> {
+    /// Begins a series. One beyond the limit gets a number that no observation reaches.
+    pub(super) fn begin(&mut self, info: SeriesInfo) -> usize {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None if self.series.len() >= SERIES_MAX => {
+                *self.left_out += 1;
+                return usize::MAX;
+            }
+            None => {
+                self.series.push(info.clone());
+                self.series.len() - 1
+            }
+        };
+        self.observer.begin(number, &info);
+        if let Some(own) = self.series.get_mut(number) {
+            *own = info;
+        }
+        number
+    }
+
+    pub(super) fn observe(&mut self, series: usize, (from_ns, to_ns): (u64, u64), value: f64) {
+        if let Some(info) = self.series.get(series) {
+            self.observer.observe(series, info, Observation { from_ns, to_ns, value });
+        }
+    }
+
+    pub(super) fn end(&mut self, series: usize) {
+        if let Some(info) = self.series.get(series) {
+            self.observer.end(series, info);
+            self.free.push(series);
+        }
+    }
+}

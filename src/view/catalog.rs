@@ -1,0 +1,230 @@
+//! What of a recording is worth showing: charts and tables, by the fields, units, kinds and lists
+//! in its schemas.
+
+use flatcap_format::query::{FieldInfo, Recording, SourceFields};
+use flatcap_format::schema::MetricKind;
+
+use super::element_shape::{ElementShape, leaf_of, list_of};
+use super::formula::{Formula, FormulaField, resolution_ns};
+use super::known::{CHARTS, KnownValue, columns};
+
+/// Charts of a source that has no well-known ones...
+const OTHER_CHARTS: usize = 2;
+/// ...and of one in a recording without any, such as an imported one.
+const OTHER_CHARTS_ALONE: usize = 6;
+/// Columns of a list whose fields are not well known.
+const OTHER_COLUMNS: usize = 12;
+
+/// What a recording offers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Catalog {
+    /// The charts of the overview, the most telling first.
+    pub charts: Vec<Chart>,
+    /// Lists of processes, control groups, disks and interfaces.
+    pub tables: Vec<ElementTable>,
+    /// All numeric fields, by source.
+    pub fields: Vec<Chart>,
+}
+
+/// A value over time. Of a list it is the largest one of its elements.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// The source.
+    pub source: String,
+    /// The source's nominal period, in nanoseconds; 0 for none.
+    pub period_ns: u64,
+    /// How it is computed.
+    pub formula: Formula,
+    /// It goes from 0 to 100 %.
+    pub is_share: bool,
+    /// What the schema says of it; empty for a value of several fields.
+    pub meaning: String,
+}
+
+/// A list whose elements are rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ElementTable {
+    /// What the elements are.
+    pub shape: ElementShape,
+    /// The source.
+    pub source: String,
+    /// The source's nominal period, in nanoseconds; 0 for none.
+    pub period_ns: u64,
+    /// The columns, the most telling first.
+    pub columns: Vec<TableColumn>,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableColumn {
+    /// Its heading.
+    pub title: String,
+    /// Its value.
+    pub value: ColumnValue,
+}
+
+/// The value of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnValue {
+    /// A number.
+    Number(Formula),
+    /// The text at a path below the source.
+    Text(String),
+}
+
+impl Catalog {
+    /// Returns what a recording offers.
+    pub fn of(recording: &Recording) -> Self {
+        let sources = recording.fields();
+        let mut catalog = Self { charts: known_charts(&sources), ..Self::default() };
+        let most = if catalog.charts.is_empty() { OTHER_CHARTS_ALONE } else { OTHER_CHARTS };
+        for source in &sources {
+            let fields = field_charts(source);
+            if !catalog.charts.iter().any(|chart| chart.source == source.source) {
+                let moving = fields.iter().filter(|(kind, _)| is_measured(*kind));
+                catalog.charts.extend(moving.take(most).map(|(_, chart)| {
+                    let leaf = chart.title.rsplit('.').next().unwrap_or_default();
+                    Chart { title: format!("{} {leaf}", chart.source), ..chart.clone() }
+                }));
+            }
+            catalog.fields.extend(fields.into_iter().map(|(_, chart)| chart));
+            catalog.tables.extend(tables(source));
+        }
+        catalog.tables.sort_by_key(|table| table.shape);
+        catalog
+    }
+
+    /// Returns the first table of elements of this shape.
+    pub fn table(&self, shape: ElementShape) -> Option<&ElementTable> {
+        self.tables.iter().find(|table| table.shape == shape)
+    }
+}
+
+fn is_measured(kind: MetricKind) -> bool {
+    matches!(kind, MetricKind::Counter | MetricKind::Gauge)
+}
+
+/// Returns the well-known charts whose fields are recorded.
+fn known_charts(sources: &[SourceFields]) -> Vec<Chart> {
+    let charts = CHARTS.iter().filter_map(|known| {
+        let source = sources.iter().find(|source| source.source == known.source)?;
+        let fields: Vec<&FieldInfo> = source.fields.iter().collect();
+        let ColumnValue::Number(formula) = known_value(known.value, known.list, &fields)? else {
+            return None;
+        };
+        Some(Chart {
+            title: known.title.to_owned(),
+            source: source.source.clone(),
+            period_ns: source.period_ns,
+            is_share: formula.unit == "%",
+            formula,
+            meaning: String::new(),
+        })
+    });
+    charts.collect()
+}
+
+/// Returns a chart for each numeric field of a source, with its kind.
+fn field_charts(source: &SourceFields) -> Vec<(MetricKind, Chart)> {
+    let mut charts: Vec<(MetricKind, Chart)> = Vec::new();
+    for field in &source.fields {
+        let is_text = field.kind == MetricKind::Text || field.type_name == "string";
+        // Runs may have one field with two types.
+        let is_known =
+            charts.iter().any(|(_, chart)| chart.formula.fields.iter().all(|own| own.path == field.path));
+        if is_text || is_known {
+            continue;
+        }
+        let formula = Formula::of_field(&field.path, field.unit.as_deref(), field.kind);
+        let chart = Chart {
+            title: format!("{}.{}", source.source, field.path.replace("[*]", "")),
+            source: source.source.clone(),
+            period_ns: source.period_ns,
+            is_share: formula.unit == "%",
+            formula,
+            meaning: field.meaning.clone(),
+        };
+        charts.push((field.kind, chart));
+    }
+    charts
+}
+
+/// Returns the tables of a source's lists.
+fn tables(source: &SourceFields) -> Vec<ElementTable> {
+    let mut lists: Vec<&str> = source.fields.iter().filter_map(|field| list_of(&field.path)).collect();
+    lists.dedup();
+    let table = |list: &str| {
+        let fields: Vec<&FieldInfo> =
+            source.fields.iter().filter(|field| list_of(&field.path) == Some(list)).collect();
+        let shape = ElementShape::of(list, &fields)?;
+        let known = columns(shape).iter().filter_map(|(title, value)| {
+            let value = known_value(*value, list, &fields)?;
+            Some(TableColumn { title: (*title).to_owned(), value })
+        });
+        let mut columns: Vec<TableColumn> = known.collect();
+        if !columns.iter().any(|column| matches!(column.value, ColumnValue::Number(_))) {
+            columns.extend(fields.iter().filter(|field| is_measured(field.kind)).take(OTHER_COLUMNS).map(
+                |field| {
+                    let formula = Formula::of_field(&field.path, field.unit.as_deref(), field.kind);
+                    TableColumn {
+                        title: leaf_of(&field.path).to_owned(),
+                        value: ColumnValue::Number(formula),
+                    }
+                },
+            ));
+        }
+        let (source, period_ns) = (source.source.clone(), source.period_ns);
+        (!columns.is_empty()).then_some(ElementTable { shape, source, period_ns, columns })
+    };
+    lists.into_iter().filter_map(table).collect()
+}
+
+/// Returns a well-known value of the elements of a list, or of none; none if a field of it that
+/// matters is not recorded.
+fn known_value(value: KnownValue, list: &str, fields: &[&FieldInfo]) -> Option<ColumnValue> {
+    let path = |name: &str| if list.is_empty() { name.to_owned() } else { format!("{list}[*].{name}") };
+    let find = |name: &str| {
+        let path = path(name);
+        fields.iter().copied().find(|field| field.path == path)
+    };
+    let one = |name: &&str| {
+        find(name).map(|field| Formula::of_field(&field.path, field.unit.as_deref(), field.kind))
+    };
+    let weighted = |names: &[&str], part: f64, whole: f64| -> Vec<(&FieldInfo, f64, f64)> {
+        names.iter().filter_map(|name| find(name)).map(|field| (field, part, whole)).collect()
+    };
+    Some(ColumnValue::Number(match value {
+        KnownValue::Text(name) => return find(name).map(|field| ColumnValue::Text(field.path.clone())),
+        KnownValue::Sum(names) => names.iter().filter_map(one).reduce(Formula::plus)?,
+        KnownValue::Share(part, rest) => {
+            let both = [weighted(part, 1.0, 1.0), weighted(rest, 0.0, 1.0)];
+            quotient(&both, "%", 100.0)?
+        }
+        KnownValue::Used(total, free) => {
+            quotient(&[weighted(&[total], 1.0, 1.0), weighted(&[free], -1.0, 0.0)], "%", 100.0)?
+        }
+        KnownValue::TimePer(times, counts) => {
+            quotient(&[weighted(times, 1.0, 0.0), weighted(counts, 0.0, 1.0)], "s", 1e-3)?
+        }
+    }))
+}
+
+/// Returns a quotient of weighted fields, of which each group has one at least.
+fn quotient(groups: &[Vec<(&FieldInfo, f64, f64)>], unit: &str, factor: f64) -> Option<Formula> {
+    if groups.iter().any(Vec::is_empty) {
+        return None;
+    }
+    let weighted = || groups.iter().flatten();
+    let fields = weighted().map(|(field, part, whole)| FormulaField {
+        path: field.path.clone(),
+        is_counter: field.kind == MetricKind::Counter,
+        part: *part,
+        whole: *whole,
+    });
+    let fields: Vec<FormulaField> = fields.collect();
+    let counted = weighted().filter(|(field, ..)| field.kind == MetricKind::Counter);
+    let resolution_ns = counted.map(|(field, ..)| resolution_ns(field.unit.as_deref())).max().unwrap_or(0);
+    Some(Formula { fields, unit: unit.to_owned(), quotient: Some(factor), resolution_ns })
+}

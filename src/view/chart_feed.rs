@@ -1,0 +1,305 @@
+//! Reads the values of charts up to a time that moves: extrema by step, and the last values.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+use flatcap_format::query::Recording;
+use flatcap_format::replay::HostIdentity;
+use flatcap_format::segment::Marker;
+
+use super::catalog::Chart;
+use super::error::ViewError;
+use super::formula::Number;
+use super::history::{ChangeTime, History};
+use super::step_columns::{StepColumn, StepColumns};
+use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
+
+/// Values that are kept of each chart, so that a step back by some samples reads nothing.
+const RECENT_MAX: usize = 1024;
+/// Markers that are kept; the newest ones.
+const MARKERS_MAX: usize = 1000;
+/// Elements of a list that are followed: further ones are left out.
+const ELEMENTS_MAX: usize = 1 << 14;
+/// Periods for which the last value is the current one: a source may miss one tick.
+const PERIODS_HELD: i64 = 2;
+/// The period of a source without one.
+const PERIOD_DEFAULT_NS: u64 = 1_000_000_000;
+
+/// The values of some charts.
+#[derive(Debug)]
+pub struct ChartFeed {
+    stream: SampleStream,
+    fold: ChartFold,
+    from_ns: i64,
+}
+
+/// The values of one chart.
+#[derive(Debug)]
+pub struct ChartSeries {
+    columns: StepColumns,
+    /// Time, value and element, the oldest first.
+    recent: VecDeque<(i64, f64, Option<u32>)>,
+    /// There were older ones.
+    has_forgotten: bool,
+    held_ns: i64,
+}
+
+#[derive(Debug)]
+struct ChartFold {
+    charts: Vec<Chart>,
+    /// Chart and field of each path of the query.
+    owners: Vec<(usize, usize)>,
+    /// By table: the charts in it, and the column of each of their fields.
+    bindings: Vec<Vec<BoundChart>>,
+    series: Vec<ChartSeries>,
+    histories: HashMap<(usize, Option<u32>), (i64, History)>,
+    swept_ns: i64,
+    markers: VecDeque<Marker>,
+}
+
+#[derive(Debug)]
+struct BoundChart {
+    chart: usize,
+    columns: Vec<Option<usize>>,
+}
+
+impl ChartFeed {
+    /// Begins to read charts from a wall time on, in steps of this length.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn open(
+        recording: &Recording,
+        charts: &[Chart],
+        host: Option<&HostIdentity>,
+        (from_ns, step_ns): (i64, i64),
+    ) -> Result<Self, ViewError> {
+        let (mut fields, mut owners, mut lead_ns) = (Vec::new(), Vec::new(), 0);
+        for (number, chart) in charts.iter().enumerate() {
+            for (at, field) in chart.formula.fields.iter().enumerate() {
+                fields.push(format!("{}.{}", chart.source, field.path));
+                owners.push((number, at));
+            }
+            lead_ns = lead_ns.max(change_time(chart).most_ns);
+        }
+        let since_ns = from_ns.saturating_sub_unsigned(lead_ns);
+        let stream = SampleStream::open(recording, &StreamRequest { fields, host: host.cloned(), since_ns })?;
+        let series = charts.iter().map(|chart| ChartSeries::new(chart, from_ns, step_ns)).collect();
+        let fold = ChartFold {
+            charts: charts.to_vec(),
+            owners,
+            bindings: Vec::new(),
+            series,
+            histories: HashMap::new(),
+            swept_ns: i64::MIN,
+            markers: VecDeque::new(),
+        };
+        Ok(Self { stream, fold, from_ns })
+    }
+
+    /// Reads up to a wall time as long as there is time. Returns whether it got there.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn advance(&mut self, until_ns: i64, has_time: &mut dyn FnMut() -> bool) -> Result<bool, ViewError> {
+        Ok(self.stream.advance(until_ns, has_time, &mut self.fold)? == StreamState::Reached)
+    }
+
+    /// Looks for new samples of a recorder that runs, and for new segments if these are wanted.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn refresh(&mut self, wants_segments: bool) -> Result<(), ViewError> {
+        self.stream.refresh(wants_segments)
+    }
+
+    /// Returns whether the values at a wall time are known without reading from before it.
+    pub fn covers(&self, wall_ns: i64) -> bool {
+        let is_known = |series: &ChartSeries| {
+            !series.has_forgotten || series.recent.front().is_some_and(|(at, ..)| *at <= wall_ns)
+        };
+        wall_ns >= self.from_ns && self.fold.series.iter().all(is_known)
+    }
+
+    /// Returns the values of the charts, in their order.
+    pub fn series(&self) -> &[ChartSeries] {
+        &self.fold.series
+    }
+
+    /// Returns the value of a chart at a wall time, and the label of its element.
+    pub fn value(&self, chart: usize, wall_ns: i64) -> Option<(f64, Option<&str>)> {
+        let series = self.fold.series.get(chart)?;
+        let (value, element) = series.at(wall_ns)?;
+        Some((value, element.map(|element| self.stream.elements().label(element))))
+    }
+
+    /// Returns the newest markers, the oldest first.
+    pub fn markers(&self) -> impl DoubleEndedIterator<Item = &Marker> {
+        self.fold.markers.iter()
+    }
+}
+
+fn change_time(chart: &Chart) -> ChangeTime {
+    let period_ns = if chart.period_ns == 0 { PERIOD_DEFAULT_NS } else { chart.period_ns };
+    let resolution_ns = chart.formula.resolution_ns;
+    // A source that is slowed down by a budget is read at every second, third, ... tick.
+    let most_ns = period_ns.saturating_mul(5).max(resolution_ns * 3).max(2 * PERIOD_DEFAULT_NS);
+    ChangeTime { wanted_ns: resolution_ns, least_ns: resolution_ns, most_ns }
+}
+
+impl ChartSeries {
+    fn new(chart: &Chart, from_ns: i64, step_ns: i64) -> Self {
+        let period_ns = if chart.period_ns == 0 { PERIOD_DEFAULT_NS } else { chart.period_ns };
+        let held_ns = i64::try_from(period_ns).unwrap_or(i64::MAX).saturating_mul(PERIODS_HELD);
+        Self {
+            columns: StepColumns::new(step_ns, from_ns),
+            recent: VecDeque::new(),
+            has_forgotten: false,
+            held_ns,
+        }
+    }
+
+    /// Returns the steps up to the one of a wall time, the oldest first. The last value holds for
+    /// two periods.
+    pub fn columns(&self, count: usize, until_ns: i64) -> Vec<StepColumn> {
+        let last = self.columns.number(until_ns);
+        let held = self.at(until_ns).map(|(value, _)| value);
+        let held_from = self.recent.back().map_or(i64::MAX, |(at, ..)| self.columns.number(*at));
+        let first = last.saturating_sub(i64::try_from(count).unwrap_or(i64::MAX) - 1);
+        let column = |number: i64| {
+            let column = self.columns.get(number);
+            let is_held = column.extrema.is_none() && number > held_from;
+            StepColumn {
+                extrema: column.extrema.or(held.filter(|_| is_held).map(|held| (held, held))),
+                ..column
+            }
+        };
+        (first..=last).map(column).collect()
+    }
+
+    /// Returns the value and the element at a wall time.
+    fn at(&self, wall_ns: i64) -> Option<(f64, Option<u32>)> {
+        let after = self.recent.partition_point(|(at, ..)| *at <= wall_ns);
+        let (at, value, element) = self.recent.get(after.checked_sub(1)?)?;
+        (wall_ns.saturating_sub(*at) <= self.held_ns).then_some((*value, *element))
+    }
+
+    fn add(&mut self, wall_ns: i64, value: f64, element: Option<u32>, is_change: bool) {
+        let before = self.recent.back().copied();
+        match before.filter(|(at, ..)| (1..=self.held_ns).contains(&wall_ns.saturating_sub(*at))) {
+            // A change per second is one of the time since the sample before.
+            Some((at, ..)) if is_change => self.columns.add_between(at.saturating_add(1), wall_ns, value),
+            Some((at, held, _)) => self.columns.add_between(at, wall_ns.saturating_sub(1), held),
+            None => {}
+        }
+        self.columns.add(wall_ns, value);
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+            self.has_forgotten = true;
+        }
+        self.recent.push_back((wall_ns, value, element));
+    }
+}
+
+impl ChartFold {
+    /// Finds the charts in tables that are new.
+    fn bind(&mut self, rows: StreamedRows<'_>) {
+        for table in rows.tables.iter().skip(self.bindings.len()) {
+            let mut bound: Vec<BoundChart> = Vec::new();
+            for (column, info) in table.columns.iter().enumerate() {
+                let Some((chart, field)) = self.owners.get(info.order).copied() else { continue };
+                let fields = self.charts.get(chart).map_or(0, |chart| chart.formula.fields.len());
+                let place = bound.iter().position(|bound| bound.chart == chart).unwrap_or_else(|| {
+                    bound.push(BoundChart { chart, columns: vec![None; fields] });
+                    bound.len() - 1
+                });
+                if let Some(place) = bound.get_mut(place).and_then(|bound| bound.columns.get_mut(field)) {
+                    *place = Some(column);
+                }
+            }
+            self.bindings.push(bound);
+        }
+    }
+
+    /// Forgets elements that were not seen for long.
+    fn sweep(&mut self, wall_ns: i64) {
+        const SWEEP_NS: i64 = 10_000_000_000;
+        if wall_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
+            self.swept_ns = wall_ns;
+            self.histories.retain(|_, (seen_ns, _)| wall_ns.saturating_sub(*seen_ns) < SWEEP_NS * 3);
+        }
+    }
+}
+
+impl StreamVisitor for ChartFold {
+    fn begin_run(&mut self) {
+        self.histories.clear();
+    }
+
+    fn add_rows(&mut self, rows: StreamedRows<'_>) {
+        self.bind(rows);
+        let Self { charts, bindings, series, histories, .. } = self;
+        let batch = rows.batch;
+        let Some(bound) = bindings.get(batch.table) else { return };
+        for bound in bound {
+            let (Some(chart), Some(series)) = (charts.get(bound.chart), series.get_mut(bound.chart)) else {
+                continue;
+            };
+            let time = change_time(chart);
+            let is_change = chart.formula.has_counters();
+            // The largest value of a sample's elements.
+            let mut largest: Option<(usize, f64, Option<u32>)> = None;
+            let mut put = |largest: &mut Option<(usize, f64, Option<u32>)>| {
+                if let Some((sample, value, element)) = largest.take()
+                    && let Some(wall_ns) = batch.times.wall_ns.get(sample)
+                {
+                    series.add(*wall_ns, value, element, is_change);
+                }
+            };
+            for row in rows.first..rows.end {
+                let sample = batch.sample(row);
+                if largest.is_some_and(|(own, ..)| own != sample) {
+                    put(&mut largest);
+                }
+                let (Some(mono_ns), Some(wall_ns)) =
+                    (batch.times.mono_ns.get(sample), batch.times.wall_ns.get(sample))
+                else {
+                    continue;
+                };
+                let element = batch.element(row);
+                let number = |column: &Option<usize>| Number::of(batch.columns.get((*column)?)?.get(row));
+                let numbers = bound.columns.iter().map(number).collect();
+                let key = (bound.chart, element);
+                if histories.len() >= ELEMENTS_MAX && !histories.contains_key(&key) {
+                    continue;
+                }
+                let (seen_ns, history) = histories.entry(key).or_default();
+                *seen_ns = *wall_ns;
+                let value = history.value(&chart.formula, *mono_ns, numbers, time);
+                if let Some(value) = value.filter(|value| largest.is_none_or(|(_, most, _)| *value > most)) {
+                    largest = Some((sample, value, element));
+                }
+            }
+            put(&mut largest);
+        }
+        let last = batch.times.wall_ns.get(batch.sample(rows.end.saturating_sub(1)));
+        if let Some(wall_ns) = last {
+            self.sweep(*wall_ns);
+        }
+    }
+
+    fn add_gap(&mut self, source: &str, lost_ns: Range<i64>) {
+        for (chart, series) in self.charts.iter().zip(&mut self.series) {
+            if chart.source == source {
+                series.columns.add_loss(lost_ns.start.saturating_add(1), lost_ns.end.saturating_sub(1));
+            }
+        }
+    }
+
+    fn add_marker(&mut self, marker: Marker) {
+        if self.markers.len() >= MARKERS_MAX {
+            self.markers.pop_front();
+        }
+        self.markers.push_back(marker);
+    }
+}

@@ -1,0 +1,52 @@
+//! What the elements of a list are, by the shape of the list.
+
+use flatcap_format::query::FieldInfo;
+use flatcap_format::schema::MetricKind;
+
+/// What the elements of a list are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ElementShape {
+    /// Processes: they have a process id and memory.
+    Processes,
+    /// Control groups: they have a path and memory.
+    ControlGroups,
+    /// Disks: they move sectors.
+    Disks,
+    /// Network interfaces.
+    Interfaces,
+}
+
+impl ElementShape {
+    /// Returns what the elements of a list are, from the fields below it; none for any other list.
+    pub(super) fn of(list: &str, fields: &[&FieldInfo]) -> Option<Self> {
+        let has = |name: &str| fields.iter().any(|field| leaf_of(&field.path) == name);
+        let has_unit = |unit: &str, kind: MetricKind| {
+            fields.iter().any(|field| field.unit.as_deref() == Some(unit) && field.kind == kind)
+        };
+        let holds_bytes = has_unit("bytes", MetricKind::Gauge);
+        let counts = fields.iter().any(|field| field.kind == MetricKind::Counter);
+        if has("pid") && counts && holds_bytes {
+            Some(Self::Processes)
+        } else if has("path") && counts && holds_bytes {
+            Some(Self::ControlGroups)
+        } else if has_unit("sectors", MetricKind::Counter) {
+            Some(Self::Disks)
+        } else if list == "interfaces" && counts {
+            Some(Self::Interfaces)
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns the part of a path after its list.
+pub(super) fn leaf_of(path: &str) -> &str {
+    path.rsplit_once("[*].").map_or(path, |(_, leaf)| leaf)
+}
+
+/// Returns the list of a path: `devices` of `devices[*].reads`; none without a list, and of a list
+/// in a list.
+pub(super) fn list_of(path: &str) -> Option<&str> {
+    let (list, leaf) = path.split_once("[*].")?;
+    (!leaf.contains("[*]")).then_some(list)
+}

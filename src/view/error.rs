@@ -1,0 +1,29 @@
+//! Why a recording cannot be shown.
+
+use std::io;
+
+use flatcap_format::query::QueryError;
+use flatcap_format::segment::SegmentError;
+
+/// Why a recording cannot be shown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ViewError {
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// There is nothing to show.
+    #[error("the recording has no samples yet; wait for the recorder, or name another PATH")]
+    NoSamples,
+    /// Output to a file or a pipe.
+    #[error(
+        "view needs a terminal, and {0} is not one; flatcap dump, spikes and explain print the same for a file or a pipe"
+    )]
+    NoTerminal(&'static str),
+    /// The terminal failed.
+    #[error("the terminal failed: {0}")]
+    Terminal(#[from] io::Error),
+}

@@ -1,0 +1,28 @@
+//! Shows a recording: what of it is worth showing, and its values up to a time.
+//!
+//! The [`Catalog`] says which charts and tables a recording offers, by the fields, units, kinds and
+//! lists in its schemas. [`ChartFeed`] and [`TableFeed`] read their values up to a time that moves,
+//! live or in a replay. Both know nothing of how these are drawn; [`terminal`] draws them.
+//!
+//! Never: changes a recording, or shows a gap as data.
+
+mod catalog;
+mod chart_feed;
+mod element_shape;
+mod error;
+mod formula;
+mod history;
+mod known;
+mod sample_search;
+mod step_columns;
+mod stream;
+mod table_feed;
+pub mod terminal;
+
+pub use catalog::{Catalog, Chart, ColumnValue, ElementTable, TableColumn};
+pub use chart_feed::{ChartFeed, ChartSeries};
+pub use element_shape::ElementShape;
+pub use error::ViewError;
+pub use formula::Formula;
+pub use step_columns::{StepColumn, StepColumns};
+pub use table_feed::{ElementValues, TableFeed};

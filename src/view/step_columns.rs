@@ -1,0 +1,120 @@
+//! The extrema of a value over equal steps of time: what a chart draws.
+
+use std::collections::VecDeque;
+
+/// Most steps that are kept: twice the columns of a wide terminal, so that a step back has them.
+const COLUMNS_MAX: usize = 2048;
+
+/// A step of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StepColumn {
+    /// The smallest and the largest value; none without one.
+    pub extrema: Option<(f64, f64)>,
+    /// Samples of it were lost.
+    pub is_lost: bool,
+}
+
+/// The extrema of a value, step by step.
+#[derive(Debug, Clone)]
+pub struct StepColumns {
+    step_ns: i64,
+    /// Number of the first step that is kept.
+    first: i64,
+    columns: VecDeque<StepColumn>,
+}
+
+impl StepColumn {
+    fn include(&mut self, value: f64) {
+        let (smallest, largest) = self.extrema.unwrap_or((value, value));
+        self.extrema = Some((smallest.min(value), largest.max(value)));
+    }
+}
+
+impl StepColumns {
+    /// Creates steps of this length from a wall time on.
+    pub(super) fn new(step_ns: i64, from_ns: i64) -> Self {
+        let step_ns = step_ns.max(1);
+        Self { step_ns, first: from_ns.div_euclid(step_ns), columns: VecDeque::new() }
+    }
+
+    /// Returns the number of the step that contains a wall time.
+    pub fn number(&self, wall_ns: i64) -> i64 {
+        wall_ns.div_euclid(self.step_ns)
+    }
+
+    /// Returns a step by its number.
+    pub fn get(&self, number: i64) -> StepColumn {
+        let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+        place.and_then(|place| self.columns.get(place)).copied().unwrap_or_default()
+    }
+
+    /// Adds the value of a sample.
+    pub(super) fn add(&mut self, wall_ns: i64, value: f64) {
+        self.change(wall_ns, wall_ns, |column| column.include(value));
+    }
+
+    /// Adds a value that held between two samples. Steps in which samples were lost are left out:
+    /// nobody knows what held then.
+    pub(super) fn add_between(&mut self, from_ns: i64, to_ns: i64, value: f64) {
+        self.change(from_ns, to_ns, |column| {
+            if !column.is_lost {
+                column.include(value);
+            }
+        });
+    }
+
+    /// Notes that samples were lost.
+    pub(super) fn add_loss(&mut self, from_ns: i64, to_ns: i64) {
+        self.change(from_ns, to_ns, |column| column.is_lost = true);
+    }
+
+    fn change(&mut self, from_ns: i64, to_ns: i64, change: impl Fn(&mut StepColumn)) {
+        let kept = i64::try_from(COLUMNS_MAX).unwrap_or(i64::MAX);
+        let last = self.number(to_ns);
+        self.first = self.first.max({
+            let earliest = last.saturating_sub(kept - 1);
+            let dropped = earliest.saturating_sub(self.first).clamp(0, i64::MAX);
+            let dropped = usize::try_from(dropped).unwrap_or(usize::MAX).min(self.columns.len());
+            self.columns.drain(..dropped);
+            earliest
+        });
+        let first = self.number(from_ns).max(self.first);
+        for number in first..=last {
+            let Ok(place) = usize::try_from(number - self.first) else { continue };
+            if place >= self.columns.len() {
+                self.columns.resize(place + 1, StepColumn::default());
+            }
+            if let Some(column) = self.columns.get_mut(place) {
+                change(column);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a step has both extrema of what held in it, that one without a value has none,
+    // and that the number of kept steps is bounded.
+    #[test]
+    fn steps_have_their_extrema() {
+        let mut steps = StepColumns::new(10, 100);
+        steps.add(100, 5.0);
+        steps.add_between(101, 109, 1.0);
+        steps.add_between(115, 131, 7.0);
+        steps.add_loss(150, 151);
+        let shown: Vec<_> = (10..=15).map(|number| steps.get(number).extrema).collect();
+        let seven = Some((7.0, 7.0));
+        assert_eq!(shown, [Some((1.0, 5.0)), seven, seven, seven, None, None]);
+        steps.add_between(145, 165, 3.0);
+        assert_eq!([14, 15, 16].map(|number| steps.get(number).extrema.is_some()), [true, false, true]);
+        assert!(steps.get(15).is_lost && !steps.get(14).is_lost);
+        assert_eq!(steps.get(9), StepColumn::default());
+        assert_eq!(steps.get(i64::MAX), StepColumn::default());
+        steps.add(10_000_000, 2.0);
+        assert_eq!(steps.get(1_000_000).extrema, Some((2.0, 2.0)));
+        assert_eq!(steps.get(10).extrema, None);
+        assert!(steps.columns.len() <= COLUMNS_MAX);
+    }
+}

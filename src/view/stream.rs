@@ -1,0 +1,210 @@
+//! Reads fields of a recording forward, up to a time that moves.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use flatcap_format::query::{
+    ColumnBatch, ElementNames, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
+};
+use flatcap_format::replay::{HostIdentity, ReplayFilter};
+use flatcap_format::segment::{Gap, Marker};
+
+use super::error::ViewError;
+
+/// What is read, and from when on.
+#[derive(Debug, Clone)]
+pub(super) struct StreamRequest {
+    /// Full paths of the fields.
+    pub(super) fields: Vec<String>,
+    /// The host; none if all segments are of one.
+    pub(super) host: Option<HostIdentity>,
+    /// Wall time of the first samples, in nanoseconds.
+    pub(super) since_ns: i64,
+}
+
+/// Receives what was read, in the order of time for each table.
+pub(super) trait StreamVisitor {
+    /// A run begins: counters begin anew.
+    fn begin_run(&mut self);
+    /// Rows of a batch.
+    fn add_rows(&mut self, rows: StreamedRows<'_>);
+    /// Samples of a source were lost between two wall times.
+    fn add_gap(&mut self, source: &str, lost_ns: Range<i64>);
+    /// A note.
+    fn add_marker(&mut self, marker: Marker);
+}
+
+/// Rows of a batch, with what describes them.
+#[derive(Clone, Copy)]
+pub(super) struct StreamedRows<'s> {
+    pub(super) batch: &'s ColumnBatch,
+    /// First row, and the row after the last one.
+    pub(super) first: usize,
+    pub(super) end: usize,
+    pub(super) tables: &'s [TableInfo],
+}
+
+/// How far a stream was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamState {
+    /// Up to the wanted time, or to the end of the recording.
+    Reached,
+    /// There was no time for more.
+    Interrupted,
+}
+
+/// Reads fields of a recording forward.
+#[derive(Debug)]
+pub(super) struct SampleStream {
+    results: QueryResults,
+    /// What was read, and is not before the wanted time.
+    pending: VecDeque<PendingPart>,
+    /// Everything before this wall time was read.
+    complete_ns: i64,
+    /// Wall time minus monotonic time of the last sample.
+    offset_ns: Option<i64>,
+    /// Wall time of the last sample.
+    newest_ns: i64,
+    is_at_end: bool,
+}
+
+#[derive(Debug)]
+enum PendingPart {
+    /// A batch, and its first row that was not passed on.
+    Rows(ColumnBatch, usize),
+    Run,
+    Gap(String, Gap),
+    Marker(Marker),
+}
+
+impl SampleStream {
+    pub(super) fn open(recording: &Recording, request: &StreamRequest) -> Result<Self, ViewError> {
+        let fields: Result<Vec<FieldPath>, _> = request.fields.iter().map(|path| path.parse()).collect();
+        let filter = ReplayFilter {
+            since_ns: Some(request.since_ns),
+            host: request.host.clone(),
+            ..ReplayFilter::default()
+        };
+        let fields = fields.map_err(QueryError::from)?;
+        Ok(Self {
+            results: recording.query(&Query { fields, filter, ..Query::default() })?,
+            pending: VecDeque::new(),
+            complete_ns: i64::MIN,
+            offset_ns: None,
+            newest_ns: i64::MIN,
+            is_at_end: false,
+        })
+    }
+
+    /// Returns the elements of lists that were seen.
+    pub(super) fn elements(&self) -> &ElementNames {
+        self.results.elements()
+    }
+
+    /// Looks for new samples of a recorder that runs, and for new segments if these are wanted:
+    /// that lists the directory.
+    pub(super) fn refresh(&mut self, wants_segments: bool) -> Result<(), ViewError> {
+        self.is_at_end = false;
+        if wants_segments {
+            self.results.refresh()?;
+        }
+        Ok(())
+    }
+
+    /// Passes on everything up to a wall time, as long as there is time.
+    pub(super) fn advance(
+        &mut self,
+        until_ns: i64,
+        has_time: &mut dyn FnMut() -> bool,
+        visitor: &mut impl StreamVisitor,
+    ) -> Result<StreamState, ViewError> {
+        loop {
+            self.pass_on(until_ns, visitor);
+            if self.complete_ns > until_ns || self.is_at_end {
+                return Ok(StreamState::Reached);
+            }
+            if !has_time() {
+                return Ok(StreamState::Interrupted);
+            }
+            match self.results.next()? {
+                None => self.is_at_end = true,
+                Some(QueryItem::Run(_)) => self.pending.push_back(PendingPart::Run),
+                Some(QueryItem::Batch(batch)) => {
+                    if let Some((wall_ns, mono_ns)) =
+                        batch.times.wall_ns.last().zip(batch.times.mono_ns.last())
+                    {
+                        self.offset_ns = Some(wall_ns.wrapping_sub_unsigned(*mono_ns));
+                        self.newest_ns = self.newest_ns.max(*wall_ns);
+                    }
+                    self.pending.push_back(PendingPart::Rows(batch, 0));
+                }
+                Some(QueryItem::Notice(_)) => {}
+                // The run has ended, and the next one is later.
+                Some(QueryItem::Complete(u64::MAX)) => self.complete_ns = self.newest_ns,
+                Some(QueryItem::Complete(mono_ns)) => {
+                    self.complete_ns = self.offset_ns.unwrap_or(i64::MIN).saturating_add_unsigned(mono_ns);
+                }
+                Some(QueryItem::Gap(source, gap)) => self.pending.push_back(PendingPart::Gap(source, gap)),
+                Some(QueryItem::Marker(marker)) => self.pending.push_back(PendingPart::Marker(marker)),
+            }
+        }
+    }
+
+    /// Passes on what is pending up to a wall time.
+    fn pass_on(&mut self, until_ns: i64, visitor: &mut impl StreamVisitor) {
+        let offset_ns = self.offset_ns;
+        // Gaps come before the batches that they are between.
+        let wall_ns = |mono_ns: u64| Some(offset_ns?.saturating_add_unsigned(mono_ns));
+        let mut is_waiting = false;
+        let mut kept = VecDeque::new();
+        while let Some(mut part) = self.pending.pop_front() {
+            let is_done = match &mut part {
+                PendingPart::Rows(batch, next) => {
+                    let end = end_of(batch, *next, until_ns);
+                    let rows = StreamedRows { batch, first: *next, end, tables: self.results.tables() };
+                    if end > *next {
+                        visitor.add_rows(rows);
+                    }
+                    *next = end;
+                    end >= batch.rows()
+                }
+                PendingPart::Run if is_waiting => {
+                    kept.push_back(part);
+                    break;
+                }
+                PendingPart::Run => {
+                    visitor.begin_run();
+                    true
+                }
+                PendingPart::Gap(source, gap) => {
+                    let lost_ns = wall_ns(gap.after_mono_ns).zip(wall_ns(gap.before_mono_ns));
+                    let lost_ns = lost_ns.filter(|(after_ns, _)| *after_ns <= until_ns);
+                    if let Some((after_ns, before_ns)) = lost_ns {
+                        visitor.add_gap(source, after_ns..before_ns);
+                    }
+                    lost_ns.is_some()
+                }
+                PendingPart::Marker(marker) => {
+                    let is_past = marker.wall_ns <= until_ns;
+                    if is_past {
+                        visitor.add_marker(marker.clone());
+                    }
+                    is_past
+                }
+            };
+            if !is_done {
+                is_waiting |= matches!(part, PendingPart::Rows(..));
+                kept.push_back(part);
+            }
+        }
+        kept.append(&mut self.pending);
+        self.pending = kept;
+    }
+}
+
+/// Returns the row of a batch after the last one up to a wall time.
+fn end_of(batch: &ColumnBatch, first: usize, until_ns: i64) -> usize {
+    let is_past =
+        |row: usize| batch.times.wall_ns.get(batch.sample(row)).is_some_and(|wall_ns| *wall_ns <= until_ns);
+    (first..batch.rows()).find(|row| !is_past(*row)).unwrap_or(batch.rows())
+}

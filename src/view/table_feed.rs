@@ -1,0 +1,266 @@
+//! Reads the elements of a list up to a time that moves.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use flatcap_format::query::{ElementIdentity, Recording};
+use flatcap_format::replay::HostIdentity;
+use flatcap_format::schema::FieldValue;
+use flatcap_format::segment::Marker;
+
+use super::catalog::{ColumnValue, ElementTable};
+use super::element_shape::ElementShape;
+use super::error::ViewError;
+use super::formula::{Formula, Number};
+use super::history::{ChangeTime, History};
+use super::stream::{SampleStream, StreamRequest, StreamState, StreamVisitor, StreamedRows};
+
+/// Longest time over which a change is computed, whatever the step: what a table shows is about
+/// now.
+const CHANGE_MAX_NS: u64 = 10_000_000_000;
+/// Time for which an element stays without being in a sample: between two full passes, samples of
+/// processes leave some out.
+const HELD_MIN_NS: i64 = 1_200_000_000;
+/// Elements that are followed: further ones are left out.
+const ELEMENTS_MAX: usize = 1 << 16;
+
+/// The elements of a list.
+#[derive(Debug)]
+pub struct TableFeed {
+    stream: SampleStream,
+    fold: TableFold,
+    from_ns: i64,
+    reached_ns: i64,
+}
+
+/// An element and its values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ElementValues {
+    /// Its name.
+    pub name: String,
+    /// Its process id, if it has one.
+    pub pid: Option<u64>,
+    /// The numbers, by column; none for a text or without a value.
+    pub numbers: Vec<Option<f64>>,
+    /// The texts, by column; empty for a number.
+    pub texts: Vec<String>,
+}
+
+#[derive(Debug)]
+struct TableFold {
+    table: ElementTable,
+    /// Column and field of each path of the query.
+    owners: Vec<(usize, usize)>,
+    /// By table: the query's paths in it, as column of the table, its column and field.
+    bindings: Vec<Vec<(usize, usize, usize)>>,
+    elements: HashMap<u32, FollowedElement>,
+    wanted_ns: u64,
+    held_ns: i64,
+}
+
+#[derive(Debug)]
+struct FollowedElement {
+    seen_ns: i64,
+    cells: Vec<FollowedCell>,
+}
+
+#[derive(Debug, Default)]
+struct FollowedCell {
+    history: History,
+    number: Option<f64>,
+    text: String,
+}
+
+impl TableFeed {
+    /// Begins to read a table so that its values are known at a wall time, and changes over this
+    /// step.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn open(
+        recording: &Recording,
+        table: &ElementTable,
+        host: Option<&HostIdentity>,
+        (wall_ns, step_ns): (i64, i64),
+    ) -> Result<Self, ViewError> {
+        let (mut fields, mut owners) = (Vec::new(), Vec::new());
+        for (column, info) in table.columns.iter().enumerate() {
+            match &info.value {
+                ColumnValue::Text(path) => {
+                    fields.push(format!("{}.{path}", table.source));
+                    owners.push((column, 0));
+                }
+                ColumnValue::Number(formula) => {
+                    for (at, field) in formula.fields.iter().enumerate() {
+                        fields.push(format!("{}.{}", table.source, field.path));
+                        owners.push((column, at));
+                    }
+                }
+            }
+        }
+        let wanted_ns = step_ns.unsigned_abs().min(CHANGE_MAX_NS);
+        let period_ns = i64::try_from(table.period_ns).unwrap_or(i64::MAX);
+        let held_ns = period_ns.saturating_mul(2).max(HELD_MIN_NS);
+        let from_ns = wall_ns.saturating_sub_unsigned(wanted_ns).saturating_sub(held_ns.saturating_mul(2));
+        let request = StreamRequest { fields, host: host.cloned(), since_ns: from_ns };
+        let fold = TableFold {
+            table: table.clone(),
+            owners,
+            bindings: Vec::new(),
+            elements: HashMap::new(),
+            wanted_ns,
+            held_ns,
+        };
+        let stream = SampleStream::open(recording, &request)?;
+        Ok(Self { stream, fold, from_ns: wall_ns, reached_ns: wall_ns })
+    }
+
+    /// Reads up to a wall time as long as there is time. Returns whether it got there.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn advance(&mut self, until_ns: i64, has_time: &mut dyn FnMut() -> bool) -> Result<bool, ViewError> {
+        self.reached_ns = self.reached_ns.max(until_ns);
+        Ok(self.stream.advance(until_ns, has_time, &mut self.fold)? == StreamState::Reached)
+    }
+
+    /// Looks for new samples of a recorder that runs, and for new segments if these are wanted.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn refresh(&mut self, wants_segments: bool) -> Result<(), ViewError> {
+        self.stream.refresh(wants_segments)
+    }
+
+    /// Returns whether the values at a wall time can be reached by reading on: they were not yet
+    /// passed, and are not far ahead.
+    pub fn covers(&self, wall_ns: i64) -> bool {
+        const AHEAD_NS: i64 = 60_000_000_000;
+        wall_ns >= self.reached_ns && wall_ns.saturating_sub(self.from_ns.max(self.reached_ns)) < AHEAD_NS
+    }
+
+    /// Returns the elements at the wall time that was reached, in no order.
+    pub fn elements(&self) -> Vec<ElementValues> {
+        let names = self.stream.elements();
+        let oldest_ns = self.reached_ns.saturating_sub(self.fold.held_ns);
+        let shown = self.fold.elements.iter().filter(|(_, element)| element.seen_ns >= oldest_ns);
+        shown
+            .map(|(number, element)| {
+                let identity = names.identity(*number);
+                let pid = identity.iter().find(|part| &*part.field == "pid");
+                let pid = pid.and_then(|part| part.value.parse().ok());
+                ElementValues {
+                    name: name_of(self.fold.table.shape, names.label(*number), identity),
+                    pid,
+                    numbers: element.cells.iter().map(|cell| cell.number).collect(),
+                    texts: element.cells.iter().map(|cell| cell.text.clone()).collect(),
+                }
+            })
+            .collect()
+    }
+}
+
+/// Returns the name of an element: its text without the number that is a column of its own, or that
+/// nobody looks for.
+fn name_of(shape: ElementShape, label: &str, identity: &[ElementIdentity]) -> String {
+    let number = match shape {
+        ElementShape::Processes => "pid",
+        ElementShape::ControlGroups => "id",
+        ElementShape::Disks | ElementShape::Interfaces => return label.to_owned(),
+    };
+    let number = identity.iter().find(|part| &*part.field == number).map_or("", |part| &part.value);
+    match label.strip_suffix(&format!("[{number}]")) {
+        Some(name) => name.to_owned(),
+        // The root of the control groups has no name.
+        None if shape == ElementShape::ControlGroups && label == number => "/".to_owned(),
+        None => label.to_owned(),
+    }
+}
+
+impl TableFold {
+    /// Finds the columns in tables that are new.
+    fn bind(&mut self, rows: StreamedRows<'_>) {
+        for table in rows.tables.iter().skip(self.bindings.len()) {
+            let places = table.columns.iter().enumerate().filter_map(|(place, info)| {
+                let (column, field) = self.owners.get(info.order).copied()?;
+                Some((place, column, field))
+            });
+            self.bindings.push(places.collect());
+        }
+    }
+
+    fn change_time(&self, formula: &Formula) -> ChangeTime {
+        let held_ns = self.held_ns.unsigned_abs();
+        ChangeTime {
+            wanted_ns: self.wanted_ns.max(formula.resolution_ns),
+            least_ns: formula.resolution_ns,
+            most_ns: self.wanted_ns.max(formula.resolution_ns).saturating_add(held_ns * 2),
+        }
+    }
+}
+
+impl StreamVisitor for TableFold {
+    fn begin_run(&mut self) {
+        for cell in self.elements.values_mut().flat_map(|element| &mut element.cells) {
+            cell.history.clear();
+            cell.number = None;
+        }
+    }
+
+    fn add_rows(&mut self, rows: StreamedRows<'_>) {
+        self.bind(rows);
+        let batch = rows.batch;
+        let Some(places) = self.bindings.get(batch.table).cloned() else { return };
+        let times: Vec<Option<ChangeTime>> = (self.table.columns.iter())
+            .map(|column| match &column.value {
+                ColumnValue::Number(formula) => Some(self.change_time(formula)),
+                ColumnValue::Text(_) => None,
+            })
+            .collect();
+        for row in rows.first..rows.end {
+            let sample = batch.sample(row);
+            let times_of = (batch.times.mono_ns.get(sample), batch.times.wall_ns.get(sample));
+            let (Some(mono_ns), Some(wall_ns), Some(number)) = (times_of.0, times_of.1, batch.element(row))
+            else {
+                continue;
+            };
+            if self.elements.len() >= ELEMENTS_MAX && !self.elements.contains_key(&number) {
+                continue;
+            }
+            let columns = self.table.columns.len();
+            let element = self.elements.entry(number).or_insert_with(|| {
+                let cells = std::iter::repeat_with(FollowedCell::default).take(columns).collect();
+                FollowedElement { seen_ns: *wall_ns, cells }
+            });
+            element.seen_ns = *wall_ns;
+            for (at, (column, cell)) in self.table.columns.iter().zip(&mut element.cells).enumerate() {
+                let own = || places.iter().filter(|(_, column, _)| *column == at);
+                if let (ColumnValue::Number(formula), Some(time)) =
+                    (&column.value, times.get(at).copied().flatten())
+                {
+                    let mut numbers = vec![None; formula.fields.len()];
+                    for (place, _, field) in own() {
+                        let value = batch.columns.get(*place).and_then(|column| Number::of(column.get(row)));
+                        if let Some(number) = numbers.get_mut(*field) {
+                            *number = value;
+                        }
+                    }
+                    cell.number = cell.history.value(formula, *mono_ns, numbers.into(), time);
+                } else if let Some(FieldValue::Text(text)) =
+                    own().find_map(|(place, ..)| Some(batch.columns.get(*place)?.get(row)))
+                    && cell.text != text
+                {
+                    text.clone_into(&mut cell.text);
+                }
+            }
+        }
+        if let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(rows.end.saturating_sub(1))) {
+            let oldest_ns = wall_ns.saturating_sub(self.held_ns.saturating_mul(4));
+            self.elements.retain(|_, element| element.seen_ns >= oldest_ns);
+        }
+    }
+
+    fn add_gap(&mut self, _source: &str, _lost_ns: Range<i64>) {}
+
+    fn add_marker(&mut self, _marker: Marker) {}
+}

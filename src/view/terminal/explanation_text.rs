@@ -1,0 +1,95 @@
+//! An explanation as lines of text.
+
+use jiff::tz::TimeZone;
+
+use super::appearance::Appearance;
+use super::chart_frame::shortened;
+use super::numbers::compact;
+use super::times::{length, time_of_day};
+use crate::explain::{Explanation, FieldDeparture, SuspectKind, ValueUnit};
+
+/// Suspects and fields that are listed.
+const LISTED_MAX: usize = 12;
+/// What a suspect did that is listed.
+const EVIDENCE_MAX: usize = 3;
+/// Width of names: lines fit half of a wide screen, and a narrow one.
+const NAME_WIDTH: usize = 26;
+
+/// Returns the lines of an explanation; each fits 58 columns, but for texts of markers.
+pub(super) fn explanation_lines(found: &Explanation, zone: &TimeZone, appearance: Appearance) -> Vec<String> {
+    let mut lines = Vec::new();
+    let window_ns = found.window.1.saturating_sub(found.window.0);
+    let before = length(i64::try_from(found.before_ns).unwrap_or(i64::MAX));
+    lines.push(format!(
+        "{}, {} against {before} before",
+        time_of_day(found.window.0, zone),
+        length(window_ns)
+    ));
+    lines.push(String::new());
+    if found.suspects.is_empty() {
+        lines.push("who: nobody used more than usual".to_owned());
+    } else {
+        lines.push(format!("{:<NAME_WIDTH$} {:>5} {:>8} {:>8}  of", "who", "score", "used", "usual"));
+    }
+    for suspect in found.suspects.iter().take(LISTED_MAX) {
+        let kind = match suspect.kind {
+            SuspectKind::Process => "",
+            SuspectKind::Cgroup => "cgroup ",
+            SuspectKind::Disk => "disk ",
+            SuspectKind::Interface => "net ",
+        };
+        let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
+        let name = shortened(&appearance.text(&format!("{kind}{}{pid}", suspect.name)), NAME_WIDTH);
+        for (number, departure) in suspect.evidence.iter().take(EVIDENCE_MAX).enumerate() {
+            let (name, score) = if number == 0 {
+                (name.as_str(), format!("{:.2}", suspect.score))
+            } else {
+                ("", String::new())
+            };
+            lines.push(departure_line(name, &score, departure) + "  " + &what(departure, appearance));
+        }
+    }
+    lines.push(String::new());
+    if found.fields.is_empty() {
+        lines.push("what: no field departed from what is usual".to_owned());
+    } else {
+        lines.push(format!("{:<NAME_WIDTH$} {:>5} {:>8} {:>8}  from", "what", "score", "value", "usual"));
+    }
+    for departure in found.fields.iter().take(LISTED_MAX) {
+        let name = match &departure.element {
+            Some(element) => format!("{element} {}", what(departure, appearance)),
+            None => format!("{}.{}", departure.source, departure.field),
+        };
+        let name = shortened(&appearance.text(&name), NAME_WIDTH);
+        let line = departure_line(&name, &format!("{:.2}", departure.score), departure);
+        let from = time_of_day(departure.wall_ns, zone);
+        lines.push(line + "  " + from.get(6..).unwrap_or(&from));
+    }
+    lines.push(String::new());
+    for marker in &found.markers {
+        lines.push(format!("mark {} {}", time_of_day(marker.wall_ns, zone), appearance.text(&marker.text)));
+    }
+    lines.push(format!("marks {}   lost {}", found.markers.len(), found.lost));
+    lines
+}
+
+fn departure_line(name: &str, score: &str, departure: &FieldDeparture) -> String {
+    let unit = match departure.unit {
+        ValueUnit::Percent => "%",
+        ValueUnit::Bytes => "B",
+        ValueUnit::BytesPerSecond => "B/s",
+        ValueUnit::PerSecond => "/s",
+        ValueUnit::Seconds => "s",
+        ValueUnit::None => "",
+    };
+    let (value, usual) = (compact(departure.value, unit), compact(departure.usual, unit));
+    format!("{name:<NAME_WIDTH$} {score:>5} {value:>8} {usual:>8}")
+}
+
+/// Returns the last name of a field, with the state whose share is counted.
+fn what(departure: &FieldDeparture, appearance: Appearance) -> String {
+    let field = departure.field.strip_suffix("[*]").unwrap_or(&departure.field);
+    let leaf = field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf);
+    let state = departure.state.as_ref().map(|state| format!("={state}")).unwrap_or_default();
+    appearance.text(&format!("{leaf}{state}"))
+}

@@ -1,0 +1,27 @@
+//! Shows a recording on a terminal, live or in a replay.
+//!
+//! [`ViewState`] is what keys change, a [`Screenful`] is what the feeds know at its time, and
+//! [`draw`] makes a frame of the two. All of them are pure; [`show`] is the loop that reads keys
+//! and recordings and writes to the terminal.
+
+mod appearance;
+mod chart_frame;
+mod explanation_text;
+mod feeds;
+mod frame;
+mod help_text;
+mod numbers;
+mod screenful;
+mod session;
+mod state;
+mod table_frame;
+#[cfg(test)]
+mod tests;
+mod times;
+
+pub use appearance::Appearance;
+pub use feeds::Feeds;
+pub use frame::draw;
+pub use screenful::{ChartRow, Screenful, TableRow};
+pub use session::{Session, show};
+pub use state::{Request, Screen, ViewState};

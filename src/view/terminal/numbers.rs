@@ -1,0 +1,89 @@
+//! Numbers in few characters.
+
+/// Formats a value in a unit in at most eight characters: `98.1%`, `412M`, `1.50G/s`, `12.3ms`.
+pub(super) fn compact(value: f64, unit: &str) -> String {
+    match unit {
+        "%" => format!("{}%", short(value)),
+        "B" => scaled(value, 1024.0, &["", "K", "M", "G", "T", "P", "E"]),
+        "B/s" => format!("{}/s", scaled(value, 1024.0, &["", "K", "M", "G", "T", "P", "E"])),
+        "s" => match value.abs() {
+            0.0 => "0s".to_owned(),
+            1.0.. => format!("{}s", scaled(value, 1000.0, &["", "k", "M", "G", "T"])),
+            1e-3.. => format!("{}ms", short(value * 1e3)),
+            1e-6.. => format!("{}us", short(value * 1e6)),
+            _ => format!("{}ns", short(value * 1e9)),
+        },
+        "" => scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"]),
+        "/s" => format!("{}/s", scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"])),
+        _ => {
+            let number = scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"]);
+            let room = 8_usize.saturating_sub(number.chars().count());
+            number + &unit.chars().take(room).collect::<String>()
+        }
+    }
+}
+
+/// Formats a value without its unit, which the heading of its column has.
+pub(super) fn compact_cell(value: f64, unit: &str) -> String {
+    compact(value, unit).trim_end_matches("/s").trim_end_matches('%').to_owned()
+}
+
+fn scaled(value: f64, base: f64, prefixes: &[&str]) -> String {
+    let (mut value, mut prefixes) = (value, prefixes.iter().peekable());
+    let mut prefix = prefixes.next().copied().unwrap_or_default();
+    while value.abs() >= base - 0.5 && prefixes.peek().is_some() {
+        value /= base;
+        prefix = prefixes.next().copied().unwrap_or_default();
+    }
+    if value.abs() >= 1e6 {
+        return format!("{value:.1e}");
+    }
+    format!("{}{prefix}", short(value))
+}
+
+/// Formats a number with three significant digits at most: `0`, `0.02`, `1.5`, `98.1`, `412`.
+fn short(value: f64) -> String {
+    let decimals = match value.abs() {
+        99.95.. => 0,
+        9.995.. => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    match text {
+        "0" | "-0" if value.abs() > 0.0 => "~0".to_owned(),
+        "-0" => "0".to_owned(),
+        text => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that each value has three digits and its unit in eight characters, and that one that
+    // is nearly 0 is not 0.
+    #[test]
+    fn numbers_are_short() {
+        for (value, unit, expected) in [
+            (0.0, "%", "0%"),
+            (98.123, "%", "98.1%"),
+            (0.001, "%", "~0%"),
+            (400.0, "%", "400%"),
+            (412.0 * 1_048_576.0, "B", "412M"),
+            (1_610_612_736.0, "B/s", "1.5G/s"),
+            (0.0123, "s", "12.3ms"),
+            (0.000_002, "s", "2us"),
+            (90.0, "s", "90s"),
+            (1234.0, "/s", "1.23k/s"),
+            (-1.5, "", "-1.5"),
+            (999.6, "", "1k"),
+            (45.5, "degC", "45.5degC"),
+            (f64::MAX, "B/s", "1.6e290/s"),
+        ] {
+            assert_eq!(compact(value, unit), expected);
+        }
+        assert_eq!(compact_cell(1234.0, "/s"), "1.23k");
+        assert_eq!(compact_cell(98.12, "%"), "98.1");
+    }
+}

@@ -1,0 +1,433 @@
+//! What keys change: the screen, the time, and what is selected. Nothing here reads or draws.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::view::ElementShape;
+
+/// Steps that can be chosen, in nanoseconds: from 1 ms to 1 min.
+const STEPS_NS: [i64; 15] = [
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_000_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    30_000_000_000,
+    60_000_000_000,
+];
+/// The step at first: 1 s.
+const FIRST_STEP: usize = 9;
+/// Most bytes that may be typed: those of a mark.
+const INPUT_BYTES_MAX: usize = 4096;
+
+/// A screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Screen {
+    /// The charts of the host.
+    Overview,
+    /// The elements of a list.
+    Elements(ElementShape),
+    /// All fields.
+    Fields,
+}
+
+/// What a line of input is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InputKind {
+    Filter,
+    Jump,
+    Mark,
+}
+
+/// What is shown over the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Panel {
+    Help,
+    Explanation,
+}
+
+/// How the time moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Movement {
+    /// It is now.
+    Live,
+    /// It stands.
+    Paused,
+    /// It moves a step each tenth of a second.
+    Playing,
+}
+
+/// What the loop is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// End.
+    Quit,
+    /// Go to the next sample...
+    NextSample,
+    /// ...or the one before.
+    SampleBefore,
+    /// Go to a time.
+    Jump(String),
+    /// Explain the time.
+    Explain,
+    /// Write a mark.
+    Mark(String),
+}
+
+/// How the rows of a screen are sorted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sorting {
+    /// Position among the columns with numbers; after the last one it is the name.
+    pub(super) column: usize,
+    pub(super) is_reversed: bool,
+}
+
+/// What keys change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ViewState {
+    pub(super) screen: Screen,
+    pub(super) panel: Option<Panel>,
+    pub(super) movement: Movement,
+    /// The time that is shown, in wall nanoseconds.
+    pub(super) at_ns: i64,
+    /// The recording's first and last time.
+    pub(super) span_ns: (i64, i64),
+    /// A recorder adds to the recording.
+    pub(super) is_growing: bool,
+    step: usize,
+    pub(super) filter: String,
+    pub(super) input: Option<(InputKind, String)>,
+    pub(super) sortings: [Sorting; 6],
+    pub(super) selected: usize,
+    /// The first row that is shown.
+    pub(super) first: usize,
+    /// First line of the panel that is shown.
+    pub(super) panel_first: usize,
+    /// An answer or an error, until the next key.
+    pub(super) message: Option<String>,
+    /// Rows that there are, and that fit.
+    pub(super) rows: usize,
+    pub(super) page: usize,
+}
+
+impl Screen {
+    /// All screens, in the order of their keys.
+    pub(super) const ALL: [Self; 6] = [
+        Self::Overview,
+        Self::Elements(ElementShape::Processes),
+        Self::Elements(ElementShape::ControlGroups),
+        Self::Elements(ElementShape::Disks),
+        Self::Elements(ElementShape::Interfaces),
+        Self::Fields,
+    ];
+
+    pub(super) fn number(self) -> usize {
+        Self::ALL.iter().position(|screen| *screen == self).unwrap_or(0)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Overview => "overview",
+            Self::Elements(ElementShape::Processes) => "processes",
+            Self::Elements(ElementShape::ControlGroups) => "cgroups",
+            Self::Elements(ElementShape::Disks) => "disks",
+            Self::Elements(ElementShape::Interfaces) => "network",
+            Self::Fields => "fields",
+        }
+    }
+}
+
+impl ViewState {
+    /// Returns the state at the begin: live if the recording grows, else at a time of it.
+    pub fn new(span_ns: (i64, i64), is_live: bool, at_ns: i64) -> Self {
+        Self {
+            screen: Screen::Overview,
+            panel: None,
+            movement: if is_live { Movement::Live } else { Movement::Paused },
+            at_ns,
+            span_ns,
+            is_growing: is_live,
+            step: FIRST_STEP,
+            filter: String::new(),
+            input: None,
+            sortings: [Sorting::default(); 6],
+            selected: 0,
+            first: 0,
+            panel_first: 0,
+            message: None,
+            rows: 0,
+            page: 1,
+        }
+    }
+
+    /// The length of a step, in nanoseconds.
+    pub fn step_ns(&self) -> i64 {
+        STEPS_NS.get(self.step).copied().unwrap_or(1_000_000_000)
+    }
+
+    pub(super) fn sorting(&self) -> Sorting {
+        self.sortings.get(self.screen.number()).copied().unwrap_or_default()
+    }
+
+    /// Moves to a time, which is then shown as it was.
+    pub(super) fn go_to(&mut self, at_ns: i64) {
+        self.at_ns = at_ns.clamp(self.span_ns.0, self.span_ns.1.max(self.span_ns.0));
+        if self.movement == Movement::Live {
+            self.movement = Movement::Paused;
+        }
+    }
+
+    /// Moves a step further if it plays, or to now if it is live.
+    pub(super) fn tick(&mut self, now_ns: i64) {
+        if self.is_growing {
+            self.span_ns.1 = self.span_ns.1.max(now_ns);
+        }
+        match self.movement {
+            Movement::Live => self.at_ns = now_ns,
+            Movement::Playing => {
+                let at_ns = self.at_ns.saturating_add(self.step_ns());
+                self.go_to(at_ns);
+                if at_ns >= self.span_ns.1 {
+                    self.movement = if self.is_growing { Movement::Live } else { Movement::Paused };
+                }
+            }
+            Movement::Paused => {}
+        }
+    }
+
+    /// Keeps the selected row among the rows that there are, and on the page.
+    pub(super) fn fit(&mut self, rows: usize, page: usize) {
+        (self.rows, self.page) = (rows, page.max(1));
+        self.selected = self.selected.min(rows.saturating_sub(1));
+        self.first = self.first.clamp((self.selected + 1).saturating_sub(self.page), self.selected);
+        self.first = self.first.min(rows.saturating_sub(self.page));
+    }
+
+    /// Changes the state by a key. Returns what the loop is to do.
+    pub fn press(&mut self, key: KeyEvent) -> Option<Request> {
+        self.message = None;
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return matches!(key.code, KeyCode::Char('c')).then_some(Request::Quit);
+        }
+        if let Some((kind, text)) = self.input.take() {
+            return self.edit(kind, text, key.code);
+        }
+        if self.panel.is_some() && self.press_in_panel(key.code) {
+            return None;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Some(Request::Quit),
+            KeyCode::Char('t') => return Some(Request::NextSample),
+            KeyCode::Char('T') => return Some(Request::SampleBefore),
+            KeyCode::Char('e') => return Some(Request::Explain),
+            KeyCode::Char('j') => self.input = Some((InputKind::Jump, String::new())),
+            KeyCode::Char('m') => self.input = Some((InputKind::Mark, String::new())),
+            KeyCode::Char('/') => self.input = Some((InputKind::Filter, self.filter.clone())),
+            KeyCode::Char('?' | 'h') => (self.panel, self.panel_first) = (Some(Panel::Help), 0),
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Char(' ') => {
+                self.movement = match self.movement {
+                    Movement::Paused => Movement::Playing,
+                    Movement::Live | Movement::Playing => Movement::Paused,
+                }
+            }
+            KeyCode::Char('+' | '=') => self.step = (self.step + 1).min(STEPS_NS.len() - 1),
+            KeyCode::Char('-') => self.step = self.step.saturating_sub(1),
+            KeyCode::Right => self.go_to(self.at_ns.saturating_add(self.step_ns())),
+            KeyCode::Left => self.go_to(self.at_ns.saturating_sub(self.step_ns())),
+            KeyCode::Home | KeyCode::Char('g') => self.go_to(self.span_ns.0),
+            KeyCode::End | KeyCode::Char('G') => {
+                self.at_ns = self.span_ns.1;
+                self.movement = if self.is_growing { Movement::Live } else { Movement::Paused };
+            }
+            code => self.press_in_screen(code),
+        }
+        None
+    }
+
+    fn press_in_screen(&mut self, code: KeyCode) {
+        let number = self.screen.number();
+        let screens = Screen::ALL.len();
+        match code {
+            KeyCode::Char('s' | 'r') => {
+                if let Some(sorting) = self.sortings.get_mut(number) {
+                    if code == KeyCode::Char('s') {
+                        sorting.column += 1;
+                    } else {
+                        sorting.is_reversed = !sorting.is_reversed;
+                    }
+                }
+            }
+            KeyCode::Char('1' | 'o') => self.show(0),
+            KeyCode::Char('2' | 'p') => self.show(1),
+            KeyCode::Char('3' | 'c') => self.show(2),
+            KeyCode::Char('4' | 'd') => self.show(3),
+            KeyCode::Char('5' | 'n') => self.show(4),
+            KeyCode::Char('6' | 'f') => self.show(5),
+            KeyCode::Tab => self.show((number + 1) % screens),
+            KeyCode::BackTab => self.show((number + screens - 1) % screens),
+            KeyCode::Up => self.selected = self.selected.saturating_sub(1),
+            KeyCode::Down => self.selected += 1,
+            KeyCode::PageUp => self.selected = self.selected.saturating_sub(self.page),
+            KeyCode::PageDown => self.selected += self.page,
+            _ => {}
+        }
+        self.selected = self.selected.min(self.rows.saturating_sub(1));
+    }
+
+    fn show(&mut self, number: usize) {
+        if let Some(screen) = Screen::ALL.get(number)
+            && *screen != self.screen
+        {
+            self.screen = *screen;
+            (self.selected, self.first, self.rows) = (0, 0, 0);
+            self.filter.clear();
+        }
+    }
+
+    /// Returns whether the key was for the panel.
+    fn press_in_panel(&mut self, code: KeyCode) -> bool {
+        match code {
+            KeyCode::Esc | KeyCode::Char('?' | 'h' | 'q') => self.panel = None,
+            KeyCode::Up => self.panel_first = self.panel_first.saturating_sub(1),
+            KeyCode::Down => self.panel_first += 1,
+            KeyCode::PageUp => self.panel_first = self.panel_first.saturating_sub(self.page),
+            KeyCode::PageDown => self.panel_first += self.page,
+            _ => {
+                // Help hides the screen; an explanation stands beside it.
+                if self.panel == Some(Panel::Help) {
+                    self.panel = None;
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    fn edit(&mut self, kind: InputKind, mut text: String, code: KeyCode) -> Option<Request> {
+        match code {
+            KeyCode::Esc => {
+                if kind == InputKind::Filter {
+                    self.filter.clear();
+                }
+                return None;
+            }
+            KeyCode::Enter => {
+                return match kind {
+                    InputKind::Filter => None,
+                    _ if text.trim().is_empty() => None,
+                    InputKind::Jump => Some(Request::Jump(text)),
+                    InputKind::Mark => Some(Request::Mark(text)),
+                };
+            }
+            KeyCode::Backspace => drop(text.pop()),
+            KeyCode::Char(letter) if text.len() + letter.len_utf8() <= INPUT_BYTES_MAX => text.push(letter),
+            _ => {}
+        }
+        if kind == InputKind::Filter {
+            self.filter.clone_from(&text);
+            (self.selected, self.first) = (0, 0);
+        }
+        self.input = Some((kind, text));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(state: &mut ViewState, codes: &[KeyCode]) -> Option<Request> {
+        codes.iter().map(|code| state.press(KeyEvent::new(*code, KeyModifiers::NONE))).last().flatten()
+    }
+
+    fn typed(text: &str) -> Vec<KeyCode> {
+        text.chars().map(KeyCode::Char).collect()
+    }
+
+    // Proves that keys lead to screens, times and steps within the recording, and nowhere else.
+    #[test]
+    fn keys_move_screen_time_and_step() {
+        let mut state = ViewState::new((0, 100_000_000_000), false, 50_000_000_000);
+        assert_eq!(press(&mut state, &typed("p")), None);
+        assert_eq!(state.screen, Screen::Elements(ElementShape::Processes));
+        press(&mut state, &[KeyCode::Tab, KeyCode::Char('6'), KeyCode::Tab]);
+        assert_eq!(state.screen, Screen::Overview);
+        press(&mut state, &[KeyCode::Right, KeyCode::Right, KeyCode::Left]);
+        assert_eq!(state.at_ns, 51_000_000_000);
+        press(&mut state, &typed(&"-".repeat(40)));
+        assert_eq!(state.step_ns(), 1_000_000);
+        press(&mut state, &typed(&"+".repeat(40)));
+        assert_eq!(state.step_ns(), 60_000_000_000);
+        press(&mut state, &[KeyCode::Right]);
+        assert_eq!(state.at_ns, 100_000_000_000);
+        press(&mut state, &[KeyCode::Home, KeyCode::Left]);
+        assert_eq!(state.at_ns, 0);
+        assert_eq!(press(&mut state, &typed("t")), Some(Request::NextSample));
+        assert_eq!(press(&mut state, &typed("T")), Some(Request::SampleBefore));
+        assert_eq!(press(&mut state, &typed("q")), Some(Request::Quit));
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(state.press(interrupt), Some(Request::Quit));
+    }
+
+    // Proves that a replay plays to the end and stops, that a live view follows now until a key
+    // moves its time, and that End returns to now.
+    #[test]
+    fn time_plays_and_follows() {
+        let mut state = ViewState::new((0, 3_000_000_000), false, 0);
+        press(&mut state, &typed(" "));
+        for _ in 0..10 {
+            state.tick(99);
+        }
+        assert_eq!((state.at_ns, state.movement), (3_000_000_000, Movement::Paused));
+        let mut live = ViewState::new((0, 0), true, 0);
+        live.tick(7_000_000_000);
+        assert_eq!(live.at_ns, 7_000_000_000);
+        press(&mut live, &[KeyCode::Left]);
+        live.tick(8_000_000_000);
+        assert_eq!((live.at_ns, live.movement), (6_000_000_000, Movement::Paused));
+        press(&mut live, &[KeyCode::End]);
+        live.tick(9_000_000_000);
+        assert_eq!((live.at_ns, live.movement), (9_000_000_000, Movement::Live));
+    }
+
+    // Proves that lines of input are edited, that keys in them are letters, and what they lead to.
+    #[test]
+    fn input_is_edited() {
+        let mut state = ViewState::new((0, 10), false, 0);
+        press(&mut state, &typed("/pqst"));
+        press(&mut state, &[KeyCode::Backspace, KeyCode::Enter]);
+        assert_eq!((state.filter.as_str(), state.input.as_ref()), ("pqs", None));
+        press(&mut state, &[KeyCode::Esc]);
+        assert_eq!(state.filter, "");
+        press(&mut state, &typed("j+10s"));
+        assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Request::Jump("+10s".to_owned())));
+        press(&mut state, &typed("m"));
+        assert_eq!(press(&mut state, &[KeyCode::Enter]), None, "an empty mark is none");
+        press(&mut state, &typed("mdeploy 2"));
+        assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Request::Mark("deploy 2".to_owned())));
+    }
+
+    // Proves that the selected row stays among the rows and on the page, however these change.
+    #[test]
+    fn the_selection_stays_on_the_page() {
+        let mut state = ViewState::new((0, 10), false, 0);
+        state.fit(100, 10);
+        press(&mut state, &[KeyCode::PageDown, KeyCode::PageDown, KeyCode::Down]);
+        state.fit(100, 10);
+        assert_eq!((state.selected, state.first), (21, 12));
+        state.fit(5, 10);
+        assert_eq!((state.selected, state.first), (4, 0));
+        state.fit(0, 0);
+        assert_eq!((state.selected, state.first), (0, 0));
+        press(&mut state, &[KeyCode::Down, KeyCode::PageDown]);
+        assert_eq!(state.selected, 0);
+    }
+}
