@@ -86,8 +86,9 @@ fn apply_operation(promise: &mut Promise, operation: &Operation, result: Result<
             if succeeded {
                 promise.appended = offset + bytes;
             }
-            promise.append_failed |= !succeeded;
             promise.is_full = result == Err(ErrorKind::StorageFull);
+            // A full disk that took no byte leaves no incomplete frame to cut off.
+            promise.append_failed |= !succeeded && !(promise.is_full && *bytes == 0);
         }
         Operation::Truncate { length } if succeeded => {
             // A full disk is no error of the segment, once the incomplete frames are cut off again.

@@ -1,12 +1,12 @@
 //! Joins the series of successive segments, and puts their values into pixels.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::elements::ElementIdentity;
 use super::layout::RowColumn;
 use super::pixel::{OverviewRow, PixelGrid, PixelValues};
 use super::segment_overview::RunOverview;
-use super::series_cells::{HoleLimits, SeriesCells, SeriesEnds};
+use super::series_cells::{SampleNumber, SeriesCells, SeriesEnds, SourceSpan};
 use crate::replay::HostIdentity;
 
 /// A field, or one element's field.
@@ -34,7 +34,18 @@ pub(super) struct OverviewRows {
     series_max: usize,
     series: Vec<SeriesRows>,
     known: HashMap<SeriesKey, usize>,
+    /// By host and name.
+    sources: HashMap<(HostIdentity, Box<str>), SourceRun>,
     left_out: u64,
+}
+
+/// What was seen of a source in its last run.
+#[derive(Debug)]
+struct SourceRun {
+    run_id: u64,
+    last: SampleNumber,
+    /// Monotonic end of the last hole; 0 if there was none.
+    hole_end_ns: u64,
 }
 
 /// A series.
@@ -46,6 +57,8 @@ struct SeriesRows {
     identity: Vec<ElementIdentity>,
     /// The run and the end of the last segment.
     before: Option<(u64, SeriesEnds)>,
+    /// Values are missing before the next one.
+    is_after_hole: bool,
     /// Time of the last value in a pixel.
     last_ns: Option<i64>,
     pixels: Vec<Option<DrawnPixel>>,
@@ -60,15 +73,23 @@ struct DrawnPixel {
 
 impl OverviewRows {
     pub(super) fn new(grid: PixelGrid, series_max: usize) -> Self {
-        Self { grid, series_max, series: Vec::new(), known: HashMap::new(), left_out: 0 }
+        let (series, known, sources) = (Vec::new(), HashMap::new(), HashMap::new());
+        Self { grid, series_max, series, known, sources, left_out: 0 }
     }
 
     /// Adds the series of a run. Runs and segments come in the order of the recording.
     pub(super) fn add(&mut self, run: &RunOverview) {
+        let mut hole_ends = BTreeMap::new();
+        for (source, span) in &run.sources {
+            let known = self.sources.entry((run.host.clone(), source.clone()));
+            let state = known.or_insert_with(|| SourceRun::new(run.run_id, span));
+            hole_ends.insert(&**source, state.add(run.run_id, span));
+        }
         let mut left_out = run.left_out;
         for series in &run.series {
+            let hole_end_ns = hole_ends.get(&*series.column.source).copied().unwrap_or_default();
             match self.number(run, series).and_then(|number| self.series.get_mut(number)) {
-                Some(own) => own.add(&self.grid, run.run_id, series),
+                Some(own) => own.add(&self.grid, run.run_id, series, hole_end_ns),
                 None => left_out += 1,
             }
         }
@@ -92,6 +113,7 @@ impl OverviewRows {
             label: None,
             identity: Vec::new(),
             before: None,
+            is_after_hole: false,
             last_ns: None,
             pixels: vec![None; self.grid.count],
         });
@@ -108,17 +130,43 @@ impl OverviewRows {
     }
 }
 
+impl SourceRun {
+    fn new(run_id: u64, span: &SourceSpan) -> Self {
+        Self { run_id, last: span.first, hole_end_ns: 0 }
+    }
+
+    /// Adds the samples of a segment. Returns the end of the last hole up to the first of them.
+    fn add(&mut self, run_id: u64, span: &SourceSpan) -> u64 {
+        if self.run_id != run_id {
+            *self = Self::new(run_id, span);
+        }
+        if self.last.is_followed_by_hole(span.first, span.hole_ns) {
+            self.hole_end_ns = span.first.mono_ns;
+        }
+        let before_ns = self.hole_end_ns;
+        self.last = span.last;
+        self.hole_end_ns = before_ns.max(span.hole_end_ns);
+        before_ns
+    }
+}
+
 impl SeriesRows {
-    fn add(&mut self, grid: &PixelGrid, run_id: u64, series: &SeriesCells) {
+    /// Adds what a segment has of the series; `hole_end_ns` is the end of the last hole of the
+    /// source before it.
+    fn add(&mut self, grid: &PixelGrid, run_id: u64, series: &SeriesCells, hole_end_ns: u64) {
         // A process gets another name: the last one counts.
         self.column.name.clone_from(&series.column.name);
         self.label.clone_from(&series.label);
         self.identity.clone_from(&series.identity);
         let ends = &series.ends;
         let before = self.before.replace((run_id, *ends));
-        let mut is_after_hole = before.is_some_and(|(before_id, before)| {
-            before_id != run_id || has_hole_between(&before, ends, series.limits)
-        });
+        let mut is_after_hole = self.is_after_hole
+            || before.is_some_and(|(before_id, before)| {
+                before_id != run_id
+                    || before.is_before_hole
+                    || ends.is_after_hole
+                    || series.limits.is_hole(before.tail.mono_ns, ends.head.mono_ns, hole_end_ns)
+            });
         if let Some((before_id, before)) = before
             && before_id == run_id
             && series.column.is_rate
@@ -137,6 +185,7 @@ impl SeriesRows {
             self.draw(place, &cell.values, cell.is_after_hole || is_after_hole);
             is_after_hole = false;
         }
+        self.is_after_hole = is_after_hole;
     }
 
     fn draw(&mut self, place: Option<usize>, values: &PixelValues, is_after_hole: bool) {
@@ -159,12 +208,4 @@ impl SeriesRows {
         let Self { host, column, label, identity, .. } = self;
         (!rows.is_empty()).then_some(OverviewSeries { host, column, label, identity, rows })
     }
-}
-
-/// Returns whether samples are missing between two segments of a run.
-fn has_hole_between(before: &SeriesEnds, now: &SeriesEnds, limits: HoleLimits) -> bool {
-    before.is_before_hole
-        || now.is_after_hole
-        || before.source.1.is_followed_by_hole(now.source.0, limits)
-        || limits.is_hole(before.tail.mono_ns, now.head.mono_ns, 0)
 }

@@ -11,7 +11,7 @@ use super::plan::{ColumnInfo, TableInfo};
 use super::rate::has_rate;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
-use super::series_cells::{HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesFold};
+use super::series_cells::{HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesFold, SourceSpan};
 use crate::replay::HostIdentity;
 use crate::schema::{ColumnType, CountedValue};
 use crate::segment::SelectedSegment;
@@ -43,6 +43,8 @@ pub(super) struct SegmentOverview {
 pub(super) struct RunOverview {
     pub(super) run_id: u64,
     pub(super) host: HostIdentity,
+    /// What was seen of each source, also of those of which no series has a value.
+    pub(super) sources: BTreeMap<Box<str>, SourceSpan>,
     pub(super) series: Vec<SeriesCells>,
     /// Series that were left out.
     pub(super) left_out: u64,
@@ -112,10 +114,8 @@ struct TableFold {
     elements: Vec<Option<u32>>,
     /// Of each of these, one series per column.
     series: Vec<SeriesFold>,
-    /// First and last sample.
-    samples: Option<(SampleNumber, SampleNumber)>,
-    /// Monotonic end of the source's last hole; 0 if there was none.
-    hole_end_ns: u64,
+    /// The samples of the source; none before the first one.
+    span: Option<SourceSpan>,
 }
 
 /// Where the series of an element are.
@@ -152,16 +152,17 @@ impl<'q> RunFold<'q> {
 
     fn finish(self, tables: &[TableInfo], names: &ElementNames) -> RunOverview {
         let keys = names.keys();
-        let mut series = Vec::new();
+        let (mut sources, mut series) = (BTreeMap::<Box<str>, SourceSpan>::new(), Vec::new());
         for (number, fold) in self.tables {
-            let (Some(info), Some(samples)) = (tables.get(number), fold.samples) else { continue };
+            let (Some(info), Some(span)) = (tables.get(number), fold.span) else { continue };
+            sources.entry(info.source.as_ref().into()).or_insert(span).add(&span);
             let places = fold
                 .elements
                 .iter()
                 .flat_map(|element| fold.columns.iter().map(move |column| (element, column)));
             for ((element, (column, is_rate)), own) in places.zip(fold.series) {
                 let Some(column) = info.columns.get(*column) else { continue };
-                let Some((cells, ends)) = own.finish(samples, fold.hole_end_ns) else { continue };
+                let Some((cells, ends)) = own.finish() else { continue };
                 let label = element.map(|element| names.label(element));
                 series.push(SeriesCells {
                     field: format!("{}.{}", info.source, info.path(column)).into(),
@@ -180,7 +181,7 @@ impl<'q> RunFold<'q> {
             }
         }
         let host = HostIdentity { name: self.run.host.name, machine_id: self.run.host.machine_id };
-        RunOverview { run_id: self.run.run_id, host, series, left_out: self.limit.left_out }
+        RunOverview { run_id: self.run.run_id, host, sources, series, left_out: self.limit.left_out }
     }
 }
 
@@ -196,26 +197,27 @@ impl TableFold {
             places: Vec::new(),
             elements: Vec::new(),
             series: Vec::new(),
-            samples: None,
-            hole_end_ns: 0,
+            span: None,
         }
     }
 
     /// Splits the samples of a batch at the holes of the source: where numbers or time are missing.
     fn parts(&mut self, times: &BatchTimes) -> Vec<WholePart> {
-        let mut parts = Vec::new();
-        let mut start = 0;
-        for (sample, (seq, mono_ns)) in times.seq.iter().zip(&times.mono_ns).enumerate() {
-            let now = SampleNumber { seq: *seq, mono_ns: *mono_ns };
-            let (_, before) = self.samples.get_or_insert((now, now));
-            if before.is_followed_by_hole(now, self.limits) {
-                parts.push(WholePart { samples: start..sample, hole_end_ns: self.hole_end_ns });
-                self.hole_end_ns = now.mono_ns;
+        let limits = self.limits;
+        let (mut parts, mut start) = (Vec::new(), 0);
+        let numbers = times.seq.iter().zip(&times.mono_ns);
+        let numbers = numbers.map(|(seq, mono_ns)| SampleNumber { seq: *seq, mono_ns: *mono_ns });
+        let Some(first) = numbers.clone().next() else { return parts };
+        let span = self.span.get_or_insert(SourceSpan::new(first, limits));
+        for (sample, now) in numbers.enumerate() {
+            if span.last.is_followed_by_hole(now, span.hole_ns) {
+                parts.push(WholePart { samples: start..sample, hole_end_ns: span.hole_end_ns });
+                span.hole_end_ns = now.mono_ns;
                 start = sample;
             }
-            *before = now;
+            span.last = now;
         }
-        parts.push(WholePart { samples: start..times.len(), hole_end_ns: self.hole_end_ns });
+        parts.push(WholePart { samples: start..times.len(), hole_end_ns: span.hole_end_ns });
         parts
     }
 

@@ -44,9 +44,9 @@ pub(super) struct TimeCell {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HoleLimits {
     /// Of the source's samples.
-    pub(super) source_ns: u64,
+    source_ns: u64,
     /// Of the values of the series.
-    pub(super) series_ns: u64,
+    series_ns: u64,
 }
 
 /// A sample that has a value.
@@ -65,16 +65,26 @@ pub(super) struct SampleNumber {
     pub(super) mono_ns: u64,
 }
 
+/// The samples of a source in one run of one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SourceSpan {
+    pub(super) first: SampleNumber,
+    pub(super) last: SampleNumber,
+    /// Monotonic end of the last hole between them; 0 if there is none.
+    pub(super) hole_end_ns: u64,
+    /// A hole is a longer time without samples.
+    pub(super) hole_ns: u64,
+}
+
 /// What joins the series of successive segments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SeriesEnds {
     /// First and last sample with a value.
     pub(super) head: SamplePoint,
     pub(super) tail: SamplePoint,
-    /// First and last sample of the source.
-    pub(super) source: (SampleNumber, SampleNumber),
-    /// Samples of the source are missing before the head, or after the tail.
+    /// Samples of the source are missing between the first one and the head.
     pub(super) is_after_hole: bool,
+    /// Values are missing before the tail, and no cell after them says so.
     pub(super) is_before_hole: bool,
 }
 
@@ -123,10 +133,26 @@ impl HoleLimits {
 impl SampleNumber {
     /// Returns whether samples are missing, or too much time, between this one and the next.
     #[inline]
-    pub(super) fn is_followed_by_hole(self, next: Self, limits: HoleLimits) -> bool {
+    pub(super) fn is_followed_by_hole(self, next: Self, hole_ns: u64) -> bool {
         self != next
-            && (next.seq != self.seq.wrapping_add(1)
-                || next.mono_ns.saturating_sub(self.mono_ns) > limits.source_ns)
+            && (next.seq != self.seq.wrapping_add(1) || next.mono_ns.saturating_sub(self.mono_ns) > hole_ns)
+    }
+}
+
+impl SourceSpan {
+    pub(super) fn new(sample: SampleNumber, limits: HoleLimits) -> Self {
+        Self { first: sample, last: sample, hole_end_ns: 0, hole_ns: limits.source_ns }
+    }
+
+    /// Adds what another table has of the source.
+    pub(super) fn add(&mut self, other: &Self) {
+        if other.first.seq < self.first.seq {
+            self.first = other.first;
+        }
+        if other.last.seq > self.last.seq {
+            self.last = other.last;
+        }
+        self.hole_end_ns = self.hole_end_ns.max(other.hole_end_ns);
     }
 }
 
@@ -172,16 +198,10 @@ impl SeriesFold {
         self.has_hole = false;
     }
 
-    /// Returns the cells, and what joins them to those of other segments: the first and the last
-    /// sample of the source, and the end of its last hole.
-    pub(super) fn finish(
-        self,
-        source: (SampleNumber, SampleNumber),
-        hole_end_ns: u64,
-    ) -> Option<(Vec<TimeCell>, SeriesEnds)> {
+    /// Returns the cells, and what joins them to those of other segments.
+    pub(super) fn finish(self) -> Option<(Vec<TimeCell>, SeriesEnds)> {
         let (head, tail) = self.ends?;
-        let is_before_hole = hole_end_ns > tail.mono_ns || self.has_hole;
-        let is_after_hole = self.begins_after_hole;
-        Some((self.cells, SeriesEnds { head, tail, source, is_after_hole, is_before_hole }))
+        let (is_after_hole, is_before_hole) = (self.begins_after_hole, self.has_hole);
+        Some((self.cells, SeriesEnds { head, tail, is_after_hole, is_before_hole }))
     }
 }
