@@ -1,6 +1,6 @@
 //! Who did it: adds up what the fields of an element say, by what its list is.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use flatcap_format::query::{ElementNames, TableInfo};
 use serde::Serialize;
@@ -84,7 +84,7 @@ pub(super) fn suspects(
     tables: &[TableInfo],
     names: &ElementNames,
 ) -> Vec<SuspectedElement> {
-    let mut by_element: HashMap<u32, (SuspectKind, Evidence)> = HashMap::new();
+    let mut by_element: BTreeMap<u32, (SuspectKind, Evidence)> = BTreeMap::new();
     for departure in departures {
         let Some((info, element)) = set.info(departure.series).and_then(|info| Some((info, info.element?)))
         else {
@@ -124,7 +124,7 @@ fn add(evidence: &mut Evidence, class: ValueClass, departure: &WindowValue) {
 
 /// Adds what new processes did to what their parents did: a parent may be known for nothing but the
 /// children that it starts.
-fn credit_parents(by_element: &mut HashMap<u32, (SuspectKind, Evidence)>, set: &SeriesSet) {
+fn credit_parents(by_element: &mut BTreeMap<u32, (SuspectKind, Evidence)>, set: &SeriesSet) {
     let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
     for (element, (_, evidence)) in by_element.iter() {
         let parent = set.processes.get(element).and_then(|facts| {

@@ -88,7 +88,7 @@ fn apply_operation(promise: &mut Promise, operation: &Operation, result: Result<
             }
             promise.is_full = result == Err(ErrorKind::StorageFull);
             // A full disk that took no byte leaves no incomplete frame to cut off.
-            promise.append_failed |= !succeeded && !(promise.is_full && *bytes == 0);
+            promise.append_failed |= !succeeded && (*bytes > 0 || !promise.is_full);
         }
         Operation::Truncate { length } if succeeded => {
             // A full disk is no error of the segment, once the incomplete frames are cut off again.
