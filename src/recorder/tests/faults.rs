@@ -1,13 +1,9 @@
 //! Tests with a failing storage: every sample is in a file or in a Gap anyway.
 
-use std::io::ErrorKind;
-
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::effort;
-use flatcap_format::testing::simulated::{
-    CrashKind, InjectedFailure, LoggedOperation, Operation, SimulatedStorage,
-};
+use flatcap_format::testing::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
 use proptest::prelude::*;
 
 use super::image_checker::{ImageChecker, promises};
@@ -91,27 +87,6 @@ fn a_failed_write_becomes_a_gap() {
     for said in &report.sources {
         assert!(said.recorded > 40, "recording went on: {}", said.recorded);
     }
-}
-
-// Proves that a segment goes on after an append that found no space and wrote nothing: there is no
-// incomplete frame to cut off.
-#[test]
-fn an_append_without_space_for_one_byte_ends_no_segment() {
-    let seed = 16_941;
-    let storage = SimulatedStorage::new(seed);
-    storage.fail(21, InjectedFailure::Code(28));
-    let script = Script::random(seed);
-    let report = script.record(&storage).unwrap();
-    let is_full = |event: &LoggedOperation| event.result == Err(ErrorKind::StorageFull);
-    let log = storage.log();
-    let full = log.iter().find(|event| is_full(event)).unwrap();
-    let Operation::Append { offset: end, bytes: 0 } = full.operation else { panic!("{full:?}") };
-    let goes_on = |event: &&LoggedOperation| {
-        event.file == full.file
-            && matches!(event.operation, Operation::Append { offset, .. } if offset == end)
-    };
-    assert_eq!(log.iter().filter(goes_on).count(), 2, "the next append is at the same offset");
-    check(&script, &report, &storage);
 }
 
 /// A disk of this size holds one segment of these scripts: its header, and space for its end, which

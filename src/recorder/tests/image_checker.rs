@@ -218,3 +218,23 @@ impl ImageChecker<'_> {
         }
     }
 }
+
+// Proves that the checker lets a segment go on after an append that found no space and wrote
+// nothing, and after no other failed append until its part is cut off.
+#[test]
+fn only_a_part_of_an_append_ends_a_segment() {
+    let mut promise = Promise::default();
+    let mut append = |offset, bytes, result| {
+        apply_operation(&mut promise, &Operation::Append { offset, bytes }, result);
+        (promise.appended, promise.append_failed)
+    };
+    assert_eq!(append(0, 100, Ok(())), (100, false));
+    assert_eq!(append(100, 0, Err(ErrorKind::StorageFull)), (100, false));
+    assert_eq!(append(100, 50, Ok(())), (150, false));
+    assert_eq!(append(150, 7, Err(ErrorKind::StorageFull)), (150, true));
+    apply_operation(&mut promise, &Operation::Truncate { length: 150 }, Ok(()));
+    assert!(!promise.append_failed);
+    let error = Err(ErrorKind::Other);
+    apply_operation(&mut promise, &Operation::Append { offset: 150, bytes: 0 }, error);
+    assert!(promise.append_failed);
+}
