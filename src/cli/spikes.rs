@@ -125,7 +125,7 @@ fn print(spikes: &[&FieldDeparture], zone: TimeZone, out: &mut dyn Write) -> io:
 pub(super) fn report_left_out(left_out: u64) -> io::Result<()> {
     writeln!(
         io::stderr(),
-        "flatcap: {left_out} fields of list elements were not looked at: there are more than memory is meant for; \
+        "flatcap: at least {left_out} fields of list elements were not looked at: there are more than memory is meant for; \
          choose sources with --source"
     )
 }

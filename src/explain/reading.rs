@@ -130,6 +130,11 @@ pub(super) fn read(
 }
 
 impl ReadResults {
+    /// Returns the least number of series that were left out; elements without a number are one.
+    pub(super) fn left_out(&self) -> u64 {
+        self.set.left_out + u64::from(self.results.summary().has_more_elements)
+    }
+
     fn add_batch(&mut self, batch: &ColumnBatch, observer: &mut impl ReadObserver) {
         for (mono_ns, wall_ns) in batch.times.mono_ns.iter().zip(&batch.times.wall_ns) {
             self.clock.add(*mono_ns, *wall_ns);

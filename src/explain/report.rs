@@ -160,10 +160,11 @@ pub fn find_spikes(
             place.departure(&parts, tables, read.results.elements())
         })
         .collect();
+    let left_out = read.left_out();
     Ok(Spikes {
         departures: spikes,
         host: read.host.unwrap_or_default(),
-        left_out: read.set.left_out,
+        left_out,
         has_findings: read.has_findings,
     })
 }
@@ -238,7 +239,7 @@ pub fn explain(
             .fold(0, |sum: u64, gap| sum.saturating_add(gap.count)),
         late_ns: late.map(|(_, late)| *late).max(),
         clock_steps: read.clock.steps().map(|(at, step)| (read.clock.wall_ns(at), step)).collect(),
-        left_out: read.set.left_out + steps.left_out,
+        left_out: read.left_out() + steps.left_out,
         has_findings: read.has_findings,
     })
 }

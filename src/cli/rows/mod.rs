@@ -81,8 +81,18 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
     report_summary(reader.summary(), printer.outcome)
 }
 
-/// Reports samples that could not be decoded.
+/// Reports samples that could not be decoded, and elements that could not be told apart.
 pub(super) fn report_summary(summary: QuerySummary, outcome: ExitStatus) -> Result<ExitStatus, CliError> {
+    let outcome = if summary.has_more_elements {
+        writeln!(
+            io::stderr(),
+            "flatcap: more than 131,072 elements (processes, devices, ...): values of the later ones are \
+             mixed up under \"?\"; choose less time, fewer sources or fewer elements"
+        )?;
+        ExitStatus::DataLoss
+    } else {
+        outcome
+    };
     if summary.undecodable == 0 && summary.malformed_schemas == 0 {
         return Ok(outcome);
     }

@@ -15,6 +15,7 @@ const ELEMENTS_MAX: usize = 1 << 17;
 pub struct ElementNames {
     known: HashMap<(u32, Box<[u8]>), u32>,
     elements: Vec<NamedElement>,
+    has_more: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -55,6 +56,11 @@ impl ElementNames {
         self.elements.is_empty()
     }
 
+    /// Returns whether there were elements for which there was no number.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+
     /// Returns the key of each element within its list, by number.
     pub(super) fn keys(&self) -> HashMap<u32, &[u8]> {
         self.known.iter().map(|((_, key), element)| (*element, &**key)).collect()
@@ -68,6 +74,7 @@ impl ElementNames {
             return *element;
         }
         if self.elements.len() >= ELEMENTS_MAX {
+            self.has_more = true;
             return NO_ELEMENT;
         }
         let element = u32::try_from(self.elements.len()).unwrap_or(NO_ELEMENT);
@@ -91,5 +98,24 @@ impl ElementNames {
             named.identity = identity.to_vec();
             named.namings = named.namings.wrapping_add(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that memory is bounded: elements beyond the maximum have no number, that is known, and
+    // those before keep theirs.
+    #[test]
+    fn elements_beyond_the_maximum_are_noticed() {
+        let mut names = ElementNames::default();
+        for number in 0..ELEMENTS_MAX {
+            assert_eq!(names.intern(0, &number.to_le_bytes()) as usize, number);
+        }
+        assert!(!names.has_more());
+        assert_eq!(names.intern(0, b"one more"), NO_ELEMENT);
+        assert_eq!(names.intern(0, &7_usize.to_le_bytes()), 7);
+        assert!(names.has_more() && names.len() == ELEMENTS_MAX);
     }
 }

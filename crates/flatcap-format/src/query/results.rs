@@ -134,7 +134,7 @@ impl QueryResults {
 
     /// Returns what was read so far.
     pub fn summary(&self) -> QuerySummary {
-        self.summary
+        QuerySummary { has_more_elements: self.names.has_more(), ..self.summary }
     }
 
     /// Returns the next part; none at the end.

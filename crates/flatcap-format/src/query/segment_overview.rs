@@ -243,9 +243,12 @@ impl TableFold {
 
     /// Begins the series of an element, if it is new.
     fn begin(&mut self, element: Option<u32>, limit: &mut SeriesLimit) {
+        if element == Some(NO_ELEMENT) {
+            limit.left_out = limit.left_out.max(self.columns.len() as u64);
+            return;
+        }
         let slot = slot_of(element);
-        if !matches!(self.places.get(slot), None | Some(ElementPlace::Unknown)) || element == Some(NO_ELEMENT)
-        {
+        if !matches!(self.places.get(slot), None | Some(ElementPlace::Unknown)) {
             return;
         }
         if self.places.len() <= slot {

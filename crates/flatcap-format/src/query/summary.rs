@@ -9,6 +9,9 @@ pub struct QuerySummary {
     pub undecodable: u64,
     /// Sources whose schema is malformed.
     pub malformed_schemas: u64,
+    /// There were more elements of lists than a query tells apart, 131,072: the rows of the later
+    /// ones have [`NO_ELEMENT`](super::NO_ELEMENT).
+    pub has_more_elements: bool,
     /// Damaged ranges, which were skipped.
     pub damage: u64,
     /// Blocks of sealed compressed segments of which rows were read...
