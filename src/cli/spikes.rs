@@ -125,7 +125,7 @@ fn print(spikes: &[&FieldDeparture], zone: TimeZone, out: &mut dyn Write) -> io:
 pub(super) fn report_left_out(left_out: u64) -> io::Result<()> {
     writeln!(
         io::stderr(),
-        "flatcap: at least {left_out} fields of list elements were not looked at: there are more than memory is meant for; \
+        "flatcap: fields of list elements that were left out to bound memory: at least {left_out}; \
          choose sources with --source"
     )
 }

@@ -61,7 +61,7 @@ pub struct Spikes {
     pub departures: Vec<FieldDeparture>,
     /// The host.
     pub host: String,
-    /// Series that were left out for want of memory.
+    /// At least so many series were left out to bound memory.
     pub left_out: u64,
     /// There was damage, or a file that cannot be read.
     pub has_findings: bool,
@@ -119,7 +119,7 @@ pub struct Explanation {
     pub late_ns: Option<u64>,
     /// Steps of the wall clock in the time that was read: when, and by how many nanoseconds.
     pub clock_steps: Vec<(i64, i64)>,
-    /// Series that were left out for want of memory.
+    /// At least so many series were left out to bound memory.
     pub left_out: u64,
     /// There was damage, or a file that cannot be read.
     pub has_findings: bool,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use flatcap_format::query::{Query, QuerySummary, Recording, RowItem, RowOptions, RowReader};
+use flatcap_format::query::{ELEMENTS_MAX, Query, QuerySummary, Recording, RowItem, RowOptions, RowReader};
 
 use super::error::CliError;
 use super::{ExitStatus, report_notice};
@@ -86,8 +86,8 @@ pub(super) fn report_summary(summary: QuerySummary, outcome: ExitStatus) -> Resu
     let outcome = if summary.has_more_elements {
         writeln!(
             io::stderr(),
-            "flatcap: more than 131,072 elements (processes, devices, ...): values of the later ones are \
-             mixed up under \"?\"; choose less time, fewer sources or fewer elements"
+            "flatcap: more than {ELEMENTS_MAX} elements of lists (processes, devices, ...): the later ones are \
+             not told apart and all have the name \"?\"; choose a shorter time, fewer sources or some elements"
         )?;
         ExitStatus::DataLoss
     } else {

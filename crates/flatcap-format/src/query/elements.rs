@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The element of a row of which there is no number: a query tells some 130,000 apart.
+/// The element of a row of which there is no number: a query tells [`ELEMENTS_MAX`] apart.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
 /// Most elements that one query tells apart: memory is bounded however many processes come and go.
 /// One takes some 350 bytes.
-const ELEMENTS_MAX: usize = 1 << 17;
+pub const ELEMENTS_MAX: usize = 1 << 17;
 
 /// The elements that a query has seen.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +57,7 @@ impl ElementNames {
     }
 
     /// Returns whether there were elements for which there was no number.
-    pub fn has_more(&self) -> bool {
+    pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
 

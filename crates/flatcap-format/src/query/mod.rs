@@ -55,7 +55,7 @@ mod units;
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, TextColumn, ValidRows, ValueColumn};
 pub use condition::RowCondition;
-pub use elements::{ElementIdentity, ElementNames, NO_ELEMENT};
+pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};
 pub use fields::{FieldInfo, SourceFields};
 pub use held_value::HeldValue;

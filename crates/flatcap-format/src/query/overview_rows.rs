@@ -163,7 +163,6 @@ impl SeriesRows {
         let mut is_after_hole = self.is_after_hole
             || before.is_some_and(|(before_id, before)| {
                 before_id != run_id
-                    || before.is_before_hole
                     || ends.is_after_hole
                     || series.limits.is_hole(before.tail.mono_ns, ends.head.mono_ns, hole_end_ns)
             });
@@ -185,7 +184,7 @@ impl SeriesRows {
             self.draw(place, &cell.values, cell.is_after_hole || is_after_hole);
             is_after_hole = false;
         }
-        self.is_after_hole = is_after_hole;
+        self.is_after_hole = is_after_hole || ends.is_before_hole;
     }
 
     fn draw(&mut self, place: Option<usize>, values: &PixelValues, is_after_hole: bool) {

@@ -203,12 +203,11 @@ impl TableFold {
 
     /// Splits the samples of a batch at the holes of the source: where numbers or time are missing.
     fn parts(&mut self, times: &BatchTimes) -> Vec<WholePart> {
-        let limits = self.limits;
         let (mut parts, mut start) = (Vec::new(), 0);
         let numbers = times.seq.iter().zip(&times.mono_ns);
         let numbers = numbers.map(|(seq, mono_ns)| SampleNumber { seq: *seq, mono_ns: *mono_ns });
         let Some(first) = numbers.clone().next() else { return parts };
-        let span = self.span.get_or_insert(SourceSpan::new(first, limits));
+        let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
         for (sample, now) in numbers.enumerate() {
             if span.last.is_followed_by_hole(now, span.hole_ns) {
                 parts.push(WholePart { samples: start..sample, hole_end_ns: span.hole_end_ns });

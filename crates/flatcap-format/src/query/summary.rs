@@ -9,8 +9,8 @@ pub struct QuerySummary {
     pub undecodable: u64,
     /// Sources whose schema is malformed.
     pub malformed_schemas: u64,
-    /// There were more elements of lists than a query tells apart, 131,072: the rows of the later
-    /// ones have [`NO_ELEMENT`](super::NO_ELEMENT).
+    /// There were more elements of lists than [`ELEMENTS_MAX`](super::ELEMENTS_MAX): the rows of
+    /// the later ones have [`NO_ELEMENT`](super::NO_ELEMENT).
     pub has_more_elements: bool,
     /// Damaged ranges, which were skipped.
     pub damage: u64,
