@@ -62,9 +62,7 @@ impl BlockScan {
         let path = || self.segment.reader.path().to_owned();
         let payload = compressed.payload(&entry, &mut self.frame);
         let opened = match payload.map_err(|error| SegmentError::Io { path: path(), error })? {
-            Ok(payload) => {
-                OpenBlock::open(payload, &mut self.decoder, sources, names, &self.segment.times).ok()
-            }
+            Ok(payload) => OpenBlock::open(payload, &mut self.decoder, sources, names, &self.segment).ok(),
             Err(_) => None,
         };
         let Some(block) = opened else {

@@ -496,3 +496,14 @@ fn both_ways_agree_on_damaged_files() {
         }
     }
 }
+
+// Proves that inputs on which the two ways once differed are answered alike.
+#[test]
+fn both_ways_agree_on_inputs_that_failed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions/query");
+    let inputs: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!inputs.is_empty());
+    for input in inputs {
+        fuzzing::agree(&input);
+    }
+}

@@ -8,7 +8,7 @@ use super::collector::Collectors;
 use super::elements::ElementNames;
 use super::template::SampleTemplate;
 use crate::block::{BlockDecoder, BlockError, BlockGroups, GroupRows, MatrixRows, PayloadRows, ValueRange};
-use crate::replay::WantedTimes;
+use crate::replay::{WantedTimes, WholeSegment};
 use crate::schema::envelope::split;
 use crate::segment::{FrameKind, Gap, Marker, SampleView};
 
@@ -59,15 +59,20 @@ impl OpenBlock {
     /// Loads what is wanted of a block.
     ///
     /// # Errors
-    /// The block is malformed.
+    /// The block is malformed, or is of a segment with another checksum kind.
     pub(super) fn open(
         payload: &[u8],
         decoder: &mut BlockDecoder,
         sources: &Collectors,
         names: &mut ElementNames,
-        times: &WantedTimes,
+        segment: &WholeSegment,
     ) -> Result<Self, BlockError> {
+        let times = &segment.times;
         let mut parts = decoder.groups(payload)?;
+        // A reader of the rebuilt frames would refuse each of them.
+        if parts.checksum() != segment.reader.header().checksum {
+            return Err(BlockError::Block("has frames with another checksum kind than its segment"));
+        }
         let mut groups = Vec::with_capacity(parts.len());
         for number in 0..parts.len() {
             let is_other = parts.source(number).is_some_and(|source| !sources.contains_key(&source));

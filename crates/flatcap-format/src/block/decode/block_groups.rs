@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use flatcap_stream::ChecksumKind;
+
 use super::decoded_matrix::DecodedMatrix;
 use super::decoder::BlockDecoder;
 use super::matrix_field::MatrixField;
@@ -61,6 +63,11 @@ impl BlockDecoder {
 }
 
 impl BlockGroups<'_> {
+    /// Returns the checksum kind of the frames inside.
+    pub(crate) fn checksum(&self) -> ChecksumKind {
+        self.block.checksum
+    }
+
     /// Returns the number of groups.
     pub(crate) fn len(&self) -> usize {
         self.groups.len()
