@@ -14,7 +14,6 @@ cd "$(dirname "$0")/.."
 
 cargo_deb_version=3.8.0
 cargo_generate_rpm_version=0.21.1
-tools=$PWD/target/tools
 suffix=
 profile=dist
 static=yes
@@ -45,13 +44,6 @@ stage=$package/stage
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
 export SOURCE_DATE_EPOCH
 date=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)
-
-tool() { # NAME VERSION: installs a packaging tool in the pinned version
-    if ! "$tools/bin/$1" --version 2>/dev/null | grep -qF "$2"; then
-        # Not optimized: building it takes longer than running it.
-        cargo install --quiet --debug --locked --no-default-features --root "$tools" --target-dir "$tools/build" --version "$2" "$1"
-    fi
-}
 
 compress() { # FILE: as Debian requires, without name and time
     gzip -9n "$1"
@@ -133,12 +125,12 @@ static_program() {
     rm -rf "${package:?}/$name"
 }
 
-tool cargo-deb "$cargo_deb_version"
-tool cargo-generate-rpm "$cargo_generate_rpm_version"
+deb=$(scripts/tool.sh cargo-deb "$cargo_deb_version" --no-default-features)
+rpm=$(scripts/tool.sh cargo-generate-rpm "$cargo_generate_rpm_version" --no-default-features)
 cargo build --quiet --locked --package flatcap --profile "$profile"
 stage_all
-"$tools/bin/cargo-deb" --quiet --no-build --no-strip --deb-version "$version-1" --output "$package/"
-"$tools/bin/cargo-generate-rpm" --target-dir target --set-metadata "version = \"$version\"" --source-date "$SOURCE_DATE_EPOCH" \
+"$deb" --quiet --no-build --no-strip --deb-version "$version-1" --output "$package/"
+"$rpm" --target-dir target --set-metadata "version = \"$version\"" --source-date "$SOURCE_DATE_EPOCH" \
     --output "$package/" >/dev/null
 [ -z "$static" ] || static_program "$arch" static
 for other in ${others[@]+"${others[@]}"}; do static_program "$other" "static-$other"; done

@@ -8,15 +8,11 @@ cd "$(dirname "$0")/.."
 allowed_percent=2
 runner_version=0.19.4 # same as gungraun in benches/regression/Cargo.toml
 baseline=benches/regression/baseline.txt
-tools=$PWD/target/tools
 
 if ! command -v valgrind >/dev/null; then
     apt-get update -qq && apt-get install -y -qq valgrind >/dev/null
 fi
-runner=$tools/bin/gungraun-runner
-if ! [ -x "$runner" ]; then
-    cargo install --quiet --debug --locked --root "$tools" --target-dir "$tools/build" --version "$runner_version" gungraun-runner
-fi
+runner=$(scripts/tool.sh gungraun-runner "$runner_version")
 
 # Counts depend only on the compiler and on the processor features that the C library detects.
 made_with="# $(rustc --version), glibc $(getconf GNU_LIBC_VERSION | cut -d' ' -f2), $(uname -m)"
