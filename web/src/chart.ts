@@ -5,7 +5,7 @@ import type { Field, Mark } from "./api";
 import { color, make } from "./dom";
 import { drawing, extrema, rowAt, type Envelope, type Series } from "./envelope";
 import { ticks, xOf, type View } from "./view";
-import { fullText, shown, valueText } from "./units";
+import { fullText, shortText, shown, valueText } from "./units";
 
 const HEIGHT = 92;
 /** Lines whose value is in the title; the others are drawn alone. */
@@ -13,6 +13,7 @@ const NAMED_MAX = 3;
 /** Distance between samples, in pixels, from which each of them has a dot. */
 const DOT_DISTANCE = 7;
 export const COLORS = 8;
+const BYTE_STEPS = Array.from({ length: 60 }, (_none, power) => 2 ** (power - 4));
 
 export class Chart {
   readonly element = make("article", "chart");
@@ -60,7 +61,9 @@ export class Chart {
           space: 28,
           ticks: { show: false },
           grid,
-          values: (_u, splits) => splits.map((split) => valueText(split, this.field.unit)),
+          // Round numbers of bytes are powers of two.
+          ...(this.field.unit.startsWith("B") ? { incrs: BYTE_STEPS } : {}),
+          values: (_u, splits) => splits.map((split) => shortText(split, this.field.unit)),
         },
       ],
       series: [{}, { show: true, scale: "y", paths: () => null, points: { show: false } }],
@@ -91,8 +94,8 @@ export class Chart {
       if (own !== null) [min, max] = [Math.min(min, own[0]), Math.max(max, own[1])];
     }
     if (min > max) return [0, 1];
-    // From 0, unless that would flatten what moves.
-    if (min >= 0 && max - min > 0.1 * max) min = 0;
+    // From 0, unless that would flatten what moves; a share is always of the whole.
+    if (min >= 0 && (this.field.unit === "%" || max - min > 0.1 * max)) min = 0;
     if (min === max) [min, max] = min === 0 ? [0, 1] : [min - Math.abs(min) / 10, max + Math.abs(max) / 10];
     const margin = (max - min) * 0.06;
     return [min === 0 ? 0 : min - margin, max + margin];
@@ -112,7 +115,8 @@ export class Chart {
       const value = (one: number) => valueText(one, series.unit);
       // Within a pixel of many samples a cursor is at all of them.
       const isRange = inside === true && min !== max;
-      const text = isRange ? `${value(min)} to ${value(max)}` : value(series.lastValue[row]!);
+      const isWide = isRange && value(min) !== value(max);
+      const text = isWide ? `${value(min)} to ${value(max)}` : value(isRange ? max : series.lastValue[row]!);
       const full = isRange
         ? `${fullText(min, series.unit)} to ${fullText(max, series.unit)}, ${series.count[row]} values`
         : fullText(series.lastValue[row]!, series.unit);

@@ -359,7 +359,10 @@ function chosen(departure: Departure): void {
     const half = (view.span.to - view.span.from) / 2n;
     move(bounded({ from: at - half, to: at + half }, whole));
   }
-  chartIt(departure.id);
+  // A text, whose share of time departs, has no chart: the cursor is where it differs.
+  if (departure.state === null) chartIt(departure.id);
+  drawOver();
+  holdSoon();
 }
 
 function explain(): void {

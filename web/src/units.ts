@@ -44,6 +44,11 @@ export function valueText(value: number, unit: string): string {
   }
 }
 
+/** Formats a round value, without zeros at its end: for scales. */
+export function shortText(value: number, unit: string): string {
+  return valueText(value, unit).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
+}
+
 /** Returns a value in full, for a copy. */
 export function fullText(value: number, unit: string): string {
   return `${value} ${unit}`.trim();

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { heldText, parseHeld } from "../src/address";
 import { decode, drawing, emptySeries, extrema, neighbor, rowAt, xOf, type Series } from "../src/envelope";
 import { exactText, tickStep, ticks, timeText } from "../src/times";
-import { shown, valueText } from "../src/units";
+import { shortText, shown, valueText } from "../src/units";
 import { bounded, timeAt, zoomed } from "../src/view";
 
 /** A generator of numbers that is the same in each run: a failure can be repeated. */
@@ -141,6 +141,10 @@ assert.equal(shown("a\u001b[31m\u202eb"), "a\\u{1b}[31m\\u{202e}b");
 assert.deepEqual(
   [valueText(1536, "B"), valueText(0.0123, "s"), valueText(78.44, "%"), valueText(12345, "/s"), valueText(3, "")],
   ["1.50 KiB", "12.3 ms", "78.4 %", "12.3 k/s", "3.00"],
+);
+assert.deepEqual(
+  [shortText(50, "%"), shortText(0.5, "%"), shortText(1024, "B"), shortText(100, "%"), shortText(0, "")],
+  ["50 %", "0.5 %", "1 KiB", "100 %", "0"],
 );
 {
   const held = {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use flatcap_format::query::{
-    CommonUnit, FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, Recording,
+    FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, Recording,
 };
 use flatcap_format::replay::{HostIdentity, ReplayFilter, recording_span};
 use flatcap_format::schema::FieldValue;

@@ -36,7 +36,6 @@ use super::worker::{ApiAnswer, Worker};
 use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
 use crate::explain::{RecordingChoice, explain, find_spikes};
 use crate::os::clock::NS_PER_S;
-use crate::os::thread;
 use crate::os::throttle::Throttle;
 use crate::view::ViewError;
 
