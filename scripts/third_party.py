@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints name, licence and licence texts of every crate linked into the program, from cargo's sources."""
+"""Prints name, licence and licence texts of every crate linked into the program, from cargo's sources, and of what the
+page of `view --web` contains, from web/licences."""
 
 import json
 import pathlib
@@ -32,3 +33,13 @@ for package in sorted((packages[one] for one in linked - {root}), key=lambda one
         if file.is_file() and file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE")):
             print(f"--- {file.name}")
             print(file.read_text(encoding="utf-8", errors="replace"))
+
+# web/assets contains these, which cargo does not know.
+web = pathlib.Path(__file__).parent.parent / "web"
+versions = json.loads((web / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+for file in sorted((web / "licences").iterdir()):
+    package = versions[f"node_modules/{file.name}"]
+    print("=" * 100)
+    print(f"{file.name} {package['version']}: {package['license']}\n")
+    print(f"--- {file.name}")
+    print(file.read_text(encoding="utf-8"))

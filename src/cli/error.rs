@@ -56,6 +56,15 @@ pub enum CliError {
     #[cfg(feature = "view")]
     #[error(transparent)]
     View(#[from] ViewError),
+    /// The file of a page's token cannot be used.
+    #[cfg(feature = "view")]
+    #[error("--token-file {}: {reason}", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The running recorder cannot be reached, or refused a command.
     #[error(transparent)]
     Control(#[from] ClientError),
@@ -137,7 +146,9 @@ impl CliError {
             | Self::Explain(ExplainError::SeveralHosts(_))
             | Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
             #[cfg(feature = "view")]
-            Self::View(ViewError::NoTerminal(_)) => ExitStatus::Usage,
+            Self::View(ViewError::NoTerminal(_) | ViewError::NotLoopback(_)) | Self::TokenFile { .. } => {
+                ExitStatus::Usage
+            }
             _ => ExitStatus::Failed,
         }
     }

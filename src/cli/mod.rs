@@ -27,6 +27,8 @@ mod logging;
 mod manual;
 mod marks;
 mod measured_value;
+#[cfg(feature = "view")]
+mod page;
 mod record;
 mod recordings;
 mod recover;

@@ -1,6 +1,7 @@
-//! `view`: a recording on the terminal, live or in a replay.
+//! `view`: a recording on the terminal or as a page, live or in a replay.
 
 use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use flatcap_format::replay::{HostIdentity, recording_span};
@@ -9,6 +10,7 @@ use flatcap_format::segment::{ListedSegment, list};
 use super::ExitStatus;
 use super::error::CliError;
 use super::hosts::RecordedHosts;
+use super::page::PageArgs;
 use super::recordings::{default_recordings, no_segments};
 use super::selection::wall_time;
 use super::terminal::Output;
@@ -18,10 +20,11 @@ use crate::explain::ExplainError;
 use crate::os::clock::read_clocks;
 use crate::view::ViewError;
 use crate::view::terminal::{Appearance, Session, show};
+use crate::view::web::PageOptions;
 
 /// Show a recording on the terminal: charts of the host, processes, control groups, disks,
 /// interfaces and all fields, at any time of it. Without PATH the running recorder's, live. Press ?
-/// for the keys.
+/// for the keys. With --web, as a page for a browser.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: those of the running recorder, else
@@ -43,6 +46,8 @@ pub(super) struct Args {
     /// this user's recording].
     #[arg(long, value_name = "SOCKET")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// What is shown.
@@ -52,7 +57,7 @@ struct ShownRecording {
     is_live: bool,
 }
 
-pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.zone.zone()?;
     let recording = recording(args)?;
     let listings = list(&recording.paths)?;
@@ -63,6 +68,12 @@ pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<ExitStatus, CliEr
     let at = args.at.as_ref();
     let at_ns =
         at.map(|text| wall_time(&recording.paths, ("--at", text), host.as_ref(), &zone)).transpose()?;
+    if args.page.is_page() {
+        let ShownRecording { paths, client, .. } = recording;
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let options = PageOptions { paths, host, host_name, client, listen, token: None };
+        return args.page.serve(options, at_ns, out);
+    }
     let is_growing = recording.is_live || listings.iter().any(|listing| listing.live);
     let now_ns = read_clocks().wall_ns;
     let span_ns = match recording_span(&recording.paths, host.as_ref())? {

@@ -4,6 +4,7 @@
 //! returns the answer.
 
 mod client;
+mod connections;
 mod exposition;
 mod metric_table;
 mod request;
@@ -16,6 +17,7 @@ mod status;
 mod tests;
 
 pub use client::{Client, ClientError, FoundRecorder};
+pub use connections::{FirstDone, ListenerState, SilentConnection, first};
 pub use exposition::RunLabels;
 pub use request::{Answer, Call, Caller, Calls, ControlRequest, Refusal, RefusalKind, calls};
 pub use route::{FILTER_BYTES_MAX, MARK_BYTES_MAX};

@@ -3,17 +3,13 @@
 //! Each connection serves one request, so its time limits add up to the longest time that it can
 //! stay. TCP connections have slots of their own and never take those of the control socket.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -25,24 +21,20 @@ use hyper::{Method, Request as Asked, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener as AsyncTcpListener, TcpStream, UnixListener as AsyncUnixListener, UnixStream};
-use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
+use super::connections::{FirstDone, ListenerState, first};
 use super::exposition::{Exposition, ExpositionFormat, RunLabels};
 use super::request::{Answer, Caller};
 use super::route::{ClientOrigin, Rejection, Route, may_change};
 use crate::config::CpuShare;
-use crate::metrics::{ControlMetrics, Metrics};
-use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
+use crate::metrics::Metrics;
+use crate::os::clock::NS_PER_S;
 use crate::os::local_socket::{LocalSocket, PeerCredentials, own_account, peer_credentials};
 use crate::os::throttle::Throttle;
 
-/// Connections per listener. A further one displaces the oldest that has sent no request, or else
-/// waits for a slot.
-const CONNECTIONS_MAX: usize = 64;
-/// No connection is displaced sooner than this: a request over a long distance needs some time.
-const DISPLACE_DELAY: Duration = Duration::from_millis(100);
 /// Time limit for the request line and headers. After it the connection is closed.
 const HEADERS_WAIT: Duration = Duration::from_secs(3);
 /// Time limit for the request body. After it the request is refused.
@@ -132,7 +124,7 @@ impl Server {
             if let Some((socket, listener)) = socket {
                 file = Some(socket);
                 let listener = AsyncUnixListener::from_std(listener)?;
-                let listener_state = Rc::new(ListenerState::new(cpu_budget));
+                let listener_state = Rc::new(ListenerState::new(throttle(cpu_budget)));
                 let next = async move || Ok(listener.accept().await?.0);
                 // A client whose credentials are unknown gets no answer.
                 let origin =
@@ -142,7 +134,7 @@ impl Server {
             }
             if let Some(listener) = metrics_listener {
                 let listener = AsyncTcpListener::from_std(listener)?;
-                let listener_state = Rc::new(ListenerState::new(cpu_budget));
+                let listener_state = Rc::new(ListenerState::new(throttle(cpu_budget)));
                 let next = async move || Ok(listener.accept().await?.0);
                 let origin = |_: &TcpStream| Some(ClientOrigin::Network);
                 let taking = accept(next, origin, Rc::clone(&context), Rc::clone(&listener_state));
@@ -156,8 +148,7 @@ impl Server {
             }
             let all_done = async {
                 for (_, door) in listeners {
-                    let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
-                    let _never_closed = door.slots.acquire_many(all).await.map(SemaphorePermit::forget);
+                    door.wait_for_end().await;
                 }
             };
             let _in_time = timeout(END_WAIT, all_done).await;
@@ -168,6 +159,12 @@ impl Server {
         runtime.shutdown_background();
         served
     }
+}
+
+/// Returns the throttle of a listener's CPU time.
+fn throttle(cpu_budget: CpuShare) -> Arc<Throttle> {
+    let cpu_ns = u64::from(cpu_budget.basis_points()) * (NS_PER_S / 10_000) / BUDGET_PART;
+    Arc::new(Throttle::new(cpu_ns).with_burst(BURST_NS))
 }
 
 /// Binds the address for metrics.
@@ -212,89 +209,6 @@ impl Drop for OpenConnection<'_> {
     }
 }
 
-/// The state shared by the connections of one listener.
-#[derive(Debug)]
-struct ListenerState {
-    slots: Arc<Semaphore>,
-    silent: RefCell<VecDeque<Rc<SilentConnection>>>, // the oldest first
-    throttle: Throttle,                              // of CPU time
-}
-
-/// A connection that has sent no request yet.
-#[derive(Debug)]
-struct SilentConnection {
-    since_ns: u64,
-    displaced: Notify,
-}
-
-impl ListenerState {
-    fn new(cpu_budget: CpuShare) -> Self {
-        let cpu_ns = u64::from(cpu_budget.basis_points()) * (NS_PER_S / 10_000) / BUDGET_PART;
-        let throttle = Throttle::new(cpu_ns).with_burst(BURST_NS);
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self { slots: places, silent: RefCell::default(), throttle }
-    }
-
-    /// Waits until the budget allows another request.
-    async fn wait_for_budget(&self, metrics: &ControlMetrics) {
-        loop {
-            let wait_ns = self.throttle.wait_ns(monotonic_ns());
-            if wait_ns == 0 {
-                return;
-            }
-            metrics.pauses.add(1);
-            sleep(Duration::from_nanos(wait_ns)).await;
-        }
-    }
-
-    /// Waits for a slot. If all are taken, displaces the oldest connection that has sent no
-    /// request.
-    async fn acquire_slot(&self, metrics: &ControlMetrics) -> Result<OwnedSemaphorePermit, AcquireError> {
-        loop {
-            let oldest = self.silent.borrow().front().cloned();
-            let free = Arc::clone(&self.slots).acquire_owned();
-            let Some(oldest) = oldest else { return free.await };
-            let silent_for = Duration::from_nanos(monotonic_ns().saturating_sub(oldest.since_ns));
-            if let Ok(place) = timeout(DISPLACE_DELAY.saturating_sub(silent_for), free).await {
-                return place;
-            }
-            // Unless it has sent its request meanwhile.
-            if self.remove_silent(&oldest) {
-                metrics.displaced.add(1);
-                oldest.displaced.notify_one();
-                return Arc::clone(&self.slots).acquire_owned().await;
-            }
-        }
-    }
-
-    /// Registers a new connection as silent.
-    fn add_silent(&self) -> Rc<SilentConnection> {
-        let silent = Rc::new(SilentConnection { since_ns: monotonic_ns(), displaced: Notify::new() });
-        self.silent.borrow_mut().push_back(Rc::clone(&silent));
-        silent
-    }
-
-    /// Marks a connection as no longer silent. Returns whether it was silent until now.
-    fn remove_silent(&self, connection: &Rc<SilentConnection>) -> bool {
-        let mut silent = self.silent.borrow_mut();
-        let before = silent.len();
-        silent.retain(|other| !Rc::ptr_eq(other, connection));
-        silent.len() < before
-    }
-
-    /// Returns the output of a future, charging the CPU time of each poll to the throttle.
-    async fn charge<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
-        poll_fn(|context| {
-            let (began_ns, before_ns) = (monotonic_ns(), thread_cpu_ns());
-            let polled = future.as_mut().poll(context);
-            self.throttle.charge(began_ns, thread_cpu_ns().saturating_sub(before_ns));
-            polled
-        })
-        .await
-    }
-}
-
 /// Serves the connections of one listener. Those without an origin get no answer.
 async fn accept<C>(
     next: impl AsyncFn() -> io::Result<C>,
@@ -305,13 +219,14 @@ async fn accept<C>(
     C: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     loop {
-        listener_state.wait_for_budget(&context.metrics.control).await;
+        let control = &context.metrics.control;
+        listener_state.wait_for_budget(|| control.pauses.add(1)).await;
         let Ok(connection) = next().await else {
             // Too many files are open.
             sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
-        let Ok(slot) = listener_state.acquire_slot(&context.metrics.control).await else { return };
+        let Ok(slot) = listener_state.acquire_slot(|| control.displaced.add(1)).await else { return };
         let (context, state) = (Rc::clone(&context), Rc::clone(&listener_state));
         let origin = origin(&connection);
         tokio::task::spawn_local(async move {
@@ -368,30 +283,13 @@ async fn serve<I>(
         }
         sleep(READ_WAIT).await;
     };
-    let timed_out = match first(first(connection_task, slow), silent.displaced.notified()).await {
+    let timed_out = match first(first(connection_task, slow), silent.wait_for_displacement()).await {
         FirstDone::Left(FirstDone::Left(Ok(()))) | FirstDone::Right(()) => false,
         FirstDone::Left(FirstDone::Left(Err(error))) => error.is_timeout(),
         FirstDone::Left(FirstDone::Right(())) => true,
     };
     listener_state.remove_silent(&silent);
     control.timed_out.add(u64::from(timed_out));
-}
-
-enum FirstDone<A, B> {
-    Left(A),
-    Right(B),
-}
-
-/// Returns the output of the future that finishes first, and drops the other one.
-async fn first<A: Future, B: Future>(left: A, right: B) -> FirstDone<A::Output, B::Output> {
-    let (mut left, mut right) = (pin!(left), pin!(right));
-    poll_fn(|context| {
-        if let Poll::Ready(output) = left.as_mut().poll(context) {
-            return Poll::Ready(FirstDone::Left(output));
-        }
-        right.as_mut().poll(context).map(FirstDone::Right)
-    })
-    .await
 }
 
 impl ServerContext {

@@ -177,6 +177,16 @@ impl ChartSeries {
         (first..=last).map(column).collect()
     }
 
+    /// Returns some steps by their numbers, with what was read of them.
+    pub(super) fn known_columns(&self, first: i64, last: i64) -> Vec<StepColumn> {
+        (first..=last).map(|number| self.columns.get(number)).collect()
+    }
+
+    /// Returns the wall time of the newest value.
+    pub(super) fn newest_ns(&self) -> Option<i64> {
+        self.recent.back().map(|(wall_ns, ..)| *wall_ns)
+    }
+
     /// Returns the value and the element at a wall time.
     fn at(&self, wall_ns: i64) -> Option<(f64, Option<u32>)> {
         let after = self.recent.partition_point(|(at, ..)| *at <= wall_ns);

@@ -1,6 +1,7 @@
 //! Why a recording cannot be shown.
 
 use std::io;
+use std::net::SocketAddr;
 
 use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
@@ -23,6 +24,23 @@ pub enum ViewError {
         "view needs a terminal, and {0} is not one; flatcap dump, spikes and explain print the same for a file or a pipe"
     )]
     NoTerminal(&'static str),
+    /// A page on an address that others reach.
+    #[error(
+        "--listen {0}: a page is for this host alone; use 127.0.0.1:PORT, and from elsewhere ssh -L PORT:127.0.0.1:PORT HOST"
+    )]
+    NotLoopback(SocketAddr),
+    /// The address of the page is taken.
+    #[error("--listen {address}: {error}; name another port")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's error.
+        #[source]
+        error: io::Error,
+    },
+    /// The kernel refuses what a page needs.
+    #[error("the page cannot be served: {0}")]
+    Page(#[source] io::Error),
     /// The terminal failed.
     #[error("the terminal failed: {0}")]
     Terminal(#[from] io::Error),

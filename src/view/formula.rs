@@ -58,6 +58,19 @@ impl Formula {
         self
     }
 
+    /// Returns the path of its first field.
+    pub(super) fn first_path(&self) -> &str {
+        self.fields.first().map_or("", |field| &field.path)
+    }
+
+    /// Returns the path of the one field whose value it is, with a change of any length of time.
+    pub(super) fn exact_path(&self) -> Option<&str> {
+        match self.fields.as_slice() {
+            [field] if self.quotient.is_none() && self.resolution_ns == 0 => Some(&field.path),
+            _ => None,
+        }
+    }
+
     /// Returns whether fields of it count.
     pub(super) fn has_counters(&self) -> bool {
         self.fields.iter().any(|field| field.is_counter)

@@ -2,7 +2,8 @@
 //!
 //! The [`Catalog`] says which charts and tables a recording offers, by the fields, units, kinds and
 //! lists in its schemas. [`ChartFeed`] and [`TableFeed`] read their values up to a time that moves,
-//! live or in a replay. Both know nothing of how these are drawn; [`terminal`] draws them.
+//! live or in a replay. Both know nothing of how these are drawn; [`terminal`] draws them, and
+//! [`web`] serves a page that does.
 //!
 //! Never: changes a recording, or shows a gap as data.
 
@@ -18,6 +19,7 @@ mod step_columns;
 mod stream;
 mod table_feed;
 pub mod terminal;
+pub mod web;
 
 pub use catalog::{Catalog, Chart, ColumnValue, ElementTable, TableColumn};
 pub use chart_feed::{ChartFeed, ChartSeries};

@@ -1,0 +1,136 @@
+//! `view --web`: serves a recording as a page until a signal ends it.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::ExitStatus;
+use super::error::CliError;
+use crate::os::host::random_u64;
+use crate::os::signal::SignalWatch;
+use crate::os::thread;
+use crate::os::wake_event::WakeEvent;
+use crate::view::ViewError;
+use crate::view::web::{PageOptions, PageServer};
+
+/// What opens an address in the user's browser.
+const OPENER: &str = "xdg-open";
+/// Shortest token that is accepted: 64 bits as hexadecimal digits.
+const TOKEN_BYTES_MIN: usize = 16;
+/// Longest one: a header has 16 KiB, and a token is no document.
+const TOKEN_BYTES_MAX: usize = 256;
+
+/// How a page is served.
+#[derive(Debug, clap::Args)]
+pub(super) struct PageArgs {
+    /// Serve a page for a browser on this host instead, and print its address. Control-C ends it.
+    #[arg(long)]
+    web: bool,
+    /// Open the page in the browser of this user (xdg-open).
+    #[arg(long, requires = "web")]
+    open: bool,
+    /// Address of the page: one of this host itself. Port 0 is any free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", requires = "web")]
+    listen: SocketAddr,
+    /// File with the token that the page asks for; created with a new one if it is missing. The
+    /// printed address is without it then [default: a new token each time].
+    #[arg(long, value_name = "FILE", requires = "web")]
+    token_file: Option<PathBuf>,
+}
+
+impl PageArgs {
+    /// Returns whether a page is wanted.
+    pub(super) fn is_page(&self) -> bool {
+        self.web
+    }
+
+    /// Completes the options of a page.
+    pub(super) fn apply(&self, options: PageOptions) -> Result<PageOptions, CliError> {
+        let token = self.token_file.as_deref().map(read_token).transpose()?;
+        Ok(PageOptions { listen: self.listen, token, ..options })
+    }
+
+    /// Serves the page until a signal ends it.
+    pub(super) fn serve(
+        &self,
+        options: PageOptions,
+        at_ns: Option<i64>,
+        out: &mut dyn Write,
+    ) -> Result<ExitStatus, CliError> {
+        let server = PageServer::bind(self.apply(options)?)?;
+        let mut address = format!("http://{}/", server.address());
+        let at = at_ns.map(|at_ns| format!("at={at_ns}"));
+        let token = self.token_file.is_none().then(|| format!("token={}", server.token()));
+        let parts: Vec<String> = token.into_iter().chain(at).collect();
+        if !parts.is_empty() {
+            address += &format!("#{}", parts.join("&"));
+        }
+        writeln!(out, "{address}")?;
+        out.flush()?;
+        if self.open {
+            open(&address)?;
+        }
+        let stop = Arc::new(WakeEvent::new());
+        let failed = |error| CliError::View(ViewError::Page(error));
+        let _signals = SignalWatch::stop_only(Arc::clone(&stop)).map_err(failed)?;
+        let (stopping, stopped) = oneshot::channel();
+        let ended = Arc::clone(&stop);
+        let thread = thread::spawn("page", move || {
+            let result = server.run(stopped);
+            ended.set();
+            result
+        });
+        let thread = thread.map_err(failed)?;
+        stop.wait_until(u64::MAX);
+        drop(stopping);
+        match thread.join() {
+            Ok(Ok(())) => Ok(ExitStatus::Done),
+            Ok(Err(error)) => Err(failed(error)),
+            // The panic was reported when it happened.
+            Err(_) => Ok(ExitStatus::Failed),
+        }
+    }
+}
+
+/// Reads the token from its file, which is created if it is missing.
+fn read_token(path: &Path) -> Result<String, CliError> {
+    let failed = |error: io::Error| CliError::TokenFile { path: path.to_owned(), reason: error.to_string() };
+    match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
+        Ok(mut file) => {
+            let number = || random_u64().map_err(failed);
+            let token = format!("{:016x}{:016x}", number()?, number()?);
+            writeln!(file, "{token}").map_err(failed)?;
+            Ok(token)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let text = std::fs::read_to_string(path).map_err(failed)?;
+            let token = text.trim();
+            let is_valid = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len())
+                && token.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            if is_valid {
+                return Ok(token.to_owned());
+            }
+            let reason = format!(
+                "it must have one token of {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} letters and digits; remove it for a new one"
+            );
+            Err(CliError::TokenFile { path: path.to_owned(), reason })
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Opens an address in the browser. The page is there without it, too.
+fn open(address: &str) -> io::Result<()> {
+    let null = Stdio::null;
+    let opened = Command::new(OPENER).arg(address).stdin(null()).stdout(null()).stderr(null()).spawn();
+    if let Err(error) = opened {
+        writeln!(io::stderr(), "flatcap: cannot start {OPENER}: {error}; open the address by hand")?;
+    }
+    Ok(())
+}

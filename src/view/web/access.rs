@@ -1,0 +1,150 @@
+//! Who may ask: pages of this address alone, and for recorded data whoever has the token.
+
+use std::io;
+
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
+use hyper::{StatusCode, Uri};
+
+use super::api_error::ApiError;
+use crate::os::host::random_u64;
+
+/// The names by which a browser reaches this host itself. A page of another name that resolves to
+/// 127.0.0.1 (DNS rebinding) sends its own name.
+const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
+
+/// What a request must show.
+#[derive(Debug)]
+pub(super) struct Access {
+    token: String,
+}
+
+impl Access {
+    /// Requires this token.
+    pub(super) fn new(token: String) -> Self {
+        Self { token }
+    }
+
+    /// Checks that a request was sent to a name of this host, by no page of another origin. The
+    /// port is not compared, for it may be forwarded.
+    pub(super) fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
+        let host = only(headers, &HOST).unwrap_or_default();
+        if !is_loopback(host) || uri.authority().is_some_and(|authority| authority.as_str() != host) {
+            return Err(ApiError::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "the header Host must name this host itself, as 127.0.0.1 or localhost",
+            ));
+        }
+        if !headers.contains_key(ORIGIN) {
+            return Ok(());
+        }
+        let origin = only(headers, &ORIGIN).unwrap_or_default();
+        if origin.strip_prefix("http://") == Some(host) {
+            return Ok(());
+        }
+        Err(ApiError::new(StatusCode::FORBIDDEN, "a page of another origin may not ask"))
+    }
+
+    /// Checks the token.
+    pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let shown = only(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+        let shown = shown.unwrap_or_default().as_bytes();
+        let token = self.token.as_bytes();
+        // Takes as long for a wrong byte as for a right one.
+        let difference = shown.iter().zip(token).fold(0, |sum, (one, other)| sum | (one ^ other));
+        if shown.len() == token.len() && difference == 0 {
+            return Ok(());
+        }
+        Err(ApiError::new(
+            StatusCode::UNAUTHORIZED,
+            "the header Authorization must be Bearer and the token; flatcap view --web prints it in its address",
+        ))
+    }
+}
+
+/// Returns a new token of 128 random bits.
+///
+/// # Errors
+/// Those of getrandom(2).
+pub(super) fn new_token() -> io::Result<String> {
+    Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
+}
+
+/// Returns the value of a header that is there once.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then(|| value.to_str().ok()).flatten()
+}
+
+fn is_loopback(host: &str) -> bool {
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    LOOPBACK_NAMES.iter().any(|name| {
+        let rest = host.get(..name.len()).filter(|start| start.eq_ignore_ascii_case(name));
+        rest.and_then(|_| host.get(name.len()..))
+            .is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
+        let pairs = pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        let mut map = HeaderMap::new();
+        pairs.for_each(|(name, value)| {
+            map.append(name, value);
+        });
+        map
+    }
+
+    // Proves that names of this host pass with any port, that all others are refused, also as a
+    // second header or in the target, and that a page of another origin may not ask.
+    #[test]
+    fn only_pages_of_this_host_may_ask() {
+        let uri = Uri::from_static("/api/v1/sources");
+        for host in ["127.0.0.1:80", "localhost:9000", "LocalHost", "[::1]:7"] {
+            assert!(Access::check_origin(&headers(&[(HOST, host)]), &uri).is_ok(), "{host}");
+        }
+        for host in ["evil.example", "127.0.0.1.evil.example", "localhost.", "127.0.0.1:x", "", "[::1]7"] {
+            let error = Access::check_origin(&headers(&[(HOST, host)]), &uri).unwrap_err();
+            assert_eq!(error.status, StatusCode::MISDIRECTED_REQUEST, "{host}");
+        }
+        let twice = headers(&[(HOST, "localhost"), (HOST, "evil.example")]);
+        assert!(Access::check_origin(&twice, &uri).is_err());
+        assert!(Access::check_origin(&HeaderMap::new(), &uri).is_err());
+        let absolute = Uri::from_static("http://evil.example/");
+        assert!(Access::check_origin(&headers(&[(HOST, "localhost")]), &absolute).is_err());
+        for (origin, is_own) in [
+            ("http://localhost:1", true),
+            ("http://localhost:2", false),
+            ("null", false),
+            ("https://localhost:1", false),
+        ] {
+            let sent = headers(&[(HOST, "localhost:1"), (ORIGIN, origin)]);
+            assert_eq!(Access::check_origin(&sent, &uri).is_ok(), is_own, "{origin}");
+        }
+    }
+
+    // Proves that the token alone opens the data, and that tokens differ.
+    #[test]
+    fn the_token_opens() {
+        let access = Access::new("0123abcd".to_owned());
+        for (value, is_open) in [
+            ("Bearer 0123abcd", true),
+            ("Bearer 0123abce", false),
+            ("Bearer 0123abc", false),
+            ("Bearer 0123abcdd", false),
+            ("0123abcd", false),
+            ("Bearer ", false),
+        ] {
+            let sent = headers(&[(AUTHORIZATION, value)]);
+            assert_eq!(access.check_token(&sent).is_ok(), is_open, "{value}");
+        }
+        assert!(access.check_token(&HeaderMap::new()).is_err());
+        let tokens = (new_token().unwrap(), new_token().unwrap());
+        assert!(tokens.0 != tokens.1 && tokens.0.len() == 32);
+    }
+}

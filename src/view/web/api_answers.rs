@@ -1,0 +1,191 @@
+//! The answers of the API as JSON. Times are texts: a number of JavaScript has 53 bits.
+
+use flatcap_format::segment::Marker;
+use serde::Serialize;
+
+use crate::explain::{Explanation, FieldDeparture, Suspect, SuspectKind, ValueUnit};
+
+/// Suspects and fields that the page lists.
+const LISTED_MAX: usize = 20;
+
+#[derive(Debug, Serialize)]
+pub(super) struct SourcesAnswer {
+    pub(super) version: &'static str,
+    pub(super) host: String,
+    pub(super) from_ns: String,
+    pub(super) to_ns: String,
+    pub(super) is_growing: bool,
+    pub(super) can_mark: bool,
+    pub(super) sources: Vec<SourceAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SourceAnswer {
+    pub(super) name: String,
+    pub(super) period_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct FieldsAnswer {
+    pub(super) charts: Vec<ChartAnswer>,
+    pub(super) fields: Vec<FieldAnswer>,
+    pub(super) left_out: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ChartAnswer {
+    /// What /range accepts as `field`.
+    pub(super) id: String,
+    pub(super) source: String,
+    pub(super) unit: String,
+    pub(super) is_share: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct FieldAnswer {
+    /// What /range accepts as `field`.
+    pub(super) id: String,
+    pub(super) unit: String,
+    pub(super) meaning: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SamplesAnswer {
+    pub(super) samples: Vec<SampleAnswer>,
+    pub(super) has_more: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SampleAnswer {
+    pub(super) wall_ns: String,
+    pub(super) duration_ns: u32,
+    pub(super) field: String,
+    /// The number in full, or the text; none for an absent value.
+    pub(super) value: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct MarkAnswer {
+    wall_ns: String,
+    text: String,
+}
+
+impl From<Marker> for MarkAnswer {
+    fn from(marker: Marker) -> Self {
+        Self { wall_ns: marker.wall_ns.to_string(), text: marker.text }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SnapshotsAnswer {
+    pub(super) snapshots: Vec<String>,
+}
+
+/// What was different in a window.
+#[derive(Debug, Serialize)]
+pub(super) struct ExplainAnswer {
+    from_ns: String,
+    to_ns: String,
+    before_ns: String,
+    suspects: Vec<SuspectAnswer>,
+    fields: Vec<DepartureAnswer>,
+    lost: u64,
+    left_out: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct SuspectAnswer {
+    kind: SuspectKind,
+    name: String,
+    pid: Option<u64>,
+    score: f64,
+    evidence: Vec<DepartureAnswer>,
+}
+
+/// A value that departs from what is usual.
+#[derive(Debug, Serialize)]
+pub(super) struct DepartureAnswer {
+    /// What /range accepts as `field`.
+    id: String,
+    field: String,
+    element: Option<String>,
+    state: Option<String>,
+    value: f64,
+    usual: f64,
+    unit: ValueUnit,
+    score: f64,
+    wall_ns: String,
+    together: usize,
+}
+
+impl From<&Explanation> for ExplainAnswer {
+    fn from(found: &Explanation) -> Self {
+        Self {
+            from_ns: found.window.0.to_string(),
+            to_ns: found.window.1.to_string(),
+            before_ns: found.before_ns.to_string(),
+            suspects: found.suspects.iter().take(LISTED_MAX).map(SuspectAnswer::from).collect(),
+            fields: found.fields.iter().take(LISTED_MAX).map(DepartureAnswer::from).collect(),
+            lost: found.lost,
+            left_out: found.left_out,
+        }
+    }
+}
+
+impl From<&Suspect> for SuspectAnswer {
+    fn from(suspect: &Suspect) -> Self {
+        Self {
+            kind: suspect.kind,
+            name: suspect.name.clone(),
+            pid: suspect.pid,
+            score: suspect.score,
+            evidence: suspect.evidence.iter().map(DepartureAnswer::from).collect(),
+        }
+    }
+}
+
+impl From<&FieldDeparture> for DepartureAnswer {
+    fn from(departure: &FieldDeparture) -> Self {
+        let field = format!("{}.{}", departure.source, departure.field);
+        Self {
+            id: chart_id(&field, departure.element.as_deref()),
+            field,
+            element: departure.element.clone(),
+            state: departure.state.clone(),
+            value: departure.value,
+            usual: departure.usual,
+            unit: departure.unit,
+            score: departure.score,
+            wall_ns: departure.wall_ns.to_string(),
+            together: departure.together,
+        }
+    }
+}
+
+/// Returns the path of a field of one element: the last list of the path has it.
+fn chart_id(field: &str, element: Option<&str>) -> String {
+    match (field.rsplit_once("[*]"), element) {
+        (Some((list, rest)), Some(element)) => {
+            format!("{list}[\"{}\"]{rest}", element.replace('"', "\\\""))
+        }
+        _ => field.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_format::query::FieldPath;
+
+    use super::*;
+
+    // Proves that the path of an element is one that a query accepts, whatever the element's name.
+    #[test]
+    fn paths_of_elements_are_accepted() {
+        assert_eq!(chart_id("cpu.total.user", None), "cpu.total.user");
+        assert_eq!(chart_id("disk.devices[*].reads", Some("vda")), "disk.devices[\"vda\"].reads");
+        for name in ["a\"b", "x]y[", "a=b,c", "<script>", "\u{202e}evil"] {
+            let path = chart_id("process.processes[*].run_time", Some(name));
+            assert!(path.parse::<FieldPath>().is_ok(), "{path}");
+        }
+    }
+}

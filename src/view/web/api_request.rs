@@ -1,0 +1,214 @@
+//! What the page asks for: paths and parameters of the API. No sockets.
+
+use std::collections::BTreeMap;
+
+use hyper::{Method, StatusCode};
+
+use super::api_error::ApiError;
+
+/// Most pixels of a range: a chart is hardly wider, and an answer of ten series fits its limit.
+pub(super) const PIXELS_MAX: u32 = 1536;
+/// Most samples of an answer.
+pub(super) const SAMPLES_MAX: usize = 5000;
+/// Longest time that is explained, in nanoseconds: all of it is read.
+const EXPLAINED_MAX_NS: i64 = 3_600_000_000_000;
+/// The API, also part of the answer to an unknown path.
+const INDEX: &str = "GET /api/v1/sources, /fields, /range, /samples, /explain, /spikes, /marks, /snapshots, /live; \
+     POST /api/v1/mark";
+
+/// A request of the page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ApiRequest {
+    /// The recording: host, span, sources.
+    Sources,
+    /// Charts and fields.
+    Fields,
+    /// What a chart draws.
+    Range(RangeRequest),
+    /// The samples of a field.
+    Samples {
+        /// Path of the field.
+        field: String,
+        /// The time, in wall nanoseconds.
+        wall_ns: WallRange,
+    },
+    /// What was different.
+    Explain(WallRange),
+    /// The moments that depart most.
+    Spikes(WallRange),
+    /// Marks.
+    Marks,
+    /// Directories of snapshots.
+    Snapshots,
+    /// What is recorded now.
+    Live,
+    /// Write a mark.
+    Mark(String),
+}
+
+/// What a chart draws.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RangeRequest {
+    /// Title of a chart, or path of a field.
+    pub(super) field: String,
+    /// The time, in wall nanoseconds.
+    pub(super) wall_ns: WallRange,
+    /// Width of the chart.
+    pub(super) pixels: u32,
+}
+
+/// A time that is not empty, in wall nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WallRange {
+    pub(super) from_ns: i64,
+    pub(super) to_ns: i64,
+}
+
+impl WallRange {
+    pub(super) fn length_ns(self) -> u64 {
+        self.to_ns.abs_diff(self.from_ns)
+    }
+}
+
+impl ApiRequest {
+    /// Returns the request of a method, a path below /api/v1 and a query string.
+    pub(super) fn parse(method: &Method, path: &str, query: &str) -> Result<Self, ApiError> {
+        let parameters = Parameters::parse(query)?;
+        let (allowed, request) = match path {
+            "/sources" => ("GET", Self::Sources),
+            "/fields" => ("GET", Self::Fields),
+            "/range" => (
+                "GET",
+                Self::Range(RangeRequest {
+                    field: parameters.text("field")?,
+                    wall_ns: parameters.range()?,
+                    pixels: parameters.number("px", 1, PIXELS_MAX)?,
+                }),
+            ),
+            "/samples" => {
+                ("GET", Self::Samples { field: parameters.text("field")?, wall_ns: parameters.range()? })
+            }
+            "/explain" => ("GET", Self::Explain(parameters.explained_range()?)),
+            "/spikes" => ("GET", Self::Spikes(parameters.range()?)),
+            "/marks" => ("GET", Self::Marks),
+            "/snapshots" => ("GET", Self::Snapshots),
+            "/live" => ("GET", Self::Live),
+            "/mark" => ("POST", Self::Mark(String::new())),
+            _ => return Err(ApiError::new(StatusCode::NOT_FOUND, format!("no such path; {INDEX}"))),
+        };
+        if method.as_str() != allowed {
+            return Err(ApiError::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("/api/v1{path} supports only {allowed}"),
+            ));
+        }
+        parameters.check_names(request.parameters())?;
+        Ok(request)
+    }
+
+    /// Returns the names of its parameters.
+    fn parameters(&self) -> &'static [&'static str] {
+        match self {
+            Self::Range(_) => &["field", "from", "to", "px"],
+            Self::Samples { .. } => &["field", "from", "to"],
+            Self::Explain(_) | Self::Spikes(_) => &["from", "to"],
+            _ => &[],
+        }
+    }
+}
+
+/// The parameters of a request.
+struct Parameters(BTreeMap<String, String>);
+
+impl Parameters {
+    fn parse(query: &str) -> Result<Self, ApiError> {
+        let mut parameters = BTreeMap::new();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            if parameters.insert(name.clone().into_owned(), value.into_owned()).is_some() {
+                return Err(ApiError::bad(format!("the parameter {name} is there twice")));
+            }
+        }
+        Ok(Self(parameters))
+    }
+
+    fn check_names(&self, known: &[&str]) -> Result<(), ApiError> {
+        match self.0.keys().find(|name| !known.contains(&name.as_str())) {
+            Some(name) => Err(ApiError::bad(format!("no parameter {name}; there are: {}", known.join(", ")))),
+            None => Ok(()),
+        }
+    }
+
+    fn text(&self, name: &str) -> Result<String, ApiError> {
+        let value = self.0.get(name).filter(|value| !value.is_empty());
+        value.cloned().ok_or_else(|| ApiError::bad(format!("the parameter {name} is missing")))
+    }
+
+    fn time(&self, name: &str) -> Result<i64, ApiError> {
+        let text = self.text(name)?;
+        text.parse().map_err(|_| {
+            ApiError::bad(format!(
+                "{name}={text} is no time: it must be nanoseconds since 1970, as an integer"
+            ))
+        })
+    }
+
+    fn number(&self, name: &str, least: u32, most: u32) -> Result<u32, ApiError> {
+        let text = self.text(name)?;
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        number
+            .ok_or_else(|| ApiError::bad(format!("{name}={text} must be an integer from {least} to {most}")))
+    }
+
+    fn range(&self) -> Result<WallRange, ApiError> {
+        let (from_ns, to_ns) = (self.time("from")?, self.time("to")?);
+        if from_ns >= to_ns {
+            return Err(ApiError::bad(format!("from={from_ns} must be before to={to_ns}")));
+        }
+        Ok(WallRange { from_ns, to_ns })
+    }
+
+    fn explained_range(&self) -> Result<WallRange, ApiError> {
+        let range = self.range()?;
+        if range.length_ns() > EXPLAINED_MAX_NS.unsigned_abs() {
+            return Err(ApiError::bad("the selection is longer than 1 h; select a shorter time to explain"));
+        }
+        Ok(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(path: &str, query: &str) -> Result<ApiRequest, ApiError> {
+        ApiRequest::parse(&Method::GET, path, query)
+    }
+
+    // Proves that parameters are decoded, and that each mistake is named with its value and limit.
+    #[test]
+    fn parameters_are_checked() {
+        let range = parsed("/range", "field=disk.devices%5Bvda%5D.reads&from=-5&to=7&px=800").unwrap();
+        let wanted = RangeRequest {
+            field: "disk.devices[vda].reads".to_owned(),
+            wall_ns: WallRange { from_ns: -5, to_ns: 7 },
+            pixels: 800,
+        };
+        assert_eq!(range, ApiRequest::Range(wanted));
+        for (path, query, said) in [
+            ("/range", "field=a&from=1&to=2", "px is missing"),
+            ("/range", "field=a&from=1&to=2&px=0", "px=0 must be an integer from 1 to 1536"),
+            ("/range", "field=a&from=2&to=2&px=1", "from=2 must be before to=2"),
+            ("/range", "field=a&from=1.5&to=2&px=1", "from=1.5 is no time"),
+            ("/range", "field=a&field=b&from=1&to=2&px=1", "field is there twice"),
+            ("/samples", "field=a&from=1&to=2&px=1", "no parameter px"),
+            ("/explain", "from=0&to=9000000000000", "longer than 1 h"),
+            ("/nothing", "", "no such path"),
+        ] {
+            let error = parsed(path, query).unwrap_err();
+            assert!(error.text.contains(said), "{path}?{query}: {}", error.text);
+        }
+        let wrong = ApiRequest::parse(&Method::POST, "/sources", "").unwrap_err();
+        assert_eq!(wrong.status, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(parsed("/mark", "").unwrap_err().status, StatusCode::METHOD_NOT_ALLOWED);
+    }
+}

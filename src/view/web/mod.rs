@@ -1,0 +1,20 @@
+//! Shows a recording as a page in a browser, on this host alone.
+//!
+//! A thread accepts connections, checks who asks and serves the files of the page. Two threads
+//! answer requests for data, one of them those that may take seconds, and a third one reads what is
+//! recorded now, once for all viewers. None of them is a part of the recorder.
+//!
+//! Never: holds up a recorder, or answers without the token.
+
+mod access;
+mod api_answers;
+mod api_error;
+mod api_request;
+mod assets;
+mod live;
+mod range_answer;
+mod recording_reader;
+mod server;
+mod worker;
+
+pub use server::{PageOptions, PageServer};

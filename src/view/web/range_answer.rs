@@ -1,0 +1,166 @@
+//! What a chart draws, as bytes: a header of JSON, then columns of eight-byte numbers.
+
+use flatcap_format::query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
+use serde::Serialize;
+
+/// Most rows of an answer: 56 bytes each, so that it stays below 1 MiB with its header.
+const ROWS_MAX: usize = 16_384;
+/// Most series of an answer: more lines than anybody can tell apart.
+const SERIES_MAX: usize = 24;
+/// The header begins after its length.
+const LENGTH_BYTES: usize = 4;
+
+/// What a chart draws. Encoded, it is the length of the header (4 bytes), the header padded with
+/// spaces to a multiple of eight bytes, less these four, and for each series seven columns of one
+/// number per row, all little-endian: first and last time (i64), smallest, largest, first and last
+/// value (f64) and number of values (u64). A row without values is a gap.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RangeAnswer {
+    pub(super) pixel_ns: u64,
+    /// Everything was read; otherwise the same request leads further.
+    pub(super) is_complete: bool,
+    /// At least so many series were left out.
+    pub(super) left_out: u64,
+    /// Damaged ranges and segments that cannot be read.
+    pub(super) unreadable: u64,
+    pub(super) series: Vec<RangeSeries>,
+}
+
+/// A line of a chart.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RangeSeries {
+    /// The element's label; none if the field is in no list.
+    pub(super) label: Option<String>,
+    /// Path of the field; empty for a value of several fields.
+    pub(super) path: String,
+    pub(super) unit: String,
+    pub(super) rows: Vec<RangeRow>,
+}
+
+/// A pixel, or a gap.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct RangeRow {
+    pub(super) first_ns: i64,
+    pub(super) last_ns: i64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    pub(super) first: f64,
+    pub(super) last: f64,
+    /// 0 for a gap.
+    pub(super) count: u64,
+}
+
+#[derive(Serialize)]
+struct RangeHeader<'a> {
+    /// As text: a number of JavaScript has 53 bits.
+    pixel_ns: String,
+    is_complete: bool,
+    left_out: u64,
+    unreadable: u64,
+    series: Vec<SeriesHeader<'a>>,
+}
+
+#[derive(Serialize)]
+struct SeriesHeader<'a> {
+    label: Option<&'a str>,
+    path: &'a str,
+    unit: &'a str,
+    rows: usize,
+}
+
+impl RangeRow {
+    /// The time between the last value before a gap and the first one after it.
+    pub(super) fn gap(first_ns: i64, last_ns: i64) -> Self {
+        let none = f64::NAN;
+        Self { first_ns, last_ns, min: none, max: none, first: none, last: none, count: 0 }
+    }
+}
+
+impl RangeAnswer {
+    /// Converts an overview to units for people.
+    pub(super) fn of_overview(overview: Overview) -> Self {
+        Self {
+            pixel_ns: overview.pixel_ns,
+            is_complete: true,
+            left_out: overview.left_out,
+            unreadable: overview.unreadable,
+            series: overview.series.into_iter().map(RangeSeries::of_overview).collect(),
+        }
+    }
+
+    /// Keeps the series with the largest values, as many as fit an answer.
+    pub(super) fn limit(&mut self) {
+        let largest = |series: &RangeSeries| {
+            let values = series.rows.iter().filter(|row| row.count > 0);
+            values.map(|row| row.max).fold(f64::NEG_INFINITY, f64::max)
+        };
+        self.series.sort_by(|one, other| largest(other).total_cmp(&largest(one)));
+        let mut rows = 0;
+        let fitting = self.series.iter().take(SERIES_MAX).take_while(|series| {
+            rows += series.rows.len();
+            rows <= ROWS_MAX
+        });
+        let kept = fitting.count();
+        self.left_out += (self.series.len() - kept) as u64;
+        self.series.truncate(kept);
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let series = self.series.iter().map(|series| SeriesHeader {
+            label: series.label.as_deref(),
+            path: &series.path,
+            unit: &series.unit,
+            rows: series.rows.len(),
+        });
+        let header = RangeHeader {
+            pixel_ns: self.pixel_ns.to_string(),
+            is_complete: self.is_complete,
+            left_out: self.left_out,
+            unreadable: self.unreadable,
+            series: series.collect(),
+        };
+        // Numbers and texts always serialize.
+        let mut header = serde_json::to_string(&header).unwrap_or_default();
+        while !(header.len() + LENGTH_BYTES).is_multiple_of(8) {
+            header.push(' ');
+        }
+        let mut bytes = u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        for series in &self.series {
+            let rows = || series.rows.iter();
+            bytes.extend(rows().flat_map(|row| row.first_ns.to_le_bytes()));
+            bytes.extend(rows().flat_map(|row| row.last_ns.to_le_bytes()));
+            let values: [fn(&RangeRow) -> f64; 4] =
+                [|row| row.min, |row| row.max, |row| row.first, |row| row.last];
+            for value in values {
+                bytes.extend(rows().flat_map(|row| value(row).to_le_bytes()));
+            }
+            bytes.extend(rows().flat_map(|row| row.count.to_le_bytes()));
+        }
+        bytes
+    }
+}
+
+impl RangeSeries {
+    fn of_overview(series: OverviewSeries) -> Self {
+        let unit = CommonUnit::of(series.column.unit.as_deref(), series.column.is_rate);
+        let row = |row: &OverviewRow| match row {
+            OverviewRow::Gap(time) => RangeRow::gap(time.start, time.end),
+            OverviewRow::Pixel(pixel) => RangeRow {
+                first_ns: pixel.first_ns,
+                last_ns: pixel.last_ns,
+                min: unit.convert(pixel.min),
+                max: unit.convert(pixel.max),
+                first: unit.convert(pixel.first),
+                last: unit.convert(pixel.last),
+                count: pixel.count,
+            },
+        };
+        Self {
+            rows: series.rows.iter().map(row).collect(),
+            label: series.label.map(Into::into),
+            path: series.column.name,
+            unit: unit.name,
+        }
+    }
+}

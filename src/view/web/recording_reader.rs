@@ -1,0 +1,360 @@
+//! Reads what the page asks for. One thread owns a reader, with its summaries and open feeds.
+
+use std::path::PathBuf;
+
+use flatcap_format::query::{
+    FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, Recording,
+};
+use flatcap_format::replay::{HostIdentity, ReplayFilter, recording_span};
+use flatcap_format::schema::FieldValue;
+use flatcap_format::segment::{Marker, list, markers};
+
+use super::api_answers::{
+    ChartAnswer, FieldAnswer, FieldsAnswer, MarkAnswer, SampleAnswer, SamplesAnswer, SnapshotsAnswer,
+    SourceAnswer, SourcesAnswer,
+};
+use super::api_request::{RangeRequest, SAMPLES_MAX, WallRange};
+use super::range_answer::{RangeAnswer, RangeRow, RangeSeries};
+use crate::os::clock::{monotonic_ns, read_clocks};
+use crate::view::catalog::{Catalog, Chart};
+use crate::view::chart_feed::ChartFeed;
+use crate::view::{StepColumn, ViewError};
+
+/// Memory for summaries: a chart of a day takes 3 MB, and there are some twenty.
+const CACHE_BYTES_MAX: usize = 128 << 20;
+/// Feeds that stay open, some 100 KB each: six zooms of all charts.
+const FEEDS_MAX: usize = 64;
+/// Feeds begin at multiples of so many steps, so that one serves while the page moves on.
+const ALIGNED_STEPS: i64 = 512;
+/// Steps that a feed can return: those that it keeps, [`PIXELS_MAX`] and the aligned begin.
+///
+/// [`PIXELS_MAX`]: super::api_request::PIXELS_MAX
+const FEED_STEPS_MAX: i64 = 2048;
+/// Longest reading of a feed for one answer; the page asks again.
+const FEED_READ_NS: u64 = 250_000_000;
+/// A growing recording is opened anew after this time: a reload may have added sources.
+const OPEN_NS: u64 = 10_000_000_000;
+/// Most fields of an answer, and marks: the newest ones.
+const FIELDS_MAX: usize = 4000;
+const MARKS_MAX: usize = 1000;
+/// Longest meaning of a field that is sent, in characters.
+const MEANING_MAX: usize = 200;
+
+/// What is shown.
+#[derive(Debug, Clone)]
+pub(super) struct ShownPaths {
+    /// Segment files, or directories of segments.
+    pub(super) paths: Vec<PathBuf>,
+    /// The host; none if all segments are of one.
+    pub(super) host: Option<HostIdentity>,
+    pub(super) host_name: String,
+    /// A recorder may be asked to write marks.
+    pub(super) can_mark: bool,
+}
+
+/// Reads a recording for the page.
+#[derive(Debug)]
+pub(super) struct RecordingReader {
+    shown: ShownPaths,
+    recording: Recording,
+    catalog: Catalog,
+    opened_ns: u64,
+    cache: OverviewCache,
+    /// The one used last is last.
+    feeds: Vec<OpenFeed>,
+}
+
+/// A feed of one chart.
+#[derive(Debug)]
+struct OpenFeed {
+    title: String,
+    from_ns: i64,
+    step_ns: i64,
+    /// Everything up to this time was read.
+    reached_ns: i64,
+    feed: ChartFeed,
+}
+
+/// How a chart is read.
+enum ChartPlan {
+    /// The extrema of one field, of each element.
+    Overview(FieldPath),
+    /// The extrema of a value that is computed of several fields, or over a time.
+    Feed(Box<Chart>),
+}
+
+impl RecordingReader {
+    pub(super) fn open(shown: ShownPaths) -> Result<Self, ViewError> {
+        let recording = Recording::open(&shown.paths)?;
+        Ok(Self {
+            catalog: Catalog::of(&recording),
+            recording,
+            shown,
+            opened_ns: monotonic_ns(),
+            cache: OverviewCache::new(CACHE_BYTES_MAX),
+            feeds: Vec::new(),
+        })
+    }
+
+    /// Opens the recording anew if it grows and was opened a while ago.
+    fn refresh(&mut self) -> Result<(), ViewError> {
+        let now_ns = monotonic_ns();
+        if now_ns.saturating_sub(self.opened_ns) >= OPEN_NS && self.is_growing()? {
+            self.recording = Recording::open(&self.shown.paths)?;
+            self.catalog = Catalog::of(&self.recording);
+            self.opened_ns = now_ns;
+        }
+        Ok(())
+    }
+
+    fn is_growing(&self) -> Result<bool, ViewError> {
+        Ok(list(&self.shown.paths)?.iter().any(|listing| listing.live))
+    }
+
+    /// Returns the titles of the charts of the overview.
+    pub(super) fn chart_titles(&self) -> Vec<String> {
+        self.catalog.charts.iter().map(|chart| chart.title.clone()).collect()
+    }
+
+    pub(super) fn sources(&mut self) -> Result<SourcesAnswer, ViewError> {
+        self.refresh()?;
+        let now_ns = read_clocks().wall_ns;
+        let span = recording_span(&self.shown.paths, self.shown.host.as_ref())?;
+        let (from_ns, to_ns) = span.map_or((now_ns, now_ns), |span| (*span.start(), *span.end()));
+        let mut sources: Vec<SourceAnswer> = (self.recording.sources().iter())
+            .map(|source| SourceAnswer { name: source.name.clone(), period_ns: source.period_ns })
+            .collect();
+        sources.dedup_by(|one, other| one.name == other.name);
+        Ok(SourcesAnswer {
+            version: env!("CARGO_PKG_VERSION"),
+            host: self.shown.host_name.clone(),
+            from_ns: from_ns.to_string(),
+            to_ns: to_ns.to_string(),
+            is_growing: self.is_growing()?,
+            can_mark: self.shown.can_mark,
+            sources,
+        })
+    }
+
+    pub(super) fn fields(&mut self) -> Result<FieldsAnswer, ViewError> {
+        self.refresh()?;
+        let charts = self.catalog.charts.iter().map(|chart| ChartAnswer {
+            id: chart.title.clone(),
+            source: chart.source.clone(),
+            unit: chart.formula.unit.clone(),
+            is_share: chart.is_share,
+        });
+        let fields = self.catalog.fields.iter().take(FIELDS_MAX).map(|chart| FieldAnswer {
+            id: format!("{}.{}", chart.source, chart.formula.first_path()),
+            unit: chart.formula.unit.clone(),
+            meaning: chart.meaning.chars().take(MEANING_MAX).collect(),
+        });
+        Ok(FieldsAnswer {
+            charts: charts.collect(),
+            fields: fields.collect(),
+            left_out: self.catalog.fields.len().saturating_sub(FIELDS_MAX),
+        })
+    }
+
+    /// Returns what a chart draws.
+    pub(super) fn range(&mut self, request: &RangeRequest) -> Result<RangeAnswer, ViewError> {
+        self.refresh()?;
+        let mut answer = match self.plan(&request.field)? {
+            ChartPlan::Overview(path) => {
+                let WallRange { from_ns, to_ns } = request.wall_ns;
+                let request = OverviewRequest {
+                    fields: vec![path],
+                    wall_ns: from_ns..to_ns,
+                    pixels: request.pixels,
+                    is_rate: true,
+                    host: self.shown.host.clone(),
+                };
+                RangeAnswer::of_overview(self.recording.overview(&request, &mut self.cache)?)
+            }
+            ChartPlan::Feed(chart) => self.feed_range(&chart, request)?,
+        };
+        answer.limit();
+        Ok(answer)
+    }
+
+    /// Returns how a chart is read, by its title or the path of its field. Where one field says it
+    /// all, its extrema are those of its samples and their summaries are kept.
+    fn plan(&self, field: &str) -> Result<ChartPlan, ViewError> {
+        let path = |text: &str| text.parse::<FieldPath>().map_err(|error| ViewError::Query(error.into()));
+        if let Some(chart) = self.catalog.charts.iter().find(|chart| chart.title == field) {
+            return Ok(match chart.formula.exact_path() {
+                Some(own) => ChartPlan::Overview(path(&format!("{}.{own}", chart.source))?),
+                None => ChartPlan::Feed(Box::new(chart.clone())),
+            });
+        }
+        // A counter of coarse units moves in jumps, so its change is that over a longer time.
+        let is_coarse = |chart: &&Chart| {
+            let own = chart.formula.first_path();
+            chart.formula.exact_path().is_none()
+                && !own.contains("[*]")
+                && field.strip_prefix(&*chart.source).and_then(|rest| rest.strip_prefix('.')) == Some(own)
+        };
+        Ok(match self.catalog.fields.iter().find(is_coarse) {
+            Some(chart) => ChartPlan::Feed(Box::new(chart.clone())),
+            None => ChartPlan::Overview(path(field)?),
+        })
+    }
+
+    fn feed_range(&mut self, chart: &Chart, request: &RangeRequest) -> Result<RangeAnswer, ViewError> {
+        let WallRange { from_ns, to_ns } = request.wall_ns;
+        let least = request.wall_ns.length_ns().div_ceil(request.pixels.into()).max(1);
+        let step_ns = i64::try_from(least.next_power_of_two()).unwrap_or(1 << 62);
+        let is_usable = |open: &OpenFeed| {
+            let kept_ns = open.reached_ns.max(to_ns).saturating_sub(step_ns.saturating_mul(FEED_STEPS_MAX));
+            open.title == chart.title
+                && open.step_ns == step_ns
+                && open.from_ns <= from_ns
+                && kept_ns <= from_ns
+                // Of a time far ahead, what is between is not shown.
+                && from_ns.saturating_sub(open.reached_ns) <= step_ns.saturating_mul(ALIGNED_STEPS)
+        };
+        let mut open = match self.feeds.iter().position(is_usable) {
+            Some(place) => self.feeds.remove(place),
+            None => {
+                let aligned_ns = step_ns.saturating_mul(ALIGNED_STEPS);
+                let start_ns = from_ns.div_euclid(aligned_ns).saturating_mul(aligned_ns);
+                let charts = std::slice::from_ref(chart);
+                let host = self.shown.host.as_ref();
+                let feed = ChartFeed::open(&self.recording, charts, host, (start_ns, step_ns))?;
+                let title = chart.title.clone();
+                OpenFeed { title, from_ns: start_ns, step_ns, reached_ns: start_ns, feed }
+            }
+        };
+        let mut is_complete = true;
+        if open.reached_ns < to_ns {
+            let deadline_ns = monotonic_ns() + FEED_READ_NS;
+            open.feed.refresh(true)?;
+            is_complete = open.feed.advance(to_ns, &mut || monotonic_ns() < deadline_ns)?;
+            let newest_ns = open.feed.series().first().and_then(|series| series.newest_ns());
+            // What a recorder has not written yet is read the next time.
+            let known_ns = newest_ns.unwrap_or(open.from_ns).saturating_add(1).min(to_ns);
+            open.reached_ns = if is_complete && !self.is_growing()? { to_ns } else { known_ns };
+        }
+        let rows = open.feed.series().first().map_or(Vec::new(), |series| {
+            let first = from_ns.div_euclid(step_ns);
+            let last =
+                to_ns.saturating_sub(1).min(series.newest_ns().unwrap_or(i64::MIN)).div_euclid(step_ns);
+            let columns = series.known_columns(first, last);
+            rows_of(&columns, first, step_ns)
+        });
+        self.feeds.push(open);
+        if self.feeds.len() > FEEDS_MAX {
+            self.feeds.remove(0);
+        }
+        let unit = chart.formula.unit.clone();
+        let series = RangeSeries { label: None, path: String::new(), unit, rows };
+        Ok(RangeAnswer {
+            pixel_ns: step_ns.unsigned_abs(),
+            is_complete,
+            left_out: 0,
+            unreadable: 0,
+            series: vec![series],
+        })
+    }
+
+    /// Returns the first samples of a field, with its numbers as they were recorded.
+    pub(super) fn samples(&mut self, field: &str, wall_ns: WallRange) -> Result<SamplesAnswer, ViewError> {
+        let fields = vec![field.parse::<FieldPath>().map_err(QueryError::from)?];
+        let filter = ReplayFilter {
+            since_ns: Some(wall_ns.from_ns),
+            until_ns: Some(wall_ns.to_ns),
+            host: self.shown.host.clone(),
+            ..ReplayFilter::default()
+        };
+        let mut results = self.recording.query(&Query { fields, filter, ..Query::default() })?;
+        let mut samples = Vec::new();
+        let mut has_more = false;
+        while let Some(item) = results.next()? {
+            let QueryItem::Batch(batch) = item else { continue };
+            let Some(table) = results.tables().get(batch.table) else { continue };
+            for row in 0..batch.rows() {
+                let sample = batch.sample(row);
+                let times = batch.times.wall_ns.get(sample).zip(batch.times.duration_ns.get(sample));
+                let Some((wall_ns, duration_ns)) = times else { continue };
+                for (info, column) in table.columns.iter().zip(&batch.columns) {
+                    if samples.len() >= SAMPLES_MAX {
+                        has_more = true;
+                        break;
+                    }
+                    let label = batch.element(row).map(|element| results.elements().label(element));
+                    let path =
+                        label.map_or_else(|| table.path(info), |label| table.element_path(info, label));
+                    samples.push(SampleAnswer {
+                        wall_ns: wall_ns.to_string(),
+                        duration_ns: *duration_ns,
+                        field: format!("{}.{path}", table.source),
+                        value: exact_text(column.get(row)),
+                    });
+                }
+            }
+            if has_more {
+                break;
+            }
+        }
+        Ok(SamplesAnswer { samples, has_more })
+    }
+
+    /// Returns the newest marks, the oldest first.
+    pub(super) fn marks(&self) -> Result<Vec<MarkAnswer>, ViewError> {
+        let mut found: Vec<Marker> = Vec::new();
+        for listing in list(&self.shown.paths)? {
+            // A damaged segment has no marks that can be shown.
+            let Ok(Some(mut reader)) = listing.open() else { continue };
+            if self.shown.host.as_ref().is_none_or(|host| host.is_of(reader.header())) {
+                found.extend(markers(&mut reader)?);
+            }
+        }
+        found.sort_by_key(|marker| marker.wall_ns);
+        let first = found.len().saturating_sub(MARKS_MAX);
+        Ok(found.drain(first..).map(MarkAnswer::from).collect())
+    }
+
+    /// Returns the names of directories of snapshots beside the segments.
+    pub(super) fn snapshots(&self) -> SnapshotsAnswer {
+        let folders =
+            self.shown.paths.iter().filter_map(|path| std::fs::read_dir(path.join("snapshots")).ok());
+        let entries = folders.flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let mut names: Vec<String> =
+            folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).take(MARKS_MAX).collect();
+        names.sort();
+        SnapshotsAnswer { snapshots: names }
+    }
+}
+
+/// Returns a value as it was recorded, in full.
+fn exact_text(value: FieldValue<'_>) -> Option<String> {
+    Some(match value {
+        FieldValue::Unsigned(number) => number.to_string(),
+        FieldValue::Signed(number) => number.to_string(),
+        FieldValue::Float32(number) => number.to_string(),
+        FieldValue::Float(number) => number.to_string(),
+        FieldValue::Bool(value) => value.to_string(),
+        FieldValue::Text(text) => text.to_owned(),
+        FieldValue::Absent => return None,
+    })
+}
+
+/// Returns the rows of steps: one for each that has a value, and one for each gap between values.
+fn rows_of(columns: &[StepColumn], first: i64, step_ns: i64) -> Vec<RangeRow> {
+    let mut rows: Vec<RangeRow> = Vec::new();
+    let mut gap_from = None;
+    for (column, number) in columns.iter().zip(first..) {
+        let start_ns = number.saturating_mul(step_ns);
+        let Some((min, max)) = column.extrema else {
+            gap_from = gap_from.or(Some(start_ns));
+            continue;
+        };
+        if let Some(from_ns) = gap_from.take().filter(|_| !rows.is_empty()) {
+            rows.push(RangeRow::gap(from_ns, start_ns));
+        }
+        let last_ns = start_ns.saturating_add(step_ns - 1);
+        rows.push(RangeRow { first_ns: start_ns, last_ns, min, max, first: min, last: max, count: 1 });
+    }
+    rows
+}

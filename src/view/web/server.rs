@@ -1,0 +1,381 @@
+//! The HTTP server of the page: all connections on one thread, requests for data on others.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request as Asked, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener as AsyncTcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+
+use super::access::{Access, new_token};
+use super::api_answers::{DepartureAnswer, ExplainAnswer};
+use super::api_error::ApiError;
+use super::api_request::{ApiRequest, WallRange};
+use super::assets::Asset;
+use super::live::{LiveBody, LiveEvents, LiveHub};
+use super::recording_reader::{RecordingReader, ShownPaths};
+use super::worker::{ApiAnswer, Worker};
+use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
+use crate::explain::{RecordingChoice, explain, find_spikes};
+use crate::os::clock::NS_PER_S;
+use crate::os::throttle::Throttle;
+use crate::view::ViewError;
+
+/// Time limit for the request line and headers, and for the body.
+const REQUEST_WAIT: Duration = Duration::from_secs(3);
+/// Time limit for the client to receive an answer of at most 1 MiB.
+const READ_WAIT: Duration = Duration::from_secs(10);
+/// Size limit for the request line and headers together.
+const HEADERS_BYTES_MAX: usize = 16 << 10;
+/// Limit on the number of headers of a request.
+const HEADERS_MAX: usize = 64;
+/// CPU time of all threads together: half of a core in the long run...
+const CPU_NS_PER_S: u64 = NS_PER_S / 2;
+/// ...and 4 s of a core at once, for the first look at a large recording.
+const BURST_NS: u64 = 8 * NS_PER_S;
+/// Delay before accepting connections again after a failure (too many open files).
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Time before an explained window that it is compared with, at least, and the shortest window.
+const BEFORE_MIN_NS: u64 = 10 * NS_PER_S;
+const WINDOW_MIN_NS: u64 = 300_000_000;
+/// Spikes that the page lists.
+const SPIKES_MAX: usize = 20;
+/// Scripts and styles of this address alone, none in the text of the page, and no frame around it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What is shown on a page, and how it is reached.
+#[derive(Debug)]
+pub struct PageOptions {
+    /// Segment files, or directories of segments.
+    pub paths: Vec<std::path::PathBuf>,
+    /// The host that is shown; none if all segments are of one.
+    pub host: Option<flatcap_format::replay::HostIdentity>,
+    /// Its name.
+    pub host_name: String,
+    /// The recorder, which writes marks.
+    pub client: Option<Client>,
+    /// The address; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// The token; none for a new one.
+    pub token: Option<String>,
+}
+
+/// A server that is ready to run.
+#[derive(Debug)]
+pub struct PageServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    token: String,
+    shown: ShownPaths,
+    client: Option<Client>,
+    reader: RecordingReader,
+}
+
+type PageBody = Either<Full<Bytes>, LiveBody>;
+
+impl PageServer {
+    /// Opens the recording and listens.
+    ///
+    /// # Errors
+    /// The address is not of this host itself or in use, or the recording cannot be read.
+    pub fn bind(options: PageOptions) -> Result<Self, ViewError> {
+        let PageOptions { paths, host, host_name, client, listen, token } = options;
+        if !listen.ip().is_loopback() {
+            return Err(ViewError::NotLoopback(listen));
+        }
+        let shown = ShownPaths { paths, host, host_name, can_mark: client.is_some() };
+        let reader = RecordingReader::open(shown.clone())?;
+        let failed = |error| ViewError::Listen { address: listen, error };
+        let listener = TcpListener::bind(listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let token = token.map_or_else(|| new_token().map_err(ViewError::Page), Ok)?;
+        Ok(Self { listener, address, token, shown, client, reader })
+    }
+
+    /// Returns the address of the page.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the token, without which nothing recorded is shown.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Serves until `stop` is sent or dropped.
+    ///
+    /// # Errors
+    /// The kernel refuses a resource.
+    pub fn run(self, stop: oneshot::Receiver<()>) -> io::Result<()> {
+        let Self { listener, token, shown, client, reader, .. } = self;
+        let throttle = Arc::new(Throttle::new(CPU_NS_PER_S).with_burst(BURST_NS));
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        let (quick, thread) = Worker::start("page-range", Arc::clone(&throttle), quick_answers(reader))?;
+        threads.push(thread);
+        let slow_answers = slow_answers(shown.clone(), client);
+        let (slow, thread) = Worker::start("page-explain", Arc::clone(&throttle), slow_answers)?;
+        threads.push(thread);
+        let (live, thread) = LiveHub::start(shown, Arc::clone(&throttle))?;
+        threads.push(thread);
+        let context = Rc::new(PageContext { access: Access::new(token), quick, slow, live });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let tasks = LocalSet::new();
+        let served = tasks.block_on(&runtime, async {
+            let listener = AsyncTcpListener::from_std(listener)?;
+            let state = Rc::new(ListenerState::new(throttle));
+            let accepting = accept(listener, context, state);
+            // A page that is open keeps its connection of events for good.
+            let _stopped = first(stop, accepting).await;
+            Ok(())
+        });
+        // Dropping the tasks closes the connections, and drops the queues of the threads.
+        drop(tasks);
+        runtime.shutdown_background();
+        for thread in threads {
+            // Its panic was reported when it happened.
+            let _panicked = thread.join();
+        }
+        served
+    }
+}
+
+/// Returns what answers requests for data of charts.
+fn quick_answers(mut reader: RecordingReader) -> impl FnMut(&ApiRequest) -> Result<ApiAnswer, ApiError> {
+    move |request| match request {
+        ApiRequest::Sources => ApiAnswer::json(&reader.sources()?),
+        ApiRequest::Fields => ApiAnswer::json(&reader.fields()?),
+        ApiRequest::Range(request) => {
+            let body = reader.range(request)?.encode();
+            Ok(ApiAnswer { media_type: "application/octet-stream", body })
+        }
+        ApiRequest::Samples { field, wall_ns } => ApiAnswer::json(&reader.samples(field, *wall_ns)?),
+        ApiRequest::Marks => ApiAnswer::json(&reader.marks()?),
+        _ => ApiAnswer::json(&reader.snapshots()),
+    }
+}
+
+/// Returns what answers requests that may take seconds.
+fn slow_answers(
+    shown: ShownPaths,
+    client: Option<Client>,
+) -> impl FnMut(&ApiRequest) -> Result<ApiAnswer, ApiError> {
+    let choice = RecordingChoice {
+        paths: shown.paths,
+        sources: std::collections::BTreeSet::default(),
+        host: shown.host.clone(),
+    };
+    move |request| match request {
+        ApiRequest::Mark(text) => {
+            let Some(client) = &client else {
+                return Err(ApiError::new(
+                    StatusCode::CONFLICT,
+                    "no recorder runs here: marks go into a running recording",
+                ));
+            };
+            let said = client.mark(text)? + "\n";
+            Ok(ApiAnswer { media_type: "text/plain; charset=utf-8", body: said.into_bytes() })
+        }
+        ApiRequest::Spikes(WallRange { from_ns, to_ns }) => {
+            let filter = flatcap_format::replay::ReplayFilter {
+                since_ns: Some(*from_ns),
+                until_ns: Some(*to_ns),
+                host: choice.host.clone(),
+                ..flatcap_format::replay::ReplayFilter::default()
+            };
+            let found = find_spikes(&choice, filter, &mut |_| {})?;
+            let spikes: Vec<DepartureAnswer> =
+                found.departures.iter().take(SPIKES_MAX).map(DepartureAnswer::from).collect();
+            ApiAnswer::json(&spikes)
+        }
+        ApiRequest::Explain(wall_ns) => {
+            let length_ns = wall_ns.length_ns().max(WINDOW_MIN_NS);
+            let middle_ns = wall_ns.from_ns.saturating_add_unsigned(wall_ns.length_ns() / 2);
+            let before_ns = length_ns.saturating_mul(2).max(BEFORE_MIN_NS);
+            let found = explain(&choice, middle_ns, length_ns, before_ns, &mut |_| {})?;
+            ApiAnswer::json(&ExplainAnswer::from(&found))
+        }
+        _ => Err(ApiError::bad("not a request of this kind")),
+    }
+}
+
+/// The state shared by all connections.
+struct PageContext {
+    access: Access,
+    quick: Worker,
+    slow: Worker,
+    live: LiveHub,
+}
+
+/// When the connection of an answer is closed at the latest.
+enum AnswerEnd {
+    /// After the time in which a client must have received it.
+    InTime,
+    /// When the viewer is dropped.
+    WhenDropped(oneshot::Receiver<()>),
+}
+
+async fn accept(listener: AsyncTcpListener, context: Rc<PageContext>, state: Rc<ListenerState>) {
+    loop {
+        state.wait_for_budget(|| {}).await;
+        let Ok((connection, _)) = listener.accept().await else {
+            sleep(ACCEPT_RETRY_DELAY).await;
+            continue;
+        };
+        let Ok(slot) = state.acquire_slot(|| {}).await else { return };
+        let (context, state) = (Rc::clone(&context), Rc::clone(&state));
+        tokio::task::spawn_local(async move {
+            state.charge(serve(connection, &context, &state)).await;
+            drop(slot);
+        });
+    }
+}
+
+/// Serves one connection, which has one request, as those of the control socket.
+async fn serve(connection: TcpStream, context: &PageContext, state: &ListenerState) {
+    // Small answers would wait for the client's acknowledgement of those before.
+    let _unsupported = connection.set_nodelay(true);
+    let silent = state.add_silent();
+    let (answered, is_answered) = oneshot::channel();
+    let answered = Cell::new(Some(answered));
+    let service = service_fn(|asked| {
+        state.remove_silent(&silent);
+        let answered = &answered;
+        async move {
+            let (response, end) = context.answer(asked).await;
+            if let Some(answered) = answered.take() {
+                let _taken = answered.send(end);
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection_task = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_WAIT)
+        .max_buf_size(HEADERS_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(connection), service);
+    let slow = async {
+        match is_answered.await {
+            Ok(AnswerEnd::InTime) => sleep(READ_WAIT).await,
+            Ok(AnswerEnd::WhenDropped(dropped)) => {
+                let _dropped = dropped.await;
+            }
+            // Over without an answer: the other branch handles it.
+            Err(_) => pending::<()>().await,
+        }
+    };
+    let done = first(first(connection_task, slow), silent.wait_for_displacement()).await;
+    state.remove_silent(&silent);
+    if let FirstDone::Left(FirstDone::Left(Err(error))) = done {
+        tracing::debug!(%error, "page: a connection failed");
+    }
+}
+
+impl PageContext {
+    async fn answer(&self, asked: Asked<Incoming>) -> (Response<PageBody>, AnswerEnd) {
+        let (mut response, end) = match self.respond(asked).await {
+            Ok(answer) => answer,
+            Err(ApiError { status, text }) => {
+                let mut response = full(text + "\n", "text/plain; charset=utf-8");
+                *response.status_mut() = status;
+                (response, AnswerEnd::InTime)
+            }
+        };
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        let same_origin = HeaderValue::from_static("same-origin");
+        headers.insert(HeaderName::from_static("cross-origin-resource-policy"), same_origin.clone());
+        headers.insert(HeaderName::from_static("cross-origin-opener-policy"), same_origin);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        (response, end)
+    }
+
+    async fn respond(&self, asked: Asked<Incoming>) -> Result<(Response<PageBody>, AnswerEnd), ApiError> {
+        Access::check_origin(asked.headers(), asked.uri())?;
+        let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
+            return Ok((asset(&asked)?, AnswerEnd::InTime));
+        };
+        self.access.check_token(asked.headers())?;
+        let request = ApiRequest::parse(asked.method(), path, asked.uri().query().unwrap_or_default())?;
+        let answer = match request {
+            ApiRequest::Live => {
+                let LiveEvents { body, dropped } = self.live.join();
+                let mut response = Response::new(Either::Right(body));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+                return Ok((response, AnswerEnd::WhenDropped(dropped)));
+            }
+            ApiRequest::Mark(_) => {
+                self.slow.ask(ApiRequest::Mark(body_text(asked.into_body()).await?)).await?
+            }
+            request @ (ApiRequest::Explain(_) | ApiRequest::Spikes(_)) => self.slow.ask(request).await?,
+            request => self.quick.ask(request).await?,
+        };
+        Ok((full(answer.body, answer.media_type), AnswerEnd::InTime))
+    }
+}
+
+/// Returns a file of the page.
+fn asset(asked: &Asked<Incoming>) -> Result<Response<PageBody>, ApiError> {
+    let Some(asset) = Asset::find(asked.uri().path()) else {
+        return Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            "no such page; it is at /, and its data below /api/v1/",
+        ));
+    };
+    if !matches!(*asked.method(), Method::GET | Method::HEAD) {
+        return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "the page supports only GET, HEAD"));
+    }
+    let accepted = asked.headers().get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    let knows_gzip = accepted.is_some_and(|accepted| {
+        accepted.split(',').any(|coding| coding.split(';').next().is_some_and(|name| name.trim() == "gzip"))
+    });
+    let mut response = full(if knows_gzip { asset.compressed() } else { asset.plain() }, asset.media_type);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
+    if knows_gzip {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(response)
+}
+
+/// Reads the text of a mark, which the recorder checks.
+async fn body_text(body: Incoming) -> Result<String, ApiError> {
+    let limited = Limited::new(body, MARK_BYTES_MAX);
+    let Ok(read) = timeout(REQUEST_WAIT, limited.collect()).await else {
+        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 3 s"));
+    };
+    let bytes = read
+        .map_err(|_| {
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body exceeds {MARK_BYTES_MAX} bytes"))
+        })?
+        .to_bytes();
+    String::from_utf8(bytes.into()).map_err(|_| ApiError::bad("a mark must be UTF-8"))
+}
+
+fn full(body: impl Into<Bytes>, media_type: &'static str) -> Response<PageBody> {
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}

@@ -1,0 +1,68 @@
+// Starts Debian's Chromium without a display, and watches what its pages ask for.
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+// The page's own packages, so that tests need no second set.
+const require = createRequire(new URL("../../web/package.json", import.meta.url));
+const { chromium } = require("playwright-core");
+
+const FLAGS = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+/** Longest wait for a condition: a watchdog, and no limit on speed. */
+export const WATCHDOG_MS = 120_000;
+
+/** Calls `test` with a function that opens a page, and fails on errors of any page. */
+export async function withBrowser(program, test) {
+  const folder = mkdtempSync(join(tmpdir(), "flatcap-browser-"));
+  const context = await chromium.launchPersistentContext(folder, {
+    executablePath: program,
+    args: FLAGS,
+    viewport: { width: 1280, height: 800 },
+  });
+  context.setDefaultTimeout(WATCHDOG_MS);
+  const problems = [];
+  try {
+    await test(async (url, { width, height, scheme } = {}) => {
+      const page = await context.newPage();
+      page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
+      page.on("console", (message) => {
+        if (message.type() === "error") problems.push(`console: ${message.text()}`);
+      });
+      page.on("request", (request) => {
+        if (new URL(request.url()).host !== new URL(url).host) problems.push(`another host: ${request.url()}`);
+      });
+      if (width) await page.setViewportSize({ width, height });
+      await page.emulateMedia({ colorScheme: scheme ?? "light", timezone: "UTC" });
+      await page.goto(url);
+      return page;
+    }, problems);
+  } finally {
+    await context.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+  if (problems.length > 0) throw new Error(problems.join("\n"));
+}
+
+/** Waits until no chart reads any more. */
+export async function settled(page) {
+  await page.waitForFunction(() => {
+    const notes = [...document.querySelectorAll(".chart .note")].map((note) => note.textContent);
+    return document.documentElement.dataset.drawn && notes.every((note) => !note.includes("reading"));
+  });
+  // A view that moved is read after 40 ms.
+  await page.waitForTimeout(120);
+  await page.waitForFunction(() => {
+    return [...document.querySelectorAll(".chart .note")].every((note) => !note.textContent.includes("reading"));
+  });
+}

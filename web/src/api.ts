@@ -1,0 +1,112 @@
+// Requests to the server that served the page.
+
+export interface Recording {
+  version: string;
+  host: string;
+  from_ns: string;
+  to_ns: string;
+  is_growing: boolean;
+  can_mark: boolean;
+}
+
+export interface Field {
+  id: string;
+  unit: string;
+  meaning?: string;
+  is_share?: boolean;
+}
+
+export interface Mark {
+  wall_ns: string;
+  text: string;
+}
+
+export interface Departure {
+  id: string;
+  field: string;
+  element: string | null;
+  state: string | null;
+  value: number;
+  usual: number;
+  unit: string;
+  score: number;
+  wall_ns: string;
+  together: number;
+}
+
+export interface Suspect {
+  kind: string;
+  name: string;
+  pid: number | null;
+  score: number;
+  evidence: Departure[];
+}
+
+export interface Explanation {
+  from_ns: string;
+  to_ns: string;
+  before_ns: string;
+  suspects: Suspect[];
+  fields: Departure[];
+  lost: number;
+}
+
+/** First and last time, smallest, largest, first and last value, number of values. */
+export type LiveRow = [string, string, number | null, number | null, number | null, number | null, number];
+
+export interface LiveEvent {
+  until_ns: string;
+  charts: { id: string; series: { label: string | null; path: string; unit: string; rows: LiveRow[] }[] }[];
+}
+
+export class Refused extends Error {
+  constructor(readonly status: number, text: string) {
+    super(text);
+  }
+}
+
+export class Api {
+  constructor(private readonly token: string) {}
+
+  private async ask(path: string, more: RequestInit = {}): Promise<Response> {
+    const headers = { Authorization: `Bearer ${this.token}` };
+    const response = await fetch(`api/v1/${path}`, { ...more, headers });
+    if (!response.ok) throw new Refused(response.status, (await response.text()).trim());
+    return response;
+  }
+
+  async get<T>(path: string, query: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
+    const response = await this.ask(`${path}${queryText(query)}`, signal ? { signal } : {});
+    return (await response.json()) as T;
+  }
+
+  async range(query: Record<string, string>, signal: AbortSignal): Promise<ArrayBuffer> {
+    return (await this.ask(`range${queryText(query)}`, { signal })).arrayBuffer();
+  }
+
+  async mark(text: string): Promise<string> {
+    return (await this.ask("mark", { method: "POST", body: text })).text();
+  }
+
+  /** Calls `receive` with each event until the signal, or until the server ends. */
+  async live(receive: (event: LiveEvent) => void, signal: AbortSignal): Promise<void> {
+    const response = await this.ask("live", { signal });
+    const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      text += value;
+      for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+        const line = text.slice(0, end);
+        text = text.slice(end + 2);
+        if (line.startsWith("data: {")) receive(JSON.parse(line.slice(6)) as LiveEvent);
+      }
+    }
+  }
+}
+
+function queryText(query: Record<string, string>): string {
+  const text = new URLSearchParams(query).toString();
+  return text === "" ? "" : `?${text}`;
+}

@@ -1,0 +1,636 @@
+// The page: keys, pointer and answers change the view; everything is drawn from it.
+
+import { heldText, parseHeld } from "./address";
+import { Api, Refused, type Departure, type Explanation, type Field, type LiveEvent, type Mark, type Recording } from "./api";
+import { drawAxis } from "./axis";
+import { Chart } from "./chart";
+import { button, find, make } from "./dom";
+import { append, decode, emptySeries, neighbor, rowAt, type Series } from "./envelope";
+import { Panel } from "./panel";
+import { exactText, lengthText, MS, S, type Span } from "./times";
+import { shown } from "./units";
+import { bounded, timeAt, xOf, zoomed, type View } from "./view";
+
+/** What a live view shows. */
+const LIVE_LENGTH = 60n * S;
+/** Pixels of an answer, at most. */
+const PIXELS_MAX = 1536;
+/** Wait after the view moved before charts are read, so that a turn of the wheel reads once. */
+const SETTLE_MS = 40;
+/** Charts that live events do not have are read again after this time. */
+const REREAD_MS = 1000;
+/** Distance from a sample, in pixels, within which the cursor is at it. */
+const SNAP = 5;
+/** Requests in flight: a browser opens six connections, and the live events have one. */
+const IN_FLIGHT_MAX = 4;
+
+const stored = sessionStorage.getItem("token");
+const asked = parseHeld(location.hash);
+if (asked.token !== null) sessionStorage.setItem("token", asked.token);
+
+const charts = find("#charts");
+const axis = find("#axis");
+const stateText = find("#state");
+const cursorText = find("#cursor");
+const panel = new Panel(find("#panel"), () => {
+  layout();
+  charts.focus();
+});
+const cursorLine = make("div", "cursor-line");
+const selected = make("div", "selected");
+const selectedTools = make("div", "tools");
+selected.append(selectedTools);
+charts.append(selected, cursorLine);
+
+let api = new Api(asked.token ?? stored ?? "");
+let recording: Recording;
+let whole: Span = { from: 0n, to: 1n };
+let known: Field[] = [];
+let fields: Field[] = [];
+let periods = new Map<string, number>();
+let marks: Mark[] = [];
+let pins: string[] = asked.pins;
+let shownCharts: Chart[] = [];
+let focused = 0;
+let liveEvents: AbortController | null = null;
+const visible = new Set<Chart>();
+const waiting = new Set<Chart>();
+let inFlight = 0;
+const view: View = { span: whole, cursor: asked.cursor, selection: asked.selection, isLive: false, left: 64 };
+
+const watcher = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const chart = shownCharts.find((one) => one.element === target);
+      if (chart === undefined) continue;
+      if (isIntersecting) visible.add(chart);
+      else visible.delete(chart);
+      if (isIntersecting) read(chart);
+    }
+  },
+  { rootMargin: "200px" },
+);
+
+function fieldOf(id: string): Field {
+  const found = known.find((field) => field.id === id) ?? fields.find((field) => field.id === id);
+  if (found !== undefined) return found;
+  // A field of one element: its unit is that of all of them.
+  const of = id.replace(/\["(?:[^"\\]|\\.)*"\]|\[[^\]]*\]/g, "[*]");
+  const all = fields.find((field) => field.id === of);
+  return { id, unit: all?.unit ?? "", meaning: all?.meaning ?? "" };
+}
+
+/** Makes the charts anew: pinned ones first. */
+function arrange(): void {
+  const ids = [...pins, ...known.map((field) => field.id).filter((id) => !pins.includes(id))];
+  for (const chart of shownCharts) if (!ids.includes(chart.field.id)) remove(chart);
+  shownCharts = ids.map((id) => {
+    const chart = shownCharts.find((one) => one.field.id === id) ?? added(id);
+    const isPinned = pins.includes(id);
+    chart.pinButton.textContent = isPinned ? "\u25c6" : "\u25c7";
+    chart.pinButton.title = isPinned ? "Take off the top (p)" : "Pin to the top (p)";
+    chart.pinButton.setAttribute("aria-pressed", String(isPinned));
+    charts.append(chart.element);
+    return chart;
+  });
+  focus(Math.min(focused, shownCharts.length - 1), false);
+  layout();
+}
+
+function added(id: string): Chart {
+  const chart = new Chart(fieldOf(id), view, () => marks);
+  chart.pinButton.addEventListener("click", () => togglePin(id));
+  watcher.observe(chart.element);
+  return chart;
+}
+
+function remove(chart: Chart): void {
+  watcher.unobserve(chart.element);
+  visible.delete(chart);
+  waiting.delete(chart);
+  chart.destroy();
+}
+
+function togglePin(id: string): void {
+  pins = pins.includes(id) ? pins.filter((pin) => pin !== id) : [id, ...pins];
+  arrange();
+  hold();
+}
+
+/** Shows a chart at the top. */
+function chartIt(id: string): void {
+  if (!pins.includes(id)) pins = [id, ...pins];
+  arrange();
+  focus(pins.indexOf(id), true);
+  hold();
+}
+
+function focus(number: number, isScrolled: boolean): void {
+  focused = Math.max(0, number);
+  shownCharts.forEach((chart, at) => chart.element.classList.toggle("focused", at === focused));
+  if (isScrolled) shownCharts[focused]?.element.scrollIntoView({ block: "nearest" });
+}
+
+function width(): number {
+  return Math.max(1, charts.clientWidth - view.left);
+}
+
+function layout(): void {
+  view.left = charts.clientWidth < 600 ? 52 : 68;
+  for (const chart of shownCharts) chart.resize();
+  draw();
+}
+
+/** Writes the view into the address. */
+function hold(): void {
+  const { span, cursor, selection, isLive } = view;
+  history.replaceState(null, "", heldText({ span, cursor, selection, pins, isLive }));
+}
+
+let holding = 0;
+function holdSoon(): void {
+  clearTimeout(holding);
+  holding = window.setTimeout(hold, 150);
+}
+
+let drawing = 0;
+function draw(): void {
+  if (drawing === 0) {
+    drawing = requestAnimationFrame(() => {
+      drawing = 0;
+      drawAxis(find("#axis canvas") as unknown as HTMLCanvasElement, view, marks);
+      for (const chart of visible) chart.redraw();
+      drawOver();
+    });
+  }
+}
+
+/** Places cursor and selection, and shows their times. */
+function drawOver(): void {
+  const place = (at: bigint) => view.left + xOf(at, view.span, width());
+  const { cursor, selection, span } = view;
+  cursorLine.hidden = cursor === null || cursor < span.from || cursor >= span.to;
+  if (cursor !== null) cursorLine.style.transform = `translateX(${place(cursor)}px)`;
+  selected.hidden = selection === null;
+  if (selection !== null) {
+    const left = Math.max(view.left, place(selection.from));
+    const right = Math.min(view.left + width(), place(selection.to));
+    selected.hidden = right <= left;
+    selected.style.left = `${left}px`;
+    selected.style.width = `${Math.max(2, right - left)}px`;
+    selectedTools.classList.toggle("at-left", left > charts.clientWidth - 260);
+  }
+  const flag = cursor === null ? undefined : marks.find((mark) => {
+    return Math.abs(xOf(BigInt(mark.wall_ns), span, width()) - xOf(cursor, span, width())) < SNAP;
+  });
+  const length = lengthText(span.to - span.from);
+  cursorText.textContent =
+    cursor === null ? `${length} shown` : `${exactText(cursor)}${flag ? `  \u2691 ${shown(flag.text)}` : ""}  (${length} shown)`;
+  for (const chart of visible) chart.showValues();
+}
+
+let settling = 0;
+/** Moves the view; charts are read once it has settled. */
+function move(span: Span, isFrozen = true): void {
+  if (isFrozen && view.isLive) freeze();
+  view.span = span;
+  draw();
+  holdSoon();
+  clearTimeout(settling);
+  settling = window.setTimeout(readAll, SETTLE_MS);
+}
+
+function readAll(): void {
+  for (const chart of shownCharts) {
+    chart.request?.abort();
+    chart.request = null;
+  }
+  for (const chart of visible) read(chart);
+}
+
+function read(chart: Chart): void {
+  waiting.add(chart);
+  readNext();
+}
+
+function readNext(): void {
+  for (const chart of shownCharts) {
+    if (inFlight >= IN_FLIGHT_MAX) return;
+    if (!waiting.delete(chart) || !visible.has(chart)) continue;
+    inFlight += 1;
+    void request(chart).finally(() => {
+      inFlight -= 1;
+      readNext();
+    });
+  }
+}
+
+/** Returns the time to read: the view, and where samples are few, the ones around it. */
+function readSpan(field: Field): Span {
+  const { from, to } = view.span;
+  const source = (field as Field & { source?: string }).source ?? field.id.split(/[.[]/)[0]!;
+  const period = BigInt(periods.get(source) ?? 0);
+  const length = to - from;
+  const around = length < 100n * period ? 5n * period + length / 2n : length < 100n * MS ? length / 2n : 0n;
+  return { from: from - around, to: to + around };
+}
+
+async function request(chart: Chart): Promise<void> {
+  const controller = new AbortController();
+  chart.request?.abort();
+  chart.request = controller;
+  const span = readSpan(chart.field);
+  const part = Number(span.to - span.from) / Number(view.span.to - view.span.from);
+  const px = Math.min(PIXELS_MAX, Math.max(64, Math.round(width() * (devicePixelRatio || 1) * Math.min(part, 3))));
+  try {
+    const query = { field: chart.field.id, from: String(span.from), to: String(span.to), px: String(px) };
+    const envelope = decode(await api.range(query, controller.signal));
+    if (controller.signal.aborted) return;
+    chart.envelope = envelope;
+    chart.error = "";
+    if (!envelope.isComplete) read(chart);
+  } catch (error) {
+    if (controller.signal.aborted) return;
+    chart.error = shown((error as Error).message);
+  } finally {
+    if (chart.request === controller) chart.request = null;
+  }
+  chart.redraw();
+  document.documentElement.dataset["drawn"] = String(performance.now());
+}
+
+// Live.
+
+function freeze(): void {
+  view.isLive = false;
+  liveEvents?.abort();
+  liveEvents = null;
+  showState();
+}
+
+function showState(text = ""): void {
+  const state = view.isLive ? "live" : recording.is_growing ? "frozen" : "recorded";
+  stateText.textContent = text === "" ? state : `${state}: ${text}`;
+  stateText.dataset["state"] = state;
+  find("#live").textContent = view.isLive ? "Freeze" : "Live";
+}
+
+async function goLive(): Promise<void> {
+  if (!recording.is_growing) {
+    move({ from: whole.to - (view.span.to - view.span.from), to: whole.to });
+    return;
+  }
+  if (view.isLive) return;
+  view.isLive = true;
+  view.cursor = null;
+  showState();
+  const controller = new AbortController();
+  liveEvents = controller;
+  const fresh = await api.get<Recording>("sources").catch(() => recording);
+  const until = BigInt(fresh.to_ns);
+  move({ from: until - LIVE_LENGTH, to: until }, false);
+  const reread = setInterval(() => {
+    for (const chart of visible) if (!known.includes(chart.field) && chart.request === null) read(chart);
+  }, REREAD_MS);
+  try {
+    await api.live(receive, controller.signal);
+    if (!controller.signal.aborted) freeze();
+  } catch (error) {
+    if (!controller.signal.aborted) {
+      freeze();
+      showState(shown((error as Error).message));
+    }
+  } finally {
+    clearInterval(reread);
+  }
+}
+
+function receive(event: LiveEvent): void {
+  if (!view.isLive) return;
+  const until = BigInt(event.until_ns);
+  whole = { from: whole.from, to: until > whole.to ? until : whole.to };
+  view.span = { from: until - LIVE_LENGTH, to: until };
+  for (const { id, series } of event.charts) {
+    const chart = shownCharts.find((one) => one.field.id === id);
+    // Rows before the first answer would be lost with it.
+    if (chart === undefined || chart.envelope === null || chart.request !== null) continue;
+    append(chart.envelope, series.map(seriesOf), view.span.from - LIVE_LENGTH);
+  }
+  document.documentElement.dataset["live"] = event.until_ns;
+  draw();
+}
+
+function seriesOf(sent: LiveEvent["charts"][number]["series"][number]): Series {
+  const series = emptySeries(sent.label, sent.path, sent.unit);
+  for (const [first, last, min, max, firstValue, lastValue, count] of sent.rows) {
+    series.first.push(BigInt(first));
+    series.last.push(BigInt(last));
+    series.min.push(min ?? NaN);
+    series.max.push(max ?? NaN);
+    series.firstValue.push(firstValue ?? NaN);
+    series.lastValue.push(lastValue ?? NaN);
+    series.count.push(count);
+  }
+  return series;
+}
+
+// What the buttons and keys do.
+
+function select(selection: Span | null): void {
+  view.selection = selection;
+  drawOver();
+  holdSoon();
+}
+
+async function ask<T>(title: string, path: string, span: Span, show: (found: T) => void): Promise<void> {
+  panel.message(title, "reading ...");
+  layout();
+  try {
+    show(await api.get<T>(path, { from: String(span.from), to: String(span.to) }));
+  } catch (error) {
+    panel.message(title, shown((error as Error).message));
+  }
+}
+
+function chosen(departure: Departure): void {
+  const at = BigInt(departure.wall_ns);
+  view.cursor = at;
+  if (at < view.span.from || at >= view.span.to) {
+    const half = (view.span.to - view.span.from) / 2n;
+    move(bounded({ from: at - half, to: at + half }, whole));
+  }
+  // A text, whose share of time departs, has no chart: the cursor is where it differs.
+  if (departure.state === null) chartIt(departure.id);
+  drawOver();
+  holdSoon();
+}
+
+function explain(): void {
+  if (view.isLive) freeze();
+  const span = view.selection ?? view.span;
+  void ask<Explanation>("What changed here", "explain", span, (found) => panel.explanation(found, chosen));
+}
+
+function spikes(): void {
+  if (view.isLive) freeze();
+  void ask<Departure[]>("Spikes", "spikes", view.span, (found) => panel.spikes(found, (spike) => {
+    const at = BigInt(spike.wall_ns);
+    if (view.span.to - view.span.from > 20n * S) move(bounded({ from: at - 10n * S, to: at + 10n * S }, whole));
+    chosen(spike);
+  }));
+}
+
+function search(): void {
+  panel.search([...known, ...fields], (field) => chartIt(field.id));
+  layout();
+}
+
+function writeMark(): void {
+  if (!recording.can_mark) return;
+  panel.mark(async (text) => {
+    const said = await api.mark(text);
+    setTimeout(() => void readMarks(), 1000);
+    return said;
+  });
+  layout();
+}
+
+async function readMarks(): Promise<void> {
+  marks = await api.get<Mark[]>("marks").catch(() => marks);
+  draw();
+}
+
+function zoomToSelection(): void {
+  if (view.selection === null) return;
+  const { from, to } = view.selection;
+  const margin = (to - from) / 20n;
+  select(null);
+  move(bounded({ from: from - margin, to: to + margin + 1n }, whole));
+}
+
+function zoomBy(factor: number, around: bigint | null): void {
+  const { from, to } = view.span;
+  const middle = around !== null && around >= from && around < to ? around : (from + to) / 2n;
+  move(zoomed(view.span, factor, middle, whole));
+}
+
+function panBy(part: number): void {
+  const { from, to } = view.span;
+  const by = BigInt(Math.round(Number(to - from) * part));
+  move(bounded({ from: from + by, to: to + by }, whole));
+}
+
+function step(isForward: boolean): void {
+  const series = shownCharts[focused]?.envelope?.series ?? [];
+  const at = view.cursor ?? (view.span.from + view.span.to) / 2n;
+  const next = neighbor(series, at, isForward);
+  if (next === null) return;
+  if (view.isLive) freeze();
+  view.cursor = next;
+  const { from, to } = view.span;
+  if (next < from || next >= to) {
+    const half = (to - from) / 2n;
+    move(bounded({ from: next - half, to: next + half }, whole));
+  }
+  drawOver();
+  holdSoon();
+}
+
+function edge(isStart: boolean): void {
+  if (view.cursor === null) return;
+  const other = view.selection ?? { from: view.cursor, to: view.cursor + 1n };
+  const span = isStart ? { from: view.cursor, to: other.to } : { from: other.from, to: view.cursor + 1n };
+  select(span.from < span.to ? span : { from: view.cursor, to: view.cursor + 1n });
+}
+
+const keys: Record<string, () => void> = {
+  ArrowLeft: () => panBy(-0.1),
+  ArrowRight: () => panBy(0.1),
+  ArrowUp: () => focus(Math.max(0, focused - 1), true),
+  ArrowDown: () => focus(Math.min(shownCharts.length - 1, focused + 1), true),
+  "+": () => zoomBy(0.5, view.cursor),
+  "=": () => zoomBy(0.5, view.cursor),
+  "-": () => zoomBy(2, view.cursor),
+  ",": () => step(false),
+  ".": () => step(true),
+  "[": () => edge(true),
+  "]": () => edge(false),
+  z: zoomToSelection,
+  e: explain,
+  s: spikes,
+  "/": search,
+  p: () => togglePin(shownCharts[focused]?.field.id ?? ""),
+  m: writeMark,
+  "0": () => move(whole),
+  Home: () => move({ from: whole.from, to: whole.from + (view.span.to - view.span.from) }),
+  End: () => void goLive(),
+  " ": () => (view.isLive ? (freeze(), readAll(), hold()) : void goLive()),
+  "?": () => {
+    panel.help(recording.version);
+    layout();
+  },
+  Escape: () => {
+    if (panel.isOpen) panel.close();
+    else if (view.selection !== null) select(null);
+    else {
+      view.cursor = null;
+      drawOver();
+    }
+  },
+};
+
+function listen(): void {
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target instanceof HTMLInputElement;
+    const isPressed = event.target instanceof HTMLButtonElement && (event.key === " " || event.key === "Enter");
+    if (event.ctrlKey || event.metaKey || event.altKey || isPressed || (isTyping && event.key !== "Escape")) return;
+    const act = keys[event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    act();
+  });
+  const clicks: [string, () => void][] = [
+    ["search", search],
+    ["spikes", spikes],
+    ["explain", explain],
+    ["mark", writeMark],
+    ["whole", keys["0"]!],
+    ["live", keys[" "]!],
+    ["help", keys["?"]!],
+  ];
+  for (const [id, act] of clicks) find(`#${id}`).addEventListener("click", act);
+  selectedTools.append(
+    button("What changed here", "e", explain),
+    button("Zoom", "z", zoomToSelection),
+    button("\u00d7", "Clear (Esc)", () => select(null)),
+  );
+  const part = (event: MouseEvent) => (event.clientX - charts.getBoundingClientRect().left - view.left) / width();
+  let began: { at: bigint; x: number } | null = null;
+  charts.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0 || (event.target as HTMLElement).closest("button") !== null || part(event) < 0) return;
+    if (view.isLive) freeze();
+    began = { at: timeAt(view.span, part(event)), x: event.clientX };
+    const chart = (event.target as HTMLElement).closest<HTMLElement>(".chart");
+    if (chart !== null) focus(shownCharts.findIndex((one) => one.element === chart), false);
+  });
+  document.addEventListener("pointermove", (event) => {
+    const isOver = charts.contains(event.target as Node) && part(event) >= 0;
+    if (began === null && !isOver) return;
+    const at = timeAt(view.span, part(event));
+    view.cursor = isOver ? snapped(event, at) : view.cursor;
+    if (began !== null && Math.abs(event.clientX - began.x) > 4) {
+      view.selection = at < began.at ? { from: at, to: began.at } : { from: began.at, to: at + 1n };
+    }
+    drawOver();
+    holdSoon();
+  });
+  document.addEventListener("pointerup", () => (began = null));
+  document.addEventListener("pointercancel", () => (began = null));
+  document.addEventListener(
+    "wheel",
+    (event) => {
+      const isOver = charts.contains(event.target as Node) || axis.contains(event.target as Node);
+      // The page itself scrolls with the wheel beside the charts, and with Alt.
+      if (!isOver || event.altKey || part(event) < 0) return;
+      event.preventDefault();
+      const lines = event.deltaMode === 1 ? 30 : 1;
+      if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+        panBy(((event.deltaX || event.deltaY) * lines) / 1000);
+      } else {
+        zoomBy(Math.exp(event.deltaY * lines * 0.004), timeAt(view.span, part(event)));
+      }
+    },
+    { passive: false },
+  );
+  let dragged: { x: number; span: Span } | null = null;
+  axis.addEventListener("pointerdown", (event) => {
+    dragged = { x: event.clientX, span: view.span };
+    axis.setPointerCapture(event.pointerId);
+  });
+  axis.addEventListener("pointermove", (event) => {
+    if (dragged === null) return;
+    const { from, to } = dragged.span;
+    const by = BigInt(Math.round((Number(to - from) * (dragged.x - event.clientX)) / width()));
+    move(bounded({ from: from + by, to: to + by }, whole));
+  });
+  axis.addEventListener("pointerup", () => (dragged = null));
+  new ResizeObserver(() => layout()).observe(charts);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  window.addEventListener("hashchange", () => void restore());
+}
+
+/** Returns the time of the sample under the pointer, if there is one. */
+function snapped(event: PointerEvent, at: bigint): bigint {
+  const element = (event.target as HTMLElement).closest<HTMLElement>(".chart");
+  const chart = shownCharts.find((one) => one.element === element);
+  for (const series of chart?.envelope?.series ?? []) {
+    const before = rowAt(series, at);
+    for (const row of [before, before + 1]) {
+      const first = series.first[row];
+      if (first === undefined || series.count[row] !== 1 || series.last[row] !== first) continue;
+      const distance = Math.abs(xOf(first, view.span, width()) - xOf(at, view.span, width()));
+      if (distance <= SNAP) return first;
+    }
+  }
+  return at;
+}
+
+/** Takes the view from the address. */
+async function restore(): Promise<void> {
+  const held = parseHeld(location.hash);
+  pins = held.pins;
+  view.cursor = held.cursor ?? held.at;
+  view.selection = held.selection;
+  const around = held.at;
+  const near = around === null ? null : bounded({ from: around - 15n * S, to: around + 15n * S }, whole);
+  arrange();
+  if (held.isLive) return goLive();
+  move(held.span ?? near ?? whole);
+}
+
+async function start(): Promise<void> {
+  // The token is no part of a view that is passed on.
+  if (asked.token !== null) {
+    const rest = location.hash.replace(/token=[^&]*&?/, "");
+    history.replaceState(null, "", rest === "#" ? location.pathname : rest);
+  }
+  try {
+    const [found, offered] = await Promise.all([
+      api.get<Recording & { sources: { name: string; period_ns: number }[] }>("sources"),
+      api.get<{ charts: Field[]; fields: Field[] }>("fields"),
+    ]);
+    recording = found;
+    known = offered.charts;
+    fields = offered.fields;
+    periods = new Map(found.sources.map(({ name, period_ns }) => [name, period_ns]));
+  } catch (error) {
+    const isToken = error instanceof Refused && error.status === 401;
+    if (!isToken) return panel.message("No recording", shown((error as Error).message));
+    panel.token(
+      (token) => {
+        sessionStorage.setItem("token", token);
+        api = new Api(token);
+        panel.close();
+        void start();
+      },
+      stored === null && asked.token === null ? "This page needs a token." : "This token is not the server's.",
+    );
+    return;
+  }
+  whole = { from: BigInt(recording.from_ns), to: BigInt(recording.to_ns) + 1n };
+  find("#host").textContent = shown(recording.host) || "flatcap";
+  document.title = `${shown(recording.host)} - flatcap`;
+  find("#live").hidden = !recording.is_growing;
+  find("#mark").hidden = !recording.can_mark;
+  showState();
+  listen();
+  void readMarks();
+  const hasView = /(^|[#&])(from|at|live)=/.test(location.hash);
+  if (!hasView && recording.is_growing) {
+    arrange();
+    return goLive();
+  }
+  return restore();
+}
+
+void start();

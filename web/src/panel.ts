@@ -1,0 +1,184 @@
+// The panel beside the charts: what was found, each row a button that leads to a chart.
+
+import type { Departure, Explanation, Field } from "./api";
+import { button, make } from "./dom";
+import { exactText, lengthText } from "./times";
+import { shown, valueText } from "./units";
+
+/** Fields that a search lists. */
+const FOUND_MAX = 200;
+
+export const KEYS: [string, string][] = [
+  ["wheel, + and -", "zoom at the pointer, or at the cursor"],
+  ["left and right", "move; with the pointer, drag the axis"],
+  ["up and down", "choose a chart"],
+  [", and .", "the sample before and after the cursor, of the chosen chart"],
+  ["drag, [ and ]", "select a time; z zooms to it"],
+  ["e", "what changed in the selection, or in what is shown"],
+  ["s", "list the spikes in what is shown"],
+  ["/", "search fields by name or meaning"],
+  ["p", "pin the chosen chart to the top, or take it off"],
+  ["m", "write a mark into the running recording"],
+  ["0, Home", "the whole recording; its begin"],
+  ["space, End", "freeze or follow the recorder"],
+  ["Esc", "clear the selection, close this"],
+];
+
+/** A name of what departs: its element, and the last name of its field. */
+function name(departure: Departure): string {
+  const field = departure.field.replace(/\[\*\]$/, "");
+  const leaf = field.slice(Math.max(field.lastIndexOf("]."), field.lastIndexOf(".")) + 1).replace(/^\./, "");
+  const state = departure.state === null ? "" : ` = ${departure.state}`;
+  return shown(departure.element === null ? `${departure.field}${state}` : `${departure.element} ${leaf}${state}`);
+}
+
+export class Panel {
+  constructor(private readonly element: HTMLElement, private readonly closed: () => void) {}
+
+  get isOpen(): boolean {
+    return !this.element.hidden;
+  }
+
+  close(): void {
+    this.element.hidden = true;
+    this.element.replaceChildren();
+    this.closed();
+  }
+
+  private open(title: string): void {
+    const head = make("div", "panel-head");
+    head.append(make("h2", "", title), button("\u00d7", "Close (Esc)", () => this.close()));
+    this.element.replaceChildren(head);
+    this.element.hidden = false;
+  }
+
+  private add(text: string, className = ""): void {
+    this.element.append(make("p", className, text));
+  }
+
+  message(title: string, text: string): void {
+    this.open(title);
+    this.add(text);
+  }
+
+  help(version: string): void {
+    this.open("Keys");
+    const list = make("dl");
+    for (const [keys, meaning] of KEYS) list.append(make("dt", "", keys), make("dd", "", meaning));
+    this.element.append(list);
+    this.add("Hatched: no samples, for they were lost or the recorder did not run. A flag is a mark.", "quiet");
+    this.add(`flatcap ${version}`, "quiet");
+  }
+
+  search(fields: Field[], choose: (field: Field) => void): void {
+    this.open("Search fields");
+    const input = make("input");
+    input.type = "search";
+    input.placeholder = "name or meaning";
+    input.setAttribute("aria-label", "Search fields");
+    const found = make("div", "rows");
+    const list = () => {
+      const words = input.value.toLowerCase().split(/\s+/);
+      const matches = fields.filter((field) => {
+        const text = `${field.id} ${field.meaning ?? ""}`.toLowerCase();
+        return words.every((word) => text.includes(word));
+      });
+      found.replaceChildren(
+        ...matches.slice(0, FOUND_MAX).map((field) => {
+          const row = button("", "Chart it", () => choose(field));
+          row.append(make("b", "", shown(field.id)), make("i", "", field.unit));
+          if (field.meaning) row.append(make("small", "", shown(field.meaning)));
+          return row;
+        }),
+      );
+      if (matches.length > FOUND_MAX) found.append(make("p", "quiet", `${matches.length - FOUND_MAX} more`));
+      if (matches.length === 0) found.append(make("p", "quiet", "no field has all of these words"));
+    };
+    input.addEventListener("input", list);
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown") found.querySelector("button")?.focus();
+      if (event.key === "Enter") found.querySelector("button")?.click();
+    });
+    list();
+    this.element.append(input, found);
+    input.focus();
+  }
+
+  mark(write: (text: string) => Promise<string>): void {
+    this.open("Write a mark");
+    const form = make("form");
+    const input = make("input");
+    input.maxLength = 1000;
+    input.placeholder = "one line, such as: deploy 42 begins";
+    const said = make("p", "quiet");
+    said.setAttribute("role", "status");
+    form.append(input);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      write(input.value).then(
+        (text) => (said.textContent = shown(text.trim())),
+        (error: Error) => (said.textContent = shown(error.message)),
+      );
+    });
+    this.element.append(form, said);
+    input.focus();
+  }
+
+  private departure(departure: Departure, choose: (departure: Departure) => void, label = name(departure)): void {
+    const row = button("", exactText(BigInt(departure.wall_ns)), () => choose(departure));
+    const { value, usual, unit, score, together } = departure;
+    row.append(
+      make("b", "", together > 0 ? `${label} (+${together})` : label),
+      make("i", "", score.toFixed(2)),
+      make("small", "", `${valueText(value, unit)}, usually ${valueText(usual, unit)}`),
+    );
+    this.element.append(row);
+  }
+
+  explanation(found: Explanation, choose: (departure: Departure) => void): void {
+    this.open("What changed here");
+    const length = BigInt(found.to_ns) - BigInt(found.from_ns);
+    const before = lengthText(BigInt(found.before_ns));
+    this.add(`${exactText(BigInt(found.from_ns)).slice(0, 23)}, ${lengthText(length)} against ${before} before`, "quiet");
+    this.element.append(make("h3", "", "Who"));
+    if (found.suspects.length === 0) this.add("nobody used more than usual");
+    for (const suspect of found.suspects) {
+      const pid = suspect.pid === null ? "" : ` [${suspect.pid}]`;
+      this.add(`${suspect.kind} ${shown(suspect.name)}${pid}`, "who");
+      for (const departure of suspect.evidence.slice(0, 3)) {
+        const field = departure.field.slice(departure.field.lastIndexOf(".") + 1);
+        this.departure(departure, choose, shown(field));
+      }
+    }
+    this.element.append(make("h3", "", "What"));
+    if (found.fields.length === 0) this.add("no field departed from what is usual for it");
+    for (const departure of found.fields) this.departure(departure, choose);
+    this.add(`samples lost: ${found.lost}`, "quiet");
+  }
+
+  spikes(found: Departure[], choose: (departure: Departure) => void): void {
+    this.open("Spikes");
+    if (found.length === 0) this.add("no field departed from what is usual for it");
+    for (const spike of found) {
+      this.add(exactText(BigInt(spike.wall_ns)).slice(0, 23), "who");
+      this.departure(spike, choose);
+    }
+  }
+
+  /** Asks for the token. */
+  token(give: (token: string) => void, reason: string): void {
+    this.open("Token");
+    this.add(`${reason} flatcap view --web prints it in its address, after #token=`);
+    const form = make("form");
+    const input = make("input");
+    input.setAttribute("aria-label", "Token");
+    input.autocomplete = "off";
+    form.append(input, make("button", "", "Open"));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      give(input.value.trim().replace(/^.*token=/, "").replace(/&.*$/, ""));
+    });
+    this.element.append(form);
+    input.focus();
+  }
+}
