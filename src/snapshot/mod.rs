@@ -1,0 +1,9 @@
+//! Snapshots: the full rate around a moment, copied from the ring into a directory of its own that
+//! is published whole.
+//!
+//! Never: delays a sampler or the recorder; shows a directory before it is whole; removes one that
+//! is marked as kept.
+
+mod order;
+
+pub use order::{OrderError, OrderId, SnapshotHandle, SnapshotOrder, SnapshotRequests, snapshot_requests};
