@@ -5,5 +5,12 @@
 //! is marked as kept.
 
 mod order;
+mod record;
+mod store;
+mod window_copy;
+mod worker;
 
 pub use order::{OrderError, OrderId, SnapshotHandle, SnapshotOrder, SnapshotRequests, snapshot_requests};
+pub use record::{SnapshotRecord, read_record};
+pub use store::{ListedSnapshot, SnapshotFolder, SnapshotLimits, listed, set_kept};
+pub use worker::{SnapshotSettings, SnapshotWorker};

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use serde::{Deserialize, Serialize};
+
 use crate::os::wake_event::WakeEvent;
 
 /// Most orders and extensions that wait for the snapshot thread, which takes them within
@@ -12,7 +14,8 @@ use crate::os::wake_event::WakeEvent;
 const REQUESTS_MAX: usize = 64;
 
 /// What a snapshot shall hold, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SnapshotOrder {
     /// Ends the name of the directory, after the time: the name of the rule, or what a person
     /// wrote. Characters that do not belong in a file name are replaced.
@@ -29,9 +32,6 @@ pub struct SnapshotOrder {
     pub first_mono_ns: u64,
     /// End of the window, included, in monotonic nanoseconds; may be in the future.
     pub last_mono_ns: u64,
-    /// A program to start once the snapshot is published, with its arguments; empty for none. It
-    /// gets the snapshot's description as JSON on its standard input, and nothing waits for it.
-    pub run: Vec<String>,
 }
 
 /// Identifies an order of this run.
@@ -55,7 +55,9 @@ pub enum OrderError {
 #[derive(Debug)]
 pub(super) enum SnapshotRequest {
     Order(OrderId, SnapshotOrder),
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "as `SnapshotHandle::extend`"))]
     Extend(OrderId, u64),
+    CompleteInterrupted,
 }
 
 /// Gives orders from any thread; never waits.
@@ -81,6 +83,13 @@ pub fn snapshot_requests() -> (SnapshotHandle, SnapshotRequests) {
     (SnapshotHandle { requests, next_id, wake: Arc::clone(&wake) }, SnapshotRequests { receiver, wake })
 }
 
+impl SnapshotRequests {
+    /// Returns the event on which the thread sleeps.
+    pub fn wake(&self) -> Arc<WakeEvent> {
+        Arc::clone(&self.wake)
+    }
+}
+
 impl SnapshotHandle {
     /// Orders a snapshot. An order whose window overlaps that of a snapshot that is not finished
     /// makes that one longer.
@@ -93,6 +102,10 @@ impl SnapshotHandle {
         Ok(id)
     }
 
+    #[cfg_attr(
+        not(feature = "internals"),
+        allow(dead_code, reason = "for rules that fire again while their window is open")
+    )]
     /// Moves the end of an order's window to a later time, in monotonic nanoseconds. Without effect
     /// once the window has ended.
     ///
@@ -100,6 +113,15 @@ impl SnapshotHandle {
     /// `Busy` or `Ending`: the end stays.
     pub fn extend(&self, id: OrderId, last_mono_ns: u64) -> Result<(), OrderError> {
         self.send(SnapshotRequest::Extend(id, last_mono_ns))
+    }
+
+    /// Asks for the snapshots that earlier runs were killed in to be completed. What these runs have
+    /// left in the ring must be recovered.
+    ///
+    /// # Errors
+    /// `Busy` or `Ending`: the next start completes them.
+    pub fn complete_interrupted(&self) -> Result<(), OrderError> {
+        self.send(SnapshotRequest::CompleteInterrupted)
     }
 
     fn send(&self, request: SnapshotRequest) -> Result<(), OrderError> {
