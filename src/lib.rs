@@ -8,7 +8,7 @@
 //!
 //! Modules, in the order of the data: `sampling` reads the host on schedule and makes frames of the
 //! samples, `slab` carries frames to the `recorder`, which writes them to segment files, and
-//! `compress` rewrites sealed segments. `import` and `export` convert other formats. `daemon`
+//! `compress` rewrites sealed segments, and `snapshot` keeps the full rate around a moment. `import` and `export` convert other formats. `daemon`
 //! assembles a run, `control` answers requests to it, `config` configures it, `metrics` counts,
 //! `view` shows recordings, `os` is the only interface to the kernel, and `cli` is the program.
 //!
@@ -89,6 +89,10 @@ pub mod schemas;
 mod slab;
 #[cfg(feature = "internals")]
 pub mod slab;
+#[cfg(not(feature = "internals"))]
+mod snapshot;
+#[cfg(feature = "internals")]
+pub mod snapshot;
 
 #[cfg(all(feature = "view", not(feature = "internals")))]
 mod view;

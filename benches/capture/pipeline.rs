@@ -177,6 +177,7 @@ impl Pipeline {
             clock_watch: Box::new(ClockChangeTimer::start()?),
             wall_offset: self.wall_offset,
             commands: command_queue(Arc::default()).1,
+            ring: None,
         })?;
         Ok(RecorderThread { thread: thread::spawn("recorder", move || recorder.run())? })
     }

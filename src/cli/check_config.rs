@@ -87,7 +87,12 @@ fn write_summary(layered: &LoadedConfig, out: &mut dyn Write) -> io::Result<()> 
     for term in memory.terms() {
         writeln!(out, "# {:>8}  {} {}", format_size(term.bytes), term.count, term.holder)?;
     }
-    writeln!(out, "# {:>8}  sum, at most memory_max\n", format_size(memory.sum_bytes()))
+    writeln!(out, "# {:>8}  sum, at most memory_max", format_size(memory.sum_bytes()))?;
+    if config.blackbox.is_on() {
+        let ring = format_size(config.blackbox.memory_max);
+        writeln!(out, "# {ring:>8}  at most, in addition, for the ring of [blackbox] on tmpfs")?;
+    }
+    writeln!(out)
 }
 
 /// Returns a path with control characters escaped, so that it stays on one line.

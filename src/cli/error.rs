@@ -102,6 +102,15 @@ pub enum CliError {
         #[source]
         error: io::Error,
     },
+    /// The snapshots of a data directory cannot be read or changed.
+    #[error("cannot read or change the snapshots in {}: {error}; check its permissions", path.display())]
+    Snapshots {
+        /// Their directory.
+        path: PathBuf,
+        /// The error of the kernel.
+        #[source]
+        error: io::Error,
+    },
     /// The destination of a replay failed.
     #[error("cannot send to {to}: {error}; check the address and that a receiver is listening")]
     Send {

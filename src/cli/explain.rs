@@ -14,6 +14,7 @@ use super::hosts::RecordedHosts;
 use super::measured_value::{leaf, measured, path, short_name, shortened};
 use super::recordings::{default_recordings, no_segments};
 use super::selection::{recorded_time, wall_time};
+use super::snapshots::snapshot_time;
 use super::spikes::{printed_length, report_left_out};
 use super::terminal::Output;
 use super::time_printer::{TimePrinter, ZoneOption};
@@ -82,6 +83,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let mut report = |notice: &_| outcome = report_notice(notice);
     let wall_ns = match &args.at {
         Some(text) => wall_time(&args.paths, ("--at", text), host.as_ref(), &zone)?,
+        None if let Some(wall_ns) = snapshot_time(&args.paths) => wall_ns,
         None => match find_spikes(&choice, ReplayFilter::default(), &mut |_| {}) {
             Err(ExplainError::NoSamples) => return Err(no_samples(&choice, "to explain", zone)?),
             found => {

@@ -100,6 +100,7 @@ struct InfoSource {
     period_ns: u64,
     recorded: u64,
     lost: u64,
+    thinned: u64,
     lost_causes: Option<String>,
     missed: u64,
     incomplete: u64,
@@ -347,6 +348,7 @@ fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource
         period_ns: sum.period_ns,
         recorded: sum.totals.recorded,
         lost: sum.totals.lost,
+        thinned: sum.totals.thinned,
         lost_causes: (sum.totals.lost > 0).then(|| Causes::from_bits(sum.totals.causes).to_string()),
         missed: sum.totals.missed,
         incomplete: sum.totals.incomplete,
@@ -453,6 +455,11 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
     lines.extend(lossy.map(|(source, causes)| {
         format!("lost: {} sample(s) of {}: {causes}", source.lost, human::escaped(&source.name))
     }));
+    lines.extend(
+        report.sources.iter().filter(|source| source.thinned > 0).map(|source| {
+            format!("thinned: {} sample(s) of {}", source.thinned, human::escaped(&source.name))
+        }),
+    );
     if report.marks > 0 {
         lines.push(format!("marks: {}; flatcap marks lists them", report.marks));
     }

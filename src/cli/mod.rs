@@ -38,6 +38,7 @@ mod resolution;
 mod row_printer;
 mod rows;
 mod selection;
+mod snapshots;
 mod sources;
 mod spikes;
 mod status;
@@ -97,6 +98,8 @@ enum Verb {
     Reload(remote::ReloadArgs),
     Flush(remote::FlushArgs),
     LogLevel(remote::LogLevelArgs),
+    Snapshot(snapshots::OrderArgs),
+    Snapshots(snapshots::Args),
     Completions(completions::Args),
     Manual(manual::Args),
 }
@@ -198,6 +201,8 @@ fn run_with_log(
         Verb::Reload(args) => remote::reload(&args, out),
         Verb::Flush(args) => remote::flush(&args, out),
         Verb::LogLevel(args) => remote::log_level(&args, out),
+        Verb::Snapshot(args) => snapshots::order(&args, out),
+        Verb::Snapshots(args) => snapshots::run(&args, out),
     }
 }
 

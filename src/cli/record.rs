@@ -269,6 +269,10 @@ fn remarks(source: &SourceReport) -> Vec<String> {
             "{name}: was read every {period} at the end, to stay within {budget}; skipped ticks count as missed"
         ));
     }
+    if source.thinned > 0 {
+        let thinned = count(source.thinned, "sample");
+        lines.push(format!("{name}: {thinned} thinned by disk_period; at full rate in the ring only"));
+    }
     if source.lost > 0 {
         lines.push(format!("{name}: {} lost: {}", count(source.lost, "sample"), source.causes));
     }

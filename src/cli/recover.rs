@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         None => crashed_runs(&run_dir, directory.identity(), None),
     };
     let dead = crashed.map_err(io(&run_dir))?;
-    recover_all(&completion, dead, &mut each).map_err(io(folder))?;
+    recover_all(&completion, None, dead, &mut each).map_err(io(folder))?;
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;

@@ -210,6 +210,9 @@ impl<'a> GapRow<'a> {
 pub(super) fn gap_text(gap: &Gap, source: &str) -> String {
     let (source, count, causes) = (human::escaped(source), gap.count, Causes::from_bits(gap.causes));
     let samples = if count == 1 { "sample" } else { "samples" };
+    if gap.is_thinned() {
+        return format!("gap: {count} {samples} of {source} thinned");
+    }
     format!("gap: {count} {samples} of {source} lost ({causes})")
 }
 

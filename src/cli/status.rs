@@ -13,8 +13,8 @@ use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config;
 use crate::control::{
-    CompressorStatus, FormerStatus, ProcessStatus, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus,
-    Status, StorageStatus,
+    CompressorStatus, FormerStatus, ProcessStatus, QueueStatus, ReloadStatus, RingStatus, SegmentStatus,
+    SourceStatus, Status, StorageStatus,
 };
 
 /// Share of a limit above which it is highlighted.
@@ -75,6 +75,7 @@ impl StatusPage {
         let mut lines = vec![agent_line(&status.recorder), self.segment_line(&status.segment)];
         lines.extend(self.storage_lines(&status.storage, &status.compression));
         lines.extend(self.compressor_line(&status.compression));
+        lines.extend(status.ring.as_ref().map(|ring| self.ring_line(ring)));
         lines.push(self.queue_line(&status.queues));
         lines.extend(self.reload_line(&status.reload));
         lines.push(String::new());
@@ -110,6 +111,22 @@ impl StatusPage {
             human::elapsed(segment.age_ns),
             segment.sealed
         )
+    }
+
+    fn ring_line(&self, ring: &RingStatus) -> String {
+        let window = config::format_duration(Duration::from_secs_f64(ring.window_s));
+        let mut line = format!(
+            "ring     {} s of {window} in {} of {}, {}",
+            ring.held_s,
+            human::bytes(ring.bytes),
+            human::bytes(ring.bytes_max),
+            human::escaped(&ring.path)
+        );
+        if ring.lost > 0 || ring.storage_errors > 0 {
+            let lacks = format!("; lacks {} samples, {} errors", ring.lost, ring.storage_errors);
+            line.push_str(&self.tint(Severity::Warning, lacks));
+        }
+        line
     }
 
     fn storage_lines(&self, storage: &StorageStatus, compression: &CompressorStatus) -> Vec<String> {
@@ -313,6 +330,9 @@ impl StatusPage {
                 "its budget"
             };
             lines.push((Severity::Warning, format!("{name}: read every {period}, to stay within {budget}")));
+        }
+        if source.thinned > 0 {
+            lines.push((Severity::Normal, format!("{name}: {} thinned by disk_period", source.thinned)));
         }
         if let Some(causes) = &source.lost_causes {
             lines.push((Severity::Error, format!("{name}: {} lost: {causes}", source.lost)));

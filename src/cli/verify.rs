@@ -41,6 +41,7 @@ struct VerifyReport {
     intact: bool,
     frames: u64,
     lost: u64,
+    thinned: u64,
     unexplained: u64,
     /// The first damaged ranges; the others are only counted.
     damage: Vec<DamageRow>,
@@ -118,6 +119,7 @@ impl VerifyReport {
             intact: verdict.is_intact(),
             frames: verdict.frames,
             lost: verdict.lost(),
+            thinned: verdict.thinned(),
             unexplained: verdict.unexplained(),
             damage: verdict.flaws.iter().cloned().map(damage).collect(),
             more_damage: verdict.more_flaws,
@@ -236,17 +238,22 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
     for line in host_lines(&report.hosts) {
         writeln!(out, "{}", wrapped(&line, width, 2))?;
     }
-    let mut rows = table(["source", "sampled", "recorded", "lost", "unexplained"]);
+    // Most recordings have no thinned samples.
+    let thinned_column = (report.thinned > 0).then_some("thinned");
+    let header = ["source", "sampled", "recorded", "lost", "unexplained"];
+    let mut rows = table(header.into_iter().chain(thinned_column));
     let earlier = Some(&verdict.earlier).filter(|sum| **sum != SourceCompleteness::default());
     for source in verdict.sources.iter().map(|(_, source)| source).chain(earlier) {
-        let sampled = source.recorded.saturating_add(source.lost).saturating_add(source.unexplained);
-        rows.add_row([
+        let counts = [source.lost, source.thinned, source.unexplained];
+        let sampled = counts.into_iter().fold(source.recorded, u64::saturating_add);
+        let row = [
             human::escaped(&name_of(source)).into_owned(),
             sampled.to_string(),
             source.recorded.to_string(),
             source.lost.to_string(),
             source.unexplained.to_string(),
-        ]);
+        ];
+        rows.add_row(row.into_iter().chain(thinned_column.map(|_| source.thinned.to_string())));
     }
     writeln!(out, "{}\n", rows.trim_fmt())?;
     for damage in &report.damage {
@@ -277,7 +284,8 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
         (false, _) => "NOT intact".to_owned(),
     };
     let (frames, lost, unexplained) = (report.frames, report.lost, report.unexplained);
-    writeln!(out, "{verdict}: {frames} frames, {lost} lost and explained, {unexplained} unexplained")
+    let thinned = if report.thinned > 0 { format!("{} thinned, ", report.thinned) } else { String::new() };
+    writeln!(out, "{verdict}: {frames} frames, {thinned}{lost} lost and explained, {unexplained} unexplained")
 }
 
 /// Returns a path, escaped for a terminal.

@@ -47,6 +47,8 @@ pub struct CompressSettings {
     pub block_bytes: usize,
     /// The budget of all threads together.
     pub budget: CompressionBudget,
+    /// Whether compressed segments are not worth a line in the log: there is one every few seconds.
+    pub is_quiet: bool,
 }
 
 /// Controls a worker from any thread.
@@ -333,7 +335,11 @@ impl CompressWorker {
                 metrics.segments.add(1);
                 metrics.raw_bytes.add(raw_bytes);
                 metrics.stored_bytes.add(stored_bytes);
-                tracing::info!(segment = %name, raw_bytes, stored_bytes, "a segment is compressed");
+                if self.settings.is_quiet {
+                    tracing::debug!(segment = %name, raw_bytes, stored_bytes, "a segment is compressed");
+                } else {
+                    tracing::info!(segment = %name, raw_bytes, stored_bytes, "a segment is compressed");
+                }
             }
             Some(Ok(CompressOutcome::Stopped)) => return self.backlog.put_back(name),
             Some(Ok(CompressOutcome::Skipped(

@@ -48,8 +48,8 @@ pub use instance_name::{INSTANCE_NAME_BYTES_MAX, INSTANCES_MAX};
 pub use layers::{DROP_IN_DIRECTORY, FILE_NAME, Layers, LoadedConfig};
 pub use reference::{ReferenceKey, ReferencePart, reference};
 pub use settings::{
-    BufferingConfig, COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, Config, ControlConfig, GroupConfig,
-    GroupConfigs, RecorderConfig, StorageConfig,
+    BlackboxConfig, BufferingConfig, COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, Config, ControlConfig,
+    GroupConfig, GroupConfigs, RecorderConfig, StorageConfig,
 };
 pub use source::{CpuShare, GROUP_FAST_PERIOD_MAX, SourceConfig};
 pub use units::{UnitError, format_duration, format_size};

@@ -51,6 +51,8 @@ pub struct Config {
     pub storage: StorageConfig,
     /// Compression of sealed segments.
     pub compress: CompressConfig,
+    /// The black box: a ring of every sample in memory, and snapshots of it.
+    pub blackbox: BlackboxConfig,
     /// Control socket and metrics.
     pub control: ControlConfig,
     /// The sampler threads.
@@ -252,6 +254,39 @@ settings! {
 }
 
 settings! {
+    /// The black box: the last seconds of every source at its own rate, as segments on tmpfs (the
+    /// ring), while the recordings get fewer samples; snapshots keep what the ring holds.
+    pub struct BlackboxConfig {
+        /// How many seconds of every source the ring holds; "0s" for no ring. The ring is in
+        /// `run_dir`, and `ring` in `data_dir` is a link to it. It survives a killed flatcap, not a
+        /// crash of the host.
+        // Off: it takes memory, and thins the recordings. Above the maximum a disk is cheaper.
+        window: Duration = Duration::ZERO, Time(0..=6 * HOUR), Restart;
+
+        /// Memory of the ring, in addition to that of [recorder]. If the window needs more, the
+        /// ring holds fewer seconds; flatcap status shows how many.
+        // Fifteen minutes of six sources at 1 kHz, compressed. Below the minimum a segment with its
+        // header and footer does not fit; above the maximum the unit is wrong.
+        memory_max: u64 = 256 * MIB, Size(4 * MIB..=64 * GIB), Restart;
+
+        /// With a ring, the recordings in `data_dir` get one sample of each source per this time;
+        /// sources that are read less often, all of theirs. The others are counted as thinned.
+        // Ten values a second draw any curve that a person looks at; the ring has the rest. Above
+        // the maximum the recordings explain nothing.
+        disk_period: Duration = Duration::from_millis(100), Time(MS..=HOUR), Restart;
+
+        /// Disk space for all snapshots; the oldest are removed to stay within it, never one that is
+        /// marked as kept. Counts as a part of `retain_bytes`.
+        // Hundreds of snapshots of 15 s at 1 kHz.
+        keep_bytes: u64 = 2 * GIB, Size(MIB..=1024 * TIB), Restart;
+
+        /// Most snapshots; the oldest are removed, never one that is marked as kept.
+        // More directories than a person looks through; each is found by its time.
+        keep_count: u32 = 1_000, Number(1..=100_000), Restart;
+    }
+}
+
+settings! {
     /// Control socket and metrics.
     pub struct ControlConfig {
         /// Whether the running recorder serves status, commands and metrics on a socket.
@@ -319,6 +354,13 @@ impl Config {
     /// Returns the enabled sources of a group, in the order of `sources`.
     pub fn sources_of(&self, group: GroupName) -> impl Iterator<Item = &SourceConfig> {
         self.enabled_sources().filter(move |source| source.group() == group)
+    }
+}
+
+impl BlackboxConfig {
+    /// Returns whether there is a ring.
+    pub fn is_on(&self) -> bool {
+        !self.window.is_zero()
     }
 }
 

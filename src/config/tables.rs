@@ -3,7 +3,8 @@
 use super::expected_value::ExpectedValue;
 use super::key::{KeySpec, Table};
 use super::settings::{
-    BufferingConfig, CompressConfig, Config, ControlConfig, GroupConfigs, RecorderConfig, StorageConfig,
+    BlackboxConfig, BufferingConfig, CompressConfig, Config, ControlConfig, GroupConfigs, RecorderConfig,
+    StorageConfig,
 };
 use super::source_table::{by_default, instance};
 use crate::sampling::sources::CATALOG;
@@ -28,6 +29,7 @@ impl Default for Config {
             buffering: BufferingConfig::default(),
             storage: StorageConfig::default(),
             compress: CompressConfig::default(),
+            blackbox: BlackboxConfig::default(),
             control: ControlConfig::default(),
             groups: GroupConfigs::default(),
             sources: single.map(by_default).collect(),
@@ -44,6 +46,7 @@ impl Config {
             ("buffering".to_owned(), &mut self.buffering),
             ("storage".to_owned(), &mut self.storage),
             ("compress".to_owned(), &mut self.compress),
+            ("blackbox".to_owned(), &mut self.blackbox),
             ("control".to_owned(), &mut self.control),
             ("group.fast".to_owned(), fast),
             ("group.slow".to_owned(), slow),

@@ -14,8 +14,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::route::SnapshotBody;
 use super::socket_path::candidates;
 use super::status::Status;
+use crate::config::format_duration;
 use crate::os::local_socket::{account_name, connect_to, file_access, is_socket};
 
 /// Longest wait for a status. Only a stopped or stuck recorder needs longer.
@@ -166,6 +168,21 @@ impl Client {
     /// As [`status`](Self::status).
     pub fn mark(&self, text: &str) -> Result<String, ClientError> {
         self.ask(Method::POST, "/mark", text.to_owned(), COMMAND_WAIT)
+    }
+
+    /// Orders a snapshot of the last and the next moments. Returns the recorder's message.
+    ///
+    /// # Errors
+    /// As [`status`](Self::status).
+    pub fn snapshot(&self, last: Duration, after: Duration, reason: &str) -> Result<String, ClientError> {
+        let body = SnapshotBody {
+            last: format_duration(last),
+            after: Some(format_duration(after)),
+            reason: reason.to_owned(),
+        };
+        // Cannot fail: the struct holds only text.
+        let body = serde_json::to_string(&body).unwrap_or_default();
+        self.ask(Method::POST, "/snapshot", body, COMMAND_WAIT)
     }
 
     /// Reloads the configuration. Returns the recorder's message.

@@ -71,13 +71,15 @@ families! {
     gauge "flatcap_source_period_seconds", Float(seconds(source.period_ns.get())),
         "Configured period of the source.";
     counter "flatcap_source_begun", Integer(source.begun.get()),
-        "Samples begun; each one is recorded, lost or in flight.";
+        "Samples begun; each one is recorded, lost, thinned or in flight.";
     counter "flatcap_source_recorded", Integer(source.recorded.get()),
         "Samples passed to the kernel for writing.";
     counter "flatcap_source_recorded_frames_bytes", Integer(source.bytes.get()),
         "Bytes of the source's frames in the files.";
     counter "flatcap_source_lost", Integer(source.lost.get()),
         "Samples that the files report as lost, with the cause; losses of a source that always fails are reported with its next frame or at the end.";
+    counter "flatcap_source_thinned", Integer(source.thinned.get()),
+        "Samples left out of data_dir on purpose, by [blackbox] disk_period; the ring has them.";
     counter "flatcap_source_missed", Integer(source.missed.get()),
         "Ticks at which no sample was begun.";
     counter "flatcap_source_incomplete", Integer(source.incomplete.get()),
@@ -233,6 +235,30 @@ families! {
 families! {
     /// Metrics of the whole process and the control server.
     DAEMON: Metrics, |metrics|
+    gauge "flatcap_ring_held_seconds", Integer(metrics.ring.held_s.get()),
+        "Time since the begin of the ring's oldest segment; 0 without a ring.";
+    gauge "flatcap_ring_used_bytes", Integer(metrics.ring.bytes.get()),
+        "Memory used by the files of the ring.";
+    gauge "flatcap_ring_limit_bytes", Integer(metrics.ring.bytes_max.get()),
+        "Maximum of that memory ([blackbox] memory_max).";
+    counter "flatcap_ring_recorded", Integer(metrics.ring.recorded.get()),
+        "Samples of all sources written to the ring.";
+    counter "flatcap_ring_lost", Integer(metrics.ring.lost.get()),
+        "Samples that the ring reports as lost.";
+    counter "flatcap_snapshots_ordered", Integer(metrics.snapshots.ordered.get()),
+        "Snapshots ordered by rules, people and signals.";
+    counter "flatcap_snapshots_kept", Integer(metrics.snapshots.published.get()),
+        "Snapshots published; overlapping orders become one.";
+    counter "flatcap_snapshots_incomplete", Integer(metrics.snapshots.incomplete.get()),
+        "Published snapshots that lack a part of their window.";
+    counter "flatcap_snapshots_failed", Integer(metrics.snapshots.failed.get()),
+        "Snapshots that could not be kept.";
+    gauge "flatcap_snapshots_pending", Integer(metrics.snapshots.pending.get()),
+        "Snapshots whose window has not ended.";
+    gauge "flatcap_snapshots_used_bytes", Integer(metrics.snapshots.bytes.get()),
+        "Disk space used by snapshots; part of that of the data directory.";
+    counter "flatcap_ring_storage_errors", Integer(metrics.ring.storage_errors.get()),
+        "Writes to the ring, and creations of its segments, that failed.";
     counter "flatcap_storage_stalled_seconds", Float(seconds(metrics.stalled_ns(monotonic_ns()))),
         "Total time of storage calls longer than one second, including the current one.";
     gauge "flatcap_source_cap_ratio", Float(seconds(metrics.source_cap.get())),

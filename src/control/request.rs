@@ -26,8 +26,21 @@ pub enum ControlRequest {
     Reload,
     /// Queue, write and sync all samples taken so far.
     Flush,
+    /// Keep what the ring holds.
+    Snapshot(SnapshotWindow),
     /// Set the log filter, which has the syntax of `FLATCAP_LOG`.
     Log(String),
+}
+
+/// The part of the ring to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotWindow {
+    /// How much of the past.
+    pub last: Duration,
+    /// How much of the future.
+    pub after: Duration,
+    /// Why; empty if nothing was said.
+    pub reason: String,
 }
 
 /// The answer to a successful request.

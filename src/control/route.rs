@@ -3,11 +3,14 @@
 
 use hyper::{Method, StatusCode};
 
-use super::request::{ControlRequest, Refusal, RefusalKind};
+use super::request::{ControlRequest, Refusal, RefusalKind, SnapshotWindow};
+use crate::config::duration_argument;
 use crate::os::local_socket::PeerCredentials;
 
 /// Size limit for the text of a mark.
 pub const MARK_BYTES_MAX: usize = 4096;
+/// Size limit for the reason of a snapshot.
+const REASON_BYTES_MAX: usize = 1024;
 /// Size limit for a log filter.
 pub const FILTER_BYTES_MAX: usize = 1024;
 
@@ -18,6 +21,7 @@ const INDEX: &str = "flatcap's control socket:\n\
     POST /rotate      seal the open segment and begin the next one\n\
     POST /mark        write the body, one line of text, into the recording\n\
     POST /reload      reload the configuration and apply what has changed\n\
+    POST /snapshot    keep what the ring holds; the body: {\"last\":\"30s\",\"after\":\"5s\",\"reason\":\"TEXT\"}\n\
     POST /flush       write and sync all samples taken so far\n\
     PUT /log-level    set the log filter to the body\n";
 /// The index of the TCP listener.
@@ -43,6 +47,7 @@ pub(super) enum Route {
     Reload,
     Flush,
     LogLevel,
+    Snapshot,
 }
 
 /// A refusal that does not involve the daemon.
@@ -72,7 +77,7 @@ impl From<Refusal> for Rejection {
 }
 
 impl Route {
-    const ALL: [(&str, &str, Self); 8] = [
+    const ALL: [(&str, &str, Self); 9] = [
         ("/", "GET, HEAD", Self::Index),
         ("/metrics", "GET, HEAD", Self::Metrics),
         ("/status", "GET, HEAD", Self::Status),
@@ -81,6 +86,7 @@ impl Route {
         ("/reload", "POST", Self::Reload),
         ("/flush", "POST", Self::Flush),
         ("/log-level", "PUT", Self::LogLevel),
+        ("/snapshot", "POST", Self::Snapshot),
     ];
 
     /// Returns the route of a method and path.
@@ -121,10 +127,38 @@ impl Route {
             Self::Reload => ControlRequest::Reload,
             Self::Flush => ControlRequest::Flush,
             Self::Mark => ControlRequest::Mark(text_line("a mark", body, MARK_BYTES_MAX)?),
+            Self::Snapshot => ControlRequest::Snapshot(snapshot_window(body)?),
             Self::LogLevel => ControlRequest::Log(text_line("a log filter", body, FILTER_BYTES_MAX)?),
         };
         Ok(Some(request))
     }
+}
+
+/// The body of a request for a snapshot.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SnapshotBody {
+    pub(super) last: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) reason: String,
+}
+
+fn snapshot_window(body: &[u8]) -> Result<SnapshotWindow, Rejection> {
+    let invalid = |why: String| Rejection::new(StatusCode::UNPROCESSABLE_ENTITY, why);
+    let body: SnapshotBody = serde_json::from_slice(body)
+        .map_err(|error| invalid(format!("the body must be like {{\"last\":\"30s\"}}: {error}")))?;
+    let length = |key: &str, text: &str| {
+        duration_argument(text).map_err(|error| invalid(format!("{key} = \"{text}\": {error}")))
+    };
+    let reason = if body.reason.is_empty() {
+        String::new()
+    } else {
+        text_line("a reason", body.reason.as_bytes(), REASON_BYTES_MAX)?
+    };
+    let after = body.after.as_deref().map(|after| length("after", after)).transpose()?;
+    Ok(SnapshotWindow { last: length("last", &body.last)?, after: after.unwrap_or_default(), reason })
 }
 
 /// Returns a body as one line of text, without the line end that tools append.

@@ -27,6 +27,31 @@ pub struct Status {
     pub reload: ReloadStatus,
     /// The queues between the samplers and the recorder.
     pub queues: QueueStatus,
+    /// The ring of the black box; None without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ring: Option<RingStatus>,
+}
+
+/// The ring of the black box.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RingStatus {
+    /// Its directory.
+    pub path: String,
+    /// The configured window, in seconds.
+    pub window_s: f64,
+    /// Seconds that it holds now.
+    pub held_s: u64,
+    /// Bytes that it occupies.
+    pub bytes: u64,
+    /// Most bytes that it may occupy.
+    pub bytes_max: u64,
+    /// Samples of all sources in it, since the start.
+    pub recorded: u64,
+    /// Samples that it lacks, since the start.
+    pub lost: u64,
+    /// Writes and creations that failed.
+    pub storage_errors: u64,
 }
 
 /// The process.
@@ -84,6 +109,9 @@ pub struct SourceStatus {
     /// Samples that the files report as lost, each with its cause. Losses of a source that always
     /// fails are reported with its next frame, or at the end of the run.
     pub lost: u64,
+    /// Samples left out of the data directory on purpose.
+    #[serde(default)]
+    pub thinned: u64,
     /// The causes of all losses; None without losses.
     pub lost_causes: Option<String>,
     /// Ticks at which no sample was begun.

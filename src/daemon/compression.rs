@@ -41,17 +41,22 @@ pub(super) fn prepare(
 
 impl CompressionThread {
     /// Starts the thread.
-    pub(super) fn start(link: CompressWorkerHandle, worker: CompressWorker) -> io::Result<Self> {
-        let thread = thread::spawn("compression", move || worker.run())?;
+    pub(super) fn start(name: &str, link: CompressWorkerHandle, worker: CompressWorker) -> io::Result<Self> {
+        let thread = thread::spawn(name, move || worker.run())?;
         Ok(Self { link, thread, sealed: 0 })
     }
 
     /// Notifies the compressor of segments sealed since the last call.
-    pub(super) fn update(&mut self, metrics: &Metrics) {
+    pub(super) fn notify(&mut self, metrics: &Metrics) {
         let sealed = metrics.recorder.segments_sealed.get();
         if std::mem::replace(&mut self.sealed, sealed) != sealed {
             self.link.notify();
         }
+    }
+
+    /// Notifies the compressor of segments sealed since the last call, and of low disk space.
+    pub(super) fn update(&mut self, metrics: &Metrics) {
+        self.notify(metrics);
         // Before old segments are removed for space, sealed ones are compressed.
         self.link.set_urgent(metrics.directory.is_space_low.get() == 1);
     }

@@ -68,6 +68,9 @@ pub struct MemoryBudget {
     /// Length of each group's queue, in the order of [`GroupName::ALL`]. Proportional to the slabs
     /// per second that a group can queue, so that all queues bridge a stall of the same length.
     pub queues: [u64; GroupName::ALL.len()],
+    /// Length of the queue between the recorder of the ring and that of the data directory; 0
+    /// without a ring.
+    pub disk_queue: u64,
     /// Slabs that the recorder has taken off the queues to find the oldest: one per group.
     pub held_for_ordering: u64,
     /// Size of a slab for one frame of `frame_max`, in bytes; whole pages.
@@ -126,7 +129,10 @@ impl MemoryBudget {
         let each = least.slab_bytes.saturating_add(slab_index_bytes(least.slab_bytes));
         // The shortest queues of all groups have 12 slabs together, so this does not underflow.
         let more = (rest / each).min(QUEUE_SLABS_MAX - least.queued());
-        Self { queues: divide_slabs(more, rates(config)), ..least }
+        // The recorder of the ring does not wait for the disk, so the samplers' queues stay short.
+        let disk = if config.blackbox.is_on() { more / 2 } else { 0 };
+        let disk_queue = least.disk_queue + disk;
+        Self { queues: divide_slabs(more - disk, rates(config)), disk_queue, ..least }
     }
 
     /// Returns the smallest memory for this number of sources.
@@ -139,6 +145,7 @@ impl MemoryBudget {
             filling: GROUPS,
             writing: (WRITE_BATCH_BYTES / slab_bytes).max(1),
             queues: divide_slabs(0, rates(config)),
+            disk_queue: if config.blackbox.is_on() { QUEUE_SLABS_MIN } else { 0 },
             held_for_ordering: GROUPS,
             large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES as u64),
             sources,
@@ -161,10 +168,16 @@ impl MemoryBudget {
         GroupName::ALL.iter().zip(self.queues).find(|(name, _)| **name == group).map_or(0, |(_, queue)| queue)
     }
 
+    /// Returns the number of slabs between the two recorders: queued, being filled, held for
+    /// ordering and being written. 0 without a ring.
+    pub fn passed_on(&self) -> u64 {
+        if self.disk_queue == 0 { 0 } else { self.disk_queue + 1 + 1 + self.writing }
+    }
+
     /// Returns the number of slabs of the common size, which is the capacity of their pool. There
     /// are no other users, so a slab is free whenever a queue has space.
     pub fn slabs(&self) -> u64 {
-        self.filling + self.writing + self.queued() + self.held_for_ordering
+        self.filling + self.writing + self.queued() + self.held_for_ordering + self.passed_on()
     }
 
     /// Returns the memory for losses of this number of sources in all groups, in whole KiB.
@@ -175,11 +188,11 @@ impl MemoryBudget {
     }
 
     /// Returns the terms of the sum.
-    pub fn terms(&self) -> [MemoryTerm; 11] {
+    pub fn terms(&self) -> Vec<MemoryTerm> {
         let slabs =
             |count: u64, holder| MemoryTerm { count, holder, bytes: count.saturating_mul(self.slab_bytes) };
         let (_, gaps_bytes) = LOSS_BYTES;
-        [
+        let mut terms = vec![
             slabs(self.filling, "slabs being filled"),
             slabs(self.writing, "slabs being written"),
             slabs(self.queued(), "slabs queued"),
@@ -221,12 +234,19 @@ impl MemoryBudget {
                 bytes: self.intervals * IntervalHistogram::BYTES as u64
                     + self.totals * TotalHistogram::BYTES as u64,
             },
-        ]
+        ];
+        if self.disk_queue > 0 {
+            terms.push(slabs(self.passed_on(), "slabs thinned for data_dir"));
+            // A second recorder has loss lists, a ledger and counters of its own.
+            let bytes = Self::losses_bytes(self.sources) + RUN_SOURCES_MAX * RUN_SOURCE_BYTES;
+            terms.push(MemoryTerm { count: 1, holder: "recorder of the ring", bytes });
+        }
+        terms
     }
 
     /// Returns the sum of all terms, in bytes.
     pub fn sum_bytes(&self) -> u64 {
-        self.terms().iter().fold(0, |sum, term| sum.saturating_add(term.bytes))
+        self.terms().iter().fold(0_u64, |sum, term| sum.saturating_add(term.bytes))
     }
 }
 
@@ -288,7 +308,7 @@ mod tests {
     fn the_default_sum() {
         // Proves each term of the default against values calculated by hand.
         let memory = MemoryBudget::of(&Config::default());
-        let terms = memory.terms().map(|term| (term.count, term.bytes));
+        let terms: Vec<_> = memory.terms().iter().map(|term| (term.count, term.bytes)).collect();
         assert_eq!(
             terms,
             [

@@ -10,6 +10,7 @@ use crossbeam_channel::bounded;
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
 
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
+use super::ring::{ring_limits, ring_plan, thinned_plan};
 use super::run::{RunHandles, group_source, lock_memory};
 use super::settings::{compression_plan, retention, run_plan};
 use super::sources::{Candidate, counters, open};
@@ -18,7 +19,7 @@ use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange}
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::host::HostRoot;
 use crate::os::memory;
-use crate::recorder::{CommandError, PlanUpdate, RecorderCommand};
+use crate::recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle};
 use crate::sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 
 /// Space that a source takes in each segment besides schema and names: its counts and histograms in
@@ -135,6 +136,10 @@ impl RunningConfig {
         self.update_recorder(&config, &header, latencies, removed.clone())?;
         for counters in added {
             // There is space: the number of ids was checked.
+            if let Some(ring) = &self.controls.ring_metrics {
+                let counters = SourceMetrics::new(counters.name.clone(), counters.period_ns.get());
+                drop(ring.sources.push(Arc::new(counters)));
+            }
             drop(self.metrics.sources.push(counters));
         }
         for source in &active {
@@ -322,17 +327,34 @@ impl RunningConfig {
         // The configuration is attached with these times.
         let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };
         let plan = run_plan(config, &MemoryBudget::of(config), header);
-        let replan = PlanUpdate { plan, limits: retention(config), latencies, removed };
-        let (reply, answer) = bounded(1);
-        // The receiver may have given up waiting.
-        self.controls
-            .commands
-            .send(RecorderCommand::UpdatePlan(Box::new(replan)), move |result| drop(reply.send(result)));
-        match answer.recv() {
-            Ok(Ok(_segment)) => Ok(()),
-            Ok(Err(CommandError::Ending)) | Err(_) => Err(ReloadError::Ending),
-            Ok(Err(error)) => Err(ReloadError::Failed(error.to_string())),
+        let mut plan = plan;
+        if let Some(ring) = &self.controls.ring {
+            // It takes the samples first, so it is the first to know their sources.
+            let update = PlanUpdate {
+                plan: ring_plan(config, &plan),
+                limits: ring_limits(config),
+                latencies: Vec::new(),
+                removed: Vec::new(),
+            };
+            update_plan(ring, update)?;
+            plan = thinned_plan(config, plan);
         }
+        update_plan(
+            &self.controls.commands,
+            PlanUpdate { plan, limits: retention(config), latencies, removed },
+        )
+    }
+}
+
+/// Makes a recorder continue by another plan, and waits until it does.
+fn update_plan(recorder: &RecorderHandle, update: PlanUpdate) -> Result<(), ReloadError> {
+    let (reply, answer) = bounded(1);
+    // The receiver may have given up waiting.
+    recorder.send(RecorderCommand::UpdatePlan(Box::new(update)), move |result| drop(reply.send(result)));
+    match answer.recv() {
+        Ok(Ok(_segment)) => Ok(()),
+        Ok(Err(CommandError::Ending)) | Err(_) => Err(ReloadError::Ending),
+        Ok(Err(error)) => Err(ReloadError::Failed(error.to_string())),
     }
 }
 

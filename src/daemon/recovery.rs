@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use flatcap_format::segment::{
-    DirectoryRecovery, Leftovers, RecoverError, Recovered, RunCompleteness, SegmentName,
+    Advance, DirectoryRecovery, FrameKind, Leftovers, RecoverError, Recovered, RunCompleteness, SampleView,
+    SegmentName, SegmentReader,
 };
+use flatcap_format::storage::Storage;
 
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
@@ -18,6 +20,9 @@ use crate::slab::CrashedRun;
 /// Longest time that the end of a run waits for the recovery. The next run, or `flatcap recover`,
 /// does the rest.
 const STOP_MAX_NS: u64 = 10_000_000_000;
+/// Segments of the ring whose samples complete the last segment of a killed run: they hold at least
+/// 5 s, far more than `disk_period` and the way to the disk take.
+const RING_SEGMENTS_READ: usize = 2;
 
 /// The running thread.
 #[derive(Debug)]
@@ -30,11 +35,14 @@ impl RecoveryThread {
     /// in `run_dir`.
     pub(super) fn start(
         storage: Arc<QuotaStorage>,
+        ring: Option<Arc<QuotaStorage>>,
         own_run: u64,
         run_dir: PathBuf,
         directory: (u64, u64),
     ) -> io::Result<Self> {
-        let thread = thread::spawn("recovery", move || recover(&storage, own_run, &run_dir, directory))?;
+        let thread = thread::spawn("recovery", move || {
+            recover(&storage, ring.as_deref(), own_run, (&run_dir, directory));
+        })?;
         Ok(Self { thread })
     }
 
@@ -60,7 +68,12 @@ impl RecoveryThread {
 }
 
 /// Recovers the runs before `own_run` in the directory, with the help of their memory in `run_dir`.
-fn recover(storage: &QuotaStorage, own_run: u64, run_dir: &Path, directory: (u64, u64)) {
+fn recover(
+    storage: &QuotaStorage,
+    ring: Option<&QuotaStorage>,
+    own_run: u64,
+    (run_dir, directory): (&Path, (u64, u64)),
+) {
     let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
         Ok(recovered) => tracing::info!(
             segment = %name,
@@ -74,9 +87,72 @@ fn recover(storage: &QuotaStorage, own_run: u64, run_dir: &Path, directory: (u64
     };
     let completion = DirectoryRecovery { storage, skip_run: Some(own_run), only: None, dry_run: false };
     let found = crashed_runs(run_dir, directory, Some(own_run));
-    if let Err(error) = found.and_then(|memories| recover_all(&completion, memories, &mut each)) {
+    let recovered = found.and_then(|memories| {
+        if let Some(ring) = ring {
+            recover_ring(ring, own_run, &memories);
+        }
+        recover_all(&completion, ring.map(|ring| ring as &dyn Storage), memories, &mut each)
+    });
+    if let Err(error) = recovered {
         tracing::error!(%error, "cannot look for unfinished segments of earlier runs");
     }
+}
+
+/// Completes what crashed runs have left in the ring.
+fn recover_ring(ring: &QuotaStorage, own_run: u64, memories: &[CrashedRun]) {
+    let completion = DirectoryRecovery { storage: ring, skip_run: Some(own_run), only: None, dry_run: false };
+    let mut leftovers = |run_id| {
+        let memory = memories.iter().find(|memory| memory.run_id() == run_id);
+        memory.map(read).transpose().map(Option::unwrap_or_default)
+    };
+    let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
+        Ok(recovered) => tracing::info!(
+            segment = %name,
+            frames = recovered.frames,
+            rescued = recovered.from_memory,
+            "an earlier run's segment of the ring is completed"
+        ),
+        Err(error) => tracing::error!(segment = %name, %error, "cannot complete a segment of the ring"),
+    };
+    if let Err(error) = completion.run(&mut leftovers, &mut each) {
+        tracing::error!(%error, "cannot look for unfinished segments in the ring");
+    }
+}
+
+/// Adds the newest samples of a run that only its ring has. So the last segment in the data
+/// directory ends with every sample, and none between the last one passed on and the crash counts
+/// as lost.
+fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -> io::Result<()> {
+    let entries = ring.entries()?;
+    let mut names: Vec<SegmentName> = entries
+        .iter()
+        .filter_map(|entry| SegmentName::parse(&entry.name))
+        .filter(|name| name.run_id == run_id)
+        .collect();
+    names.sort_unstable_by_key(|name| std::cmp::Reverse(name.number));
+    let mut header_bytes = None;
+    for name in names.into_iter().take(RING_SEGMENTS_READ) {
+        let file = ring.open(&name.to_string())?;
+        let reader = SegmentReader::over(Path::new(&name.to_string()), file);
+        let mut reader = reader.map_err(io::Error::other)?;
+        header_bytes = Some(reader.header().checksum.frame_bytes(0));
+        while let Some(advance) = reader.advance().map_err(io::Error::other)? {
+            if let Advance::Frame(at) = advance
+                && at.kind == FrameKind::Telemetry
+            {
+                let mut frame = Vec::with_capacity(at.bytes);
+                reader.copy_frame(at, &mut frame);
+                leftovers.frames.push(frame);
+            }
+        }
+    }
+    // Both have the checksum of the run.
+    if let Some(header_bytes) = header_bytes {
+        leftovers.frames.sort_by_cached_key(|frame| {
+            frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)
+        });
+    }
+    Ok(())
 }
 
 /// Returns the memory of crashed runs except `spare_run` of a data directory, which is identified
@@ -99,20 +175,28 @@ pub fn crashed_runs(
     })
 }
 
-/// Recovers the segments of crashed runs in a directory, with the help of their memory. A memory is
+/// Recovers the segments of crashed runs in a directory, with the help of their memory, and of
+/// their ring if they had one. A memory is
 /// removed once the files of its run count all samples in it; otherwise it is kept with a warning.
 ///
 /// # Errors
 /// The data directory cannot be listed. `each` receives the errors of single segments.
 pub fn recover_all(
     completion: &DirectoryRecovery<'_>,
+    ring: Option<&dyn Storage>,
     memories: Vec<CrashedRun>,
     each: &mut dyn FnMut(SegmentName, Result<Recovered, RecoverError>),
 ) -> io::Result<()> {
     let mut results: BTreeMap<u64, bool> = BTreeMap::new();
     let mut leftovers = |run_id| {
         let memory = memories.iter().find(|memory| memory.run_id() == run_id);
-        memory.map(read).transpose().map(Option::unwrap_or_default)
+        let mut leftovers: Leftovers = memory.map(read).transpose()?.unwrap_or_default();
+        if let Some(ring) = ring.filter(|_| memory.is_some())
+            && let Err(error) = add_ring_frames(ring, run_id, &mut leftovers)
+        {
+            tracing::warn!(%error, "cannot read the ring of a killed run; its last samples may count as lost");
+        }
+        Ok(leftovers)
     };
     completion.run(&mut leftovers, &mut |name, result| {
         *results.entry(name.run_id).or_insert(true) &= result.is_ok();

@@ -227,7 +227,16 @@ fn work(
                 for (_, handle) in &handles.groups {
                     let _has_ended = handle.flush();
                 }
-                handles.commands.send(RecorderCommand::Flush, answer_of(call));
+                match &handles.ring {
+                    None => handles.commands.send(RecorderCommand::Flush, answer_of(call)),
+                    // The ring's recorder first passes on what it has.
+                    Some(ring) => {
+                        let next = handles.commands.clone();
+                        ring.send(RecorderCommand::Flush, move |_| {
+                            next.send(RecorderCommand::Flush, answer_of(call));
+                        });
+                    }
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use flatcap_format::segment::SegmentHeader;
 
 use super::error::{DaemonError, cannot_start};
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX};
+use super::ring::{ring_plan, thinned_plan};
 use super::settings::{assert_slabs, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
@@ -18,13 +19,15 @@ use crate::os::memory;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{
-    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderSettings, command_queue,
+    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderSettings, RingSettings, RunPlan, Thinner,
+    command_queue,
 };
 use crate::sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
 use crate::slab::{
-    Arena, Inbox, LossLedger, QueueSender, SequenceCounters, Slab, SlabPool, SlabProducer,
-    SlabProducerSettings,
+    Arena, Inbox, LossLedger, OnFull, QueueReceiver, QueueSender, SequenceCounters, Slab, SlabPool,
+    SlabProducer, SlabProducerSettings, slab_queue,
 };
+use crate::snapshot::SnapshotHandle;
 
 /// Longest time that the samplers may take to end. They need the time of one read; one that hangs
 /// in the kernel is abandoned after this.
@@ -54,6 +57,10 @@ pub(super) struct RunStorage {
     pub(super) storage: Arc<QuotaStorage>,
     pub(super) directory: (u64, u64), // device and inode
     pub(super) compressor: CompressWorkerHandle,
+    /// The storage of the ring, and its counters; none without a ring.
+    pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
+    /// Orders snapshots of the ring; none without a ring.
+    pub(super) snapshots: Option<SnapshotHandle>,
 }
 
 /// The threads of a run.
@@ -66,6 +73,7 @@ pub(super) struct RunThreads {
     stop: Arc<WakeEvent>,
     mapper: Option<JoinHandle<()>>,
     samplers: Vec<(String, JoinHandle<()>)>,
+    ring: Option<JoinHandle<RecorderReport>>,
     recorder: JoinHandle<RecorderReport>,
 }
 
@@ -76,6 +84,12 @@ pub(super) struct RunHandles {
     pub(super) groups: Vec<(GroupName, GroupHandle)>,
     /// The recorder's command queue.
     pub(super) commands: RecorderHandle,
+    /// That of the ring's recorder; none without a ring.
+    pub(super) ring: Option<RecorderHandle>,
+    /// Orders snapshots of the ring; none without a ring.
+    pub(super) snapshots: Option<SnapshotHandle>,
+    /// The counters of the ring.
+    pub(super) ring_metrics: Option<Arc<Metrics>>,
     /// The compressor.
     pub(super) compressor: CompressWorkerHandle,
 }
@@ -88,6 +102,40 @@ struct GroupShared {
     ledger: Arc<LossLedger>,
     wake: Arc<WakeEvent>,
     stop: Arc<WakeEvent>,
+}
+
+/// The way from the recorder of the ring to that of the data directory.
+struct PassedOn {
+    queue: QueueReceiver<Box<Slab>>,
+    ledger: Arc<LossLedger>,
+    wake: Arc<WakeEvent>,
+    thinner: Thinner,
+    plan: RunPlan, // of the ring
+}
+
+impl PassedOn {
+    fn new(config: &Config, shared: &GroupShared, memory: &MemoryBudget, plan: RunPlan) -> Self {
+        // When it is full, the disk has stalled for long: the ring has the newest samples.
+        let (sender, queue) = slab_queue(count(memory.disk_queue), OnFull::DropNewest);
+        let (ledger, wake) = (Arc::new(LossLedger::new(shared.sources)), Arc::new(WakeEvent::new()));
+        let disk_period_ns = nanoseconds(config.blackbox.disk_period);
+        let shared = GroupShared {
+            sources: shared.sources,
+            begun: Arc::clone(&shared.begun),
+            pool: Arc::clone(&shared.pool),
+            ledger: Arc::clone(&ledger),
+            wake: Arc::clone(&wake),
+            stop: Arc::clone(&shared.stop),
+        };
+        let settings = SlabProducerSettings {
+            // One slab has the samples of several sources of one interval.
+            flush_interval_ns: nanoseconds(config.buffering.flush_interval).max(disk_period_ns),
+            ..producer_settings(config, &shared, sender, &Arc::default())
+        };
+        let frames = (config.storage.checksum, config.storage.frame_max);
+        let thinner = Thinner::new(SlabProducer::new(settings), frames, disk_period_ns, shared.sources);
+        Self { queue, ledger, wake, thinner, plan }
+    }
 }
 
 /// Returns the settings of a group's producer.
@@ -135,28 +183,65 @@ impl RunThreads {
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let plan = run_plan(config, &memory, header.clone());
+        let ring_plan = place.ring.as_ref().map(|_| ring_plan(config, &plan));
+        let plan = if ring_plan.is_some() { thinned_plan(config, plan) } else { plan };
         let (groups, latencies) = groups(sources, metrics);
-        let (recorder_commands, command_receiver) = command_queue(Arc::clone(&shared.wake));
         let (senders, receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
         assert_slabs(&shared.pool, &receivers, &memory);
+        // With a ring, its recorder takes the samplers' slabs, and this one what that passes on.
+        let passing = ring_plan.map(|plan| PassedOn::new(config, &shared, &memory, plan));
+        let (receivers, ledger, wake, of_ring) = match passing {
+            None => (receivers, Arc::clone(&shared.ledger), Arc::clone(&shared.wake), None),
+            Some(PassedOn { queue, ledger, wake, thinner, plan }) => {
+                (vec![queue], ledger, wake, Some((receivers, thinner, plan)))
+            }
+        };
+        let (recorder_commands, command_receiver) = command_queue(Arc::clone(&wake));
         let recorder = Recorder::start(RecorderSettings {
             plan,
             storage: Arc::clone(&place.storage),
             inbox: Inbox::new(receivers),
             pool: Arc::clone(&shared.pool),
-            ledger: Arc::clone(&shared.ledger),
-            wake: Arc::clone(&shared.wake),
+            ledger,
+            wake,
             metrics: Arc::clone(metrics),
             latencies,
             clock_watch: Box::new(ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?),
             wall_offset: Arc::clone(&wall_offset),
             commands: command_receiver,
+            ring: None,
         })
         // It holds no samples yet, and repeated restarts must not fill tmpfs.
         .inspect_err(|_| remove_memory(config, run_id))
         .map_err(cannot_start("the first segment"))?;
         let recorder =
             thread::spawn("recorder", move || recorder.run()).map_err(cannot_start("the recorder"))?;
+        let mut ring = None;
+        let mut ring_commands = None;
+        if let Some(((receivers, thinner, plan), (storage, ring_metrics))) = of_ring.zip(place.ring.clone()) {
+            let (commands, command_receiver) = command_queue(Arc::clone(&shared.wake));
+            let ring_recorder = Recorder::start(RecorderSettings {
+                plan,
+                storage,
+                inbox: Inbox::new(receivers),
+                pool: Arc::clone(&shared.pool),
+                ledger: Arc::clone(&shared.ledger),
+                wake: Arc::clone(&shared.wake),
+                metrics: ring_metrics,
+                latencies: Vec::new(),
+                clock_watch: Box::new(
+                    ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?,
+                ),
+                // The samplers stamp by that of the other recorder.
+                wall_offset: Arc::new(WallOffset::new(&header.clocks)),
+                commands: command_receiver,
+                ring: Some(RingSettings { thinner, sampled: Arc::clone(metrics) }),
+            })
+            .map_err(cannot_start("the ring"))?;
+            let thread = thread::spawn("ring", move || ring_recorder.run());
+            ring = Some(thread.map_err(cannot_start("the recorder of the ring"))?);
+            ring_commands = Some(commands);
+        }
         // Before the first tick, since page faults block meanwhile. Memory that comes with the
         // threads is small.
         let is_locked = lock_memory(config, memory::lock_mapped_memory);
@@ -191,14 +276,22 @@ impl RunThreads {
         if is_locked {
             lock_memory(config, memory::lock_memory_on_fault);
         }
-        let controls =
-            RunHandles { groups: handles, commands: recorder_commands, compressor: place.compressor.clone() };
-        Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, recorder })
+        let controls = RunHandles {
+            groups: handles,
+            commands: recorder_commands,
+            ring: ring_commands,
+            snapshots: place.snapshots.clone(),
+            ring_metrics: place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics)),
+            compressor: place.compressor.clone(),
+        };
+        Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, ring, recorder })
     }
 
     /// Whether a thread has ended on its own.
     pub(super) fn has_ended(&self) -> bool {
-        self.recorder.is_finished() || self.samplers.iter().any(|(_, thread)| thread.is_finished())
+        self.recorder.is_finished()
+            || self.ring.as_ref().is_some_and(JoinHandle::is_finished)
+            || self.samplers.iter().any(|(_, thread)| thread.is_finished())
     }
 
     /// Makes the samplers end: no sample begins from now on.
@@ -220,6 +313,11 @@ impl RunThreads {
         if let Some(mapper) = self.mapper {
             let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);
             ended = ended.and(join("map-slabs".to_owned(), mapper, limit, meanwhile));
+        }
+        if let Some(ring) = self.ring {
+            let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
+            let limit = (deadline_ns, RECORDER_STOP_MAX_NS);
+            ended = ended.and(join("ring".to_owned(), ring, limit, meanwhile).map(drop));
         }
         let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
         let limit = (deadline_ns, RECORDER_STOP_MAX_NS);

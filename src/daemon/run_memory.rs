@@ -40,7 +40,8 @@ pub(super) fn allocate_memory(
     let mut kept = kept_arena(config, run_id, place.directory);
     if kept.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
         let storage = Arc::clone(&place.storage);
-        let early = RecoveryThread::start(storage, run_id, run_dir.clone(), place.directory)
+        let ring = place.ring.as_ref().map(|(storage, _)| Arc::clone(storage));
+        let early = RecoveryThread::start(storage, ring, run_id, run_dir.clone(), place.directory)
             .map_err(cannot_start("the recovery of earlier runs"))?;
         early.wait_until(monotonic_ns() + SPACE_WAIT_MAX_NS);
         recovery = Some(early);

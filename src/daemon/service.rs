@@ -16,14 +16,16 @@ use super::notify::ServiceNotifier;
 use super::reconfigure::RunningConfig;
 use super::recovery::RecoveryThread;
 use super::reload::{ConfigReader, Reloader, answer_of};
+use super::ring::Ring;
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
 use super::settings::{data_dir, remove_memory, retention, run_dir};
+use super::snapshots::{self, SnapshotPlace, SnapshotThread};
 use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
 use crate::config::Config;
 use crate::control::{Answer, Call, Calls, ControlRequest, Refusal, RefusalKind, Status, calls};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{NS_PER_S, monotonic_ns, read_clocks};
 use crate::os::control_group::{MemoryLimit, memory_limit};
 use crate::os::host::random_u64;
@@ -31,6 +33,7 @@ use crate::os::reopening_directory::ReopeningDirectory;
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{QuotaStorage, RecorderCommand, RecorderReport};
+use crate::snapshot::{SnapshotHandle, snapshot_requests};
 use crate::{control, recorder};
 
 /// The two modules do not depend on each other, but the recorder must accept every mark that the
@@ -97,7 +100,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let limit = memory_limit();
     let config = &fit_memory(limit.as_ref(), config.clone());
     let wake = Arc::new(WakeEvent::new());
-    let signals = SignalWatch::for_recorder(Arc::clone(&wake)).map_err(cannot_start("signal handling"))?;
+    let signals = SignalWatch::for_recorder(Arc::clone(&wake), config.blackbox.is_on())
+        .map_err(cannot_start("signal handling"))?;
     let OpenedSources { sources, skipped, metrics } = open_sources(config)?;
     for source in &skipped {
         tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
@@ -107,7 +111,11 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let (now, directory) = (directory.current(), Arc::new(directory));
     let (compression, worker) =
         compression::prepare(config, Arc::clone(&directory) as Arc<dyn Storage>, &metrics);
+    let ring = Ring::open(config, &now, &metrics);
+    let (snapshots, snapshot_orders) = ring.as_ref().map(|_| snapshot_requests()).unzip();
     let place = RunStorage {
+        ring: ring.as_ref().map(|ring| (Arc::clone(&ring.storage), Arc::clone(&ring.metrics))),
+        snapshots,
         directory: now.identity(),
         compressor: compression.clone(),
         storage: Arc::new(QuotaStorage::with_metrics(
@@ -121,10 +129,43 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let RunMemory { arena, is_kept, recovery } = allocate_memory(config, &place, run_id)?;
     metrics.daemon.note_run_dir(is_kept);
     let run = RunThreads::start(config, sources, &place, (run_id, arena), &metrics)?;
+    let keeping = match (snapshot_orders, &ring, run.handles.ring.clone()) {
+        (Some(requests), Some(ring), Some(ring_recorder)) => {
+            let place = SnapshotPlace {
+                directory: &now,
+                storage: Arc::clone(&place.storage),
+                ring: Arc::clone(&ring.storage),
+                ring_recorder,
+                run_id,
+            };
+            let thread = SnapshotThread::start(config, place, requests, &metrics);
+            thread
+                .inspect_err(
+                    |error| tracing::error!(%error, "cannot keep snapshots: data_dir cannot have them"),
+                )
+                .ok()
+        }
+        _ => None,
+    };
     let recovery = recovery
-        .map_or_else(|| RecoveryThread::start(place.storage, run_id, run_dir(config), place.directory), Ok)
+        .map_or_else(
+            || {
+                RecoveryThread::start(
+                    place.storage,
+                    place.ring.map(|(ring, _)| ring),
+                    run_id,
+                    run_dir(config),
+                    place.directory,
+                )
+            },
+            Ok,
+        )
         .map_err(cannot_start("the recovery of earlier runs"))?;
-    let sealing = CompressionThread::start(compression, worker).map_err(cannot_start("the compression"))?;
+    let ring_path = ring.as_ref().map(|ring| ring.path.clone());
+    let ring_compression =
+        ring.map(Ring::start_compression).transpose().map_err(cannot_start("the compression of the ring"))?;
+    let sealing = CompressionThread::start("compression", compression, worker)
+        .map_err(cannot_start("the compression"))?;
     let start_ns = run.start_ns;
     let (caller, calls) = calls(Arc::clone(&wake));
     let control = ControlThread::start(config, run_id, caller, &metrics);
@@ -143,7 +184,9 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let mut service = MainLoop {
         notifier: manager,
         cpu_budget: CpuBudgetWatch::new(&config.recorder, &metrics),
-        status: StatusTracker::new(run_id, now.path(), start_ns, refusal).with_host(&run.header),
+        status: StatusTracker::new(run_id, now.path(), start_ns, refusal)
+            .with_host(&run.header)
+            .with_ring(config.blackbox.window, ring_path),
         metrics,
         wake,
         signals,
@@ -152,6 +195,10 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         reloads,
         recovery,
         compression: sealing,
+        ring_compression,
+        keeping,
+        has_recovered: false,
+        blackbox_window: config.blackbox.window,
         duration,
         on_progress,
         set_log,
@@ -174,11 +221,21 @@ fn finish(
     start_ns: u64,
 ) -> Result<(RecorderReport, u64), DaemonError> {
     let MainLoop {
-        run, reloads, recovery, compression: sealing, calls, notifier: mut manager, metrics, ..
+        run,
+        reloads,
+        recovery,
+        compression: sealing,
+        ring_compression,
+        keeping,
+        calls,
+        notifier: mut manager,
+        metrics,
+        ..
     } = service;
     // Before anything else, so that recording ends when it was requested.
     run.stop();
     sealing.stop();
+    ring_compression.iter().for_each(CompressionThread::stop);
     let elapsed_ns = monotonic_ns() - start_ns;
     // Callers that still wait get the answer that the recorder is stopping.
     drop(calls);
@@ -188,8 +245,11 @@ fn finish(
     let report = run.finish(&mut meanwhile);
     reloads.finish();
     let report = report?;
+    // The ring is sealed.
+    keeping.into_iter().for_each(|keeping| keeping.finish(&mut meanwhile));
     recovery.finish(&mut meanwhile);
     sealing.finish(&mut meanwhile);
+    ring_compression.into_iter().for_each(|compression| compression.finish(&mut meanwhile));
     Ok((report, elapsed_ns))
 }
 
@@ -215,6 +275,10 @@ struct MainLoop<'a> {
     reloads: Reloader,
     recovery: RecoveryThread,
     compression: CompressionThread,
+    ring_compression: Option<CompressionThread>,
+    keeping: Option<SnapshotThread>,
+    has_recovered: bool, // earlier runs, so that their snapshots can be completed
+    blackbox_window: Duration,
     duration: Option<Duration>,
     on_progress: &'a mut dyn FnMut(RunProgress<'_>),
     set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
@@ -238,6 +302,15 @@ impl MainLoop<'_> {
             if self.signals.take_rotate() {
                 self.rotate();
             }
+            if self.signals.take_snapshot() {
+                self.keep_window();
+            }
+            if !self.has_recovered && !self.recovery.is_running() {
+                self.has_recovered = true;
+                // If refused, the next start completes them.
+                let snapshots = self.run.handles.snapshots.as_ref();
+                let _refused = snapshots.map(SnapshotHandle::complete_interrupted);
+            }
             while let Some(call) = self.calls.next() {
                 self.answer(call);
             }
@@ -251,6 +324,12 @@ impl MainLoop<'_> {
             self.notifier.update(now, &self.metrics);
             self.status.update(now, &self.metrics);
             self.compression.update(&self.metrics);
+            if let (Some(compression), Some(ring)) =
+                (&mut self.ring_compression, &self.run.handles.ring_metrics)
+            {
+                compression.notify(ring);
+                publish_ring(&self.metrics, ring);
+            }
             self.cpu_budget.update(now, &self.metrics, self.recovery.is_running());
             (self.on_progress)(RunProgress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }
@@ -295,6 +374,15 @@ impl MainLoop<'_> {
         });
     }
 
+    /// Keeps all that the ring holds, for a signal.
+    fn keep_window(&self) {
+        let lengths = (self.blackbox_window, Duration::ZERO);
+        match snapshots::order(self.run.handles.snapshots.as_ref(), lengths, "signal") {
+            Ok(done) => tracing::info!("{done}"),
+            Err(error) => tracing::error!("no snapshot: {error}"),
+        }
+    }
+
     fn answer(&mut self, call: Call) {
         let invalid = |message| Refusal { kind: RefusalKind::Invalid, message };
         let order = match &call.request {
@@ -308,11 +396,20 @@ impl MainLoop<'_> {
                     .map_err(invalid);
                 return call.answer(result);
             }
+            ControlRequest::Snapshot(wanted) => {
+                let lengths = (wanted.last, wanted.after);
+                let result = snapshots::order(self.run.handles.snapshots.as_ref(), lengths, &wanted.reason);
+                return call.answer(result.map(Answer::Done).map_err(invalid));
+            }
             ControlRequest::Status => {
                 let state = self.current_status().to_json();
                 return call.answer(Ok(Answer::Status(state)));
             }
         };
+        if let (RecorderCommand::Mark(text), Some(ring)) = (&order, &self.run.handles.ring) {
+            // The answer is that of the recording.
+            ring.send(RecorderCommand::Mark(text.clone()), drop);
+        }
         self.run.handles.commands.send(order, answer_of(call));
     }
 }
@@ -320,6 +417,20 @@ impl MainLoop<'_> {
 /// Publishes whether the current configuration or the last good one is in effect.
 fn publish_config(metrics: &Metrics, is_fallback: bool) {
     if is_fallback { metrics.daemon.note_fallback(wall_s()) } else { metrics.daemon.note_config(wall_s()) }
+}
+
+/// Publishes the state of the ring, from the counters of its own threads.
+fn publish_ring(metrics: &Metrics, ring: &Metrics) {
+    let (of_ring, directory) = (&metrics.ring, &ring.directory);
+    let oldest_s = directory.oldest_created_s.get();
+    let begun_s = if oldest_s == 0 { ring.recorder.segment_created_s.get() } else { oldest_s };
+    of_ring.held_s.set(if begun_s == 0 { 0 } else { wall_s().saturating_sub(begun_s) });
+    of_ring.bytes.set(directory.bytes.get());
+    of_ring.bytes_max.set(directory.bytes_max.get());
+    let sum = |count: fn(&SourceMetrics) -> u64| ring.sources.iter().map(|source| count(source)).sum();
+    of_ring.recorded.set(sum(|source| source.recorded.get()));
+    of_ring.lost.set(sum(|source| source.lost.get()));
+    of_ring.storage_errors.set(ring.recorder.storage_errors.get());
 }
 
 /// Returns the wall clock time in seconds since 1970.

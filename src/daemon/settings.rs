@@ -81,9 +81,10 @@ pub(super) fn queues(
 /// Asserts that there is one slab for each place that can hold one, so that a slab is free as long
 /// as any queue has space.
 pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>], memory: &MemoryBudget) {
+    // With a ring, a second queue follows.
     let waiting: usize = queues.iter().map(QueueReceiver::capacity).sum();
     let of_group = 2; // the open one, and the one that the recorder is reading
-    let needed = waiting + of_group * queues.len() + count(memory.writing);
+    let needed = waiting + of_group * queues.len() + count(memory.writing + memory.passed_on());
     assert!(pool.free() >= needed, "{} slabs for {needed} places", pool.free());
 }
 
@@ -179,6 +180,7 @@ pub(super) fn compression_plan(config: &Config) -> compress::CompressSettings {
             cpu_basis_points: compress.cpu_budget.basis_points(),
             io_bytes: compress.io_budget,
         },
+        is_quiet: false,
     }
 }
 

@@ -1,13 +1,14 @@
 //! Collects the answer to `status`. Rates need two measurements, so they are taken once a second.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use flatcap_format::segment::{SealState, SegmentHeader, SegmentName};
 
 use crate::control::{
-    CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, QueueStatus, ReloadStatus, SegmentStatus,
-    SourceStatus, Status, StorageStatus,
+    CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, QueueStatus, ReloadStatus, RingStatus,
+    SegmentStatus, SourceStatus, Status, StorageStatus,
 };
 use crate::metrics::{
     CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, RecorderMetrics, SourceMetrics,
@@ -41,6 +42,7 @@ pub(super) struct StatusTracker {
     sources: Vec<SourceRates>,     // by id
     /// The result of the last reload, or why the configuration at the start was refused.
     pub(super) last_reload: Option<String>,
+    ring: Option<(Duration, PathBuf)>, // its window and directory
 }
 
 /// The last measurement of a source, and its rates.
@@ -74,7 +76,14 @@ impl StatusTracker {
             cpu: [(start_ns, start_cpu_ns); 2],
             sources: Vec::new(),
             last_reload: refusal,
+            ring: None,
         }
+    }
+
+    /// Adds the ring: its configured window and its directory.
+    pub(super) fn with_ring(mut self, window: Duration, path: Option<PathBuf>) -> Self {
+        self.ring = path.map(|path| (window, path));
+        self
     }
 
     /// Adds the host that the run's segments name.
@@ -145,6 +154,16 @@ impl StatusTracker {
                 read_s: metrics.daemon.config_read_s.get(),
                 last: self.last_reload.clone(),
             },
+            ring: self.ring.as_ref().map(|(window, path)| RingStatus {
+                path: path.display().to_string(),
+                window_s: window.as_secs_f64(),
+                held_s: metrics.ring.held_s.get(),
+                bytes: metrics.ring.bytes.get(),
+                bytes_max: metrics.ring.bytes_max.get(),
+                recorded: metrics.ring.recorded.get(),
+                lost: metrics.ring.lost.get(),
+                storage_errors: metrics.ring.storage_errors.get(),
+            }),
             queues: QueueStatus {
                 slabs_queued: metrics.recorder.slabs_queued.get(),
                 slabs_free: metrics.recorder.slabs_free.get(),
@@ -261,6 +280,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
         begun,
         recorded,
         lost,
+        thinned: source.thinned.get(),
         lost_causes: (lost > 0).then(|| causes.to_string()),
         missed,
         incomplete: source.incomplete.get(),

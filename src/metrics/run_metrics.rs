@@ -31,6 +31,10 @@ pub struct Metrics {
     pub directory: Arc<DirectoryMetrics>,
     /// Counters of compression.
     pub compression: Arc<CompressionMetrics>,
+    /// Counters of the ring.
+    pub ring: RingMetrics,
+    /// Counters of snapshots.
+    pub snapshots: Arc<SnapshotMetrics>,
     /// Counters of the control server.
     pub control: ControlMetrics,
     /// Counters of the daemon.
@@ -62,6 +66,8 @@ impl Metrics {
             log_lines_lost: Counter::default(),
             directory: Arc::default(),
             compression: Arc::default(),
+            ring: RingMetrics::default(),
+            snapshots: Arc::default(),
             control: ControlMetrics::default(),
             daemon: DaemonMetrics::default(),
         }
@@ -87,7 +93,7 @@ impl Metrics {
     }
 }
 
-/// Counters of one source. sampled (= begun) = recorded + lost + in flight.
+/// Counters of one source. sampled (= begun) = recorded + lost + thinned + in flight.
 #[derive(Debug)]
 pub struct SourceMetrics {
     /// The source's name.
@@ -122,6 +128,8 @@ pub struct SourceMetrics {
     pub bytes: Counter,
     /// Samples covered by Gap frames. Written by the recorder.
     pub lost: Counter,
+    /// Samples left out of the files on purpose, by `disk_period`. Written by the recorder.
+    pub thinned: Counter,
     /// Union of the causes in those Gap frames. Written by the recorder.
     pub causes: Counter,
     /// Begin of a sample minus its deadline, over the last interval. Written by the recorder.
@@ -152,6 +160,7 @@ impl SourceMetrics {
             recorded: Counter::default(),
             bytes: Counter::default(),
             lost: Counter::default(),
+            thinned: Counter::default(),
             causes: Counter::default(),
             lateness: PublishedLatency::default(),
             read_duration: PublishedLatency::default(),
@@ -308,6 +317,40 @@ impl RecorderMetrics {
     pub fn storage_failure(&self) -> Option<io::Error> {
         (self.storage_errors.get() > 0).then(|| error_from_errno(self.last_storage_errno.get()))
     }
+}
+
+/// Snapshots, all written by their thread.
+#[derive(Debug, Default)]
+pub struct SnapshotMetrics {
+    /// Snapshots ordered.
+    pub ordered: Counter,
+    /// Snapshots kept.
+    pub published: Counter,
+    /// Of those, the ones that lack a part of their window.
+    pub incomplete: Counter,
+    /// Snapshots that could not be kept.
+    pub failed: Counter,
+    /// Snapshots whose window has not ended.
+    pub pending: Counter,
+    /// Bytes of all snapshots.
+    pub bytes: Counter,
+}
+
+/// The ring, all written by the daemon; zeros without one.
+#[derive(Debug, Default)]
+pub struct RingMetrics {
+    /// Seconds since the begin of its oldest segment.
+    pub held_s: Counter,
+    /// Bytes that its files occupy.
+    pub bytes: Counter,
+    /// Maximum of those bytes (`[blackbox] memory_max`).
+    pub bytes_max: Counter,
+    /// Samples of all sources written to it.
+    pub recorded: Counter,
+    /// Samples that it lacks.
+    pub lost: Counter,
+    /// Writes and creations in it that failed.
+    pub storage_errors: Counter,
 }
 
 /// The data directory as of the last scan, about once a second. One thread at a time writes it.

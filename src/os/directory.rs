@@ -14,7 +14,7 @@ use std::path::Path;
 use flatcap_format::storage::linux::{check_kind, names, open_path, open_safely, require_kind};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, renameat, renameat_with, statat,
-    unlinkat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -192,6 +192,52 @@ impl Directory {
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
+    }
+
+    /// Creates a directory in it that must not exist.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or any error of the underlying system call.
+    pub(super) fn create_directory(&self, name: &str, mode: u32) -> io::Result<()> {
+        check_name(name)?;
+        self.as_owner(|| Ok(mkdirat(&self.file, name, Mode::from_raw_mode(mode))?))
+    }
+
+    /// Opens a directory in it.
+    ///
+    /// # Errors
+    /// `NotADirectory`, also for a link; or any error of the underlying system call.
+    pub(super) fn directory(&self, name: &str) -> io::Result<Self> {
+        check_name(name)?;
+        check_kind(&self.stat(name)?, FileType::Directory)?;
+        Self::from_descriptor(open_path(self.file.as_fd(), Path::new(name), FileType::Directory)?)
+    }
+
+    /// Removes an empty directory in it.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    pub(super) fn remove_directory(&self, name: &str) -> io::Result<()> {
+        check_name(name)?;
+        self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::REMOVEDIR)?))
+    }
+
+    /// Makes a name a symbolic link to `target`, in place of an earlier link.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the name is that of anything else; any error of the underlying system
+    /// calls.
+    pub(super) fn set_link(&self, name: &str, target: &Path) -> io::Result<()> {
+        check_name(name)?;
+        match self.stat(name) {
+            Ok(status) if FileType::from_raw_mode(status.st_mode) == FileType::Symlink => {
+                self.remove(name)?
+            }
+            Ok(_) => return Err(ErrorKind::AlreadyExists.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        self.as_owner(|| Ok(symlinkat(target, &self.file, name)?))
     }
 
     /// Syncs the directory's entries to disk.

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod control_group;
 pub mod directory;
 pub mod directory_handle;
+pub mod directory_tree;
 pub mod environment;
 pub mod ethtool;
 pub mod host;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::{flag, low_level};
 
@@ -36,17 +36,23 @@ struct PendingSignals {
     stop: AtomicBool,
     reload: AtomicBool,
     rotate: AtomicBool,
+    snapshot: AtomicBool,
 }
 
 impl SignalWatch {
     /// Handles the recorder's signals. Each of them sets `wake`. SIGINT and SIGTERM request a stop,
     /// and a second one ends the process at once with status 1. SIGHUP requests a reload, SIGUSR1 a
-    /// rotation.
+    /// rotation, and with `has_snapshots` SIGUSR2 a snapshot.
     ///
     /// # Errors
     /// The kernel rejects a handler or a thread.
-    pub fn for_recorder(wake: Arc<WakeEvent>) -> io::Result<Self> {
-        Self::watch(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1], wake, u64::MAX)
+    pub fn for_recorder(wake: Arc<WakeEvent>, has_snapshots: bool) -> io::Result<Self> {
+        let signals: &[i32] = if has_snapshots {
+            &[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2]
+        } else {
+            &[SIGINT, SIGTERM, SIGHUP, SIGUSR1]
+        };
+        Self::watch(signals, wake, u64::MAX)
     }
 
     /// Handles stop signals for all other commands. SIGINT and SIGTERM set `stop`, and a second one
@@ -87,6 +93,7 @@ impl SignalWatch {
                     let flag = match signal {
                         SIGHUP => &wishes.reload,
                         SIGUSR1 => &wishes.rotate,
+                        SIGUSR2 => &wishes.snapshot,
                         _ => &wishes.stop,
                     };
                     flag.store(true, Ordering::Release);
@@ -111,6 +118,11 @@ impl SignalWatch {
     /// Returns whether a reload was requested since the last call.
     pub fn take_reload(&self) -> bool {
         self.pending.reload.swap(false, Ordering::AcqRel)
+    }
+
+    /// Returns whether a snapshot was requested since the last call.
+    pub fn take_snapshot(&self) -> bool {
+        self.pending.snapshot.swap(false, Ordering::AcqRel)
     }
 
     /// Returns whether a rotation was requested since the last call.

@@ -41,7 +41,7 @@ pub fn default_directory() -> PathBuf {
 pub struct DataDirectory {
     path: PathBuf,
     directory: Directory,
-    lock: File,
+    lock: Option<File>, // none: others may change it, too
     removes_lock: bool, // the lock file at the end, because there was none before
 }
 
@@ -117,13 +117,23 @@ impl DataDirectory {
             match lock.try_lock() {
                 // The lock of a file that was removed after it was opened excludes nobody.
                 Ok(()) if is_lock_file(&directory, &lock).map_err(unusable)? => {
-                    return Ok(Self { path: path.to_owned(), directory, lock, removes_lock: false });
+                    return Ok(Self {
+                        path: path.to_owned(),
+                        directory,
+                        lock: Some(lock),
+                        removes_lock: false,
+                    });
                 }
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(unusable(error)),
             }
         }
         Err(DataDirectoryError::InUse { path: path.to_owned() })
+    }
+
+    /// Wraps an open directory whose files only this process changes, or none.
+    pub(super) fn unlocked(path: &Path, directory: Directory) -> Self {
+        Self { path: path.to_owned(), directory, lock: None, removes_lock: false }
     }
 
     /// Returns device and inode, which identify the directory whatever its path.
@@ -141,6 +151,14 @@ impl DataDirectory {
         &self.path
     }
 
+    /// Makes `name` in it a symbolic link to `target`, in place of an earlier link.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the name is not that of a link; any error of the underlying system calls.
+    pub fn set_link(&self, name: &str, target: &Path) -> io::Result<()> {
+        self.directory.set_link(name, target)
+    }
+
     fn wrap_file(&self, file: File) -> Arc<dyn StorageFile> {
         Arc::new(DiskFile { file, rights: self.directory.rights().cloned() })
     }
@@ -150,7 +168,10 @@ impl Drop for DataDirectory {
     fn drop(&mut self) {
         // Removed while it is still locked: whoever opened it before waits, and then finds that the
         // name does not lead to it any more. Best effort: a lock file that stays is harmless.
-        if self.removes_lock && is_lock_file(&self.directory, &self.lock).unwrap_or(false) {
+        if self.removes_lock
+            && let Some(lock) = &self.lock
+            && is_lock_file(&self.directory, lock).unwrap_or(false)
+        {
             drop(self.directory.remove(LOCK_NAME));
         }
     }

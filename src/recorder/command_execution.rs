@@ -4,10 +4,22 @@ use flatcap_format::segment::{Marker, MarkerOrigin};
 
 use super::commands::{COMMANDS_MAX, CommandError, CommandQueue, PlanUpdate, QueuedCommand, RecorderCommand};
 use super::segment_slot::SegmentSlot;
+use super::thinner::Thinner;
 use crate::os::clock::monotonic_ns;
 
 /// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
-pub(super) fn run(queue: &mut CommandQueue, slot: &mut SegmentSlot, taken_ns: u64) {
+pub(super) fn run(
+    queue: &mut CommandQueue,
+    slot: &mut SegmentSlot,
+    taken_ns: u64,
+    thinner: Option<&mut Thinner>,
+) {
+    if let Some(thinner) = thinner
+        && queue.flushes.first().is_some_and(|(given_ns, _)| *given_ns < taken_ns)
+    {
+        // A flush of the next recorder follows.
+        thinner.flush(monotonic_ns(), true);
+    }
     flush_if_due(queue, slot, taken_ns);
     while let Ok(QueuedCommand { command: order, sent_ns: given_ns, reply }) = queue.receiver.try_recv() {
         match order {
@@ -93,7 +105,7 @@ fn mark(slot: &mut SegmentSlot, text: String) -> Result<String, CommandError> {
 
 /// Switches to another plan. If its first segment cannot be created, nothing changes.
 fn update_plan(slot: &mut SegmentSlot, replan: PlanUpdate) -> Result<String, CommandError> {
-    if slot.segment.is_none() {
+    if slot.segment.is_none() && !slot.is_ring {
         return Err(no_segment());
     }
     let PlanUpdate { mut plan, limits, latencies, removed } = replan;
@@ -108,6 +120,13 @@ fn update_plan(slot: &mut SegmentSlot, replan: PlanUpdate) -> Result<String, Com
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
             Ok(format!("segment {number} is open"))
+        }
+        // A ring must not hold up a reload: it begins a segment when it can.
+        Err(_) if slot.is_ring => {
+            slot.seal();
+            slot.gaps.resize_sources(sources);
+            slot.latencies.update_sources(sources, latencies, removed);
+            Ok("no segment is open".to_owned())
         }
         Err(error) => {
             slot.storage.set_limits(limits_before);

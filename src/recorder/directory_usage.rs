@@ -29,6 +29,8 @@ pub(super) struct DirectoryUsage {
     /// The wall time from which ages are computed, in seconds since 1970; set by the recorder.
     pub(super) wall_s: i64,
     pub(super) removed: u64,
+    /// Bytes of the directory of snapshots.
+    pub(super) snapshot_bytes: u64,
     /// When segments of this process were begun: the wall clock used for their names may be set.
     begun_ns: BTreeMap<SegmentKey, u64>,
     entries: Vec<FileEntry>,
@@ -41,6 +43,9 @@ pub(super) struct DirectoryUsage {
     /// Files that cannot be removed, and when to retry.
     unremovable: BTreeMap<String, u64>,
 }
+
+/// The directory of snapshots, which has limits of its own.
+const SNAPSHOTS_NAME: &str = "snapshots";
 
 /// The file that reserves free space for later segments, so that no other program takes it.
 pub(super) const RESERVE_NAME: &str = "flatcap.reserve";
@@ -57,6 +62,7 @@ impl DirectoryUsage {
             limits,
             wall_s: 0,
             removed: 0,
+            snapshot_bytes: 0,
             begun_ns: BTreeMap::new(),
             entries: Vec::new(),
             space: None,
@@ -100,6 +106,15 @@ impl DirectoryUsage {
             .filter(|entry| !is_reserve(entry))
             .map(|entry| self.stored_file(entry, now_ns))
             .collect();
+        if self.snapshot_bytes > 0 {
+            files.push(StoredFile {
+                name: SNAPSHOTS_NAME.to_owned(),
+                allocated: self.snapshot_bytes,
+                is_ours: true,
+                removable: None,
+                age_ns: None,
+            });
+        }
         for file in &mut files {
             if is_stuck(&file.name) {
                 (file.removable, file.is_ours) = (None, false);

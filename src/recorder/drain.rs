@@ -14,7 +14,9 @@ use super::policy::SyncPolicy;
 use super::segment_slot::{OpenSegment, SegmentSlot, call_storage};
 use super::settings::RecorderSettings;
 use super::syncer::SyncerResult;
+use super::thinner::Thinner;
 use super::{GroupReport, RecorderReport, SourceReport};
+use crate::metrics::Metrics;
 use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::WakeEvent;
 use crate::slab::{Causes, Inbox, Loss, SampleRange, Slab, SlabPool, TryRecvError};
@@ -33,6 +35,8 @@ pub struct Recorder {
     pool: Arc<SlabPool>,
     wake: Arc<WakeEvent>,
     buffers: GapBuffers,
+    thinner: Option<Thinner>, // of a ring: passes on samples to the recorder of the data directory
+    sampled: Option<Arc<Metrics>>, // of a ring: the run's, which the samplers count in
 }
 
 /// The state of the queues after a batch was taken.
@@ -63,12 +67,14 @@ impl Recorder {
             clock_watch,
             wall_offset,
             commands: orders,
+            ring,
         } = settings;
+        let (thinner, sampled) = ring.map(|ring| (ring.thinner, ring.sampled)).unzip();
         let buffers = GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), metrics.sources.len());
         let latencies = LatencyAggregator::new(latencies, Arc::clone(&metrics));
         let gaps = GapTracker::new(ledger, Arc::clone(&metrics));
         Ok(Self {
-            slot: SegmentSlot::start(plan, storage, latencies, gaps, metrics)?,
+            slot: SegmentSlot::start(thinner.is_some(), plan, storage, latencies, gaps, metrics)?,
             maintenance: Maintenance::new(Arc::clone(&pool), clock_watch, wall_offset),
             commands: orders,
             inbox,
@@ -76,6 +82,8 @@ impl Recorder {
             pool,
             wake,
             buffers,
+            thinner,
+            sampled,
         })
     }
 
@@ -91,8 +99,12 @@ impl Recorder {
                 self.record(&mut batch);
             }
             let now = monotonic_ns();
+            self.copy_sampled_counts();
             self.maintain(now);
             self.run_commands(self.taken_until_ns);
+            if let Some(thinner) = &mut self.thinner {
+                thinner.flush(now, false);
+            }
             match queued {
                 PollResult::More => {}
                 PollResult::Ended => return self.finish(),
@@ -111,7 +123,18 @@ impl Recorder {
 
     /// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
     pub(super) fn run_commands(&mut self, taken_ns: u64) {
-        command_execution::run(&mut self.commands, &mut self.slot, taken_ns);
+        command_execution::run(&mut self.commands, &mut self.slot, taken_ns, self.thinner.as_mut());
+    }
+
+    /// Copies what the samplers count to the metrics of a ring, whose footers report it.
+    fn copy_sampled_counts(&self) {
+        let Some(sampled) = &self.sampled else { return };
+        for (to, from) in self.slot.metrics.sources.iter().zip(sampled.sources.iter()) {
+            to.begun.set(from.begun.get());
+            to.missed.set(from.missed.get());
+            to.incomplete.set(from.incomplete.get());
+            to.removed.set(from.removed.get());
+        }
     }
 
     fn take_batch(&mut self, batch: &mut Vec<Box<Slab>>) -> PollResult {
@@ -141,6 +164,7 @@ impl Recorder {
         self.slot.metrics.recorder.slabs.add(batch.len() as u64);
         let bytes: u64 = batch.iter().map(|slab| slab.bytes().len() as u64).sum();
         let now = monotonic_ns();
+        self.pass_on(batch);
         self.slot.ensure_segment(bytes, now);
         if !self.write(batch, now) {
             for run in batch.iter().flat_map(|slab| slab.ranges()) {
@@ -156,6 +180,17 @@ impl Recorder {
         self.inbox.notify_not_full();
     }
 
+    /// Passes on a batch to the next recorder, before the ring's storage can delay it.
+    fn pass_on(&mut self, batch: &[Box<Slab>]) {
+        let Some(thinner) = &mut self.thinner else { return };
+        let sources = &self.slot.plan.header.sources;
+        // Our recorder numbers sources from 0, so the id is the index.
+        let period_ns = |id: u16| sources.get(usize::from(id)).map_or(0, |source| source.period_ns);
+        for slab in batch {
+            thinner.take(slab, period_ns, self.slot.gaps.reported());
+        }
+    }
+
     /// Appends a batch to the open segment. Returns false on failure; then only the segment has
     /// changed.
     fn write(&mut self, batch: &[Box<Slab>], now: u64) -> bool {
@@ -164,7 +199,7 @@ impl Recorder {
         buffers.progress.clone_from(&self.slot.gaps.progress);
         buffers.gaps.clear();
         for run in batch.iter().flat_map(|slab| slab.ranges()) {
-            buffers.gaps.extend(self.slot.gaps.advance_source(run));
+            self.slot.gaps.advance_source(run, &mut buffers.gaps);
         }
         buffers.frame(segment.writer.checksum());
         let result = self.append(&mut segment, batch, &buffers);
@@ -240,6 +275,12 @@ impl Recorder {
     fn finish(mut self) -> RecorderReport {
         self.slot.gaps.read_ledger();
         let now = monotonic_ns();
+        self.copy_sampled_counts();
+        if let Some(thinner) = self.thinner.take() {
+            let sources = &self.slot.metrics.sources;
+            let begun = |id: u16| sources.get(usize::from(id)).map_or(0, |source| source.begun.get());
+            thinner.finish(now, begun, self.slot.gaps.reported());
+        }
         if self.slot.is_segment_removed() {
             self.slot.replace_removed_segment(now);
         }
@@ -274,7 +315,8 @@ impl Recorder {
                     period_ns: source.period_ns.get(),
                     begun: source.begun.get(),
                     recorded: source.recorded.get(),
-                    lost: source.begun.get() - source.recorded.get(),
+                    lost: source.begun.get() - source.recorded.get() - source.thinned.get(),
+                    thinned: source.thinned.get(),
                     causes: Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX)),
                     missed: source.missed.get(),
                     incomplete: source.incomplete.get(),

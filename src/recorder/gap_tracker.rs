@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flatcap_format::segment::Gap;
 use flatcap_stream::{ChecksumKind, HEADER_BYTES_MAX, SliceFramer};
 
-use super::losses::LossTracker;
+use super::losses::{LossTracker, LostPart};
 use crate::metrics::Metrics;
 use crate::slab::{LossLedger, RANGES_MAX, SampleRange};
 
@@ -68,22 +68,18 @@ impl GapTracker {
         }
     }
 
-    /// Advances a source past a range of samples. Returns the gap before it, if there is one.
-    pub(super) fn advance_source(&mut self, run: &SampleRange) -> Option<Gap> {
-        let causes = |first| self.losses.causes(run.source, first, run.first_seq, &self.ledger);
-        let progress = self.progress.get_mut(usize::from(run.source))?;
+    /// Advances a source past a range of samples. Appends the gaps before it to `gaps`: one, or
+    /// with thinned samples several.
+    pub(super) fn advance_source(&mut self, run: &SampleRange, gaps: &mut Vec<Gap>) {
+        let Some(progress) = self.progress.get_mut(usize::from(run.source)) else { return };
         let first = progress.next_seq;
-        let gap = (run.first_seq > first).then(|| Gap {
-            source: run.source,
-            first,
-            count: run.first_seq - first,
-            causes: causes(first).bits(),
-            after_mono_ns: progress.last_mono_ns,
-            before_mono_ns: run.first_mono_ns,
-        });
+        if run.first_seq > first {
+            let times = (progress.last_mono_ns, run.first_mono_ns);
+            let parts = self.losses.parts(run.source, first, run.first_seq, &self.ledger);
+            gaps.extend(parts.map(|part| gap_of(run.source, part, times)));
+        }
         progress.next_seq = run.last_seq + 1;
         progress.last_mono_ns = run.last_mono_ns;
-        gap
     }
 
     /// Returns the gaps of samples that were begun but are in no slab, at the end of a run.
@@ -92,31 +88,39 @@ impl GapTracker {
         for (source, (metrics, progress)) in (0..).zip(self.metrics.sources.iter().zip(&mut self.progress)) {
             let (first, end) = (progress.next_seq, metrics.begun.get());
             if end > first {
-                gaps.push(Gap {
-                    source,
-                    first,
-                    count: end - first,
-                    causes: self.losses.causes(source, first, end, &self.ledger).bits(),
-                    after_mono_ns: progress.last_mono_ns,
-                    before_mono_ns: now,
-                });
+                let times = (progress.last_mono_ns, now);
+                let parts = self.losses.parts(source, first, end, &self.ledger);
+                gaps.extend(parts.map(|part| gap_of(source, part, times)));
                 progress.next_seq = end;
             }
         }
         gaps
     }
 
-    /// Counts the samples of a gap that is in the file as lost.
+    /// Returns the losses that no gap covers yet, and the ledger of those that did not fit.
+    pub(super) fn reported(&self) -> (&LossTracker, &LossLedger) {
+        (&self.losses, &self.ledger)
+    }
+
+    /// Counts the samples of a gap that is in the file as lost or thinned.
     pub(super) fn count_gap(&self, gap: &Gap) {
-        if let Some(source) = self.metrics.sources.get(usize::from(gap.source)) {
+        let source = self.metrics.sources.get(usize::from(gap.source));
+        if gap.is_thinned() {
+            source.into_iter().for_each(|source| source.thinned.add(gap.count));
+        } else if let Some(source) = self.metrics.sources.get(usize::from(gap.source)) {
             source.lost.add(gap.count);
             source.causes.set(source.causes.get() | u64::from(gap.causes));
         }
     }
 }
 
+fn gap_of(source: u16, part: LostPart, (after_mono_ns, before_mono_ns): (u64, u64)) -> Gap {
+    let LostPart { first, count, causes } = part;
+    Gap { source, first, count, causes: causes.bits(), after_mono_ns, before_mono_ns }
+}
+
 /// Buffers for the gaps of a batch. Each range of samples has at most one gap before it, so these
-/// buffers never grow.
+/// buffers never grow; only thinned samples among lost ones make more.
 #[derive(Debug, Default)]
 pub(super) struct GapBuffers {
     pub(super) gaps: Vec<Gap>,

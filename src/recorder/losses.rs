@@ -7,6 +7,14 @@ use crate::slab::{Causes, Loss, LossLedger};
 /// their causes.
 const LOSSES_MAX: usize = 1024;
 
+/// Consecutive samples that are not in the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LostPart {
+    pub(super) first: u64,
+    pub(super) count: u64,
+    pub(super) causes: Causes,
+}
+
 /// Reported losses that no gap in a file covers yet.
 #[derive(Debug, Default)]
 pub(super) struct LossTracker {
@@ -73,6 +81,45 @@ impl LossTracker {
         }
     }
 
+    /// Returns the parts of `first..end` in order, each with its causes, so that samples that were
+    /// only thinned are in parts of their own: they are not lost. Parts without a reported loss
+    /// have the causes of the ledger's overflow.
+    pub(super) fn parts(
+        &self,
+        source: u16,
+        first: u64,
+        end: u64,
+        ledger: &LossLedger,
+    ) -> impl Iterator<Item = LostPart> {
+        let mut parts: Vec<LostPart> = Vec::new();
+        let mut add = |first: u64, end: u64, causes: Causes| {
+            let is_thinned = causes == Causes::THINNED;
+            match parts.last_mut() {
+                Some(last) if (last.causes == Causes::THINNED) == is_thinned => {
+                    last.causes |= causes;
+                    last.count += end - first;
+                }
+                _ => parts.push(LostPart { first, count: end - first, causes }),
+            }
+        };
+        let mut next = first;
+        for loss in self.of(source) {
+            let (from, to) = (loss.first_seq.max(next), (loss.first_seq + loss.count).min(end));
+            if from >= to {
+                continue;
+            }
+            if from > next {
+                add(next, from, ledger.overflowed(source, next, from));
+            }
+            add(from, to, loss.causes);
+            next = to;
+        }
+        if next < end {
+            add(next, end, ledger.overflowed(source, next, end));
+        }
+        parts.into_iter()
+    }
+
     /// Returns the number of lost samples that no gap covers yet: all, and those refused by the
     /// storage. If losses were merged to save space, the numbers between them count too.
     pub(super) fn pending(&self) -> (u64, u64) {
@@ -80,7 +127,8 @@ impl LossTracker {
             let is_refused = loss.causes | Causes::STORAGE == loss.causes;
             (all + loss.count, refused + if is_refused { loss.count } else { 0 })
         };
-        self.sources.iter().flatten().fold((0, 0), sum)
+        let lost = self.sources.iter().flatten().filter(|loss| loss.causes != Causes::THINNED);
+        lost.fold((0, 0), sum)
     }
 
     fn of(&self, source: u16) -> &[Loss] {
@@ -112,6 +160,30 @@ mod tests {
         assert_eq!(tracker.causes(0, 7, 21, &ledger), Causes::QUEUE_FULL | Causes::READ_FAILED);
         tracker.discard_before(0, 8);
         assert_eq!(tracker.of(0).len(), 1);
+    }
+
+    // Proves that the parts of a jump cover its numbers once and in order, and that samples that
+    // were only thinned are in parts of their own.
+    #[test]
+    fn thinned_parts_stand_alone() {
+        let ledger = LossLedger::new(1);
+        let mut tracker = LossTracker::default();
+        tracker.resize_sources(1);
+        tracker.add(loss(2, 3, Causes::THINNED));
+        tracker.add(loss(5, 1, Causes::QUEUE_FULL));
+        tracker.add(loss(6, 1, Causes::STORAGE));
+        tracker.add(loss(7, 3, Causes::THINNED));
+        let parts = |first, end| {
+            let parts = tracker.parts(0, first, end, &ledger);
+            parts.map(|part| (part.first, part.count, part.causes)).collect::<Vec<_>>()
+        };
+        let lost = Causes::QUEUE_FULL | Causes::STORAGE;
+        assert_eq!(parts(2, 5), [(2, 3, Causes::THINNED)]);
+        assert_eq!(parts(2, 10), [(2, 3, Causes::THINNED), (5, 2, lost), (7, 3, Causes::THINNED)]);
+        assert_eq!(parts(8, 12), [(8, 2, Causes::THINNED), (10, 2, Causes::default())]);
+        assert_eq!(parts(0, 3), [(0, 2, Causes::default()), (2, 1, Causes::THINNED)]);
+        assert_eq!(parts(20, 21), [(20, 1, Causes::default())]);
+        assert_eq!(tracker.pending().0, 2);
     }
 
     // Proves that memory stays bounded and no cause is lost with very many separate losses.

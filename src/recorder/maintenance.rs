@@ -45,9 +45,12 @@ impl Maintenance {
             slot.metrics.recorder.slabs_queued.set(std::mem::take(&mut self.queued_max) as u64);
             slot.metrics.recorder.slabs_free.set(self.pool.free() as u64);
             slot.metrics.recorder.losses_pending.set(slot.gaps.losses.pending().0);
-            mark_stride_changes(slot, now);
-            warn_unresponsive_sources(slot);
-            warn_failing_sources(slot);
+            if !slot.is_ring {
+                // The ring's samplers are those of the data directory, which reports them.
+                mark_stride_changes(slot, now);
+                warn_unresponsive_sources(slot);
+                warn_failing_sources(slot);
+            }
             let wall_ns = slot.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
             let open = slot.segment.as_ref().map(|segment| &segment.writer);
             slot.syncer.enforce_limits(wall_ns.div_euclid(NS_PER_S.cast_signed()), open);

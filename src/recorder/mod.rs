@@ -21,6 +21,7 @@ mod settings;
 mod syncer;
 #[cfg(test)]
 mod tests;
+mod thinner;
 
 pub use commands::{
     CommandError, CommandQueue, MARK_BYTES_MAX, PlanUpdate, RecorderCommand, RecorderHandle, Reply,
@@ -33,7 +34,8 @@ pub use policy::SyncPolicy;
 pub use quota_storage::QuotaStorage;
 pub use retention::{MinFree, RetentionLimits};
 pub use run_plan::RunPlan;
-pub use settings::RecorderSettings;
+pub use settings::{RecorderSettings, RingSettings};
+pub use thinner::Thinner;
 
 use flatcap_format::histogram::LatencySummary;
 
@@ -68,7 +70,7 @@ pub struct GroupReport {
     pub waited_ns: u64,
 }
 
-/// The result of one run for one source. begun = recorded + lost.
+/// The result of one run for one source. begun = recorded + lost + thinned.
 #[derive(Debug)]
 pub struct SourceReport {
     /// The source's name.
@@ -81,6 +83,8 @@ pub struct SourceReport {
     pub recorded: u64,
     /// Samples that are not in the files.
     pub lost: u64,
+    /// Samples that were left out on purpose.
+    pub thinned: u64,
     /// Union of the causes of those losses, as far as gaps name them.
     pub causes: Causes,
     /// Ticks at which no sample was begun.

@@ -43,6 +43,8 @@ struct QuotaCore {
     usage: Mutex<DirectoryUsage>,
     /// Bytes that the segments may occupy, as of the last scan.
     usable_bytes: AtomicU64,
+    /// Whether removed files are not worth a line in the log.
+    is_quiet: bool,
     /// Written while `usage` is locked, so by one thread at a time.
     metrics: Arc<DirectoryMetrics>,
 }
@@ -72,7 +74,28 @@ impl QuotaStorage {
         let mut books = DirectoryUsage::new(limits);
         books.may_reserve = !inner.is_in_memory();
         let (books, usable) = (Mutex::new(books), AtomicU64::new(u64::MAX));
-        Self { shared: Arc::new(QuotaCore { inner, usage: books, usable_bytes: usable, metrics }) }
+        Self {
+            shared: Arc::new(QuotaCore {
+                inner,
+                usage: books,
+                usable_bytes: usable,
+                is_quiet: false,
+                metrics,
+            }),
+        }
+    }
+
+    /// Removes files without a line in the log: for a ring, which does so every few seconds.
+    #[must_use]
+    pub fn quiet(self) -> Self {
+        let shared = Arc::try_unwrap(self.shared)
+            .map_or_else(|shared| shared, |core| Arc::new(QuotaCore { is_quiet: true, ..core }));
+        Self { shared }
+    }
+
+    /// Sets the bytes of the snapshots in the directory: they count as a part of its space.
+    pub fn set_snapshot_bytes(&self, bytes: u64) {
+        self.shared.lock_usage().snapshot_bytes = bytes;
     }
 
     /// Sets the limits. Returns the previous ones.
@@ -249,6 +272,7 @@ impl QuotaCore {
     /// Removes a file to keep the limits. Returns whether it is gone.
     fn remove_oldest(&self, books: &mut DirectoryUsage, name: &str, now_ns: u64) -> bool {
         match self.inner.remove(name) {
+            Ok(()) if self.is_quiet => tracing::debug!(file = name, "removed the oldest file of the ring"),
             Ok(()) => tracing::info!(file = name, "removed the oldest file to keep the retention limits"),
             // Another process was faster.
             Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -45,6 +45,7 @@ pub(super) struct SegmentSlot {
     limit_warning: LimitWarning,
     retry_ns: u64,
     pub(super) back_off_ns: fn(u32) -> u64, // wait after this many failures
+    pub(super) is_ring: bool,               // without a segment it goes on, and tries again
 }
 
 /// A segment that is being written.
@@ -66,6 +67,7 @@ impl SegmentSlot {
     /// # Errors
     /// Errors of the storage.
     pub(super) fn start(
+        is_ring: bool,
         plan: RunPlan,
         storage: Arc<QuotaStorage>,
         latencies: LatencyAggregator,
@@ -88,8 +90,12 @@ impl SegmentSlot {
             limit_warning: LimitWarning::default(),
             retry_ns: 0,
             back_off_ns: policy::back_off_ns,
+            is_ring,
         };
-        slot.segment = Some(slot.create_segment()?);
+        match slot.create_segment() {
+            Err(error) if is_ring => slot.handle_segment_error("create", &error, monotonic_ns()),
+            created => slot.segment = Some(created?),
+        }
         Ok(slot)
     }
 
@@ -361,7 +367,8 @@ impl SegmentSlot {
         tracing::error!(
             %error,
             retry_in_ms = wait_ns / 1_000_000,
-            "cannot {action} a segment; sampling goes on, samples that cannot be written count as lost"
+            "cannot {action} a segment{}; sampling goes on, samples that cannot be written count as lost",
+            if self.is_ring { " of the ring" } else { "" }
         );
     }
 

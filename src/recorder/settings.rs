@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::commands::CommandQueue;
 use super::quota_storage::QuotaStorage;
 use super::run_plan::RunPlan;
+use super::thinner::Thinner;
 use crate::metrics::{Consumer, GroupLatencies, Metrics};
 use crate::os::clock::{ClockChangeDetector, WallOffset};
 use crate::os::wake_event::WakeEvent;
@@ -36,4 +37,15 @@ pub struct RecorderSettings {
     pub wall_offset: Arc<WallOffset>,
     /// Commands to the recorder.
     pub commands: CommandQueue,
+    /// What a recorder of the ring has besides; none for the recorder of a data directory.
+    pub ring: Option<RingSettings>,
+}
+
+/// What a recorder has that writes the ring: it takes the samplers' slabs, and passes on samples.
+#[derive(Debug)]
+pub struct RingSettings {
+    /// Passes on samples to the recorder of the data directory.
+    pub thinner: Thinner,
+    /// The run's counters, in which the samplers count. The recorder's own ones are the ring's.
+    pub sampled: Arc<Metrics>,
 }

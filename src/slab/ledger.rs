@@ -34,6 +34,9 @@ impl Causes {
     /// The source did not answer in time.
     pub const TIMED_OUT: Self = Self(1 << 7);
 
+    /// Left out on purpose, to record the source less often.
+    pub const THINNED: Self = Self(1 << 9);
+
     /// Returns the set with these bits.
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
@@ -61,7 +64,7 @@ impl BitOrAssign for Causes {
 
 impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 9] = [
+        const NAMES: [&str; 10] = [
             "queue_full",
             "pool_empty",
             "too_large",
@@ -71,6 +74,7 @@ impl fmt::Display for Causes {
             "damaged",
             "timed_out",
             "not_received",
+            "thinned",
         ];
         let mut names =
             NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name);
@@ -197,6 +201,7 @@ mod tests {
             (Causes::READ_FAILED, GapCause::ReadFailed),
             (Causes::STORAGE, GapCause::Storage),
             (Causes::TIMED_OUT, GapCause::TimedOut),
+            (Causes::THINNED, GapCause::Thinned),
         ];
         for (ours, format) in pairs {
             assert_eq!(ours.bits(), format.bits());

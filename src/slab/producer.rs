@@ -132,6 +132,49 @@ impl SlabProducer {
         self.flush_loss(sample.source);
     }
 
+    /// Appends a whole frame of another slab. Without space the sample is recorded as lost.
+    pub fn append_frame(&mut self, sample: &SampleMeta, frame: &[u8], checksum: ChecksumKind) {
+        // The copy of the header is taken from the frame: its checksum still proves what was
+        // sampled.
+        let header_bytes = checksum.frame_bytes(0);
+        let (Some(head), Some(payload)) = (frame.get(..header_bytes), frame.get(header_bytes..)) else {
+            return self.lose(*sample, Causes::default());
+        };
+        if payload.len() > self.settings.frame_max as usize {
+            return self.lose(*sample, Causes::TOO_LARGE);
+        }
+        let bytes = frame.len();
+        if self.open.as_ref().is_none_or(|slab| !slab.fits(bytes)) {
+            self.queue_open_slab(sample.mono_ns);
+            if self.open.as_ref().is_none_or(|slab| slab.capacity() < bytes) {
+                self.open.take().into_iter().for_each(|slab| self.settings.pool.give_back(slab));
+                self.open = self.take_slab(bytes);
+            }
+        }
+        let Some((space, header)) = self.open.as_mut().and_then(|slab| slab.reserve(bytes)) else {
+            return self.lose(*sample, Causes::POOL_EMPTY);
+        };
+        space.copy_from_slice(frame);
+        header.iter_mut().zip(head).for_each(|(to, from)| *to = *from);
+        if let Some(slab) = self.open.as_mut() {
+            slab.commit(FrameMeta {
+                bytes,
+                header_bytes,
+                source: sample.source,
+                seq: sample.seq,
+                mono_ns: sample.mono_ns,
+                wall_offset_ns: sample.wall_offset_ns,
+            });
+        }
+        self.flush_loss(sample.source);
+    }
+
+    /// Records a loss of consecutive samples that were begun after all earlier ones of their
+    /// source.
+    pub fn report_loss(&mut self, loss: Loss) {
+        self.record_loss(loss);
+    }
+
     /// Records that a sample is lost.
     #[cold]
     pub fn lose(&mut self, sample: SampleMeta, causes: Causes) {

@@ -176,6 +176,8 @@ impl SampleStream {
                     visitor.begin_run();
                     true
                 }
+                // The values hold: the source was recorded as often as intended.
+                PendingPart::Gap(_, gap) if gap.is_thinned() => true,
                 PendingPart::Gap(source, gap) => {
                     let lost_ns = wall_ns(gap.after_mono_ns).zip(wall_ns(gap.before_mono_ns));
                     let lost_ns = lost_ns.filter(|(after_ns, _)| *after_ns <= until_ns);

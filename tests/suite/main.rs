@@ -22,6 +22,7 @@ mod architecture;
 mod arguments;
 mod asking;
 mod attacks;
+mod blackbox;
 mod compression;
 mod config_layers;
 mod conformance;

@@ -220,6 +220,8 @@ mod bitflags_gap_cause {
       const TimedOut = 128;
       /// Numbers of a feed that never reached whoever captured it.
       const NotReceived = 256;
+      /// Left out on purpose: the recording has this source less often than it was sampled.
+      const Thinned = 512;
     }
   }
 }
@@ -3581,6 +3583,7 @@ impl<'a> SourceTotals<'a> {
   pub const VT_READ_DURATION: ::flatbuffers::VOffsetT = 26;
   pub const VT_PARTIAL: ::flatbuffers::VOffsetT = 28;
   pub const VT_CAUSES: ::flatbuffers::VOffsetT = 30;
+  pub const VT_THINNED: ::flatbuffers::VOffsetT = 32;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -3592,6 +3595,7 @@ impl<'a> SourceTotals<'a> {
     args: &'args SourceTotalsArgs<'args>
   ) -> ::flatbuffers::WIPOffset<SourceTotals<'bldr>> {
     let mut builder = SourceTotalsBuilder::new(_fbb);
+    builder.add_thinned(args.thinned);
     builder.add_partial(args.partial);
     builder.add_last_wall_ns(args.last_wall_ns);
     builder.add_first_wall_ns(args.first_wall_ns);
@@ -3714,6 +3718,14 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<GapCause>(SourceTotals::VT_CAUSES, Some(Default::default())).unwrap()}
   }
+  /// Of the lost ones: in Gaps whose only cause is that they were thinned.
+  #[inline]
+  pub fn thinned(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(SourceTotals::VT_THINNED, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SourceTotals<'_> {
@@ -3736,6 +3748,7 @@ impl ::flatbuffers::Verifiable for SourceTotals<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, Bucket>>>("read_duration", Self::VT_READ_DURATION, false)?
      .visit_field::<u64>("partial", Self::VT_PARTIAL, false)?
      .visit_field::<GapCause>("causes", Self::VT_CAUSES, false)?
+     .visit_field::<u64>("thinned", Self::VT_THINNED, false)?
      .finish();
     Ok(())
   }
@@ -3755,6 +3768,7 @@ pub struct SourceTotalsArgs<'a> {
     pub read_duration: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, Bucket>>>,
     pub partial: u64,
     pub causes: GapCause,
+    pub thinned: u64,
 }
 impl<'a> Default for SourceTotalsArgs<'a> {
   #[inline]
@@ -3774,6 +3788,7 @@ impl<'a> Default for SourceTotalsArgs<'a> {
       read_duration: None,
       partial: 0,
       causes: Default::default(),
+      thinned: 0,
     }
   }
 }
@@ -3840,6 +3855,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SourceTotalsBuilder<'a, 'b, A
     self.fbb_.push_slot::<GapCause>(SourceTotals::VT_CAUSES, causes, Default::default());
   }
   #[inline]
+  pub fn add_thinned(&mut self, thinned: u64) {
+    self.fbb_.push_slot::<u64>(SourceTotals::VT_THINNED, thinned, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SourceTotalsBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SourceTotalsBuilder {
@@ -3871,6 +3890,7 @@ impl ::core::fmt::Debug for SourceTotals<'_> {
       ds.field("read_duration", &self.read_duration());
       ds.field("partial", &self.partial());
       ds.field("causes", &self.causes());
+      ds.field("thinned", &self.thinned());
       ds.finish()
   }
 }

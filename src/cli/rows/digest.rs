@@ -33,6 +33,7 @@ const HOSTS_MAX: usize = 3;
 struct DigestCounts {
     samples: BTreeMap<String, u64>,
     gaps: u64,
+    thinned: u64,
     lost: u64,
     markers: u64,
     /// Time and text.
@@ -116,6 +117,7 @@ fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestC
                 }
                 movements.add(&mut batch, table);
             }
+            QueryItem::Gap(_, gap) if gap.is_thinned() => counts.thinned += gap.count,
             QueryItem::Gap(_, gap) => {
                 counts.gaps += 1;
                 counts.lost += gap.count;
@@ -209,6 +211,9 @@ fn print_events(counts: &DigestCounts, times: &mut TimePrinter, out: &mut dyn Wr
     match (counts.gaps, counts.lost) {
         (0, _) => write!(out, "no sample was lost")?,
         (gaps, lost) => write!(out, "{lost} samples were lost, in {gaps} gaps")?,
+    }
+    if counts.thinned > 0 {
+        write!(out, "; {} were thinned", counts.thinned)?;
     }
     match &counts.last_marker {
         None => writeln!(out, "; no markers"),

@@ -35,6 +35,7 @@ fn plan(enabled: bool, budget: CompressionBudget) -> CompressSettings {
         enabled,
         compression: NamedSourceCompression::default(),
         block_bytes: BLOCK_BYTES,
+        is_quiet: false,
         budget,
     }
 }

@@ -264,6 +264,7 @@ impl Script {
             clock_watch: Box::new(StillClock),
             wall_offset: Arc::default(),
             commands: crate::recorder::command_queue(Arc::default()).1,
+            ring: None,
         };
         (settings, producer)
     }

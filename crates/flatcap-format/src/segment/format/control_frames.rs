@@ -26,6 +26,12 @@ pub struct Gap {
 }
 
 impl Gap {
+    /// Whether its samples were left out on purpose, to record the source less often: they are not
+    /// lost. A gap with any other cause beside that counts as lost.
+    pub fn is_thinned(&self) -> bool {
+        self.causes == wire::GapCause::Thinned.bits()
+    }
+
     /// Returns the payload of the Gap frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();
@@ -177,9 +183,9 @@ impl Attachment {
     }
 }
 
-/// Counts the samples in these gaps.
+/// Counts the lost samples in these gaps.
 pub(in crate::segment) fn lost_samples(gaps: &[Gap]) -> u64 {
-    gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.count))
+    gaps.iter().filter(|gap| !gap.is_thinned()).fold(0, |sum, gap| sum.saturating_add(gap.count))
 }
 
 #[cfg(test)]

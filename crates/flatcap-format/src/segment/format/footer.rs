@@ -64,12 +64,14 @@ impl BlockEntry {
 }
 
 impl Footer {
-    /// Returns the number of a source's first sample that is neither recorded nor counted as lost
-    /// in this segment or an earlier one. 0 for a source that the footer does not know.
+    /// Returns the number of a source's first sample that is neither recorded nor counted by a
+    /// gap in this segment or an earlier one. 0 for a source that the footer does not know.
     pub(in crate::segment) fn next_seq(&self, source: u16) -> u64 {
         let first = self.header.source(source).map_or(0, |source| source.next_seq);
         let totals = self.totals.iter().find(|totals| totals.source == source);
-        totals.map_or(first, |totals| first.saturating_add(totals.recorded).saturating_add(totals.lost))
+        totals.map_or(first, |totals| {
+            [totals.recorded, totals.lost, totals.thinned].into_iter().fold(first, u64::saturating_add)
+        })
     }
 
     /// Returns the payload of the footer frame.

@@ -12,8 +12,10 @@ pub struct FooterTotals {
     pub source: u16,
     /// Telemetry frames.
     pub recorded: u64,
-    /// Samples counted by Gap frames.
+    /// Samples counted by Gap frames, without the thinned ones.
     pub lost: u64,
+    /// Samples that were left out on purpose, counted by Gap frames with that cause alone.
+    pub thinned: u64,
     /// Ticks that were never begun, as far as the sampler had reported them.
     pub missed: u64,
     /// Incomplete samples, as far as the sampler had reported them.
@@ -86,13 +88,17 @@ impl FooterTotals {
 
     /// Counts a gap.
     pub fn add_gap(&mut self, gap: &Gap) {
-        self.lost = self.lost.saturating_add(gap.count);
-        self.causes |= gap.causes;
+        let sum = if gap.is_thinned() { &mut self.thinned } else { &mut self.lost };
+        *sum = sum.saturating_add(gap.count);
+        if !gap.is_thinned() {
+            self.causes |= gap.causes;
+        }
     }
 
     /// Adds the totals of the same source in a later segment.
     pub fn add(&mut self, later: &Self) {
         self.lost = self.lost.saturating_add(later.lost);
+        self.thinned = self.thinned.saturating_add(later.thinned);
         self.missed = self.missed.saturating_add(later.missed);
         self.incomplete = self.incomplete.saturating_add(later.incomplete);
         self.causes |= later.causes;
@@ -115,7 +121,8 @@ impl FooterTotals {
         let span = self.span.filter(|_| self.recorded > 1)?;
         let elapsed_ns = span.last_mono_ns.checked_sub(span.first_mono_ns).filter(|ns| *ns > 0)?;
         let between = (self.recorded - 1) as f64 / (elapsed_ns as f64 / 1e9);
-        let ticks = self.recorded.saturating_add(self.lost).saturating_add(self.missed);
+        let ticks =
+            [self.lost, self.thinned, self.missed].into_iter().fold(self.recorded, u64::saturating_add);
         let recorded_share = self.recorded as f64 / ticks as f64;
         Some(if period_ns > 0 { between.min(1e9 / period_ns as f64 * recorded_share) } else { between })
     }
@@ -131,7 +138,9 @@ impl FooterTotals {
         Self {
             source: totals.source(),
             recorded: totals.recorded(),
-            lost: totals.lost(),
+            // In the file, the lost ones include the thinned ones: so they do for older readers.
+            lost: totals.lost().saturating_sub(totals.thinned()),
+            thinned: totals.thinned(),
             missed: totals.missed(),
             incomplete: totals.partial(),
             causes: totals.causes().bits(),
@@ -160,7 +169,8 @@ impl FooterTotals {
         let mut args = wire::SourceTotalsArgs {
             source: self.source,
             recorded: self.recorded,
-            lost: self.lost,
+            lost: self.lost.saturating_add(self.thinned),
+            thinned: self.thinned,
             missed: self.missed,
             partial: self.incomplete,
             causes: wire::GapCause::from_bits_retain(self.causes),

@@ -98,7 +98,7 @@ pub struct SampleView<'a> {
 impl<'a> SampleView<'a> {
     /// Reads a telemetry frame's payload; none if the verifier rejects it.
     #[inline]
-    pub(crate) fn read(payload: &'a [u8]) -> Option<Self> {
+    pub fn read(payload: &'a [u8]) -> Option<Self> {
         match envelope::split(payload) {
             Some((header, body)) => Some(Self::new(&header, body)),
             None => Self::read_verified(payload),

@@ -136,8 +136,10 @@ impl FullScan {
     fn footer_mismatch(&self, footer: &Footer) -> Option<&'static str> {
         let counted = |id| self.counts.totals().iter().find(|totals| totals.source == id);
         let agree = footer.totals.iter().all(|totals| {
-            counted(totals.source)
-                .is_some_and(|counted| (counted.recorded, counted.lost) == (totals.recorded, totals.lost))
+            counted(totals.source).is_some_and(|counted| {
+                (counted.recorded, counted.lost, counted.thinned)
+                    == (totals.recorded, totals.lost, totals.thinned)
+            })
         });
         let is_equal = agree && (footer.frames, footer.bytes) == (self.counts.frames(), self.counts.bytes());
         (!is_equal && !self.is_damaged).then_some("the footer's counts differ from the frames")

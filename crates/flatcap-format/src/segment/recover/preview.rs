@@ -42,7 +42,7 @@ impl SegmentRecovery<'_> {
                     self.result.frames += 1;
                 }
             } else if let Some(gap) = Gap::decode(reader.payload(at)).filter(|_| at.kind == FrameKind::Gap) {
-                self.result.lost += if progress.add_gap(&gap) { gap.count } else { 0 };
+                self.result.lost += if progress.add_gap(&gap) { lost_samples(&[gap]) } else { 0 };
             }
         }
         self.preview(progress);

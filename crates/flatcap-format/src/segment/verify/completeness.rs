@@ -1,5 +1,5 @@
-//! The completeness check: for each source and run, recorded + lost = sampled, and every missing
-//! sequence number is reported.
+//! The completeness check: for each source and run, recorded + lost + thinned = sampled, and every
+//! missing sequence number is reported.
 //!
 //! Takes headers, samples and gaps in file order, over any number of segments, run by run. Keeps
 //! one entry per source and run, for the latest runs only, and the gaps that no sample has passed
@@ -25,8 +25,10 @@ pub struct SourceCompleteness {
     pub name: String,
     /// Telemetry frames.
     pub recorded: u64,
-    /// Samples counted by Gap frames.
+    /// Samples counted by Gap frames, without the thinned ones.
     pub lost: u64,
+    /// Samples that were left out on purpose, counted by Gap frames with that cause alone.
+    pub thinned: u64,
     /// Causes of the lost samples, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
     /// Samples that are neither recorded nor counted by a Gap frame.
@@ -155,8 +157,12 @@ impl CompletenessCheck {
     /// Counts a gap. Its source must have been added before.
     pub fn add_gap(&mut self, run_id: u64, gap: &Gap) -> Option<SequenceFinding> {
         let entry = self.entry_mut(run_id, gap.source)?;
-        entry.lost = entry.lost.saturating_add(gap.count);
-        entry.causes |= gap.causes;
+        if gap.is_thinned() {
+            entry.thinned = entry.thinned.saturating_add(gap.count);
+        } else {
+            entry.lost = entry.lost.saturating_add(gap.count);
+            entry.causes |= gap.causes;
+        }
         if gap.first < entry.next_seq {
             return Some(SequenceFinding::Repeated);
         }
@@ -195,6 +201,7 @@ impl SourceCompleteness {
     fn add(&mut self, other: &Self) {
         self.recorded = self.recorded.saturating_add(other.recorded);
         self.lost = self.lost.saturating_add(other.lost);
+        self.thinned = self.thinned.saturating_add(other.thinned);
         self.unexplained = self.unexplained.saturating_add(other.unexplained);
         self.causes |= other.causes;
     }
@@ -259,6 +266,20 @@ mod tests {
         assert_eq!(check.add_gap(RUN, &gap(16, 2)), None);
         let source = ended(check);
         assert_eq!((source.recorded, source.lost, source.unexplained), (2, 7, 0));
+    }
+
+    // Proves that thinned samples are told from lost ones, and a gap with both causes is a loss.
+    #[test]
+    fn thinned_samples_are_not_lost() {
+        let thinned = crate::schema::segment::GapCause::Thinned.bits();
+        let mut check = started();
+        assert_eq!(check.add_gap(RUN, &Gap { causes: thinned, ..gap(9, 5) }), None);
+        assert_eq!(check.add_gap(RUN, &gap(14, 2)), None);
+        assert_eq!(check.add_gap(RUN, &Gap { causes: thinned | 1, ..gap(16, 3) }), None);
+        assert_eq!(check.add_sample(RUN, 0, 19), None);
+        let source = ended(check);
+        let counts = (source.recorded, source.lost, source.thinned, source.unexplained, source.causes);
+        assert_eq!(counts, (1, 5, 5, 0, thinned | 1));
     }
 
     // Proves that expected samples count the same together as one by one, after gaps that explain

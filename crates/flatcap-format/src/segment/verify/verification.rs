@@ -78,9 +78,14 @@ impl VerificationReport {
         self.flaws.is_empty()
     }
 
-    /// Samples counted by Gap frames.
+    /// Samples counted by Gap frames, without the thinned ones.
     pub fn lost(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.lost))
+    }
+
+    /// Samples that were left out on purpose.
+    pub fn thinned(&self) -> u64 {
+        self.all_sources().fold(0, |sum, source| sum.saturating_add(source.thinned))
     }
 
     /// Samples that are neither recorded nor counted by a Gap frame.
@@ -120,6 +125,7 @@ struct CheckState {
 struct SampleCounts {
     recorded: u64,
     lost: u64,
+    thinned: u64,
 }
 
 impl CheckState {
@@ -333,8 +339,9 @@ impl Verification {
             }
             FrameKind::Gap => {
                 let gap = Gap::decode(payload())?;
-                let lost = &mut state.source(gap.source)?.lost;
-                *lost = lost.saturating_add(gap.count);
+                let counts = state.source(gap.source)?;
+                let sum = if gap.is_thinned() { &mut counts.thinned } else { &mut counts.lost };
+                *sum = sum.saturating_add(gap.count);
                 return Some((gap.source, self.completeness.add_gap(state.run_id, &gap)?));
             }
             FrameKind::Index => {
@@ -385,7 +392,8 @@ impl Verification {
         };
         let counts_match = footer.totals.iter().all(|totals| {
             let counted = state.source(totals.source).copied().unwrap_or_default();
-            totals.recorded == counted.recorded && totals.lost == counted.lost
+            (totals.recorded, totals.lost, totals.thinned)
+                == (counted.recorded, counted.lost, counted.thinned)
         });
         if !state.is_explained
             && (!counts_match || footer.frames != state.frames || footer.bytes != state.bytes)

@@ -1,0 +1,192 @@
+//! `snapshot` orders a snapshot; `snapshots` lists, shows, keeps and removes them.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::error::CliError;
+use super::recordings::{default_recordings, no_own_recordings, own_recordings};
+use super::remote::RecorderSocket;
+use super::tables::table;
+use super::time_printer::{TimePrinter, ZoneOption};
+use super::{ExitStatus, human};
+use crate::config;
+use crate::daemon::SNAPSHOTS_NAME;
+use crate::os::directory_tree::DirectoryTree;
+use crate::snapshot::{ListedSnapshot, SnapshotFolder, listed, read_record, set_kept};
+
+/// Keep the last seconds of every source at its own rate: what the ring of `[blackbox]` holds. The
+/// snapshot is a directory of segments in `snapshots` of the data directory.
+#[derive(Debug, clap::Args)]
+pub(super) struct OrderArgs {
+    /// How much of the past to keep.
+    #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
+    last: Duration,
+    /// How much of the future to keep, too.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = config::duration_argument)]
+    after: Duration,
+    /// Why: one line; it becomes part of the directory's name.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    recorder: RecorderSocket,
+}
+
+/// List the snapshots of a data directory, or show, keep or remove one.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Data directory [default: ./flatcap-data, else /var/lib/flatcap].
+    #[arg(long, value_name = "PATH", global = true)]
+    dir: Option<PathBuf>,
+    /// Print a JSON array of the snapshots.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    zone: ZoneOption,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List all snapshots, the oldest first.
+    List,
+    /// Show what is known of one.
+    Show {
+        /// Its name, as listed.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Mark one so that it is never removed for lack of space.
+    Keep {
+        /// Its name, as listed.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Take the mark away.
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Remove one, even if it is marked as kept.
+    Remove {
+        /// Its name, as listed.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+/// A snapshot, for scripts.
+#[derive(Debug, Serialize)]
+struct SnapshotRow<'a> {
+    name: &'a str,
+    rule: Option<&'a str>,
+    path: PathBuf,
+    first_wall_ns: i64,
+    last_wall_ns: i64,
+    fired_wall_ns: i64,
+    bytes: u64,
+    complete: bool,
+    kept: bool,
+    reason: &'a str,
+}
+
+pub(super) fn order(args: &OrderArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    let answer = args.recorder.connect()?.snapshot(args.last, args.after, &args.reason)?;
+    writeln!(out, "{answer}")?;
+    Ok(ExitStatus::Done)
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    let changes = matches!(args.action, Some(Action::Keep { .. } | Action::Remove { .. }));
+    let data_dir = match &args.dir {
+        Some(dir) => dir.clone(),
+        None if changes => own_recordings().ok_or_else(no_own_recordings)?,
+        None => default_recordings().into_iter().next().ok_or_else(no_own_recordings)?,
+    };
+    let path = data_dir.join(SNAPSHOTS_NAME);
+    let failed = |error: io::Error| CliError::Snapshots { path: path.clone(), error };
+    let folder = match DirectoryTree::open_existing(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        opened => Some(opened.map_err(failed)?),
+    };
+    let all = folder.as_ref().map_or_else(|| Ok(Vec::new()), |folder| listed(folder)).map_err(failed)?;
+    let find = |name: &str| {
+        all.iter().find(|snapshot| snapshot.name == name).ok_or_else(|| {
+            CliError::Usage(format!("no snapshot {name} in {}; flatcap snapshots lists them", path.display()))
+        })
+    };
+    match (&args.action, &folder) {
+        (Some(Action::Show { name }), _) => show(find(name)?, &path, out)?,
+        (Some(Action::Keep { name, undo }), Some(folder)) => {
+            find(name)?;
+            set_kept(folder, name.as_str(), !undo).map_err(failed)?;
+        }
+        (Some(Action::Remove { name }), Some(folder)) => {
+            find(name)?;
+            SnapshotFolder::remove(folder, name.as_str()).map_err(failed)?;
+        }
+        (Some(Action::Keep { name, .. } | Action::Remove { name }), None) => drop(find(name)?),
+        (None | Some(Action::List), _) if args.json => {
+            let rows: Vec<SnapshotRow<'_>> = all.iter().map(|snapshot| row(snapshot, &path)).collect();
+            serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        (None | Some(Action::List), _) => print(&all, TimePrinter::new(args.zone.zone()?), out)?,
+    }
+    Ok(ExitStatus::Done)
+}
+
+/// Returns the moment of the order of a snapshot, if that is the only path: what a person wants to
+/// have explained.
+pub(super) fn snapshot_time(paths: &[PathBuf]) -> Option<i64> {
+    let [path] = paths else { return None };
+    read_record(path).map(|record| record.fired_wall_ns)
+}
+
+fn row<'a>(snapshot: &'a ListedSnapshot, path: &Path) -> SnapshotRow<'a> {
+    let record = &snapshot.record;
+    SnapshotRow {
+        name: &snapshot.name,
+        rule: record.rule.as_deref(),
+        path: path.join(&snapshot.name),
+        first_wall_ns: record.first_wall_ns,
+        last_wall_ns: record.last_wall_ns,
+        fired_wall_ns: record.fired_wall_ns,
+        bytes: snapshot.bytes,
+        complete: record.complete,
+        kept: snapshot.is_kept,
+        reason: &record.reason,
+    }
+}
+
+fn print(all: &[ListedSnapshot], mut times: TimePrinter, out: &mut dyn Write) -> io::Result<()> {
+    let mut rows = table(["snapshot", "fired", "seconds", "size", "state", "reason"]);
+    for snapshot in all {
+        let record = &snapshot.record;
+        let length_ns = record.last_wall_ns.saturating_sub(record.first_wall_ns);
+        let state = match (record.complete, snapshot.is_kept) {
+            (true, false) => "whole",
+            (true, true) => "whole, kept",
+            (false, false) => "part",
+            (false, true) => "part, kept",
+        };
+        rows.add_row([
+            human::escaped(&snapshot.name).into_owned(),
+            times.microseconds(record.fired_wall_ns),
+            format!("{:.1}", Duration::from_nanos(length_ns.unsigned_abs()).as_secs_f64()),
+            human::bytes(snapshot.bytes),
+            state.to_owned(),
+            human::escaped(&record.reason).into_owned(),
+        ]);
+    }
+    writeln!(out, "{}", rows.trim_fmt())
+}
+
+fn show(snapshot: &ListedSnapshot, path: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    serde_json::to_writer_pretty(&mut *out, &snapshot.record).map_err(io::Error::from)?;
+    writeln!(out)?;
+    let place = path.join(&snapshot.name).display().to_string();
+    writeln!(io::stderr(), "flatcap: {}, {}", human::escaped(&place), human::bytes(snapshot.bytes))?;
+    Ok(())
+}

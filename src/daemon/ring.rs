@@ -1,0 +1,157 @@
+//! The ring: the last seconds of every source at its own rate, in a directory of segments on tmpfs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flatcap_format::storage::Storage;
+
+use super::compression::CompressionThread;
+use super::settings::{compression_plan, nanoseconds, run_dir};
+use crate::compress::{
+    CompressSettings, CompressWorker, CompressWorkerHandle, CompressionBudget, new_worker,
+};
+use crate::config::Config;
+use crate::metrics::{Metrics, SourceMetrics};
+use crate::os::shared_memory;
+use crate::os::storage::DataDirectory;
+use crate::recorder::{MinFree, QuotaStorage, RetentionLimits, RunPlan, SyncPolicy};
+
+/// Age at which a segment of the ring is sealed. Open, it is uncompressed, and whole segments leave
+/// the ring: 5 s of six sources at 1 kHz are some megabytes.
+const SEGMENT_AGE_NS: u64 = 5_000_000_000;
+/// A segment takes at most this part of the ring's memory, because two are uncompressed at a time:
+/// the open one, and the one that is being compressed.
+const SEGMENT_SHARE: u64 = 16;
+/// Raw bytes of a block: about a third of a second of six sources at 1 kHz, and a few seconds of
+/// the default sources. A snapshot decompresses whole blocks at its ends.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Share of one core that the compression of the ring may use, in basis points: several times what
+/// six sources at 1 kHz need. Without it the ring is as safe, but shorter.
+const CPU_BASIS_POINTS: u32 = 2_000;
+/// Bytes per second that compression may read and write: memory, so in effect no limit.
+const IO_BYTES: u64 = 4 << 30;
+/// Name, in the data directory, of the link to its ring.
+pub(super) const LINK_NAME: &str = "ring";
+
+/// The ring of a run that is about to start.
+pub(super) struct Ring {
+    /// The directory, limited in bytes and age.
+    pub(super) storage: Arc<QuotaStorage>,
+    /// Its path.
+    pub(super) path: PathBuf,
+    /// Its counters: those of its recorder, directory and compression.
+    pub(super) metrics: Arc<Metrics>,
+    compressor: (CompressWorkerHandle, CompressWorker),
+}
+
+/// Returns the directory of the ring of a data directory, which is identified by device and inode:
+/// recorders of one user share `run_dir`.
+fn ring_path(run_dir: &Path, (device, inode): (u64, u64)) -> PathBuf {
+    run_dir.join(format!("ring-{device:x}-{inode:x}"))
+}
+
+impl Ring {
+    /// Opens the ring of a data directory; none if it is not configured, or `run_dir` cannot have
+    /// it: then everything is recorded in the data directory, without thinning.
+    pub(super) fn open(config: &Config, directory: &DataDirectory, metrics: &Metrics) -> Option<Self> {
+        if !config.blackbox.is_on() {
+            return None;
+        }
+        let run_dir = run_dir(config);
+        let path = ring_path(&run_dir, directory.identity());
+        let opened = shared_memory::create_private_directory(&run_dir)
+            .and_then(|()| DataDirectory::open(&path).map_err(io::Error::other));
+        let storage = match opened {
+            Ok(storage) => storage,
+            Err(error) => {
+                tracing::error!(
+                    ring = %path.display(),
+                    %error,
+                    "cannot open the ring of [blackbox]: there is none, and data_dir gets every sample"
+                );
+                return None;
+            }
+        };
+        if !storage.is_in_memory() {
+            tracing::warn!(
+                ring = %path.display(),
+                "run_dir is not on tmpfs: the ring of [blackbox] is written to a disk"
+            );
+        }
+        if let Err(error) = directory.set_link(LINK_NAME, &path) {
+            tracing::warn!(%error, ring = %path.display(), "cannot link the ring into data_dir; read it by its path");
+        }
+        let sources = metrics
+            .sources
+            .iter()
+            .map(|source| SourceMetrics::new(source.name.clone(), source.period_ns.get()));
+        let groups = metrics.groups.clone();
+        let ring_metrics = Arc::new(Metrics::new(sources, metrics.sources.capacity(), groups));
+        let storage: Arc<dyn Storage> = Arc::new(storage);
+        let compressor = new_worker(
+            compression(config),
+            Arc::clone(&storage),
+            Arc::clone(&ring_metrics.compression),
+            Arc::clone(&ring_metrics.directory),
+        );
+        let quota =
+            QuotaStorage::with_metrics(storage, ring_limits(config), Arc::clone(&ring_metrics.directory))
+                .quiet();
+        Some(Self { storage: Arc::new(quota), path, metrics: ring_metrics, compressor })
+    }
+
+    /// Starts the thread that compresses its sealed segments.
+    pub(super) fn start_compression(self) -> io::Result<CompressionThread> {
+        let (link, worker) = self.compressor;
+        // On a busy host an idle thread gets no CPU time for minutes, in which the ring would hold
+        // a fraction of its window.
+        link.set_urgent(true);
+        CompressionThread::start("compress-ring", link, worker)
+    }
+}
+
+/// Returns the limits of the ring.
+pub(super) fn ring_limits(config: &Config) -> RetentionLimits {
+    RetentionLimits {
+        bytes: config.blackbox.memory_max,
+        // A segment leaves when its last sample is out of the window.
+        age_ns: nanoseconds(config.blackbox.window).saturating_add(SEGMENT_AGE_NS),
+        min_free: MinFree::Auto,
+        min_bytes: 0,
+    }
+}
+
+fn compression(config: &Config) -> CompressSettings {
+    let usual = compression_plan(config);
+    CompressSettings {
+        enabled: true,
+        block_bytes: usual.block_bytes.min(BLOCK_BYTES),
+        budget: CompressionBudget { cpu_basis_points: CPU_BASIS_POINTS, io_bytes: IO_BYTES },
+        is_quiet: true,
+        ..usual
+    }
+}
+
+/// Returns the plan by which the ring's segments are written: `plan` is that of the data directory
+/// before it is thinned.
+pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
+    RunPlan {
+        segment_bytes: config.blackbox.memory_max / SEGMENT_SHARE,
+        segment_age_ns: SEGMENT_AGE_NS,
+        // Memory: there is nothing to sync.
+        sync: SyncPolicy::Never,
+        preallocate: 0,
+        compression: None,
+        ..plan.clone()
+    }
+}
+
+/// Returns the plan of the data directory with the periods with which it gets the sources.
+pub(super) fn thinned_plan(config: &Config, mut plan: RunPlan) -> RunPlan {
+    let disk_period_ns = nanoseconds(config.blackbox.disk_period);
+    for source in plan.header.sources.iter_mut().filter(|source| source.period_ns > 0) {
+        source.period_ns = source.period_ns.max(disk_period_ns);
+    }
+    plan
+}

@@ -1,0 +1,139 @@
+//! The thread that keeps snapshots, and the orders of people and signals.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use flatcap_format::storage::Storage;
+
+use super::settings::{compression_plan, count, nanoseconds};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::os::clock::{monotonic_ns, read_clocks};
+use crate::os::directory_tree::DirectoryTree;
+use crate::os::storage::DataDirectory;
+use crate::os::thread;
+use crate::os::wake_event::WakeEvent;
+use crate::recorder::{CommandError, QuotaStorage, RecorderCommand, RecorderHandle};
+use crate::snapshot::{
+    SnapshotHandle, SnapshotLimits, SnapshotOrder, SnapshotRequests, SnapshotSettings, SnapshotWorker,
+};
+
+/// Name of the directory of snapshots in the data directory.
+pub const SNAPSHOTS_NAME: &str = "snapshots";
+/// Longest time that a snapshot waits for the ring to have everything that was queued. After it the
+/// snapshot is kept as it is, and marked as incomplete.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
+/// Added to the time that samples need to the ring, for threads that run late.
+const SETTLE_EXTRA_NS: u64 = 20_000_000;
+/// Longest time that the end of a run waits for the last snapshots; the next start completes them.
+const STOP_MAX_NS: u64 = 10_000_000_000;
+
+/// The running thread.
+pub(super) struct SnapshotThread {
+    stop: Arc<AtomicBool>,
+    wake: Arc<WakeEvent>,
+    thread: JoinHandle<()>,
+}
+
+/// What snapshots are made of and where they go.
+pub(super) struct SnapshotPlace<'a> {
+    pub(super) directory: &'a DataDirectory,
+    /// The data directory, which counts the bytes of snapshots.
+    pub(super) storage: Arc<QuotaStorage>,
+    pub(super) ring: Arc<QuotaStorage>,
+    pub(super) ring_recorder: RecorderHandle,
+    pub(super) run_id: u64,
+}
+
+impl SnapshotThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The directory of snapshots cannot be created, or the thread not started.
+    pub(super) fn start(
+        config: &Config,
+        place: SnapshotPlace<'_>,
+        requests: SnapshotRequests,
+        metrics: &Metrics,
+    ) -> io::Result<Self> {
+        let SnapshotPlace { directory, storage, ring, ring_recorder, run_id } = place;
+        let folder = DirectoryTree::create_all(&directory.path().join(SNAPSHOTS_NAME))?;
+        let compression = compression_plan(config).compression;
+        let buffering = &config.buffering;
+        let settings = SnapshotSettings {
+            folder: Arc::new(folder),
+            ring: ring as Arc<dyn Storage>,
+            run_id,
+            limits: SnapshotLimits {
+                bytes: config.blackbox.keep_bytes,
+                count: count(u64::from(config.blackbox.keep_count)),
+            },
+            compression: Box::new(move |header| compression.for_segment(header)),
+            settle_ns: nanoseconds((buffering.flush_interval + buffering.poll_interval) * 2)
+                + SETTLE_EXTRA_NS,
+            settle: Box::new(move || settle(&ring_recorder)),
+            wall_offset_ns: Box::new(|| read_clocks().wall_offset_ns()),
+            note_bytes: Box::new(move |bytes| storage.set_snapshot_bytes(bytes)),
+            metrics: Arc::clone(&metrics.snapshots),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let wake = requests.wake();
+        let worker = SnapshotWorker::new(settings, requests, Arc::clone(&stop));
+        let thread = thread::spawn("snapshots", move || worker.run())?;
+        Ok(Self { stop, wake, thread })
+    }
+
+    /// Keeps the windows that have not ended as far as they go, and ends the thread. The recorder
+    /// of the ring must have ended. Calls `meanwhile` with the time while it waits.
+    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
+        self.stop.store(true, Ordering::Release);
+        self.wake.set();
+        if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
+            // The panic hook has reported a panic of the thread.
+            let _panicked = self.thread.join();
+        } else {
+            tracing::warn!("a snapshot is not finished; the next start completes it");
+        }
+    }
+}
+
+/// Waits until the ring has everything that was queued. Returns whether it has.
+fn settle(ring: &RecorderHandle) -> bool {
+    let (reply, answer) = bounded(1);
+    // The receiver may have given up waiting.
+    ring.send(RecorderCommand::Flush, move |result| drop(reply.send(result)));
+    // A recorder that has ended has written everything.
+    matches!(answer.recv_timeout(SETTLE_MAX), Ok(Ok(_) | Err(CommandError::Ending)))
+}
+
+/// Orders a snapshot for a person or a signal. Returns the answer in one line.
+pub(super) fn order(
+    handle: Option<&SnapshotHandle>,
+    (last, after): (Duration, Duration),
+    reason: &str,
+) -> Result<String, String> {
+    let Some(handle) = handle else {
+        return Err("there is no ring to take a snapshot of: set [blackbox] window and restart".to_owned());
+    };
+    let now_ns = monotonic_ns();
+    let reason = if reason.is_empty() { "ordered" } else { reason };
+    let order = SnapshotOrder {
+        name: reason.to_owned(),
+        rule: None,
+        reason: reason.to_owned(),
+        values: Vec::new(),
+        fired_mono_ns: now_ns,
+        first_mono_ns: now_ns.saturating_sub(nanoseconds(last)),
+        last_mono_ns: now_ns.saturating_add(nanoseconds(after)),
+    };
+    handle.order(order).map_err(|error| error.to_string())?;
+    Ok(format!(
+        "ordered a snapshot of the last {} and the next {}; flatcap snapshots lists it when it is kept",
+        crate::config::format_duration(last),
+        crate::config::format_duration(after)
+    ))
+}

@@ -1,0 +1,320 @@
+//! Copies a window of time from the segments of a run into one segment, exact to the sample at both
+//! ends.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+use flatcap_format::block::SourceCompression;
+use flatcap_format::schema::segment::GapCause;
+use flatcap_format::segment::{
+    Advance, Attachment, ClockSync, FrameKind, FrameLocation, Frames, Gap, LiveCompressor, Marker,
+    SampleSpan, SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentReader, SegmentWriter,
+    SourceInfo,
+};
+use flatcap_format::storage::{ReadAt, Storage, StorageFile};
+use flatcap_stream::SliceFramer;
+
+/// Raw bytes that are written together, and become one compressed block.
+const WRITE_BYTES: usize = 1 << 20;
+/// Segments that are searched for the first sample of each source: the one that was open at the
+/// begin of the window, and the next. Of a source without a sample in them, the next header says
+/// from which number on it is.
+const SEGMENTS_SEARCHED: usize = 2;
+
+/// A segment of the ring, open: it can be read even when the ring has removed it.
+#[derive(Debug, Clone)]
+pub(super) struct RingSegment {
+    pub(super) name: SegmentName,
+    pub(super) file: Arc<dyn StorageFile>,
+    /// When it was created, in monotonic nanoseconds.
+    pub(super) created_ns: u64,
+}
+
+/// What to copy.
+pub(super) struct WindowCopy<'a> {
+    /// The segments in the order of their numbers. All samples of the window are in them or gone.
+    pub(super) segments: &'a [RingSegment],
+    /// Begin of the first sample to copy, at the earliest, in monotonic nanoseconds.
+    pub(super) first_mono_ns: u64,
+    /// Begin of the last sample to copy, at the latest, in monotonic nanoseconds.
+    pub(super) last_mono_ns: u64,
+    /// A marker to add, and attachments.
+    pub(super) marker: Option<Marker>,
+    pub(super) attachments: &'a [Attachment],
+    /// How to compress it.
+    pub(super) compression: &'a dyn Fn(&SegmentHeader) -> SourceCompression,
+}
+
+/// What was copied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CopiedWindow {
+    pub(super) samples: u64,
+    pub(super) lost: u64,
+    /// Wall times of the first and the last sample; none without samples.
+    pub(super) wall_ns: Option<(i64, i64)>,
+}
+
+/// Opens a segment for reading.
+pub(super) fn open(segment: &RingSegment) -> io::Result<SegmentReader> {
+    let file = Arc::clone(&segment.file) as Arc<dyn ReadAt>;
+    SegmentReader::over(Path::new(&segment.name.to_string()), file).map_err(io::Error::other)
+}
+
+/// Copies a window into a segment of `target`, which gets its final name when it is on disk.
+///
+/// # Errors
+/// `NotFound` if there is no segment. Errors of reading the ring and of writing the segment.
+pub(super) fn copy_window(copy: &WindowCopy<'_>, target: &dyn Storage) -> io::Result<CopiedWindow> {
+    // The segment that was open at the begin of the window: earlier ones were sealed before.
+    let begin = copy.segments.iter().rposition(|segment| segment.created_ns <= copy.first_mono_ns);
+    let segments = copy.segments.get(begin.unwrap_or(0)..).unwrap_or_default();
+    let first = segments.first().ok_or(io::ErrorKind::NotFound)?;
+    let start = WindowStart::find(segments, copy)?;
+    let mut header = open(first)?.header().clone();
+    header.segment = 0;
+    for source in &mut header.sources {
+        source.next_seq = start.next_seq.get(&source.id).copied().unwrap_or(source.next_seq);
+    }
+    let name = SegmentName {
+        number: 0,
+        created_s: header.clocks.wall_ns.div_euclid(1_000_000_000),
+        run_id: header.run_id,
+        state: SealState::Active,
+    };
+    let compressor = LiveCompressor::new((copy.compression)(&header), &header);
+    let options =
+        SegmentOptions { compressor: Some(compressor), copies_header: true, ..SegmentOptions::default() };
+    let attachments: Vec<Attachment> = start.configuration.iter().chain(copy.attachments).cloned().collect();
+    let next = header.sources.iter().map(|source| (source.id, SourceCut::from(source.next_seq))).collect();
+    let writer = SegmentWriter::create_with(target, name, header, &attachments, options)?;
+    let mut cut = WindowCut {
+        writer,
+        sources: next,
+        marker: copy.marker.clone(),
+        window: (copy.first_mono_ns, copy.last_mono_ns),
+        frames: Vec::with_capacity(WRITE_BYTES),
+        headers: Vec::new(),
+        count: 0,
+        samples: Vec::new(),
+        copied: CopiedWindow::default(),
+    };
+    for segment in segments {
+        cut.copy_segment(&mut open(segment)?)?;
+    }
+    cut.add_marker(u64::MAX)?;
+    cut.flush()?;
+    cut.writer.seal()?.publish(target)?;
+    Ok(cut.copied)
+}
+
+/// Where the sources begin in a window.
+struct WindowStart {
+    next_seq: BTreeMap<u16, u64>,
+    configuration: Option<Attachment>,
+}
+
+impl WindowStart {
+    fn find(segments: &[RingSegment], copy: &WindowCopy<'_>) -> io::Result<Self> {
+        let mut start = Self { next_seq: BTreeMap::new(), configuration: None };
+        let mut found: BTreeMap<u16, u64> = BTreeMap::new();
+        for segment in segments.iter().take(SEGMENTS_SEARCHED) {
+            let mut reader = open(segment)?;
+            for source in &reader.header().sources {
+                start.next_seq.entry(source.id).or_insert(source.next_seq);
+            }
+            while let Some(advance) = reader.advance().map_err(io::Error::other)? {
+                let Advance::Frame(at) = advance else { continue };
+                match at.kind {
+                    FrameKind::Telemetry => {
+                        let Some(sample) = reader.sample(at) else { continue };
+                        if sample.mono_ns >= copy.first_mono_ns {
+                            found.entry(sample.source).or_insert(sample.seq);
+                        } else if !found.contains_key(&sample.source) {
+                            start.next_seq.insert(sample.source, sample.seq.saturating_add(1));
+                        }
+                    }
+                    FrameKind::Attachment if start.configuration.is_none() => {
+                        start.configuration = Attachment::decode(reader.payload(at))
+                            .filter(|attachment| attachment.name == "flatcap.toml");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        start.next_seq.extend(found);
+        Ok(start)
+    }
+}
+
+/// A source in the window that is being cut out.
+#[derive(Debug, Default)]
+struct SourceCut {
+    next_seq: u64,
+    last_mono_ns: u64,
+    /// Gaps whose numbers no sample has passed yet.
+    gaps: Vec<Gap>,
+    has_ended: bool,
+}
+
+impl From<u64> for SourceCut {
+    fn from(next_seq: u64) -> Self {
+        Self { next_seq, ..Self::default() }
+    }
+}
+
+impl SourceCut {
+    /// Returns the gaps before a sample: those of the ring, and `damaged` for numbers that it lacks
+    /// without a reason.
+    fn gaps_before(&mut self, source: u16, seq: u64, mono_ns: u64) -> Vec<Gap> {
+        let mut gaps = Vec::new();
+        let mut next = self.next_seq;
+        let times = (self.last_mono_ns, mono_ns);
+        let mut add = |first: u64, end: u64, causes: u32| {
+            if first < end {
+                let (after_mono_ns, before_mono_ns) = times;
+                gaps.push(Gap { source, first, count: end - first, causes, after_mono_ns, before_mono_ns });
+            }
+        };
+        self.gaps.sort_unstable_by_key(|gap| gap.first);
+        for gap in &self.gaps {
+            let (first, end) = (gap.first.max(next), gap.first.saturating_add(gap.count).min(seq));
+            if first < end {
+                add(next, first, GapCause::Damaged.bits());
+                add(first, end, gap.causes);
+                next = end;
+            }
+        }
+        add(next, seq, GapCause::Damaged.bits());
+        self.gaps.retain(|gap| gap.first.saturating_add(gap.count) > seq);
+        gaps
+    }
+}
+
+/// The cut that is being written.
+struct WindowCut {
+    writer: SegmentWriter,
+    sources: BTreeMap<u16, SourceCut>,
+    marker: Option<Marker>, // until it is written
+    window: (u64, u64),
+    frames: Vec<u8>,
+    headers: Vec<u8>, // copies of the frames' headers
+    count: u64,
+    samples: Vec<(u16, SampleSpan)>,
+    copied: CopiedWindow,
+}
+
+impl WindowCut {
+    fn copy_segment(&mut self, reader: &mut SegmentReader) -> io::Result<()> {
+        let is_new = |source: &&SourceInfo| !self.sources.contains_key(&source.id);
+        let new: Vec<SourceInfo> = reader.header().sources.iter().filter(is_new).cloned().collect();
+        for source in new {
+            self.flush()?;
+            self.sources.insert(source.id, SourceCut::from(source.next_seq));
+            self.writer.append_source(source)?;
+        }
+        while let Some(advance) = reader.advance().map_err(io::Error::other)? {
+            let Advance::Frame(at) = advance else { continue };
+            match at.kind {
+                FrameKind::Telemetry => self.copy_sample(reader, at)?,
+                FrameKind::Gap => {
+                    if let Some(gap) = Gap::decode(reader.payload(at))
+                        && let Some(source) = self.sources.get_mut(&gap.source)
+                        && gap.first.saturating_add(gap.count) > source.next_seq
+                        && !source.has_ended
+                    {
+                        source.gaps.push(gap);
+                    }
+                }
+                FrameKind::ClockSync => {
+                    let known = self.writer.header().clock_table.last().map_or(0, |clocks| clocks.mono_ns);
+                    let sync = ClockSync::decode(reader.payload(at));
+                    if let Some(sync) = sync.filter(|sync| sync.clocks.mono_ns > known) {
+                        self.flush()?;
+                        self.writer.append_clock_sync(&sync)?;
+                    }
+                }
+                FrameKind::Marker => {
+                    let (first, last) = self.window;
+                    let marker = Marker::decode(reader.payload(at));
+                    if let Some(marker) = marker.filter(|marker| (first..=last).contains(&marker.mono_ns)) {
+                        self.flush()?;
+                        self.writer.append_marker(&marker)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_sample(&mut self, reader: &SegmentReader, at: FrameLocation) -> io::Result<()> {
+        let Some(sample) = reader.sample(at) else { return Ok(()) };
+        let (first, last) = self.window;
+        let Some(source) = self.sources.get_mut(&sample.source) else { return Ok(()) };
+        source.has_ended |= sample.mono_ns > last;
+        if source.has_ended || sample.mono_ns < first || sample.seq < source.next_seq {
+            return Ok(());
+        }
+        let gaps = source.gaps_before(sample.source, sample.seq, sample.mono_ns);
+        source.next_seq = sample.seq.saturating_add(1);
+        source.last_mono_ns = sample.mono_ns;
+        if self.marker.is_some() {
+            self.add_marker(sample.mono_ns)?;
+        }
+        for gap in &gaps {
+            let payload = gap.encode();
+            let header = self.writer.checksum().header(&payload).map_err(io::Error::other)?;
+            self.headers.extend_from_slice(header.as_bytes());
+            self.frames.extend_from_slice(header.as_bytes());
+            self.frames.extend_from_slice(&payload);
+            self.count += 1;
+            self.writer.count_gap(gap);
+            self.copied.lost = self.copied.lost.saturating_add(gap.count);
+        }
+        let header_bytes = self.writer.checksum().frame_bytes(0);
+        let begin = self.frames.len();
+        reader.copy_frame(at, &mut self.frames);
+        let header = self.frames.get(begin..begin + header_bytes).unwrap_or_default();
+        self.headers.extend_from_slice(header);
+        self.count += 1;
+        self.samples.push((sample.source, SampleSpan::of(sample.seq, sample.mono_ns, sample.wall_ns)));
+        self.copied.samples += 1;
+        let (earliest, latest) = self.copied.wall_ns.unwrap_or((sample.wall_ns, sample.wall_ns));
+        self.copied.wall_ns = Some((earliest.min(sample.wall_ns), latest.max(sample.wall_ns)));
+        if self.frames.len() >= WRITE_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the marker once its time is reached.
+    fn add_marker(&mut self, mono_ns: u64) -> io::Result<()> {
+        if let Some(marker) = self.marker.take_if(|marker| marker.mono_ns <= mono_ns) {
+            self.flush()?;
+            self.writer.append_marker(&marker)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the collected frames.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        self.writer.append(Frames {
+            pieces: &mut [IoSlice::new(&self.frames)],
+            headers: &[&self.headers],
+            count: self.count,
+        })?;
+        for (source, span) in self.samples.drain(..) {
+            self.writer.count_samples(source, 1, span);
+        }
+        self.writer.append_index(0)?;
+        self.frames.clear();
+        self.headers.clear();
+        self.count = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,468 @@
+//! The snapshot thread: takes orders, waits for the ends of their windows, and keeps these.
+//!
+//! A directory is begun, with the order in it, when the order arrives. So if this process is
+//! killed, the next one completes the snapshot from the ring.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flatcap_format::block::SourceCompression;
+use flatcap_format::segment::{Attachment, Marker, MarkerOrigin, SealState, SegmentHeader, SegmentName};
+use flatcap_format::storage::Storage;
+
+use super::order::{OrderId, SnapshotOrder, SnapshotRequest, SnapshotRequests};
+use super::record::{
+    PARTIAL_SUFFIX, RECORD_NAME, REQUEST_NAME, SnapshotRecord, SnapshotRequestFile, directory_name,
+    read_json, write_json,
+};
+use super::store::{SnapshotFolder, SnapshotLimits, enforce_limits};
+use super::window_copy::{RingSegment, WindowCopy, copy_window, open};
+use crate::metrics::SnapshotMetrics;
+use crate::os::clock::monotonic_ns;
+
+/// Listings of the ring while its segments get other names: a segment is sealed every few seconds.
+const LISTINGS_MAX: usize = 4;
+/// Most numbered names that are tried for a directory.
+const NAMES_TRIED_MAX: usize = 100;
+/// Longest text of a marker, in bytes: as for those of people.
+const MARKER_BYTES_MAX: usize = 4096;
+
+/// What the thread works with.
+pub struct SnapshotSettings {
+    /// Where snapshots are kept.
+    pub folder: Arc<dyn SnapshotFolder>,
+    /// The ring.
+    pub ring: Arc<dyn Storage>,
+    /// The run whose samples the ring gets.
+    pub run_id: u64,
+    /// Limits of all snapshots.
+    pub limits: SnapshotLimits,
+    /// How snapshots are compressed.
+    pub compression: Box<dyn Fn(&SegmentHeader) -> SourceCompression + Send>,
+    /// How long after the end of a window its last samples reach the ring, in nanoseconds.
+    pub settle_ns: u64,
+    /// Waits until the ring has everything that was queued. Returns whether it has.
+    pub settle: Box<dyn FnMut() -> bool + Send>,
+    /// Returns what is added to monotonic time to get wall time, in nanoseconds.
+    pub wall_offset_ns: Box<dyn Fn() -> i64 + Send>,
+    /// Gets the bytes of all snapshots whenever they change.
+    pub note_bytes: Box<dyn Fn(u64) + Send>,
+    /// Counters.
+    pub metrics: Arc<SnapshotMetrics>,
+}
+
+impl fmt::Debug for SnapshotSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotSettings").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub struct SnapshotWorker {
+    settings: SnapshotSettings,
+    requests: SnapshotRequests,
+    stop: Arc<AtomicBool>,
+    pending: Vec<PendingSnapshot>,
+}
+
+/// A snapshot whose window has not ended.
+#[derive(Debug)]
+struct PendingSnapshot {
+    ids: Vec<OrderId>,
+    orders: Vec<SnapshotOrder>,
+    name: String,
+    run_id: u64,
+    wall_offset_ns: i64,
+    window: (u64, u64),
+    /// Segments that the ring may remove before the window ends, open.
+    held: Vec<RingSegment>,
+}
+
+impl SnapshotWorker {
+    /// Creates the thread's state. Once `stop` is true and the thread is woken, it ends: windows
+    /// that have not ended are kept as far as they go.
+    pub fn new(settings: SnapshotSettings, requests: SnapshotRequests, stop: Arc<AtomicBool>) -> Self {
+        Self { settings, requests, stop, pending: Vec::new() }
+    }
+
+    /// Runs until it is stopped, on a thread of its own.
+    pub fn run(mut self) {
+        self.keep_limits();
+        loop {
+            self.requests.wake.clear();
+            let is_stopping = self.stop.load(Ordering::Acquire);
+            while let Ok(request) = self.requests.receiver.try_recv() {
+                self.take(request);
+            }
+            let now_ns = monotonic_ns();
+            let end_ns = |pending: &PendingSnapshot| pending.window.1.saturating_add(self.settings.settle_ns);
+            let is_due = |pending: &PendingSnapshot| is_stopping || end_ns(pending) <= now_ns;
+            let (due, waiting) = std::mem::take(&mut self.pending).into_iter().partition(is_due);
+            self.pending = waiting;
+            self.settings.metrics.pending.set(self.pending.len() as u64);
+            for pending in due {
+                self.finish(pending, now_ns);
+            }
+            if is_stopping {
+                return;
+            }
+            let next_ns =
+                self.pending.iter().map(|pending| pending.window.1.saturating_add(self.settings.settle_ns));
+            match next_ns.min() {
+                Some(next_ns) => drop(self.requests.wake.wait_until(next_ns)),
+                None => drop(self.requests.wake.wait()),
+            }
+        }
+    }
+
+    fn take(&mut self, request: SnapshotRequest) {
+        match request {
+            SnapshotRequest::Extend(id, last_mono_ns) => {
+                let found = self.pending.iter_mut().find(|pending| pending.ids.contains(&id));
+                if let Some(pending) = found {
+                    pending.window.1 = pending.window.1.max(last_mono_ns);
+                    self.write_request_of(id);
+                }
+            }
+            SnapshotRequest::CompleteInterrupted => self.complete_interrupted(),
+            SnapshotRequest::Order(id, order) => self.take_order(id, order),
+        }
+    }
+
+    fn take_order(&mut self, id: OrderId, order: SnapshotOrder) {
+        self.settings.metrics.ordered.add(1);
+        let window = (order.first_mono_ns, order.last_mono_ns.max(order.first_mono_ns));
+        let held = self.held_segments(self.settings.run_id, window.0);
+        let overlaps =
+            |pending: &&mut PendingSnapshot| pending.window.0 <= window.1 && window.0 <= pending.window.1;
+        if let Some(pending) = self.pending.iter_mut().find(overlaps) {
+            pending.window = (pending.window.0.min(window.0), pending.window.1.max(window.1));
+            pending.ids.push(id);
+            pending.orders.push(order);
+            pending.held = merged(std::mem::take(&mut pending.held), held);
+            return self.write_request_of(id);
+        }
+        let wall_offset_ns = (self.settings.wall_offset_ns)();
+        let fired_wall_ns = wall_offset_ns.wrapping_add_unsigned(order.fired_mono_ns);
+        let mut pending = PendingSnapshot {
+            ids: vec![id],
+            name: directory_name(&order, fired_wall_ns),
+            orders: vec![order],
+            run_id: self.settings.run_id,
+            wall_offset_ns,
+            window,
+            held,
+        };
+        if let Err(error) = self.begin(&mut pending) {
+            tracing::warn!(
+                snapshot = pending.name.as_str(),
+                %error,
+                "cannot begin the directory of a snapshot; it is tried again at the end of its window, but a kill until \
+                 then loses it"
+            );
+        }
+        self.pending.push(pending);
+    }
+
+    /// Opens the segments that the window needs. Those that cannot be opened now may be at its end.
+    fn held_segments(&self, run_id: u64, first_mono_ns: u64) -> Vec<RingSegment> {
+        let segments = ring_segments(&*self.settings.ring, run_id).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the ring for a snapshot; it is tried again at the end of its window");
+            Vec::new()
+        });
+        let begin = segments.iter().rposition(|segment| segment.created_ns <= first_mono_ns).unwrap_or(0);
+        segments.into_iter().skip(begin).collect()
+    }
+
+    /// Creates the directory with the order in it.
+    fn begin(&self, pending: &mut PendingSnapshot) -> io::Result<()> {
+        let folder = &self.settings.folder;
+        let taken = folder.names()?;
+        let base = pending.name.clone();
+        let is_free = |name: &String| !taken.contains(name) && !taken.contains(&partial_name(name));
+        let numbered = (2..NAMES_TRIED_MAX).map(|number| format!("{base}-{number}"));
+        pending.name = std::iter::once(base.clone())
+            .chain(numbered)
+            .find(is_free)
+            .ok_or(io::ErrorKind::AlreadyExists)?;
+        folder.create(&partial_name(&pending.name))?;
+        self.write_request(pending)?;
+        folder.sync()
+    }
+
+    fn write_request_of(&self, id: OrderId) {
+        let Some(pending) = self.pending.iter().find(|pending| pending.ids.contains(&id)) else { return };
+        if let Err(error) = self.write_request(pending) {
+            tracing::warn!(
+                snapshot = pending.name.as_str(),
+                %error,
+                "cannot write the longer window of a snapshot down; a kill before its end makes it shorter"
+            );
+        }
+    }
+
+    fn write_request(&self, pending: &PendingSnapshot) -> io::Result<()> {
+        let storage = self.settings.folder.open(&partial_name(&pending.name))?;
+        let mut orders = pending.orders.clone();
+        if let Some(order) = orders.first_mut() {
+            (order.first_mono_ns, order.last_mono_ns) = pending.window;
+        }
+        let request =
+            SnapshotRequestFile { run_id: pending.run_id, wall_offset_ns: pending.wall_offset_ns, orders };
+        let next = format!("{REQUEST_NAME}.next");
+        remove_if_there(&*storage, &next)?;
+        write_json(&*storage, &next, &request)?;
+        storage.replace(&next, REQUEST_NAME)?;
+        storage.sync_directory()
+    }
+
+    /// Keeps a window that has ended.
+    fn finish(&mut self, mut pending: PendingSnapshot, now_ns: u64) {
+        let is_settled = (self.settings.settle)();
+        let is_whole = is_settled && pending.window.1 <= now_ns;
+        pending.window.1 = pending.window.1.min(now_ns);
+        let now = ring_segments(&*self.settings.ring, pending.run_id).unwrap_or_default();
+        let segments = merged(std::mem::take(&mut pending.held), now);
+        let kept = self.keep(&pending, &segments, is_whole);
+        self.report(&pending.name, kept);
+        self.keep_limits();
+    }
+
+    fn report(&self, name: &str, kept: io::Result<SnapshotRecord>) {
+        match kept {
+            Ok(record) => {
+                self.settings.metrics.published.add(1);
+                self.settings.metrics.incomplete.add(u64::from(!record.complete));
+                tracing::info!(
+                    snapshot = name,
+                    samples = record.samples,
+                    lost = record.lost,
+                    complete = record.complete,
+                    "a snapshot is kept"
+                );
+            }
+            Err(error) => {
+                self.settings.metrics.failed.add(1);
+                tracing::error!(snapshot = name, %error, "cannot keep a snapshot; free disk space or check data_dir");
+            }
+        }
+    }
+
+    /// Copies a window into its directory, and publishes that.
+    fn keep(
+        &self,
+        pending: &PendingSnapshot,
+        segments: &[RingSegment],
+        is_whole: bool,
+    ) -> io::Result<SnapshotRecord> {
+        let folder = &self.settings.folder;
+        let partial = partial_name(&pending.name);
+        match folder.create(&partial) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let storage = folder.open(&partial)?;
+        // An earlier attempt may have left a part.
+        for entry in storage.entries()?.iter().filter(|entry| entry.name != REQUEST_NAME) {
+            storage.remove(&entry.name)?;
+        }
+        let order = pending.orders.first().cloned().unwrap_or_default();
+        let mut record = SnapshotRecord {
+            name: pending.name.clone(),
+            rule: order.rule.clone(),
+            reason: order.reason.clone(),
+            values: order.values.clone(),
+            fired_mono_ns: order.fired_mono_ns,
+            fired_wall_ns: pending.wall_offset_ns.wrapping_add_unsigned(order.fired_mono_ns),
+            window_mono_ns: pending.window,
+            orders: pending.orders.clone(),
+            ..SnapshotRecord::default()
+        };
+        let marker = Marker {
+            mono_ns: record.fired_mono_ns,
+            wall_ns: record.fired_wall_ns,
+            origin: if record.rule.is_some() { MarkerOrigin::Trigger } else { MarkerOrigin::Person },
+            text: marker_text(&record),
+        };
+        let attachment = Attachment {
+            name: "order.json".to_owned(),
+            media_type: "application/json".to_owned(),
+            mono_ns: record.fired_mono_ns,
+            wall_ns: record.fired_wall_ns,
+            content: serde_json::to_vec(&record.orders).map_err(io::Error::other)?,
+        };
+        let copied = copy_window(
+            &WindowCopy {
+                segments,
+                first_mono_ns: pending.window.0,
+                last_mono_ns: pending.window.1,
+                marker: Some(marker),
+                attachments: &[attachment],
+                compression: &*self.settings.compression,
+            },
+            &*storage,
+        )?;
+        (record.samples, record.lost) = (copied.samples, copied.lost);
+        (record.first_wall_ns, record.last_wall_ns) = copied.wall_ns.unwrap_or_default();
+        let reaches_back = segments.first().is_some_and(|first| first.created_ns <= pending.window.0);
+        record.complete = is_whole && reaches_back;
+        write_json(&*storage, RECORD_NAME, &record)?;
+        remove_if_there(&*storage, REQUEST_NAME)?;
+        storage.sync_directory()?;
+        folder.rename(&partial, &pending.name)?;
+        folder.sync()?;
+        Ok(record)
+    }
+
+    /// Completes the snapshots that earlier runs were killed in, from what the ring still has.
+    /// Their segments in the ring must be completed before.
+    fn complete_interrupted(&self) {
+        let names = match self.settings.folder.names() {
+            Ok(names) => names,
+            Err(error) => {
+                tracing::warn!(%error, "cannot look for unfinished snapshots");
+                return;
+            }
+        };
+        for name in names.iter().filter_map(|name| name.strip_suffix(PARTIAL_SUFFIX)) {
+            if let Err(error) = self.complete_one(name) {
+                tracing::error!(snapshot = name, %error, "cannot complete the snapshot of a killed run; the next start tries again");
+            }
+        }
+    }
+
+    fn complete_one(&self, name: &str) -> io::Result<()> {
+        let (folder, partial) = (&self.settings.folder, partial_name(name));
+        let storage = folder.open(&partial)?;
+        let request: SnapshotRequestFile = match read_json(&*storage, REQUEST_NAME) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if read_json::<SnapshotRecord>(&*storage, RECORD_NAME).is_ok() {
+                    // Only the last step was missing.
+                    folder.rename(&partial, name)?;
+                    tracing::info!(snapshot = name, "the snapshot of a killed run is published");
+                } else {
+                    folder.remove(&partial)?;
+                    tracing::info!(
+                        snapshot = name,
+                        "a snapshot that a killed run had just begun is removed: it had no order yet"
+                    );
+                }
+                return folder.sync();
+            }
+            request => request?,
+        };
+        if request.run_id == self.settings.run_id {
+            return Ok(());
+        }
+        let segments = ring_segments(&*self.settings.ring, request.run_id)?;
+        let order = request.orders.first().cloned().unwrap_or_default();
+        let window = (order.first_mono_ns, order.last_mono_ns);
+        if segments.is_empty() {
+            folder.remove(&partial)?;
+            tracing::error!(
+                snapshot = name,
+                reason = order.reason.as_str(),
+                "a snapshot of a killed run is lost: the ring no longer has its samples (the host was restarted, or the \
+                 ring has moved on)"
+            );
+            return folder.sync();
+        }
+        let pending = PendingSnapshot {
+            ids: Vec::new(),
+            orders: request.orders,
+            name: name.to_owned(),
+            run_id: request.run_id,
+            wall_offset_ns: request.wall_offset_ns,
+            window,
+            held: Vec::new(),
+        };
+        // The run was killed before the end of the window, or shortly after it.
+        let last = segments.last().map(open).transpose()?;
+        let footer = last.as_ref().and_then(|reader| reader.footer());
+        let end_ns = footer.and_then(|footer| {
+            footer.totals.iter().filter_map(|totals| totals.span.map(|span| span.last_mono_ns)).max()
+        });
+        let is_whole = end_ns.is_some_and(|end_ns| end_ns >= window.1);
+        let record = self.keep(&pending, &segments, is_whole)?;
+        self.report(name, Ok(record));
+        Ok(())
+    }
+
+    fn keep_limits(&self) {
+        match enforce_limits(&*self.settings.folder, self.settings.limits) {
+            Ok(bytes) => {
+                self.settings.metrics.bytes.set(bytes);
+                (self.settings.note_bytes)(bytes);
+            }
+            Err(error) => tracing::warn!(%error, "cannot list the snapshots to keep their limits"),
+        }
+    }
+}
+
+fn partial_name(name: &str) -> String {
+    format!("{name}{PARTIAL_SUFFIX}")
+}
+
+fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<()> {
+    match storage.remove(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the text of the marker at the moment of the order.
+fn marker_text(record: &SnapshotRecord) -> String {
+    let mut text = match &record.rule {
+        Some(rule) => format!("trigger {rule}: {}", record.reason),
+        None => format!("snapshot: {}", record.reason),
+    };
+    for (expression, value) in &record.values {
+        text.push_str(&format!("; {expression} = {value}"));
+    }
+    text.truncate(text.floor_char_boundary(MARKER_BYTES_MAX));
+    text
+}
+
+/// Joins two lists of segments in the order of their numbers; of two with one number, the later
+/// list's counts: it may be sealed meanwhile.
+fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingSegment> {
+    let all = held.into_iter().chain(now).map(|segment| (segment.name.number, segment));
+    all.collect::<BTreeMap<u64, RingSegment>>().into_values().collect()
+}
+
+/// Opens all segments of a run in the ring, in the order of their numbers.
+fn ring_segments(ring: &dyn Storage, run_id: u64) -> io::Result<Vec<RingSegment>> {
+    let mut listings = 1;
+    loop {
+        let entries = ring.entries()?;
+        let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
+        let mut names: Vec<SegmentName> = names.filter(|name| name.run_id == run_id).collect();
+        names.sort_unstable_by_key(|name| (name.number, name.state == SealState::Active));
+        names.dedup_by_key(|name| name.number);
+        let mut segments = Vec::new();
+        let mut has_missing = false;
+        for name in names {
+            let file = match ring.open(&name.to_string()) {
+                Ok(file) => file,
+                // Sealed or removed in between.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    has_missing = true;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let segment = RingSegment { name, file, created_ns: 0 };
+            // A segment that is being created has no header yet.
+            let Ok(reader) = open(&segment) else { continue };
+            segments.push(RingSegment { created_ns: reader.header().clocks.mono_ns, ..segment });
+        }
+        if !has_missing || listings == LISTINGS_MAX {
+            return Ok(segments);
+        }
+        listings += 1;
+    }
+}

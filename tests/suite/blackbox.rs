@@ -1,0 +1,194 @@
+//! The black box: the ring has every sample, the data directory one per `disk_period`, and
+//! snapshots are exact at both ends, whole or absent with a reason, whatever kills the recorder.
+
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::independent_reader;
+use crate::rig::{Process, Rig, eventually, number, signal};
+
+/// Number of kills, unless `FLATCAP_KILLS` sets another.
+const KILLS: u64 = 3;
+const BLACKBOX: &str = "[blackbox]\nwindow = \"20s\"\ndisk_period = \"50ms\"\n";
+
+fn start(rig: &Rig, more: &str) -> Process {
+    let config = rig.write("flatcap.toml", format!("{BLACKBOX}{more}"));
+    let log = std::fs::File::options().create(true).append(true).open(rig.path("record.log")).unwrap();
+    let args = ["record", "--config", config.to_str().unwrap(), "--source", "synthetic@1ms", "--quiet"];
+    let child = rig.command(&args).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    Process(Some(child))
+}
+
+fn log(rig: &Rig) -> String {
+    std::fs::read_to_string(rig.path("record.log")).unwrap_or_default()
+}
+
+/// Returns what `verify` counts of a directory, which must be intact, as recorded, lost and thinned
+/// samples of all sources.
+fn verified(rig: &Rig, path: &Path) -> (u64, u64, u64) {
+    let report = rig.call(&["verify", "--json", path.to_str().unwrap()]);
+    let json = report.json();
+    assert_eq!((&json["intact"], &json["unexplained"]), (&Value::Bool(true), &Value::from(0)), "{report:?}");
+    (number(&json["frames"]), number(&json["lost"]), number(&json["thinned"]))
+}
+
+fn snapshots(rig: &Rig) -> Vec<Value> {
+    let called = rig.call(&["snapshots", "--json"]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    called.json().as_array().unwrap().clone()
+}
+
+/// Returns the number and the monotonic time of each sample in a directory.
+fn samples(rig: &Rig, path: &Path) -> Vec<(u64, u64)> {
+    let replayed = rig.call(&["replay", path.to_str().unwrap(), "--source", "synthetic", "--speed", "max"]);
+    assert!(matches!(replayed.status, Some(0 | 3)), "{replayed:?}");
+    let payloads = independent_reader::payloads(&replayed.out).into_iter();
+    let stamps = payloads.filter(|payload| &payload[4..8] == b"FCTF").map(|payload| {
+        let frame = flatbuffers::root::<flatcap_format::schema::frame::TelemetryFrame<'_>>(payload).unwrap();
+        (frame.header().seq(), frame.header().mono_ns())
+    });
+    stamps.collect()
+}
+
+fn begun(rig: &Rig) -> u64 {
+    rig.source("synthetic").map_or(0, |source| number(&source["begun"]))
+}
+
+// Proves that the data directory has one sample per `disk_period` and says how many it left out,
+// that the ring has all of them, and that thinning alone is no loss to any exit status.
+#[test]
+fn thinned_samples_are_counted_and_in_the_ring() {
+    let rig = Rig::new();
+    let recorder = start(&rig, "");
+    eventually("samples", || begun(&rig) >= 2000);
+    let status = rig.status().unwrap();
+    assert_eq!(status["ring"]["window_s"].as_f64(), Some(20.0), "{status}");
+    let ended = recorder.end("TERM");
+    assert_eq!(ended.status, Some(0), "{}", log(&rig));
+    let (recorded, lost, thinned) = verified(&rig, &rig.data());
+    let (in_ring, lost_in_ring, thinned_in_ring) = verified(&rig, &rig.data().join("ring"));
+    assert_eq!((lost, thinned_in_ring), (0, 0), "{}", log(&rig));
+    assert_eq!(recorded + thinned, in_ring + lost_in_ring, "sampled");
+    assert!(recorded >= 20 && thinned >= 10 * recorded, "{recorded} {thinned}");
+    assert_eq!(rig.call(&["verify", "--strict", rig.data().to_str().unwrap()]).status, Some(0));
+    let in_data = samples(&rig, &rig.data());
+    assert!(in_data.windows(2).all(|two| two[0].1 / 50_000_000 != two[1].1 / 50_000_000), "one per interval");
+}
+
+// Proves that a snapshot has exactly the samples of its window, that overlapping orders become one,
+// that SIGUSR2 keeps what the ring holds, and that they can be marked, shown and removed.
+#[test]
+fn snapshots_are_exact() {
+    let rig = Rig::new();
+    let recorder = start(&rig, "");
+    eventually("samples", || begun(&rig) >= 3000);
+    for reason in ["first of two", "second"] {
+        let args = ["snapshot", "--last", "1s", "--after", "1s", "--reason", reason];
+        let ordered = rig.call(&args);
+        assert_eq!(ordered.status, Some(0), "{ordered:?}");
+    }
+    eventually("a snapshot", || snapshots(&rig).len() == 1);
+    signal(recorder.0.as_ref().unwrap(), "USR2");
+    eventually("another snapshot", || snapshots(&rig).len() == 2);
+    assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
+    let all = samples(&rig, &rig.data().join("ring"));
+    for snapshot in snapshots(&rig) {
+        let path = PathBuf::from(snapshot["path"].as_str().unwrap());
+        let (recorded, _, _) = verified(&rig, &path);
+        assert!(recorded > 0);
+        let record: Value =
+            serde_json::from_slice(&std::fs::read(path.join("snapshot.json")).unwrap()).unwrap();
+        let window = number(&record["window_mono_ns"][0])..=number(&record["window_mono_ns"][1]);
+        let expected: Vec<_> = all.iter().copied().filter(|(_, at)| window.contains(at)).collect();
+        assert_eq!(samples(&rig, &path), expected, "{snapshot}");
+    }
+    let [joined, by_signal] = &snapshots(&rig)[..] else { panic!("two") };
+    let name = joined["name"].as_str().unwrap();
+    assert!(name.ends_with("Z-first-of-two") && joined["complete"] == true, "{joined}");
+    assert_eq!(by_signal["reason"], "signal");
+    let shown = rig.call(&["snapshots", "show", name, "--dir", "flatcap-data"]);
+    assert_eq!(shown.json()["orders"].as_array().unwrap().len(), 2, "{shown:?}");
+    assert_eq!(rig.call(&["snapshots", "keep", name]).status, Some(0));
+    assert_eq!(snapshots(&rig)[0]["kept"], true);
+    assert_eq!(rig.call(&["snapshots", "remove", name]).status, Some(0));
+    assert_eq!(snapshots(&rig).len(), 1);
+    assert_eq!(rig.call(&["snapshots", "show", name]).status, Some(2));
+    let path = by_signal["path"].as_str().unwrap();
+    let marks = rig.call(&["marks", path]);
+    assert!(marks.text().contains("snapshot: signal"), "{marks:?}");
+}
+
+// Proves that an order without a ring is refused, and says what to do.
+#[test]
+fn without_a_ring_there_is_no_snapshot() {
+    let rig = Rig::new();
+    let config = rig.write("flatcap.toml", "");
+    let child: Child =
+        rig.start(&["record", "--config", config.to_str().unwrap(), "--source", "synthetic@1ms", "--quiet"]);
+    let recorder = Process(Some(child));
+    eventually("samples", || begun(&rig) >= 10);
+    let refused = rig.call(&["snapshot", "--last", "1s"]);
+    assert!(refused.status == Some(1) && refused.err.contains("[blackbox] window"), "{refused:?}");
+    assert!(rig.status().unwrap().get("ring").is_none());
+    assert_eq!(recorder.end("TERM").status, Some(0));
+    assert!(!rig.data().join("ring").exists() && !rig.data().join("snapshots").exists());
+}
+
+// Proves that a snapshot that was ordered before a kill at any moment is there after the next
+// start, or the log says why not; that no number is twice or unexplained in it, in the ring or in
+// the data directory; and that thinning leaves no number there that counts as lost.
+#[test]
+fn a_kill_loses_no_snapshot() {
+    let kills = std::env::var("FLATCAP_KILLS").ok().map_or(KILLS, |kills| kills.parse().unwrap());
+    for kill in 0..kills {
+        let rig = Rig::new();
+        let mut recorder = start(&rig, "");
+        eventually("samples", || begun(&rig) >= 1500);
+        let ordered = rig.call(&["snapshot", "--last", "1s", "--after", "300ms", "--reason", "kill"]);
+        assert_eq!(ordered.status, Some(0), "{ordered:?}");
+        // From the begin of the directory, over the end of the window, to after its publication.
+        std::thread::sleep(Duration::from_millis(kill * 170 % 600));
+        recorder.kill();
+        let recorder = start(&rig, "");
+        eventually("the snapshot, or why there is none", || {
+            snapshots(&rig).len() == 1 || log(&rig).contains("snapshot of a killed run is lost")
+        });
+        eventually("the end of the recovery", || {
+            rig.status().is_some_and(|status| status["recorder"]["recovering"] == false)
+        });
+        assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
+        for snapshot in snapshots(&rig) {
+            let (recorded, _, _) = verified(&rig, Path::new(snapshot["path"].as_str().unwrap()));
+            assert!(recorded > 900, "{snapshot}");
+        }
+        let (_, lost, thinned) = verified(&rig, &rig.data());
+        verified(&rig, &rig.data().join("ring"));
+        // The sample that was being read at the kill.
+        assert!(lost <= 1 && thinned > 0, "kill {kill}: {lost} {thinned}\n{}", log(&rig));
+        let leftovers = std::fs::read_dir(rig.data().join("snapshots")).unwrap();
+        let names: Vec<String> =
+            leftovers.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(names.iter().all(|name| !name.ends_with(".partial")), "{names:?}");
+    }
+}
+
+// Proves that a ring with too little memory is shorter and says so, and harms no recording.
+#[test]
+fn a_small_ring_is_short() {
+    let rig = Rig::new();
+    let small = "memory_max = \"4MiB\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"2KiB\"\n";
+    let recorder = start(&rig, small);
+    eventually("a full ring", || {
+        let status = rig.status();
+        status.is_some_and(|status| number(&status["ring"]["recorded"]) > 6000)
+    });
+    let status = rig.status().unwrap();
+    let ring = &status["ring"];
+    assert!(number(&ring["bytes"]) <= number(&ring["bytes_max"]), "{ring}");
+    assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
+    let (_, lost, _) = verified(&rig, &rig.data());
+    assert_eq!(lost, 0, "{}", log(&rig));
+}
