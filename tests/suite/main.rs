@@ -51,6 +51,7 @@ mod lobster;
 mod lobster_generator;
 mod metrics;
 mod overload;
+mod page;
 mod payload_verifier;
 mod privileges;
 mod reading;
