@@ -51,7 +51,7 @@ impl PageArgs {
     }
 
     /// Completes the options of a page.
-    pub(super) fn apply(&self, options: PageOptions) -> Result<PageOptions, CliError> {
+    fn apply(&self, options: PageOptions) -> Result<PageOptions, CliError> {
         let token = self.token_file.as_deref().map(read_token).transpose()?;
         Ok(PageOptions { listen: self.listen, token, ..options })
     }
@@ -64,13 +64,11 @@ impl PageArgs {
         out: &mut dyn Write,
     ) -> Result<ExitStatus, CliError> {
         let server = PageServer::bind(self.apply(options)?)?;
-        let mut address = format!("http://{}/", server.address());
         let at = at_ns.map(|at_ns| format!("at={at_ns}"));
         let token = self.token_file.is_none().then(|| format!("token={}", server.token()));
         let parts: Vec<String> = token.into_iter().chain(at).collect();
-        if !parts.is_empty() {
-            address += &format!("#{}", parts.join("&"));
-        }
+        let separator = if parts.is_empty() { "" } else { "#" };
+        let address = format!("http://{}/{separator}{}", server.address(), parts.join("&"));
         writeln!(out, "{address}")?;
         out.flush()?;
         if self.open {
@@ -87,7 +85,7 @@ impl PageArgs {
             result
         });
         let thread = thread.map_err(failed)?;
-        stop.wait_until(u64::MAX);
+        stop.wait();
         drop(stopping);
         match thread.join() {
             Ok(Ok(())) => Ok(ExitStatus::Done),

@@ -61,8 +61,8 @@ impl ListenerState {
         }
     }
 
-    /// Waits for a slot. If all are taken, displaces the oldest connection that has sent no request,
-    /// and calls `displaced`.
+    /// Waits for a slot. If all are taken, displaces the oldest connection that has sent no
+    /// request, and calls `displaced`.
     ///
     /// # Errors
     /// The slots are closed, which nobody does.

@@ -19,6 +19,8 @@ mod step_columns;
 mod stream;
 mod table_feed;
 pub mod terminal;
+#[cfg(test)]
+mod test_recording;
 pub mod web;
 
 pub use catalog::{Catalog, Chart, ColumnValue, ElementTable, TableColumn};

@@ -21,6 +21,8 @@ use crate::schemas::host::{
 };
 
 pub(super) const START_NS: i64 = 1_700_000_000_000_000_000;
+/// Monotonic time of the first tick: the host has run for a while.
+const START_MONO_NS: u64 = 1_000_000_000_000;
 /// A tick is 10 ms.
 pub(super) const TICK_NS: i64 = 10_000_000;
 pub(super) const TICKS: u64 = 1600;
@@ -36,16 +38,20 @@ pub(super) const MARK: u64 = 1300;
 pub(super) const HOSTILE: &str = "\x1b[31m\u{202e}evil\x07";
 
 const SOURCES: [(&str, &str, u64, &[u8]); 5] = [
-    ("cpu", "flatcap.host.Cpu", 1, include_bytes!("../../../../generated/host/cpu.bfbs")),
-    ("disk", "flatcap.host.Disk", 1, include_bytes!("../../../../generated/host/disk.bfbs")),
-    ("network", "flatcap.host.Network", 1, include_bytes!("../../../../generated/host/network.bfbs")),
-    ("process", "flatcap.host.Process", 10, include_bytes!("../../../../generated/host/process.bfbs")),
-    ("cgroup", "flatcap.host.Cgroup", 100, include_bytes!("../../../../generated/host/cgroup.bfbs")),
+    ("cpu", "flatcap.host.Cpu", 1, include_bytes!("../../generated/host/cpu.bfbs")),
+    ("disk", "flatcap.host.Disk", 1, include_bytes!("../../generated/host/disk.bfbs")),
+    ("network", "flatcap.host.Network", 1, include_bytes!("../../generated/host/network.bfbs")),
+    ("process", "flatcap.host.Process", 10, include_bytes!("../../generated/host/process.bfbs")),
+    ("cgroup", "flatcap.host.Cgroup", 100, include_bytes!("../../generated/host/cgroup.bfbs")),
 ];
 
 /// Returns the wall time of a tick.
 pub(super) fn wall_ns(tick: u64) -> i64 {
     START_NS + tick.cast_signed() * TICK_NS
+}
+
+fn mono_ns(tick: u64) -> u64 {
+    START_MONO_NS + tick * TICK_NS.unsigned_abs()
 }
 
 fn text<const N: usize>(text: &str) -> [u8; N] {
@@ -142,7 +148,7 @@ fn cgroup(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
 /// Writes the recording into a directory.
 pub(super) fn write_recording(folder: &Path) {
     let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
-    let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: START_NS };
+    let clocks = ClockReading { mono_ns: START_MONO_NS, boot_ns: START_MONO_NS, wall_ns: START_NS };
     let source = |(id, (name, root, ticks, schema)): (usize, (&str, &str, u64, &[u8]))| SourceInfo {
         id: u16::try_from(id).unwrap(),
         name: name.into(),
@@ -169,21 +175,20 @@ pub(super) fn write_recording(folder: &Path) {
     let name = SegmentName { number: 1, created_s, run_id: 1, state: SealState::Active };
     let mut writer = SegmentWriter::create(&*storage, name, header, &[], 0).unwrap();
     for tick in 0..TICKS {
-        let mono_ns = tick * TICK_NS.unsigned_abs();
         if tick == MARK {
             let text = "deploy 1.2.3 \x1b[2J".to_owned();
-            let marker = Marker { mono_ns, wall_ns: wall_ns(tick), origin: MarkerOrigin::Person, text };
+            let marker =
+                Marker { mono_ns: mono_ns(tick), wall_ns: wall_ns(tick), origin: MarkerOrigin::Person, text };
             writer.append_marker(&marker).unwrap();
         }
         if tick == LOST.end {
-            let at = |tick: u64| tick * TICK_NS.unsigned_abs();
             let gap = Gap {
                 source: 0,
                 first: LOST.start,
                 count: LOST.end - LOST.start,
                 causes: 1,
-                after_mono_ns: at(LOST.start - 1),
-                before_mono_ns: at(LOST.end),
+                after_mono_ns: mono_ns(LOST.start - 1),
+                before_mono_ns: mono_ns(LOST.end),
             };
             writer.append_gaps(&[gap]).unwrap();
         }
@@ -203,7 +208,7 @@ fn append(writer: &mut SegmentWriter, source: u16, tick: u64, seq: u64) {
     build(tick, &mut builder);
     let mut body = builder.finished_data().to_vec();
     body.resize(body.len().next_multiple_of(8), 0);
-    let (mono_ns, wall_ns) = (tick * TICK_NS.unsigned_abs(), wall_ns(tick));
+    let (mono_ns, wall_ns) = (mono_ns(tick), wall_ns(tick));
     let mut frame = vec![0; ENVELOPE_BYTES + body.len()];
     let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 0 };
     Envelope::new(source).write(&mut frame, &stamp, &body);

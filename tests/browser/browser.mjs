@@ -22,8 +22,11 @@ const FLAGS = [
 /** Longest wait for a condition: a watchdog, and no limit on speed. */
 export const WATCHDOG_MS = 120_000;
 
-/** Calls `test` with a function that opens a page, and fails on errors of any page. */
-export async function withBrowser(program, test) {
+/**
+ * Calls `test` with a function that opens a page, and fails on errors of any page, but for expected
+ * lines of its console.
+ */
+export async function withBrowser(program, test, expected = []) {
   const folder = mkdtempSync(join(tmpdir(), "flatcap-browser-"));
   const context = await chromium.launchPersistentContext(folder, {
     executablePath: program,
@@ -37,7 +40,8 @@ export async function withBrowser(program, test) {
       const page = await context.newPage();
       page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
       page.on("console", (message) => {
-        if (message.type() === "error") problems.push(`console: ${message.text()}`);
+        const isExpected = expected.some((start) => message.text().startsWith(start));
+        if (message.type() === "error" && !isExpected) problems.push(`console: ${message.text()}`);
       });
       page.on("request", (request) => {
         if (new URL(request.url()).host !== new URL(url).host) problems.push(`another host: ${request.url()}`);
@@ -46,7 +50,7 @@ export async function withBrowser(program, test) {
       await page.emulateMedia({ colorScheme: scheme ?? "light", timezone: "UTC" });
       await page.goto(url);
       return page;
-    }, problems);
+    });
   } finally {
     await context.close();
     rmSync(folder, { recursive: true, force: true });

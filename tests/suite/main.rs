@@ -52,6 +52,7 @@ mod lobster;
 mod lobster_generator;
 mod metrics;
 mod overload;
+mod page;
 mod payload_verifier;
 mod privileges;
 mod reading;

@@ -84,6 +84,8 @@ export class Chart {
   redraw(): void {
     this.range = this.valueRange();
     this.plot.setData([[0, 1], [null, null]], true);
+    // The axis of time is the same to uPlot, but its ticks have moved.
+    this.plot.redraw(false, true);
     this.showValues();
   }
 
@@ -94,8 +96,10 @@ export class Chart {
       if (own !== null) [min, max] = [Math.min(min, own[0]), Math.max(max, own[1])];
     }
     if (min > max) return [0, 1];
-    // From 0, unless that would flatten what moves; a share is always of the whole.
-    if (min >= 0 && (this.field.unit === "%" || max - min > 0.1 * max)) min = 0;
+    // From 0, unless that would flatten what moves; a share is always of the whole, and what moves
+    // less than a part in ten thousand does not move.
+    const isSteady = max - min < 1e-4 * max;
+    if (min >= 0 && (this.field.unit === "%" || max - min > 0.1 * max || isSteady)) min = 0;
     if (min === max) [min, max] = min === 0 ? [0, 1] : [min - Math.abs(min) / 10, max + Math.abs(max) / 10];
     const margin = (max - min) * 0.06;
     return [min === 0 ? 0 : min - margin, max + margin];
@@ -217,7 +221,7 @@ export class Chart {
           ctx.lineTo(x, leave);
         }
         const after = (line.x[point + 1] ?? Infinity) - place;
-        if (Math.min(place - before, after) > DOT_DISTANCE * ratio) {
+        if (line.isSample[point] && Math.min(place - before, after) > DOT_DISTANCE * ratio) {
           ctx.fillRect(x - 1.75 * ratio, enter - 1.75 * ratio, 3.5 * ratio, 3.5 * ratio);
         }
         before = place;

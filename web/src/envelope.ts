@@ -76,6 +76,8 @@ export interface Stroke {
   min: number[];
   max: number[];
   leave: number[];
+  /** It is one sample, and no step or pixel of several. */
+  isSample: boolean[];
 }
 
 /** Where a series is drawn: lines that end at gaps, and gaps. */
@@ -97,13 +99,14 @@ export function drawing(series: Series, span: Span, width: number): Drawing {
   const strokes: Stroke[] = [];
   const gaps: [number, number][] = [];
   let stroke: Stroke | null = null;
-  const add = (x: number, enter: number, min: number, max: number, leave: number) => {
-    if (stroke === null) strokes.push((stroke = { x: [], enter: [], min: [], max: [], leave: [] }));
+  const add = (x: number, enter: number, min: number, max: number, leave: number, isSample: boolean) => {
+    if (stroke === null) strokes.push((stroke = { x: [], enter: [], min: [], max: [], leave: [], isSample: [] }));
     const last = stroke.x.length - 1;
     if (last >= 0 && Math.floor(stroke.x[last]!) === Math.floor(x)) {
       stroke.min[last] = Math.min(stroke.min[last]!, min);
       stroke.max[last] = Math.max(stroke.max[last]!, max);
       stroke.leave[last] = leave;
+      stroke.isSample[last] = false;
       return;
     }
     stroke.x.push(x);
@@ -111,6 +114,7 @@ export function drawing(series: Series, span: Span, width: number): Drawing {
     stroke.min.push(min);
     stroke.max.push(max);
     stroke.leave.push(leave);
+    stroke.isSample.push(isSample);
   };
   for (let row = 0; row < series.count.length; row += 1) {
     const first = series.first[row]!;
@@ -124,11 +128,11 @@ export function drawing(series: Series, span: Span, width: number): Drawing {
     const max = series.max[row]!;
     const x = xOf(first, span, width);
     const end = xOf(last, span, width);
-    add(x, series.firstValue[row]!, min, max, series.lastValue[row]!);
+    add(x, series.firstValue[row]!, min, max, series.lastValue[row]!, series.count[row] === 1 && first === last);
     // A row that is wider than a pixel ends where its last value is.
     if (Math.floor(end) > Math.floor(x)) {
       const leave = series.lastValue[row]!;
-      add(end, leave, min, max, leave);
+      add(end, leave, min, max, leave, false);
     }
   }
   return { strokes, gaps };

@@ -14,11 +14,11 @@ const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
 /// What a request must show.
 #[derive(Debug)]
-pub(super) struct Access {
+pub(super) struct PageAccess {
     token: String,
 }
 
-impl Access {
+impl PageAccess {
     /// Requires this token.
     pub(super) fn new(token: String) -> Self {
         Self { token }
@@ -106,17 +106,17 @@ mod tests {
     fn only_pages_of_this_host_may_ask() {
         let uri = Uri::from_static("/api/v1/sources");
         for host in ["127.0.0.1:80", "localhost:9000", "LocalHost", "[::1]:7"] {
-            assert!(Access::check_origin(&headers(&[(HOST, host)]), &uri).is_ok(), "{host}");
+            assert!(PageAccess::check_origin(&headers(&[(HOST, host)]), &uri).is_ok(), "{host}");
         }
         for host in ["evil.example", "127.0.0.1.evil.example", "localhost.", "127.0.0.1:x", "", "[::1]7"] {
-            let error = Access::check_origin(&headers(&[(HOST, host)]), &uri).unwrap_err();
+            let error = PageAccess::check_origin(&headers(&[(HOST, host)]), &uri).unwrap_err();
             assert_eq!(error.status, StatusCode::MISDIRECTED_REQUEST, "{host}");
         }
         let twice = headers(&[(HOST, "localhost"), (HOST, "evil.example")]);
-        assert!(Access::check_origin(&twice, &uri).is_err());
-        assert!(Access::check_origin(&HeaderMap::new(), &uri).is_err());
+        assert!(PageAccess::check_origin(&twice, &uri).is_err());
+        assert!(PageAccess::check_origin(&HeaderMap::new(), &uri).is_err());
         let absolute = Uri::from_static("http://evil.example/");
-        assert!(Access::check_origin(&headers(&[(HOST, "localhost")]), &absolute).is_err());
+        assert!(PageAccess::check_origin(&headers(&[(HOST, "localhost")]), &absolute).is_err());
         for (origin, is_own) in [
             ("http://localhost:1", true),
             ("http://localhost:2", false),
@@ -124,14 +124,14 @@ mod tests {
             ("https://localhost:1", false),
         ] {
             let sent = headers(&[(HOST, "localhost:1"), (ORIGIN, origin)]);
-            assert_eq!(Access::check_origin(&sent, &uri).is_ok(), is_own, "{origin}");
+            assert_eq!(PageAccess::check_origin(&sent, &uri).is_ok(), is_own, "{origin}");
         }
     }
 
     // Proves that the token alone opens the data, and that tokens differ.
     #[test]
     fn the_token_opens() {
-        let access = Access::new("0123abcd".to_owned());
+        let access = PageAccess::new("0123abcd".to_owned());
         for (value, is_open) in [
             ("Bearer 0123abcd", true),
             ("Bearer 0123abce", false),

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use hyper::body::{Body, Bytes, Frame};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -16,10 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::api_request::{RangeRequest, WallRange};
 use super::range_answer::{RangeRow, RangeSeries};
 use super::recording_reader::{RecordingReader, ShownPaths};
-use super::worker::{wait_for_budget, yield_to_samplers};
-use crate::os::clock::{monotonic_ns, read_clocks, thread_cpu_ns};
+use super::work_budget::WorkBudget;
+use crate::os::clock::read_clocks;
 use crate::os::thread;
-use crate::os::throttle::Throttle;
 use crate::view::ViewError;
 
 /// Time between two events: four a second look like motion, and each reads all charts.
@@ -32,6 +30,8 @@ const ROW_NS: i64 = 1 << 26;
 const BACK_NS: i64 = 10_000_000_000;
 /// Events that wait for a viewer. One that is further behind is dropped.
 const WAITING_MAX: usize = 16;
+/// Viewers that wait to be added: as many as there are connections.
+const COMING_MAX: usize = 64;
 
 /// Sends what is recorded now to viewers; ends when this is dropped.
 #[derive(Debug)]
@@ -97,11 +97,11 @@ impl LiveHub {
     ///
     /// # Errors
     /// The kernel refuses a thread.
-    pub(super) fn start(shown: ShownPaths, throttle: Arc<Throttle>) -> io::Result<(Self, JoinHandle<()>)> {
-        let (viewers, coming) = unbounded();
+    pub(super) fn start(shown: ShownPaths, budget: WorkBudget) -> io::Result<(Self, JoinHandle<()>)> {
+        let (viewers, coming) = bounded(COMING_MAX);
         let thread = thread::spawn("live", move || {
-            yield_to_samplers();
-            serve(&coming, &shown, &throttle);
+            WorkBudget::yield_to_samplers();
+            serve(&coming, &shown, &budget);
         })?;
         Ok((Self { viewers }, thread))
     }
@@ -110,13 +110,13 @@ impl LiveHub {
     pub(super) fn join(&self) -> LiveEvents {
         let (events, received) = mpsc::channel(WAITING_MAX);
         let (on_drop, dropped) = oneshot::channel();
-        // Without a hub the channel closes at once.
-        let _ended = self.viewers.send(Viewer { events, _dropped: on_drop });
+        // Without a place, or a hub, the events end at once.
+        let _ended = self.viewers.try_send(Viewer { events, _dropped: on_drop });
         LiveEvents { body: LiveBody(received), dropped }
     }
 }
 
-fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, throttle: &Throttle) {
+fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
     while let Ok(viewer) = coming.recv() {
         let mut viewers = vec![viewer];
         let Ok(reader) = RecordingReader::open(shown.clone()) else { continue };
@@ -130,11 +130,9 @@ fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, throttle: &Throttle) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            wait_for_budget(throttle);
-            let (began_ns, before_ns) = (monotonic_ns(), thread_cpu_ns());
             // A recording that cannot be read has no new rows; the page learns why when it asks.
-            let event = tail.next(read_clocks().wall_ns.saturating_sub(LAG_NS)).unwrap_or_default();
-            throttle.charge(began_ns, thread_cpu_ns().saturating_sub(before_ns));
+            let read = || tail.next(read_clocks().wall_ns.saturating_sub(LAG_NS)).unwrap_or_default();
+            let event = budget.run(read);
             viewers.retain(|viewer| viewer.events.try_send(event.clone()).is_ok());
         }
     }

@@ -15,6 +15,9 @@ mod live;
 mod range_answer;
 mod recording_reader;
 mod server;
+#[cfg(test)]
+mod tests;
+mod work_budget;
 mod worker;
 
 pub use server::{PageOptions, PageServer};

@@ -17,7 +17,7 @@ use super::api_request::{RangeRequest, SAMPLES_MAX, WallRange};
 use super::range_answer::{RangeAnswer, RangeRow, RangeSeries};
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::view::catalog::{Catalog, Chart};
-use crate::view::chart_feed::ChartFeed;
+use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::{StepColumn, ViewError};
 
 /// Memory for summaries: a chart of a day takes 3 MB, and there are some twenty.
@@ -202,8 +202,9 @@ impl RecordingReader {
 
     fn feed_range(&mut self, chart: &Chart, request: &RangeRequest) -> Result<RangeAnswer, ViewError> {
         let WallRange { from_ns, to_ns } = request.wall_ns;
-        let least = request.wall_ns.length_ns().div_ceil(request.pixels.into()).max(1);
-        let step_ns = i64::try_from(least.next_power_of_two()).unwrap_or(1 << 62);
+        let shortest_ns = request.wall_ns.length_ns().div_ceil(request.pixels.into()).max(1);
+        let step_ns =
+            i64::try_from(shortest_ns.checked_next_power_of_two().unwrap_or(u64::MAX)).unwrap_or(1 << 62);
         let is_usable = |open: &OpenFeed| {
             let kept_ns = open.reached_ns.max(to_ns).saturating_sub(step_ns.saturating_mul(FEED_STEPS_MAX));
             open.title == chart.title
@@ -213,24 +214,23 @@ impl RecordingReader {
                 // Of a time far ahead, what is between is not shown.
                 && from_ns.saturating_sub(open.reached_ns) <= step_ns.saturating_mul(ALIGNED_STEPS)
         };
-        let mut open = match self.feeds.iter().position(is_usable) {
-            Some(place) => self.feeds.remove(place),
-            None => {
-                let aligned_ns = step_ns.saturating_mul(ALIGNED_STEPS);
-                let start_ns = from_ns.div_euclid(aligned_ns).saturating_mul(aligned_ns);
-                let charts = std::slice::from_ref(chart);
-                let host = self.shown.host.as_ref();
-                let feed = ChartFeed::open(&self.recording, charts, host, (start_ns, step_ns))?;
-                let title = chart.title.clone();
-                OpenFeed { title, from_ns: start_ns, step_ns, reached_ns: start_ns, feed }
-            }
+        let mut open = if let Some(place) = self.feeds.iter().position(is_usable) {
+            self.feeds.remove(place)
+        } else {
+            let aligned_ns = step_ns.saturating_mul(ALIGNED_STEPS);
+            let start_ns = from_ns.div_euclid(aligned_ns).saturating_mul(aligned_ns);
+            let charts = std::slice::from_ref(chart);
+            let host = self.shown.host.as_ref();
+            let feed = ChartFeed::open(&self.recording, charts, host, (start_ns, step_ns))?;
+            let title = chart.title.clone();
+            OpenFeed { title, from_ns: start_ns, step_ns, reached_ns: start_ns, feed }
         };
         let mut is_complete = true;
         if open.reached_ns < to_ns {
             let deadline_ns = monotonic_ns() + FEED_READ_NS;
             open.feed.refresh(true)?;
             is_complete = open.feed.advance(to_ns, &mut || monotonic_ns() < deadline_ns)?;
-            let newest_ns = open.feed.series().first().and_then(|series| series.newest_ns());
+            let newest_ns = open.feed.series().first().and_then(ChartSeries::newest_ns);
             // What a recorder has not written yet is read the next time.
             let known_ns = newest_ns.unwrap_or(open.from_ns).saturating_add(1).min(to_ns);
             open.reached_ns = if is_complete && !self.is_growing()? { to_ns } else { known_ns };

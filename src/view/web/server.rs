@@ -25,18 +25,20 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::access::{Access, new_token};
+use super::access::{PageAccess, new_token};
 use super::api_answers::{DepartureAnswer, ExplainAnswer};
 use super::api_error::ApiError;
 use super::api_request::{ApiRequest, WallRange};
 use super::assets::Asset;
 use super::live::{LiveBody, LiveEvents, LiveHub};
 use super::recording_reader::{RecordingReader, ShownPaths};
+use super::work_budget::WorkBudget;
 use super::worker::{ApiAnswer, Worker};
 use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
 use crate::explain::{RecordingChoice, explain, find_spikes};
 use crate::os::clock::NS_PER_S;
 use crate::os::throttle::Throttle;
+use crate::os::wake_event::WakeEvent;
 use crate::view::ViewError;
 
 /// Time limit for the request line and headers, and for the body.
@@ -129,15 +131,17 @@ impl PageServer {
     pub fn run(self, stop: oneshot::Receiver<()>) -> io::Result<()> {
         let Self { listener, token, shown, client, reader, .. } = self;
         let throttle = Arc::new(Throttle::new(CPU_NS_PER_S).with_burst(BURST_NS));
+        let ending = Arc::new(WakeEvent::new());
+        let budget = WorkBudget::new(Arc::clone(&throttle), Arc::clone(&ending));
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
-        let (quick, thread) = Worker::start("page-range", Arc::clone(&throttle), quick_answers(reader))?;
+        let (quick, thread) = Worker::start("page-range", budget.clone(), quick_answers(reader))?;
         threads.push(thread);
         let slow_answers = slow_answers(shown.clone(), client);
-        let (slow, thread) = Worker::start("page-explain", Arc::clone(&throttle), slow_answers)?;
+        let (slow, thread) = Worker::start("page-explain", budget.clone(), slow_answers)?;
         threads.push(thread);
-        let (live, thread) = LiveHub::start(shown, Arc::clone(&throttle))?;
+        let (live, thread) = LiveHub::start(shown, budget)?;
         threads.push(thread);
-        let context = Rc::new(PageContext { access: Access::new(token), quick, slow, live });
+        let context = Rc::new(PageContext { access: PageAccess::new(token), quick, slow, live });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tasks = LocalSet::new();
         let served = tasks.block_on(&runtime, async {
@@ -151,6 +155,7 @@ impl PageServer {
         // Dropping the tasks closes the connections, and drops the queues of the threads.
         drop(tasks);
         runtime.shutdown_background();
+        ending.set();
         for thread in threads {
             // Its panic was reported when it happened.
             let _panicked = thread.join();
@@ -220,7 +225,7 @@ fn slow_answers(
 
 /// The state shared by all connections.
 struct PageContext {
-    access: Access,
+    access: PageAccess,
     quick: Worker,
     slow: Worker,
     live: LiveHub,
@@ -314,7 +319,7 @@ impl PageContext {
     }
 
     async fn respond(&self, asked: Asked<Incoming>) -> Result<(Response<PageBody>, AnswerEnd), ApiError> {
-        Access::check_origin(asked.headers(), asked.uri())?;
+        PageAccess::check_origin(asked.headers(), asked.uri())?;
         let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
             return Ok((asset(&asked)?, AnswerEnd::InTime));
         };

@@ -1,9 +1,7 @@
 //! Threads that answer requests, one after the other, within a budget of CPU time.
 
 use std::io;
-use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hyper::StatusCode;
@@ -11,9 +9,8 @@ use tokio::sync::oneshot;
 
 use super::api_error::ApiError;
 use super::api_request::ApiRequest;
-use crate::os::clock::{monotonic_ns, thread_cpu_ns};
+use super::work_budget::WorkBudget;
 use crate::os::thread;
-use crate::os::throttle::Throttle;
 
 /// Requests that may wait; further ones are refused.
 const QUEUED_MAX: usize = 64;
@@ -52,20 +49,19 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that answers with `answer`, and waits while `throttle`, of CPU time, says
-    /// so.
+    /// Starts a thread that answers with `answer`, within a budget.
     ///
     /// # Errors
     /// The kernel refuses a thread.
     pub(super) fn start(
         name: &str,
-        throttle: Arc<Throttle>,
+        budget: WorkBudget,
         mut answer: impl FnMut(&ApiRequest) -> ApiResult + Send + 'static,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (jobs, waiting) = bounded(QUEUED_MAX);
         let thread = thread::spawn(name, move || {
-            yield_to_samplers();
-            serve(&waiting, &throttle, &mut answer);
+            WorkBudget::yield_to_samplers();
+            serve(&waiting, &budget, &mut answer);
         })?;
         Ok((Self { jobs }, thread))
     }
@@ -80,15 +76,13 @@ impl Worker {
     }
 }
 
-fn serve(waiting: &Receiver<Job>, throttle: &Throttle, answer: &mut impl FnMut(&ApiRequest) -> ApiResult) {
+fn serve(waiting: &Receiver<Job>, budget: &WorkBudget, answer: &mut impl FnMut(&ApiRequest) -> ApiResult) {
     while let Ok(job) = waiting.recv() {
         // Nobody waits any more: the page has zoomed on.
         if job.reply.is_closed() {
             continue;
         }
-        wait_for_budget(throttle);
-        let (began_ns, before_ns) = (monotonic_ns(), thread_cpu_ns());
-        let result = answer(&job.request).and_then(|answer| {
+        let result = budget.run(|| answer(&job.request)).and_then(|answer| {
             if answer.body.len() <= ANSWER_BYTES_MAX {
                 return Ok(answer);
             }
@@ -98,43 +92,30 @@ fn serve(waiting: &Receiver<Job>, throttle: &Throttle, answer: &mut impl FnMut(&
                 format!("the answer has {bytes} bytes, the limit is {ANSWER_BYTES_MAX}; ask for less"),
             ))
         });
-        throttle.charge(began_ns, thread_cpu_ns().saturating_sub(before_ns));
         // The client may be gone.
         let _gone = job.reply.send(result);
     }
 }
 
-/// Waits until the budget allows more work.
-pub(super) fn wait_for_budget(throttle: &Throttle) {
-    loop {
-        let wait_ns = throttle.wait_ns(monotonic_ns());
-        if wait_ns == 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_nanos(wait_ns));
-    }
-}
-
-/// Lets threads that wake up, such as samplers of a recorder on this host, run first.
-pub(super) fn yield_to_samplers() {
-    // Refused in some containers; the budget still holds.
-    let _refused = thread::set_batch_priority();
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::os::throttle::Throttle;
+    use crate::os::wake_event::WakeEvent;
 
     // Proves that an answer above the limit is refused with its size, and that one within it
     // arrives.
     #[test]
     fn answers_are_bounded() {
         let throttle = Arc::new(Throttle::new(1_000_000_000));
+        let budget = WorkBudget::new(throttle, Arc::new(WakeEvent::new()));
         let answer = |request: &ApiRequest| {
             let bytes = ANSWER_BYTES_MAX + usize::from(*request == ApiRequest::Fields);
             Ok(ApiAnswer { media_type: "text/plain", body: vec![0; bytes] })
         };
-        let (worker, thread) = Worker::start("answers", throttle, answer).unwrap();
+        let (worker, thread) = Worker::start("answers", budget, answer).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let whole = runtime.block_on(worker.ask(ApiRequest::Marks)).unwrap();
         assert_eq!(whole.body.len(), ANSWER_BYTES_MAX);

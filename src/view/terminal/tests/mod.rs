@@ -1,7 +1,5 @@
 //! Frames of a recording with known values, on ratatui's test backend at three sizes.
 
-mod recording;
-
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use flatcap_format::query::Recording;
 use jiff::tz::TimeZone;
@@ -16,7 +14,7 @@ use super::feeds::Feeds;
 use super::frame::{draw, room_of};
 use super::screenful::Screenful;
 use super::state::{Request, ViewState};
-use recording::{HOSTILE, LOST, MARK, SPIKE, TICKS, wall_ns, write_recording};
+use crate::view::test_recording::{HOSTILE, LOST, MARK, SPIKE, TICKS, wall_ns, write_recording};
 
 /// The sizes that every screen is drawn at.
 const SIZES: [(u16, u16); 3] = [(60, 20), (80, 24), (140, 50)];

@@ -1,0 +1,45 @@
+//! The CPU time that all threads of a page share.
+
+use std::sync::Arc;
+
+use crate::os::clock::{monotonic_ns, thread_cpu_ns};
+use crate::os::thread;
+use crate::os::throttle::Throttle;
+use crate::os::wake_event::WakeEvent;
+
+/// Keeps the work of a thread within the CPU time that all share.
+#[derive(Debug, Clone)]
+pub(super) struct WorkBudget {
+    throttle: Arc<Throttle>,
+    stop: Arc<WakeEvent>,
+}
+
+impl WorkBudget {
+    /// Shares a throttle of CPU time. `stop` ends all waits.
+    pub(super) fn new(throttle: Arc<Throttle>, stop: Arc<WakeEvent>) -> Self {
+        Self { throttle, stop }
+    }
+
+    /// Lets threads that wake up, such as samplers of a recorder on this host, run before the
+    /// calling one.
+    pub(super) fn yield_to_samplers() {
+        // Refused in some containers; the budget still holds.
+        let _refused = thread::set_batch_priority();
+    }
+
+    /// Waits until the budget allows more work, does it, and charges its CPU time.
+    pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        loop {
+            let now_ns = monotonic_ns();
+            let wait_ns = self.throttle.wait_ns(now_ns);
+            if wait_ns == 0 || self.stop.is_set() {
+                break;
+            }
+            self.stop.wait_until(now_ns.saturating_add(wait_ns));
+        }
+        let (began_ns, before_ns) = (monotonic_ns(), thread_cpu_ns());
+        let output = work();
+        self.throttle.charge(began_ns, thread_cpu_ns().saturating_sub(before_ns));
+        output
+    }
+}
