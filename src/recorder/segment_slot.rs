@@ -67,8 +67,7 @@ impl SegmentSlot {
     /// # Errors
     /// Errors of the storage.
     pub(super) fn start(
-        is_ring: bool,
-        plan: RunPlan,
+        (plan, is_ring): (RunPlan, bool),
         storage: Arc<QuotaStorage>,
         latencies: LatencyAggregator,
         gaps: GapTracker,
