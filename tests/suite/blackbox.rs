@@ -184,7 +184,7 @@ fn a_small_ring_is_short() {
     let recorder = start(&rig, small);
     eventually("a full ring", || {
         let status = rig.status();
-        status.is_some_and(|status| number(&status["ring"]["recorded"]) > 6000)
+        status.is_some_and(|status| number(&status["ring"]["recorded"]) > 4000)
     });
     let status = rig.status().unwrap();
     let ring = &status["ring"];
