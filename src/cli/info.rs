@@ -389,6 +389,12 @@ fn compression_lines(report: &InfoReport) -> Vec<String> {
     lines
 }
 
+/// Returns lines that say how many samples of each source were left out on purpose.
+fn thinned_lines(report: &InfoReport) -> impl Iterator<Item = String> {
+    let thinned = report.sources.iter().filter(|source| source.thinned > 0);
+    thinned.map(|source| format!("thinned: {} sample(s) of {}", source.thinned, human::escaped(&source.name)))
+}
+
 /// Returns the line of the time that the segments span; none without samples.
 fn span_line(report: &InfoReport, times: &mut TimePrinter) -> Option<String> {
     let first = report.segments.iter().filter_map(|segment| segment.first_wall_ns).min()?;
@@ -455,11 +461,7 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
     lines.extend(lossy.map(|(source, causes)| {
         format!("lost: {} sample(s) of {}: {causes}", source.lost, human::escaped(&source.name))
     }));
-    lines.extend(
-        report.sources.iter().filter(|source| source.thinned > 0).map(|source| {
-            format!("thinned: {} sample(s) of {}", source.thinned, human::escaped(&source.name))
-        }),
-    );
+    lines.extend(thinned_lines(report));
     if report.marks > 0 {
         lines.push(format!("marks: {}; flatcap marks lists them", report.marks));
     }

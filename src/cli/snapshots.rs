@@ -24,9 +24,9 @@ pub(super) struct OrderArgs {
     /// How much of the past to keep.
     #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
     last: Duration,
-    /// How much of the future to keep, too.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = config::duration_argument)]
-    after: Duration,
+    /// How much of the future to keep, too [default: nothing].
+    #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
+    after: Option<Duration>,
     /// Why: one line; it becomes part of the directory's name.
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
@@ -37,43 +37,32 @@ pub(super) struct OrderArgs {
 /// List the snapshots of a data directory, or show, keep or remove one.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    #[command(subcommand)]
-    action: Option<Action>,
+    /// What to do: list all, show what is known of one, keep one so that it is never removed for
+    /// lack of space (with `--undo`: no longer), or remove one, even if it is kept.
+    #[arg(value_name = "ACTION", value_enum, default_value_t = SnapshotAction::List)]
+    action: SnapshotAction,
+    /// The snapshot, as listed; for all actions but list.
+    #[arg(value_name = "NAME", required_if_eq_any([("action", "show"), ("action", "keep"), ("action", "remove")]))]
+    name: Option<String>,
+    /// With keep: take the mark away.
+    #[arg(long)]
+    undo: bool,
     /// Data directory [default: ./flatcap-data, else /var/lib/flatcap].
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
-    /// Print a JSON array of the snapshots.
+    /// With list: print a JSON array of the snapshots.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     zone: ZoneOption,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Action {
-    /// List all snapshots, the oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum SnapshotAction {
     List,
-    /// Show what is known of one.
-    Show {
-        /// Its name, as listed.
-        #[arg(value_name = "NAME")]
-        name: String,
-    },
-    /// Mark one so that it is never removed for lack of space.
-    Keep {
-        /// Its name, as listed.
-        #[arg(value_name = "NAME")]
-        name: String,
-        /// Take the mark away.
-        #[arg(long)]
-        undo: bool,
-    },
-    /// Remove one, even if it is marked as kept.
-    Remove {
-        /// Its name, as listed.
-        #[arg(value_name = "NAME")]
-        name: String,
-    },
+    Show,
+    Keep,
+    Remove,
 }
 
 /// A snapshot, for scripts.
@@ -92,13 +81,14 @@ struct SnapshotRow<'a> {
 }
 
 pub(super) fn order(args: &OrderArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let answer = args.recorder.connect()?.snapshot(args.last, args.after, &args.reason)?;
+    let answer =
+        args.recorder.connect()?.snapshot(args.last, args.after.unwrap_or_default(), &args.reason)?;
     writeln!(out, "{answer}")?;
     Ok(ExitStatus::Done)
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let changes = matches!(args.action, Some(Action::Keep { .. } | Action::Remove { .. }));
+    let changes = matches!(args.action, SnapshotAction::Keep | SnapshotAction::Remove);
     let data_dir = match &args.dir {
         Some(dir) => dir.clone(),
         None if changes => own_recordings().ok_or_else(no_own_recordings)?,
@@ -111,28 +101,24 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         opened => Some(opened.map_err(failed)?),
     };
     let all = folder.as_ref().map_or_else(|| Ok(Vec::new()), |folder| listed(folder)).map_err(failed)?;
-    let find = |name: &str| {
-        all.iter().find(|snapshot| snapshot.name == name).ok_or_else(|| {
-            CliError::Usage(format!("no snapshot {name} in {}; flatcap snapshots lists them", path.display()))
-        })
-    };
-    match (&args.action, &folder) {
-        (Some(Action::Show { name }), _) => show(find(name)?, &path, out)?,
-        (Some(Action::Keep { name, undo }), Some(folder)) => {
-            find(name)?;
-            set_kept(folder, name.as_str(), !undo).map_err(failed)?;
-        }
-        (Some(Action::Remove { name }), Some(folder)) => {
-            find(name)?;
-            SnapshotFolder::remove(folder, name.as_str()).map_err(failed)?;
-        }
-        (Some(Action::Keep { name, .. } | Action::Remove { name }), None) => drop(find(name)?),
-        (None | Some(Action::List), _) if args.json => {
+    let name = args.name.as_deref().unwrap_or_default();
+    let found = all.iter().find(|snapshot| snapshot.name == name).ok_or_else(|| {
+        CliError::Usage(format!("no snapshot {name} in {}; flatcap snapshots lists them", path.display()))
+    });
+    match (args.action, folder) {
+        (SnapshotAction::List, _) if args.json => {
             let rows: Vec<SnapshotRow<'_>> = all.iter().map(|snapshot| row(snapshot, &path)).collect();
             serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
             writeln!(out)?;
         }
-        (None | Some(Action::List), _) => print(&all, TimePrinter::new(args.zone.zone()?), out)?,
+        (SnapshotAction::List, _) => print(&all, TimePrinter::new(args.zone.zone()?), out)?,
+        (SnapshotAction::Show, _) | (_, None) => show(found?, &path, out)?,
+        (SnapshotAction::Keep, Some(folder)) => {
+            set_kept(&folder, &found?.name, !args.undo).map_err(failed)?;
+        }
+        (SnapshotAction::Remove, Some(folder)) => {
+            SnapshotFolder::remove(&folder, &found?.name).map_err(failed)?;
+        }
     }
     Ok(ExitStatus::Done)
 }

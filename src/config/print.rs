@@ -88,8 +88,8 @@ mod tests {
     use crate::config::source_table::by_default;
     use crate::config::tables::with_every_key;
     use crate::config::{
-        BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs, RecorderConfig,
-        SourceCompressionConfig, StorageConfig,
+        BlackboxConfig, BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs,
+        RecorderConfig, SourceCompressionConfig, StorageConfig,
     };
     use crate::recorder::{MinFree, SyncPolicy};
     use crate::sampling::sources::{CATALOG, find};
@@ -334,6 +334,20 @@ mod tests {
         )
     }
 
+    fn blackbox() -> impl Strategy<Value = BlackboxConfig> {
+        let lengths = (duration("blackbox", "window"), duration("blackbox", "disk_period"));
+        let sizes = (numbers("blackbox", "memory_max"), numbers("blackbox", "keep_bytes"));
+        (lengths, sizes, 1..=100_000_u32).prop_map(
+            |((window, disk_period), (memory_max, keep_bytes), keep_count)| BlackboxConfig {
+                window,
+                memory_max,
+                disk_period,
+                keep_bytes,
+                keep_count,
+            },
+        )
+    }
+
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
@@ -370,12 +384,13 @@ mod tests {
             sources.extend(instances);
             sources
         });
-        (recorder, buffering, storage(), compress(), control(), groups, sources).prop_map(
-            |(recorder, buffering, storage, compress, control, groups, sources)| Config {
+        (recorder, buffering, storage(), compress(), blackbox(), control(), groups, sources).prop_map(
+            |(recorder, buffering, storage, compress, blackbox, control, groups, sources)| Config {
                 recorder,
                 buffering,
                 storage,
                 compress,
+                blackbox,
                 control,
                 groups,
                 sources,

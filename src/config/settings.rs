@@ -275,8 +275,8 @@ settings! {
         // the maximum the recordings explain nothing.
         disk_period: Duration = Duration::from_millis(100), Time(MS..=HOUR), Restart;
 
-        /// Disk space for all snapshots; the oldest are removed to stay within it, never one that is
-        /// marked as kept. Counts as a part of `retain_bytes`.
+        /// Disk space for all snapshots; the oldest are removed to stay within it, never one that
+        /// is marked as kept. Counts as a part of `retain_bytes`.
         // Hundreds of snapshots of 15 s at 1 kHz.
         keep_bytes: u64 = 2 * GIB, Size(MIB..=1024 * TIB), Restart;
 

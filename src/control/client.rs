@@ -177,7 +177,7 @@ impl Client {
     pub fn snapshot(&self, last: Duration, after: Duration, reason: &str) -> Result<String, ClientError> {
         let body = SnapshotBody {
             last: format_duration(last),
-            after: Some(format_duration(after)),
+            after: (!after.is_zero()).then(|| format_duration(after)),
             reason: reason.to_owned(),
         };
         // Cannot fail: the struct holds only text.

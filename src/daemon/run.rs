@@ -19,7 +19,7 @@ use crate::os::memory;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{
-    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderSettings, RingSettings, RunPlan, Thinner,
+    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderSettings, RingSettings, Thinner,
     command_queue,
 };
 use crate::sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
@@ -110,11 +110,10 @@ struct PassedOn {
     ledger: Arc<LossLedger>,
     wake: Arc<WakeEvent>,
     thinner: Thinner,
-    plan: RunPlan, // of the ring
 }
 
 impl PassedOn {
-    fn new(config: &Config, shared: &GroupShared, memory: &MemoryBudget, plan: RunPlan) -> Self {
+    fn new(config: &Config, shared: &GroupShared, memory: &MemoryBudget) -> Self {
         // When it is full, the disk has stalled for long: the ring has the newest samples.
         let (sender, queue) = slab_queue(count(memory.disk_queue), OnFull::DropNewest);
         let (ledger, wake) = (Arc::new(LossLedger::new(shared.sources)), Arc::new(WakeEvent::new()));
@@ -134,8 +133,107 @@ impl PassedOn {
         };
         let frames = (config.storage.checksum, config.storage.frame_max);
         let thinner = Thinner::new(SlabProducer::new(settings), frames, disk_period_ns, shared.sources);
-        Self { queue, ledger, wake, thinner, plan }
+        Self { queue, ledger, wake, thinner }
     }
+}
+
+/// What the recorders need besides what they share with the groups.
+struct RecorderInputs<'a> {
+    header: &'a SegmentHeader,
+    wall_offset: &'a Arc<WallOffset>,
+    receivers: Vec<QueueReceiver<Box<Slab>>>,
+    latencies: Vec<Consumer<GroupLatencies>>,
+}
+
+/// The recorder of the data directory and, with a ring, that of the ring.
+struct Recorders {
+    recorder: JoinHandle<RecorderReport>,
+    commands: RecorderHandle,
+    ring: Option<JoinHandle<RecorderReport>>,
+    ring_commands: Option<RecorderHandle>,
+}
+
+impl Recorders {
+    fn start(
+        config: &Config,
+        place: &RunStorage,
+        shared: &GroupShared,
+        metrics: &Arc<Metrics>,
+        inputs: RecorderInputs<'_>,
+    ) -> Result<Self, DaemonError> {
+        let RecorderInputs { header, wall_offset, receivers, latencies } = inputs;
+        let memory = MemoryBudget::of(config);
+        let plan = run_plan(config, &memory, header.clone());
+        // With a ring, its recorder takes the samplers' slabs, and the other what it passes on.
+        let Some((storage, ring_metrics)) = place.ring.clone() else {
+            let (commands, queue) = command_queue(Arc::clone(&shared.wake));
+            let settings = RecorderSettings {
+                plan,
+                storage: Arc::clone(&place.storage),
+                inbox: Inbox::new(receivers),
+                pool: Arc::clone(&shared.pool),
+                ledger: Arc::clone(&shared.ledger),
+                wake: Arc::clone(&shared.wake),
+                metrics: Arc::clone(metrics),
+                latencies,
+                clock_watch: clock_watch()?,
+                wall_offset: Arc::clone(wall_offset),
+                commands: queue,
+                ring: None,
+            };
+            let recorder = start_recorder("recorder", settings)?;
+            return Ok(Self { recorder, commands, ring: None, ring_commands: None });
+        };
+        let PassedOn { queue, ledger, wake, thinner } = PassedOn::new(config, shared, &memory);
+        let (commands, command_queue_of_disk) = command_queue(Arc::clone(&wake));
+        let ring_plan = ring_plan(config, &plan);
+        let settings = RecorderSettings {
+            plan: thinned_plan(config, plan),
+            storage: Arc::clone(&place.storage),
+            inbox: Inbox::new(vec![queue]),
+            pool: Arc::clone(&shared.pool),
+            ledger,
+            wake,
+            metrics: Arc::clone(metrics),
+            latencies,
+            clock_watch: clock_watch()?,
+            wall_offset: Arc::clone(wall_offset),
+            commands: command_queue_of_disk,
+            ring: None,
+        };
+        let recorder = start_recorder("recorder", settings)?;
+        let (ring_commands, command_queue_of_ring) = command_queue(Arc::clone(&shared.wake));
+        let settings = RecorderSettings {
+            plan: ring_plan,
+            storage,
+            inbox: Inbox::new(receivers),
+            pool: Arc::clone(&shared.pool),
+            ledger: Arc::clone(&shared.ledger),
+            wake: Arc::clone(&shared.wake),
+            metrics: ring_metrics,
+            latencies: Vec::new(),
+            clock_watch: clock_watch()?,
+            // The samplers stamp by that of the other recorder.
+            wall_offset: Arc::new(WallOffset::new(&header.clocks)),
+            commands: command_queue_of_ring,
+            ring: Some(RingSettings { thinner, sampled: Arc::clone(metrics) }),
+        };
+        let ring = start_recorder("ring", settings)?;
+        Ok(Self { recorder, commands, ring: Some(ring), ring_commands: Some(ring_commands) })
+    }
+}
+
+fn clock_watch() -> Result<Box<ClockChangeTimer>, DaemonError> {
+    Ok(Box::new(ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?))
+}
+
+/// Opens the first segment, and starts the thread that records.
+fn start_recorder(
+    name: &'static str,
+    settings: RecorderSettings,
+) -> Result<JoinHandle<RecorderReport>, DaemonError> {
+    let recorder = Recorder::start(settings).map_err(cannot_start("the first segment"))?;
+    thread::spawn(name, move || recorder.run()).map_err(cannot_start("the recorder"))
 }
 
 /// Returns the settings of a group's producer.
@@ -182,66 +280,18 @@ impl RunThreads {
         };
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
-        let plan = run_plan(config, &memory, header.clone());
-        let ring_plan = place.ring.as_ref().map(|_| ring_plan(config, &plan));
-        let plan = if ring_plan.is_some() { thinned_plan(config, plan) } else { plan };
         let (groups, latencies) = groups(sources, metrics);
         let (senders, receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
         assert_slabs(&shared.pool, &receivers, &memory);
-        // With a ring, its recorder takes the samplers' slabs, and this one what that passes on.
-        let passing = ring_plan.map(|plan| PassedOn::new(config, &shared, &memory, plan));
-        let (receivers, ledger, wake, of_ring) = match passing {
-            None => (receivers, Arc::clone(&shared.ledger), Arc::clone(&shared.wake), None),
-            Some(PassedOn { queue, ledger, wake, thinner, plan }) => {
-                (vec![queue], ledger, wake, Some((receivers, thinner, plan)))
-            }
-        };
-        let (recorder_commands, command_receiver) = command_queue(Arc::clone(&wake));
-        let recorder = Recorder::start(RecorderSettings {
-            plan,
-            storage: Arc::clone(&place.storage),
-            inbox: Inbox::new(receivers),
-            pool: Arc::clone(&shared.pool),
-            ledger,
-            wake,
-            metrics: Arc::clone(metrics),
-            latencies,
-            clock_watch: Box::new(ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?),
-            wall_offset: Arc::clone(&wall_offset),
-            commands: command_receiver,
-            ring: None,
-        })
+        let recorders = Recorders::start(
+            config,
+            place,
+            &shared,
+            metrics,
+            RecorderInputs { header: &header, wall_offset: &wall_offset, receivers, latencies },
+        )
         // It holds no samples yet, and repeated restarts must not fill tmpfs.
-        .inspect_err(|_| remove_memory(config, run_id))
-        .map_err(cannot_start("the first segment"))?;
-        let recorder =
-            thread::spawn("recorder", move || recorder.run()).map_err(cannot_start("the recorder"))?;
-        let mut ring = None;
-        let mut ring_commands = None;
-        if let Some(((receivers, thinner, plan), (storage, ring_metrics))) = of_ring.zip(place.ring.clone()) {
-            let (commands, command_receiver) = command_queue(Arc::clone(&shared.wake));
-            let ring_recorder = Recorder::start(RecorderSettings {
-                plan,
-                storage,
-                inbox: Inbox::new(receivers),
-                pool: Arc::clone(&shared.pool),
-                ledger: Arc::clone(&shared.ledger),
-                wake: Arc::clone(&shared.wake),
-                metrics: ring_metrics,
-                latencies: Vec::new(),
-                clock_watch: Box::new(
-                    ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?,
-                ),
-                // The samplers stamp by that of the other recorder.
-                wall_offset: Arc::new(WallOffset::new(&header.clocks)),
-                commands: command_receiver,
-                ring: Some(RingSettings { thinner, sampled: Arc::clone(metrics) }),
-            })
-            .map_err(cannot_start("the ring"))?;
-            let thread = thread::spawn("ring", move || ring_recorder.run());
-            ring = Some(thread.map_err(cannot_start("the recorder of the ring"))?);
-            ring_commands = Some(commands);
-        }
+        .inspect_err(|_| remove_memory(config, run_id))?;
         // Before the first tick, since page faults block meanwhile. Memory that comes with the
         // threads is small.
         let is_locked = lock_memory(config, memory::lock_mapped_memory);
@@ -278,12 +328,13 @@ impl RunThreads {
         }
         let controls = RunHandles {
             groups: handles,
-            commands: recorder_commands,
-            ring: ring_commands,
+            commands: recorders.commands,
+            ring: recorders.ring_commands,
             snapshots: place.snapshots.clone(),
             ring_metrics: place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics)),
             compressor: place.compressor.clone(),
         };
+        let Recorders { recorder, ring, .. } = recorders;
         Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, ring, recorder })
     }
 

@@ -96,6 +96,7 @@ pub struct RunSummary {
 ///
 /// # Errors
 /// Every kind of [`DaemonError`].
+#[allow(clippy::too_many_lines, reason = "the order in which the parts of a run start, in one place")]
 pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, DaemonError> {
     let limit = memory_limit();
     let config = &fit_memory(limit.as_ref(), config.clone());
@@ -129,37 +130,21 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let RunMemory { arena, is_kept, recovery } = allocate_memory(config, &place, run_id)?;
     metrics.daemon.note_run_dir(is_kept);
     let run = RunThreads::start(config, sources, &place, (run_id, arena), &metrics)?;
-    let keeping = match (snapshot_orders, &ring, run.handles.ring.clone()) {
-        (Some(requests), Some(ring), Some(ring_recorder)) => {
-            let place = SnapshotPlace {
-                directory: &now,
-                storage: Arc::clone(&place.storage),
-                ring: Arc::clone(&ring.storage),
-                ring_recorder,
-                run_id,
-            };
-            let thread = SnapshotThread::start(config, place, requests, &metrics);
-            thread
-                .inspect_err(
-                    |error| tracing::error!(%error, "cannot keep snapshots: data_dir cannot have them"),
-                )
-                .ok()
-        }
-        _ => None,
-    };
+    let keeping = ring.as_ref().zip(snapshot_orders).zip(run.handles.ring.clone());
+    let keeping = keeping.and_then(|((ring, requests), ring_recorder)| {
+        let place = SnapshotPlace {
+            directory: &now,
+            storage: Arc::clone(&place.storage),
+            ring: Arc::clone(&ring.storage),
+            ring_recorder,
+            run_id,
+        };
+        SnapshotThread::start(config, place, requests, &metrics)
+    });
+    let RunStorage { storage, ring: ring_storage, directory, .. } = place;
+    let ring_storage = ring_storage.map(|(storage, _)| storage);
     let recovery = recovery
-        .map_or_else(
-            || {
-                RecoveryThread::start(
-                    place.storage,
-                    place.ring.map(|(ring, _)| ring),
-                    run_id,
-                    run_dir(config),
-                    place.directory,
-                )
-            },
-            Ok,
-        )
+        .map_or_else(|| RecoveryThread::start(storage, ring_storage, run_id, run_dir(config), directory), Ok)
         .map_err(cannot_start("the recovery of earlier runs"))?;
     let ring_path = ring.as_ref().map(|ring| ring.path.clone());
     let ring_compression =
@@ -246,10 +231,14 @@ fn finish(
     reloads.finish();
     let report = report?;
     // The ring is sealed.
-    keeping.into_iter().for_each(|keeping| keeping.finish(&mut meanwhile));
+    if let Some(keeping) = keeping {
+        keeping.finish(&mut meanwhile);
+    }
     recovery.finish(&mut meanwhile);
     sealing.finish(&mut meanwhile);
-    ring_compression.into_iter().for_each(|compression| compression.finish(&mut meanwhile));
+    if let Some(ring_compression) = ring_compression {
+        ring_compression.finish(&mut meanwhile);
+    }
     Ok((report, elapsed_ns))
 }
 

@@ -50,11 +50,21 @@ pub(super) struct SnapshotPlace<'a> {
 }
 
 impl SnapshotThread {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// The directory of snapshots cannot be created, or the thread not started.
+    /// Starts the thread. Without it, recording goes on, and orders are refused.
     pub(super) fn start(
+        config: &Config,
+        place: SnapshotPlace<'_>,
+        requests: SnapshotRequests,
+        metrics: &Metrics,
+    ) -> Option<Self> {
+        Self::try_start(config, place, requests, metrics)
+            .inspect_err(
+                |error| tracing::error!(%error, "cannot keep snapshots in data_dir; recording goes on"),
+            )
+            .ok()
+    }
+
+    fn try_start(
         config: &Config,
         place: SnapshotPlace<'_>,
         requests: SnapshotRequests,

@@ -231,7 +231,7 @@ impl Directory {
         check_name(name)?;
         match self.stat(name) {
             Ok(status) if FileType::from_raw_mode(status.st_mode) == FileType::Symlink => {
-                self.remove(name)?
+                self.remove(name)?;
             }
             Ok(_) => return Err(ErrorKind::AlreadyExists.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -74,7 +74,7 @@ impl Recorder {
         let latencies = LatencyAggregator::new(latencies, Arc::clone(&metrics));
         let gaps = GapTracker::new(ledger, Arc::clone(&metrics));
         Ok(Self {
-            slot: SegmentSlot::start(thinner.is_some(), plan, storage, latencies, gaps, metrics)?,
+            slot: SegmentSlot::start((plan, thinner.is_some()), storage, latencies, gaps, metrics)?,
             maintenance: Maintenance::new(Arc::clone(&pool), clock_watch, wall_offset),
             commands: orders,
             inbox,

@@ -104,10 +104,10 @@ impl GapTracker {
 
     /// Counts the samples of a gap that is in the file as lost or thinned.
     pub(super) fn count_gap(&self, gap: &Gap) {
-        let source = self.metrics.sources.get(usize::from(gap.source));
+        let Some(source) = self.metrics.sources.get(usize::from(gap.source)) else { return };
         if gap.is_thinned() {
-            source.into_iter().for_each(|source| source.thinned.add(gap.count));
-        } else if let Some(source) = self.metrics.sources.get(usize::from(gap.source)) {
+            source.thinned.add(gap.count);
+        } else {
             source.lost.add(gap.count);
             source.causes.set(source.causes.get() | u64::from(gap.causes));
         }

@@ -67,8 +67,7 @@ impl SegmentSlot {
     /// # Errors
     /// Errors of the storage.
     pub(super) fn start(
-        is_ring: bool,
-        plan: RunPlan,
+        (plan, is_ring): (RunPlan, bool),
         storage: Arc<QuotaStorage>,
         latencies: LatencyAggregator,
         gaps: GapTracker,
@@ -367,8 +366,8 @@ impl SegmentSlot {
         tracing::error!(
             %error,
             retry_in_ms = wait_ns / 1_000_000,
-            "cannot {action} a segment{}; sampling goes on, samples that cannot be written count as lost",
-            if self.is_ring { " of the ring" } else { "" }
+            ring = self.is_ring,
+            "cannot {action} a segment; sampling goes on, samples that cannot be written count as lost"
         );
     }
 

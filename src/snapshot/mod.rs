@@ -7,6 +7,8 @@
 mod order;
 mod record;
 mod store;
+#[cfg(test)]
+mod tests;
 mod window_copy;
 mod worker;
 

@@ -115,8 +115,8 @@ impl SnapshotHandle {
         self.send(SnapshotRequest::Extend(id, last_mono_ns))
     }
 
-    /// Asks for the snapshots that earlier runs were killed in to be completed. What these runs have
-    /// left in the ring must be recovered.
+    /// Asks for the snapshots that earlier runs were killed in to be completed. What these runs
+    /// have left in the ring must be recovered.
     ///
     /// # Errors
     /// `Busy` or `Ending`: the next start completes them.

@@ -4,7 +4,7 @@
 //! killed, the next one completes the snapshot from the ring.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,8 +113,10 @@ impl SnapshotWorker {
             let next_ns =
                 self.pending.iter().map(|pending| pending.window.1.saturating_add(self.settings.settle_ns));
             match next_ns.min() {
-                Some(next_ns) => drop(self.requests.wake.wait_until(next_ns)),
-                None => drop(self.requests.wake.wait()),
+                Some(next_ns) => {
+                    self.requests.wake.wait_until(next_ns);
+                }
+                None => self.requests.wake.wait(),
             }
         }
     }
@@ -311,6 +313,8 @@ impl SnapshotWorker {
         let reaches_back = segments.first().is_some_and(|first| first.created_ns <= pending.window.0);
         record.complete = is_whole && reaches_back;
         write_json(&*storage, RECORD_NAME, &record)?;
+        // Before the order goes: a power cut must not leave neither.
+        storage.sync_directory()?;
         remove_if_there(&*storage, REQUEST_NAME)?;
         storage.sync_directory()?;
         folder.rename(&partial, &pending.name)?;
@@ -421,9 +425,11 @@ fn marker_text(record: &SnapshotRecord) -> String {
         None => format!("snapshot: {}", record.reason),
     };
     for (expression, value) in &record.values {
-        text.push_str(&format!("; {expression} = {value}"));
+        // Writing to a string cannot fail.
+        let _infallible = write!(text, "; {expression} = {value}");
     }
-    text.truncate(text.floor_char_boundary(MARKER_BYTES_MAX));
+    let end = (0..=MARKER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or_default());
     text
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::independent_reader;
 use crate::rig::{Process, Rig, eventually, number, signal};
+use crate::test_disk::TestDisk;
 
 /// Number of kills, unless `FLATCAP_KILLS` sets another.
 const KILLS: u64 = 3;
@@ -183,7 +184,7 @@ fn a_small_ring_is_short() {
     let recorder = start(&rig, small);
     eventually("a full ring", || {
         let status = rig.status();
-        status.is_some_and(|status| number(&status["ring"]["recorded"]) > 6000)
+        status.is_some_and(|status| number(&status["ring"]["recorded"]) > 4000)
     });
     let status = rig.status().unwrap();
     let ring = &status["ring"];
@@ -191,4 +192,64 @@ fn a_small_ring_is_short() {
     assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
     let (_, lost, _) = verified(&rig, &rig.data());
     assert_eq!(lost, 0, "{}", log(&rig));
+}
+
+fn start_in(rig: &Rig, config: &str, data: &Path) -> Process {
+    let config = rig.write("flatcap.toml", config);
+    let log = std::fs::File::options().create(true).append(true).open(rig.path("record.log")).unwrap();
+    let args = ["record", "--config", config.to_str().unwrap(), "--source", "synthetic", "--quiet"];
+    let data = ["--data-dir", data.to_str().unwrap()];
+    let mut command = rig.command(&[&args[..], &data].concat());
+    let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    Process(Some(child))
+}
+
+fn in_ring(rig: &Rig) -> u64 {
+    rig.status().map_or(0, |status| number(&status["ring"]["recorded"]))
+}
+
+// Proves that a disk that stalls costs the ring nothing: its recorder does not wait for the other.
+#[test]
+fn a_stalled_disk_does_not_reach_the_ring() {
+    let rig = Rig::new();
+    let Some(disk) = TestDisk::ext4(&rig) else { return };
+    let data = disk.path().join("data");
+    let recorder = start_in(&rig, BLACKBOX, &data);
+    eventually("samples", || in_ring(&rig) >= 1000);
+    let frozen = disk.freeze();
+    let before = in_ring(&rig);
+    eventually("samples while the disk is frozen", || in_ring(&rig) >= before + 3000);
+    drop(frozen);
+    let ring = std::fs::read_link(data.join("ring")).unwrap();
+    let ended = recorder.end("TERM");
+    assert!(matches!(ended.status, Some(0 | 3)), "{}", log(&rig));
+    let (recorded, lost, _) = verified(&rig, &ring);
+    assert!(recorded >= 4000 && lost == 0, "{recorded} {lost}\n{}", log(&rig));
+    verified(&rig, &data);
+}
+
+// Proves that a full tmpfs shortens the ring, is reported, and costs the data directory nothing.
+#[test]
+fn a_full_tmpfs_does_not_reach_the_disk() {
+    let rig = Rig::new();
+    let Some(disk) = TestDisk::tmpfs(&rig, 12 << 20) else { return };
+    let run_dir = disk.path().join("run");
+    let wide = "[source.synthetic]\nperiod = \"1ms\"\nshape = \"wide\"\nfields = 200\n";
+    let config = format!("[recorder]\nrun_dir = \"{}\"\n{BLACKBOX}{wide}", run_dir.display());
+    let recorder = start_in(&rig, &config, &rig.data());
+    eventually("samples", || in_ring(&rig) >= 1000);
+    // Another program takes what is left.
+    let mut filler = std::fs::File::create(disk.path().join("filler")).unwrap();
+    while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
+    eventually("the ring reports errors or losses", || {
+        let status = rig.status();
+        status.is_some_and(|status| {
+            number(&status["ring"]["lost"]) + number(&status["ring"]["storage_errors"]) > 0
+        })
+    });
+    let before = begun(&rig);
+    eventually("more samples", || begun(&rig) >= before + 2000);
+    assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
+    let (recorded, lost, thinned) = verified(&rig, &rig.data());
+    assert!(lost == 0 && recorded > 0 && thinned > 0, "{recorded} {lost} {thinned}\n{}", log(&rig));
 }

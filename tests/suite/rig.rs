@@ -340,6 +340,7 @@ pub fn signal(child: &Child, name: &str) {
         "INT" => Signal::INT,
         "HUP" => Signal::HUP,
         "USR1" => Signal::USR1,
+        "USR2" => Signal::USR2,
         other => panic!("unknown signal {other}"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();
