@@ -25,11 +25,6 @@ impl Truth {
             _ => Self::Unknown,
         }
     }
-
-    /// Returns whether one of them holds.
-    pub(crate) fn or(self, other: Self) -> Self {
-        !(!self).and(!other)
-    }
 }
 
 impl std::ops::Not for Truth {
