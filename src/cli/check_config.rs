@@ -87,7 +87,13 @@ fn write_summary(layered: &LoadedConfig, out: &mut dyn Write) -> io::Result<()> 
     for term in memory.terms() {
         writeln!(out, "# {:>8}  {} {}", format_size(term.bytes), term.count, term.holder)?;
     }
-    writeln!(out, "# {:>8}  sum, at most memory_max\n", format_size(memory.sum_bytes()))
+    writeln!(out, "# {:>8}  sum, at most memory_max", format_size(memory.sum_bytes()))?;
+    let rules = config.rules().len();
+    if rules > 0 {
+        let windows = config.compile_rules().map_or(0, |engine| engine.bytes_max());
+        writeln!(out, "# {:>8}  besides, at most, for the windows of {rules} rules", format_size(windows))?;
+    }
+    writeln!(out)
 }
 
 /// Returns a path with control characters escaped, so that it stays on one line.

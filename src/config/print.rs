@@ -89,7 +89,7 @@ mod tests {
     use crate::config::tables::with_every_key;
     use crate::config::{
         BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs, RecorderConfig,
-        SourceCompressionConfig, StorageConfig,
+        SourceCompressionConfig, StorageConfig, TriggerConfig,
     };
     use crate::recorder::{MinFree, SyncPolicy};
     use crate::sampling::sources::{CATALOG, find};
@@ -334,6 +334,23 @@ mod tests {
         )
     }
 
+    /// Rules that need no source, sorted by name.
+    fn triggers() -> impl Strategy<Value = Vec<TriggerConfig>> {
+        let condition = "[a-z \"\\\u{e4}]{1,9}"
+            .prop_map(|text| format!("mark({:?})", text.replace(['\\', '"'], "")).parse().unwrap());
+        let time = |key| duration("trigger.name", key);
+        let times = (time("for"), time("before"), time("after"), time("hold_off"));
+        let settings = (any::<bool>(), condition.clone(), prop::option::of(condition), times, 1..=10_000_u32);
+        prop::collection::btree_map("[a-z0-9_-]{1,32}", settings, 0..3).prop_map(|triggers| {
+            let trigger = |(name, (enabled, when, clear, times, max_per_day))| {
+                let (for_time, before, after, hold_off) = times;
+                let when = Some(when);
+                TriggerConfig { name, enabled, when, clear, for_time, before, after, hold_off, max_per_day }
+            };
+            triggers.into_iter().map(trigger).collect()
+        })
+    }
+
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
@@ -370,8 +387,8 @@ mod tests {
             sources.extend(instances);
             sources
         });
-        (recorder, buffering, storage(), compress(), control(), groups, sources).prop_map(
-            |(recorder, buffering, storage, compress, control, groups, sources)| Config {
+        (recorder, buffering, storage(), compress(), control(), groups, (sources, triggers())).prop_map(
+            |(recorder, buffering, storage, compress, control, groups, (sources, triggers))| Config {
                 recorder,
                 buffering,
                 storage,
@@ -379,6 +396,7 @@ mod tests {
                 control,
                 groups,
                 sources,
+                triggers,
             },
         )
     }

@@ -18,6 +18,7 @@ mod notify;
 mod reconfigure;
 mod recovery;
 mod reload;
+mod rules;
 mod run;
 mod run_memory;
 mod service;

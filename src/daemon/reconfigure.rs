@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use crossbeam_channel::bounded;
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
+use flatcap_trigger::TriggerEngine;
 
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
+use super::rules::compile_rules;
 use super::run::{RunHandles, group_source, lock_memory};
 use super::settings::{compression_plan, retention, run_plan};
 use super::sources::{Candidate, counters, open};
@@ -132,7 +134,8 @@ impl RunningConfig {
         let (changes, latencies, added) = self.prepare_updates(&config, next)?;
         let mut header = self.header.clone();
         header.sources = sources;
-        self.update_recorder(&config, &header, latencies, removed.clone())?;
+        let rules = compile_rules(&config, &header.sources, |id| active.iter().any(|own| own.id == id));
+        self.update_recorder(&config, &header, latencies, (removed.clone(), rules))?;
         for counters in added {
             // There is space: the number of ids was checked.
             drop(self.metrics.sources.push(counters));
@@ -317,12 +320,12 @@ impl RunningConfig {
         config: &Config,
         header: &SegmentHeader,
         latencies: Vec<Consumer<GroupLatencies>>,
-        removed: Vec<u16>,
+        (removed, rules): (Vec<u16>, TriggerEngine),
     ) -> Result<(), ReloadError> {
         // The configuration is attached with these times.
         let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };
         let plan = run_plan(config, &MemoryBudget::of(config), header);
-        let replan = PlanUpdate { plan, limits: retention(config), latencies, removed };
+        let replan = PlanUpdate { plan, limits: retention(config), latencies, removed, rules };
         let (reply, answer) = bounded(1);
         // The receiver may have given up waiting.
         self.controls

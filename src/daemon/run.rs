@@ -8,6 +8,7 @@ use flatcap_format::segment::SegmentHeader;
 
 use super::error::{DaemonError, cannot_start};
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX};
+use super::rules::compile_rules;
 use super::settings::{assert_slabs, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
@@ -135,6 +136,7 @@ impl RunThreads {
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let plan = run_plan(config, &memory, header.clone());
+        let rules = compile_rules(config, &header.sources, |_| true);
         let (groups, latencies) = groups(sources, metrics);
         let (recorder_commands, command_receiver) = command_queue(Arc::clone(&shared.wake));
         let (senders, receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
@@ -151,6 +153,7 @@ impl RunThreads {
             clock_watch: Box::new(ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?),
             wall_offset: Arc::clone(&wall_offset),
             commands: command_receiver,
+            rules,
         })
         // It holds no samples yet, and repeated restarts must not fill tmpfs.
         .inspect_err(|_| remove_memory(config, run_id))

@@ -3,17 +3,18 @@
 use flatcap_format::segment::{Marker, MarkerOrigin};
 
 use super::commands::{COMMANDS_MAX, CommandError, CommandQueue, PlanUpdate, QueuedCommand, RecorderCommand};
+use super::rule_watch::RuleWatch;
 use super::segment_slot::SegmentSlot;
 use crate::os::clock::monotonic_ns;
 
 /// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
-pub(super) fn run(queue: &mut CommandQueue, slot: &mut SegmentSlot, taken_ns: u64) {
+pub(super) fn run(queue: &mut CommandQueue, slot: &mut SegmentSlot, rules: &mut RuleWatch, taken_ns: u64) {
     flush_if_due(queue, slot, taken_ns);
     while let Ok(QueuedCommand { command: order, sent_ns: given_ns, reply }) = queue.receiver.try_recv() {
         match order {
             RecorderCommand::Rotate => reply(rotate(slot)),
-            RecorderCommand::Mark(text) => reply(mark(slot, text)),
-            RecorderCommand::UpdatePlan(replan) => reply(update_plan(slot, *replan)),
+            RecorderCommand::Mark(text) => reply(mark(slot, rules, text)),
+            RecorderCommand::UpdatePlan(replan) => reply(update_plan(slot, rules, *replan)),
             RecorderCommand::Flush if queue.flushes.len() < COMMANDS_MAX => {
                 queue.flushes.push((given_ns, reply));
             }
@@ -73,7 +74,7 @@ fn start_next_segment(slot: &mut SegmentSlot) -> Result<u64, CommandError> {
     Ok(number)
 }
 
-fn mark(slot: &mut SegmentSlot, text: String) -> Result<String, CommandError> {
+fn mark(slot: &mut SegmentSlot, rules: &mut RuleWatch, text: String) -> Result<String, CommandError> {
     let mono_ns = monotonic_ns();
     let wall_ns = slot.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(mono_ns);
     let marker = Marker { mono_ns, wall_ns, origin: MarkerOrigin::Person, text };
@@ -84,7 +85,10 @@ fn mark(slot: &mut SegmentSlot, text: String) -> Result<String, CommandError> {
         writer.append_marker(&marker).inspect_err(|error| failure = Some(error.to_string()))
     });
     match failure {
-        None => Ok(format!("marked in segment {number}")),
+        None => {
+            rules.observe_mark(mono_ns, &marker.text);
+            Ok(format!("marked in segment {number}"))
+        }
         Some(error) => {
             Err(CommandError::Failed(format!("cannot write the mark: {error}; it is not recorded")))
         }
@@ -92,11 +96,15 @@ fn mark(slot: &mut SegmentSlot, text: String) -> Result<String, CommandError> {
 }
 
 /// Switches to another plan. If its first segment cannot be created, nothing changes.
-fn update_plan(slot: &mut SegmentSlot, replan: PlanUpdate) -> Result<String, CommandError> {
+fn update_plan(
+    slot: &mut SegmentSlot,
+    rules: &mut RuleWatch,
+    replan: PlanUpdate,
+) -> Result<String, CommandError> {
     if slot.segment.is_none() {
         return Err(no_segment());
     }
-    let PlanUpdate { mut plan, limits, latencies, removed } = replan;
+    let PlanUpdate { mut plan, limits, latencies, removed, rules: next_rules } = replan;
     // The clocks are the recorder's own.
     let header = &slot.plan.header;
     (plan.header.clocks, plan.header.clock_table) = (header.clocks, header.clock_table.clone());
@@ -107,6 +115,7 @@ fn update_plan(slot: &mut SegmentSlot, replan: PlanUpdate) -> Result<String, Com
         Ok(number) => {
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
+            rules.replace(next_rules);
             Ok(format!("segment {number} is open"))
         }
         Err(error) => {
@@ -130,6 +139,7 @@ mod tests {
 
     use flatcap_format::segment::FrameKind;
     use flatcap_format::testing::simulated::{CrashKind, SimulatedStorage};
+    use flatcap_trigger::TriggerEngine;
 
     use super::super::SyncPolicy;
     use super::super::commands::{MARK_BYTES_MAX, RecorderHandle, command_queue};
@@ -177,7 +187,13 @@ mod tests {
             plan.header.sources.push(third);
             plan.segment_bytes = 1 << 20;
             let limits = RetentionLimits { bytes: 1 << 30, ..RetentionLimits::NONE };
-            PlanUpdate { plan, limits, latencies: Vec::new(), removed: Vec::new() }
+            PlanUpdate {
+                plan,
+                limits,
+                latencies: Vec::new(),
+                removed: Vec::new(),
+                rules: TriggerEngine::default(),
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use flatcap_trigger::TriggerEngine;
 
 use super::retention::RetentionLimits;
 use super::run_plan::RunPlan;
@@ -46,6 +47,8 @@ pub struct PlanUpdate {
     pub latencies: Vec<Consumer<GroupLatencies>>,
     /// Ids of the sources whose last samples are still in flight.
     pub removed: Vec<u16>,
+    /// The rules of the new configuration; sources are numbered by their ids.
+    pub rules: TriggerEngine,
 }
 
 /// Why a command was not executed.

@@ -11,6 +11,7 @@ use super::gap_tracker::{GapBuffers, GapTracker};
 use super::latencies::LatencyAggregator;
 use super::maintenance::Maintenance;
 use super::policy::SyncPolicy;
+use super::rule_watch::RuleWatch;
 use super::segment_slot::{OpenSegment, SegmentSlot, call_storage};
 use super::settings::RecorderSettings;
 use super::syncer::SyncerResult;
@@ -28,6 +29,7 @@ pub struct Recorder {
     pub(super) slot: SegmentSlot,
     pub(super) maintenance: Maintenance,
     commands: CommandQueue,
+    rules: RuleWatch,
     inbox: Inbox,
     taken_until_ns: u64, // all slabs queued before this were taken
     pool: Arc<SlabPool>,
@@ -63,6 +65,7 @@ impl Recorder {
             clock_watch,
             wall_offset,
             commands: orders,
+            rules,
         } = settings;
         let buffers = GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), metrics.sources.len());
         let latencies = LatencyAggregator::new(latencies, Arc::clone(&metrics));
@@ -71,6 +74,7 @@ impl Recorder {
             slot: SegmentSlot::start(plan, storage, latencies, gaps, metrics)?,
             maintenance: Maintenance::new(Arc::clone(&pool), clock_watch, wall_offset),
             commands: orders,
+            rules: RuleWatch::new(rules),
             inbox,
             taken_until_ns: 0,
             pool,
@@ -97,6 +101,7 @@ impl Recorder {
                 PollResult::More => {}
                 PollResult::Ended => return self.finish(),
                 PollResult::Empty => {
+                    self.let_time_pass();
                     self.wake.wait_until(now + self.slot.plan.poll_interval_ns);
                     self.wake.clear();
                 }
@@ -111,7 +116,8 @@ impl Recorder {
 
     /// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
     pub(super) fn run_commands(&mut self, taken_ns: u64) {
-        command_execution::run(&mut self.commands, &mut self.slot, taken_ns);
+        command_execution::run(&mut self.commands, &mut self.slot, &mut self.rules, taken_ns);
+        self.rules.report(&mut self.slot);
     }
 
     fn take_batch(&mut self, batch: &mut Vec<Box<Slab>>) -> PollResult {
@@ -152,8 +158,18 @@ impl Recorder {
                 });
             }
         }
+        // After the write: what a rule costs delays no sample on its way to the disk.
+        self.rules.observe(batch, &self.slot.metrics.recorder);
         batch.drain(..).for_each(|slab| self.pool.give_back(slab));
         self.inbox.notify_not_full();
+        self.rules.report(&mut self.slot);
+    }
+
+    /// Tells the rules up to which time all samples were taken. A healthy run has no sample on its
+    /// way for longer than the reorder window.
+    fn let_time_pass(&mut self) {
+        self.rules.advance(self.taken_until_ns.saturating_sub(self.slot.plan.header.reorder_window_ns));
+        self.rules.report(&mut self.slot);
     }
 
     /// Appends a batch to the open segment. Returns false on failure; then only the segment has

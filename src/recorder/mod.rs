@@ -15,6 +15,7 @@ mod maintenance;
 mod policy;
 mod quota_storage;
 mod retention;
+mod rule_watch;
 mod run_plan;
 mod segment_slot;
 mod settings;

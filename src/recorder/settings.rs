@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use flatcap_trigger::TriggerEngine;
+
 use super::commands::CommandQueue;
 use super::quota_storage::QuotaStorage;
 use super::run_plan::RunPlan;
@@ -36,4 +38,6 @@ pub struct RecorderSettings {
     pub wall_offset: Arc<WallOffset>,
     /// Commands to the recorder.
     pub commands: CommandQueue,
+    /// The rules; sources are numbered by their ids.
+    pub rules: TriggerEngine,
 }

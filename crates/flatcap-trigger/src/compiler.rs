@@ -12,7 +12,7 @@ use crate::condition::{
 use crate::error::RuleError;
 use crate::exits::ExitWatch;
 use crate::limits;
-use crate::program::{Check, Comparison, Computed, ElementsCheck, Program};
+use crate::program::{Check, CompiledComparison, Computed, ElementsCheck, Program};
 use crate::series::Stage;
 use crate::slot::{Reading, SlotPlan};
 use crate::transform::Transform;
@@ -139,7 +139,13 @@ impl<'s> RuleCompiler<'s> {
                 self.about_elements(scope, text, elements, |own, scope, elements| {
                     let slot = own.slot_of(scope, *operand, None, elements)?.value;
                     let (text, right) = (Arc::clone(text), Computed::Number(1.0));
-                    Ok(Comparison { text, left: slot, sign: CompareSign::Equal, right, dimension: None })
+                    Ok(CompiledComparison {
+                        text,
+                        left: slot,
+                        sign: CompareSign::Equal,
+                        right,
+                        dimension: None,
+                    })
                 })
             }
             Clause::Elements { is_every, inner, text } => {
@@ -194,7 +200,11 @@ impl<'s> RuleCompiler<'s> {
         scope: &mut Scope<'_>,
         text: &str,
         elements: Option<&mut ElementScope>,
-        compile: impl FnOnce(&mut Self, &mut Scope<'_>, &mut ElementScope) -> Result<Comparison, RuleError>,
+        compile: impl FnOnce(
+            &mut Self,
+            &mut Scope<'_>,
+            &mut ElementScope,
+        ) -> Result<CompiledComparison, RuleError>,
     ) -> Result<Check, RuleError> {
         if let Some(elements) = elements {
             return compile(self, scope, elements).map(Check::Compare);
@@ -216,7 +226,7 @@ impl<'s> RuleCompiler<'s> {
         scope: &mut Scope<'_>,
         compare: &CompareClause,
         elements: &mut ElementScope,
-    ) -> Result<Comparison, RuleError> {
+    ) -> Result<CompiledComparison, RuleError> {
         let text = Arc::clone(&compare.text);
         let mismatch = |what: String| RuleError::mismatch(&compare.text, what);
         let reading = match &compare.right {
@@ -228,7 +238,7 @@ impl<'s> RuleCompiler<'s> {
                     return Err(mismatch("=~ compares a text with an expression in quotes".to_owned()));
                 }
                 let (left, right) = (left.value, right.value);
-                return Ok(Comparison { text, left, sign: compare.operator, right, dimension });
+                return Ok(CompiledComparison { text, left, sign: compare.operator, right, dimension });
             }
             RightSide::Text(text) => Reading::Text(text.clone()),
             RightSide::Expression(expression) => Reading::Expression(expression.clone()),
@@ -254,7 +264,7 @@ impl<'s> RuleCompiler<'s> {
         let wanted = if let RightSide::Truth(truth) = compare.right { truth } else { true };
         let is_equal = compare.operator != CompareSign::NotEqual;
         let right = Computed::Number(if wanted == is_equal { 1.0 } else { 0.0 });
-        Ok(Comparison { text, left, sign: CompareSign::Equal, right, dimension: None })
+        Ok(CompiledComparison { text, left, sign: CompareSign::Equal, right, dimension: None })
     }
 
     fn value(
@@ -322,7 +332,7 @@ impl<'s> RuleCompiler<'s> {
         }
         let (dimension, factor, stages) = self.stages(operand, located)?;
         let default = if is_changed { Reading::Identity } else { Reading::Number };
-        let slot = self.slot(located, &operand.path, reading.unwrap_or(default), stages, factor);
+        let slot = self.slot(located, &operand.path, reading.unwrap_or(default), (stages, factor));
         scope.program.sources.push(located.source);
         if let Some(list) = &located.list {
             match &elements.list {
@@ -396,8 +406,7 @@ impl<'s> RuleCompiler<'s> {
         located: &LocatedField,
         path: &FieldPath,
         reading: Reading,
-        stages: Vec<Stage>,
-        factor: f64,
+        (stages, factor): (Vec<Stage>, f64),
     ) -> usize {
         let mut field = 0;
         if let Some(fields) = self.fields.get_mut(located.source) {
@@ -419,7 +428,7 @@ impl<'s> RuleCompiler<'s> {
     fn exited(&mut self, scope: &mut Scope<'_>, tests: &ExitTests) -> Result<Check, RuleError> {
         let mut slot = |path: &FieldPath| -> Result<(usize, usize), RuleError> {
             let located = self.locate(path)?;
-            Ok((located.source, self.slot(&located, path, Reading::Number, Vec::new(), 1.0)))
+            Ok((located.source, self.slot(&located, path, Reading::Number, (Vec::new(), 1.0))))
         };
         let processes = tests.processes.as_ref().map(|path| slot(path).map(|(_, slot)| slot)).transpose()?;
         let (source, exits) = slot(&tests.exits)?;

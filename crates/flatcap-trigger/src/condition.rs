@@ -1,14 +1,11 @@
 //! Conditions of rules as users write them, parsed: `pressure.io_some.total:rate(100ms) > 20%`.
 
 use std::fmt::{self, Display};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use flatcap_format::query::FieldPath;
 use regex::Regex;
 
-use crate::error::RuleError;
-use crate::parser::ConditionReader;
 use crate::transform::Transform;
 
 /// A condition on samples, parsed.
@@ -20,8 +17,9 @@ use crate::transform::Transform;
 ///            | ("any" | "all") "(" condition ")"
 ///            | "changed" "(" path ")" | "absent" "(" SOURCE "," duration ")"
 ///            | "exited" "(" [ test { "," test } ] ")" | "mark" "(" "\"" expression "\"" ")"
-/// comparison = value ("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") (value | text | "true" | "false")
+/// comparison = value operator (value | text | "true" | "false")
 ///            | path "=~" text
+/// operator   = "=" | "==" | "!=" | "<" | "<=" | ">" | ">="
 /// value      = product { ("+" | "-") product }
 /// product    = factor { ("*" | "/") factor }
 /// factor     = number [unit] | path { transform } | "lateness" "(" SOURCE ")" | "(" value ")"
@@ -168,6 +166,11 @@ impl CompareSign {
 }
 
 impl TriggerCondition {
+    /// Creates a condition of what was parsed.
+    pub(crate) fn new(text: &str, root: Clause, operands: Vec<FieldOperand>) -> Self {
+        Self { text: text.into(), root, operands }
+    }
+
     /// Returns the condition as written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -188,13 +191,3 @@ impl PartialEq for TriggerCondition {
 }
 
 impl Eq for TriggerCondition {}
-
-impl FromStr for TriggerCondition {
-    type Err = RuleError;
-
-    fn from_str(text: &str) -> Result<Self, RuleError> {
-        let text = text.trim();
-        let (root, operands) = ConditionReader::read(text)?;
-        Ok(Self { text: text.into(), root, operands })
-    }
-}

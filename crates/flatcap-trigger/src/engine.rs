@@ -12,7 +12,7 @@ use crate::exits::ExitWatch;
 use crate::limits;
 use crate::machine::{Episode, StepResult, Suppression, TriggerMachine, TriggerTimes};
 use crate::program::{Inputs, Program, SourceState};
-use crate::slot::Slot;
+use crate::slot::FieldSlot;
 use crate::truth::Truth;
 
 /// A rule.
@@ -73,7 +73,7 @@ impl TriggerCounts {
 pub struct TriggerEngine {
     sources: Vec<ObservedSource>,
     states: Vec<SourceState>,
-    slots: Vec<Slot>,
+    slots: Vec<FieldSlot>,
     watches: Vec<ExitWatch>,
     rules: Vec<RuleState>,
     start_ns: Option<u64>,
@@ -118,14 +118,14 @@ impl TriggerEngine {
             return Err(vec![RuleProblem { rule: "all".to_owned(), key: "when", error }]);
         }
         let mut compiler = RuleCompiler::new(sources);
-        let (mut compiled, mut problems) = (Vec::new(), Vec::new());
+        let (mut fitting, mut problems) = (Vec::new(), Vec::new());
         for rule in rules {
             let when = compiler.compile(&rule.when);
             let clear = rule.clear.as_ref().map(|clear| compiler.compile(clear)).transpose();
             let mut problem =
                 |key, error| problems.push(RuleProblem { rule: rule.name.to_string(), key, error });
             match (when, clear) {
-                (Ok(when), Ok(clear)) => compiled.push((rule.clone(), when, clear)),
+                (Ok(when), Ok(clear)) => fitting.push((rule.clone(), when, clear)),
                 (when, clear) => {
                     when.err().into_iter().for_each(|error| problem("when", error));
                     clear.err().into_iter().for_each(|error| problem("clear", error));
@@ -135,13 +135,13 @@ impl TriggerEngine {
         if !problems.is_empty() {
             return Err(problems);
         }
-        Self::of(compiler, compiled, sources)
+        Self::of(compiler, fitting, sources)
             .map_err(|error| vec![RuleProblem { rule: "all".to_owned(), key: "when", error }])
     }
 
     fn of(
         compiler: RuleCompiler<'_>,
-        compiled: Vec<(TriggerRule, Program, Option<Program>)>,
+        fitting: Vec<(TriggerRule, Program, Option<Program>)>,
         sources: &[RuleSource<'_>],
     ) -> Result<Self, RuleError> {
         let RuleCompiler { fields, slots, watches, .. } = compiler;
@@ -173,7 +173,7 @@ impl TriggerEngine {
                 source.watches.push(number);
             }
         }
-        let rules = compiled.into_iter().enumerate().map(|(number, (rule, when, clear))| {
+        let rules = fitting.into_iter().enumerate().map(|(number, (rule, when, clear))| {
             for source in when.sources.iter().chain(clear.iter().flat_map(|clear| &clear.sources)) {
                 if let Some(source) = observed.get_mut(*source).filter(|own| !own.rules.contains(&number)) {
                     source.rules.push(number);
@@ -201,7 +201,7 @@ impl TriggerEngine {
         Ok(Self {
             states: states.collect(),
             sources: observed,
-            slots: slots.into_iter().map(Slot::new).collect(),
+            slots: slots.into_iter().map(FieldSlot::new).collect(),
             watches,
             rules,
             start_ns: None,
@@ -331,9 +331,12 @@ impl TriggerEngine {
     /// Notes that samples were not observed: windows and rates begin anew, so that no rule fires by
     /// what nobody saw.
     pub fn interrupt(&mut self) {
-        let Self { sources, states, slots, watches, .. } = self;
+        // Absence is counted from the next sample or time on.
+        let Self { sources, states, slots, watches, start_ns, .. } = self;
+        *start_ns = None;
         for (source, state) in sources.iter().zip(states) {
             source.reset(slots, watches);
+            state.is_readable = false;
             state.lateness_s = f64::NAN;
             state.last_ns = None;
         }
@@ -385,7 +388,7 @@ impl SourceState {
 
 impl ObservedSource {
     /// Forgets the values of the source.
-    fn reset(&self, slots: &mut [Slot], watches: &mut [ExitWatch]) {
+    fn reset(&self, slots: &mut [FieldSlot], watches: &mut [ExitWatch]) {
         for slot in &self.slots {
             if let Some(slot) = slots.get_mut(*slot) {
                 slot.reset();

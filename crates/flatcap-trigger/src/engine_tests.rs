@@ -182,10 +182,25 @@ fn interruptions_and_successors() {
     engine.interrupt();
     engine.observe(0, 3 * MS, &point(5, 0.0), &mut events);
     assert_eq!(events.len(), 2, "{events:?}");
+    let mut absent = compile(&[rule("absent(synthetic, 5ms)")]).unwrap();
+    let mut absences = Vec::new();
+    absent.observe(0, MS, &point(1, 0.0), &mut absences);
+    absent.interrupt();
+    absent.advance(100 * MS, &mut absences);
+    absent.advance(104 * MS, &mut absences);
+    assert!(absences.is_empty());
+    absent.advance(105 * MS, &mut absences);
+    assert_eq!(absences[0].fired_mono_ns, 105 * MS);
     let mut next = compile(&[limited]).unwrap();
     next.adopt(&engine);
     next.observe(0, 5 * MS, &point(6, 2.0), &mut events);
     assert_eq!(next.counts().next().unwrap().1.suppressed_hold_off, 1);
+}
+
+/// A random number from 0 to below a limit.
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+fn random_below(state: &mut u64, limit: u64) -> f64 {
+    (next_random(state) % limit) as f64
 }
 
 /// The next number of a generator that is good enough for test data (splitmix64).
@@ -211,14 +226,14 @@ fn no_spike_is_missed_and_none_is_invented() {
     };
     for _ in 0..SPIKES {
         for _ in 0..12 + next_random(&mut state) % 20 {
-            observe(&mut time, (next_random(&mut state) % 2000) as f64 / 100.0, &mut events);
+            observe(&mut time, random_below(&mut state, 2000) / 100.0, &mut events);
         }
         if next_random(&mut state).is_multiple_of(3) {
             observe(&mut time, 1e9, &mut events);
             (0..12).for_each(|_| observe(&mut time, 20.0, &mut events));
         }
         expected.push(time * MS + MS);
-        let height = 20.001 + (next_random(&mut state) % 1_000_000) as f64 / 10.0;
+        let height = 20.001 + random_below(&mut state, 1_000_000) / 10.0;
         (0..2 + next_random(&mut state) % 5).for_each(|_| observe(&mut time, height, &mut events));
     }
     (0..12).for_each(|_| observe(&mut time, 0.0, &mut events));

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use crate::unit::Quantity;
+use crate::unit::UnitValue;
 
 /// A firing of a rule, or the end of what it asks to keep. All times are monotonic nanoseconds.
 ///
@@ -50,7 +50,7 @@ pub struct ComparedQuantity {
     /// The part of the condition, as written: `pressure.io_some.total:rate > 20%`.
     pub text: Arc<str>,
     /// The value on the left; none if it was unknown, or is a text.
-    pub value: Option<Quantity>,
+    pub value: Option<UnitValue>,
     /// The element that decided, such as `vda`; none if the field is in no list.
     pub element: Option<Box<str>>,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::slot::Slot;
+use crate::slot::FieldSlot;
 use crate::truth::Truth;
 
 /// Most processes that are remembered: as many as a host may have by default (`pid_max` of 32,768),
@@ -61,7 +61,7 @@ impl ExitWatch {
     }
 
     /// Takes the values of a sample.
-    pub(crate) fn observe(&mut self, slots: &[Slot]) {
+    pub(crate) fn observe(&mut self, slots: &[FieldSlot]) {
         self.samples += 1;
         let rows = |slot: usize| slots.get(slot).map_or(&[][..], |slot| slot.rows.as_slice());
         let value = |slot: usize| slots.get(slot).map_or(f64::NAN, |slot| slot.value);

@@ -14,7 +14,7 @@ use crate::machine::TriggerTimes;
 pub(crate) const MS: u64 = 1_000_000;
 
 /// A field of a payload.
-pub(crate) enum Slot<'w> {
+pub(crate) enum FixtureField<'w> {
     Word(u64),
     Double(f64),
     /// Words of some structs, and their number.
@@ -24,12 +24,12 @@ pub(crate) enum Slot<'w> {
 }
 
 /// Returns a payload with these fields of its root, by position.
-pub(crate) fn payload(fields: &[(u16, Slot<'_>)]) -> Vec<u8> {
+pub(crate) fn payload(fields: &[(u16, FixtureField<'_>)]) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let lists: Vec<Option<WIPOffset<Vector<'_, u64>>>> = fields
         .iter()
         .map(|(_, field)| {
-            let Slot::Structs(words, count) = field else { return None };
+            let FixtureField::Structs(words, count) = field else { return None };
             builder.start_vector::<u64>(words.len());
             words.iter().rev().for_each(|word| {
                 builder.push(*word);
@@ -41,10 +41,10 @@ pub(crate) fn payload(fields: &[(u16, Slot<'_>)]) -> Vec<u8> {
     for ((position, field), list) in fields.iter().zip(lists) {
         let slot: VOffsetT = 4 + 2 * position;
         match field {
-            Slot::Word(word) => builder.push_slot_always(slot, *word),
-            Slot::Double(number) => builder.push_slot_always(slot, *number),
-            Slot::Structs(..) => builder.push_slot_always(slot, list.unwrap()),
-            Slot::Struct(words) => {
+            FixtureField::Word(word) => builder.push_slot_always(slot, *word),
+            FixtureField::Double(number) => builder.push_slot_always(slot, *number),
+            FixtureField::Structs(..) => builder.push_slot_always(slot, list.unwrap()),
+            FixtureField::Struct(words) => {
                 words[1..].iter().rev().for_each(|word| {
                     builder.push(*word);
                 });
@@ -59,7 +59,7 @@ pub(crate) fn payload(fields: &[(u16, Slot<'_>)]) -> Vec<u8> {
 
 /// A sample of the synthetic source.
 pub(crate) fn point(counter: u64, wave: f64) -> Vec<u8> {
-    payload(&[(0, Slot::Word(counter)), (1, Slot::Double(wave)), (2, Slot::Word(7))])
+    payload(&[(0, FixtureField::Word(counter)), (1, FixtureField::Double(wave)), (2, FixtureField::Word(7))])
 }
 
 fn text_words<const WORDS: usize>(text: &str) -> [u64; WORDS] {
@@ -77,7 +77,7 @@ pub(crate) fn zones(zones: &[(u64, &str, f64)]) -> Vec<u8> {
         words.extend(text_words::<4>(kind));
         words.extend([temperature.to_bits(), 0]);
     }
-    payload(&[(0, Slot::Structs(&words, zones.len()))])
+    payload(&[(0, FixtureField::Structs(&words, zones.len()))])
 }
 
 /// A sample of processes, by id and name; of ends, by process id and signal; whether the kernel
@@ -106,15 +106,15 @@ pub(crate) fn processes(
         ]);
     }
     let events = [1_u64; 5];
-    let mut fields = vec![(0, Slot::Word(running.len() as u64))];
+    let mut fields = vec![(0, FixtureField::Word(running.len() as u64))];
     if has_events {
-        fields.push((1, Slot::Struct(&events)));
+        fields.push((1, FixtureField::Struct(&events)));
     }
-    fields.push((2, Slot::Structs(&words, running.len())));
-    fields.push((3, Slot::Structs(&ends, ended.len())));
-    fields.push((4, Slot::Structs(&[], 0)));
-    fields.push((5, Slot::Structs(&[], 0)));
-    fields.push((6, Slot::Word(skipped)));
+    fields.push((2, FixtureField::Structs(&words, running.len())));
+    fields.push((3, FixtureField::Structs(&ends, ended.len())));
+    fields.push((4, FixtureField::Structs(&[], 0)));
+    fields.push((5, FixtureField::Structs(&[], 0)));
+    fields.push((6, FixtureField::Word(skipped)));
     payload(&fields)
 }
 

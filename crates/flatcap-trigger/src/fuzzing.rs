@@ -44,7 +44,8 @@ pub fn condition(data: &[u8]) {
     for time in 1..20_u64 {
         let mono_ns = time * 1_000_000;
         let mut payload = PAYLOAD.to_vec();
-        if let (Some(byte), true) = (payload.get_mut(time as usize * 3 % PAYLOAD.len()), time % 3 == 0) {
+        let damaged = usize::try_from(time).unwrap_or_default() * 3 % PAYLOAD.len();
+        if let (Some(byte), true) = (payload.get_mut(damaged), time.is_multiple_of(3)) {
             *byte ^= 0x55;
         }
         for source in 0..sources.len() {

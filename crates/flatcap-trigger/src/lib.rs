@@ -22,6 +22,7 @@ pub mod limits;
 mod machine;
 mod parser;
 mod program;
+mod scanner;
 mod series;
 mod slot;
 mod transform;
@@ -36,7 +37,7 @@ pub use error::{RuleError, RuleProblem};
 pub use event::{ComparedQuantity, TriggerChange, TriggerEvent};
 pub use machine::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, Suppression, TriggerTimes};
 pub use truth::Truth;
-pub use unit::Quantity;
+pub use unit::UnitValue;
 
 #[cfg(test)]
 mod engine_tests;

@@ -7,7 +7,7 @@ use regex::Regex;
 use crate::condition::{Arithmetic, CompareSign};
 use crate::event::ComparedQuantity;
 use crate::exits::ExitWatch;
-use crate::slot::Slot;
+use crate::slot::FieldSlot;
 use crate::truth::Truth;
 use crate::unit::Dimension;
 
@@ -29,7 +29,7 @@ pub(crate) enum Check {
     All(Box<[Check]>),
     Any(Box<[Check]>),
     Not(Box<Check>),
-    Compare(Comparison),
+    Compare(CompiledComparison),
     Elements(Box<ElementsCheck>),
     Absent { source: usize, limit_ns: u64, text: Arc<str> },
     Exited { watch: usize, text: Arc<str> },
@@ -38,7 +38,7 @@ pub(crate) enum Check {
 
 /// A comparison of two values.
 #[derive(Debug)]
-pub(crate) struct Comparison {
+pub(crate) struct CompiledComparison {
     pub(crate) text: Arc<str>,
     pub(crate) left: Computed,
     pub(crate) sign: CompareSign,
@@ -86,7 +86,7 @@ pub(crate) struct Inputs<'e> {
     pub(crate) now_ns: u64,
     /// When the observation began.
     pub(crate) start_ns: u64,
-    pub(crate) slots: &'e [Slot],
+    pub(crate) slots: &'e [FieldSlot],
     pub(crate) sources: &'e [SourceState],
     pub(crate) watches: &'e [ExitWatch],
     /// The mark that is being observed.
@@ -201,7 +201,7 @@ impl ElementsCheck {
     }
 }
 
-impl Comparison {
+impl CompiledComparison {
     #[inline]
     fn evaluate(&self, inputs: &Inputs<'_>, row: Option<usize>) -> Truth {
         let (left, right) = (self.left.value(inputs, row), self.right.value(inputs, row));
@@ -217,7 +217,7 @@ impl Comparison {
         ComparedQuantity {
             text: Arc::clone(&self.text),
             value: dimension.map(|dimension| dimension.quantity(value)),
-            element: row.map(|(_, name)| name.into()).filter(|name: &Box<str>| !name.is_empty()),
+            element: row.map(|(_, name)| name).filter(|name| !name.is_empty()).map(Into::into),
         }
     }
 }
@@ -258,7 +258,7 @@ impl Computed {
 impl Inputs<'_> {
     /// Returns whether the values of a slot still hold.
     #[inline]
-    fn is_current(&self, slot: &Slot) -> bool {
+    fn is_current(&self, slot: &FieldSlot) -> bool {
         self.sources.get(slot.plan.source).is_some_and(|source| {
             source.is_readable
                 && source

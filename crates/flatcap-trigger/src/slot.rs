@@ -88,13 +88,13 @@ impl SlotPlan {
         /// A sample of the windows that take most.
         const SAMPLE_BYTES: u64 = 24;
         let elements = if self.is_list { self.elements_max() as u64 } else { 1 };
-        elements * (self.samples_max() * SAMPLE_BYTES + size_of::<FollowedElement>() as u64)
+        elements * (self.samples_max() * SAMPLE_BYTES + size_of::<TrackedElement>() as u64)
     }
 }
 
 /// The values of a field as of the last sample of its source.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct FieldSlot {
     pub(crate) plan: SlotPlan,
     /// In base units; NaN if it is unknown.
     pub(crate) value: f64,
@@ -103,7 +103,7 @@ pub(crate) struct Slot {
     /// Their numbers.
     pub(crate) elements: Vec<u32>,
     series: Series,
-    followed: Vec<FollowedElement>,
+    followed: Vec<TrackedElement>,
     places: HashMap<u32, usize>,
     cursor: usize,
     swept_ns: u64,
@@ -113,13 +113,13 @@ pub(crate) struct Slot {
 
 /// An element whose values are followed over time.
 #[derive(Debug)]
-struct FollowedElement {
+struct TrackedElement {
     element: u32,
     seen_ns: u64,
     series: Series,
 }
 
-impl Slot {
+impl FieldSlot {
     pub(crate) fn new(plan: SlotPlan) -> Self {
         Self {
             series: Series::new(&plan.stages),
@@ -207,7 +207,7 @@ impl Slot {
             return None;
         }
         let series = Series::new(&self.plan.stages);
-        self.followed.push(FollowedElement { element, seen_ns: mono_ns, series });
+        self.followed.push(TrackedElement { element, seen_ns: mono_ns, series });
         self.places.insert(element, self.followed.len() - 1);
         Some(self.followed.len() - 1)
     }
@@ -225,13 +225,20 @@ mod tests {
     use super::*;
     use crate::transform::Transform;
 
-    fn slot(samples_max: usize) -> Slot {
+    fn slot(samples_max: usize) -> FieldSlot {
         let stage = Stage { transform: Transform::Delta(None), is_counter: true, samples_max };
         let reading = Reading::Number;
-        Slot::new(SlotPlan { source: 0, field: 0, reading, stages: vec![stage], factor: 1.0, is_list: true })
+        FieldSlot::new(SlotPlan {
+            source: 0,
+            field: 0,
+            reading,
+            stages: vec![stage],
+            factor: 1.0,
+            is_list: true,
+        })
     }
 
-    fn take(slot: &mut Slot, mono_ns: u64, elements: &[(u32, u64)]) -> Vec<Option<f64>> {
+    fn take(slot: &mut FieldSlot, mono_ns: u64, elements: &[(u32, u64)]) -> Vec<Option<f64>> {
         slot.begin();
         for (element, value) in elements {
             slot.take(mono_ns, 10, Some(*element), FieldValue::Unsigned(*value));

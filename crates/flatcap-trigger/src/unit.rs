@@ -8,12 +8,12 @@ use flatcap_format::query::CommonUnit;
 /// so many powers of a second. A share (20 %) is seconds per second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dimension {
-    base: BaseUnit,
+    base: DimensionBase,
     per_s: i8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum BaseUnit {
+enum DimensionBase {
     Count,
     Bytes,
     Seconds,
@@ -56,7 +56,7 @@ const WRITTEN_UNITS: [(&str, f64, &str); 28] = [
 
 /// A value with its unit, for people: `34.2 %`, `12.5 ms`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Quantity {
+pub struct UnitValue {
     /// The value, in the unit.
     pub value: f64,
     /// The unit that [`CommonUnit`] uses: `%`, `s`, `B/s`; empty for a plain number.
@@ -65,11 +65,11 @@ pub struct Quantity {
 
 impl Dimension {
     /// A plain number.
-    pub(crate) const COUNT: Self = Self { base: BaseUnit::Count, per_s: 0 };
+    pub(crate) const COUNT: Self = Self { base: DimensionBase::Count, per_s: 0 };
     /// A duration.
-    pub(crate) const SECONDS: Self = Self { base: BaseUnit::Seconds, per_s: 0 };
+    pub(crate) const SECONDS: Self = Self { base: DimensionBase::Seconds, per_s: 0 };
     /// A part of something.
-    pub(crate) const SHARE: Self = Self { base: BaseUnit::Seconds, per_s: 1 };
+    pub(crate) const SHARE: Self = Self { base: DimensionBase::Seconds, per_s: 1 };
 
     /// Returns the dimension of a field with this attribute `unit`, and the factor by which its
     /// values become base units.
@@ -77,7 +77,7 @@ impl Dimension {
         let common = CommonUnit::of(unit, false);
         match common.name.as_str() {
             "%" => (Self::SHARE, common.factor / 100.0),
-            name => (Self { base: BaseUnit::of(name), per_s: 0 }, common.factor),
+            name => (Self { base: DimensionBase::of(name), per_s: 0 }, common.factor),
         }
     }
 
@@ -89,17 +89,17 @@ impl Dimension {
         }
         let (base, per_s) = unit.strip_suffix("/s").map_or((unit, 0), |base| (base, 1));
         if base.is_empty() {
-            return Some((Self { base: BaseUnit::Count, per_s }, 1.0));
+            return Some((Self { base: DimensionBase::Count, per_s }, 1.0));
         }
         let (_, factor, name) = WRITTEN_UNITS.iter().find(|(written, ..)| *written == base)?;
-        Some((Self { base: BaseUnit::of(name), per_s }, *factor))
+        Some((Self { base: DimensionBase::of(name), per_s }, *factor))
     }
 
     /// Returns the dimension of a change per second.
     pub(crate) fn per_second(&self) -> Self {
         match &self.base {
-            BaseUnit::Other(name) if **name == *"J" && self.per_s == 0 => {
-                Self { base: BaseUnit::Other("W".into()), per_s: 0 }
+            DimensionBase::Other(name) if **name == *"J" && self.per_s == 0 => {
+                Self { base: DimensionBase::Other("W".into()), per_s: 0 }
             }
             base => Self { base: base.clone(), per_s: self.per_s.saturating_add(1) },
         }
@@ -107,19 +107,19 @@ impl Dimension {
 
     /// Returns whether a number without a unit may stand for it.
     pub(crate) fn is_plain(&self) -> bool {
-        matches!(self.base, BaseUnit::Count | BaseUnit::Other(_))
+        matches!(self.base, DimensionBase::Count | DimensionBase::Other(_))
     }
 
     /// Returns the dimension of a product; none if it has no name.
     pub(crate) fn times(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (one, share) | (share, one) if *share == Self::SHARE => Some(one.clone()),
-            (Self { base, per_s }, Self { base: BaseUnit::Count, per_s: other })
-            | (Self { base: BaseUnit::Count, per_s: other }, Self { base, per_s }) => {
+            (Self { base, per_s }, Self { base: DimensionBase::Count, per_s: other })
+            | (Self { base: DimensionBase::Count, per_s: other }, Self { base, per_s }) => {
                 Some(Self { base: base.clone(), per_s: per_s.saturating_add(*other) })
             }
-            (Self { base, per_s }, Self { base: BaseUnit::Seconds, per_s: 0 })
-            | (Self { base: BaseUnit::Seconds, per_s: 0 }, Self { base, per_s }) => {
+            (Self { base, per_s }, Self { base: DimensionBase::Seconds, per_s: 0 })
+            | (Self { base: DimensionBase::Seconds, per_s: 0 }, Self { base, per_s }) => {
                 Some(Self { base: base.clone(), per_s: per_s.saturating_sub(1) })
             }
             _ => None,
@@ -133,36 +133,36 @@ impl Dimension {
         }
         match other {
             share if *share == Self::SHARE => Some(self.clone()),
-            Self { base: BaseUnit::Count, per_s } => {
+            Self { base: DimensionBase::Count, per_s } => {
                 Some(Self { base: self.base.clone(), per_s: self.per_s.saturating_sub(*per_s) })
             }
-            Self { base: BaseUnit::Seconds, per_s: 0 } => Some(self.per_second()),
+            Self { base: DimensionBase::Seconds, per_s: 0 } => Some(self.per_second()),
             _ => None,
         }
     }
 
     /// Returns a value in base units as a quantity in the unit that views show.
-    pub(crate) fn quantity(&self, value: f64) -> Quantity {
+    pub(crate) fn quantity(&self, value: f64) -> UnitValue {
         if *self == Self::SHARE {
-            return Quantity { value: value * 100.0, unit: "%".into() };
+            return UnitValue { value: value * 100.0, unit: "%".into() };
         }
-        Quantity { value, unit: self.to_string().into() }
+        UnitValue { value, unit: self.to_string().into() }
     }
 
     /// Returns an example of a number of this dimension, for messages.
     pub(crate) fn example(&self) -> String {
         match (&self.base, self.per_s) {
             _ if *self == Self::SHARE => "20%".to_owned(),
-            (BaseUnit::Count, 0) => "100".to_owned(),
-            (BaseUnit::Seconds, 0) => "5ms".to_owned(),
-            (BaseUnit::Bytes, 0) => "64MiB".to_owned(),
-            (BaseUnit::Bytes, 1) => "64MiB/s".to_owned(),
+            (DimensionBase::Count, 0) => "100".to_owned(),
+            (DimensionBase::Seconds, 0) => "5ms".to_owned(),
+            (DimensionBase::Bytes, 0) => "64MiB".to_owned(),
+            (DimensionBase::Bytes, 1) => "64MiB/s".to_owned(),
             _ => format!("100{self}"),
         }
     }
 }
 
-impl BaseUnit {
+impl DimensionBase {
     fn of(name: &str) -> Self {
         match name {
             "" => Self::Count,
@@ -179,10 +179,10 @@ impl Display for Dimension {
             return formatter.write_str("%");
         }
         formatter.write_str(match &self.base {
-            BaseUnit::Count => "",
-            BaseUnit::Bytes => "B",
-            BaseUnit::Seconds => "s",
-            BaseUnit::Other(name) => name,
+            DimensionBase::Count => "",
+            DimensionBase::Bytes => "B",
+            DimensionBase::Seconds => "s",
+            DimensionBase::Other(name) => name,
         })?;
         match self.per_s {
             0 => Ok(()),
@@ -202,7 +202,7 @@ const SHOWN_BYTES: [(f64, &str); 5] = [
     (1.0, "B"),
 ];
 
-impl Display for Quantity {
+impl Display for UnitValue {
     /// Writes three significant digits and a unit that suits the size.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (base, rate) = self.unit.strip_suffix("/s").map_or((&*self.unit, ""), |base| (base, "/s"));
@@ -241,7 +241,7 @@ mod tests {
     // Proves that values are written with three digits and a unit of their size.
     #[test]
     fn quantities_are_written_for_people() {
-        let shown = |value, unit: &str| Quantity { value, unit: unit.into() }.to_string();
+        let shown = |value, unit: &str| UnitValue { value, unit: unit.into() }.to_string();
         assert_eq!(shown(34.236, "%"), "34.2 %");
         assert_eq!(shown(0.0125, "s"), "12.5 ms");
         assert_eq!(shown(0.0, "s"), "0 ns");

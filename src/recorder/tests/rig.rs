@@ -14,6 +14,7 @@ use flatcap_format::segment::{
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
 use flatcap_stream::{ChecksumKind, Framer};
+use flatcap_trigger::TriggerEngine;
 
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{ClockChange, ClockChangeDetector, read_clocks};
@@ -264,6 +265,7 @@ impl Script {
             clock_watch: Box::new(StillClock),
             wall_offset: Arc::default(),
             commands: crate::recorder::command_queue(Arc::default()).1,
+            rules: TriggerEngine::default(),
         };
         (settings, producer)
     }

@@ -165,7 +165,7 @@ impl PayloadReader {
                 let is_text = info.is_some_and(|info| info.column_type == ColumnType::Text);
                 template.read_column(&plan.schema, payload, (*table, *column), |element, value| {
                     match value {
-                        // A value of an enum that has no name: its number is its text, as in columns.
+                        // An enum's value without a name: its number is its text, as in columns.
                         FieldValue::Unsigned(number) if is_text => {
                             take(field, element, FieldValue::Text(&number.to_string()));
                         }

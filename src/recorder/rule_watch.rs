@@ -1,0 +1,147 @@
+//! Evaluates the rules over slabs that were written, within a budget: a rule never delays a write
+//! by much and never costs a sample.
+
+use flatcap_format::schema::envelope;
+use flatcap_format::segment::{Marker, MarkerOrigin};
+use flatcap_trigger::{TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent};
+
+use super::commands::MARK_BYTES_MAX;
+use super::segment_slot::SegmentSlot;
+use crate::metrics::RecorderMetrics;
+use crate::os::clock::{NS_PER_S, monotonic_ns};
+use crate::os::throttle::Throttle;
+use crate::slab::Slab;
+
+/// CPU time that rules may take, in nanoseconds per second: 5 % of a core, some 200 rules over
+/// samples of 1 kHz. The queues bridge far more than that.
+const RULE_NS_PER_S: u64 = NS_PER_S / 20;
+/// Unused time accumulates for this long: a batch after a stall of the disk costs more.
+const BURST_NS: u64 = NS_PER_S / 4;
+/// Longest evaluation of one slab: rules over lists of thousands of elements can take longer, and
+/// slabs are waited for.
+const SLAB_NS_MAX: u64 = 20_000_000;
+/// Frames after which the clock is read.
+const FRAMES_PER_CHECK: usize = 16;
+
+/// The rules of a run.
+#[derive(Debug)]
+pub(super) struct RuleWatch {
+    engine: TriggerEngine,
+    events: Vec<TriggerEvent>,
+    throttle: Throttle,
+    /// What the metrics have of this engine.
+    counted: TriggerCounts,
+    has_warned: bool,
+}
+
+impl RuleWatch {
+    pub(super) fn new(engine: TriggerEngine) -> Self {
+        let throttle = Throttle::new(RULE_NS_PER_S).with_burst(BURST_NS);
+        Self { engine, events: Vec::new(), throttle, counted: TriggerCounts::default(), has_warned: false }
+    }
+
+    /// Continues with the rules of another configuration.
+    pub(super) fn replace(&mut self, mut engine: TriggerEngine) {
+        engine.adopt(&self.engine);
+        self.engine = engine;
+        self.counted = self.counts();
+    }
+
+    /// Observes the samples of a batch. Without time for it they are skipped and counted.
+    pub(super) fn observe(&mut self, batch: &[Box<Slab>], metrics: &RecorderMetrics) {
+        if self.engine.is_empty() {
+            return;
+        }
+        let mut skipped = 0;
+        for slab in batch {
+            let began_ns = monotonic_ns();
+            if self.throttle.wait_ns(began_ns) > 0 {
+                skipped += slab.frames();
+                continue;
+            }
+            skipped += self.observe_slab(slab, began_ns);
+            self.throttle.charge(began_ns, monotonic_ns() - began_ns);
+        }
+        if skipped > 0 {
+            self.engine.interrupt();
+            metrics.trigger_skipped.add(skipped as u64);
+            if !self.has_warned {
+                self.has_warned = true;
+                tracing::warn!(
+                    samples = skipped,
+                    "rules take more than 5 % of a core; they skip samples and begin anew: lower their number, their windows, or the elements they follow"
+                );
+            }
+        }
+        self.count(metrics);
+    }
+
+    /// Observes the samples of a slab. Returns how many were skipped.
+    fn observe_slab(&mut self, slab: &Slab, began_ns: u64) -> usize {
+        let (bytes, headers, frames) = (slab.bytes(), slab.headers(), slab.frames());
+        let Some(header_bytes) = headers.len().checked_div(frames).filter(|width| *width > 0) else {
+            return 0;
+        };
+        let mut at = 0;
+        for (number, header) in headers.chunks_exact(header_bytes).enumerate() {
+            if number % FRAMES_PER_CHECK == FRAMES_PER_CHECK - 1 && monotonic_ns() - began_ns > SLAB_NS_MAX {
+                return frames - number;
+            }
+            let length = header.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+            let start = at + header_bytes;
+            at = start + length;
+            let Some((sample, payload)) = bytes.get(start..at).and_then(envelope::split) else { continue };
+            let source = usize::from(sample.source());
+            if self.engine.observes(source) {
+                self.engine.observe(source, sample.mono_ns(), payload, &mut self.events);
+            }
+        }
+        0
+    }
+
+    /// Observes a mark of a person.
+    pub(super) fn observe_mark(&mut self, mono_ns: u64, text: &str) {
+        self.engine.observe_mark(mono_ns, text, &mut self.events);
+    }
+
+    /// Lets time pass: all samples before `mono_ns` were observed.
+    pub(super) fn advance(&mut self, mono_ns: u64) {
+        if !self.engine.is_empty() {
+            self.engine.advance(mono_ns, &mut self.events);
+        }
+    }
+
+    /// Writes a mark and a log line for each firing.
+    pub(super) fn report(&mut self, slot: &mut SegmentSlot) {
+        if self.events.is_empty() {
+            return;
+        }
+        self.count(&slot.metrics.recorder);
+        let now = monotonic_ns();
+        for event in self.events.drain(..).filter(|event| event.change != TriggerChange::Ended) {
+            let mut text = event.to_string();
+            text.truncate(text.floor_char_boundary(MARK_BYTES_MAX));
+            let change = if event.change == TriggerChange::Fired { "fired" } else { "fired again" };
+            tracing::info!(rule = &*event.rule, "rule {change}: {text}");
+            let mono_ns = event.last_fired_mono_ns;
+            let wall_ns = slot.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(mono_ns);
+            let marker = Marker { mono_ns, wall_ns, origin: MarkerOrigin::Trigger, text };
+            slot.append_control(now, |writer| writer.append_marker(&marker));
+        }
+    }
+
+    fn counts(&self) -> TriggerCounts {
+        self.engine.counts().fold(TriggerCounts::default(), |sum, (_, own)| sum.plus(own))
+    }
+
+    /// Adds what is new to the metrics.
+    fn count(&mut self, metrics: &RecorderMetrics) {
+        let (now, before) = (self.counts(), self.counted);
+        self.counted = now;
+        metrics.trigger_fired.add(now.fired - before.fired);
+        metrics.trigger_extended.add(now.extended - before.extended);
+        metrics.trigger_suppressed.add(now.suppressed() - before.suppressed());
+        metrics.trigger_evaluated.add(now.evaluated - before.evaluated);
+        metrics.trigger_unknown.add(now.unknown - before.unknown);
+    }
+}
