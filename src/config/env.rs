@@ -165,7 +165,8 @@ fn capitals(text: &str) -> String {
     text.to_ascii_uppercase()
 }
 
-/// Splits the name of a variable into instance and key, if its table is in the table `kind`. A key never has two underscores in a row; the name of an instance may.
+/// Splits the name of a variable into instance and key, if its table is in the table `kind`. A key
+/// never has two underscores in a row; the name of an instance may.
 fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)> {
     let start = format!("{VARIABLE_PREFIX}{}{DOT}", capitals(&kind.replace('.', DOT)));
     let (instance, key) = name.strip_prefix(&start)?.rsplit_once(DOT)?;
