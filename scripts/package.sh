@@ -70,7 +70,7 @@ stage_all() {
     for text in "$stage"/doc/*; do compress "$text"; done
     # Examples, the same in every package.
     mkdir "$stage/examples"
-    cp config/flatcap.toml config/minimal.toml deploy/flatcap-notify-reload.conf "$stage/examples/"
+    cp config/flatcap.toml config/minimal.toml config/triggers.toml deploy/flatcap-notify-reload.conf "$stage/examples/"
     cp deploy/grafana/flatcap.json "$stage/examples/grafana.json"
     cp deploy/prometheus/alerts.yaml "$stage/examples/prometheus-alerts.yaml"
     cp deploy/container/daemonset.yaml "$stage/examples/kubernetes-daemonset.yaml"

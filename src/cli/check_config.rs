@@ -92,6 +92,11 @@ fn write_summary(layered: &LoadedConfig, out: &mut dyn Write) -> io::Result<()> 
         let ring = format_size(config.blackbox.memory_max);
         writeln!(out, "# {ring:>8}  at most, in addition, for the ring of [blackbox] on tmpfs")?;
     }
+    let rules = config.rules().len();
+    if rules > 0 {
+        let windows = config.compile_rules().map_or(0, |engine| engine.bytes_max());
+        writeln!(out, "# {:>8}  besides, at most, for the windows of {rules} rules", format_size(windows))?;
+    }
     writeln!(out)
 }
 

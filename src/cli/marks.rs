@@ -13,7 +13,8 @@ use super::tables::left_aligned;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human};
 
-/// List the marks of recordings: the notes that `mark` wrote, with their times.
+/// List the marks of recordings: the notes that `mark` wrote and the firings of rules, with their
+/// times.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].

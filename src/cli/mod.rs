@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod check_config;
+mod check_trigger;
 mod checksum;
 mod completions;
 mod compress;
@@ -74,6 +75,7 @@ pub struct Cli {
 enum Verb {
     Record(record::Args),
     CheckConfig(check_config::Args),
+    CheckTrigger(check_trigger::Args),
     Sources(sources::Args),
     Info(info::Args),
     Verify(verify::Args),
@@ -177,6 +179,7 @@ fn run_with_log(
     match cli.verb {
         Verb::Record(args) => record::run(&args, log),
         Verb::CheckConfig(args) => check_config::run(&args, out),
+        Verb::CheckTrigger(args) => check_trigger::run(&args, out),
         Verb::Sources(args) => sources::run(&args, out),
         Verb::Info(args) => info::run(&args, out),
         Verb::Verify(args) => verify::run(&args, out),

@@ -16,9 +16,8 @@ use super::file::FILE_BYTES_MAX;
 use super::input_texts::{EnvVariable, InputTexts};
 use super::merge::merge_over;
 use super::renamed::renamed;
-use super::tables::{ANY_INSTANCE, KnownKey, joined, with_every_key};
+use super::tables::{ANY_INSTANCE, KnownKey, joined, tables_of_instances, with_every_key};
 use super::value_error::ValueError;
-use crate::sampling::sources::CATALOG;
 
 /// The prefix of all variables that are settings.
 pub const VARIABLE_PREFIX: &str = "FLATCAP_";
@@ -127,17 +126,14 @@ struct EnvKey<'k> {
 impl<'k> EnvKey<'k> {
     fn of(name: &str, keys: &'k [KnownKey], files: &DeTable<'_>) -> Result<Self, Problem> {
         // Instances first: in `keys` they all have one name, which must not match literally.
-        for kind in CATALOG.iter().filter(|spec| spec.has_instances()).map(|spec| spec.name) {
-            let Some((instance, key)) = instance_and_key(name, kind) else { continue };
-            let table = format!("source.{kind}.{ANY_INSTANCE}");
+        for kind in tables_of_instances() {
+            let Some((instance, key)) = instance_and_key(name, &kind) else { continue };
+            let table = joined(&kind, ANY_INSTANCE);
             let known = keys.iter().find(|known| known.table == table && capitals(known.key) == key);
             if let Some(KnownKey { key, expected, .. }) = known {
-                let instance = instance_of(instance, kind, files)?;
-                return Ok(EnvKey {
-                    tables: vec!["source".to_owned(), kind.to_owned(), instance],
-                    key,
-                    expected,
-                });
+                let instance = instance_of(instance, &kind, files)?;
+                let tables = kind.split('.').map(str::to_owned).chain([instance]).collect();
+                return Ok(EnvKey { tables, key, expected });
             }
         }
         let is_variable = |known: &&KnownKey, name: &str| variable_of(&known.table, known.key) == name;
@@ -169,10 +165,10 @@ fn capitals(text: &str) -> String {
     text.to_ascii_uppercase()
 }
 
-/// Splits the name of a variable into instance and key, if it is one of an instance of `kind`. A
-/// key never has two underscores in a row; the name of an instance may.
+/// Splits the name of a variable into instance and key, if its table is in the table `kind`. A key
+/// never has two underscores in a row; the name of an instance may.
 fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)> {
-    let start = format!("{}{DOT}", variable_of("source", kind));
+    let start = format!("{VARIABLE_PREFIX}{}{DOT}", capitals(&kind.replace('.', DOT)));
     let (instance, key) = name.strip_prefix(&start)?.rsplit_once(DOT)?;
     // Names of instances are lower case. A lower-case letter in a variable would be a second
     // spelling of the same one.
@@ -189,10 +185,11 @@ fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)>
 fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String, Problem> {
     let name = instance.to_ascii_lowercase();
     // Shells do not accept a dash in the name of a variable, so an underscore also means a dash.
-    let instances = files
-        .get("source")
-        .and_then(|sources| sources.get_ref().get(kind))
-        .and_then(|instances| instances.get_ref().as_table());
+    let mut path = kind.split('.');
+    let outermost = path.next().and_then(|name| Some(files.get(name)?.get_ref()));
+    let instances = path
+        .fold(outermost, |table, name| Some(table?.get(name)?.get_ref()))
+        .and_then(|instances| instances.as_table());
     let names = instances.into_iter().flat_map(|instances| instances.keys());
     let mut names: Vec<String> =
         names.map(|key| key.get_ref().to_string()).filter(|known| known.replace('-', "_") == name).collect();
@@ -210,12 +207,12 @@ fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String
 fn unknown(name: &str, keys: &[KnownKey]) -> Problem {
     // One underscore instead of two is the most common mistake.
     let single = |name: &str| capitals(name).replace(DOT, "_");
-    let instances = || CATALOG.iter().filter(|spec| spec.has_instances()).map(|spec| spec.name);
+    let kinds = tables_of_instances();
     // The candidates for an instance carry the name from the variable, so that only keys differ.
     let candidate = |known: &KnownKey| {
-        let of_instance = instances().find(|kind| format!("source.{kind}.{ANY_INSTANCE}") == known.table);
+        let of_instance = kinds.iter().find(|kind| joined(kind, ANY_INSTANCE) == known.table);
         match of_instance.and_then(|kind| Some((kind, instance_and_key(name, kind)?.0))) {
-            Some((kind, instance)) => variable_of(&format!("source.{kind}.{instance}"), known.key),
+            Some((kind, instance)) => variable_of(&joined(kind, instance), known.key),
             None => variable_of(&known.table, known.key),
         }
     };

@@ -235,6 +235,12 @@ pub enum Problem {
         /// The limit in effect.
         frame_max: u64,
     },
+    /// A rule that does not fit the sources that are on.
+    #[error("{reason}")]
+    BadRule {
+        /// What is wrong, and what to write.
+        reason: String,
+    },
     /// All sources are off.
     #[error("no source is enabled; enable at least one")]
     NoSource,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use flatcap_trigger::limits::CONDITION_BYTES_MAX;
+
 use super::compress::COMPRESS_SOURCES_MAX;
 use super::units::Quantity;
 use crate::keyword::Keyword;
@@ -81,6 +83,10 @@ pub enum ExpectedValue {
     SocketPath,
     /// A port, or an address and a port, or an empty string.
     SocketAddress,
+    /// A condition of a rule.
+    Condition,
+    /// A condition of a rule, or an empty string.
+    ConditionOrEmpty,
     /// A table of this name.
     Table(String),
 }
@@ -104,7 +110,7 @@ impl ExpectedValue {
 
     /// Returns whether an empty text is a value.
     pub(super) fn is_empty_accepted(&self) -> bool {
-        matches!(self, Self::PathOrEmpty | Self::SocketPath | Self::SocketAddress)
+        matches!(self, Self::PathOrEmpty | Self::SocketPath | Self::SocketAddress | Self::ConditionOrEmpty)
     }
 
     /// Returns the limits or the allowed values; empty for types that have none.
@@ -131,6 +137,7 @@ impl ExpectedValue {
             Self::Flag => "true or false".to_owned(),
             Self::Command => format!("up to {} arguments of up to {ARG_BYTES_MAX} bytes", ARGV_MAX - 1),
             Self::Expression => format!("of up to {EXPRESSION_BYTES_MAX} bytes"),
+            Self::Condition | Self::ConditionOrEmpty => format!("of up to {CONDITION_BYTES_MAX} bytes"),
             Self::SocketPath => format!("of up to {SOCKET_PATH_BYTES_MAX} bytes"),
             Self::Table(name) => name.clone(),
             _ => String::new(),
@@ -170,6 +177,10 @@ impl ExpectedValue {
                 "",
             ),
             Self::Expression => ("write a regular expression in quotes, {}", "An expression {}."),
+            Self::Condition | Self::ConditionOrEmpty => (
+                "write a condition in quotes, {}, such as \"pressure.io_some.total:rate(100ms) > 20%\"",
+                "A condition {}.",
+            ),
             Self::Table(_) => ("write the table [{}] once", ""),
         }
     }

@@ -26,6 +26,7 @@ mod parse;
 mod print;
 mod reference;
 mod renamed;
+mod rule_check;
 mod selection;
 mod setting;
 mod settings;
@@ -33,6 +34,7 @@ mod source;
 mod source_table;
 mod syntax;
 mod tables;
+mod trigger;
 mod units;
 mod unknown;
 mod validate;
@@ -52,6 +54,7 @@ pub use settings::{
     GroupConfig, GroupConfigs, RecorderConfig, StorageConfig,
 };
 pub use source::{CpuShare, GROUP_FAST_PERIOD_MAX, SourceConfig};
+pub use trigger::{TRIGGERS_MAX, TriggerConfig};
 pub use units::{UnitError, format_duration, format_size};
 pub use validate::MemoryRule;
 pub use value_error::ValueError;

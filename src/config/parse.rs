@@ -17,10 +17,10 @@ use super::settings::Config;
 use super::source::SourceConfig;
 use super::source_table::instance;
 use super::syntax;
-use super::tables::joined;
+use super::tables::{TRIGGER_TABLE, joined};
+use super::trigger::{TRIGGERS_MAX, TriggerConfig};
 use super::unknown;
 use super::validate::{self, MemoryRule};
-use crate::sampling::SourceSpec;
 use crate::sampling::sources::CATALOG;
 
 impl Config {
@@ -99,8 +99,11 @@ pub(super) fn resolve(
 fn read(walk: &mut Diagnostics<'_>, mut tree: DeTable<'_>) -> Config {
     let mut config = Config::default();
     for spec in CATALOG.iter().filter(|spec| spec.has_instances()) {
-        config.sources.extend(instances(walk, &mut tree, spec));
+        let names = instances(walk, &mut tree, &format!("source.{}", spec.name), INSTANCES_MAX);
+        config.sources.extend(names.into_iter().map(|name| instance(spec, name)));
     }
+    let names = instances(walk, &mut tree, TRIGGER_TABLE, TRIGGERS_MAX);
+    config.triggers.extend(names.into_iter().map(TriggerConfig::new));
     for (name, table) in config.tables() {
         read_table(walk, &mut tree, &name, table);
     }
@@ -126,31 +129,26 @@ fn read_table(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, name: &str, ta
     }
 }
 
-/// Returns the instances of a source, with defaults, and removes those that are not valid from the
-/// document.
-fn instances(
-    walk: &mut Diagnostics<'_>,
-    tree: &mut DeTable<'_>,
-    spec: &'static SourceSpec,
-) -> Vec<SourceConfig> {
-    let path = format!("source.{}", spec.name);
-    let Some(entries) = table_at(tree, &path) else { return Vec::new() };
+/// Returns the names of the tables in a table whose tables have names that the operator chooses,
+/// and removes those that are not valid from the document.
+fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, limit: usize) -> Vec<String> {
+    let Some(entries) = table_at(tree, path) else { return Vec::new() };
     let mut instances = Vec::new();
     for (key, value) in std::mem::take(entries) {
         let name: String = key.get_ref().clone().into_owned();
         if !matches!(value.get_ref(), DeValue::Table(_)) {
             let label = format!("[{path}] {name}");
             let at = At::Label(Some(key.span().start), &label);
-            walk.reject(at, Problem::NoInstance { table: path.clone() });
+            walk.reject(at, Problem::NoInstance { table: path.to_owned() });
         } else if !is_instance_name(&name) {
             walk.reject(At::Name(key.span()), Problem::BadInstanceName);
-        } else if instances.len() == INSTANCES_MAX {
+        } else if instances.len() == limit {
             // Before the table is read, so that the limit bounds the work and the errors.
-            walk.conflict(At::Name(key.span()), Problem::TooManyInstances { limit: INSTANCES_MAX });
+            walk.conflict(At::Name(key.span()), Problem::TooManyInstances { limit });
             break;
         } else {
-            walk.note_table(joined(&path, &name), key.span().start);
-            instances.push(instance(spec, name));
+            walk.note_table(joined(path, &name), key.span().start);
+            instances.push(name);
             entries.insert(key, value);
         }
     }
@@ -191,7 +189,9 @@ mod tests {
         BufferingConfig, CompressConfig, ControlConfig, CpuShare, RecorderConfig, StorageConfig,
     };
     use crate::recorder::{MinFree, SyncPolicy};
-    use crate::sampling::{GroupName, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat};
+    use crate::sampling::{
+        GroupName, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat,
+    };
 
     /// Returns the sources without instances.
     fn single_sources() -> impl Iterator<Item = &'static SourceSpec> {

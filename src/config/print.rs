@@ -89,7 +89,7 @@ mod tests {
     use crate::config::tables::with_every_key;
     use crate::config::{
         BlackboxConfig, BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs,
-        RecorderConfig, SourceCompressionConfig, StorageConfig,
+        RecorderConfig, SourceCompressionConfig, StorageConfig, TriggerConfig,
     };
     use crate::recorder::{MinFree, SyncPolicy};
     use crate::sampling::sources::{CATALOG, find};
@@ -348,6 +348,23 @@ mod tests {
         )
     }
 
+    /// Rules that need no source, sorted by name.
+    fn triggers() -> impl Strategy<Value = Vec<TriggerConfig>> {
+        let condition = "[a-z \"\\\u{e4}]{1,9}"
+            .prop_map(|text| format!("mark({:?})", text.replace(['\\', '"'], "")).parse().unwrap());
+        let time = |key| duration("trigger.name", key);
+        let times = (time("for"), time("before"), time("after"), time("hold_off"));
+        let settings = (any::<bool>(), condition.clone(), prop::option::of(condition), times, 1..=10_000_u32);
+        prop::collection::btree_map("[a-z0-9_-]{1,32}", settings, 0..3).prop_map(|triggers| {
+            let trigger = |(name, (enabled, when, clear, times, max_per_day))| {
+                let (for_time, before, after, hold_off) = times;
+                let when = Some(when);
+                TriggerConfig { name, enabled, when, clear, for_time, before, after, hold_off, max_per_day }
+            };
+            triggers.into_iter().map(trigger).collect()
+        })
+    }
+
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
@@ -384,18 +401,22 @@ mod tests {
             sources.extend(instances);
             sources
         });
-        (recorder, buffering, storage(), compress(), blackbox(), control(), groups, sources).prop_map(
-            |(recorder, buffering, storage, compress, blackbox, control, groups, sources)| Config {
-                recorder,
-                buffering,
-                storage,
-                compress,
-                blackbox,
-                control,
-                groups,
-                sources,
-            },
-        )
+        (recorder, buffering, storage(), compress(), blackbox(), control(), groups, (sources, triggers()))
+            .prop_map(
+                |(recorder, buffering, storage, compress, blackbox, control, groups, (sources, triggers))| {
+                    Config {
+                        recorder,
+                        buffering,
+                        storage,
+                        compress,
+                        blackbox,
+                        control,
+                        groups,
+                        sources,
+                        triggers,
+                    }
+                },
+            )
     }
 
     proptest! {

@@ -84,6 +84,7 @@ pub fn reference() -> Vec<ReferencePart> {
         }
     }
     parts.extend(prose("instances"));
+    parts.extend(prose("trigger"));
     parts
 }
 
@@ -119,7 +120,8 @@ fn blocking_sources() -> String {
 fn own_keys(name: &str) -> Vec<ReferencePart> {
     let mut config = with_every_key();
     let Some((_, table)) = config.tables().into_iter().find(|(of, _)| of == name) else { return Vec::new() };
-    let own = table.specs().into_iter().skip(COMMON.len());
+    let common = if name.starts_with("source.") { COMMON.len() } else { 0 };
+    let own = table.specs().into_iter().skip(common);
     own.map(|spec| ReferencePart::Entry(reference_key(spec, Some(&mut *table)))).collect()
 }
 
@@ -161,7 +163,7 @@ mod tests {
                 _ => {}
             }
         }
-        assert_eq!(keys, 7 + 3 + 11 + 8 + 3 + 3 * 4 + 6 + 4 + 8 + 1 + 2 + 3 + 4);
+        assert_eq!(keys, 7 + 3 + 11 + 8 + 3 + 3 * 4 + 6 + 4 + 8 + 1 + 2 + 3 + 4 + 8);
         let is_wide = |line: &&str| line.starts_with('#') && line.len() > COLUMNS_MAX;
         assert_eq!(FILE.lines().find(is_wide), None);
         assert!(FILE.contains(&format!("up to {INSTANCE_NAME_BYTES_MAX} of the letters")));

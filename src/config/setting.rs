@@ -11,6 +11,7 @@ use std::time::Duration;
 use flatcap_format::block::{Codec, Layout};
 use flatcap_format::schema::nearest_name;
 use flatcap_stream::ChecksumKind;
+use flatcap_trigger::{RuleError, TriggerCondition};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -249,6 +250,19 @@ setting! {
     Expression:
     |value, _| Self::new(&string(value)?).map_err(|reason| ValueError::BadExpression { reason }),
     |expression, _| quoted(expression.as_str())
+}
+
+// A condition of a rule; an empty text is none.
+setting! {
+    Option<TriggerCondition>:
+    |value, expected| {
+        let text = string(value)?;
+        if text.is_empty() && *expected == ExpectedValue::ConditionOrEmpty {
+            return Ok(None);
+        }
+        text.parse().map(Some).map_err(|error: RuleError| ValueError::BadCondition { reason: error.to_string() })
+    },
+    |condition, _| quoted(condition.as_ref().map_or("", TriggerCondition::as_str))
 }
 
 setting! {

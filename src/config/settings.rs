@@ -19,6 +19,7 @@ use super::expected_value::ExpectedValue::{
 use super::key::{Key, key, settings};
 use super::setting::{SYNC_INTERVAL_NS, variants};
 use super::source::{CpuShare, SourceConfig};
+use super::trigger::TriggerConfig;
 use super::units::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
 use crate::recorder::{MinFree, SyncPolicy};
 use crate::sampling::{GroupName, ThreadSettings, Timing};
@@ -60,6 +61,8 @@ pub struct Config {
     /// All sources, disabled ones too, in the order of
     /// [`CATALOG`](crate::sampling::sources::CATALOG); instances sorted by name.
     pub sources: Vec<SourceConfig>,
+    /// All rules, disabled ones too, sorted by name.
+    pub triggers: Vec<TriggerConfig>,
 }
 
 settings! {

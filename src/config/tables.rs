@@ -7,10 +7,13 @@ use super::settings::{
     StorageConfig,
 };
 use super::source_table::{by_default, instance};
+use super::trigger::TriggerConfig;
 use crate::sampling::sources::CATALOG;
 
 /// Stands for the name of an instance where no instance is meant.
 pub(super) const ANY_INSTANCE: &str = "name";
+/// The table of the tables of rules.
+pub(super) const TRIGGER_TABLE: &str = "trigger";
 
 /// A key that a table accepts.
 #[derive(Debug)]
@@ -33,6 +36,7 @@ impl Default for Config {
             control: ControlConfig::default(),
             groups: GroupConfigs::default(),
             sources: single.map(by_default).collect(),
+            triggers: Vec::new(),
         }
     }
 }
@@ -55,6 +59,9 @@ impl Config {
         for source in &mut self.sources {
             tables.push((format!("source.{}", source.full_name()), source));
         }
+        for trigger in &mut self.triggers {
+            tables.push((format!("{TRIGGER_TABLE}.{}", trigger.name), trigger));
+        }
         tables
     }
 
@@ -73,20 +80,26 @@ impl Config {
     }
 }
 
-/// Returns the default configuration with an instance [`ANY_INSTANCE`] of each source that has
-/// instances: it has every key.
+/// Returns the default configuration with a rule [`ANY_INSTANCE`], and an instance of that name of
+/// each source that has instances: it has every key.
 pub(super) fn with_every_key() -> Config {
     let mut config = Config::default();
     let specs = CATALOG.iter().filter(|spec| spec.has_instances());
     config.sources.extend(specs.map(|spec| instance(spec, ANY_INSTANCE.to_owned())));
+    config.triggers.push(TriggerConfig::new(ANY_INSTANCE.to_owned()));
     config
 }
 
 /// Returns the names of tables that have no keys but other tables.
 pub(super) fn tables_of_tables() -> Vec<String> {
-    let instances = CATALOG.iter().filter(|spec| spec.has_instances());
-    let instances = instances.map(|spec| format!("source.{}", spec.name));
-    ["group".to_owned(), "source".to_owned()].into_iter().chain(instances).collect()
+    let outer = ["group".to_owned(), "source".to_owned()];
+    outer.into_iter().chain(tables_of_instances()).collect()
+}
+
+/// Returns the names of the tables whose tables have names that the operator chooses.
+pub(super) fn tables_of_instances() -> Vec<String> {
+    let kinds = CATALOG.iter().filter(|spec| spec.has_instances());
+    kinds.map(|spec| format!("source.{}", spec.name)).chain([TRIGGER_TABLE.to_owned()]).collect()
 }
 
 /// Returns the full name of a key or a table.

@@ -1,10 +1,12 @@
 //! Rules between settings, and the defaults that depend on other settings.
 
+use flatcap_trigger::RuleProblem;
+
 use super::diagnostics::{At, Diagnostics, label};
 use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
 use super::setting::quoted;
 use super::settings::Config;
-use super::tables::joined;
+use super::tables::{TRIGGER_TABLE, joined};
 use crate::sampling::SyntheticLayout;
 
 /// Size of one value of the wide shape, in bytes.
@@ -138,6 +140,10 @@ fn conflicts(config: &Config, memory_rule: Option<MemoryRule>) -> Vec<Conflict> 
     if storage.retain_min > storage.retain_bytes {
         let problem = Problem::RetainMinTooLarge { retain_bytes: storage.retain_bytes };
         add(vec!["storage.retain_min".to_owned()], &["storage.retain_bytes"], problem);
+    }
+    for RuleProblem { rule, key, error } in config.compile_rules().err().unwrap_or_default() {
+        let problem = Problem::BadRule { reason: error.to_string() };
+        add(vec![joined(&joined(TRIGGER_TABLE, &rule), key)], &[], problem);
     }
     let of_sources = |key: &str| -> Vec<String> {
         config.sources.iter().map(|source| format!("source.{}.{key}", source.full_name())).collect()

@@ -66,6 +66,12 @@ pub enum ValueError {
         /// The reason.
         reason: String,
     },
+    /// Not a condition of a rule.
+    #[error("{reason}")]
+    BadCondition {
+        /// The reason, with its place.
+        reason: String,
+    },
     /// Not a compression setting of a source.
     #[error("{reason}")]
     BadCompression {
@@ -113,7 +119,9 @@ impl ValueError {
     pub(super) fn with_advice(&self, expected: &ExpectedValue) -> String {
         match self {
             // These say it themselves.
-            Self::DuplicateItem { .. } | Self::UnknownSource { .. } => self.to_string(),
+            Self::DuplicateItem { .. } | Self::UnknownSource { .. } | Self::BadCondition { .. } => {
+                self.to_string()
+            }
             _ => format!("{self}; {expected}"),
         }
     }

@@ -160,6 +160,18 @@ families! {
         "Slabs taken from the queues.";
     counter "flatcap_recorder_segments_sealed", Integer(recorder.segments_sealed.get()),
         "Segments sealed and renamed.";
+    counter "flatcap_trigger_fired", Integer(recorder.trigger_fired.get()),
+        "Firings of rules.";
+    counter "flatcap_trigger_extended", Integer(recorder.trigger_extended.get()),
+        "Firings of rules shortly after another one, which they extend.";
+    counter "flatcap_trigger_suppressed", Integer(recorder.trigger_suppressed.get()),
+        "Firings of rules suppressed by hold_off or max_per_day.";
+    counter "flatcap_trigger_evaluated", Integer(recorder.trigger_evaluated.get()),
+        "Evaluations of rules.";
+    counter "flatcap_trigger_unknown", Integer(recorder.trigger_unknown.get()),
+        "Evaluations of rules whose result was unknown: a value was absent, or a window not filled.";
+    counter "flatcap_trigger_skipped", Integer(recorder.trigger_skipped.get()),
+        "Samples that no rule has seen, because rules took too much time.";
     counter "flatcap_storage_errors", Integer(recorder.storage_errors.get()),
         "Failed writes, syncs, file creations and renames.";
     counter "flatcap_storage_removed_segments", Integer(recorder.segments_removed.get()),

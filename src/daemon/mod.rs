@@ -19,6 +19,7 @@ mod reconfigure;
 mod recovery;
 mod reload;
 mod ring;
+mod rules;
 mod run;
 mod run_memory;
 mod service;

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::bounded;
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
+use flatcap_trigger::TriggerEngine;
 
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
 use super::ring::{ring_limits, ring_plan, thinned_plan};
+use super::rules::compile_rules;
 use super::run::{RunHandles, group_source, lock_memory};
 use super::settings::{compression_plan, retention, run_plan};
 use super::sources::{Candidate, counters, open};
@@ -133,7 +135,8 @@ impl RunningConfig {
         let (changes, latencies, added) = self.prepare_updates(&config, next)?;
         let mut header = self.header.clone();
         header.sources = sources;
-        self.update_recorder(&config, &header, latencies, removed.clone())?;
+        let rules = compile_rules(&config, &header.sources, |id| active.iter().any(|own| own.id == id));
+        self.update_recorder(&config, &header, latencies, (removed.clone(), rules))?;
         for counters in added {
             // There is space: the number of ids was checked.
             if let Some(ring) = &self.controls.ring_metrics {
@@ -322,12 +325,12 @@ impl RunningConfig {
         config: &Config,
         header: &SegmentHeader,
         latencies: Vec<Consumer<GroupLatencies>>,
-        removed: Vec<u16>,
+        (removed, rules): (Vec<u16>, TriggerEngine),
     ) -> Result<(), ReloadError> {
         // The configuration is attached with these times.
         let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };
         let plan = run_plan(config, &MemoryBudget::of(config), header);
-        let mut plan = plan;
+        let (mut plan, mut rules) = (plan, rules);
         if let Some(ring) = &self.controls.ring {
             // It takes the samples first, so it is the first to know their sources.
             let update = PlanUpdate {
@@ -335,13 +338,14 @@ impl RunningConfig {
                 limits: ring_limits(config),
                 latencies: Vec::new(),
                 removed: Vec::new(),
+                rules: std::mem::take(&mut rules),
             };
             update_plan(ring, update)?;
             plan = thinned_plan(config, plan);
         }
         update_plan(
             &self.controls.commands,
-            PlanUpdate { plan, limits: retention(config), latencies, removed },
+            PlanUpdate { plan, limits: retention(config), latencies, removed, rules },
         )
     }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use flatcap_format::segment::SegmentHeader;
+use flatcap_trigger::TriggerEngine;
 
 use super::error::{DaemonError, cannot_start};
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX};
 use super::ring::{ring_plan, thinned_plan};
+use super::rules::{compile_rules, firing_listener};
 use super::settings::{assert_slabs, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
@@ -164,6 +166,7 @@ impl Recorders {
         let RecorderInputs { header, wall_offset, receivers, latencies } = inputs;
         let memory = MemoryBudget::of(config);
         let plan = run_plan(config, &memory, header.clone());
+        let rules = compile_rules(config, &header.sources, |_| true);
         // With a ring, its recorder takes the samplers' slabs, and the other what it passes on.
         let Some((storage, ring_metrics)) = place.ring.clone() else {
             let (commands, queue) = command_queue(Arc::clone(&shared.wake));
@@ -179,6 +182,7 @@ impl Recorders {
                 clock_watch: clock_watch()?,
                 wall_offset: Arc::clone(wall_offset),
                 commands: queue,
+                rules,
                 ring: None,
             };
             let recorder = start_recorder("recorder", settings)?;
@@ -199,6 +203,8 @@ impl Recorders {
             clock_watch: clock_watch()?,
             wall_offset: Arc::clone(wall_offset),
             commands: command_queue_of_disk,
+            // The other recorder has every sample.
+            rules: TriggerEngine::default(),
             ring: None,
         };
         let recorder = start_recorder("recorder", settings)?;
@@ -216,7 +222,12 @@ impl Recorders {
             // The samplers stamp by that of the other recorder.
             wall_offset: Arc::new(WallOffset::new(&header.clocks)),
             commands: command_queue_of_ring,
-            ring: Some(RingSettings { thinner, sampled: Arc::clone(metrics) }),
+            rules,
+            ring: Some(RingSettings {
+                thinner,
+                sampled: Arc::clone(metrics),
+                on_firing: firing_listener(commands.clone(), place.snapshots.clone()),
+            }),
         };
         let ring = start_recorder("ring", settings)?;
         Ok(Self { recorder, commands, ring: Some(ring), ring_commands: Some(ring_commands) })

@@ -233,6 +233,18 @@ pub struct RecorderMetrics {
     pub segments_sealed: Counter,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: Counter,
+    /// Firings of rules that began an episode.
+    pub trigger_fired: Counter,
+    /// Firings of rules that extended an episode.
+    pub trigger_extended: Counter,
+    /// Firings of rules that were suppressed.
+    pub trigger_suppressed: Counter,
+    /// Evaluations of rules.
+    pub trigger_evaluated: Counter,
+    /// Evaluations of rules with an unknown result.
+    pub trigger_unknown: Counter,
+    /// Samples that rules did not see, because they took too much time.
+    pub trigger_skipped: Counter,
     /// Segments that another process removed while they were open.
     pub segments_removed: Counter,
     /// Frames in those segments: counted as recorded, and gone.

@@ -3,6 +3,7 @@
 use flatcap_format::segment::{Marker, MarkerOrigin};
 
 use super::commands::{COMMANDS_MAX, CommandError, CommandQueue, PlanUpdate, QueuedCommand, RecorderCommand};
+use super::rule_watch::RuleWatch;
 use super::segment_slot::SegmentSlot;
 use super::thinner::Thinner;
 use crate::os::clock::monotonic_ns;
@@ -11,6 +12,7 @@ use crate::os::clock::monotonic_ns;
 pub(super) fn run(
     queue: &mut CommandQueue,
     slot: &mut SegmentSlot,
+    rules: &mut RuleWatch,
     taken_ns: u64,
     thinner: Option<&mut Thinner>,
 ) {
@@ -24,8 +26,12 @@ pub(super) fn run(
     while let Ok(QueuedCommand { command: order, sent_ns: given_ns, reply }) = queue.receiver.try_recv() {
         match order {
             RecorderCommand::Rotate => reply(rotate(slot)),
-            RecorderCommand::Mark(text) => reply(mark(slot, text)),
-            RecorderCommand::UpdatePlan(replan) => reply(update_plan(slot, *replan)),
+            RecorderCommand::Mark(text) => reply(mark(slot, rules, text)),
+            RecorderCommand::CopyMarker(marker) => {
+                slot.append_control(monotonic_ns(), |writer| writer.append_marker(&marker));
+                reply(Ok(String::new()));
+            }
+            RecorderCommand::UpdatePlan(replan) => reply(update_plan(slot, rules, *replan)),
             RecorderCommand::Flush if queue.flushes.len() < COMMANDS_MAX => {
                 queue.flushes.push((given_ns, reply));
             }
@@ -85,7 +91,7 @@ fn start_next_segment(slot: &mut SegmentSlot) -> Result<u64, CommandError> {
     Ok(number)
 }
 
-fn mark(slot: &mut SegmentSlot, text: String) -> Result<String, CommandError> {
+fn mark(slot: &mut SegmentSlot, rules: &mut RuleWatch, text: String) -> Result<String, CommandError> {
     let mono_ns = monotonic_ns();
     let wall_ns = slot.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(mono_ns);
     let marker = Marker { mono_ns, wall_ns, origin: MarkerOrigin::Person, text };
@@ -96,7 +102,10 @@ fn mark(slot: &mut SegmentSlot, text: String) -> Result<String, CommandError> {
         writer.append_marker(&marker).inspect_err(|error| failure = Some(error.to_string()))
     });
     match failure {
-        None => Ok(format!("marked in segment {number}")),
+        None => {
+            rules.observe_mark(mono_ns, &marker.text);
+            Ok(format!("marked in segment {number}"))
+        }
         Some(error) => {
             Err(CommandError::Failed(format!("cannot write the mark: {error}; it is not recorded")))
         }
@@ -104,11 +113,15 @@ fn mark(slot: &mut SegmentSlot, text: String) -> Result<String, CommandError> {
 }
 
 /// Switches to another plan. If its first segment cannot be created, nothing changes.
-fn update_plan(slot: &mut SegmentSlot, replan: PlanUpdate) -> Result<String, CommandError> {
+fn update_plan(
+    slot: &mut SegmentSlot,
+    rules: &mut RuleWatch,
+    replan: PlanUpdate,
+) -> Result<String, CommandError> {
     if slot.segment.is_none() && !slot.is_ring {
         return Err(no_segment());
     }
-    let PlanUpdate { mut plan, limits, latencies, removed } = replan;
+    let PlanUpdate { mut plan, limits, latencies, removed, rules: next_rules } = replan;
     // The clocks are the recorder's own.
     let header = &slot.plan.header;
     (plan.header.clocks, plan.header.clock_table) = (header.clocks, header.clock_table.clone());
@@ -119,6 +132,7 @@ fn update_plan(slot: &mut SegmentSlot, replan: PlanUpdate) -> Result<String, Com
         Ok(number) => {
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
+            rules.replace(next_rules);
             Ok(format!("segment {number} is open"))
         }
         // A ring must not hold up a reload: it begins a segment when it can.
@@ -126,6 +140,7 @@ fn update_plan(slot: &mut SegmentSlot, replan: PlanUpdate) -> Result<String, Com
             slot.seal();
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
+            rules.replace(next_rules);
             Ok("no segment is open".to_owned())
         }
         Err(error) => {
@@ -149,6 +164,7 @@ mod tests {
 
     use flatcap_format::segment::FrameKind;
     use flatcap_format::testing::simulated::{CrashKind, SimulatedStorage};
+    use flatcap_trigger::TriggerEngine;
 
     use super::super::SyncPolicy;
     use super::super::commands::{MARK_BYTES_MAX, RecorderHandle, command_queue};
@@ -196,7 +212,13 @@ mod tests {
             plan.header.sources.push(third);
             plan.segment_bytes = 1 << 20;
             let limits = RetentionLimits { bytes: 1 << 30, ..RetentionLimits::NONE };
-            PlanUpdate { plan, limits, latencies: Vec::new(), removed: Vec::new() }
+            PlanUpdate {
+                plan,
+                limits,
+                latencies: Vec::new(),
+                removed: Vec::new(),
+                rules: TriggerEngine::default(),
+            }
         }
     }
 

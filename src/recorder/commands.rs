@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use flatcap_format::segment::Marker;
+use flatcap_trigger::TriggerEngine;
 
 use super::retention::RetentionLimits;
 use super::run_plan::RunPlan;
@@ -28,6 +30,8 @@ pub enum RecorderCommand {
     /// Write this text of a person as a marker with the current time: 1 to [`MARK_BYTES_MAX`]
     /// bytes.
     Mark(String),
+    /// Write a marker that the ring's recorder has made.
+    CopyMarker(Box<Marker>),
     /// Write and sync everything queued before the command was sent.
     Flush,
     /// Switch to another plan, in a new segment.
@@ -46,6 +50,8 @@ pub struct PlanUpdate {
     pub latencies: Vec<Consumer<GroupLatencies>>,
     /// Ids of the sources whose last samples are still in flight.
     pub removed: Vec<u16>,
+    /// The rules of the new configuration; sources are numbered by their ids.
+    pub rules: TriggerEngine,
 }
 
 /// Why a command was not executed.

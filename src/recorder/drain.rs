@@ -11,6 +11,7 @@ use super::gap_tracker::{GapBuffers, GapTracker};
 use super::latencies::LatencyAggregator;
 use super::maintenance::Maintenance;
 use super::policy::SyncPolicy;
+use super::rule_watch::RuleWatch;
 use super::segment_slot::{OpenSegment, SegmentSlot, call_storage};
 use super::settings::RecorderSettings;
 use super::syncer::SyncerResult;
@@ -30,6 +31,7 @@ pub struct Recorder {
     pub(super) slot: SegmentSlot,
     pub(super) maintenance: Maintenance,
     commands: CommandQueue,
+    rules: RuleWatch,
     inbox: Inbox,
     taken_until_ns: u64, // all slabs queued before this were taken
     pool: Arc<SlabPool>,
@@ -67,9 +69,15 @@ impl Recorder {
             clock_watch,
             wall_offset,
             commands: orders,
+            rules,
             ring,
         } = settings;
-        let (thinner, sampled) = ring.map(|ring| (ring.thinner, ring.sampled)).unzip();
+        let (mut thinner, mut sampled, mut on_firing) = (None, None, None);
+        if let Some(ring) = ring {
+            (thinner, sampled, on_firing) = (Some(ring.thinner), Some(ring.sampled), Some(ring.on_firing));
+        }
+        // The run's counters, also with a ring.
+        let counters = Arc::clone(sampled.as_ref().unwrap_or(&metrics));
         let buffers = GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), metrics.sources.len());
         let latencies = LatencyAggregator::new(latencies, Arc::clone(&metrics));
         let gaps = GapTracker::new(ledger, Arc::clone(&metrics));
@@ -77,6 +85,7 @@ impl Recorder {
             slot: SegmentSlot::start((plan, thinner.is_some()), storage, latencies, gaps, metrics)?,
             maintenance: Maintenance::new(Arc::clone(&pool), clock_watch, wall_offset),
             commands: orders,
+            rules: RuleWatch::new(rules, on_firing, counters),
             inbox,
             taken_until_ns: 0,
             pool,
@@ -109,6 +118,7 @@ impl Recorder {
                 PollResult::More => {}
                 PollResult::Ended => return self.finish(),
                 PollResult::Empty => {
+                    self.let_time_pass();
                     self.wake.wait_until(now + self.slot.plan.poll_interval_ns);
                     self.wake.clear();
                 }
@@ -123,7 +133,14 @@ impl Recorder {
 
     /// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
     pub(super) fn run_commands(&mut self, taken_ns: u64) {
-        command_execution::run(&mut self.commands, &mut self.slot, taken_ns, self.thinner.as_mut());
+        command_execution::run(
+            &mut self.commands,
+            &mut self.slot,
+            &mut self.rules,
+            taken_ns,
+            self.thinner.as_mut(),
+        );
+        self.rules.report(&mut self.slot);
     }
 
     /// Copies what the samplers count to the metrics of a ring, whose footers report it.
@@ -176,8 +193,18 @@ impl Recorder {
                 });
             }
         }
+        // After the write: what a rule costs delays no sample on its way to the disk.
+        self.rules.observe(batch);
         batch.drain(..).for_each(|slab| self.pool.give_back(slab));
         self.inbox.notify_not_full();
+        self.rules.report(&mut self.slot);
+    }
+
+    /// Tells the rules up to which time all samples were taken. A healthy run has no sample on its
+    /// way for longer than the reorder window.
+    fn let_time_pass(&mut self) {
+        self.rules.advance(self.taken_until_ns.saturating_sub(self.slot.plan.header.reorder_window_ns));
+        self.rules.report(&mut self.slot);
     }
 
     /// Passes on a batch to the next recorder, before the ring's storage can delay it.

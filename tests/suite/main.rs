@@ -71,5 +71,6 @@ mod template;
 mod test_disk;
 #[path = "../../benches/capture/tracer.rs"]
 mod tracer;
+mod triggers;
 #[cfg(feature = "view")]
 mod viewing;

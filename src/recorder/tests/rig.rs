@@ -14,6 +14,7 @@ use flatcap_format::segment::{
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
 use flatcap_stream::{ChecksumKind, Framer};
+use flatcap_trigger::TriggerEngine;
 
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{ClockChange, ClockChangeDetector, read_clocks};
@@ -265,6 +266,7 @@ impl Script {
             wall_offset: Arc::default(),
             commands: crate::recorder::command_queue(Arc::default()).1,
             ring: None,
+            rules: TriggerEngine::default(),
         };
         (settings, producer)
     }

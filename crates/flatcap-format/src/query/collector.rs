@@ -87,19 +87,8 @@ impl Collector {
         number: u32,
         names: &mut ElementNames,
     ) -> Result<(), DecodeError> {
-        let before: Vec<usize> = self.tables.iter().map(TableRows::rows).collect();
-        for table in self.tables.iter_mut().filter(|table| !table.is_list) {
-            table.begin_row();
-        }
-        let mut visitor = RowVisitor::new(&self.plan.root, &mut self.tables, names, number);
-        visitor.structs = self.elements.as_mut().map(|elements| (&self.plan.schema, elements));
-        if let Err(error) = self.plan.schema.walk(sample.payload, &mut visitor) {
-            for (table, rows) in self.tables.iter_mut().zip(before) {
-                table.truncate(rows);
-            }
-            return Err(error);
-        }
-        Ok(())
+        let to = (self.tables.as_mut_slice(), self.elements.as_mut(), names);
+        walk_payload(&self.plan, to, sample.payload, number)
     }
 
     /// Adds rows of a matrix whose columns are loaded, by a template of its first row.
@@ -145,4 +134,30 @@ impl Collector {
             None => batches.extend(all),
         }
     }
+}
+
+/// Appends the rows of a payload by a walk of it, for the sample with this number. Lists of structs
+/// are read at once if their elements are kept.
+///
+/// # Errors
+/// The payload does not fit its schema; no row of it remains.
+pub(super) fn walk_payload(
+    plan: &SourcePlan,
+    (tables, structs, names): (&mut [TableRows], Option<&mut StructElements>, &mut ElementNames),
+    payload: &[u8],
+    number: u32,
+) -> Result<(), DecodeError> {
+    let before: Vec<usize> = tables.iter().map(TableRows::rows).collect();
+    for table in tables.iter_mut().filter(|table| !table.is_list) {
+        table.begin_row();
+    }
+    let mut visitor = RowVisitor::new(&plan.root, tables, names, number);
+    visitor.structs = structs.map(|elements| (&plan.schema, elements));
+    if let Err(error) = plan.schema.walk(payload, &mut visitor) {
+        for (table, rows) in tables.iter_mut().zip(before) {
+            table.truncate(rows);
+        }
+        return Err(error);
+    }
+    Ok(())
 }

@@ -326,7 +326,7 @@ impl ElementTest {
 }
 
 /// Returns the path to a list, with the picks of all lists on the way.
-fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[ElementPick]) -> Box<str> {
+pub(super) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[ElementPick]) -> Box<str> {
     let (mut path, mut start) = (String::new(), 0);
     for (end, pick) in leaf.lists.iter().take_while(|end| **end <= list_end).zip(picks) {
         path.push_str(leaf.path.get(start..*end).unwrap_or_default());

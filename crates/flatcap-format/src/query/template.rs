@@ -107,6 +107,23 @@ impl SampleTemplate {
         true
     }
 
+    /// Reads the values of a column of a table in a payload that fits, in the order of its rows; a
+    /// text that is not UTF-8 is absent.
+    #[inline]
+    pub(super) fn read_column(
+        &self,
+        schema: &CompiledSchema,
+        payload: &[u8],
+        (table, column): (usize, usize),
+        mut take: impl FnMut(Option<u32>, FieldValue<'_>),
+    ) {
+        let Some(rows) = self.tables.get(table) else { return };
+        for row in 0..rows.rows() {
+            let value = rows.read(row, column, schema, payload).unwrap_or(FieldValue::Absent);
+            take(rows.elements.get(row).copied(), value);
+        }
+    }
+
     /// Whether all rows of a matrix have their values at the places of this payload, its first row,
     /// and every text is the same in all of them.
     pub(super) fn fits_all(&self, matrix: &MatrixRows) -> bool {

@@ -1,0 +1,333 @@
+//! Reads fields of single payloads, one after the other, as rules need them: no batches, no files.
+
+use super::collector::walk_payload;
+use super::elements::ElementNames;
+use super::error::{ConditionError, QueryError};
+use super::path::{ElementPick, FieldPath};
+use super::plan::{SourcePlan, TableInfo, picked_path};
+use super::resolve::{KnownSource, SelectedField, resolve, spelled};
+use super::struct_rows::StructElements;
+use super::table_rows::TableRows;
+use super::template_cache::TemplateCache;
+use crate::schema::{
+    ColumnType, CompiledSchema, DecodeError, FieldValue, LeafField, MetricKind, SchemaError,
+};
+
+/// Most fields that an error lists.
+const LISTED_MAX: usize = 5;
+
+/// The one field that a path leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocatedField {
+    /// Position of its source among those that were searched.
+    pub source: usize,
+    /// The path from the source on, with `[*]` after each list: `disk.devices[*].reads`.
+    pub path: String,
+    /// The path of the innermost list with its picked elements, `devices[vda]`; none if the field
+    /// is in no list.
+    pub list: Option<Box<str>>,
+    /// The path picks all elements of each list.
+    pub is_every_element: bool,
+    /// The type of the values.
+    pub column_type: ColumnType,
+    /// The type as schemas spell it.
+    pub type_name: Box<str>,
+    /// The attribute `unit`.
+    pub unit: Option<Box<str>>,
+    /// How successive values relate.
+    pub kind: MetricKind,
+}
+
+/// Finds the field that a path means, among sources with these names and schemas.
+///
+/// # Errors
+/// No field has the path, several have it, or it does not fit the schema.
+pub fn locate_field(
+    sources: &[(&str, &CompiledSchema)],
+    path: &FieldPath,
+) -> Result<LocatedField, QueryError> {
+    let known: Vec<KnownSource<'_>> =
+        sources.iter().map(|(name, schema)| KnownSource { name, schema }).collect();
+    let (source, selected) = locate(&known, path)?;
+    let not_found = || QueryError::NoField { path: path.to_string(), nearest: Vec::new() };
+    let (name, schema) = sources.get(source).ok_or_else(not_found)?;
+    let leaf = schema.fields().nth(selected.leaf).ok_or_else(not_found)?;
+    let column_type = leaf.field.column_type().ok_or_else(not_found)?;
+    Ok(LocatedField {
+        source,
+        path: format!("{name}.{}", spelled(&leaf)),
+        list: leaf.lists.last().map(|end| picked_path(&leaf, *end, &selected.picks)),
+        is_every_element: selected.picks.iter().all(|pick| *pick == ElementPick::All),
+        column_type,
+        type_name: leaf.field.type_name().into(),
+        unit: leaf.field.unit().map(Into::into),
+        kind: leaf.field.metric_kind(),
+    })
+}
+
+/// Returns the source and the field that a path means.
+fn locate(sources: &[KnownSource<'_>], path: &FieldPath) -> Result<(usize, SelectedField), QueryError> {
+    let found = resolve(sources, std::slice::from_ref(path))?;
+    let mut found: Vec<(usize, SelectedField)> = found
+        .into_iter()
+        .enumerate()
+        .flat_map(|(source, fields)| fields.into_iter().map(move |field| (source, field)))
+        .collect();
+    if found.len() != 1 {
+        let name = |(source, field): &(usize, SelectedField)| {
+            let source = sources.get(*source)?;
+            let leaf: LeafField<'_> = source.schema.fields().nth(field.leaf)?;
+            Some(format!("{}.{}", source.name, spelled(&leaf)))
+        };
+        let fields: Vec<String> = found.iter().take(LISTED_MAX).filter_map(name).collect();
+        let (path, count) = (path.to_string(), found.len());
+        return Err(ConditionError::Several { path, count, fields: fields.join(", ") }.into());
+    }
+    found.pop().ok_or_else(|| QueryError::NoField { path: path.to_string(), nearest: Vec::new() })
+}
+
+/// Reads some fields of a source's payloads.
+///
+/// Elements of lists are told apart by what identifies them, as in a query, and are numbered in the
+/// order of their first appearance. Memory grows with them: [`forget`](Self::forget) begins anew.
+#[derive(Debug)]
+pub struct PayloadReader {
+    plan: SourcePlan,
+    /// The table and column of each field.
+    places: Vec<(usize, usize)>,
+    /// The rows of the payload that is being read; empty between two.
+    tables: Vec<TableRows>,
+    templates: TemplateCache,
+    structs: StructElements,
+    names: ElementNames,
+}
+
+impl PayloadReader {
+    /// Creates a reader of the fields that these paths mean in one source. Elements of
+    /// `unnamed_lists`, such as `process.exits`, have no numbers.
+    ///
+    /// # Errors
+    /// As [`locate_field`].
+    pub fn new(
+        source: &str,
+        schema: &CompiledSchema,
+        paths: &[FieldPath],
+        unnamed_lists: &[&str],
+    ) -> Result<Self, QueryError> {
+        let known = [KnownSource { name: source, schema }];
+        let selected = paths.iter().map(|path| locate(&known, path).map(|(_, field)| field));
+        let selected = selected.collect::<Result<Vec<_>, _>>()?;
+        let mut lists: Vec<String> = Vec::new();
+        let number = |list: &str| {
+            if unnamed_lists.contains(&list) {
+                return None;
+            }
+            let known = lists.iter().position(|known| known == list);
+            let number = known.unwrap_or_else(|| {
+                lists.push(list.to_owned());
+                lists.len() - 1
+            });
+            u32::try_from(number).ok()
+        };
+        let none = |error: SchemaError| QueryError::NoField { path: error.to_string(), nearest: Vec::new() };
+        let plan = SourcePlan::new(source, schema, &selected, number).map_err(none)?;
+        let places = plan.places.iter().map(|place| place.unwrap_or((usize::MAX, usize::MAX))).collect();
+        let tables = plan.tables.iter().map(TableRows::new).collect();
+        Ok(Self {
+            plan,
+            places,
+            tables,
+            templates: TemplateCache::default(),
+            structs: StructElements::default(),
+            names: ElementNames::default(),
+        })
+    }
+
+    /// Reads the fields of a payload. `take` gets the number of a field, its element if it is in a
+    /// list, and a value: field by field, and within a list in the order of the payload. Fields of
+    /// one list have the same elements in the same order.
+    ///
+    /// # Errors
+    /// The payload does not fit its schema; nothing was taken.
+    #[inline]
+    pub fn read(
+        &mut self,
+        payload: &[u8],
+        mut take: impl FnMut(usize, Option<u32>, FieldValue<'_>),
+    ) -> Result<(), DecodeError> {
+        let Self { plan, places, tables, templates, structs, names } = self;
+        if let Some((template, is_same)) = templates.find(payload) {
+            if !is_same {
+                template.name_elements(names);
+            }
+            for (field, (table, column)) in places.iter().enumerate() {
+                let info = plan.tables.get(*table).and_then(|table| table.columns.get(*column));
+                let is_text = info.is_some_and(|info| info.column_type == ColumnType::Text);
+                template.read_column(&plan.schema, payload, (*table, *column), |element, value| {
+                    match value {
+                        // An enum's value without a name: its number is its text, as in columns.
+                        FieldValue::Unsigned(number) if is_text => {
+                            take(field, element, FieldValue::Text(&number.to_string()));
+                        }
+                        FieldValue::Signed(number) if is_text => {
+                            take(field, element, FieldValue::Text(&number.to_string()));
+                        }
+                        other => take(field, element, other),
+                    }
+                });
+            }
+            return Ok(());
+        }
+        let walked = walk_payload(plan, (tables, Some(structs), names), payload, 0);
+        if walked.is_ok() {
+            for (field, (table, column)) in places.iter().enumerate() {
+                let Some(rows) = tables.get(*table) else { continue };
+                let Some(values) = rows.columns.get(*column) else { continue };
+                for row in 0..rows.rows() {
+                    take(field, rows.elements.get(row).copied(), values.get(row));
+                }
+            }
+            templates.learn(plan, payload, names);
+        }
+        for table in tables {
+            table.truncate(0);
+        }
+        walked
+    }
+
+    /// Returns the table of each field: fields with the same number are of the same elements.
+    pub fn table(&self, field: usize) -> Option<(usize, &TableInfo)> {
+        let (table, _) = self.places.get(field)?;
+        Some((*table, self.plan.tables.get(*table)?))
+    }
+
+    /// Returns the label of an element: `vda`, `postgres[812]`.
+    pub fn label(&self, element: u32) -> &str {
+        self.names.label(element)
+    }
+
+    /// Returns how many elements have a number.
+    pub fn elements(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Forgets all elements: they get new numbers.
+    pub fn forget(&mut self) {
+        self.names = ElementNames::default();
+        self.structs = StructElements::default();
+        self.templates = TemplateCache::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::files;
+    use super::super::{Query, QueryItem, RecordedSource, Recording};
+    use super::*;
+    use crate::replay::{MergedReader, ReplayFilter, ReplayItem};
+    use std::collections::BTreeMap;
+
+    type Values = BTreeMap<(u64, String), Vec<String>>;
+
+    /// The values of each field of a source, as a query has them.
+    fn queried(path: &std::path::Path, source: &str, field: &FieldPath) -> Values {
+        let recording = Recording::open(&[path.to_owned()]).unwrap();
+        let mut results =
+            recording.query(&Query { fields: vec![field.clone()], ..Query::default() }).unwrap();
+        let mut found = Values::new();
+        while let Some(item) = results.next().unwrap() {
+            let QueryItem::Batch(batch) = item else { continue };
+            let table = results.tables()[batch.table].clone();
+            if *table.source != *source {
+                continue;
+            }
+            for row in 0..batch.rows() {
+                let seq = batch.times.seq[batch.sample(row)];
+                for column in &batch.columns {
+                    let element = batch.element(row).map(|element| results.elements().label(element));
+                    let value = format!("{element:?} {:?}", column.get(row));
+                    found.entry((seq, field.to_string())).or_default().push(value);
+                }
+            }
+        }
+        found
+    }
+
+    /// The values of these fields of a source, read payload by payload; none if the paths have no
+    /// reader.
+    fn read_one_by_one(
+        path: &std::path::Path,
+        source: &RecordedSource,
+        fields: &[FieldPath],
+    ) -> Option<Values> {
+        let mut reader = PayloadReader::new(&source.name, source.schema.as_ref()?, fields, &[]).ok()?;
+        let (mut found, mut id) = (Values::new(), None);
+        let mut replay = MergedReader::open(&[path.to_owned()], ReplayFilter::default()).unwrap();
+        while let Some(item) = replay.next().unwrap() {
+            let sample = match item {
+                ReplayItem::Header(header, _) => {
+                    id = header.sources.iter().find(|own| own.name == source.name).map(|own| own.id);
+                    continue;
+                }
+                ReplayItem::Source(own, _) if own.name == source.name => {
+                    id = Some(own.id);
+                    continue;
+                }
+                ReplayItem::Sample(sample) if Some(sample.telemetry.source) == id => sample.telemetry,
+                _ => continue,
+            };
+            let mut read: Vec<(usize, Option<u32>, String)> = Vec::new();
+            let taken = reader.read(sample.payload, |field, element, value| {
+                read.push((field, element, format!("{value:?}")));
+            });
+            for (field, element, value) in read {
+                assert!(taken.is_ok());
+                let element = element.map(|element| reader.label(element));
+                let key = (sample.seq, fields[field].to_string());
+                found.entry(key).or_default().push(format!("{element:?} {value}"));
+            }
+        }
+        Some(found)
+    }
+
+    // Proves that the values of payloads, read one by one, are those of a query, for each field of
+    // each source of each conformance and corpus file.
+    #[test]
+    fn payloads_have_the_values_of_a_query() {
+        let mut compared = 0;
+        for path in files("conformance").into_iter().chain(files("corpus")) {
+            let Ok(recording) = Recording::open(std::slice::from_ref(&path)) else { continue };
+            for source in recording.sources() {
+                let Some(schema) = &source.schema else { continue };
+                let fields: Vec<FieldPath> = schema
+                    .fields()
+                    .filter(|leaf| leaf.field.column_type().is_some())
+                    .map(|leaf| format!("{}.{}", source.name, spelled(&leaf)).parse().unwrap())
+                    .collect();
+                let Some(found) = read_one_by_one(&path, source, &fields) else { continue };
+                let expected: Values =
+                    fields.iter().flat_map(|field| queried(&path, &source.name, field)).collect();
+                for (key, values) in &expected {
+                    assert_eq!(found.get(key), Some(values), "{} {key:?}", path.display());
+                }
+                assert_eq!(found.len(), expected.len(), "{}", path.display());
+                compared += found.len();
+            }
+        }
+        assert!(compared > 100, "{compared} values were compared");
+    }
+
+    // Proves that a path to several fields, and one to none, is refused.
+    #[test]
+    fn a_path_must_mean_one_field() {
+        let schema = include_bytes!("../../../../generated/host/process.bfbs");
+        let schema = CompiledSchema::compile(schema, "flatcap.host.Process").unwrap();
+        let locate = |path: &str| locate_field(&[("process", &schema)], &path.parse().unwrap());
+        assert!(locate("process.processes[*]").unwrap_err().to_string().contains("name one of them"));
+        assert!(locate("proces.count").unwrap_err().to_string().contains("process.count"));
+        let found = locate("process.exits[signal=9].pid").unwrap();
+        assert_eq!(found.path, "process.exits[*].pid");
+        assert_eq!(found.list.as_deref(), Some("exits[signal=9]"));
+        assert!(!found.is_every_element && locate("count").unwrap().is_every_element);
+    }
+}

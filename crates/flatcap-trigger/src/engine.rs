@@ -1,0 +1,492 @@
+//! Rules over samples as they come: reads the fields, evaluates the conditions, steps the machines.
+
+use std::sync::Arc;
+
+use flatcap_format::query::PayloadReader;
+
+use crate::compiler::{RuleCompiler, RuleSource, UNNAMED_LISTS};
+use crate::condition::TriggerCondition;
+use crate::error::{RuleError, RuleProblem};
+use crate::event::{ComparedQuantity, TriggerChange, TriggerEvent};
+use crate::exits::ExitWatch;
+use crate::limits;
+use crate::machine::{Episode, StepResult, Suppression, TriggerMachine, TriggerTimes};
+use crate::program::{Inputs, Program, SourceState};
+use crate::slot::FieldSlot;
+use crate::truth::Truth;
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TriggerRule {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The condition that fires it.
+    pub when: TriggerCondition,
+    /// The condition that clears it, so that it may fire again; none: that `when` does not hold.
+    pub clear: Option<TriggerCondition>,
+    /// Its times and limits.
+    pub times: TriggerTimes,
+}
+
+/// What a rule did since the engine was created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TriggerCounts {
+    /// Evaluations of its condition.
+    pub evaluated: u64,
+    /// Those with an unknown result.
+    pub unknown: u64,
+    /// Episodes begun.
+    pub fired: u64,
+    /// Firings that extended an episode.
+    pub extended: u64,
+    /// Firings suppressed since the last episode had just ended.
+    pub suppressed_hold_off: u64,
+    /// Firings suppressed since the day had its share.
+    pub suppressed_per_day: u64,
+    /// Firings suppressed since the episode was too long.
+    pub suppressed_length: u64,
+}
+
+impl TriggerCounts {
+    /// Returns the sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            evaluated: self.evaluated + other.evaluated,
+            unknown: self.unknown + other.unknown,
+            fired: self.fired + other.fired,
+            extended: self.extended + other.extended,
+            suppressed_hold_off: self.suppressed_hold_off + other.suppressed_hold_off,
+            suppressed_per_day: self.suppressed_per_day + other.suppressed_per_day,
+            suppressed_length: self.suppressed_length + other.suppressed_length,
+        }
+    }
+
+    /// Returns the suppressed firings, for whatever reason.
+    pub fn suppressed(self) -> u64 {
+        self.suppressed_hold_off + self.suppressed_per_day + self.suppressed_length
+    }
+}
+
+/// Rules, compiled for some sources, and their state. The default has none.
+#[derive(Debug, Default)]
+pub struct TriggerEngine {
+    sources: Vec<ObservedSource>,
+    states: Vec<SourceState>,
+    slots: Vec<FieldSlot>,
+    watches: Vec<ExitWatch>,
+    rules: Vec<RuleState>,
+    start_ns: Option<u64>,
+    now_ns: u64,
+}
+
+/// What is read of a source.
+#[derive(Debug)]
+struct ObservedSource {
+    /// None if no rule reads a field of it.
+    reader: Option<PayloadReader>,
+    /// The slots of each field.
+    field_slots: Vec<Vec<usize>>,
+    /// All slots.
+    slots: Vec<usize>,
+    watches: Vec<usize>,
+    rules: Vec<usize>,
+    has_lists: bool,
+}
+
+#[derive(Debug)]
+struct RuleState {
+    rule: TriggerRule,
+    when: Program,
+    clear: Option<Program>,
+    machine: TriggerMachine,
+    counts: TriggerCounts,
+    /// Its time, which does not step back although sources do against each other.
+    now_ns: u64,
+    /// The values at the latest firing.
+    values: Vec<ComparedQuantity>,
+}
+
+impl TriggerEngine {
+    /// Compiles rules for these sources.
+    ///
+    /// # Errors
+    /// All conditions that do not fit them.
+    pub fn new(rules: &[TriggerRule], sources: &[RuleSource<'_>]) -> Result<Self, Vec<RuleProblem>> {
+        if rules.len() > limits::RULES_MAX {
+            let error = RuleError::TooManyRules { count: rules.len() };
+            return Err(vec![RuleProblem { rule: "all".to_owned(), key: "when", error }]);
+        }
+        let mut compiler = RuleCompiler::new(sources);
+        let (mut fitting, mut problems) = (Vec::new(), Vec::new());
+        for rule in rules {
+            let when = compiler.compile(&rule.when);
+            let clear = rule.clear.as_ref().map(|clear| compiler.compile(clear)).transpose();
+            let mut problem =
+                |key, error| problems.push(RuleProblem { rule: rule.name.to_string(), key, error });
+            match (when, clear) {
+                (Ok(when), Ok(clear)) => fitting.push((rule.clone(), when, clear)),
+                (when, clear) => {
+                    when.err().into_iter().for_each(|error| problem("when", error));
+                    clear.err().into_iter().for_each(|error| problem("clear", error));
+                }
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Self::of(compiler, fitting, sources)
+            .map_err(|error| vec![RuleProblem { rule: "all".to_owned(), key: "when", error }])
+    }
+
+    fn of(
+        compiler: RuleCompiler<'_>,
+        fitting: Vec<(TriggerRule, Program, Option<Program>)>,
+        sources: &[RuleSource<'_>],
+    ) -> Result<Self, RuleError> {
+        let RuleCompiler { fields, slots, watches, .. } = compiler;
+        let mut observed = Vec::new();
+        for (source, fields) in sources.iter().zip(&fields) {
+            let reader = match source.schema.filter(|_| !fields.is_empty()) {
+                Some(schema) => Some(PayloadReader::new(source.name, schema, fields, &UNNAMED_LISTS)?),
+                None => None,
+            };
+            observed.push(ObservedSource {
+                reader,
+                field_slots: vec![Vec::new(); fields.len()],
+                slots: Vec::new(),
+                watches: Vec::new(),
+                rules: Vec::new(),
+                has_lists: false,
+            });
+        }
+        for (number, slot) in slots.iter().enumerate() {
+            let Some(source) = observed.get_mut(slot.source) else { continue };
+            source.slots.push(number);
+            source.has_lists |= slot.is_list;
+            if let Some(own) = source.field_slots.get_mut(slot.field) {
+                own.push(number);
+            }
+        }
+        for (number, watch) in watches.iter().enumerate() {
+            if let Some(source) = observed.get_mut(watch.source) {
+                source.watches.push(number);
+            }
+        }
+        let rules = fitting.into_iter().enumerate().map(|(number, (rule, when, clear))| {
+            for source in when.sources.iter().chain(clear.iter().flat_map(|clear| &clear.sources)) {
+                if let Some(source) = observed.get_mut(*source).filter(|own| !own.rules.contains(&number)) {
+                    source.rules.push(number);
+                }
+            }
+            let machine = TriggerMachine::new(rule.times);
+            RuleState {
+                rule,
+                when,
+                clear,
+                machine,
+                counts: TriggerCounts::default(),
+                now_ns: 0,
+                values: Vec::new(),
+            }
+        });
+        let rules = rules.collect();
+        let states = sources.iter().map(|source| SourceState {
+            period_ns: source.period_ns,
+            pause_ns: source.period_ns.saturating_mul(limits::PAUSE_PERIODS_MAX).max(limits::PAUSE_NS_MIN),
+            last_ns: None,
+            is_readable: false,
+            lateness_s: f64::NAN,
+        });
+        Ok(Self {
+            states: states.collect(),
+            sources: observed,
+            slots: slots.into_iter().map(FieldSlot::new).collect(),
+            watches,
+            rules,
+            start_ns: None,
+            now_ns: 0,
+        })
+    }
+
+    /// Returns whether samples of a source, by its position among the sources, matter to a rule.
+    #[inline]
+    pub fn observes(&self, source: usize) -> bool {
+        self.sources.get(source).is_some_and(|source| !source.rules.is_empty())
+    }
+
+    /// Returns whether any rule is evaluated at all.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Observes a sample. `source` is its position among the sources, `mono_ns` the begin of the
+    /// sample. Samples of one source come in the order of time.
+    #[inline]
+    pub fn observe(&mut self, source: usize, mono_ns: u64, payload: &[u8], events: &mut Vec<TriggerEvent>) {
+        let Self { sources, states, slots, watches, .. } = self;
+        let (Some(own), Some(state)) = (sources.get_mut(source), states.get_mut(source)) else { return };
+        let pause_ns = state.pause_ns;
+        let has_paused =
+            state.last_ns.is_some_and(|last_ns| !(last_ns..=last_ns + pause_ns).contains(&mono_ns));
+        state.arrive(mono_ns);
+        if own.rules.is_empty() {
+            return;
+        }
+        if has_paused {
+            own.reset(slots, watches);
+        }
+        for slot in &own.slots {
+            if let Some(slot) = slots.get_mut(*slot) {
+                slot.begin();
+            }
+        }
+        if let Some(reader) = &mut own.reader {
+            let field_slots = &own.field_slots;
+            let read = reader.read(payload, |field, element, value| {
+                for slot in field_slots.get(field).map_or(&[][..], Vec::as_slice) {
+                    if let Some(slot) = slots.get_mut(*slot) {
+                        slot.take(mono_ns, pause_ns, element, value);
+                    }
+                }
+            });
+            let is_full = own.has_lists && reader.elements() > limits::NUMBERED_ELEMENTS_MAX;
+            state.is_readable = read.is_ok() && !is_full;
+            if !state.is_readable {
+                if is_full {
+                    reader.forget();
+                }
+                own.reset(slots, watches);
+            }
+        }
+        for watch in &own.watches {
+            if let Some(watch) = watches.get_mut(*watch) {
+                watch.observe(slots);
+            }
+        }
+        self.start_ns.get_or_insert(mono_ns);
+        self.now_ns = self.now_ns.max(mono_ns);
+        self.evaluate_rules(source, mono_ns, events);
+        // An end of a process is an event of this sample.
+        for watch in self.sources.get(source).map_or(&[][..], |own| own.watches.as_slice()) {
+            if let Some(watch) = self.watches.get_mut(*watch).filter(|watch| watch.truth == Truth::True) {
+                watch.truth = Truth::False;
+            }
+        }
+    }
+
+    /// Evaluates the rules of a source.
+    fn evaluate_rules(&mut self, source: usize, mono_ns: u64, events: &mut Vec<TriggerEvent>) {
+        let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
+        let Some(own) = sources.get(source) else { return };
+        for number in &own.rules {
+            let Some(rule) = rules.get_mut(*number) else { continue };
+            let inputs = Inputs {
+                now_ns: rule.now_ns.max(mono_ns),
+                start_ns: start_ns.unwrap_or(mono_ns),
+                slots,
+                sources: states,
+                watches,
+                mark: None,
+            };
+            rule.step(&inputs, sources, events);
+        }
+    }
+
+    /// Observes a mark that a person or another program has set.
+    pub fn observe_mark(&mut self, mono_ns: u64, text: &str, events: &mut Vec<TriggerEvent>) {
+        let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
+        let start_ns = *start_ns.get_or_insert(mono_ns);
+        for rule in rules.iter_mut().filter(|rule| rule.reads_marks()) {
+            let now_ns = rule.now_ns.max(mono_ns);
+            let mut inputs = Inputs { now_ns, start_ns, slots, sources: states, watches, mark: Some(text) };
+            rule.step(&inputs, sources, events);
+            // A mark is a point in time: after it the condition holds no longer.
+            inputs.mark = None;
+            rule.step(&inputs, sources, events);
+        }
+    }
+
+    /// Lets time pass: all samples before `mono_ns` were observed. Ends episodes, and finds sources
+    /// that are absent.
+    pub fn advance(&mut self, mono_ns: u64, events: &mut Vec<TriggerEvent>) {
+        let Self { sources, states, slots, watches, rules, start_ns, now_ns } = self;
+        let start_ns = *start_ns.get_or_insert(mono_ns);
+        *now_ns = mono_ns.max(*now_ns);
+        for rule in rules.iter_mut() {
+            let mut inputs = Inputs { now_ns: 0, start_ns, slots, sources: states, watches, mark: None };
+            for due_ns in rule.absences_due(states, start_ns, mono_ns) {
+                inputs.now_ns = due_ns.max(rule.now_ns);
+                rule.step(&inputs, sources, events);
+            }
+            if rule.has_absences() && mono_ns > rule.now_ns {
+                inputs.now_ns = mono_ns;
+                rule.step(&inputs, sources, events);
+            }
+            let result = rule.machine.advance(mono_ns.max(rule.now_ns));
+            rule.report(result, events);
+        }
+    }
+
+    /// Notes that samples were not observed: windows and rates begin anew, so that no rule fires by
+    /// what nobody saw.
+    pub fn interrupt(&mut self) {
+        // Absence is counted from the next sample or time on.
+        let Self { sources, states, slots, watches, start_ns, .. } = self;
+        *start_ns = None;
+        for (source, state) in sources.iter().zip(states) {
+            source.reset(slots, watches);
+            state.is_readable = false;
+            state.lateness_s = f64::NAN;
+            state.last_ns = None;
+        }
+    }
+
+    /// Continues with what an earlier engine allows: rules with the same name and times keep their
+    /// hold-off and their firings of the day.
+    pub fn adopt(&mut self, earlier: &Self) {
+        for rule in &mut self.rules {
+            let same = |before: &&RuleState| {
+                before.rule.name == rule.rule.name && before.machine.times() == rule.machine.times()
+            };
+            if let Some(before) = earlier.rules.iter().find(same) {
+                rule.machine.adopt(&before.machine);
+                rule.counts = before.counts;
+                rule.values.clone_from(&before.values);
+                rule.now_ns = before.now_ns;
+            }
+        }
+    }
+
+    /// Returns what each rule did, in their order.
+    pub fn counts(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, TriggerCounts)> {
+        self.rules.iter().map(|rule| (&rule.rule.name, rule.counts))
+    }
+
+    /// Returns how many values were left out, for a list had too many elements.
+    pub fn left_out(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.left_out).sum()
+    }
+
+    /// Returns the most bytes that the windows of all rules take.
+    pub fn bytes_max(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.plan.bytes_max()).sum()
+    }
+}
+
+impl SourceState {
+    /// Notes the time of a sample.
+    #[inline]
+    #[allow(clippy::cast_precision_loss, reason = "a lateness: 53 bits are plenty")]
+    fn arrive(&mut self, mono_ns: u64) {
+        if let Some(last_ns) = self.last_ns.replace(mono_ns) {
+            let late_ns = mono_ns.saturating_sub(last_ns).saturating_sub(self.period_ns);
+            self.lateness_s = late_ns as f64 / 1e9;
+        }
+    }
+}
+
+impl ObservedSource {
+    /// Forgets the values of the source.
+    fn reset(&self, slots: &mut [FieldSlot], watches: &mut [ExitWatch]) {
+        for slot in &self.slots {
+            if let Some(slot) = slots.get_mut(*slot) {
+                slot.reset();
+            }
+        }
+        for watch in &self.watches {
+            if let Some(watch) = watches.get_mut(*watch) {
+                watch.reset();
+            }
+        }
+    }
+}
+
+impl RuleState {
+    fn programs(&self) -> impl Iterator<Item = &Program> {
+        std::iter::once(&self.when).chain(&self.clear)
+    }
+
+    fn reads_marks(&self) -> bool {
+        self.programs().any(|program| program.reads_marks)
+    }
+
+    fn has_absences(&self) -> bool {
+        self.programs().any(|program| !program.absences.is_empty())
+    }
+
+    /// Returns the times up to `until_ns` at which a source becomes absent, in order.
+    fn absences_due(&self, states: &[SourceState], start_ns: u64, until_ns: u64) -> Vec<u64> {
+        let all = self.programs().flat_map(|program| &program.absences);
+        let due = all.filter_map(|(source, limit_ns)| {
+            let last_ns = states.get(*source)?.last_ns.unwrap_or(start_ns);
+            Some(last_ns.saturating_add(*limit_ns))
+        });
+        let mut due: Vec<u64> = due.filter(|due| (self.now_ns..=until_ns).contains(due)).collect();
+        due.sort_unstable();
+        due
+    }
+
+    /// Evaluates the conditions and steps the machine.
+    #[inline]
+    fn step(&mut self, inputs: &Inputs<'_>, sources: &[ObservedSource], events: &mut Vec<TriggerEvent>) {
+        self.now_ns = inputs.now_ns;
+        let when = self.when.evaluate(inputs);
+        let clear = self.clear.as_ref().map_or(!when, |clear| clear.evaluate(inputs));
+        self.counts.evaluated += 1;
+        self.counts.unknown += u64::from(when == Truth::Unknown);
+        let result = self.machine.observe(inputs.now_ns, when, clear);
+        if result == StepResult::default() {
+            return;
+        }
+        if result.fired.is_some() {
+            // Before the values change, those of an episode that ends are reported.
+            self.report(StepResult { fired: None, suppressed: None, ..result }, events);
+            let label = |source: usize, element: u32| {
+                let reader = sources.get(source).and_then(|source| source.reader.as_ref());
+                reader
+                    .filter(|_| element != flatcap_format::query::NO_ELEMENT)
+                    .map_or("", |reader| reader.label(element))
+                    .into()
+            };
+            self.values = self.when.describe(inputs, &label);
+            self.report(StepResult { ended: None, ..result }, events);
+            return;
+        }
+        self.report(result, events);
+    }
+
+    /// Counts and reports what a step led to.
+    fn report(&mut self, result: StepResult, events: &mut Vec<TriggerEvent>) {
+        let StepResult { ended, fired, suppressed } = result;
+        if let Some(episode) = ended {
+            events.push(self.event(TriggerChange::Ended, episode));
+        }
+        if let Some((episode, extends)) = fired {
+            let change = if extends { TriggerChange::Extended } else { TriggerChange::Fired };
+            let counter = if extends { &mut self.counts.extended } else { &mut self.counts.fired };
+            *counter += 1;
+            events.push(self.event(change, episode));
+        }
+        match suppressed {
+            Some(Suppression::HoldOff) => self.counts.suppressed_hold_off += 1,
+            Some(Suppression::DailyLimit) => self.counts.suppressed_per_day += 1,
+            Some(Suppression::EpisodeLength) => self.counts.suppressed_length += 1,
+            None => {}
+        }
+    }
+
+    fn event(&self, change: TriggerChange, episode: Episode) -> TriggerEvent {
+        TriggerEvent {
+            rule: Arc::clone(&self.rule.name),
+            change,
+            episode: episode.number,
+            condition_mono_ns: episode.condition_ns,
+            fired_mono_ns: episode.fired_ns,
+            last_fired_mono_ns: episode.last_fired_ns,
+            from_mono_ns: episode.fired_ns.saturating_sub(self.machine.times().before_ns),
+            until_mono_ns: episode.until_ns,
+            values: self.values.clone(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What is wrong with a rule.
+
+use flatcap_format::query::{PathError, QueryError};
+
+use crate::limits;
+
+/// Why a condition is refused. Each message is one line that says what to write instead.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleError {
+    /// The text is longer than [`CONDITION_BYTES_MAX`](limits::CONDITION_BYTES_MAX).
+    #[error(
+        "condition of {bytes} bytes, more than {}; split it into several rules",
+        limits::CONDITION_BYTES_MAX
+    )]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The text is not well formed.
+    #[error("condition {text:?}, byte {at}: {what}")]
+    Syntax {
+        /// The condition.
+        text: String,
+        /// The place, in bytes.
+        at: usize,
+        /// What is wrong, or what is expected there.
+        what: String,
+    },
+    /// A field path is not well formed.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// No source has a field with this path.
+    #[error("no field {path:?}{}", suggestion(.nearest))]
+    NoField {
+        /// The path.
+        path: String,
+        /// Similar paths.
+        nearest: Vec<String>,
+    },
+    /// A path leads to several fields, or does not fit the schema.
+    #[error("{0}")]
+    Field(String),
+    /// No source has this name.
+    #[error("no source {name:?}{}", suggestion(.nearest))]
+    NoSource {
+        /// The name.
+        name: String,
+        /// Similar names.
+        nearest: Vec<String>,
+    },
+    /// A comparison of what cannot be compared, or a transform that does not fit.
+    #[error("{part:?}: {what}")]
+    Mismatch {
+        /// The part of the condition.
+        part: String,
+        /// What is wrong, and what to write instead.
+        what: String,
+    },
+    /// More rules than [`RULES_MAX`](limits::RULES_MAX).
+    #[error("{count} rules, more than {}; remove some", limits::RULES_MAX)]
+    TooManyRules {
+        /// Their number.
+        count: usize,
+    },
+}
+
+/// A rule that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("rule {rule}, {key}: {error}")]
+pub struct RuleProblem {
+    /// The rule's name.
+    pub rule: String,
+    /// The condition that is wrong: `when` or `clear`.
+    pub key: &'static str,
+    /// What is wrong.
+    #[source]
+    pub error: RuleError,
+}
+
+impl RuleError {
+    pub(crate) fn mismatch(part: &str, what: impl Into<String>) -> Self {
+        Self::Mismatch { part: part.to_owned(), what: what.into() }
+    }
+}
+
+impl From<QueryError> for RuleError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::NoField { path, nearest } => Self::NoField { path, nearest },
+            QueryError::Path(error) => Self::Path(error),
+            other => Self::Field(other.to_string()),
+        }
+    }
+}
+
+fn suggestion(nearest: &[String]) -> String {
+    if nearest.is_empty() { String::new() } else { format!("; did you mean {}?", nearest.join(", ")) }
+}

@@ -1,0 +1,79 @@
+//! What a rule reports: that it fired, and the time around it that is worth keeping.
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+
+use crate::unit::UnitValue;
+
+/// A firing of a rule, or the end of what it asks to keep. All times are monotonic nanoseconds.
+///
+/// An *episode* is a firing and those that follow before its interval ends. It has one
+/// [`Fired`](TriggerChange::Fired), any number of [`Extended`](TriggerChange::Extended) and, unless
+/// the run ends before, one [`Ended`](TriggerChange::Ended).
+#[derive(Debug, Clone, PartialEq)]
+pub struct TriggerEvent {
+    /// The rule's name.
+    pub rule: Arc<str>,
+    /// What happened.
+    pub change: TriggerChange,
+    /// Number of the episode of this rule in this run, from 1.
+    pub episode: u64,
+    /// When the condition began to hold before the latest firing.
+    pub condition_mono_ns: u64,
+    /// The first firing of the episode.
+    pub fired_mono_ns: u64,
+    /// The latest firing of the episode.
+    pub last_fired_mono_ns: u64,
+    /// Begin of the interval to keep, inclusive: `before` before the first firing.
+    pub from_mono_ns: u64,
+    /// End of the interval to keep, inclusive: `after` after the latest firing.
+    pub until_mono_ns: u64,
+    /// The comparisons of the condition with their values at the latest firing, in the order of the
+    /// text.
+    pub values: Vec<ComparedQuantity>,
+}
+
+/// What happened to an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TriggerChange {
+    /// It began.
+    Fired,
+    /// The rule fired again before its interval ended, which is longer now.
+    Extended,
+    /// Its interval has ended: all samples in it were observed.
+    Ended,
+}
+
+/// A comparison of a condition, with its values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedQuantity {
+    /// The part of the condition, as written: `pressure.io_some.total:rate > 20%`.
+    pub text: Arc<str>,
+    /// The value on the left; none if it was unknown, or is a text.
+    pub value: Option<UnitValue>,
+    /// The element that decided, such as `vda`; none if the field is in no list.
+    pub element: Option<Box<str>>,
+}
+
+impl Display for TriggerEvent {
+    /// Writes the rule and the values: `io-stall: pressure.io_some.total:rate > 20% (34.2 %)`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:", self.rule)?;
+        for (number, compared) in self.values.iter().enumerate() {
+            write!(formatter, "{}{compared}", if number == 0 { " " } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for ComparedQuantity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)?;
+        match (&self.element, &self.value) {
+            (Some(element), Some(value)) => write!(formatter, " ({element}: {value})"),
+            (Some(element), None) => write!(formatter, " ({element})"),
+            (None, Some(value)) => write!(formatter, " ({value})"),
+            (None, None) => Ok(()),
+        }
+    }
+}

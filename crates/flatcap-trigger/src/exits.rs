@@ -1,0 +1,96 @@
+//! Ends of processes: which processes there were, and which of them ended.
+
+use std::collections::HashMap;
+
+use crate::slot::FieldSlot;
+use crate::truth::Truth;
+
+/// Most processes that are remembered: as many as a host may have by default (`pid_max` of 32,768),
+/// twice. Beyond, all are forgotten.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// Watches for ends of processes.
+#[derive(Debug)]
+pub(crate) struct ExitWatch {
+    /// The slot of the ids of the processes that count; none: all ends count.
+    pub(crate) processes: Option<usize>,
+    /// The slot of the ids of those that ended.
+    pub(crate) exits: usize,
+    /// The slot of a counter that only the kernel's process events provide.
+    pub(crate) events: usize,
+    /// The slot of the number of processes that a sample skips.
+    pub(crate) skipped: usize,
+    /// How a process ended counts, which only the events say.
+    pub(crate) needs_events: bool,
+    pub(crate) source: usize,
+    /// Whether one of them ended, as of the sample that is being observed.
+    pub(crate) truth: Truth,
+    known: HashMap<u64, u64>, // the sample in which each was last, by the bits of its id
+    samples: u64,
+}
+
+impl ExitWatch {
+    pub(crate) fn new(
+        source: usize,
+        (processes, exits): (Option<usize>, usize),
+        (events, skipped): (usize, usize),
+        needs_events: bool,
+    ) -> Self {
+        Self {
+            processes,
+            exits,
+            events,
+            skipped,
+            needs_events,
+            source,
+            truth: Truth::Unknown,
+            known: HashMap::new(),
+            samples: 0,
+        }
+    }
+
+    /// Returns whether two watches watch for the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (self.processes, self.exits, self.needs_events) == (other.processes, other.exits, other.needs_events)
+    }
+
+    /// Forgets all processes.
+    pub(crate) fn reset(&mut self) {
+        self.known.clear();
+        self.truth = Truth::Unknown;
+    }
+
+    /// Takes the values of a sample.
+    pub(crate) fn observe(&mut self, slots: &[FieldSlot]) {
+        self.samples += 1;
+        let rows = |slot: usize| slots.get(slot).map_or(&[][..], |slot| slot.rows.as_slice());
+        let value = |slot: usize| slots.get(slot).map_or(f64::NAN, |slot| slot.value);
+        let has_events = !value(self.events).is_nan();
+        let Some(processes) = self.processes else {
+            self.truth = if has_events { Truth::known(!rows(self.exits).is_empty()) } else { Truth::Unknown };
+            return;
+        };
+        let mut has_ended = false;
+        for id in rows(self.exits) {
+            has_ended |= self.known.remove(&id.to_bits()).is_some();
+        }
+        for id in rows(processes).iter().filter(|id| !id.is_nan()) {
+            self.known.insert(id.to_bits(), self.samples);
+        }
+        // A sample that skips none has all processes: those that are missing have ended.
+        let is_complete = value(self.skipped) == 0.0;
+        if is_complete {
+            let before = self.known.len();
+            self.known.retain(|_, seen| *seen == self.samples);
+            has_ended |= !has_events && self.known.len() < before;
+        }
+        if self.known.len() > REMEMBERED_MAX {
+            self.known.clear();
+        }
+        self.truth = match (has_events, self.needs_events, is_complete) {
+            (true, ..) | (false, false, true) => Truth::known(has_ended),
+            (false, true, _) => Truth::Unknown,
+            (false, false, false) => Truth::False,
+        };
+    }
+}

@@ -1,0 +1,63 @@
+//! Properties that must hold for any condition: the entry point of `fuzz/`, which tests use, too.
+//!
+//! Only tests and the feature `fuzzing` compile this module; releases do not.
+
+use std::sync::Arc;
+
+use flatcap_format::schema::CompiledSchema;
+
+use crate::compiler::RuleSource;
+use crate::condition::TriggerCondition;
+use crate::engine::{TriggerEngine, TriggerRule};
+use crate::machine::TriggerTimes;
+
+/// A payload of flatc's, and its schema.
+const SCHEMA: &[u8] = include_bytes!("../../../tests/data/schema/marked.bfbs");
+const PAYLOAD: &[u8] = include_bytes!("../../../tests/data/schema/marked.bin");
+const SYNTHETIC: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
+const THERMAL: &[u8] = include_bytes!("../../../generated/host/thermal.bfbs");
+
+/// Parses a condition; if it is one, compiles it and observes samples, whole and damaged, and
+/// marks.
+///
+/// # Panics
+/// A condition that is printed is another one, or a rule is evaluated more often than it had
+/// samples, marks and times.
+pub fn condition(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else { return };
+    let Ok(when) = text.parse::<TriggerCondition>() else { return };
+    assert_eq!(when.as_str().parse::<TriggerCondition>().ok().as_ref(), Some(&when));
+    let compiled = [
+        ("marked", SCHEMA, "flatcap.test.Marked"),
+        ("synthetic", SYNTHETIC, "flatcap.synthetic.Point"),
+        ("thermal", THERMAL, "flatcap.host.Thermal"),
+    ]
+    .map(|(name, schema, root)| (name, CompiledSchema::compile(schema, root)));
+    let sources: Vec<RuleSource<'_>> = compiled
+        .iter()
+        .map(|(name, schema)| RuleSource { name, period_ns: 1_000_000, schema: schema.as_ref().ok() })
+        .collect();
+    let times = TriggerTimes { for_ns: 0, before_ns: 0, after_ns: 3, hold_off_ns: 0, max_per_day: 1000 };
+    let rule = TriggerRule { name: Arc::from("rule"), when, clear: None, times };
+    let Ok(mut engine) = TriggerEngine::new(&[rule], &sources) else { return };
+    let mut events = Vec::new();
+    for time in 1..20_u64 {
+        let mono_ns = time * 1_000_000;
+        let mut payload = PAYLOAD.to_vec();
+        let damaged = usize::try_from(time).unwrap_or_default() * 3 % PAYLOAD.len();
+        if let (Some(byte), true) = (payload.get_mut(damaged), time.is_multiple_of(3)) {
+            *byte ^= 0x55;
+        }
+        for source in 0..sources.len() {
+            engine.observe(source, mono_ns, &payload, &mut events);
+        }
+        engine.observe_mark(mono_ns, "a", &mut events);
+        engine.advance(mono_ns, &mut events);
+    }
+    // Once for each source, twice for each mark, once for each absence that is due and each time.
+    let (_, counts) = engine.counts().next().unzip();
+    let evaluated = counts.map_or(0, |counts| counts.evaluated);
+    assert!(evaluated <= 19 * (3 + 2 + 65), "{evaluated} evaluations");
+    let fired = counts.map_or(0, |counts| counts.fired + counts.extended);
+    assert!(fired <= evaluated);
+}

@@ -1,0 +1,45 @@
+//! Rules of the flight recorder flatcap: conditions on the fields of recorded samples, evaluated
+//! sample by sample at the sources' own rates.
+//!
+//! | to | use |
+//! |---|---|
+//! | parse a condition | [`TriggerCondition`] |
+//! | compile rules for some sources, and observe samples | [`TriggerEngine`] |
+//! | learn what fired, and which time is worth keeping | [`TriggerEvent`] |
+//!
+//! The crate starts no thread, reads no clock and no file: samples and times alone drive it, so
+//! that a recording replays a rule exactly as the recorder evaluated it.
+
+mod compiler;
+mod condition;
+mod engine;
+mod error;
+mod event;
+mod exits;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+pub mod limits;
+mod machine;
+mod parser;
+mod program;
+mod scanner;
+mod series;
+mod slot;
+mod transform;
+mod truth;
+mod unit;
+mod window;
+
+pub use compiler::RuleSource;
+pub use condition::TriggerCondition;
+pub use engine::{TriggerCounts, TriggerEngine, TriggerRule};
+pub use error::{RuleError, RuleProblem};
+pub use event::{ComparedQuantity, TriggerChange, TriggerEvent};
+pub use machine::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, Suppression, TriggerTimes};
+pub use truth::Truth;
+pub use unit::UnitValue;
+
+#[cfg(test)]
+mod engine_tests;
+#[cfg(test)]
+mod fixtures;

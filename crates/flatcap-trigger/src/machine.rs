@@ -1,0 +1,354 @@
+//! The state machine of a rule: when a condition that holds becomes a firing. Driven by samples and
+//! times alone.
+
+use std::collections::VecDeque;
+
+use crate::truth::Truth;
+
+/// Longest episode, from the first firing on: a rule that flaps must not hold a snapshot open for
+/// ever. Later firings are suppressed until the episode has ended.
+pub const EPISODE_NS_MAX: u64 = 600_000_000_000;
+/// Most firings that a rule may be allowed in a day: the times of all of them are kept.
+pub const FIRINGS_PER_DAY_MAX: u32 = 10_000;
+
+const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+/// The times and limits of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TriggerTimes {
+    /// How long the condition must hold before the rule fires, in nanoseconds.
+    pub for_ns: u64,
+    /// How much to keep before the first firing, in nanoseconds.
+    pub before_ns: u64,
+    /// How much to keep after the latest firing, in nanoseconds. A firing within it extends the
+    /// episode.
+    pub after_ns: u64,
+    /// How long the rule does not fire after the end of an episode, in nanoseconds.
+    pub hold_off_ns: u64,
+    /// Most episodes in any 24 hours, 1 to [`FIRINGS_PER_DAY_MAX`].
+    pub max_per_day: u32,
+}
+
+/// Why a rule whose condition held long enough did not fire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suppression {
+    /// The last episode ended less than `hold_off` ago.
+    HoldOff,
+    /// There were `max_per_day` episodes in the last 24 hours.
+    DailyLimit,
+    /// The episode would become longer than [`EPISODE_NS_MAX`].
+    EpisodeLength,
+}
+
+/// The times of an episode, in monotonic nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Episode {
+    pub(crate) number: u64,
+    pub(crate) condition_ns: u64,
+    pub(crate) fired_ns: u64,
+    pub(crate) last_fired_ns: u64,
+    pub(crate) until_ns: u64,
+}
+
+/// What a step led to, in this order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StepResult {
+    /// The episode that has ended.
+    pub(crate) ended: Option<Episode>,
+    /// The firing, and whether it extends an episode.
+    pub(crate) fired: Option<(Episode, bool)>,
+    /// The firing that did not take place.
+    pub(crate) suppressed: Option<Suppression>,
+}
+
+/// The condition of a rule, over time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConditionState {
+    /// It does not hold.
+    Idle,
+    /// It has held since this time, for less than `for`.
+    Pending { since_ns: u64 },
+    /// It held long enough, and has not been cleared.
+    Firing,
+}
+
+/// What earlier firings allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EpisodeState {
+    Ready,
+    Open(Episode),
+    HoldOff { until_ns: u64 },
+}
+
+/// The state of a rule.
+#[derive(Debug, Clone)]
+pub(crate) struct TriggerMachine {
+    times: TriggerTimes,
+    now_ns: u64,
+    condition: ConditionState,
+    episode: EpisodeState,
+    episodes: u64,
+    /// The first firings of the last 24 hours, oldest first.
+    firings: VecDeque<u64>,
+}
+
+impl TriggerMachine {
+    pub(crate) fn new(times: TriggerTimes) -> Self {
+        Self {
+            times,
+            now_ns: 0,
+            condition: ConditionState::Idle,
+            episode: EpisodeState::Ready,
+            episodes: 0,
+            firings: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn times(&self) -> TriggerTimes {
+        self.times
+    }
+
+    /// Continues with what an earlier machine of the same rule allows: a reload neither shortens a
+    /// hold-off nor forgets the day's firings. The condition begins anew.
+    pub(crate) fn adopt(&mut self, earlier: &Self) {
+        self.now_ns = earlier.now_ns;
+        self.episode = earlier.episode;
+        self.episodes = earlier.episodes;
+        self.firings.clone_from(&earlier.firings);
+    }
+
+    /// Takes the results of the condition and of `clear` at a time. A time before an earlier one
+    /// counts as that one. Where both hold, the condition counts.
+    pub(crate) fn observe(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> StepResult {
+        let mut result = self.advance(mono_ns);
+        let since_ns = match (self.condition, when, clear) {
+            (ConditionState::Firing, Truth::False | Truth::Unknown, Truth::True) => {
+                self.condition = ConditionState::Idle;
+                return result;
+            }
+            (ConditionState::Firing, ..) => return result,
+            (_, Truth::False | Truth::Unknown, _) => {
+                self.condition = ConditionState::Idle;
+                return result;
+            }
+            (ConditionState::Idle, Truth::True, _) => self.now_ns,
+            (ConditionState::Pending { since_ns }, Truth::True, _) => since_ns,
+        };
+        if self.now_ns - since_ns < self.times.for_ns {
+            self.condition = ConditionState::Pending { since_ns };
+            return result;
+        }
+        self.condition = ConditionState::Firing;
+        match self.fire(since_ns) {
+            Ok(fired) => result.fired = Some(fired),
+            Err(suppression) => result.suppressed = Some(suppression),
+        }
+        result
+    }
+
+    /// Lets time pass: all that happened before `mono_ns` was observed.
+    pub(crate) fn advance(&mut self, mono_ns: u64) -> StepResult {
+        self.now_ns = self.now_ns.max(mono_ns);
+        let mut result = StepResult::default();
+        if let EpisodeState::Open(episode) = self.episode
+            && self.now_ns > episode.until_ns
+        {
+            result.ended = Some(episode);
+            let until_ns = episode.until_ns.saturating_add(self.times.hold_off_ns);
+            self.episode = EpisodeState::HoldOff { until_ns };
+        }
+        if let EpisodeState::HoldOff { until_ns } = self.episode
+            && self.now_ns >= until_ns
+        {
+            self.episode = EpisodeState::Ready;
+        }
+        result
+    }
+
+    /// Begins an episode, or extends the open one.
+    fn fire(&mut self, condition_ns: u64) -> Result<(Episode, bool), Suppression> {
+        let now_ns = self.now_ns;
+        let until_ns = now_ns.saturating_add(self.times.after_ns);
+        match self.episode {
+            EpisodeState::HoldOff { .. } => Err(Suppression::HoldOff),
+            EpisodeState::Open(episode) => {
+                if until_ns > episode.fired_ns.saturating_add(EPISODE_NS_MAX) {
+                    return Err(Suppression::EpisodeLength);
+                }
+                let episode = Episode { condition_ns, last_fired_ns: now_ns, until_ns, ..episode };
+                self.episode = EpisodeState::Open(episode);
+                Ok((episode, true))
+            }
+            EpisodeState::Ready => {
+                while self.firings.front().is_some_and(|first| now_ns - first >= DAY_NS) {
+                    self.firings.pop_front();
+                }
+                if self.firings.len() >= self.times.max_per_day as usize {
+                    return Err(Suppression::DailyLimit);
+                }
+                self.firings.push_back(now_ns);
+                self.episodes += 1;
+                let number = self.episodes;
+                let episode =
+                    Episode { number, condition_ns, fired_ns: now_ns, last_fired_ns: now_ns, until_ns };
+                self.episode = EpisodeState::Open(episode);
+                Ok((episode, false))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TIMES: TriggerTimes =
+        TriggerTimes { for_ns: 0, before_ns: 0, after_ns: 0, hold_off_ns: 0, max_per_day: 1000 };
+
+    /// A step as the tests write it: time, condition, clear.
+    type Step = (u64, Truth, Truth);
+
+    /// All episodes of some steps, found over the whole history instead of step by step: first the
+    /// times at which the condition was met, then the episodes that these make.
+    fn expected(times: TriggerTimes, steps: &[Step]) -> (Vec<Episode>, Vec<Suppression>) {
+        let mut met: Vec<(u64, u64)> = Vec::new();
+        let mut at = 0;
+        while at < steps.len() {
+            // The longest stretch from here on in which the condition holds.
+            let held = steps[at..].iter().take_while(|(_, when, _)| *when == Truth::True).count();
+            let long_enough = steps[at..at + held].iter().position(|(t, ..)| t - steps[at].0 >= times.for_ns);
+            let Some(first) = long_enough else {
+                at += held.max(1);
+                continue;
+            };
+            met.push((steps[at].0, steps[at + first].0));
+            let rest = &steps[at + first + 1..];
+            let cleared =
+                rest.iter().position(|(_, when, clear)| *when != Truth::True && *clear == Truth::True);
+            at = cleared.map_or(steps.len(), |cleared| at + first + 1 + cleared + 1);
+        }
+        let (mut episodes, mut suppressed): (Vec<Episode>, Vec<Suppression>) = (Vec::new(), Vec::new());
+        for (condition_ns, now) in met {
+            let until_ns = now + times.after_ns;
+            match episodes.last_mut() {
+                Some(last) if now <= last.until_ns => {
+                    if until_ns > last.fired_ns + EPISODE_NS_MAX {
+                        suppressed.push(Suppression::EpisodeLength);
+                    } else {
+                        (last.condition_ns, last.last_fired_ns, last.until_ns) =
+                            (condition_ns, now, until_ns);
+                    }
+                    continue;
+                }
+                Some(last) if now < last.until_ns + times.hold_off_ns => {
+                    suppressed.push(Suppression::HoldOff);
+                    continue;
+                }
+                _ => {}
+            }
+            let of_day = episodes.iter().filter(|episode| now - episode.fired_ns < DAY_NS).count();
+            if of_day >= times.max_per_day as usize {
+                suppressed.push(Suppression::DailyLimit);
+                continue;
+            }
+            let number = episodes.len() as u64 + 1;
+            episodes.push(Episode { number, condition_ns, fired_ns: now, last_fired_ns: now, until_ns });
+        }
+        (episodes, suppressed)
+    }
+
+    fn run(machine: &mut TriggerMachine, steps: &[Step]) -> (Vec<Episode>, Vec<Suppression>) {
+        let (mut episodes, mut suppressed) = (Vec::new(), Vec::new());
+        let mut open: Option<Episode> = None;
+        for (t, when, clear) in steps {
+            let result = machine.observe(*t, *when, *clear);
+            if let Some(ended) = result.ended {
+                assert_eq!(open.take(), Some(ended));
+                episodes.push(ended);
+            }
+            if let Some((episode, extends)) = result.fired {
+                assert_eq!(open.is_some(), extends);
+                open = Some(episode);
+            }
+            suppressed.extend(result.suppressed);
+        }
+        episodes.extend(open);
+        (episodes, suppressed)
+    }
+
+    fn truth() -> impl Strategy<Value = Truth> {
+        prop_oneof![3 => Just(Truth::True), 2 => Just(Truth::False), 1 => Just(Truth::Unknown)]
+    }
+
+    proptest! {
+        // Proves that the machine finds the episodes and suppressions that the whole history has,
+        // for any results of the conditions, any steps of time and any settings.
+        #[test]
+        fn episodes_are_those_of_the_history(
+            steps in prop::collection::vec((0..8_u64, truth(), truth()), 0..120),
+            scale in prop_oneof![Just(1_u64), Just(DAY_NS / 20), Just(EPISODE_NS_MAX / 9)],
+            settings in (0..12_u64, 0..10_u64, 0..20_u64, 1..6_u32),
+            default_clear in any::<bool>(),
+        ) {
+            let (for_ns, after_ns, hold_off_ns, max_per_day) = settings;
+            let times = TriggerTimes {
+                for_ns: for_ns * scale,
+                before_ns: 0,
+                after_ns: after_ns * scale,
+                hold_off_ns: hold_off_ns * scale,
+                max_per_day,
+            };
+            let mut now = 0;
+            let steps: Vec<Step> = steps
+                .into_iter()
+                .map(|(step, when, clear)| {
+                    now += step * scale;
+                    (now, when, if default_clear { !when } else { clear })
+                })
+                .collect();
+            prop_assert_eq!(run(&mut TriggerMachine::new(times), &steps), expected(times, &steps));
+        }
+    }
+
+    // Proves that what is unknown neither fires nor clears, and interrupts `for`.
+    #[test]
+    fn the_unknown_does_nothing() {
+        let (t, f, u) = (Truth::True, Truth::False, Truth::Unknown);
+        let times = TriggerTimes { for_ns: 2, ..TIMES };
+        let steps = [(0, t, f), (1, u, u), (2, t, f), (3, u, u), (4, t, f), (5, t, f), (6, t, f)];
+        let fired = run(&mut TriggerMachine::new(times), &steps).0;
+        assert_eq!(fired.iter().map(|episode| episode.fired_ns).collect::<Vec<_>>(), [6]);
+        let steps = [(0, t, f), (1, u, u), (2, t, f), (3, f, t), (4, t, f)];
+        let fired = run(&mut TriggerMachine::new(TIMES), &steps).0;
+        assert_eq!(fired.iter().map(|episode| episode.fired_ns).collect::<Vec<_>>(), [0, 4]);
+    }
+
+    // Proves that a time before an earlier one counts as that one.
+    #[test]
+    fn time_does_not_step_back() {
+        let mut machine = TriggerMachine::new(TriggerTimes { after_ns: 5, ..TIMES });
+        assert!(machine.observe(100, Truth::True, Truth::False).fired.is_some());
+        machine.observe(90, Truth::False, Truth::True);
+        let (episode, extends) = machine.observe(91, Truth::True, Truth::False).fired.unwrap();
+        assert!(extends);
+        assert_eq!((episode.condition_ns, episode.last_fired_ns, episode.until_ns), (100, 100, 105));
+    }
+
+    // Proves that a reload keeps the hold-off and the day's firings.
+    #[test]
+    fn a_successor_keeps_the_limits() {
+        let times = TriggerTimes { hold_off_ns: 50, max_per_day: 2, ..TIMES };
+        let mut machine = TriggerMachine::new(times);
+        machine.observe(0, Truth::True, Truth::False);
+        machine.advance(1);
+        let mut next = TriggerMachine::new(times);
+        next.adopt(&machine);
+        assert_eq!(next.observe(10, Truth::True, Truth::False).suppressed, Some(Suppression::HoldOff));
+        next.observe(60, Truth::False, Truth::True);
+        assert_eq!(next.observe(61, Truth::True, Truth::False).fired.unwrap().0.number, 2);
+        next.observe(112, Truth::False, Truth::True);
+        assert_eq!(next.observe(300, Truth::True, Truth::False).suppressed, Some(Suppression::DailyLimit));
+    }
+}

@@ -1,0 +1,350 @@
+//! Parses conditions: one pass, bounded recursion, and the place of each mistake.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use flatcap_format::query::FieldPath;
+
+use crate::condition::{
+    Arithmetic, Clause, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, TriggerCondition,
+    ValueTerm,
+};
+use crate::error::RuleError;
+use crate::limits;
+use crate::scanner::{Scanner, end_of};
+use crate::transform::{TRANSFORM_NAMES, Transform};
+
+/// Names for the same field of all sources, as rules about the recorder itself need them.
+const ALIASES: [(&str, &str); 2] = [
+    ("self.lateness_p99", "self.sources[*].lateness.p99_ns"),
+    ("self.lateness_max", "self.sources[*].lateness.max_ns"),
+];
+
+/// Tests of `exited` that are about how a process ended; all others are about the process.
+const TESTS_OF_ENDS: [&str; 2] = ["signal", "exit_code"];
+
+impl FromStr for TriggerCondition {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let text = text.trim();
+        let (root, operands) = ConditionReader::read(text)?;
+        Ok(Self::new(text, root, operands))
+    }
+}
+
+/// What an expression in parentheses may be.
+enum Parsed {
+    Value(ValueTerm),
+    Clause(Clause),
+}
+
+/// Reads a condition.
+struct ConditionReader<'t> {
+    scanner: Scanner<'t>,
+    operands: Vec<FieldOperand>,
+}
+
+impl<'t> ConditionReader<'t> {
+    /// Parses a whole text.
+    fn read(text: &'t str) -> Result<(Clause, Vec<FieldOperand>), RuleError> {
+        if text.len() > limits::CONDITION_BYTES_MAX {
+            return Err(RuleError::TooLong { bytes: text.len() });
+        }
+        let mut reader = Self { scanner: Scanner::new(text), operands: Vec::new() };
+        let start = reader.scanner.start();
+        let parsed = reader.any(0)?;
+        let root = reader.clause(parsed, start)?;
+        if !reader.scanner.rest().is_empty() {
+            return Err(reader.scanner.error("expected and, or, an operator or the end"));
+        }
+        Ok((root, reader.operands))
+    }
+
+    /// Returns a part that must be a condition.
+    fn clause(&self, parsed: Parsed, start: usize) -> Result<Clause, RuleError> {
+        match parsed {
+            Parsed::Clause(clause) => Ok(clause),
+            Parsed::Value(_) if self.scanner.since(start).is_empty() => {
+                Err(self.scanner.error("expected a condition"))
+            }
+            Parsed::Value(_) => {
+                Err(self.scanner.error("expected a comparison, such as > 20%, after the value"))
+            }
+        }
+    }
+
+    fn value(&self, parsed: Parsed) -> Result<ValueTerm, RuleError> {
+        match parsed {
+            Parsed::Value(value) => Ok(value),
+            Parsed::Clause(_) => {
+                Err(self.scanner.error("expected a number or a field before this, not a condition"))
+            }
+        }
+    }
+
+    fn any(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+        self.joined(depth, "or", Self::all, Clause::Any)
+    }
+
+    fn all(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+        self.joined(depth, "and", Self::single, Clause::All)
+    }
+
+    /// Reads parts with a word between them.
+    fn joined(
+        &mut self,
+        depth: usize,
+        word: &str,
+        part: fn(&mut Self, usize) -> Result<Parsed, RuleError>,
+        join: fn(Vec<Clause>) -> Clause,
+    ) -> Result<Parsed, RuleError> {
+        let start = self.scanner.start();
+        let first = part(self, depth)?;
+        if !self.scanner.take_word(word) {
+            return Ok(first);
+        }
+        let mut parts = vec![self.clause(first, start)?];
+        loop {
+            let start = self.scanner.start();
+            let next = part(self, depth)?;
+            parts.push(self.clause(next, start)?);
+            if !self.scanner.take_word(word) {
+                return Ok(Parsed::Clause(join(parts)));
+            }
+        }
+    }
+
+    fn single(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+        self.check_depth(depth)?;
+        if self.scanner.take_word("not") {
+            let start = self.scanner.start();
+            let inner = self.single(depth + 1)?;
+            let inner = self.clause(inner, start)?;
+            return Ok(Parsed::Clause(Clause::Not(Box::new(inner))));
+        }
+        let start = self.scanner.start();
+        for (name, is_every) in [("any", false), ("all", true)] {
+            if self.scanner.take_function(name) {
+                let inside = self.scanner.start();
+                let inner = self.any(depth + 1)?;
+                let inner = Box::new(self.clause(inner, inside)?);
+                self.scanner.expect(")")?;
+                let text = self.scanner.since(start).into();
+                return Ok(Parsed::Clause(Clause::Elements { is_every, inner, text }));
+            }
+        }
+        if let Some(function) = self.function(start)? {
+            return Ok(Parsed::Clause(function));
+        }
+        let left = self.sum(depth)?;
+        let rest = self.scanner.rest();
+        let Some((token, operator)) = CompareSign::ALL.iter().find(|(token, _)| rest.starts_with(token))
+        else {
+            return Ok(left);
+        };
+        let left = self.value(left)?;
+        self.scanner.at += token.len();
+        let right = self.right_side(*operator, depth)?;
+        let text = Arc::from(self.scanner.since(start));
+        Ok(Parsed::Clause(Clause::Compare(CompareClause { text, left, operator: *operator, right })))
+    }
+
+    fn check_depth(&self, depth: usize) -> Result<(), RuleError> {
+        if depth < limits::NESTING_MAX {
+            return Ok(());
+        }
+        Err(self
+            .scanner
+            .error(format!("more than {} parentheses and nots around each other", limits::NESTING_MAX)))
+    }
+
+    /// Reads a function that is a condition by itself.
+    fn function(&mut self, start: usize) -> Result<Option<Clause>, RuleError> {
+        let clause = if self.scanner.take_function("changed") {
+            let begin = self.scanner.start();
+            let path = self.path()?;
+            let text = self.scanner.since(begin).into();
+            let operand = self.operand(FieldOperand {
+                path,
+                transforms: vec![Transform::Changed],
+                is_alias: false,
+                text,
+            })?;
+            self.scanner.expect(")")?;
+            Clause::Changed { operand, text: self.scanner.since(start).into() }
+        } else if self.scanner.take_function("absent") {
+            let source = self.scanner.source_name()?;
+            if !self.scanner.take(",") {
+                return Err(self.scanner.error("expected a comma and a duration, as in absent(disk, 50ms)"));
+            }
+            let limit_ns = self.scanner.window()?;
+            self.scanner.expect(")")?;
+            Clause::Absent { source, limit_ns }
+        } else if self.scanner.take_function("exited") {
+            let tests = self.exit_tests()?;
+            Clause::Exited(ExitTests { text: self.scanner.since(start).into(), ..tests })
+        } else if self.scanner.take_function("mark") {
+            let expression = self.scanner.expression()?;
+            self.scanner.expect(")")?;
+            Clause::Mark(expression)
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(clause))
+    }
+
+    /// Reads the tests of `exited`, which are those of an element of a list.
+    fn exit_tests(&mut self) -> Result<ExitTests, RuleError> {
+        let (mut of_process, mut of_end) = (Vec::new(), Vec::new());
+        while !self.scanner.take(")") {
+            let rest = self.scanner.rest();
+            let end = end_of(rest, |next| ",)".contains(next));
+            let test = rest.get(..end).unwrap_or_default().trim();
+            let name = test.split(['=', '!']).next().unwrap_or_default().trim();
+            if name.is_empty() || name.len() == test.len() {
+                return Err(self
+                    .scanner
+                    .error("expected a test, as in exited(name=\"postgres\", signal!=15)"));
+            }
+            let tests = if TESTS_OF_ENDS.contains(&name) { &mut of_end } else { &mut of_process };
+            tests.push(test);
+            self.scanner.at += end;
+            self.scanner.take(",");
+        }
+        let picked = |list: &str, tests: &[&str]| -> Result<FieldPath, RuleError> {
+            let pick = if tests.is_empty() { "*".to_owned() } else { tests.join(",") };
+            Ok(format!("process.{list}[{pick}].pid").parse()?)
+        };
+        let processes = (!of_process.is_empty()).then(|| picked("processes", &of_process)).transpose()?;
+        let exits = picked("exits", &of_end)?;
+        Ok(ExitTests { processes, exits, needs_events: !of_end.is_empty(), text: Arc::from("") })
+    }
+
+    /// Reads what a value is compared with.
+    fn right_side(&mut self, operator: CompareSign, depth: usize) -> Result<RightSide, RuleError> {
+        if operator == CompareSign::Matches {
+            return self.scanner.expression().map(RightSide::Expression);
+        }
+        if self.scanner.rest().starts_with('"') {
+            return self.scanner.quoted().map(|text| RightSide::Text(text.into()));
+        }
+        for truth in [true, false] {
+            if self.scanner.take_word(if truth { "true" } else { "false" }) {
+                return Ok(RightSide::Truth(truth));
+            }
+        }
+        let right = self.sum(depth)?;
+        self.value(right).map(RightSide::Value)
+    }
+
+    fn sum(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+        let signs = [("+", Arithmetic::Add), ("-", Arithmetic::Subtract)];
+        self.computed(depth, signs, Self::product)
+    }
+
+    fn product(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+        let signs = [("*", Arithmetic::Multiply), ("/", Arithmetic::Divide)];
+        self.computed(depth, signs, Self::factor)
+    }
+
+    /// Reads values with one of two operators between them.
+    fn computed(
+        &mut self,
+        depth: usize,
+        signs: [(&str, Arithmetic); 2],
+        part: fn(&mut Self, usize) -> Result<Parsed, RuleError>,
+    ) -> Result<Parsed, RuleError> {
+        let mut left = part(self, depth)?;
+        while let Some((_, operation)) = signs.iter().copied().find(|(sign, _)| self.scanner.take(sign)) {
+            let first = self.value(left)?;
+            let second = part(self, depth)?;
+            let second = self.value(second)?;
+            left = Parsed::Value(ValueTerm::Pair(operation, Box::new((first, second))));
+        }
+        Ok(left)
+    }
+
+    fn factor(&mut self, depth: usize) -> Result<Parsed, RuleError> {
+        if self.scanner.take("(") {
+            self.check_depth(depth)?;
+            let inner = self.any(depth + 1)?;
+            self.scanner.expect(")")?;
+            return Ok(inner);
+        }
+        if self.scanner.take_function("lateness") {
+            let source = self.scanner.source_name()?;
+            self.scanner.expect(")")?;
+            return Ok(Parsed::Value(ValueTerm::Lateness(source)));
+        }
+        let rest = self.scanner.rest();
+        let is_number = rest.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
+        if is_number { self.scanner.number().map(Parsed::Value) } else { self.field().map(Parsed::Value) }
+    }
+
+    fn field(&mut self) -> Result<ValueTerm, RuleError> {
+        let start = self.scanner.start();
+        let mut path = self.path()?;
+        let alias = ALIASES.iter().find(|(name, _)| *name == path.as_str());
+        if let Some((_, meant)) = alias {
+            path = meant.parse()?;
+        }
+        let mut transforms = Vec::new();
+        while self.scanner.text.get(self.scanner.at..).unwrap_or_default().starts_with(':') {
+            if transforms.len() == limits::TRANSFORMS_MAX {
+                return Err(self
+                    .scanner
+                    .error(format!("more than {} transforms of a field", limits::TRANSFORMS_MAX)));
+            }
+            transforms.push(self.transform()?);
+        }
+        let text = self.scanner.since(start).into();
+        self.operand(FieldOperand { path, transforms, is_alias: alias.is_some(), text }).map(ValueTerm::Field)
+    }
+
+    fn operand(&mut self, operand: FieldOperand) -> Result<usize, RuleError> {
+        if self.operands.len() == limits::OPERANDS_MAX {
+            return Err(self.scanner.error(format!("more than {} fields", limits::OPERANDS_MAX)));
+        }
+        self.operands.push(operand);
+        Ok(self.operands.len() - 1)
+    }
+
+    /// Reads a path up to space, an operator, a colon, a comma or a parenthesis, outside of
+    /// brackets.
+    fn path(&mut self) -> Result<FieldPath, RuleError> {
+        let rest = self.scanner.rest();
+        let end = end_of(rest, |next| next.is_whitespace() || "=!<>():,+*/".contains(next));
+        let path = rest.get(..end).unwrap_or_default();
+        if path.is_empty() {
+            return Err(self.scanner.error("expected a field or a number"));
+        }
+        let path = path.parse()?;
+        self.scanner.at += end;
+        Ok(path)
+    }
+
+    fn transform(&mut self) -> Result<Transform, RuleError> {
+        let start = self.scanner.at;
+        self.scanner.at += 1;
+        let rest = self.scanner.text.get(self.scanner.at..).unwrap_or_default();
+        let end = rest.find(|next: char| !next.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        let name = rest.get(..end).unwrap_or_default();
+        self.scanner.at += end;
+        let (mut share, mut window_ns) = (None, None);
+        if self.scanner.text.get(self.scanner.at..).is_some_and(|rest| rest.starts_with('(')) {
+            self.scanner.at += 1;
+            if name == "quantile" {
+                share = Some(self.scanner.share()?);
+                self.scanner.expect(",")?;
+            }
+            window_ns = Some(self.scanner.window()?);
+            self.scanner.expect(")")?;
+        }
+        Transform::of(name, share, window_ns).ok_or_else(|| {
+            let text = self.scanner.since(start).to_owned();
+            self.scanner.at = start;
+            self.scanner.error(format!("{text:?} is no transform; write {TRANSFORM_NAMES}"))
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! Reads the words of a condition: names, numbers with units, durations, texts and expressions.
+
+use flatcap_format::duration::parse_duration;
+use regex::{Regex, RegexBuilder};
+
+use crate::condition::ValueTerm;
+use crate::error::RuleError;
+use crate::limits;
+use crate::unit::Dimension;
+
+/// A text, and the place up to which it was read.
+pub(crate) struct Scanner<'t> {
+    pub(crate) text: &'t str,
+    pub(crate) at: usize,
+}
+
+impl<'t> Scanner<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub(crate) fn error(&self, what: impl Into<String>) -> RuleError {
+        RuleError::Syntax { text: self.text.to_owned(), at: self.at, what: what.into() }
+    }
+
+    /// Returns what is left, without leading space.
+    pub(crate) fn rest(&mut self) -> &'t str {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let trimmed = rest.trim_start();
+        self.at += rest.len() - trimmed.len();
+        trimmed
+    }
+
+    /// Returns the place of the next part.
+    pub(crate) fn start(&mut self) -> usize {
+        self.rest();
+        self.at
+    }
+
+    /// Returns the text from a place up to here.
+    pub(crate) fn since(&self, start: usize) -> &'t str {
+        self.text.get(start..self.at).unwrap_or_default().trim()
+    }
+
+    pub(crate) fn take(&mut self, token: &str) -> bool {
+        let is_next = self.rest().starts_with(token);
+        self.at += if is_next { token.len() } else { 0 };
+        is_next
+    }
+
+    pub(crate) fn expect(&mut self, token: &str) -> Result<(), RuleError> {
+        if self.take(token) { Ok(()) } else { Err(self.error(format!("expected {token}"))) }
+    }
+
+    /// Takes a word that is not the beginning of a longer one, in any case of letters.
+    pub(crate) fn take_word(&mut self, word: &str) -> bool {
+        let rest = self.rest();
+        let is_next = rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
+            && rest.get(word.len()..).is_some_and(|after| {
+                after.is_empty()
+                    || after.starts_with(|next: char| next.is_whitespace() || "()".contains(next))
+            });
+        self.at += if is_next { word.len() } else { 0 };
+        is_next
+    }
+
+    /// Takes the name of a function and its opening parenthesis.
+    pub(crate) fn take_function(&mut self, name: &str) -> bool {
+        let start = self.at;
+        let is_next = self.take_word(name) && self.take("(");
+        if !is_next {
+            self.at = start;
+        }
+        is_next
+    }
+
+    /// Reads a number and its unit: `20%`, `5ms`, `64 MiB/s`.
+    pub(crate) fn number(&mut self) -> Result<ValueTerm, RuleError> {
+        let (start, rest) = (self.at, self.rest());
+        let mut digits = rest.len();
+        for (at, character) in rest.char_indices() {
+            let is_exponent = matches!(character, 'e' | 'E')
+                && rest.get(at + 1..).is_some_and(|next| {
+                    next.trim_start_matches(['-', '+']).starts_with(|digit: char| digit.is_ascii_digit())
+                });
+            let is_sign = matches!(character, '-' | '+')
+                && (at == 0 || rest.get(..at).is_some_and(|before| before.ends_with(['e', 'E'])));
+            if !(character.is_ascii_digit() || character == '.' || is_exponent || is_sign) {
+                digits = at;
+                break;
+            }
+        }
+        let number = rest.get(..digits).unwrap_or_default();
+        let value: f64 = number.parse().map_err(|_| self.error(format!("{number:?} is not a number")))?;
+        self.at += digits;
+        let unit = self.unit()?;
+        let text = self.text.get(start..self.at).unwrap_or_default().trim().into();
+        Ok(ValueTerm::Number { value, unit, text })
+    }
+
+    /// Takes the unit of a number; it may stand after a space.
+    fn unit(&mut self) -> Result<Option<Box<str>>, RuleError> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let spaced = rest.trim_start_matches(' ');
+        let is_apart = spaced.len() < rest.len();
+        let mut end = spaced.find(|next: char| !next.is_ascii_alphabetic()).unwrap_or(spaced.len());
+        if end == 0 && spaced.starts_with('%') {
+            end = 1;
+        }
+        let after = spaced.get(end..).unwrap_or_default();
+        let is_rate = after.strip_prefix("/s").is_some_and(|after| {
+            !after.starts_with(|next: char| next.is_alphanumeric() || matches!(next, '_' | '.' | '['))
+        });
+        // Apart from its number, a slash divides.
+        end += if is_rate && !(is_apart && end == 0) { 2 } else { 0 };
+        let unit = spaced.get(..end).unwrap_or_default();
+        if unit.is_empty() {
+            return Ok(None);
+        }
+        if Dimension::of_written(unit).is_none() {
+            // A word after a space may be `and`.
+            return if is_apart { Ok(None) } else { Err(self.error(unknown_unit(unit))) };
+        }
+        self.at += rest.len() - spaced.len() + end;
+        Ok(Some(unit.into()))
+    }
+
+    /// Reads the share of a quantile.
+    pub(crate) fn share(&mut self) -> Result<f64, RuleError> {
+        let rest = self.rest();
+        let end = rest.find([',', ')']).unwrap_or(rest.len());
+        let text = rest.get(..end).unwrap_or_default().trim();
+        let share = text.parse().ok().filter(|share: &f64| *share > 0.0 && *share <= 1.0);
+        let share =
+            share.ok_or_else(|| self.error("a quantile needs a number above 0, at most 1, and a window"))?;
+        self.at += end;
+        Ok(share)
+    }
+
+    /// Reads the length of a window.
+    pub(crate) fn window(&mut self) -> Result<u64, RuleError> {
+        let rest = self.rest();
+        let end = rest.find([',', ')']).unwrap_or(rest.len());
+        let text = rest.get(..end).unwrap_or_default().trim();
+        let duration = parse_duration(text)
+            .map_err(|error| self.error(format!("{text:?} is no duration, such as 50ms: {error}")))?;
+        let window_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        if !(1..=limits::WINDOW_NS_MAX).contains(&window_ns) {
+            return Err(self.error(format!("{text}: a window is from 1ns to 1h")));
+        }
+        self.at += end;
+        Ok(window_ns)
+    }
+
+    /// Reads the name of a source.
+    pub(crate) fn source_name(&mut self) -> Result<Box<str>, RuleError> {
+        let rest = self.rest();
+        let end = rest.find([',', ')']).unwrap_or(rest.len());
+        let name = rest.get(..end).unwrap_or_default().trim();
+        if name.is_empty() {
+            return Err(self.error("expected the name of a source"));
+        }
+        self.at += end;
+        Ok(name.into())
+    }
+
+    /// Reads a regular expression in quotes, which must match a whole text.
+    pub(crate) fn expression(&mut self) -> Result<Regex, RuleError> {
+        let start = self.start();
+        let text = self.quoted()?;
+        let built =
+            RegexBuilder::new(&format!("^(?:{text})$")).size_limit(limits::EXPRESSION_SIZE_MAX).build();
+        built.map_err(|error| {
+            self.at = start;
+            let reason = match error {
+                regex::Error::CompiledTooBig(limit) => format!("more than {limit} bytes when compiled"),
+                other => other.to_string().lines().last().unwrap_or_default().trim().to_owned(),
+            };
+            self.error(format!("{text:?} is no regular expression: {reason}"))
+        })
+    }
+
+    /// Reads a text in double quotes.
+    pub(crate) fn quoted(&mut self) -> Result<String, RuleError> {
+        if !self.take("\"") {
+            return Err(self.error("expected a text in double quotes"));
+        }
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let mut value = String::new();
+        let mut characters = rest.char_indices();
+        while let Some((offset, character)) = characters.next() {
+            match character {
+                '"' => {
+                    self.at += offset + 1;
+                    return Ok(value);
+                }
+                // A regular expression has backslashes of its own: only a quote is escaped.
+                '\\' if characters.as_str().starts_with('"') => {
+                    value.push('"');
+                    characters.next();
+                }
+                other => value.push(other),
+            }
+        }
+        Err(self.error("the closing quote is missing"))
+    }
+}
+
+/// Returns the length of a text up to a character that ends it, outside of brackets and quotes.
+pub(crate) fn end_of(text: &str, is_end: impl Fn(char) -> bool) -> usize {
+    let (mut is_inside, mut is_quoted) = (false, false);
+    for (at, character) in text.char_indices() {
+        match character {
+            '"' => is_quoted = !is_quoted,
+            '[' if !is_quoted => is_inside = true,
+            ']' if !is_quoted => is_inside = false,
+            other if !is_inside && !is_quoted && is_end(other) => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn unknown_unit(unit: &str) -> String {
+    let hint = match unit.trim_end_matches("/s") {
+        "k" | "K" | "KB" | "kB" => "; KiB is 1024 bytes",
+        "M" | "MB" => "; MiB is 1024 KiB",
+        "G" | "GB" => "; GiB is 1024 MiB",
+        "sec" => "; write s",
+        _ => "; units are ns, us, ms, s, min, h, d, B, KiB, MiB, GiB, TiB, %, Hz, degC, V, A, W and /s",
+    };
+    format!("unknown unit {unit:?}{hint}")
+}

@@ -1,0 +1,293 @@
+//! The values of one field of one element over time, through its transforms.
+
+use std::collections::VecDeque;
+
+use flatcap_format::schema::FieldValue;
+
+use crate::transform::Transform;
+use crate::window::{Fold, FoldedWindow, SortedWindow};
+
+/// A number as the payload has it. Differences of large counters are exact.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum RawNumber {
+    Unknown,
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+}
+
+impl RawNumber {
+    pub(crate) fn of(value: FieldValue<'_>) -> Self {
+        match value {
+            FieldValue::Unsigned(number) => Self::Unsigned(number),
+            FieldValue::Signed(number) => Self::Signed(number),
+            FieldValue::Float32(number) => Self::Float(number.into()),
+            FieldValue::Float(number) => Self::Float(number),
+            FieldValue::Bool(value) => Self::Unsigned(u64::from(value)),
+            FieldValue::Text(_) | FieldValue::Absent => Self::Unknown,
+        }
+    }
+
+    /// Returns the number; NaN if it is unknown.
+    #[allow(clippy::cast_precision_loss, reason = "compared with a threshold: 53 bits are plenty")]
+    pub(crate) fn float(self) -> f64 {
+        match self {
+            Self::Unknown => f64::NAN,
+            Self::Unsigned(number) => number as f64,
+            Self::Signed(number) => number as f64,
+            Self::Float(number) => number,
+        }
+    }
+
+    /// Returns the change since an earlier number; NaN if one of them is unknown.
+    #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
+    fn change_since(self, before: Self) -> f64 {
+        match (self, before) {
+            (Self::Unsigned(now), Self::Unsigned(before)) if now >= before => (now - before) as f64,
+            (Self::Unsigned(now), Self::Unsigned(before)) => -((before - now) as f64),
+            (Self::Signed(now), Self::Signed(before)) => (i128::from(now) - i128::from(before)) as f64,
+            (now, before) => now.float() - before.float(),
+        }
+    }
+}
+
+/// A transform of a compiled rule.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Stage {
+    pub(crate) transform: Transform,
+    /// Values only grow: one that decreased was reset, and its change is unknown.
+    pub(crate) is_counter: bool,
+    /// Most samples of its window.
+    pub(crate) samples_max: usize,
+}
+
+/// The state of one transform.
+#[derive(Debug, Clone)]
+enum StageState {
+    /// The samples from which changes are counted, oldest first: one for the change since the
+    /// sample before.
+    Change(VecDeque<(u64, RawNumber)>),
+    Folded(FoldedWindow),
+    Sorted(SortedWindow),
+    Times(VecDeque<u64>),
+    Last(Option<(u64, f64)>),
+    Changed(Option<f64>),
+}
+
+/// The state of all transforms of a field, of one element.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    stages: Vec<(StageState, Option<u64>)>, // with the time since which there were values
+}
+
+impl Series {
+    pub(crate) fn new(stages: &[Stage]) -> Self {
+        Self { stages: stages.iter().map(|stage| (StageState::new(stage.transform), None)).collect() }
+    }
+
+    /// Takes the value of a sample and returns what the transforms make of it; NaN if that is
+    /// unknown.
+    #[inline]
+    pub(crate) fn push(&mut self, stages: &[Stage], mono_ns: u64, raw: RawNumber) -> f64 {
+        let mut value = raw;
+        for (stage, (state, since_ns)) in stages.iter().zip(&mut self.stages) {
+            value = RawNumber::Float(state.push(*stage, since_ns, mono_ns, value));
+        }
+        value.float()
+    }
+}
+
+impl StageState {
+    fn new(transform: Transform) -> Self {
+        match transform {
+            Transform::Rate(_) | Transform::Delta(_) => Self::Change(VecDeque::new()),
+            Transform::Average(_) | Transform::Sum(_) => Self::Folded(FoldedWindow::new(Fold::Sum)),
+            Transform::Largest(_) => Self::Folded(FoldedWindow::new(Fold::Largest)),
+            Transform::Smallest(_) => Self::Folded(FoldedWindow::new(Fold::Smallest)),
+            Transform::Quantile(..) => Self::Sorted(SortedWindow::default()),
+            Transform::Count(_) => Self::Times(VecDeque::new()),
+            Transform::Last(_) => Self::Last(None),
+            Transform::Changed => Self::Changed(None),
+        }
+    }
+
+    fn push(&mut self, stage: Stage, since_ns: &mut Option<u64>, mono_ns: u64, raw: RawNumber) -> f64 {
+        let value = raw.float();
+        let window_ns = stage.transform.window_ns().unwrap_or(0);
+        // These two say something of values that are missing; all others begin anew.
+        let bears_unknown = matches!(self, Self::Times(_) | Self::Last(_));
+        if value.is_nan() && !bears_unknown {
+            *self = Self::new(stage.transform);
+            *since_ns = None;
+            return f64::NAN;
+        }
+        let is_filled = mono_ns - *since_ns.get_or_insert(mono_ns) >= window_ns;
+        let start_ns = mono_ns.saturating_sub(window_ns);
+        let (result, held) = match self {
+            Self::Change(samples) => (change(samples, stage, mono_ns, raw), samples.len()),
+            Self::Folded(window) => {
+                window.push(mono_ns, value);
+                window.remove_until(start_ns);
+                (folded(window, stage.transform), window.len())
+            }
+            Self::Sorted(window) => {
+                window.push(mono_ns, value);
+                window.remove_until(start_ns);
+                let share = if let Transform::Quantile(share, _) = stage.transform { share } else { 0.0 };
+                (window.quantile(share).unwrap_or(f64::NAN), window.len())
+            }
+            Self::Times(times) => {
+                if !value.is_nan() {
+                    times.push_back(mono_ns);
+                }
+                while times.front().is_some_and(|time| *time <= start_ns) {
+                    times.pop_front();
+                }
+                #[allow(clippy::cast_precision_loss, reason = "bounded by the samples of a window")]
+                (times.len() as f64, times.len())
+            }
+            Self::Last(last) => {
+                if !value.is_nan() {
+                    *last = Some((mono_ns, value));
+                }
+                return last.filter(|(time, _)| *time >= start_ns).map_or(f64::NAN, |(_, value)| value);
+            }
+            Self::Changed(before) => {
+                let before = before.replace(value);
+                return before.map_or(f64::NAN, |before| f64::from(before.total_cmp(&value).is_ne()));
+            }
+        };
+        if held > stage.samples_max {
+            // Samples come faster than the source's period allows, which the limits rest on.
+            *self = Self::new(stage.transform);
+            *since_ns = None;
+            return f64::NAN;
+        }
+        if is_filled { result } else { f64::NAN }
+    }
+}
+
+/// Returns the change over the window, or since the sample before.
+fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, raw: RawNumber) -> f64 {
+    let start_ns = match stage.transform.window_ns() {
+        Some(window_ns) => mono_ns.checked_sub(window_ns),
+        // The sample before is at any time before this one.
+        None => mono_ns.checked_sub(1),
+    };
+    // The latest sample that the window begins after, and all later ones, are kept.
+    while samples.get(1).is_some_and(|(time, _)| start_ns.is_some_and(|start| *time <= start)) {
+        samples.pop_front();
+    }
+    let first = samples.front().copied();
+    // A second sample of the same time replaces the first.
+    if samples.back().is_some_and(|(time, _)| *time == mono_ns) {
+        samples.pop_back();
+    }
+    samples.push_back((mono_ns, raw));
+    let Some((time, before)) = first.filter(|(time, _)| start_ns.is_some_and(|start| *time <= start)) else {
+        return f64::NAN;
+    };
+    let change = raw.change_since(before);
+    if stage.is_counter && change < 0.0 {
+        samples.clear();
+        samples.push_back((mono_ns, raw));
+        return f64::NAN;
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+    match stage.transform {
+        Transform::Rate(_) => change / ((mono_ns - time) as f64 / 1e9),
+        _ => change,
+    }
+}
+
+fn folded(window: &FoldedWindow, transform: Transform) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "bounded by the samples of a window")]
+    match transform {
+        Transform::Average(_) => window.aggregate() / window.len() as f64,
+        _ => window.aggregate(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn stage(transform: Transform) -> Stage {
+        Stage { transform, is_counter: true, samples_max: 100 }
+    }
+
+    /// Feeds values of a counter, one per millisecond, to some transforms.
+    fn results(transforms: &[Transform], values: &[Option<u64>]) -> Vec<Option<f64>> {
+        let stages: Vec<Stage> = transforms.iter().copied().map(stage).collect();
+        let mut series = Series::new(&stages);
+        let times = (1..).map(|number| number * MS);
+        let pushed = times.zip(values).map(|(time, value)| {
+            let raw = value.map_or(RawNumber::Unknown, RawNumber::Unsigned);
+            Some(series.push(&stages, time, raw)).filter(|value| !value.is_nan())
+        });
+        pushed.collect()
+    }
+
+    // Proves that rates and changes are since the sample before or over a window, that a counter
+    // that was reset has none, and that one value that is missing makes the next one unknown.
+    #[test]
+    fn changes_of_counters() {
+        let some = |values: &[u64]| values.iter().copied().map(Some).collect::<Vec<_>>();
+        let values = some(&[10, 10, 13, 5, 6]);
+        assert_eq!(
+            results(&[Transform::Delta(None)], &values),
+            [None, Some(0.0), Some(3.0), None, Some(1.0)]
+        );
+        assert_eq!(
+            results(&[Transform::Rate(None)], &values),
+            [None, Some(0.0), Some(3000.0), None, Some(1000.0)]
+        );
+        let values = some(&[0, 1, 2, 4, 8, 3, 4, 5]);
+        assert_eq!(
+            results(&[Transform::Delta(Some(2 * MS))], &values),
+            [None, None, Some(2.0), Some(3.0), Some(6.0), None, None, Some(2.0)]
+        );
+        let huge = some(&[u64::MAX - 3, u64::MAX - 2]);
+        assert_eq!(results(&[Transform::Delta(None)], &huge), [None, Some(1.0)]);
+        let values = [Some(1), None, Some(3), Some(4)];
+        assert_eq!(results(&[Transform::Delta(None)], &values), [None, None, None, Some(1.0)]);
+    }
+
+    // Proves that a window is unknown until it is filled, and again after an unknown value; that
+    // transforms follow each other; and that count and last bear values that are missing.
+    #[test]
+    fn windows_are_filled_before_they_say_something() {
+        let values = [Some(1), Some(2), Some(6), Some(4), None, Some(9), Some(9), Some(12)];
+        let window = 2 * MS;
+        assert_eq!(
+            results(&[Transform::Average(window)], &values),
+            [None, None, Some(4.0), Some(5.0), None, None, None, Some(10.5)]
+        );
+        assert_eq!(results(&[Transform::Largest(window)], &values)[2..5], [Some(6.0), Some(6.0), None]);
+        assert_eq!(results(&[Transform::Quantile(0.5, window)], &values)[2], Some(2.0));
+        assert_eq!(
+            results(&[Transform::Delta(None), Transform::Largest(window)], &[1, 2, 6, 7].map(Some)),
+            [None, None, None, Some(4.0)]
+        );
+        assert_eq!(
+            results(&[Transform::Count(window)], &values)[2..6],
+            [2, 2, 1, 1].map(|n| Some(f64::from(n)))
+        );
+        assert_eq!(results(&[Transform::Last(window)], &values)[3..6], [Some(4.0), Some(4.0), Some(9.0)]);
+        assert_eq!(results(&[Transform::Changed], &values)[..3], [None, Some(1.0), Some(1.0)]);
+    }
+
+    // Proves that a window that gets more samples than its limit begins anew.
+    #[test]
+    fn windows_are_bounded() {
+        let bounded = [Stage { samples_max: 3, ..stage(Transform::Sum(100 * MS)) }];
+        let mut series = Series::new(&bounded);
+        for time in 0..1000 {
+            assert!(series.push(&bounded, time * MS, RawNumber::Unsigned(1)).is_nan());
+            let (StageState::Folded(window), _) = &series.stages[0] else { panic!("a fold") };
+            assert!(window.len() <= 3);
+        }
+    }
+}

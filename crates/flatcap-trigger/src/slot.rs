@@ -1,0 +1,277 @@
+//! The current values of a field: one number, or one for each element of its list.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use flatcap_format::query::NO_ELEMENT;
+use flatcap_format::schema::FieldValue;
+use regex::Regex;
+
+use crate::limits;
+use crate::series::{RawNumber, Series, Stage};
+
+/// How a value of a payload becomes a number.
+#[derive(Debug, Clone)]
+pub(crate) enum Reading {
+    /// As it is.
+    Number,
+    /// 1 if a text is this one, else 0.
+    Text(Box<str>),
+    /// 1 if a text matches, else 0.
+    Expression(Regex),
+    /// A number that is different for different texts.
+    Identity,
+}
+
+impl Reading {
+    #[inline]
+    fn read(&self, value: FieldValue<'_>) -> RawNumber {
+        match (self, value) {
+            (Self::Text(wanted), FieldValue::Text(text)) => RawNumber::Unsigned((**wanted == *text).into()),
+            (Self::Expression(wanted), FieldValue::Text(text)) => {
+                RawNumber::Unsigned(wanted.is_match(text).into())
+            }
+            (Self::Identity, FieldValue::Text(text)) => {
+                let mut hasher = DefaultHasher::new();
+                text.hash(&mut hasher);
+                // As many bits as a float keeps.
+                RawNumber::Unsigned(hasher.finish() >> 11)
+            }
+            (Self::Number | Self::Identity, value) => RawNumber::of(value),
+            _ => RawNumber::Unknown,
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Number, Self::Number) | (Self::Identity, Self::Identity) => true,
+            (Self::Text(one), Self::Text(other)) => one == other,
+            (Self::Expression(one), Self::Expression(other)) => one.as_str() == other.as_str(),
+            _ => false,
+        }
+    }
+}
+
+/// Which field a slot holds, and what it makes of it.
+#[derive(Debug, Clone)]
+pub(crate) struct SlotPlan {
+    pub(crate) source: usize,
+    /// The number of the field among those that are read of its source.
+    pub(crate) field: usize,
+    pub(crate) reading: Reading,
+    pub(crate) stages: Vec<Stage>,
+    /// Values times this are in base units.
+    pub(crate) factor: f64,
+    pub(crate) is_list: bool,
+}
+
+impl SlotPlan {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (self.source, self.field, &self.stages) == (other.source, other.field, &other.stages)
+            && self.factor.total_cmp(&other.factor).is_eq()
+            && self.reading.is_same(&other.reading)
+    }
+
+    /// Returns the most samples that the windows of one element hold.
+    fn samples_max(&self) -> u64 {
+        self.stages.iter().map(|stage| stage.samples_max as u64).sum()
+    }
+
+    /// Returns the most elements that are followed.
+    fn elements_max(&self) -> usize {
+        let fitting = limits::FIELD_SAMPLES_MAX / self.samples_max().max(1);
+        usize::try_from(fitting).unwrap_or(usize::MAX).clamp(1, limits::FOLLOWED_ELEMENTS_MAX)
+    }
+
+    /// Returns the most bytes that its windows take.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        /// A sample of the windows that take most.
+        const SAMPLE_BYTES: u64 = 24;
+        let elements = if self.is_list { self.elements_max() as u64 } else { 1 };
+        elements * (self.samples_max() * SAMPLE_BYTES + size_of::<TrackedElement>() as u64)
+    }
+}
+
+/// The values of a field as of the last sample of its source.
+#[derive(Debug)]
+pub(crate) struct FieldSlot {
+    pub(crate) plan: SlotPlan,
+    /// In base units; NaN if it is unknown.
+    pub(crate) value: f64,
+    /// The values of the elements in the last sample, in its order.
+    pub(crate) rows: Vec<f64>,
+    /// Their numbers.
+    pub(crate) elements: Vec<u32>,
+    series: Series,
+    followed: Vec<TrackedElement>,
+    places: HashMap<u32, usize>,
+    cursor: usize,
+    swept_ns: u64,
+    /// Values of elements that were not followed, for there were too many.
+    pub(crate) left_out: u64,
+}
+
+/// An element whose values are followed over time.
+#[derive(Debug)]
+struct TrackedElement {
+    element: u32,
+    seen_ns: u64,
+    series: Series,
+}
+
+impl FieldSlot {
+    pub(crate) fn new(plan: SlotPlan) -> Self {
+        Self {
+            series: Series::new(&plan.stages),
+            plan,
+            value: f64::NAN,
+            rows: Vec::new(),
+            elements: Vec::new(),
+            followed: Vec::new(),
+            places: HashMap::new(),
+            cursor: 0,
+            swept_ns: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Forgets all values.
+    pub(crate) fn reset(&mut self) {
+        self.begin();
+        self.series = Series::new(&self.plan.stages);
+        self.followed.clear();
+        self.places.clear();
+    }
+
+    /// Begins a sample: its values replace those of the one before.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.value = f64::NAN;
+        self.rows.clear();
+        self.elements.clear();
+        self.cursor = 0;
+    }
+
+    /// Takes a value of the sample. Elements that were not seen for `pause_ns` begin anew.
+    #[inline]
+    pub(crate) fn take(&mut self, mono_ns: u64, pause_ns: u64, element: Option<u32>, value: FieldValue<'_>) {
+        let raw = self.plan.reading.read(value);
+        let number = if self.plan.stages.is_empty() {
+            raw.float()
+        } else if let Some(element) = element {
+            self.follow(element, mono_ns, pause_ns, raw)
+        } else {
+            self.series.push(&self.plan.stages, mono_ns, raw)
+        };
+        let number = scaled(number, self.plan.factor);
+        match element {
+            Some(element) => {
+                self.rows.push(number);
+                self.elements.push(element);
+            }
+            None => self.value = number,
+        }
+    }
+
+    /// Returns the value of an element after its transforms.
+    fn follow(&mut self, element: u32, mono_ns: u64, pause_ns: u64, raw: RawNumber) -> f64 {
+        // The elements of most lists come in the same order each time.
+        let place = self.followed.get(self.cursor).filter(|own| own.element == element).map(|_| self.cursor);
+        let place = place.or_else(|| self.places.get(&element).copied());
+        let place = place.or_else(|| self.add(element, mono_ns, pause_ns));
+        let stages = &self.plan.stages;
+        let Some((place, own)) = place.and_then(|place| Some((place, self.followed.get_mut(place)?))) else {
+            self.left_out += 1;
+            return f64::NAN;
+        };
+        self.cursor = place + 1;
+        if mono_ns.saturating_sub(own.seen_ns) > pause_ns {
+            own.series = Series::new(stages);
+        }
+        own.seen_ns = mono_ns;
+        own.series.push(stages, mono_ns, raw)
+    }
+
+    /// Begins to follow an element. Returns its place; none if there are too many.
+    fn add(&mut self, element: u32, mono_ns: u64, pause_ns: u64) -> Option<usize> {
+        if element == NO_ELEMENT {
+            return None;
+        }
+        let elements_max = self.plan.elements_max();
+        if self.followed.len() >= elements_max && mono_ns.saturating_sub(self.swept_ns) > pause_ns / 2 {
+            self.swept_ns = mono_ns;
+            self.followed.retain(|own| mono_ns.saturating_sub(own.seen_ns) <= pause_ns);
+            self.places = self.followed.iter().enumerate().map(|(place, own)| (own.element, place)).collect();
+        }
+        if self.followed.len() >= elements_max {
+            return None;
+        }
+        let series = Series::new(&self.plan.stages);
+        self.followed.push(TrackedElement { element, seen_ns: mono_ns, series });
+        self.places.insert(element, self.followed.len() - 1);
+        Some(self.followed.len() - 1)
+    }
+}
+
+/// Converts a value. A factor below 1 is one over a whole number, by which a division is exact more
+/// often, as in [`CommonUnit`](flatcap_format::query::CommonUnit).
+#[inline]
+pub(crate) fn scaled(value: f64, factor: f64) -> f64 {
+    if factor < 1.0 { value / (1.0 / factor).round() } else { value * factor }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::Transform;
+
+    fn slot(samples_max: usize) -> FieldSlot {
+        let stage = Stage { transform: Transform::Delta(None), is_counter: true, samples_max };
+        let reading = Reading::Number;
+        FieldSlot::new(SlotPlan {
+            source: 0,
+            field: 0,
+            reading,
+            stages: vec![stage],
+            factor: 1.0,
+            is_list: true,
+        })
+    }
+
+    fn take(slot: &mut FieldSlot, mono_ns: u64, elements: &[(u32, u64)]) -> Vec<Option<f64>> {
+        slot.begin();
+        for (element, value) in elements {
+            slot.take(mono_ns, 10, Some(*element), FieldValue::Unsigned(*value));
+        }
+        slot.rows.iter().map(|value| Some(*value).filter(|value| !value.is_nan())).collect()
+    }
+
+    // Proves that the values of an element are compared with its own, in any order of the elements,
+    // and that one that was away for long begins anew.
+    #[test]
+    fn elements_have_a_past_of_their_own() {
+        let mut slot = slot(2);
+        assert_eq!(take(&mut slot, 1, &[(7, 10), (8, 20)]), [None, None]);
+        assert_eq!(take(&mut slot, 2, &[(8, 25), (7, 11)]), [Some(5.0), Some(1.0)]);
+        assert_eq!(take(&mut slot, 3, &[(8, 26)]), [Some(1.0)]);
+        assert_eq!(take(&mut slot, 4, &[(7, 14), (8, 26), (9, 1)]), [Some(3.0), Some(0.0), None]);
+        assert_eq!(take(&mut slot, 15, &[(7, 20), (8, 27)]), [None, None]);
+    }
+
+    // Proves that elements beyond the limit are unknown and counted, and that those that are gone
+    // make place for others.
+    #[test]
+    fn followed_elements_are_bounded() {
+        let fitting = 8;
+        let mut slot = slot(usize::try_from(limits::FIELD_SAMPLES_MAX).unwrap() / fitting);
+        let elements = |from: u32| (from..from + 10).map(|element| (element, 1)).collect::<Vec<_>>();
+        for time in 1..4 {
+            take(&mut slot, time, &elements(0));
+        }
+        assert_eq!((slot.followed.len(), slot.left_out), (8, 6));
+        take(&mut slot, 20, &elements(100));
+        assert_eq!(take(&mut slot, 21, &elements(100)).iter().flatten().count(), 8);
+        assert_eq!((slot.followed.len(), slot.places.len()), (8, 8));
+        assert!(take(&mut slot, 22, &[(NO_ELEMENT, 1)])[0].is_none());
+    }
+}

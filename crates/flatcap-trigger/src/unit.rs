@@ -1,0 +1,268 @@
+//! Dimensions of values: which can be compared with which, and how they are written.
+
+use std::fmt::{self, Display};
+
+use flatcap_format::query::CommonUnit;
+
+/// What a value measures, in base units: bytes, seconds, counts, or another unit of a schema; per
+/// so many powers of a second. A share (20 %) is seconds per second.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dimension {
+    base: DimensionBase,
+    per_s: i8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum DimensionBase {
+    Count,
+    Bytes,
+    Seconds,
+    /// As [`CommonUnit`] spells it: `degC`, `W`.
+    Other(Box<str>),
+}
+
+/// Units that people write in conditions: each with its factor to the base unit, and the base.
+/// Decimal prefixes of bytes are left out: 1000 or 1024 is what people guess wrong.
+const WRITTEN_UNITS: [(&str, f64, &str); 28] = [
+    ("ns", 1e-9, "s"),
+    ("us", 1e-6, "s"),
+    ("ms", 1e-3, "s"),
+    ("s", 1.0, "s"),
+    ("min", 60.0, "s"),
+    ("h", 3600.0, "s"),
+    ("d", 86_400.0, "s"),
+    ("B", 1.0, "B"),
+    ("KiB", 1024.0, "B"),
+    ("MiB", 1_048_576.0, "B"),
+    ("GiB", 1_073_741_824.0, "B"),
+    ("TiB", 1_099_511_627_776.0, "B"),
+    ("Hz", 1.0, "Hz"),
+    ("kHz", 1e3, "Hz"),
+    ("MHz", 1e6, "Hz"),
+    ("GHz", 1e9, "Hz"),
+    ("degC", 1.0, "degC"),
+    ("mA", 1e-3, "A"),
+    ("A", 1.0, "A"),
+    ("mV", 1e-3, "V"),
+    ("V", 1.0, "V"),
+    ("mW", 1e-3, "W"),
+    ("W", 1.0, "W"),
+    ("J", 1.0, "J"),
+    ("Ah", 1.0, "Ah"),
+    ("Wh", 1.0, "Wh"),
+    ("USD", 1.0, "USD"),
+    ("rpm", 1.0, "rpm"),
+];
+
+/// A value with its unit, for people: `34.2 %`, `12.5 ms`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnitValue {
+    /// The value, in the unit.
+    pub value: f64,
+    /// The unit that [`CommonUnit`] uses: `%`, `s`, `B/s`; empty for a plain number.
+    pub unit: Box<str>,
+}
+
+impl Dimension {
+    /// A plain number.
+    pub(crate) const COUNT: Self = Self { base: DimensionBase::Count, per_s: 0 };
+    /// A duration.
+    pub(crate) const SECONDS: Self = Self { base: DimensionBase::Seconds, per_s: 0 };
+    /// A part of something.
+    pub(crate) const SHARE: Self = Self { base: DimensionBase::Seconds, per_s: 1 };
+
+    /// Returns the dimension of a field with this attribute `unit`, and the factor by which its
+    /// values become base units.
+    pub(crate) fn of_field(unit: Option<&str>) -> (Self, f64) {
+        let common = CommonUnit::of(unit, false);
+        match common.name.as_str() {
+            "%" => (Self::SHARE, common.factor / 100.0),
+            name => (Self { base: DimensionBase::of(name), per_s: 0 }, common.factor),
+        }
+    }
+
+    /// Returns the dimension of a unit as written in a condition, and its factor; none if there is
+    /// no such unit.
+    pub(crate) fn of_written(unit: &str) -> Option<(Self, f64)> {
+        if unit == "%" {
+            return Some((Self::SHARE, 0.01));
+        }
+        let (base, per_s) = unit.strip_suffix("/s").map_or((unit, 0), |base| (base, 1));
+        if base.is_empty() {
+            return Some((Self { base: DimensionBase::Count, per_s }, 1.0));
+        }
+        let (_, factor, name) = WRITTEN_UNITS.iter().find(|(written, ..)| *written == base)?;
+        Some((Self { base: DimensionBase::of(name), per_s }, *factor))
+    }
+
+    /// Returns the dimension of a change per second.
+    pub(crate) fn per_second(&self) -> Self {
+        match &self.base {
+            DimensionBase::Other(name) if **name == *"J" && self.per_s == 0 => {
+                Self { base: DimensionBase::Other("W".into()), per_s: 0 }
+            }
+            base => Self { base: base.clone(), per_s: self.per_s.saturating_add(1) },
+        }
+    }
+
+    /// Returns whether a number without a unit may stand for it.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.base, DimensionBase::Count | DimensionBase::Other(_))
+    }
+
+    /// Returns the dimension of a product; none if it has no name.
+    pub(crate) fn times(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (one, share) | (share, one) if *share == Self::SHARE => Some(one.clone()),
+            (Self { base, per_s }, Self { base: DimensionBase::Count, per_s: other })
+            | (Self { base: DimensionBase::Count, per_s: other }, Self { base, per_s }) => {
+                Some(Self { base: base.clone(), per_s: per_s.saturating_add(*other) })
+            }
+            (Self { base, per_s }, Self { base: DimensionBase::Seconds, per_s: 0 })
+            | (Self { base: DimensionBase::Seconds, per_s: 0 }, Self { base, per_s }) => {
+                Some(Self { base: base.clone(), per_s: per_s.saturating_sub(1) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the dimension of a quotient; none if it has no name.
+    pub(crate) fn over(&self, other: &Self) -> Option<Self> {
+        if self == other {
+            return Some(Self::SHARE);
+        }
+        match other {
+            share if *share == Self::SHARE => Some(self.clone()),
+            Self { base: DimensionBase::Count, per_s } => {
+                Some(Self { base: self.base.clone(), per_s: self.per_s.saturating_sub(*per_s) })
+            }
+            Self { base: DimensionBase::Seconds, per_s: 0 } => Some(self.per_second()),
+            _ => None,
+        }
+    }
+
+    /// Returns a value in base units as a quantity in the unit that views show.
+    pub(crate) fn quantity(&self, value: f64) -> UnitValue {
+        if *self == Self::SHARE {
+            return UnitValue { value: value * 100.0, unit: "%".into() };
+        }
+        UnitValue { value, unit: self.to_string().into() }
+    }
+
+    /// Returns an example of a number of this dimension, for messages.
+    pub(crate) fn example(&self) -> String {
+        match (&self.base, self.per_s) {
+            _ if *self == Self::SHARE => "20%".to_owned(),
+            (DimensionBase::Count, 0) => "100".to_owned(),
+            (DimensionBase::Seconds, 0) => "5ms".to_owned(),
+            (DimensionBase::Bytes, 0) => "64MiB".to_owned(),
+            (DimensionBase::Bytes, 1) => "64MiB/s".to_owned(),
+            _ => format!("100{self}"),
+        }
+    }
+}
+
+impl DimensionBase {
+    fn of(name: &str) -> Self {
+        match name {
+            "" => Self::Count,
+            "s" => Self::Seconds,
+            "B" => Self::Bytes,
+            other => Self::Other(other.into()),
+        }
+    }
+}
+
+impl Display for Dimension {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::SHARE {
+            return formatter.write_str("%");
+        }
+        formatter.write_str(match &self.base {
+            DimensionBase::Count => "",
+            DimensionBase::Bytes => "B",
+            DimensionBase::Seconds => "s",
+            DimensionBase::Other(name) => name,
+        })?;
+        match self.per_s {
+            0 => Ok(()),
+            1 => formatter.write_str("/s"),
+            power => write!(formatter, "/s^{power}"),
+        }
+    }
+}
+
+/// Prefixes of times and of bytes, from the largest on.
+const SHOWN_TIMES: [(f64, &str); 4] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")];
+const SHOWN_BYTES: [(f64, &str); 5] = [
+    (1_099_511_627_776.0, "TiB"),
+    (1_073_741_824.0, "GiB"),
+    (1_048_576.0, "MiB"),
+    (1024.0, "KiB"),
+    (1.0, "B"),
+];
+
+impl Display for UnitValue {
+    /// Writes three significant digits and a unit that suits the size.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (base, rate) = self.unit.strip_suffix("/s").map_or((&*self.unit, ""), |base| (base, "/s"));
+        let scales: &[(f64, &str)] = match base {
+            "s" => &SHOWN_TIMES,
+            "B" => &SHOWN_BYTES,
+            _ => &[],
+        };
+        let scale = scales.iter().find(|(factor, _)| self.value.abs() >= *factor);
+        let (factor, unit) = scale.or(scales.last()).copied().unwrap_or((1.0, base));
+        let value = self.value / factor;
+        let decimals = if value.fract() == 0.0 {
+            0
+        } else {
+            match value.abs() {
+                large if large >= 100.0 => 0,
+                large if large >= 10.0 => 1,
+                large if large >= 1.0 => 2,
+                large if large >= 0.1 => 3,
+                _ => 4,
+            }
+        };
+        write!(formatter, "{value:.decimals$}")?;
+        if unit.is_empty() && rate.is_empty() { Ok(()) } else { write!(formatter, " {unit}{rate}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(unit: &str) -> Dimension {
+        Dimension::of_written(unit).unwrap().0
+    }
+
+    // Proves that values are written with three digits and a unit of their size.
+    #[test]
+    fn quantities_are_written_for_people() {
+        let shown = |value, unit: &str| UnitValue { value, unit: unit.into() }.to_string();
+        assert_eq!(shown(34.236, "%"), "34.2 %");
+        assert_eq!(shown(0.0125, "s"), "12.5 ms");
+        assert_eq!(shown(0.0, "s"), "0 ns");
+        assert_eq!(shown(67_108_864.0, "B/s"), "64 MiB/s");
+        assert_eq!(shown(1234.5, "/s"), "1234 /s");
+        assert_eq!(shown(17.0, ""), "17");
+    }
+
+    // Proves that rates, shares and quotients have the dimension that people expect of them.
+    #[test]
+    fn dimensions_follow_from_arithmetic() {
+        let field = |unit| Dimension::of_field(Some(unit)).0;
+        assert_eq!(field("us").per_second(), Dimension::SHARE);
+        assert_eq!(field("%"), written("%"));
+        assert_eq!(field("sectors").per_second(), written("MiB/s"));
+        assert_eq!(field("J").per_second(), written("W"));
+        let latency = field("ms").per_second().over(&Dimension::COUNT.per_second());
+        assert_eq!(latency, Some(written("ms")));
+        assert_eq!(field("bytes").over(&field("KiB")), Some(Dimension::SHARE));
+        assert_eq!(field("bytes").times(&Dimension::SHARE), Some(field("bytes")));
+        assert_eq!(field("bytes").over(&field("mdegC")), None);
+        assert_eq!(Dimension::of_written("MB"), None);
+    }
+}

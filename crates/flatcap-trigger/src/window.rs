@@ -1,0 +1,166 @@
+//! Aggregates over the samples of a time window: amortized constant time a sample, and no error
+//! that grows over time.
+
+use std::collections::VecDeque;
+
+/// An aggregate that combines any two parts of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fold {
+    Sum,
+    Smallest,
+    Largest,
+}
+
+impl Fold {
+    const fn start(self) -> f64 {
+        match self {
+            Self::Sum => 0.0,
+            Self::Smallest => f64::INFINITY,
+            Self::Largest => f64::NEG_INFINITY,
+        }
+    }
+
+    fn combine(self, one: f64, other: f64) -> f64 {
+        match self {
+            Self::Sum => one + other,
+            Self::Smallest => one.min(other),
+            Self::Largest => one.max(other),
+        }
+    }
+}
+
+/// The samples of a window as two stacks: the older ones, each with the aggregate of itself and all
+/// younger ones of its stack, and the younger ones. A running sum from which old samples are
+/// subtracted would drift.
+#[derive(Debug, Clone)]
+pub(crate) struct FoldedWindow {
+    fold: Fold,
+    older: Vec<(u64, f64)>, // the oldest last; value: the aggregate from here to the stack's bottom
+    younger: Vec<(u64, f64)>, // the youngest last; value: as observed
+    of_younger: f64,
+}
+
+impl FoldedWindow {
+    pub(crate) fn new(fold: Fold) -> Self {
+        Self { fold, older: Vec::new(), younger: Vec::new(), of_younger: fold.start() }
+    }
+
+    /// Adds a sample.
+    pub(crate) fn push(&mut self, mono_ns: u64, value: f64) {
+        self.younger.push((mono_ns, value));
+        self.of_younger = self.fold.combine(self.of_younger, value);
+    }
+
+    /// Removes the samples of this time and before.
+    pub(crate) fn remove_until(&mut self, mono_ns: u64) {
+        loop {
+            while self.older.pop_if(|(time, _)| *time <= mono_ns).is_some() {}
+            if !self.older.is_empty() || self.younger.first().is_none_or(|(time, _)| *time > mono_ns) {
+                return;
+            }
+            let mut aggregate = self.fold.start();
+            while let Some((time, value)) = self.younger.pop() {
+                aggregate = self.fold.combine(aggregate, value);
+                self.older.push((time, aggregate));
+            }
+            self.of_younger = self.fold.start();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.older.len() + self.younger.len()
+    }
+
+    /// Returns the aggregate; that of no sample is 0 or infinite.
+    pub(crate) fn aggregate(&self) -> f64 {
+        let of_older = self.older.last().map_or(self.fold.start(), |(_, aggregate)| *aggregate);
+        self.fold.combine(of_older, self.of_younger)
+    }
+}
+
+/// The samples of a window, in order of time and by size.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SortedWindow {
+    samples: VecDeque<(u64, f64)>,
+    sorted: Vec<f64>,
+}
+
+impl SortedWindow {
+    /// Adds a sample.
+    pub(crate) fn push(&mut self, mono_ns: u64, value: f64) {
+        self.samples.push_back((mono_ns, value));
+        let at = self.sorted.partition_point(|other| other.total_cmp(&value).is_lt());
+        self.sorted.insert(at, value);
+    }
+
+    /// Removes the samples of this time and before.
+    pub(crate) fn remove_until(&mut self, mono_ns: u64) {
+        while let Some((_, value)) = self.samples.front().copied().filter(|(time, _)| *time <= mono_ns) {
+            self.samples.pop_front();
+            let at = self.sorted.partition_point(|other| other.total_cmp(&value).is_lt());
+            if at < self.sorted.len() {
+                self.sorted.remove(at);
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Returns the smallest value that a share of the samples does not exceed; none without
+    /// samples.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank"
+    )]
+    pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
+        let rank = (share * self.sorted.len() as f64).ceil() as usize;
+        self.sorted.get(rank.saturating_sub(1)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // Proves that the aggregates of a window are those of the samples in it, computed from all
+        // of them each time, for any times and values.
+        #[test]
+        fn aggregates_are_those_of_the_samples(
+            samples in prop::collection::vec((0..4_u64, -50..50_i32), 1..200),
+            window in 1..20_u64,
+            percent in 1..=100_u32,
+        ) {
+            let mut folded = [Fold::Sum, Fold::Smallest, Fold::Largest].map(FoldedWindow::new);
+            let mut sorted = SortedWindow::default();
+            let (mut now, mut all) = (100, Vec::new());
+            for (step, value) in samples {
+                now += step;
+                let value = f64::from(value);
+                all.push((now, value));
+                for window_of in &mut folded {
+                    window_of.push(now, value);
+                    window_of.remove_until(now - window);
+                }
+                sorted.push(now, value);
+                sorted.remove_until(now - window);
+                let mut inside: Vec<f64> =
+                    all.iter().filter(|(time, _)| *time > now - window).map(|(_, value)| *value).collect();
+                inside.sort_by(f64::total_cmp);
+                let expected = [inside.iter().sum(), inside[0], inside[inside.len() - 1]];
+                for (window_of, expected) in folded.iter().zip(expected) {
+                    prop_assert!((window_of.aggregate() - expected).abs() < 1e-9);
+                    prop_assert_eq!(window_of.len(), inside.len());
+                }
+                let rank = (inside.len() * percent as usize).div_ceil(100).max(1);
+                prop_assert_eq!(sorted.quantile(f64::from(percent) / 100.0), Some(inside[rank - 1]));
+            }
+        }
+    }
+}

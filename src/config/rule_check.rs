@@ -1,0 +1,72 @@
+//! Compiles the configured rules against the schemas of the configured sources.
+
+use flatcap_format::schema::CompiledSchema;
+use flatcap_trigger::{RuleError, RuleProblem, RuleSource, TriggerEngine, TriggerRule};
+
+use super::settings::Config;
+use super::source::SourceConfig;
+use crate::sampling::sources::synthetic;
+
+impl Config {
+    /// Returns the rules that are enabled.
+    pub fn rules(&self) -> Vec<TriggerRule> {
+        let enabled = self.triggers.iter().filter(|trigger| trigger.enabled);
+        enabled.filter_map(super::trigger::TriggerConfig::rule).collect()
+    }
+
+    /// Compiles the enabled rules for the enabled sources, whether this host has them or not.
+    ///
+    /// # Errors
+    /// All conditions that do not fit.
+    pub fn compile_rules(&self) -> Result<TriggerEngine, Vec<RuleProblem>> {
+        let rules = self.rules();
+        if rules.is_empty() {
+            return TriggerEngine::new(&[], &[]);
+        }
+        compile(&rules, self.enabled_sources()).map_err(|mut problems| {
+            let off: Vec<String> = self
+                .sources
+                .iter()
+                .filter(|source| !source.enabled)
+                .map(|source| source.full_name().into_owned())
+                .collect();
+            problems.iter_mut().for_each(|problem| name_disabled_source(problem, &off));
+            problems
+        })
+    }
+}
+
+fn compile<'c>(
+    rules: &[TriggerRule],
+    sources: impl Iterator<Item = &'c SourceConfig>,
+) -> Result<TriggerEngine, Vec<RuleProblem>> {
+    let compiled: Vec<(String, u64, Option<CompiledSchema>)> = sources
+        .map(|source| {
+            let root = source.synthetic.map_or(source.spec.root, |settings| synthetic::root(settings.shape));
+            let period_ns = u64::try_from(source.period.as_nanos()).unwrap_or(u64::MAX);
+            let schema = CompiledSchema::compile(source.spec.schema, root).ok();
+            (source.full_name().into_owned(), period_ns, schema)
+        })
+        .collect();
+    let sources: Vec<RuleSource<'_>> = compiled
+        .iter()
+        .map(|(name, period_ns, schema)| RuleSource { name, period_ns: *period_ns, schema: schema.as_ref() })
+        .collect();
+    TriggerEngine::new(rules, &sources)
+}
+
+/// Says that a source is off, if a rule names one that is.
+fn name_disabled_source(problem: &mut RuleProblem, off: &[String]) {
+    let path = match &problem.error {
+        RuleError::NoField { path, .. } => path,
+        RuleError::NoSource { name, .. } => name,
+        _ => return,
+    };
+    let named = off.iter().find(|name| {
+        path.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    });
+    if let Some(name) = named {
+        let message = format!("{path:?}: the source {name} is off; set enabled = true in [source.{name}]");
+        problem.error = RuleError::Field(message);
+    }
+}

@@ -1,0 +1,183 @@
+//! Evaluates the rules over slabs that were written, within a budget: a rule never delays a write
+//! by much and never costs a sample.
+
+use std::fmt;
+use std::sync::Arc;
+
+use flatcap_format::schema::envelope;
+use flatcap_format::segment::{Marker, MarkerOrigin};
+use flatcap_trigger::{TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent};
+
+use super::commands::MARK_BYTES_MAX;
+use super::segment_slot::SegmentSlot;
+use crate::metrics::Metrics;
+use crate::os::clock::{NS_PER_S, monotonic_ns};
+use crate::os::throttle::Throttle;
+use crate::slab::Slab;
+
+/// CPU time that rules may take, in nanoseconds per second: 5 % of a core, some 200 rules over
+/// samples of 1 kHz. The queues bridge far more than that.
+const RULE_NS_PER_S: u64 = NS_PER_S / 20;
+/// Unused time accumulates for this long: a batch after a stall of the disk costs more.
+const BURST_NS: u64 = NS_PER_S / 4;
+/// Longest evaluation of one slab: rules over lists of thousands of elements can take longer, and
+/// slabs are waited for.
+const SLAB_NS_MAX: u64 = 20_000_000;
+/// Frames after which the clock is read.
+const FRAMES_PER_CHECK: usize = 16;
+
+/// Called with each firing of a rule and the marker that reports it, on the recorder's thread.
+pub struct FiringListener(Box<dyn FnMut(&TriggerEvent, &Marker) + Send>);
+
+impl FiringListener {
+    /// Creates a listener. It must not wait.
+    pub fn new(listener: impl FnMut(&TriggerEvent, &Marker) + Send + 'static) -> Self {
+        Self(Box::new(listener))
+    }
+}
+
+impl fmt::Debug for FiringListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FiringListener").finish_non_exhaustive()
+    }
+}
+
+/// The rules of a run.
+#[derive(Debug)]
+pub(super) struct RuleWatch {
+    engine: TriggerEngine,
+    on_firing: Option<FiringListener>,
+    metrics: Arc<Metrics>,
+    events: Vec<TriggerEvent>,
+    throttle: Throttle,
+    /// What the metrics have of this engine.
+    counted: TriggerCounts,
+    has_warned: bool,
+}
+
+impl RuleWatch {
+    pub(super) fn new(
+        engine: TriggerEngine,
+        on_firing: Option<FiringListener>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            engine,
+            on_firing,
+            metrics,
+            events: Vec::new(),
+            throttle: Throttle::new(RULE_NS_PER_S).with_burst(BURST_NS),
+            counted: TriggerCounts::default(),
+            has_warned: false,
+        }
+    }
+
+    /// Continues with the rules of another configuration.
+    pub(super) fn replace(&mut self, mut engine: TriggerEngine) {
+        engine.adopt(&self.engine);
+        self.engine = engine;
+        self.counted = self.counts();
+    }
+
+    /// Observes the samples of a batch. Without time for it they are skipped and counted.
+    pub(super) fn observe(&mut self, batch: &[Box<Slab>]) {
+        if self.engine.is_empty() {
+            return;
+        }
+        let mut skipped = 0;
+        for slab in batch {
+            let began_ns = monotonic_ns();
+            if self.throttle.wait_ns(began_ns) > 0 {
+                skipped += slab.frames();
+                continue;
+            }
+            skipped += self.observe_slab(slab, began_ns);
+            self.throttle.charge(began_ns, monotonic_ns() - began_ns);
+        }
+        if skipped > 0 {
+            self.engine.interrupt();
+            self.metrics.recorder.trigger_skipped.add(skipped as u64);
+            if !self.has_warned {
+                self.has_warned = true;
+                tracing::warn!(
+                    samples = skipped,
+                    "rules take more than 5 % of a core; they skip samples and begin anew: lower their number, their windows, or the elements they follow"
+                );
+            }
+        }
+        self.count();
+    }
+
+    /// Observes the samples of a slab. Returns how many were skipped.
+    fn observe_slab(&mut self, slab: &Slab, began_ns: u64) -> usize {
+        let (bytes, headers, frames) = (slab.bytes(), slab.headers(), slab.frames());
+        let Some(header_bytes) = headers.len().checked_div(frames).filter(|width| *width > 0) else {
+            return 0;
+        };
+        let mut at = 0;
+        for (number, header) in headers.chunks_exact(header_bytes).enumerate() {
+            if number % FRAMES_PER_CHECK == FRAMES_PER_CHECK - 1 && monotonic_ns() - began_ns > SLAB_NS_MAX {
+                return frames - number;
+            }
+            let length = header.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+            let start = at + header_bytes;
+            at = start + length;
+            let Some((sample, payload)) = bytes.get(start..at).and_then(envelope::split) else { continue };
+            let source = usize::from(sample.source());
+            if self.engine.observes(source) {
+                self.engine.observe(source, sample.mono_ns(), payload, &mut self.events);
+            }
+        }
+        0
+    }
+
+    /// Observes a mark of a person.
+    pub(super) fn observe_mark(&mut self, mono_ns: u64, text: &str) {
+        self.engine.observe_mark(mono_ns, text, &mut self.events);
+    }
+
+    /// Lets time pass: all samples before `mono_ns` were observed.
+    pub(super) fn advance(&mut self, mono_ns: u64) {
+        if !self.engine.is_empty() {
+            self.engine.advance(mono_ns, &mut self.events);
+        }
+    }
+
+    /// Writes a mark and a log line for each firing.
+    pub(super) fn report(&mut self, slot: &mut SegmentSlot) {
+        if self.events.is_empty() {
+            return;
+        }
+        self.count();
+        let now = monotonic_ns();
+        for event in self.events.drain(..).filter(|event| event.change != TriggerChange::Ended) {
+            let mut text = event.to_string();
+            text.truncate(text.floor_char_boundary(MARK_BYTES_MAX));
+            let change = if event.change == TriggerChange::Fired { "fired" } else { "fired again" };
+            tracing::info!(rule = &*event.rule, "rule {change}: {text}");
+            let mono_ns = event.last_fired_mono_ns;
+            let wall_ns = slot.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(mono_ns);
+            let marker = Marker { mono_ns, wall_ns, origin: MarkerOrigin::Trigger, text };
+            slot.append_control(now, |writer| writer.append_marker(&marker));
+            if let Some(FiringListener(on_firing)) = &mut self.on_firing {
+                on_firing(&event, &marker);
+            }
+        }
+    }
+
+    fn counts(&self) -> TriggerCounts {
+        self.engine.counts().fold(TriggerCounts::default(), |sum, (_, own)| sum.plus(own))
+    }
+
+    /// Adds what is new to the metrics.
+    fn count(&mut self) {
+        let (now, before) = (self.counts(), self.counted);
+        self.counted = now;
+        let metrics = &self.metrics.recorder;
+        metrics.trigger_fired.add(now.fired - before.fired);
+        metrics.trigger_extended.add(now.extended - before.extended);
+        metrics.trigger_suppressed.add(now.suppressed() - before.suppressed());
+        metrics.trigger_evaluated.add(now.evaluated - before.evaluated);
+        metrics.trigger_unknown.add(now.unknown - before.unknown);
+    }
+}
