@@ -60,13 +60,13 @@ export async function withBrowser(program, test, expected = []) {
 
 /** Waits until no chart reads any more. */
 export async function settled(page) {
-  await page.waitForFunction(() => {
+  const isIdle = () => {
+    const { drawn, reading } = document.documentElement.dataset;
     const notes = [...document.querySelectorAll(".chart .note")].map((note) => note.textContent);
-    return document.documentElement.dataset.drawn && notes.every((note) => !note.includes("reading"));
-  });
+    return drawn && (reading ?? "0") === "0" && notes.every((note) => !note.includes("reading"));
+  };
+  await page.waitForFunction(isIdle);
   // A view that moved is read after 40 ms.
-  await page.waitForTimeout(120);
-  await page.waitForFunction(() => {
-    return [...document.querySelectorAll(".chart .note")].every((note) => !note.textContent.includes("reading"));
-  });
+  await page.waitForTimeout(150);
+  await page.waitForFunction(isIdle);
 }

@@ -15,6 +15,7 @@ use super::api_request::{RangeRequest, WallRange};
 use super::range_answer::{RangeAnswer, RangeRow};
 use super::recording_reader::{RecordingReader, ShownPaths};
 use super::{PageOptions, PageServer};
+use crate::os::thread;
 use crate::view::test_recording::{LOST, MARK, SPIKE, TICK_NS, TICKS, wall_ns, write_recording};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -47,7 +48,7 @@ impl ServedPage {
         let server = PageServer::bind(options).unwrap();
         let address = server.address();
         let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::spawn(move || server.run(stopped));
+        let thread = thread::spawn("page", move || server.run(stopped)).unwrap();
         Self { folder, address, stop: Some(stop), thread: Some(thread) }
     }
 
