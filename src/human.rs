@@ -28,6 +28,32 @@ pub(crate) fn printable(text: &str) -> String {
     escaped(text).into_owned()
 }
 
+/// Shortens a text to a width: three dots stand for an end that is cut off.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(ELLIPSIS.len())).collect();
+    format!("{kept}{ELLIPSIS}").chars().take(width).collect()
+}
+
+/// Shortens the name of an element, such as `rustc[31337]`. What numbers it stays whole if the
+/// width has place for that and for some of the name: without it, the element is not known.
+pub(crate) fn shortened_element(name: &str, width: usize) -> String {
+    let number = name.rfind('[').filter(|at| name.ends_with(']') && *at > 0);
+    let (text, number) = number.map_or((name, ""), |at| name.split_at(at));
+    let place = width.saturating_sub(number.chars().count());
+    if number.is_empty() || place < ELLIPSIS.len() + NAME_CHARS_MIN {
+        return shortened(name, width);
+    }
+    shortened(text, place) + number
+}
+
+/// Stands for what is cut off.
+const ELLIPSIS: &str = "...";
+/// Fewer characters of a name say nothing.
+const NAME_CHARS_MIN: usize = 2;
+
 /// Returns names from files, escaped and separated by commas.
 pub(crate) fn escaped_list(names: &BTreeSet<String>) -> String {
     names.iter().map(|name| escaped(name)).collect::<Vec<_>>().join(", ")

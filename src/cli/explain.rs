@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::hosts::RecordedHosts;
-use super::measured_value::{leaf, measured, path, short_name, shortened};
+use super::measured_value::{self, measured, path, short_name};
 use super::recordings::{default_recordings, no_segments};
 use super::selection::{recorded_time, wall_time};
 use super::snapshots::snapshot_time;
@@ -21,15 +21,15 @@ use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
 use crate::explain::{
-    ExplainError, Explanation, FieldDeparture, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain,
-    find_spikes,
+    ExplainError, Explanation, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain, find_spikes,
 };
 use crate::human;
 
 /// Departures that the text about a suspect names.
 const EVIDENCE_SHOWN: usize = 3;
-/// Columns for suspects and fields, so that lines have 80.
-const SUSPECT_WIDTH: usize = 24;
+/// Columns for suspects, what they used, and fields, so that lines have 80.
+const SUSPECT_WIDTH: usize = 21;
+const USED_WIDTH: usize = 18;
 const FIELD_WIDTH: usize = 34;
 /// Parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
@@ -205,17 +205,25 @@ impl<'e> ExplanationObject<'e> {
 fn what(suspect: &Suspect) -> String {
     let shown = suspect.evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
         let usual = measured(departure.usual, departure.unit);
-        format!("{} {} (usually {usual})", what_of(departure), measured(departure.value, departure.unit))
+        let what = measured_value::what(departure);
+        format!("{what} {} (usually {usual})", measured(departure.value, departure.unit))
     });
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the name of what a suspect did.
-fn what_of(departure: &FieldDeparture) -> String {
-    match &departure.state {
-        Some(state) => format!("{} {state}", leaf(departure)),
-        None => leaf(departure).to_owned(),
-    }
+/// Returns what a suspect is called within a width; of a process, its id says what it is.
+fn suspect_name(suspect: &Suspect, width: usize) -> String {
+    let name = human::escaped(&suspect.name);
+    let kind = match suspect.kind {
+        SuspectKind::Process => {
+            let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
+            return human::shortened_element(&format!("{name}{pid}"), width);
+        }
+        SuspectKind::Cgroup => "cgroup",
+        SuspectKind::Disk => "disk",
+        SuspectKind::Interface => "interface",
+    };
+    human::shortened(&format!("{kind} {name}"), width)
 }
 
 /// An explanation on 80 columns.
@@ -246,27 +254,19 @@ impl Screen<'_> {
         }
         writeln!(
             self.out,
-            "{:<SUSPECT_WIDTH$}  score  {:>10}  {:>10}  {:<15}  from",
+            "{:<SUSPECT_WIDTH$}  score  {:>10}  {:>10}  {:<USED_WIDTH$}  from",
             "who", "used", "usual", "of"
         )?;
         for suspect in found.suspects.iter().take(self.limit) {
-            let kind = match suspect.kind {
-                SuspectKind::Process => "process",
-                SuspectKind::Cgroup => "cgroup",
-                SuspectKind::Disk => "disk",
-                SuspectKind::Interface => "interface",
-            };
-            let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
-            let name = format!("{kind} {}{pid}", human::escaped(&suspect.name));
-            let name = shortened(&name, SUSPECT_WIDTH);
+            let name = suspect_name(suspect, SUSPECT_WIDTH);
             for (number, departure) in suspect.evidence.iter().take(EVIDENCE_SHOWN).enumerate() {
                 let (name, score) =
                     if number == 0 { (&*name, format!("{:.2}", suspect.score)) } else { ("", String::new()) };
                 let line = format!(
-                    "{name:<SUSPECT_WIDTH$}  {score:>5}  {:>10}  {:>10}  {:<15}  {}",
+                    "{name:<SUSPECT_WIDTH$}  {score:>5}  {:>10}  {:>10}  {:<USED_WIDTH$}  {}",
                     measured(departure.value, departure.unit),
                     measured(departure.usual, departure.unit),
-                    shortened(&what_of(departure), 15),
+                    human::shortened(&measured_value::what(departure), USED_WIDTH),
                     self.short_time(departure.wall_ns)
                 );
                 writeln!(self.out, "{}", line.trim_end())?;
@@ -283,7 +283,7 @@ impl Screen<'_> {
         for departure in found.fields.iter().take(self.limit) {
             let together =
                 if departure.together > 0 { format!(" (+{})", departure.together) } else { String::new() };
-            let name = shortened(&short_name(departure), FIELD_WIDTH - together.len()) + &together;
+            let name = short_name(departure, FIELD_WIDTH - together.len()) + &together;
             let from = self.short_time(departure.wall_ns);
             writeln!(
                 self.out,
@@ -311,7 +311,7 @@ impl Screen<'_> {
                 .collect();
             let verb = if list == "exits" { "ended" } else { "began" };
             let line = format!("processes {verb} {count}: {}", parents.join(", "));
-            writeln!(self.out, "{}", shortened(&line, Output::Stdout.width_to_fit()))?;
+            writeln!(self.out, "{}", human::shortened(&line, Output::Stdout.width_to_fit()))?;
         }
         for marker in &found.markers {
             let line = format!(
@@ -319,7 +319,7 @@ impl Screen<'_> {
                 self.times.milliseconds(marker.wall_ns),
                 human::escaped(&marker.text)
             );
-            writeln!(self.out, "{}", shortened(&line, Output::Stdout.width_to_fit()))?;
+            writeln!(self.out, "{}", human::shortened(&line, Output::Stdout.width_to_fit()))?;
         }
         for (at, step_ns) in &found.clock_steps {
             let direction = if *step_ns < 0 { "back" } else { "forward" };

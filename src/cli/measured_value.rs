@@ -4,6 +4,9 @@
 use crate::explain::{FieldDeparture, ValueUnit};
 use crate::human;
 
+/// A shorter part of an element's name says nothing.
+const ELEMENT_WIDTH_MIN: usize = 5;
+
 /// Formats a value with its unit.
 pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
     match unit {
@@ -52,18 +55,47 @@ pub(super) fn usual_range(departure: &FieldDeparture) -> String {
     }
 }
 
-/// Returns what departs, short: `billing[812] user_time`, `cpu.total.user`.
-pub(super) fn short_name(departure: &FieldDeparture) -> String {
-    let state = departure.state.as_ref().map(|state| format!("={state}")).unwrap_or_default();
+/// Returns what departs within a width: in full, or as short as that takes.
+pub(super) fn fitting_name(departure: &FieldDeparture, width: usize) -> String {
+    let name = full_name(departure);
+    if name.chars().count() <= width { name } else { short_name(departure, width) }
+}
+
+/// Returns what departs, in full: `billing[812] process.processes[*].user_time`, `cpu.total.user`.
+fn full_name(departure: &FieldDeparture) -> String {
+    let path = format!("{}.{}", departure.source, path(departure));
     let name = match &departure.element {
-        Some(element) => format!("{element} {}{state}", leaf(departure)),
-        None => format!("{}.{}", departure.source, departure.field),
+        Some(element) => format!("{element} {path}"),
+        None => path,
+    };
+    human::escaped(&name).into_owned()
+}
+
+/// Returns what departs within a width: `billing[812] user_time`, `cpu.total.user`. The name of the
+/// field stays whole as long as there is place for it, and the element is shortened.
+pub(super) fn short_name(departure: &FieldDeparture, width: usize) -> String {
+    let Some(element) = &departure.element else {
+        return human::shortened(&full_name(departure), width);
+    };
+    let (element, field) = (human::escaped(element), what(departure));
+    let place = width.saturating_sub(field.chars().count() + 1);
+    if place < ELEMENT_WIDTH_MIN.min(element.chars().count()) {
+        return human::shortened(&field, width);
+    }
+    format!("{} {field}", human::shortened_element(&element, place))
+}
+
+/// Returns the name of a field without its source and list, with the state whose share is counted.
+pub(super) fn what(departure: &FieldDeparture) -> String {
+    let name = match &departure.state {
+        Some(state) => format!("{} {state}", leaf(departure)),
+        None => leaf(departure).to_owned(),
     };
     human::escaped(&name).into_owned()
 }
 
 /// Returns the last name of a field; of the list, if its elements themselves are counted.
-pub(super) fn leaf(departure: &FieldDeparture) -> &str {
+fn leaf(departure: &FieldDeparture) -> &str {
     let field = departure.field.strip_suffix("[*]").unwrap_or(&departure.field);
     field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf)
 }
@@ -74,18 +106,6 @@ pub(super) fn path(departure: &FieldDeparture) -> String {
         Some(state) => format!("{}={state}", departure.field),
         None => departure.field.clone(),
     }
-}
-
-/// Shortens a text to a width; what is left out of its middle is shown as two dots.
-pub(super) fn shortened(text: &str, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
-        return text.to_owned();
-    }
-    let kept = width.saturating_sub(2);
-    let head: String = text.chars().take(kept / 2).collect();
-    let tail: String = text.chars().skip(length - (kept - kept / 2)).collect();
-    format!("{head}..{tail}")
 }
 
 #[cfg(test)]
@@ -132,12 +152,30 @@ mod tests {
         assert_eq!(usual_range(&departure(512.0, 2048.0, ValueUnit::Bytes)), "512 B to 2.00 KiB");
     }
 
-    // Proves that names are short, and that a long one keeps its ends.
+    // Proves that names are short, and that the name of the field stays whole while the element is
+    // shortened.
     #[test]
     fn names_are_short() {
-        let one = departure(0.0, 1.0, ValueUnit::None);
-        assert_eq!((short_name(&one).as_str(), leaf(&one)), ("vda reads", "reads"));
-        assert_eq!(shortened("abcdefghij", 8), "abc..hij");
-        assert_eq!(shortened("abc", 3), "abc");
+        let device = departure(0.0, 1.0, ValueUnit::None);
+        assert_eq!(short_name(&device, 30), "vda reads");
+        assert_eq!(fitting_name(&device, 25), "vda disk.devices[*].reads");
+        assert_eq!(fitting_name(&device, 24), "vda reads");
+        let process = FieldDeparture {
+            source: "process".to_owned(),
+            field: "processes[*].written_to_storage".to_owned(),
+            element: Some("chrome-renderer[31337]".to_owned()),
+            ..device.clone()
+        };
+        assert_eq!(short_name(&process, 34), "chrom...[31337] written_to_storage");
+        assert_eq!(short_name(&process, 26), "chro... written_to_storage");
+        assert_eq!(short_name(&process, 20), "written_to_storage");
+        let share = FieldDeparture {
+            field: "processes[*].state".to_owned(),
+            state: Some("not sleeping".to_owned()),
+            ..process
+        };
+        assert_eq!(short_name(&share, 60), "chrome-renderer[31337] state not sleeping");
+        let total = FieldDeparture { element: None, field: "total.user".to_owned(), ..device };
+        assert_eq!(short_name(&total, 12), "disk.tota...");
     }
 }

@@ -6,13 +6,18 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::measured_value::{measured, path, short_name, shortened, usual_range};
+use super::measured_value::{fitting_name, measured, path, usual_range};
 use super::selection::RecordingSelection;
 use super::terminal::Output;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, report_notice};
 use crate::explain::{ExplainError, FieldDeparture, RecordingChoice, ValueUnit, find_spikes};
 use crate::human;
+
+/// Columns that names of fields need: with fewer, they have lines of their own.
+const NAME_WIDTH_MIN: usize = 34;
+/// Blanks before a name on a line of its own.
+const NAME_INDENT: usize = 4;
 
 /// List the moments at which fields departed most from the usual. The largest come first; each
 /// is compared with the minute before. flatcap explain --at TIME then says what was different, and
@@ -92,31 +97,37 @@ fn print(spikes: &[&FieldDeparture], zone: TimeZone, out: &mut dyn Write) -> io:
     }
     let mut printer = TimePrinter::new(zone);
     let times: Vec<String> = spikes.iter().map(|spike| printer.milliseconds(spike.wall_ns)).collect();
-    let names: Vec<String> = spikes.iter().map(|spike| short_name(spike)).collect();
     let values: Vec<String> = spikes.iter().map(|spike| measured(spike.value, spike.unit)).collect();
     let usual: Vec<String> = spikes.iter().map(|spike| usual_range(spike)).collect();
     let width = |texts: &[String], least: usize| texts.iter().map(String::len).max().unwrap_or(0).max(least);
     let (time_width, value_width) = (width(&times, 4), width(&values, 5));
     let usual_width = width(&usual, 5);
-    // Five columns, two spaces apart; the score takes five.
+    // Names are last: beside the values where there is place for them, else below.
     let taken = time_width + 5 + value_width + usual_width + 4 * 2;
-    let name_width = width(&names, 5).min(Output::Stdout.width_to_fit().saturating_sub(taken).max(12));
+    let width = Output::Stdout.width_to_fit();
+    let beside = width.checked_sub(taken).filter(|place| *place >= NAME_WIDTH_MIN);
     writeln!(
         out,
-        "{:<time_width$}  score  {:<name_width$}  {:>value_width$}  {:>usual_width$}",
-        "time", "field", "value", "usual"
+        "{:<time_width$}  score  {:>value_width$}  {:>usual_width$}{}",
+        "time",
+        "value",
+        "usual",
+        if beside.is_some() { "  field" } else { "" }
     )?;
     for (at, spike) in spikes.iter().enumerate() {
         let text = |texts: &[String]| texts.get(at).cloned().unwrap_or_default();
-        writeln!(
+        write!(
             out,
-            "{:<time_width$}  {:>5.2}  {:<name_width$}  {:>value_width$}  {:>usual_width$}",
+            "{:<time_width$}  {:>5.2}  {:>value_width$}  {:>usual_width$}",
             text(&times),
             spike.score,
-            shortened(&text(&names), name_width),
             text(&values),
             text(&usual)
         )?;
+        match beside {
+            Some(place) => writeln!(out, "  {}", fitting_name(spike, place))?,
+            None => writeln!(out, "\n{:NAME_INDENT$}{}", "", fitting_name(spike, width - NAME_INDENT))?,
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The last values of an element, and what they make of the next ones.
 
-use flatcap_format::query::ValueColumn;
+use flatcap_format::query::{ColumnValues, ValueColumn};
 use flatcap_format::schema::FieldValue;
 
 use super::measure::Measure;
@@ -17,12 +17,16 @@ pub(super) struct ElementSlot {
     pub(super) born_ns: Option<u64>,
     pub(super) numbers: Box<[NumberCell]>,
     pub(super) states: Box<[StateCell]>,
+    /// The elements of its child processes.
+    pub(super) children: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NumberCell {
     pub(super) last: Option<Number>,
     pub(super) series: Option<u32>,
+    /// The parent has what was counted here: it has waited for the process.
+    is_inherited: bool,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +86,32 @@ impl ElementSlot {
 }
 
 impl NumberCell {
+    /// Returns what a counter grew by since the last sample.
+    pub(super) fn growth(&self, now: Option<Number>) -> Option<u64> {
+        match (self.last?, now?) {
+            (Number::Integer(before), Number::Integer(now)) => now.checked_sub(before),
+            _ => None,
+        }
+    }
+
+    /// Takes what a counter of a process that has ended counted, once, if it is at most `most`.
+    pub(super) fn inherit(&mut self, most: u64) -> u64 {
+        match self.last {
+            Some(Number::Integer(counted)) if counted <= most && !self.is_inherited => {
+                self.is_inherited = true;
+                counted
+            }
+            _ => 0,
+        }
+    }
+
+    /// Counts what others did as if it had been there before.
+    pub(super) fn leave_out(&mut self, counted: u64) {
+        if let Some(Number::Integer(last)) = &mut self.last {
+            *last = last.saturating_add(counted);
+        }
+    }
+
     /// Returns the value between the last sample and this one. The counters of a new element were 0
     /// at the sample before.
     #[inline]
@@ -98,6 +128,8 @@ impl NumberCell {
         }
         let before = if is_born { Some(Number::Integer(0)) } else { self.last };
         let grown = match (before?, now) {
+            // Most counters stay as they are.
+            (Number::Integer(before), Number::Integer(now)) if before == now => return Some(0.0),
             (Number::Integer(before), Number::Integer(now)) => {
                 Number::Integer(now.checked_sub(before)?).float()
             }
@@ -169,9 +201,13 @@ impl Number {
     }
 }
 
+#[inline]
 pub(super) fn number(column: &ValueColumn, row: usize) -> Option<Number> {
-    match column.get(row) {
-        FieldValue::Unsigned(number) => Some(Number::Integer(number)),
+    match &column.values {
+        ColumnValues::Unsigned(values) if column.valid.has(row) => {
+            values.get(row).copied().map(Number::Integer)
+        }
+        ColumnValues::Unsigned(_) => None,
         _ => column.number(row).filter(|number| number.is_finite()).map(Number::Float),
     }
 }

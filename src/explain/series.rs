@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use flatcap_format::query::{ColumnBatch, ColumnInfo, ElementNames, NO_ELEMENT, TableInfo};
+use flatcap_format::query::{ColumnBatch, ColumnInfo, ElementNames, NO_ELEMENT, RowSource, TableInfo};
 use flatcap_format::schema::{FieldValue, MetricKind};
 
 use super::element_slot::{ElementSlot, NumberCell, SeriesPlace, StateCell, number, seconds};
-use super::measure::Measure;
+use super::measure::{Measure, ValueClass};
 use super::observation::{Observer, SeriesInfo, SeriesStore};
 
 /// A longer time without a sample is a hole, not a slow change.
@@ -157,6 +157,7 @@ impl SeriesSet {
             return;
         }
         let mut store = SeriesStore { series, free, left_out, observer };
+        shape.leave_out_children(slots, reading);
         let Some((slot, is_first)) = shape.slot(slots, *first_ns, reading) else { return };
         let place = SeriesPlace { table: reading.batch.table, element, born_ns: slot.born_ns };
         let span = (slot.seen_ns, reading.mono_ns);
@@ -189,6 +190,7 @@ impl SeriesSet {
         if is_first && let Some(element) = element {
             let born_ns = slot.born_ns;
             self.add_process(element, parent, born_ns, names);
+            self.add_child(reading.batch.table, element, parent);
             if let Some(parent) = parent.filter(|_| born_ns.is_some()) {
                 *offspring.entry(parent).or_default() += 1.0;
             }
@@ -200,6 +202,17 @@ impl SeriesSet {
         let Some(pid) = pid_of(names, element) else { return };
         self.processes.insert(element, ProcessFacts { pid, parent, born_ns });
         self.elements_by_pid.insert(pid, element);
+    }
+
+    /// Remembers whose child an element is.
+    fn add_child(&mut self, table: usize, element: u32, parent: Option<u64>) {
+        let parent = parent.and_then(|parent| self.element_of(parent)).filter(|parent| *parent != element);
+        let slots = self.tables.get_mut(table).map(|table| &mut table.slots);
+        if let (Some(parent), Some(slots)) = (parent, slots)
+            && let Some(Some(slot)) = slots.get_mut(parent as usize)
+        {
+            slot.children.push(element);
+        }
     }
 
     fn add_offspring(
@@ -254,6 +267,10 @@ impl SeriesSet {
                 elements_by_pid.remove(&facts.pid);
             }
         }
+        let is_there: Vec<bool> = own.slots.iter().map(Option::is_some).collect();
+        for slot in own.slots.iter_mut().flatten() {
+            slot.children.retain(|child| is_there.get(*child as usize) == Some(&true));
+        }
         own.offspring.retain(|element, series| {
             let is_known = processes.contains_key(element);
             if !is_known {
@@ -274,6 +291,15 @@ struct RowReading<'b> {
 }
 
 impl RowReading<'_> {
+    /// Returns whether an element is in the sample of the row.
+    fn has_element(&self, element: u32) -> bool {
+        let RowSource::Elements { samples, elements } = &self.batch.rows else { return false };
+        let own = samples.get(self.row);
+        let first = samples.partition_point(|sample| Some(sample) < own);
+        let end = samples.partition_point(|sample| Some(sample) <= own);
+        elements.get(first..end).unwrap_or_default().contains(&element)
+    }
+
     fn unsigned(&self, column: usize) -> Option<u64> {
         match self.batch.columns.get(column)?.get(self.row) {
             FieldValue::Unsigned(number) => Some(number),
@@ -312,6 +338,47 @@ impl TableSeries {
 }
 
 impl TableShape {
+    /// Leaves out of the byte counters of a process what its children did that have ended: the
+    /// kernel adds their bytes to its own at once when it waits for them. A child that is not in
+    /// this sample has ended, or was skipped because it does little, as its bytes are then few.
+    fn leave_out_children(&self, slots: &mut [Option<Box<ElementSlot>>], reading: &RowReading<'_>) {
+        let at = reading.batch.element(reading.row).map_or(usize::MAX, |element| element as usize);
+        let Some(Some(slot)) = slots.get_mut(at) else { return };
+        if slot.children.is_empty() {
+            return;
+        }
+        let seconds = seconds(reading.mono_ns.saturating_sub(slot.seen_ns));
+        let children = std::mem::take(&mut slot.children);
+        for (place, (column, measure)) in self.numbers.iter().enumerate() {
+            if !(measure.class == ValueClass::ByteRate && measure.is_counter) {
+                continue;
+            }
+            let now = reading.batch.columns.get(*column).and_then(|values| number(values, reading.row));
+            let cell = slots.get(at).and_then(Option::as_ref).and_then(|slot| slot.numbers.get(place));
+            let Some(growth) = cell.and_then(|cell| cell.growth(now)) else { continue };
+            #[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
+            let rate = growth as f64 * measure.factor / seconds;
+            // Less is no departure, whoever did it.
+            if rate.is_nan() || rate <= measure.class.least_departure() {
+                continue;
+            }
+            let mut of_children = 0;
+            for child in children.iter().filter(|child| !reading.has_element(**child)) {
+                let child = slots.get_mut(*child as usize).and_then(Option::as_mut);
+                let cell = child.and_then(|child| child.numbers.get_mut(place));
+                of_children += cell.map_or(0, |cell| cell.inherit(growth - of_children));
+            }
+            let cell = slots.get_mut(at).and_then(Option::as_mut);
+            if let Some(cell) = cell.and_then(|slot| slot.numbers.get_mut(place)) {
+                // What they did after they were seen last is not known: about as much, at most.
+                cell.leave_out(of_children.saturating_mul(2).min(growth));
+            }
+        }
+        if let Some(Some(slot)) = slots.get_mut(at) {
+            slot.children = children;
+        }
+    }
+
     /// Returns the slot of an element, and whether it is new; none for an element for which there
     /// was no number.
     fn slot<'s>(
@@ -338,6 +405,7 @@ impl TableShape {
                 born_ns: if is_new { reading.before_ns } else { None },
                 numbers: vec![NumberCell::default(); self.numbers.len()].into(),
                 states: self.states.iter().map(|_| StateCell::default()).collect(),
+                children: Vec::new(),
             })
         });
         Some((slot, is_first))

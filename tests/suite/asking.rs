@@ -392,3 +392,51 @@ fn conditions_select_rows() {
         assert!(called.err.contains(says) && called.out.is_empty(), "{called:?}");
     }
 }
+
+// Proves that the names of columns that dump prints are accepted as they are, by --fields and by
+// --where, for each source of this host, whatever its elements are called.
+#[test]
+fn printed_columns_are_accepted() {
+    // An argument of a program is bounded; a host has thousands of fields of processes.
+    const COLUMNS_MAX: usize = 300;
+    let rig = Rig::new();
+    let sources = rig.call(&["sources", "--json"]).json();
+    let is_available = |source: &&Value| source["available"] == true;
+    let names: Vec<&str> = sources
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(is_available)
+        .map(|source| source["name"].as_str().unwrap())
+        .collect();
+    let wanted: Vec<String> = names.iter().map(|name| format!("{name}@200ms")).collect();
+    rig.record_samples(&["--source", &wanted.join(",")], 2);
+    let fields = rig.call(&["fields", "--json"]).json();
+    for name in names {
+        let own = fields.as_array().unwrap().iter().filter(|field| field["source"] == name);
+        let paths: Vec<&str> = own.map(|field| field["field"].as_str().unwrap()).collect();
+        let dump = |fields: &str, more: &[&str]| {
+            let args = ["dump", "--source", name, "--fields", fields, "--format", "csv"];
+            cells(&rig.call(&[&args[..], more].concat()))
+        };
+        let all = dump(&paths.join(","), &[]);
+        let (header, row) = (&all[0], all.last().unwrap());
+        let first = header.iter().position(|column| column.starts_with(name)).unwrap();
+        let end = header.len().min(first + COLUMNS_MAX);
+        let columns = &header[first..end];
+        let again = dump(&columns.join(","), &[]);
+        assert_eq!(&again[0][first..], columns, "{name}");
+        let values = columns.iter().zip(&row[first..end]).filter(|(_, value)| !value.is_empty());
+        let compared: Vec<String> = values
+            .map(|(column, value)| match value.parse::<f64>() {
+                Ok(_) => format!("{column} = {value}"),
+                Err(_) => format!("{column} = \"{value}\""),
+            })
+            .collect();
+        let selected = dump(columns[0].as_str(), &["--where", &compared.join(" and ")]);
+        assert!(
+            selected[1..].iter().any(|selected| selected[..first] == row[..first]),
+            "{name}: {compared:?}"
+        );
+    }
+}

@@ -37,13 +37,15 @@ struct Activity {
     /// Since it began.
     user_time: u64,
     resident_size: u64,
+    /// Since it began, with what its children wrote that it has waited for.
+    written: u64,
 }
 
 /// The processes of a sample, and the parents of those that ended since the sample before.
 type Scene = fn(u64) -> (Vec<Activity>, Vec<u64>);
 
 fn process(pid: u64, name: &'static str, user_time: u64) -> Activity {
-    Activity { pid, name, parent: 1, state: "S", user_time, resident_size: 50 << 20 }
+    Activity { pid, name, parent: 1, state: "S", user_time, resident_size: 50 << 20, written: 0 }
 }
 
 /// What happens in all scenes: a steady process, and one that computes for 50 ms each second.
@@ -83,6 +85,19 @@ fn forking(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     (processes, ended)
 }
 
+/// A shell waits for a child that wrote 320 MiB/s in the second before, and has its bytes at once.
+fn reaping(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    const BYTES: u64 = 32 << 20;
+    let mut processes = usual(sample);
+    let written = progress(sample) * BYTES;
+    let is_over = sample >= INCIDENT.end;
+    processes.push(Activity { written: if is_over { written } else { 0 }, ..process(815, "shell", 3) });
+    if !is_over {
+        processes.push(Activity { parent: 815, written, ..process(816, "copy", 0) });
+    }
+    (processes, if sample == INCIDENT.end { vec![815] } else { Vec::new() })
+}
+
 /// Half of the processes are missing in nine of ten samples, with nothing done meanwhile.
 fn partial(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     let (mut processes, ended) = computing(sample);
@@ -109,6 +124,7 @@ fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u64) -> Vec<u
             counters.set_state(&text(process.state));
             counters.set_user_time(process.user_time);
             counters.set_resident_size(process.resident_size);
+            counters.set_written_to_storage(process.written);
             counters
         })
         .collect();
@@ -249,11 +265,12 @@ fn a_computing_process_is_named() {
     assert_eq!(explained["suspects"].as_array().unwrap().len(), 1);
     assert_eq!(explained["lost"], 0);
     let marked = rig.call(&["explain", "flatcap-data", "--at", "+20500ms", "--window", "1s"]).text();
-    assert!(marked.contains("deploy 1.2.3") && marked.contains("billing[812]"), "{marked}");
+    assert!(marked.contains("deploy 1.2.3") && marked.contains("\nbilling[812] "), "{marked}");
     assert!(marked.lines().all(|line| line.chars().count() <= 80), "{marked}");
     let table = rig.call(&["spikes", "flatcap-data"]).text();
     assert!(
-        table.contains("billing[812] user_time") && table.lines().all(|line| line.len() <= 80),
+        table.contains("\n    billing[812] process.processes[*].user_time\n")
+            && table.lines().all(|line| line.len() <= 80),
         "{table}"
     );
     let best = rig.call(&["explain", "flatcap-data", "--json"]).json();
@@ -278,6 +295,19 @@ fn the_parent_of_short_lived_children_is_named() {
     assert_eq!(explained["suspects"][0]["pid"], 814);
     let screen = rig.call(&["explain", "flatcap-data"]).text();
     assert!(screen.contains("processes ended 90: 90 below indexer[814]"), "{screen}");
+}
+
+// Proves that what a child wrote is its own, and not again that of the parent that waited for it.
+#[test]
+fn a_parent_that_waits_for_a_child_is_no_suspect() {
+    let rig = recorded(reaping);
+    let spikes = rig.call(&["spikes", "flatcap-data", "--json"]).json();
+    let elements: Vec<&Value> = spikes.as_array().unwrap().iter().map(|spike| &spike["element"]).collect();
+    assert_eq!(elements, ["copy[816]"], "{spikes}");
+    let end = format!("+{}ms", INCIDENT.end * PERIOD_NS / 1_000_000);
+    let explained = rig.call(&["explain", "flatcap-data", "--at", &end, "--json"]).json();
+    let suspects = explained["suspects"].as_array().unwrap();
+    assert!(suspects.iter().all(|suspect| suspect["pid"] != 815), "{explained}");
 }
 
 // Proves that a process that a sample leaves out did neither end nor begin, and used what it used.

@@ -16,7 +16,7 @@ use crate::cli::recordings::default_recordings;
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 use crate::cli::{ExitStatus, report_notice};
-use crate::human::printable;
+use crate::human::{self, printable};
 
 /// Time before the end of a recording that is looked at, so that the answer is there at once,
 /// however long the recording is.
@@ -87,7 +87,7 @@ pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Re
     }
     let hosts = RecordedHosts::of(&list(&request.selection.paths)?).into_shown(filter.host.as_ref());
     for line in host_lines(&hosts).iter().take(HOSTS_MAX) {
-        writeln!(out, "{}", shortened(line, Output::Stdout.width_to_fit() + 1))?;
+        writeln!(out, "{}", human::shortened(line, Output::Stdout.width_to_fit()))?;
     }
     writeln!(out)?;
     print_sources(&sources, &lines, &counts, out)?;
@@ -186,7 +186,7 @@ fn print_sources(
                 "constant"
             };
             let samples = if source.fields.is_empty() { "-".to_owned() } else { samples.to_string() };
-            let name = shortened(&format!("{} ({why})", printable(&source.source)), width);
+            let name = human::shortened(&format!("{} ({why})", printable(&source.source)), width - 1);
             writeln!(out, "{name:<width$}{period:>7}{samples:>8}")?;
         }
         for (number, line) in own.iter().enumerate() {
@@ -218,7 +218,7 @@ fn print_events(counts: &DigestCounts, times: &mut TimePrinter, out: &mut dyn Wr
     match &counts.last_marker {
         None => writeln!(out, "; no markers"),
         Some((wall_ns, text)) => {
-            let (time, text) = (times.microseconds(*wall_ns), shortened(&printable(text), 40));
+            let (time, text) = (times.microseconds(*wall_ns), human::shortened(&printable(text), 40));
             writeln!(out, "; {} markers, the last one\n{time} {text}", counts.markers)
         }
     }
@@ -265,24 +265,15 @@ fn period(ns: u64) -> String {
     }
 }
 
-/// Returns a path that fits the width, with dots before its last name.
+/// Returns a path that fits the width and leaves a blank free after it, with dots before its last
+/// name.
 fn shortened_path(path: &str, width: usize) -> String {
     let Some((before, last)) = path.rsplit_once('.').filter(|_| path.chars().count() >= width) else {
-        return shortened(path, width);
+        return human::shortened(path, width.saturating_sub(1));
     };
-    let room = width.saturating_sub(last.chars().count() + 4);
-    let kept: String = before.chars().take(room).collect();
-    shortened(&format!("{kept}...{last}"), width)
-}
-
-/// Returns a text that fits the width, with dots for what is cut off.
-fn shortened(text: &str, width: usize) -> String {
-    // One blank stays free before the next column.
-    if text.chars().count() < width {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(width.saturating_sub(4)).collect();
-    format!("{kept}...")
+    let place = width.saturating_sub(last.chars().count() + 4);
+    let kept: String = before.chars().take(place).collect();
+    human::shortened(&format!("{kept}...{last}"), width.saturating_sub(1))
 }
 
 #[cfg(test)]

@@ -83,11 +83,22 @@ impl<'r> OpenElement<'r> {
         }
     }
 
-    pub(super) fn passes(&self, test: &ElementTest) -> bool {
+    /// Returns the label after that of the element that it is in: `DMA/0`.
+    pub(super) fn label_in(&self, outer: Option<&str>) -> String {
+        match outer {
+            Some(outer) => format!("{outer}/{}", self.label()),
+            None => self.label(),
+        }
+    }
+
+    /// Returns whether it passes a test; `outer` is the label of the element that it is in, which is
+    /// a part of its printed name.
+    pub(super) fn passes(&self, test: &ElementTest, outer: Option<&str>) -> bool {
         match test {
             ElementTest::Named(name) => {
                 self.identity.iter().any(|part| part.value == *name)
                     || self.label() == **name
+                    || outer.is_some_and(|_| self.label_in(outer) == **name)
                     || (!self.has_number() && self.position.to_string() == **name)
             }
             ElementTest::Tests(tests) => tests.iter().all(|(test, expression)| {

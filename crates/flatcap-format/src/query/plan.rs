@@ -55,7 +55,7 @@ impl TableInfo {
     /// Returns the path of a column for one element: `devices[vda].reads`.
     pub fn element_path(&self, column: &ColumnInfo, label: &str) -> String {
         let Some(list) = &self.list else { return column.path.to_string() };
-        let name = list.rsplit_once('[').map_or(&**list, |(name, _)| name);
+        let name = last_pick(list).and_then(|at| list.get(..at)).unwrap_or(list);
         let label = quoted(label);
         if column.path.is_empty() {
             format!("{name}[{label}]")
@@ -63,6 +63,24 @@ impl TableInfo {
             format!("{name}[{label}].{}", column.path)
         }
     }
+}
+
+/// Returns where the last pick of a list's path begins. Names in quotes may have brackets of their
+/// own: `processes["rustc[812]"]`.
+fn last_pick(list: &str) -> Option<usize> {
+    let (mut pick, mut is_inside, mut is_quoted, mut is_escaped) = (None, false, false, false);
+    for (at, character) in list.char_indices() {
+        match character {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' if is_inside => is_quoted = !is_quoted,
+            _ if is_quoted => {}
+            '[' => (pick, is_inside) = (Some(at), true),
+            ']' => is_inside = false,
+            _ => {}
+        }
+    }
+    pick
 }
 
 /// Returns a value as it stands in brackets, quoted if it must be.
@@ -393,4 +411,33 @@ fn naming_leaves<'l>(leaves: &[LeafField<'_>], lists: impl Iterator<Item = &'l s
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that the last pick is found however the names in it look, and that an element's name
+    // takes its place.
+    #[test]
+    fn an_element_takes_the_place_of_the_last_pick() {
+        let column = ColumnInfo {
+            path: "reads".into(),
+            column_type: ColumnType::Unsigned,
+            type_name: "ulong".into(),
+            unit: None,
+            kind: MetricKind::Counter,
+            is_identity: false,
+            order: 0,
+        };
+        for (list, expected) in [
+            ("devices[*]", "devices[vda].reads"),
+            (r#"processes["rustc[812]"]"#, "processes[vda].reads"),
+            (r#"zones[*].free["a\"[b]"]"#, "zones[*].free[vda].reads"),
+            (r#"zones["x[y]"].free[*]"#, r#"zones["x[y]"].free[vda].reads"#),
+        ] {
+            let table = TableInfo { source: "s".into(), list: Some(list.into()), columns: Vec::new() };
+            assert_eq!(table.element_path(&column, "vda"), expected);
+        }
+    }
 }

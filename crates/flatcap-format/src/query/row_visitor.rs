@@ -99,8 +99,10 @@ impl<'r> RowVisitor<'r> {
     fn end_element(&mut self) {
         let Some(mut element) = self.open.pop() else { return };
         element.end_key();
+        let outer = self.open.last().map(OpenElement::label);
+        let outer = outer.as_deref();
         for ((table, test), (_, row)) in element.list.picks.iter().zip(&element.rows) {
-            if !element.passes(test)
+            if !element.passes(test, outer)
                 && let Some(table) = self.tables.get_mut(*table)
             {
                 table.truncate(*row);
@@ -108,11 +110,7 @@ impl<'r> RowVisitor<'r> {
         }
         let Some(list) = element.list.number else { return self.end_rows(element.list, NO_ELEMENT) };
         let number = self.names.intern(list, &element.key);
-        let outer = self.open.last().map(OpenElement::label);
-        let label = match outer {
-            Some(outer) => format!("{outer}/{}", element.label()),
-            None => element.label(),
-        };
+        let label = element.label_in(outer);
         self.names.name(number, &label, &element.identity);
         if let Some(log) = &mut self.log {
             log.named.push(NamedElement { number, label, identity: element.identity });

@@ -16,24 +16,27 @@ use crate::segment::format::index::IndexEntry;
 pub fn markers(reader: &mut SegmentReader) -> Result<Vec<Marker>, SegmentError> {
     // No source has this name, so that no payload of a compressed segment is decompressed.
     reader.project_fields(&BTreeSet::from([String::new()]), &[]);
-    let intervals: Vec<(u64, u64)> = match reader.footer() {
+    let intervals: Vec<(u64, u64, u64)> = match reader.footer() {
         // The first interval begins with the header and attachments.
         Some(footer) => {
             let intervals = footer.index.iter().enumerate();
-            let intervals = intervals.filter(|(at, entry)| *at == 0 || has_other_frames(entry));
-            intervals.map(|(_, entry)| (entry.offset, entry.end())).collect()
+            let intervals = intervals.map(|(at, entry)| (at, entry, other_frames(entry)));
+            let intervals = intervals.filter(|(at, _, others)| *at == 0 || *others > 1);
+            intervals.map(|(_, entry, others)| (entry.offset, entry.end(), others)).collect()
         }
-        None => vec![(0, u64::MAX)],
+        None => vec![(0, u64::MAX, u64::MAX)],
     };
     let mut markers = Vec::new();
-    for (offset, end) in intervals {
+    for (offset, end, mut others) in intervals {
         reader.seek(offset);
-        while reader.offset() < end
+        // After the last of these only samples follow, in blocks that need not be decompressed.
+        while others > 0
+            && reader.offset() < end
             && let Some(advance) = reader.advance()?
         {
-            if let Advance::Frame(at) = advance
-                && at.kind == FrameKind::Marker
-            {
+            let Advance::Frame(at) = advance else { continue };
+            others -= u64::from(at.kind != FrameKind::Telemetry);
+            if at.kind == FrameKind::Marker {
                 markers.extend(Marker::decode(reader.payload(at)));
             }
         }
@@ -41,7 +44,8 @@ pub fn markers(reader: &mut SegmentReader) -> Result<Vec<Marker>, SegmentError> 
     Ok(markers)
 }
 
-/// Returns whether an interval has frames besides samples and the Index frame that it begins with.
-fn has_other_frames(entry: &IndexEntry) -> bool {
-    entry.frames > entry.sources.iter().map(|source| source.count).sum::<u64>() + 1
+/// Returns how many frames of an interval are no samples: the Index frame that it begins with, or
+/// the header, and others.
+fn other_frames(entry: &IndexEntry) -> u64 {
+    entry.frames.saturating_sub(entry.sources.iter().map(|source| source.count).sum())
 }
