@@ -368,7 +368,11 @@ impl CompressWorker {
             )) => {}
             Some(Ok(CompressOutcome::Skipped(left))) => {
                 metrics.skipped.add(1);
-                tracing::info!(segment = %name, "a segment is left as it is: {left}");
+                if self.settings.is_quiet {
+                    tracing::debug!(segment = %name, "a segment is left as it is: {left}");
+                } else {
+                    tracing::info!(segment = %name, "a segment is left as it is: {left}");
+                }
                 if matches!(left, CompressSkipReason::SavesTooLittle { .. }) {
                     let is_current = (&done.compression, done.block_bytes)
                         == (&self.settings.compression, self.settings.block_bytes);

@@ -13,13 +13,17 @@ use crate::test_disk::TestDisk;
 
 /// Number of kills, unless `FLATCAP_KILLS` sets another.
 const KILLS: u64 = 3;
+/// Variable of a budget that never slows a source down, so that counts grow on a busy machine.
+const BUDGET: &str = "FLATCAP_RECORDER__CPU_BUDGET";
 const BLACKBOX: &str = "[blackbox]\nwindow = \"20s\"\ndisk_period = \"50ms\"\n";
 
 fn start(rig: &Rig, more: &str) -> Process {
     let config = rig.write("flatcap.toml", format!("{BLACKBOX}{more}"));
     let log = std::fs::File::options().create(true).append(true).open(rig.path("record.log")).unwrap();
     let args = ["record", "--config", config.to_str().unwrap(), "--source", "synthetic@1ms", "--quiet"];
-    let child = rig.command(&args).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    let mut command = rig.command(&args);
+    command.env(BUDGET, "1000%").stdout(log.try_clone().unwrap()).stderr(log);
+    let child = command.spawn().unwrap();
     Process(Some(child))
 }
 
@@ -63,11 +67,11 @@ fn begun(rig: &Rig) -> u64 {
 #[test]
 fn thinned_samples_are_counted_and_in_the_ring() {
     let rig = Rig::new();
-    let recorder = start(&rig, "");
+    let process = start(&rig, "");
     eventually("samples", || begun(&rig) >= 2000);
     let status = rig.status().unwrap();
     assert_eq!(status["ring"]["window_s"].as_f64(), Some(20.0), "{status}");
-    let ended = recorder.end("TERM");
+    let ended = process.end("TERM");
     assert_eq!(ended.status, Some(0), "{}", log(&rig));
     let (recorded, lost, thinned) = verified(&rig, &rig.data());
     let (in_ring, lost_in_ring, thinned_in_ring) = verified(&rig, &rig.data().join("ring"));
@@ -84,7 +88,7 @@ fn thinned_samples_are_counted_and_in_the_ring() {
 #[test]
 fn snapshots_are_exact() {
     let rig = Rig::new();
-    let recorder = start(&rig, "");
+    let process = start(&rig, "");
     eventually("samples", || begun(&rig) >= 3000);
     for reason in ["first of two", "second"] {
         let args = ["snapshot", "--last", "1s", "--after", "1s", "--reason", reason];
@@ -92,9 +96,9 @@ fn snapshots_are_exact() {
         assert_eq!(ordered.status, Some(0), "{ordered:?}");
     }
     eventually("a snapshot", || snapshots(&rig).len() == 1);
-    signal(recorder.0.as_ref().unwrap(), "USR2");
+    signal(process.0.as_ref().unwrap(), "USR2");
     eventually("another snapshot", || snapshots(&rig).len() == 2);
-    assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
+    assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
     let all = samples(&rig, &rig.data().join("ring"));
     for snapshot in snapshots(&rig) {
         let path = PathBuf::from(snapshot["path"].as_str().unwrap());
@@ -129,12 +133,12 @@ fn without_a_ring_there_is_no_snapshot() {
     let config = rig.write("flatcap.toml", "");
     let child: Child =
         rig.start(&["record", "--config", config.to_str().unwrap(), "--source", "synthetic@1ms", "--quiet"]);
-    let recorder = Process(Some(child));
+    let process = Process(Some(child));
     eventually("samples", || begun(&rig) >= 10);
     let refused = rig.call(&["snapshot", "--last", "1s"]);
     assert!(refused.status == Some(1) && refused.err.contains("[blackbox] window"), "{refused:?}");
     assert!(rig.status().unwrap().get("ring").is_none());
-    assert_eq!(recorder.end("TERM").status, Some(0));
+    assert_eq!(process.end("TERM").status, Some(0));
     assert!(!rig.data().join("ring").exists() && !rig.data().join("snapshots").exists());
 }
 
@@ -146,21 +150,21 @@ fn a_kill_loses_no_snapshot() {
     let kills = std::env::var("FLATCAP_KILLS").ok().map_or(KILLS, |kills| kills.parse().unwrap());
     for kill in 0..kills {
         let rig = Rig::new();
-        let mut recorder = start(&rig, "");
+        let mut process = start(&rig, "");
         eventually("samples", || begun(&rig) >= 1500);
         let ordered = rig.call(&["snapshot", "--last", "1s", "--after", "300ms", "--reason", "kill"]);
         assert_eq!(ordered.status, Some(0), "{ordered:?}");
         // From the begin of the directory, over the end of the window, to after its publication.
         std::thread::sleep(Duration::from_millis(kill * 170 % 600));
-        recorder.kill();
-        let recorder = start(&rig, "");
+        process.kill();
+        let process = start(&rig, "");
         eventually("the snapshot, or why there is none", || {
             snapshots(&rig).len() == 1 || log(&rig).contains("snapshot of a killed run is lost")
         });
         eventually("the end of the recovery", || {
             rig.status().is_some_and(|status| status["recorder"]["recovering"] == false)
         });
-        assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
+        assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
         for snapshot in snapshots(&rig) {
             let (recorded, _, _) = verified(&rig, Path::new(snapshot["path"].as_str().unwrap()));
             assert!(recorded > 900, "{snapshot}");
@@ -181,15 +185,15 @@ fn a_kill_loses_no_snapshot() {
 fn a_small_ring_is_short() {
     let rig = Rig::new();
     let small = "memory_max = \"4MiB\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"2KiB\"\n";
-    let recorder = start(&rig, small);
+    let process = start(&rig, small);
     eventually("a full ring", || {
         let status = rig.status();
         status.is_some_and(|status| number(&status["ring"]["recorded"]) > 4000)
     });
     let status = rig.status().unwrap();
-    let ring = &status["ring"];
-    assert!(number(&ring["bytes"]) <= number(&ring["bytes_max"]), "{ring}");
-    assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
+    let held = &status["ring"];
+    assert!(number(&held["bytes"]) <= number(&held["bytes_max"]), "{held}");
+    assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
     let (_, lost, _) = verified(&rig, &rig.data());
     assert_eq!(lost, 0, "{}", log(&rig));
 }
@@ -200,7 +204,8 @@ fn start_in(rig: &Rig, config: &str, data: &Path) -> Process {
     let args = ["record", "--config", config.to_str().unwrap(), "--source", "synthetic", "--quiet"];
     let data = ["--data-dir", data.to_str().unwrap()];
     let mut command = rig.command(&[&args[..], &data].concat());
-    let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    command.env(BUDGET, "1000%").stdout(log.try_clone().unwrap()).stderr(log);
+    let child = command.spawn().unwrap();
     Process(Some(child))
 }
 
@@ -214,16 +219,16 @@ fn a_stalled_disk_does_not_reach_the_ring() {
     let rig = Rig::new();
     let Some(disk) = TestDisk::ext4(&rig) else { return };
     let data = disk.path().join("data");
-    let recorder = start_in(&rig, BLACKBOX, &data);
+    let process = start_in(&rig, BLACKBOX, &data);
     eventually("samples", || in_ring(&rig) >= 1000);
     let frozen = disk.freeze();
     let before = in_ring(&rig);
     eventually("samples while the disk is frozen", || in_ring(&rig) >= before + 3000);
     drop(frozen);
-    let ring = std::fs::read_link(data.join("ring")).unwrap();
-    let ended = recorder.end("TERM");
+    let of_ring = std::fs::read_link(data.join("ring")).unwrap();
+    let ended = process.end("TERM");
     assert!(matches!(ended.status, Some(0 | 3)), "{}", log(&rig));
-    let (recorded, lost, _) = verified(&rig, &ring);
+    let (recorded, lost, _) = verified(&rig, &of_ring);
     assert!(recorded >= 4000 && lost == 0, "{recorded} {lost}\n{}", log(&rig));
     verified(&rig, &data);
 }
@@ -236,7 +241,7 @@ fn a_full_tmpfs_does_not_reach_the_disk() {
     let run_dir = disk.path().join("run");
     let wide = "[source.synthetic]\nperiod = \"1ms\"\nshape = \"wide\"\nfields = 200\n";
     let config = format!("[recorder]\nrun_dir = \"{}\"\n{BLACKBOX}{wide}", run_dir.display());
-    let recorder = start_in(&rig, &config, &rig.data());
+    let process = start_in(&rig, &config, &rig.data());
     eventually("samples", || in_ring(&rig) >= 1000);
     // Another program takes what is left.
     let mut filler = std::fs::File::create(disk.path().join("filler")).unwrap();
@@ -249,7 +254,7 @@ fn a_full_tmpfs_does_not_reach_the_disk() {
     });
     let before = begun(&rig);
     eventually("more samples", || begun(&rig) >= before + 2000);
-    assert_eq!(recorder.end("TERM").status, Some(0), "{}", log(&rig));
+    assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
     let (recorded, lost, thinned) = verified(&rig, &rig.data());
     assert!(lost == 0 && recorded > 0 && thinned > 0, "{recorded} {lost} {thinned}\n{}", log(&rig));
 }
