@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use flatcap_format::replay::Notice;
 use flatcap_stream::ChecksumKind;
@@ -10,8 +11,11 @@ use serde::Serialize;
 
 use super::checksum::checksum;
 use super::error::CliError;
+use super::export_program;
+use super::rows::row_request::{FieldList, parse_fields};
 use super::selection::RecordingSelection;
 use super::{ExitStatus, human, report_notice};
+use crate::config;
 use crate::export::{ExportEvent, ExportOptions, ExportedFile, to_streams};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent as Stop;
@@ -21,32 +25,64 @@ use crate::os::wake_event::WakeEvent as Stop;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    selection: RecordingSelection,
-    /// stream: the payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
+    pub(super) selection: RecordingSelection,
+    /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    to: ExportFormat,
-    /// Directory for the files; created if missing.
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
-    /// Checksum before each payload.
+    pub(super) to: ExportFormat,
+    /// Directory for the files; created if missing. For arrow a file, or - for standard output.
+    #[arg(short, long, value_name = "DIR|FILE")]
+    pub(super) output: PathBuf,
+    /// Export only these fields: paths of flatcap fields, separated by commas. Not for stream.
+    #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
+    pub(super) fields: Option<FieldList>,
+    /// Export only the first sample of each source in each step of this length. Not for stream.
+    #[arg(long, value_name = "STEP", value_parser = config::duration_argument)]
+    pub(super) every: Option<Duration>,
+    /// Parquet: write the elements of each list as rows of a file of their own, SOURCE.LIST.parquet.
+    #[arg(long)]
+    pub(super) explode: bool,
+    /// Parquet: write unsigned 64-bit integers as UINT64. Without it they are INT64, which every reader
+    /// has, and a larger value ends the export with its place.
+    #[arg(long)]
+    pub(super) unsigned: bool,
+    /// Parquet: write row groups of 4,096 rows instead of 131,072: larger files, of which a query from a local
+    /// disk can skip more.
+    #[arg(long)]
+    pub(super) local: bool,
+    /// Checksum before each payload of a stream.
     #[arg(long, value_parser = checksum(), default_value_t = ChecksumKind::Xxh3)]
     checksum: ChecksumKind,
     /// Replace existing files.
     #[arg(long)]
-    force: bool,
+    pub(super) force: bool,
     /// Print one JSON object instead of lines.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ExportFormat {
+pub(super) enum ExportFormat {
+    /// The payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
     Stream,
+    /// One file SOURCE.parquet per source, and `_gaps`, `_marks` and `_sources`. Needs the program
+    /// flatcap-export.
+    Parquet,
+    /// The Arrow stream of one source with the exact types of its schema, as a file or to standard
+    /// output. Needs the program flatcap-export.
+    Arrow,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.selection.zone.zone()?;
     let filter = args.selection.filter(&zone)?;
+    if args.to != ExportFormat::Stream {
+        return export_program::run(args, &filter);
+    }
+    if let Some(option) = args.column_option() {
+        return Err(CliError::Usage(format!(
+            "{option} is for formats with columns, such as parquet; a stream has whole payloads"
+        )));
+    }
     let options =
         ExportOptions { directory: args.output.clone(), checksum: args.checksum, should_replace: args.force };
     let stop = Arc::new(Stop::new());
@@ -60,9 +96,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
         !stop.is_set()
     };
-    let report = match args.to {
-        ExportFormat::Stream => to_streams(&args.selection.paths, filter, &options, &mut watch)?,
-    };
+    let report = to_streams(&args.selection.paths, filter, &options, &mut watch)?;
     if report.stopped {
         writeln!(io::stderr(), "flatcap: stopped by a signal: nothing was exported")?;
         return Ok(ExitStatus::Failed);
@@ -82,6 +116,20 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return Err(args.selection.no_samples(zone)?);
     }
     Ok(outcome)
+}
+
+impl Args {
+    /// Returns the first option that is only for formats with columns.
+    fn column_option(&self) -> Option<&'static str> {
+        let given = [
+            ("--fields", self.fields.is_some()),
+            ("--every", self.every.is_some()),
+            ("--explode", self.explode),
+            ("--unsigned", self.unsigned),
+            ("--local", self.local),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
 }
 
 fn print(files: &[ExportedFile], out: &mut dyn Write) -> io::Result<()> {
