@@ -1,11 +1,13 @@
 //! `export`: writes recordings as files of other formats.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flatcap_format::replay::Notice;
+use flatcap_format::query::FieldPath;
+use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_stream::ChecksumKind;
 use serde::Serialize;
 
@@ -25,43 +27,44 @@ use crate::os::wake_event::WakeEvent as Stop;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    pub(super) selection: RecordingSelection,
+    selection: RecordingSelection,
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    pub(super) to: ExportFormat,
+    to: ExportFormat,
     /// Directory for the files; created if missing. For arrow a file, or - for standard output.
     #[arg(short, long, value_name = "DIR|FILE")]
-    pub(super) output: PathBuf,
+    output: PathBuf,
     /// Export only these fields: paths of flatcap fields, separated by commas. Not for stream.
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
-    pub(super) fields: Option<FieldList>,
+    fields: Option<FieldList>,
     /// Export only the first sample of each source in each step of this length. Not for stream.
     #[arg(long, value_name = "STEP", value_parser = config::duration_argument)]
-    pub(super) every: Option<Duration>,
-    /// Parquet: write the elements of each list as rows of a file of their own, SOURCE.LIST.parquet.
+    every: Option<Duration>,
+    /// Parquet: write the elements of each list as rows of a file of their own,
+    /// SOURCE.LIST.parquet.
     #[arg(long)]
-    pub(super) explode: bool,
-    /// Parquet: write unsigned 64-bit integers as UINT64. Without it they are INT64, which every reader
-    /// has, and a larger value ends the export with its place.
+    explode: bool,
+    /// Parquet: write unsigned 64-bit integers as UINT64. Without it they are INT64, which every
+    /// reader has, and a larger value ends the export with its place.
     #[arg(long)]
-    pub(super) unsigned: bool,
-    /// Parquet: write row groups of 4,096 rows instead of 131,072: larger files, of which a query from a local
-    /// disk can skip more.
+    unsigned: bool,
+    /// Parquet: write row groups of 4,096 rows instead of 131,072: larger files, of which a query
+    /// from a local disk can skip more.
     #[arg(long)]
-    pub(super) local: bool,
+    local: bool,
     /// Checksum before each payload of a stream.
     #[arg(long, value_parser = checksum(), default_value_t = ChecksumKind::Xxh3)]
     checksum: ChecksumKind,
     /// Replace existing files.
     #[arg(long)]
-    pub(super) force: bool,
+    force: bool,
     /// Print one JSON object instead of lines.
     #[arg(long)]
-    pub(super) json: bool,
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum ExportFormat {
+enum ExportFormat {
     /// The payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
     Stream,
     /// One file SOURCE.parquet per source, and `_gaps`, `_marks` and `_sources`. Needs the program
@@ -76,7 +79,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let zone = args.selection.zone.zone()?;
     let filter = args.selection.filter(&zone)?;
     if args.to != ExportFormat::Stream {
-        return export_program::run(args, &filter);
+        return export_program::run(&program_arguments(args, &filter));
     }
     if let Some(option) = args.column_option() {
         return Err(CliError::Usage(format!(
@@ -130,6 +133,55 @@ impl Args {
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
+}
+
+/// Returns the arguments of `flatcap-export`: those of this program, with times and names resolved,
+/// so that both agree.
+fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
+    let format = match args.to {
+        ExportFormat::Stream => "stream",
+        ExportFormat::Parquet => "parquet",
+        ExportFormat::Arrow => "arrow",
+    };
+    let mut all: Vec<OsString> = Vec::new();
+    // An equals sign, so that no value is taken for an option.
+    let mut option = |name: &str, value: &str| all.push(format!("--{name}={value}").into());
+    option("caller", env!("CARGO_PKG_VERSION"));
+    option("to", format);
+    filter.sources.iter().for_each(|source| option("source", source));
+    if let Some(fields) = &args.fields {
+        let paths: Vec<&str> = fields.0.iter().map(FieldPath::as_str).collect();
+        option("fields", &paths.join(","));
+    }
+    if let Some(host) = &filter.host {
+        option("host", &host.name);
+        host.machine_id.iter().for_each(|id| option("machine-id", id));
+    }
+    let elapsed = filter.elapsed.as_ref().map(|elapsed| elapsed.ns.clone());
+    let step_ns = args.every.map(|step| u64::try_from(step.as_nanos()).unwrap_or(u64::MAX));
+    for (name, value) in [
+        ("since-ns", filter.since_ns.map(|ns| ns.to_string())),
+        ("until-ns", filter.until_ns.map(|ns| ns.to_string())),
+        ("after-ns", elapsed.as_ref().map(|ns| ns.start.to_string())),
+        ("before-ns", elapsed.as_ref().map(|ns| ns.end.to_string())),
+        ("step-ns", step_ns.map(|ns| ns.to_string())),
+    ] {
+        value.iter().for_each(|value| option(name, value));
+    }
+    for (name, is_given) in [
+        ("--explode", args.explode),
+        ("--unsigned", args.unsigned),
+        ("--local", args.local),
+        ("--force", args.force),
+        ("--json", args.json),
+    ] {
+        all.extend(is_given.then(|| name.into()));
+    }
+    all.push("--output".into());
+    all.push(args.output.clone().into());
+    all.push("--".into());
+    all.extend(args.selection.paths.iter().map(OsString::from));
+    all
 }
 
 fn print(files: &[ExportedFile], out: &mut dyn Write) -> io::Result<()> {

@@ -11,10 +11,10 @@ use arrow_select::filter::filter_record_batch;
 use flatcap_format::query::{Query, Recording, TableInfo};
 
 use crate::columns::IntegerTypes;
-use crate::error::ExportError;
+use crate::error::ColumnarError;
 use crate::layout::{Descriptions, FileLayout, LayoutOptions, encoding_error};
-use crate::output::{OutputDirectory, PendingFile};
-use crate::request::{ExportEvent, ExportReport, ExportRequest, ExportedFile};
+use crate::output::{TargetDirectory, UnpublishedFile};
+use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
 use crate::step_filter::StepFilter;
 
@@ -29,13 +29,13 @@ const NAMED_MAX: usize = 8;
 /// numbers in `seq`. The export stops if `watch` returns false.
 ///
 /// # Errors
-/// Any [`ExportError`]; `Usage` if there are several sources, or if the schema of the source
+/// Any [`ColumnarError`]; `Usage` if there are several sources, or if the schema of the source
 /// changed.
 pub fn to_arrow(
-    request: &ExportRequest,
+    request: &ColumnarRequest,
     path: Option<&Path>,
-    watch: &mut dyn FnMut(ExportEvent) -> bool,
-) -> Result<ExportReport, ExportError> {
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<ColumnarReport, ColumnarError> {
     let recording = Recording::open(&request.paths)?;
     if request.fields.is_empty() {
         let is_wanted =
@@ -63,48 +63,48 @@ pub fn to_arrow(
                 if let Some(export) = &mut export {
                     export.add(&samples, &reader, (&run, step.as_mut()))?;
                 }
-                ExportEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
+                ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
             }
             RecordedItem::Gap(..) | RecordedItem::Marker(_) => continue,
-            RecordedItem::Notice(notice) => ExportEvent::Notice(notice),
+            RecordedItem::Notice(notice) => ColumnarEvent::Notice(notice),
         };
         if !watch(event) {
-            return Ok(ExportReport { is_stopped: true, ..ExportReport::default() });
+            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
         }
     }
     let summary = reader.summary();
     let Some(export) = export else {
         return match request.no_samples()? {
             Some(error) => Err(error),
-            None => Ok(ExportReport { undecodable: summary.undecodable, ..ExportReport::default() }),
+            None => Ok(ColumnarReport { undecodable: summary.undecodable, ..ColumnarReport::default() }),
         };
     };
-    Ok(ExportReport {
+    Ok(ColumnarReport {
         files: export.complete(request.should_replace)?,
         undecodable: summary.undecodable + summary.malformed_schemas,
         has_unnamed_elements: summary.has_more_elements,
-        ..ExportReport::default()
+        ..ColumnarReport::default()
     })
 }
 
-fn check_one_source(names: &[&str]) -> Result<(), ExportError> {
+fn check_one_source(names: &[&str]) -> Result<(), ColumnarError> {
     if names.len() <= 1 {
         return Ok(());
     }
-    let named = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+    let listed = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
-    Err(ExportError::Usage(format!("arrow is of one source: choose one of {named}{more} with --source")))
+    Err(ColumnarError::Usage(format!("arrow is of one source: choose one of {listed}{more} with --source")))
 }
 
 /// Where the samples go.
 enum ArrowTarget {
     Output,
-    File { path: PathBuf, directory: OutputDirectory, pending: PendingFile },
+    File { path: PathBuf, directory: TargetDirectory, pending: UnpublishedFile },
 }
 
 enum ArrowWriter {
     Stream(StreamWriter<BufWriter<Stdout>>),
-    File { path: PathBuf, directory: OutputDirectory, writer: FileWriter<BufWriter<PendingFile>> },
+    File { path: PathBuf, directory: TargetDirectory, writer: FileWriter<BufWriter<UnpublishedFile>> },
 }
 
 /// The source that is exported.
@@ -116,17 +116,20 @@ struct ArrowExport {
 }
 
 impl ArrowTarget {
-    fn create(path: Option<&Path>, request: &ExportRequest) -> Result<Self, ExportError> {
+    fn create(path: Option<&Path>, request: &ColumnarRequest) -> Result<Self, ColumnarError> {
         let Some(path) = path else { return Ok(Self::Output) };
-        let failed = |error| ExportError::Write { path: path.to_owned(), error };
+        let failed = |error| ColumnarError::Write { path: path.to_owned(), error };
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-            ExportError::Usage(format!("--output {}: name a file, or - for standard output", path.display()))
+            ColumnarError::Usage(format!(
+                "--output {}: name a file, or - for standard output",
+                path.display()
+            ))
         })?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = OutputDirectory::create(parent.unwrap_or(Path::new("."))).map_err(failed)?;
+        let directory = TargetDirectory::create(parent.unwrap_or(Path::new("."))).map_err(failed)?;
         // Fails early; publishing checks again.
         if !request.should_replace && directory.contains(name) {
-            return Err(ExportError::Exists { path: path.to_owned() });
+            return Err(ColumnarError::Exists { path: path.to_owned() });
         }
         let pending = directory.begin(name).map_err(failed)?;
         Ok(Self::File { path: path.to_owned(), directory, pending })
@@ -139,7 +142,7 @@ impl ArrowExport {
         samples: &SampleBatch,
         reader: &SampleReader,
         recording: &Recording,
-    ) -> Result<Self, ExportError> {
+    ) -> Result<Self, ColumnarError> {
         let tables = samples.table_numbers();
         let infos: Vec<&TableInfo> = tables.iter().filter_map(|table| reader.table(*table)).collect();
         let options = LayoutOptions {
@@ -149,7 +152,7 @@ impl ArrowExport {
         };
         let layouts = FileLayout::of(&infos, options, &Descriptions::of(recording));
         let layout =
-            layouts.into_iter().next().ok_or_else(|| ExportError::Encode("no columns".to_owned()))?;
+            layouts.into_iter().next().ok_or_else(|| ColumnarError::Encode("no columns".to_owned()))?;
         let about =
             [("flatcap.source", layout.source.as_str()), ("flatcap.version", env!("CARGO_PKG_VERSION"))];
         let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -174,7 +177,7 @@ impl ArrowExport {
         samples: &SampleBatch,
         reader: &SampleReader,
         (run, step): (&str, Option<&mut StepFilter>),
-    ) -> Result<(), ExportError> {
+    ) -> Result<(), ColumnarError> {
         let tables = samples.table_numbers();
         if tables != self.tables {
             let source = tables.first().and_then(|table| reader.table(*table)).map(|table| &*table.source);
@@ -182,7 +185,7 @@ impl ArrowExport {
             if source != self.layout.source {
                 return check_one_source(&[&self.layout.source, source]);
             }
-            return Err(ExportError::Usage(format!(
+            return Err(ColumnarError::Usage(format!(
                 "{source} has another schema from run {run} on: choose a time before or after, or fields that both have"
             )));
         }
@@ -196,7 +199,7 @@ impl ArrowExport {
     }
 
     /// Writes the end. Returns the file, if it is one.
-    fn complete(self, should_replace: bool) -> Result<Vec<ExportedFile>, ExportError> {
+    fn complete(self, should_replace: bool) -> Result<Vec<ColumnarFile>, ColumnarError> {
         match self.writer {
             ArrowWriter::Stream(mut writer) => {
                 writer.finish().map_err(output_error)?;
@@ -206,23 +209,23 @@ impl ArrowExport {
             ArrowWriter::File { path, directory, mut writer } => {
                 writer.finish().map_err(|error| file_error(&path, error))?;
                 let out = writer.into_inner().map_err(|error| file_error(&path, error))?;
-                let failed = |error| ExportError::Write { path: path.clone(), error };
+                let failed = |error| ColumnarError::Write { path: path.clone(), error };
                 let pending = out.into_inner().map_err(|error| failed(error.into_error()))?;
                 let bytes = pending.sync().map_err(failed)?;
                 let published = pending.publish(should_replace).and_then(|()| directory.sync());
                 published.map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => ExportError::Exists { path: path.clone() },
-                    _ => ExportError::Publish { path: path.clone(), done: 0, error },
+                    io::ErrorKind::AlreadyExists => ColumnarError::Exists { path: path.clone() },
+                    _ => ColumnarError::Publish { path: path.clone(), done: 0, error },
                 })?;
                 let source = Some(self.layout.source);
-                Ok(vec![ExportedFile { source, path, rows: self.rows, bytes }])
+                Ok(vec![ColumnarFile { source, path, rows: self.rows, bytes }])
             }
         }
     }
 }
 
 impl ArrowWriter {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), ExportError> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
         match self {
             Self::Stream(writer) => writer.write(batch).map_err(output_error),
             Self::File { path, writer, .. } => writer.write(batch).map_err(|error| file_error(path, error)),
@@ -237,10 +240,10 @@ fn io_error(error: ArrowError) -> io::Error {
     }
 }
 
-fn output_error(error: ArrowError) -> ExportError {
-    ExportError::Output(io_error(error))
+fn output_error(error: ArrowError) -> ColumnarError {
+    ColumnarError::Output(io_error(error))
 }
 
-fn file_error(path: &Path, error: ArrowError) -> ExportError {
-    ExportError::Write { path: path.to_owned(), error: io_error(error) }
+fn file_error(path: &Path, error: ArrowError) -> ColumnarError {
+    ColumnarError::Write { path: path.to_owned(), error: io_error(error) }
 }

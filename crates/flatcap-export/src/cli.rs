@@ -14,9 +14,10 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::arrow::to_arrow;
-use crate::error::ExportError;
-use crate::parquet::{ParquetOptions, to_parquet};
-use crate::request::{ExportEvent, ExportReport, ExportRequest, ExportedFile};
+use crate::error::ColumnarError;
+use crate::parquet::to_parquet;
+use crate::parquet_file::ParquetOptions;
+use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 
 /// Exit status of an error.
 const FAILED: u8 = 1;
@@ -25,10 +26,11 @@ const USAGE: u8 = 2;
 /// Exit status of an export that lacks data which the recording should have had.
 const DATA_LOSS: u8 = 3;
 
-/// Export recordings to Parquet or Arrow. Called by `flatcap export`, which resolves times and names, and
-/// whose help describes the options.
+/// Export recordings to Parquet or Arrow. Called by `flatcap export`, which resolves times and
+/// names, and whose help describes the options.
 #[derive(Debug, Parser)]
 #[command(name = "flatcap-export", version, max_term_width = 100)]
+#[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 struct Arguments {
     /// Segments, and directories of them.
     #[arg(value_name = "PATH", required = true)]
@@ -105,21 +107,21 @@ pub fn main() -> ExitCode {
     match run(&arguments) {
         Ok(status) => ExitCode::from(status),
         // Its reader has all it wanted.
-        Err(ExportError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(ColumnarError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.
             let _gone = remark(&error.to_string());
             ExitCode::from(match error {
-                ExportError::Usage(_) | ExportError::Fields(_) => USAGE,
+                ColumnarError::Usage(_) | ColumnarError::Fields(_) => USAGE,
                 _ => FAILED,
             })
         }
     }
 }
 
-fn run(arguments: &Arguments) -> Result<u8, ExportError> {
+fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     if let Some(caller) = arguments.caller.as_deref().filter(|caller| *caller != env!("CARGO_PKG_VERSION")) {
-        return Err(ExportError::Usage(format!(
+        return Err(ColumnarError::Usage(format!(
             "flatcap is version {caller} and flatcap-export version {}; install both from one package",
             env!("CARGO_PKG_VERSION")
         )));
@@ -137,15 +139,15 @@ fn run(arguments: &Arguments) -> Result<u8, ExportError> {
     let bar = progress_bar(&request);
     let first_ns = recording_span(&request.paths, None)?.map_or(0, |span| *span.start());
     let (mut status, mut is_unreadable) = (0, false);
-    let mut watch = |event: ExportEvent| {
+    let mut watch = |event: ColumnarEvent| {
         match event {
-            ExportEvent::Notice(notice) => {
+            ColumnarEvent::Notice(notice) => {
                 is_unreadable |= matches!(notice, Notice::Unreadable(_));
                 status = DATA_LOSS;
                 // If standard error is closed, the exit status still reports the problem.
                 let _gone = bar.suspend(|| remark(&notice.to_string()));
             }
-            ExportEvent::Progress(wall_ns) => {
+            ColumnarEvent::Progress(wall_ns) => {
                 bar.set_position(u64::try_from(wall_ns.saturating_sub(first_ns)).unwrap_or_default());
             }
         }
@@ -185,8 +187,8 @@ impl Arguments {
     }
 
     /// Checks that the options fit the format.
-    fn check(&self) -> Result<(), ExportError> {
-        let usage = |text: &str| Err(ExportError::Usage(text.to_owned()));
+    fn check(&self) -> Result<(), ColumnarError> {
+        let usage = |text: &str| Err(ColumnarError::Usage(text.to_owned()));
         match self.to {
             Format::Parquet if self.is_for_output() => {
                 usage("--output -: parquet is a directory of files; --to arrow writes to standard output")
@@ -198,9 +200,9 @@ impl Arguments {
         }
     }
 
-    fn request(&self) -> Result<ExportRequest, ExportError> {
+    fn request(&self) -> Result<ColumnarRequest, ColumnarError> {
         let fields = match &self.fields {
-            Some(list) => FieldPath::parse_list(list).map_err(|error| ExportError::Fields(error.into()))?,
+            Some(list) => FieldPath::parse_list(list).map_err(|error| ColumnarError::Fields(error.into()))?,
             None => Vec::new(),
         };
         let host = self.host.clone().map(|name| HostIdentity { name, machine_id: self.machine_id.clone() });
@@ -215,7 +217,7 @@ impl Arguments {
             let ns = self.after_ns.unwrap_or(0)..self.before_ns.unwrap_or(u64::MAX);
             filter.elapsed = first_sample(&self.paths, filter.clone())?.map(|start| Elapsed { start, ns });
         }
-        Ok(ExportRequest {
+        Ok(ColumnarRequest {
             paths: self.paths.clone(),
             filter,
             fields,
@@ -225,7 +227,7 @@ impl Arguments {
     }
 }
 
-impl ExportReport {
+impl ColumnarReport {
     fn has_samples(&self) -> bool {
         self.files.iter().any(|file| file.source.is_some() && file.rows > 0)
     }
@@ -262,7 +264,7 @@ fn raise_descriptor_limit() {
 
 /// Returns the progress bar over the time of the recording, which is hidden if standard error is
 /// not a terminal.
-fn progress_bar(request: &ExportRequest) -> ProgressBar {
+fn progress_bar(request: &ColumnarRequest) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -276,13 +278,13 @@ fn progress_bar(request: &ExportRequest) -> ProgressBar {
 }
 
 /// Prints the files that were written.
-fn print(files: &[ExportedFile], is_json: bool) -> io::Result<()> {
+fn print(files: &[ColumnarFile], is_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if is_json {
         serde_json::to_writer(&mut out, &serde_json::json!({ "files": files }))?;
         return writeln!(out);
     }
-    for ExportedFile { source, path, rows, bytes } in files {
+    for ColumnarFile { source, path, rows, bytes } in files {
         let of = source.as_ref().map(|source| format!(" of {source}")).unwrap_or_default();
         let rows_word = if *rows == 1 { "row" } else { "rows" };
         let line = format!("{}: {rows} {rows_word}{of}, {}", path.display(), HumanBytes(*bytes));

@@ -9,7 +9,7 @@ use flatcap_format::segment::SegmentError;
 /// An error that ends an export; no file or not all files were published.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExportError {
+pub enum ColumnarError {
     /// A recording cannot be read.
     #[error(transparent)]
     Segment(SegmentError),
@@ -78,13 +78,13 @@ pub enum ExportError {
     Output(#[from] io::Error),
 }
 
-impl From<SegmentError> for ExportError {
+impl From<SegmentError> for ColumnarError {
     fn from(error: SegmentError) -> Self {
         Self::Segment(error)
     }
 }
 
-impl From<QueryError> for ExportError {
+impl From<QueryError> for ColumnarError {
     fn from(error: QueryError) -> Self {
         match error {
             QueryError::Segment(error) => Self::Segment(error),

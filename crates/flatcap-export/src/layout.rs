@@ -15,7 +15,7 @@ use flatcap_format::query::{
 use flatcap_format::schema::MetricKind;
 
 use crate::columns::{IntegerTypes, TooLarge, array, data_type};
-use crate::error::ExportError;
+use crate::error::ColumnarError;
 use crate::output::unique_name;
 use crate::sample_reader::SampleBatch;
 
@@ -117,7 +117,7 @@ impl FileLayout {
         samples: &SampleBatch,
         run: &str,
         names: &ElementNames,
-    ) -> Result<RecordBatch, ExportError> {
+    ) -> Result<RecordBatch, ColumnarError> {
         let times = samples.times();
         let row_samples: Vec<usize> = match (&self.list, self.element_table(samples)) {
             (Some(_), Some(batch)) => (0..batch.rows()).map(|row| batch.sample(row)).collect(),
@@ -154,7 +154,7 @@ impl FileLayout {
         column: &LayoutColumn,
         samples: &SampleBatch,
         names: &ElementNames,
-    ) -> Result<ArrayRef, ExportError> {
+    ) -> Result<ArrayRef, ColumnarError> {
         let missing = || encoding_error(ArrowError::SchemaError("a table is missing".to_owned()));
         match column {
             LayoutColumn::Values { table, column, path, data_type } => {
@@ -174,7 +174,7 @@ impl FileLayout {
             }
             LayoutColumn::Structs { table, fields, columns } => {
                 let batch = samples.tables.get(*table).ok_or_else(missing)?;
-                let arrays: Result<Vec<ArrayRef>, ExportError> =
+                let arrays: Result<Vec<ArrayRef>, ColumnarError> =
                     columns.iter().map(|column| self.array(column, samples, names)).collect();
                 let structs = StructArray::try_new(fields.clone(), arrays?, None).map_err(encoding_error)?;
                 let field = Arc::new(Field::new(LIST_ELEMENT, DataType::Struct(fields.clone()), false));
@@ -187,8 +187,8 @@ impl FileLayout {
         }
     }
 
-    fn too_large(&self, times: &BatchTimes, sample: usize, (path, value): (&str, u64)) -> ExportError {
-        ExportError::TooLarge {
+    fn too_large(&self, times: &BatchTimes, sample: usize, (path, value): (&str, u64)) -> ColumnarError {
+        ColumnarError::TooLarge {
             place: format!("{}.{path}", self.source),
             seq: times.seq.get(sample).copied().unwrap_or_default(),
             wall_ns: times.wall_ns.get(sample).copied().unwrap_or_default(),
@@ -199,7 +199,7 @@ impl FileLayout {
 }
 
 /// Returns the rows of a list's table, grouped by their samples.
-fn list_array(field: Arc<Field>, batch: &ColumnBatch, values: ArrayRef) -> Result<ArrayRef, ExportError> {
+fn list_array(field: Arc<Field>, batch: &ColumnBatch, values: ArrayRef) -> Result<ArrayRef, ColumnarError> {
     let mut lengths = vec![0_usize; batch.times.len()];
     for row in 0..batch.rows() {
         if let Some(length) = lengths.get_mut(batch.sample(row)) {
@@ -210,8 +210,9 @@ fn list_array(field: Arc<Field>, batch: &ColumnBatch, values: ArrayRef) -> Resul
     Ok(Arc::new(ListArray::try_new(field, offsets, values, None).map_err(encoding_error)?))
 }
 
-pub(crate) fn encoding_error(error: ArrowError) -> ExportError {
-    ExportError::Encode(error.to_string())
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(crate) fn encoding_error(error: ArrowError) -> ColumnarError {
+    ColumnarError::Encode(error.to_string())
 }
 
 /// Builds the schema of a file.

@@ -13,13 +13,15 @@ mod error;
 mod layout;
 mod output;
 mod parquet;
+mod parquet_file;
 mod record_table;
 mod request;
 mod sample_reader;
 mod step_filter;
 
 pub use crate::arrow::to_arrow;
-pub use crate::parquet::{ParquetOptions, to_parquet};
+pub use crate::parquet::to_parquet;
+pub use crate::parquet_file::ParquetOptions;
 pub use cli::main;
-pub use error::ExportError;
-pub use request::{ExportEvent, ExportReport, ExportRequest, ExportedFile};
+pub use error::ColumnarError;
+pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};

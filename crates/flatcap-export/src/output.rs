@@ -26,14 +26,14 @@ const NAME_BYTES_MAX: usize = 128;
 /// A directory for output files. Its path is resolved once: files are created and renamed relative
 /// to the open directory, so nobody who changes the path redirects them.
 #[derive(Debug, Clone)]
-pub(crate) struct OutputDirectory {
+pub(crate) struct TargetDirectory {
     path: PathBuf,
     directory: Arc<OwnedFd>,
 }
 
 /// A file under a temporary name beside the final one. Removed if dropped before it is published.
 #[derive(Debug)]
-pub(crate) struct PendingFile {
+pub(crate) struct UnpublishedFile {
     directory: Arc<OwnedFd>,
     temporary: String,
     name: String,
@@ -41,7 +41,7 @@ pub(crate) struct PendingFile {
     is_published: bool,
 }
 
-impl OutputDirectory {
+impl TargetDirectory {
     /// Opens a directory. Creates it and its parents if missing.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)?;
@@ -65,13 +65,13 @@ impl OutputDirectory {
     }
 
     /// Creates a file that will get the name `name`.
-    pub(crate) fn begin(&self, name: &str) -> io::Result<PendingFile> {
+    pub(crate) fn begin(&self, name: &str) -> io::Result<UnpublishedFile> {
         let mut random = [0; 8];
         getrandom(&mut random, GetRandomFlags::empty())?;
         let temporary = format!(".flatcap-{:016x}.partial", u64::from_le_bytes(random));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = open_safely(self.directory.as_fd(), Path::new(&temporary), (flags, FILE_MODE))?;
-        Ok(PendingFile {
+        Ok(UnpublishedFile {
             directory: Arc::clone(&self.directory),
             temporary,
             name: name.to_owned(),
@@ -86,7 +86,7 @@ impl OutputDirectory {
     }
 }
 
-impl PendingFile {
+impl UnpublishedFile {
     /// Syncs the file to disk. Returns its length.
     pub(crate) fn sync(&self) -> io::Result<u64> {
         self.file.sync_all()?;
@@ -119,7 +119,7 @@ impl PendingFile {
     }
 }
 
-impl Write for PendingFile {
+impl Write for UnpublishedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         #[expect(clippy::disallowed_methods, reason = "forwards to the file; the caller handles the count")]
         self.file.write(bytes)
@@ -130,7 +130,7 @@ impl Write for PendingFile {
     }
 }
 
-impl Drop for PendingFile {
+impl Drop for UnpublishedFile {
     fn drop(&mut self) {
         if !self.is_published {
             // Best effort: the temporary name shows that the file is incomplete.
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn files_appear_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let output = OutputDirectory::create(&folder.path().join("a/b")).unwrap();
+        let output = TargetDirectory::create(&folder.path().join("a/b")).unwrap();
         let target = output.path("a.parquet");
         let names = || std::fs::read_dir(target.parent().unwrap()).unwrap().count();
         let write = |bytes: &[u8]| {

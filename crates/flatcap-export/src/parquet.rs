@@ -2,36 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
+use arrow_schema::TimeUnit;
 use arrow_select::filter::filter_record_batch;
 use flatcap_format::query::{Query, Recording, RunInfo, TableInfo};
 use flatcap_format::replay::Notice;
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, Marker, MarkerOrigin};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
-use parquet::schema::types::ColumnPath;
 
 use crate::columns::IntegerTypes;
-use crate::error::ExportError;
+use crate::error::ColumnarError;
 use crate::layout::{Descriptions, FileLayout, LayoutOptions, encoding_error};
-use crate::output::{OutputDirectory, PendingFile, file_name, unique_name};
+use crate::output::{TargetDirectory, file_name, unique_name};
+use crate::parquet_file::{ParquetFile, ParquetOptions};
 use crate::record_table::{Cell, CellType, RecordTable, number, text};
-use crate::request::{ExportEvent, ExportReport, ExportRequest, ExportedFile};
+use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
 use crate::step_filter::StepFilter;
 
-/// Rows of a row group: what a reader skips or reads as a whole.
-const GROUP_ROWS: usize = 128 << 10;
-/// The same for files that are read from a local disk: small groups skip more.
-const LOCAL_GROUP_ROWS: usize = 4 << 10;
 /// Memory of all row groups that are being written, in bytes. Beyond it the largest one is written.
 const GROUPS_BYTES_MAX: usize = 48 << 20;
 /// Most files of one export, each with an open descriptor.
@@ -71,29 +62,18 @@ const SOURCES: [(&str, CellType); 13] = [
     ("lost", CellType::Number),
 ];
 
-/// Options of Parquet files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ParquetOptions {
-    /// Whether `ulong` becomes UINT64 instead of INT64.
-    pub is_unsigned: bool,
-    /// Whether the elements of lists are rows of files of their own.
-    pub is_exploded: bool,
-    /// Whether row groups are small, for a local disk.
-    pub is_local: bool,
-}
-
 /// Writes the samples of each source to `SOURCE.parquet` in a directory, and `_gaps.parquet`,
 /// `_marks.parquet` and `_sources.parquet`. A source whose schema changed has a file per schema.
 /// All files appear at the end. The export stops if `watch` returns false.
 ///
 /// # Errors
-/// Any [`ExportError`].
+/// Any [`ColumnarError`].
 pub fn to_parquet(
-    request: &ExportRequest,
+    request: &ColumnarRequest,
     directory: &Path,
     options: ParquetOptions,
-    watch: &mut dyn FnMut(ExportEvent) -> bool,
-) -> Result<ExportReport, ExportError> {
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<ColumnarReport, ColumnarError> {
     let recording = Recording::open(&request.paths)?;
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let mut reader = SampleReader::new(recording.query(&query)?);
@@ -107,7 +87,7 @@ pub fn to_parquet(
             }
             RecordedItem::Samples(samples) => {
                 files.add(&samples, &reader)?;
-                ExportEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
+                ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
             }
             RecordedItem::Gap(source, gap) => {
                 files.add_gap(source, &gap)?;
@@ -119,16 +99,16 @@ pub fn to_parquet(
             }
             RecordedItem::Notice(notice) => {
                 is_unreadable |= matches!(notice, Notice::Unreadable(_));
-                ExportEvent::Notice(notice)
+                ColumnarEvent::Notice(notice)
             }
         };
         if !watch(event) {
-            return Ok(ExportReport { is_stopped: true, ..ExportReport::default() });
+            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
         }
     }
     if is_unreadable && files.files.is_empty() {
         // Nothing could be read; the notices say why.
-        return Ok(ExportReport::default());
+        return Ok(ColumnarReport::default());
     }
     if files.files.iter().all(|file| file.file.rows == 0)
         && let Some(error) = request.no_samples()?
@@ -141,7 +121,7 @@ pub fn to_parquet(
         recording.sources().iter().filter(|source| source.schema.is_none() && is_wanted(&source.name));
     let opaque = opaque.map(|source| source.name.clone()).collect();
     let files = files.publish(&recording)?;
-    Ok(ExportReport {
+    Ok(ColumnarReport {
         files,
         is_stopped: false,
         undecodable: summary.undecodable + summary.malformed_schemas,
@@ -152,9 +132,9 @@ pub fn to_parquet(
 
 /// The files of an export.
 struct ParquetFiles<'a> {
-    request: &'a ExportRequest,
+    request: &'a ColumnarRequest,
     options: ParquetOptions,
-    directory: OutputDirectory,
+    directory: TargetDirectory,
     descriptions: Descriptions,
     names: BTreeSet<String>,
     /// The files of a source, by the tables of its schema.
@@ -186,32 +166,24 @@ struct RunRows {
     last_ns: i64,
 }
 
-/// A file that is being written.
-struct ParquetFile {
-    path: PathBuf,
-    writer: ArrowWriter<PendingFile>,
-    rows: u64,
-    held_bytes: usize,
-}
-
 impl<'a> ParquetFiles<'a> {
     fn create(
         recording: &Recording,
-        request: &'a ExportRequest,
+        request: &'a ColumnarRequest,
         directory: &Path,
         options: ParquetOptions,
-    ) -> Result<Self, ExportError> {
-        let failed = |error| ExportError::Write { path: directory.to_owned(), error };
-        let directory = OutputDirectory::create(directory).map_err(failed)?;
+    ) -> Result<Self, ColumnarError> {
+        let failed = |error| ColumnarError::Write { path: directory.to_owned(), error };
+        let directory = TargetDirectory::create(directory).map_err(failed)?;
         let begin = |name: &str, columns: &[(&str, CellType)]| {
             let table = RecordTable::new(columns);
             let file =
                 ParquetFile::create(&directory, name, &table.schema, (options, request.should_replace))?;
-            Ok::<_, ExportError>((table, file))
+            Ok::<_, ColumnarError>((table, file))
         };
         let (gaps, marks) = (begin("_gaps.parquet", &GAPS)?, begin("_marks.parquet", &MARKS)?);
         if !request.should_replace && directory.contains("_sources.parquet") {
-            return Err(ExportError::Exists { path: directory.path("_sources.parquet") });
+            return Err(ColumnarError::Exists { path: directory.path("_sources.parquet") });
         }
         Ok(Self {
             request,
@@ -237,7 +209,7 @@ impl<'a> ParquetFiles<'a> {
         self.offset_ns = None;
     }
 
-    fn add(&mut self, samples: &SampleBatch, reader: &SampleReader) -> Result<(), ExportError> {
+    fn add(&mut self, samples: &SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
         let tables = samples.table_numbers();
         if !self.by_tables.contains_key(&tables) {
             let infos: Vec<&TableInfo> = tables.iter().filter_map(|table| reader.table(*table)).collect();
@@ -272,7 +244,7 @@ impl<'a> ParquetFiles<'a> {
     }
 
     /// Creates the files of a source with these tables.
-    fn create_files(&mut self, tables: &[&TableInfo]) -> Result<Vec<usize>, ExportError> {
+    fn create_files(&mut self, tables: &[&TableInfo]) -> Result<Vec<usize>, ColumnarError> {
         let options = LayoutOptions {
             integers: if self.options.is_unsigned { IntegerTypes::Unsigned } else { IntegerTypes::Signed },
             time_unit: TimeUnit::Microsecond,
@@ -281,7 +253,7 @@ impl<'a> ParquetFiles<'a> {
         let mut own = Vec::new();
         for layout in FileLayout::of(tables, options, &self.descriptions) {
             if self.files.len() >= FILES_MAX {
-                return Err(ExportError::Files { limit: FILES_MAX });
+                return Err(ColumnarError::Files { limit: FILES_MAX });
             }
             let list = layout.list.as_ref().map(|list| format!(".{list}")).unwrap_or_default();
             let plain = file_name(&format!("{}{list}", layout.source));
@@ -296,7 +268,7 @@ impl<'a> ParquetFiles<'a> {
     }
 
     /// Writes the largest row groups while all together take too much memory.
-    fn limit_memory(&mut self) -> Result<(), ExportError> {
+    fn limit_memory(&mut self) -> Result<(), ColumnarError> {
         let mut held: usize = self.files.iter().map(|file| file.file.held_bytes).sum();
         while held > GROUPS_BYTES_MAX {
             let largest = self.files.iter_mut().max_by_key(|file| file.file.held_bytes);
@@ -307,7 +279,7 @@ impl<'a> ParquetFiles<'a> {
         Ok(())
     }
 
-    fn add_gap(&mut self, source: String, gap: &Gap) -> Result<(), ExportError> {
+    fn add_gap(&mut self, source: String, gap: &Gap) -> Result<(), ColumnarError> {
         let run_id = self.run.as_ref().map_or(0, |run| run.run_id);
         *self.lost.entry((run_id, source.clone())).or_default() += gap.count;
         let before_ns = self.offset_ns.filter(|_| gap.before_mono_ns > 0);
@@ -326,7 +298,7 @@ impl<'a> ParquetFiles<'a> {
         if is_full { file.write(&table.take()?) } else { Ok(()) }
     }
 
-    fn add_mark(&mut self, marker: &Marker) -> Result<(), ExportError> {
+    fn add_mark(&mut self, marker: &Marker) -> Result<(), ColumnarError> {
         let origin = match marker.origin {
             MarkerOrigin::Person => "person",
             MarkerOrigin::Trigger => "trigger",
@@ -346,7 +318,7 @@ impl<'a> ParquetFiles<'a> {
     }
 
     /// Completes all files, then renames them.
-    fn publish(self, recording: &Recording) -> Result<Vec<ExportedFile>, ExportError> {
+    fn publish(self, recording: &Recording) -> Result<Vec<ColumnarFile>, ColumnarError> {
         let replaces = self.request.should_replace;
         let mut sources = RecordTable::new(&SOURCES);
         let options = (self.options, replaces);
@@ -378,13 +350,15 @@ impl<'a> ParquetFiles<'a> {
         for (pending, file) in complete {
             let done = published.len();
             pending.publish(replaces).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists if done == 0 => ExportError::Exists { path: file.path.clone() },
-                _ => ExportError::Publish { path: file.path.clone(), done, error },
+                io::ErrorKind::AlreadyExists if done == 0 => {
+                    ColumnarError::Exists { path: file.path.clone() }
+                }
+                _ => ColumnarError::Publish { path: file.path.clone(), done, error },
             })?;
             published.push(file);
         }
         let failed =
-            |error| ExportError::Publish { path: self.directory.path(""), done: published.len(), error };
+            |error| ColumnarError::Publish { path: self.directory.path(""), done: published.len(), error };
         self.directory.sync().map_err(failed)?;
         Ok(published)
     }
@@ -452,107 +426,4 @@ impl SourceFile {
 fn labels(labels: &[(String, String)]) -> String {
     let labels: BTreeMap<&String, &String> = labels.iter().map(|(name, value)| (name, value)).collect();
     serde_json::to_string(&labels).unwrap_or_default()
-}
-
-impl ParquetFile {
-    fn create(
-        directory: &OutputDirectory,
-        name: &str,
-        schema: &SchemaRef,
-        (options, should_replace): (ParquetOptions, bool),
-    ) -> Result<Self, ExportError> {
-        let path = directory.path(name);
-        // Fails early; publishing checks again.
-        if !should_replace && directory.contains(name) {
-            return Err(ExportError::Exists { path });
-        }
-        let failed = |error| ExportError::Write { path: path.clone(), error };
-        let pending = directory.begin(name).map_err(failed)?;
-        let writer = ArrowWriter::try_new(pending, Arc::clone(schema), Some(properties(schema, options)));
-        let writer = writer.map_err(|error| failed(io_error(error)))?;
-        Ok(Self { path, writer, rows: 0, held_bytes: 0 })
-    }
-
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), ExportError> {
-        self.writer.write(batch).map_err(|error| self.failed(error))?;
-        self.rows += batch.num_rows() as u64;
-        self.held_bytes = self.writer.memory_size();
-        Ok(())
-    }
-
-    /// Writes the rows that are held.
-    fn end_group(&mut self) -> Result<(), ExportError> {
-        self.writer.flush().map_err(|error| self.failed(error))?;
-        self.held_bytes = 0;
-        Ok(())
-    }
-
-    /// Writes the rest, and syncs the file.
-    fn complete(
-        mut self,
-        source: Option<String>,
-        about: Vec<KeyValue>,
-    ) -> Result<(PendingFile, ExportedFile), ExportError> {
-        let version = KeyValue::new("flatcap.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        about.into_iter().chain([version]).for_each(|pair| self.writer.append_key_value_metadata(pair));
-        let Self { path, writer, rows, .. } = self;
-        let failed = |error| ExportError::Write { path: path.clone(), error };
-        let pending = writer.into_inner().map_err(|error| failed(io_error(error)))?;
-        let bytes = pending.sync().map_err(failed)?;
-        Ok((pending, ExportedFile { source, path, rows, bytes }))
-    }
-
-    fn failed(&self, error: ParquetError) -> ExportError {
-        ExportError::Write { path: self.path.clone(), error: io_error(error) }
-    }
-}
-
-/// Returns the error of the system call behind an error of the encoder.
-fn io_error(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(other) => io::Error::other(other),
-        },
-        other => io::Error::other(other),
-    }
-}
-
-/// Returns how the columns are encoded. Dictionaries of numbers are not worth their memory:
-/// counters never repeat, and the differences of the rest take a few bits. Texts repeat.
-fn properties(schema: &SchemaRef, options: ParquetOptions) -> WriterProperties {
-    let group_rows = if options.is_local { LOCAL_GROUP_ROWS } else { GROUP_ROWS };
-    let mut builder = WriterProperties::builder()
-        .set_created_by(concat!("flatcap-export ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_dictionary_enabled(false)
-        .set_max_row_group_row_count(Some(group_rows));
-    for field in schema.fields() {
-        builder = encoded(builder, Vec::new(), field);
-    }
-    builder.build()
-}
-
-/// Sets the encodings of the columns of a field.
-fn encoded(
-    builder: WriterPropertiesBuilder,
-    mut path: Vec<String>,
-    field: &Field,
-) -> WriterPropertiesBuilder {
-    path.push(field.name().clone());
-    match field.data_type() {
-        DataType::Struct(fields) => {
-            fields.iter().fold(builder, |builder, field| encoded(builder, path.clone(), field))
-        }
-        DataType::List(element) => {
-            path.push("list".to_owned());
-            encoded(builder, path, element)
-        }
-        DataType::Utf8 => builder.set_column_dictionary_enabled(ColumnPath::new(path), true),
-        DataType::Float32 | DataType::Float64 => {
-            builder.set_column_encoding(ColumnPath::new(path), Encoding::BYTE_STREAM_SPLIT)
-        }
-        DataType::Boolean => builder,
-        _ => builder.set_column_encoding(ColumnPath::new(path), Encoding::DELTA_BINARY_PACKED),
-    }
 }

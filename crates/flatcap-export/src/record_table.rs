@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
-use crate::error::ExportError;
+use crate::error::ColumnarError;
 use crate::layout::{ZONE, encoding_error, time_type};
 
 /// Rows that are collected before they are written.
@@ -61,7 +61,7 @@ impl RecordTable {
     }
 
     /// Takes the rows.
-    pub(crate) fn take(&mut self) -> Result<RecordBatch, ExportError> {
+    pub(crate) fn take(&mut self) -> Result<RecordBatch, ColumnarError> {
         let rows = std::mem::take(&mut self.rows);
         let arrays = self.types.iter().enumerate().map(|(column, cell_type)| {
             let cells = rows.iter().map(|row| row.get(column).unwrap_or(&Cell::Absent));

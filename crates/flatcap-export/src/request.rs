@@ -7,11 +7,11 @@ use flatcap_format::replay::{Notice, ReplayFilter, recording_span};
 use flatcap_format::segment::SegmentError;
 use jiff::Timestamp;
 
-use crate::error::ExportError;
+use crate::error::ColumnarError;
 
 /// What is exported, and to where.
 #[derive(Debug, Clone)]
-pub struct ExportRequest {
+pub struct ColumnarRequest {
     /// Segments, and directories of them.
     pub paths: Vec<PathBuf>,
     /// The sources and times.
@@ -24,9 +24,9 @@ pub struct ExportRequest {
     pub should_replace: bool,
 }
 
-impl ExportRequest {
+impl ColumnarRequest {
     /// Returns the error of a selected time without samples; none if all times are selected.
-    pub(crate) fn no_samples(&self) -> Result<Option<ExportError>, SegmentError> {
+    pub(crate) fn no_samples(&self) -> Result<Option<ColumnarError>, SegmentError> {
         let ReplayFilter { since_ns, until_ns, elapsed, host, .. } = &self.filter;
         if since_ns.is_none() && until_ns.is_none() && elapsed.is_none() {
             return Ok(None);
@@ -36,13 +36,13 @@ impl ExportRequest {
             Some(span) => format!("the recording spans {:.6} to {:.6}", time(span.start()), time(span.end())),
             None => "the recording has none at all".to_owned(),
         };
-        Ok(Some(ExportError::NoSamples(span)))
+        Ok(Some(ColumnarError::NoSamples(span)))
     }
 }
 
 /// An event reported to the progress callback.
 #[derive(Debug)]
-pub enum ExportEvent {
+pub enum ColumnarEvent {
     /// A notice about the recording, for the user.
     Notice(Notice),
     /// Samples up to this wall time were exported, in nanoseconds.
@@ -51,9 +51,9 @@ pub enum ExportEvent {
 
 /// The result of an export.
 #[derive(Debug, Default)]
-pub struct ExportReport {
+pub struct ColumnarReport {
     /// The files, in the order in which the recording names their sources.
-    pub files: Vec<ExportedFile>,
+    pub files: Vec<ColumnarFile>,
     /// Whether it was stopped; there are no files then.
     pub is_stopped: bool,
     /// Samples that do not fit their schema, and malformed schemas: not exported.
@@ -66,7 +66,7 @@ pub struct ExportReport {
 
 /// An exported file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct ExportedFile {
+pub struct ColumnarFile {
     /// Name of the source; none for a file of gaps, marks or sources.
     pub source: Option<String>,
     /// Path.

@@ -25,10 +25,14 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-export");
 
-const POINT: (&[u8], &str, &str) =
+/// A schema, its root table, and a field of this.
+type SchemaField = (&'static [u8], &'static str, &'static str);
+/// A source with one field.
+type NamedField = (&'static str, SchemaField);
+
+const POINT: SchemaField =
     (include_bytes!("../../../generated/synthetic.bfbs"), "flatcap.synthetic.Point", "counter");
-const LOAD: (&[u8], &str, &str) =
-    (include_bytes!("../../../generated/host/load.bfbs"), "flatcap.host.Load", "tasks");
+const LOAD: SchemaField = (include_bytes!("../../../generated/host/load.bfbs"), "flatcap.host.Load", "tasks");
 
 const BEGIN_NS: i64 = 1_700_000_000_000_000_000;
 
@@ -89,16 +93,10 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 /// Writes a run of sources with one field each, a sample per value every millisecond.
-fn write_run(
-    folder: &Path,
-    run_id: u64,
-    sources: &[(&str, (&[u8], &str, &str))],
-    values: &[u64],
-    gap: Option<Gap>,
-) {
+fn write_run(folder: &Path, run_id: u64, sources: &[NamedField], values: &[u64], gap: Option<Gap>) {
     let storage = Folder(folder.to_owned());
     let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: BEGIN_NS };
-    let info = |(id, (name, (schema, root, _))): (usize, &(&str, (&[u8], &str, &str)))| SourceInfo {
+    let info = |(id, (name, (schema, root, _))): (usize, &NamedField)| SourceInfo {
         id: u16::try_from(id).unwrap(),
         name: (*name).to_owned(),
         labels: Vec::new(),
@@ -229,27 +227,27 @@ fn independent_readers_agree_on_arrow() {
 // Proves the same for a recording of this host, if the recorder is built, too.
 #[test]
 fn independent_readers_agree_on_this_host() {
-    let recorder = Path::new(PROGRAM).with_file_name("flatcap");
+    let program = Path::new(PROGRAM).with_file_name("flatcap");
     let Some(python) = judge() else { return };
-    if !recorder.exists() {
-        println!("skipped: {} is not built", recorder.display());
+    if !program.exists() {
+        println!("skipped: {} is not built", program.display());
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let mut record = Command::new(&recorder);
+    let mut record = Command::new(&program);
     record.args(["record", "--quiet", "--for", "3s", "--source"]);
     record.arg("+synthetic,+softirqs,+interrupts,+numa,+buddy,+filesystem,+sockets,+netstat,+ethtool,+perf");
     record.arg("--data-dir").arg(&data).current_dir(folder.path()).env("RUNTIME_DIRECTORY", folder.path());
     let recorded = record.env("FLATCAP_STORAGE__MIN_FREE", "0").output().unwrap();
     assert!(recorded.status.success(), "{recorded:?}");
     let dumped =
-        Command::new(&recorder).args(["dump", "--raw", "--format", "jsonl"]).arg(&data).output().unwrap();
+        Command::new(&program).args(["dump", "--raw", "--format", "jsonl"]).arg(&data).output().unwrap();
     let samples = folder.path().join("samples.jsonl");
     std::fs::write(&samples, dumped.stdout).unwrap();
     let output = folder.path().join("exported");
     // By the verb, which must find the program beside its own.
-    let mut verb = Command::new(&recorder);
+    let mut verb = Command::new(&program);
     verb.args(["export", "--to", "parquet", "--unsigned", "--json", "-o"]).arg(&output).arg(&data);
     let called = Called::from(verb.output().unwrap());
     assert_eq!(called.status, Some(0), "{called:?}");
