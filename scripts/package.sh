@@ -52,8 +52,8 @@ compress() { # FILE: as Debian requires, without name and time
 stage_all() {
     rm -rf "$stage"
     mkdir -p "$stage/doc" "$stage/man"
-    cp "$built/$folder/flatcap" "$stage/flatcap"
-    strip "$stage/flatcap"
+    cp "$built/$folder/flatcap" "$built/$folder/flatcap-export" "$stage/"
+    strip "$stage/flatcap" "$stage/flatcap-export"
     "$stage/flatcap" manual "$stage/man" --date "$date" >/dev/null
     for page in "$stage"/man/*; do
         mkdir -p "$stage/man${page##*.}"
@@ -102,19 +102,22 @@ static_program() {
         export "CARGO_TARGET_${variable^^}_LINKER=$cross-gcc" "CC_$variable=$cross-gcc" "CFLAGS_$variable=-U_FORTIFY_SOURCE"
         strip=$cross-strip
     fi
-    cargo build --quiet --locked --package flatcap --target "$musl" --profile "$profile"
+    cargo build --quiet --locked --package flatcap --package flatcap-export --target "$musl" --profile "$profile"
     mkdir -p "$folder_of"
-    cp "$built/$musl/$folder/flatcap" "$folder_of/flatcap"
-    "$strip" "$folder_of/flatcap"
-    if readelf --dynamic "$folder_of/flatcap" | grep -q NEEDED; then
-        echo "$folder_of/flatcap needs shared libraries" >&2
-        exit 1
-    fi
+    local program
+    for program in flatcap flatcap-export; do
+        cp "$built/$musl/$folder/$program" "$folder_of/$program"
+        "$strip" "$folder_of/$program"
+        if readelf --dynamic "$folder_of/$program" | grep -q NEEDED; then
+            echo "$folder_of/$program needs shared libraries" >&2
+            exit 1
+        fi
+    done
     mkdir -p "$folder_of/empty"
     local name=flatcap-$version-linux-$arch
     rm -rf "${package:?}/$name"
     mkdir -p "$package/$name"
-    cp "$folder_of/flatcap" deploy/flatcap.toml deploy/flatcap.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
+    cp "$folder_of/flatcap" "$folder_of/flatcap-export" deploy/flatcap.toml deploy/flatcap.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
         README.md LICENSE-APACHE LICENSE-MIT "$stage/doc/third-party-licenses.gz" "$package/$name/"
     cp -r "$stage"/man? "$stage/flatcap.bash" "$stage/_flatcap" "$stage/flatcap.fish" "$package/$name/"
     mkdir "$package/$name/doc"
@@ -127,7 +130,7 @@ static_program() {
 
 deb=$(scripts/tool.sh cargo-deb "$cargo_deb_version" --no-default-features)
 rpm=$(scripts/tool.sh cargo-generate-rpm "$cargo_generate_rpm_version" --no-default-features)
-cargo build --quiet --locked --package flatcap --profile "$profile"
+cargo build --quiet --locked --package flatcap --package flatcap-export --profile "$profile"
 stage_all
 "$deb" --quiet --no-build --no-strip --deb-version "$version-1" --output "$package/"
 "$rpm" --target-dir target --set-metadata "version = \"$version\"" --source-date "$SOURCE_DATE_EPOCH" \

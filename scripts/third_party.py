@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints name, licence and licence texts of every crate linked into the program, from cargo's sources, and of what the
+"""Prints name, licence and licence texts of every crate linked into the programs, from cargo's sources, and of what the
 page of `view --web` contains, from web/licences."""
 
 import json
@@ -13,9 +13,9 @@ metadata = json.loads(subprocess.run(arguments, check=True, capture_output=True)
 packages = {package["id"]: package for package in metadata["packages"]}
 nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
 
-# Follow linked dependencies from the program, skipping those of builds and tests.
-root = metadata["resolve"]["root"]
-linked, waiting = set(), [root]
+# Follow linked dependencies from the programs, skipping those of builds and tests.
+roots = {one["id"] for one in metadata["packages"] if one["source"] is None and one["name"] in ("flatcap", "flatcap-export")}
+linked, waiting = set(), list(roots)
 while waiting:
     package = waiting.pop()
     if package in linked:
@@ -25,7 +25,7 @@ while waiting:
         if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
             waiting.append(dependency["pkg"])
 
-for package in sorted((packages[one] for one in linked - {root}), key=lambda one: (one["name"], one["version"])):
+for package in sorted((packages[one] for one in linked - roots), key=lambda one: (one["name"], one["version"])):
     print("=" * 100)
     print(f"{package['name']} {package['version']}: {package['license'] or 'see below'}\n")
     folder = pathlib.Path(package["manifest_path"]).parent

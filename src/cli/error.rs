@@ -111,6 +111,12 @@ pub enum CliError {
         #[source]
         error: io::Error,
     },
+    /// The program that exports to columnar formats cannot be run.
+    #[error("{what}")]
+    ExportProgram {
+        /// Why, and what to do.
+        what: String,
+    },
     /// The destination of a replay failed.
     #[error("cannot send to {to}: {error}; check the address and that a receiver is listening")]
     Send {

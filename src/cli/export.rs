@@ -1,17 +1,23 @@
 //! `export`: writes recordings as files of other formats.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use flatcap_format::replay::Notice;
+use flatcap_format::query::FieldPath;
+use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_stream::ChecksumKind;
 use serde::Serialize;
 
 use super::checksum::checksum;
 use super::error::CliError;
+use super::export_program;
+use super::rows::row_request::{FieldList, parse_fields};
 use super::selection::RecordingSelection;
 use super::{ExitStatus, human, report_notice};
+use crate::config;
 use crate::export::{ExportEvent, ExportOptions, ExportedFile, to_streams};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent as Stop;
@@ -22,13 +28,31 @@ use crate::os::wake_event::WakeEvent as Stop;
 pub(super) struct Args {
     #[command(flatten)]
     selection: RecordingSelection,
-    /// stream: the payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
+    /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: ExportFormat,
-    /// Directory for the files; created if missing.
-    #[arg(short, long, value_name = "DIR")]
+    /// Directory for the files; created if missing. For arrow a file, or - for standard output.
+    #[arg(short, long, value_name = "DIR|FILE")]
     output: PathBuf,
-    /// Checksum before each payload.
+    /// Export only these fields: paths of flatcap fields, separated by commas. Not for stream.
+    #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
+    fields: Option<FieldList>,
+    /// Export only the first sample of each source in each step of this length. Not for stream.
+    #[arg(long, value_name = "STEP", value_parser = config::duration_argument)]
+    every: Option<Duration>,
+    /// Parquet: write the elements of each list as rows of a file of their own,
+    /// SOURCE.LIST.parquet.
+    #[arg(long)]
+    explode: bool,
+    /// Parquet: write unsigned 64-bit integers as UINT64. Without it they are INT64, which every
+    /// reader has, and a larger value ends the export with its place.
+    #[arg(long)]
+    unsigned: bool,
+    /// Parquet: write row groups of 4,096 rows instead of 131,072: larger files, of which a query
+    /// from a local disk can skip more.
+    #[arg(long)]
+    local: bool,
+    /// Checksum before each payload of a stream.
     #[arg(long, value_parser = checksum(), default_value_t = ChecksumKind::Xxh3)]
     checksum: ChecksumKind,
     /// Replace existing files.
@@ -41,12 +65,27 @@ pub(super) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ExportFormat {
+    /// The payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
     Stream,
+    /// One file SOURCE.parquet per source, and `_gaps`, `_marks` and `_sources`. Needs the program
+    /// flatcap-export.
+    Parquet,
+    /// The Arrow stream of one source with the exact types of its schema, as a file or to standard
+    /// output. Needs the program flatcap-export.
+    Arrow,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.selection.zone.zone()?;
     let filter = args.selection.filter(&zone)?;
+    if args.to != ExportFormat::Stream {
+        return export_program::run(&program_arguments(args, &filter));
+    }
+    if let Some(option) = args.column_option() {
+        return Err(CliError::Usage(format!(
+            "{option} is for formats with columns, such as parquet; a stream has whole payloads"
+        )));
+    }
     let options =
         ExportOptions { directory: args.output.clone(), checksum: args.checksum, should_replace: args.force };
     let stop = Arc::new(Stop::new());
@@ -60,9 +99,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
         !stop.is_set()
     };
-    let report = match args.to {
-        ExportFormat::Stream => to_streams(&args.selection.paths, filter, &options, &mut watch)?,
-    };
+    let report = to_streams(&args.selection.paths, filter, &options, &mut watch)?;
     if report.stopped {
         writeln!(io::stderr(), "flatcap: stopped by a signal: nothing was exported")?;
         return Ok(ExitStatus::Failed);
@@ -82,6 +119,69 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return Err(args.selection.no_samples(zone)?);
     }
     Ok(outcome)
+}
+
+impl Args {
+    /// Returns the first option that is only for formats with columns.
+    fn column_option(&self) -> Option<&'static str> {
+        let given = [
+            ("--fields", self.fields.is_some()),
+            ("--every", self.every.is_some()),
+            ("--explode", self.explode),
+            ("--unsigned", self.unsigned),
+            ("--local", self.local),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+}
+
+/// Returns the arguments of `flatcap-export`: those of this program, with times and names resolved,
+/// so that both agree.
+fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
+    let format = match args.to {
+        ExportFormat::Stream => "stream",
+        ExportFormat::Parquet => "parquet",
+        ExportFormat::Arrow => "arrow",
+    };
+    let mut all: Vec<OsString> = Vec::new();
+    // An equals sign, so that no value is taken for an option.
+    let mut option = |name: &str, value: &str| all.push(format!("--{name}={value}").into());
+    option("caller", env!("CARGO_PKG_VERSION"));
+    option("to", format);
+    filter.sources.iter().for_each(|source| option("source", source));
+    if let Some(fields) = &args.fields {
+        let paths: Vec<&str> = fields.0.iter().map(FieldPath::as_str).collect();
+        option("fields", &paths.join(","));
+    }
+    if let Some(host) = &filter.host {
+        option("host", &host.name);
+        host.machine_id.iter().for_each(|id| option("machine-id", id));
+    }
+    let elapsed = filter.elapsed.as_ref().map(|elapsed| elapsed.ns.clone());
+    let step_ns = args.every.map(|step| u64::try_from(step.as_nanos()).unwrap_or(u64::MAX));
+    for (name, value) in [
+        ("since-ns", filter.since_ns.map(|ns| ns.to_string())),
+        ("until-ns", filter.until_ns.map(|ns| ns.to_string())),
+        ("after-ns", elapsed.as_ref().map(|ns| ns.start.to_string())),
+        ("before-ns", elapsed.as_ref().map(|ns| ns.end.to_string())),
+        ("step-ns", step_ns.map(|ns| ns.to_string())),
+    ] {
+        value.iter().for_each(|value| option(name, value));
+    }
+    for (name, is_given) in [
+        ("--explode", args.explode),
+        ("--unsigned", args.unsigned),
+        ("--local", args.local),
+        ("--force", args.force),
+        ("--json", args.json),
+    ] {
+        all.extend(is_given.then(|| name.into()));
+    }
+    all.push("--output".into());
+    all.push(args.output.clone().into());
+    all.push("--".into());
+    all.extend(args.selection.paths.iter().map(OsString::from));
+    all
 }
 
 fn print(files: &[ExportedFile], out: &mut dyn Write) -> io::Result<()> {

@@ -19,6 +19,7 @@ mod dump;
 mod error;
 mod explain;
 mod export;
+mod export_program;
 mod fields;
 mod hex;
 mod hosts;
@@ -241,32 +242,6 @@ fn print_error(error: &CliError, log: Option<&Log>) {
 /// Reports a problem of a file on standard error while reading goes on, and returns the exit status
 /// for it.
 fn report_notice(notice: &Notice) -> Result<ExitStatus, CliError> {
-    let text = match notice {
-        Notice::Damaged(path, damage) => format!(
-            "{}: damage at offset {}, {} bytes: {}; reading continues after it",
-            path.display(),
-            damage.offset,
-            damage.length,
-            damage.what
-        ),
-        Notice::Torn(path, tail) => format!(
-            "{}: ends in the middle of a write, at offset {} ({} bytes)",
-            path.display(),
-            tail.offset,
-            tail.length
-        ),
-        Notice::Unreadable(error) => error.to_string(),
-        Notice::Unrecovered(path) => format!(
-            "{}: its run was killed and was not recovered within 5 s; continuing with the next segment, without \
-             the samples that recovery adds",
-            path.display()
-        ),
-        Notice::Truncated(path, offset) => format!(
-            "{}: the recorder undid an incomplete write: samples already output from offset {offset} on are not \
-             in the file",
-            path.display()
-        ),
-    };
-    writeln!(io::stderr(), "flatcap: {}", human::escaped(&text))?;
+    writeln!(io::stderr(), "flatcap: {}", human::escaped(&notice.to_string()))?;
     Ok(ExitStatus::DataLoss)
 }

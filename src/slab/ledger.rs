@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(not(all(test, flatcap_model)))]
 use crossbeam_queue::ArrayQueue;
+use flatcap_format::schema::GapCauseNames;
 
 #[cfg(all(test, flatcap_model))]
 use crate::model::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
@@ -64,27 +65,7 @@ impl BitOrAssign for Causes {
 
 impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 10] = [
-            "queue_full",
-            "pool_empty",
-            "too_large",
-            "read_failed",
-            "storage",
-            "crash",
-            "damaged",
-            "timed_out",
-            "not_received",
-            "thinned",
-        ];
-        let mut names =
-            NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name);
-        match names.next() {
-            None => f.write_str("unknown"),
-            Some(first) => {
-                f.write_str(first)?;
-                names.try_for_each(|name| write!(f, "+{name}"))
-            }
-        }
+        GapCauseNames(self.0).fmt(f)
     }
 }
 

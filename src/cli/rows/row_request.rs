@@ -88,7 +88,7 @@ impl RowArgs {
 }
 
 /// Parses the value of --fields. A unit in parentheses, as --units prints it, is ignored.
-fn parse_fields(text: &str) -> Result<FieldList, PathError> {
+pub(in crate::cli) fn parse_fields(text: &str) -> Result<FieldList, PathError> {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(" (") {

@@ -1,5 +1,6 @@
 //! Items that a reader of recordings returns.
 
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -62,6 +63,41 @@ impl Notice {
             | Self::Unrecovered(path)
             | Self::Truncated(path, _) => Some(path),
             Self::Unreadable(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(path, damage) => write!(
+                f,
+                "{}: damage at offset {}, {} bytes: {}; reading continues after it",
+                path.display(),
+                damage.offset,
+                damage.length,
+                damage.what
+            ),
+            Self::Torn(path, tail) => write!(
+                f,
+                "{}: ends in the middle of a write, at offset {} ({} bytes)",
+                path.display(),
+                tail.offset,
+                tail.length
+            ),
+            Self::Unreadable(error) => error.fmt(f),
+            Self::Unrecovered(path) => write!(
+                f,
+                "{}: its run was killed and was not recovered within 5 s; continuing with the next segment, \
+                 without the samples that recovery adds",
+                path.display()
+            ),
+            Self::Truncated(path, offset) => write!(
+                f,
+                "{}: the recorder undid an incomplete write: samples already output from offset {offset} on \
+                 are not in the file",
+                path.display()
+            ),
         }
     }
 }

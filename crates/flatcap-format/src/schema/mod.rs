@@ -26,6 +26,7 @@ pub use compile::{
 pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind};
 pub use error::{DecodeError, DecodeFault, SchemaError};
 pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};
+pub use gap_causes::GapCauseNames;
 pub use json::{JsonWriter, append_json_value};
 pub use nearest_name::nearest_name;
 pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
@@ -47,6 +48,7 @@ mod compile;
 mod compiled;
 mod error;
 mod flatten;
+mod gap_causes;
 mod generated;
 mod json;
 mod nearest_name;

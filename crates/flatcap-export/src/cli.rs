@@ -1,0 +1,306 @@
+//! The command line: that of `flatcap export`, with its times and names resolved.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Parser;
+use flatcap_format::query::FieldPath;
+use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter, first_sample, recording_span};
+use flatcap_format::segment::Elapsed;
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::arrow::to_arrow;
+use crate::error::ColumnarError;
+use crate::parquet::to_parquet;
+use crate::parquet_file::ParquetOptions;
+use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+
+/// Exit status of an error.
+const FAILED: u8 = 1;
+/// Exit status of wrong usage.
+const USAGE: u8 = 2;
+/// Exit status of an export that lacks data which the recording should have had.
+const DATA_LOSS: u8 = 3;
+
+/// Export recordings to Parquet or Arrow. Called by `flatcap export`, which resolves times and
+/// names, and whose help describes the options.
+#[derive(Debug, Parser)]
+#[command(name = "flatcap-export", version, max_term_width = 100)]
+#[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
+struct Arguments {
+    /// Segments, and directories of them.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// The version of flatcap that calls.
+    #[arg(long, value_name = "VERSION", hide = true)]
+    caller: Option<String>,
+    /// The format.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Format,
+    /// Directory for the files; for arrow a file, or - for standard output.
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Only this source; can be repeated.
+    #[arg(long = "source", value_name = "NAME")]
+    sources: Vec<String>,
+    /// Only these fields.
+    #[arg(long, value_name = "A,B.C")]
+    fields: Option<String>,
+    /// Only the recordings of this host.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// The machine id of that host.
+    #[arg(long, value_name = "ID", requires = "host")]
+    machine_id: Option<String>,
+    /// Start time, in nanoseconds since 1970.
+    #[arg(long, value_name = "NS", allow_hyphen_values = true)]
+    since_ns: Option<i64>,
+    /// End time, exclusive, in nanoseconds since 1970.
+    #[arg(long, value_name = "NS", allow_hyphen_values = true)]
+    until_ns: Option<i64>,
+    /// Start time, in nanoseconds after the first sample.
+    #[arg(long, value_name = "NS")]
+    after_ns: Option<u64>,
+    /// End time, exclusive, in nanoseconds after the first sample.
+    #[arg(long, value_name = "NS")]
+    before_ns: Option<u64>,
+    /// Only the first sample of each source in each step of this length, in nanoseconds.
+    #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u64).range(1..))]
+    step_ns: Option<u64>,
+    /// Unsigned 64-bit integers as UINT64 instead of INT64.
+    #[arg(long)]
+    unsigned: bool,
+    /// The elements of each list as rows of a file of their own.
+    #[arg(long)]
+    explode: bool,
+    /// Small row groups, for reading from a local disk.
+    #[arg(long)]
+    local: bool,
+    /// Replace existing files.
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Parquet,
+    Arrow,
+}
+
+/// Runs the program with the process's own arguments and streams.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // clap prints help and version to standard output and errors to standard error.
+            let _unprintable = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    match run(&arguments) {
+        Ok(status) => ExitCode::from(status),
+        // Its reader has all it wanted.
+        Err(ColumnarError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // If standard error is closed, the exit status still reports the error.
+            let _gone = remark(&error.to_string());
+            ExitCode::from(match error {
+                ColumnarError::Usage(_) | ColumnarError::Fields(_) => USAGE,
+                _ => FAILED,
+            })
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
+    if let Some(caller) = arguments.caller.as_deref().filter(|caller| *caller != env!("CARGO_PKG_VERSION")) {
+        return Err(ColumnarError::Usage(format!(
+            "flatcap is version {caller} and flatcap-export version {}; install both from one package",
+            env!("CARGO_PKG_VERSION")
+        )));
+    }
+    arguments.check()?;
+    let request = arguments.request()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The order matters: a first signal checks the flag before it is set; a second one ends the
+        // process, which leaves temporary files but none under a final name.
+        signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    raise_descriptor_limit();
+    let bar = progress_bar(&request);
+    let first_ns = recording_span(&request.paths, None)?.map_or(0, |span| *span.start());
+    let (mut status, mut is_unreadable) = (0, false);
+    let mut watch = |event: ColumnarEvent| {
+        match event {
+            ColumnarEvent::Notice(notice) => {
+                is_unreadable |= matches!(notice, Notice::Unreadable(_));
+                status = DATA_LOSS;
+                // If standard error is closed, the exit status still reports the problem.
+                let _gone = bar.suspend(|| remark(&notice.to_string()));
+            }
+            ColumnarEvent::Progress(wall_ns) => {
+                bar.set_position(u64::try_from(wall_ns.saturating_sub(first_ns)).unwrap_or_default());
+            }
+        }
+        !stop.load(Ordering::Relaxed)
+    };
+    let options = ParquetOptions {
+        is_unsigned: arguments.unsigned,
+        is_exploded: arguments.explode,
+        is_local: arguments.local,
+    };
+    let report = match arguments.to {
+        Format::Parquet => to_parquet(&request, &arguments.output, options, &mut watch)?,
+        Format::Arrow if arguments.is_for_output() => to_arrow(&request, None, &mut watch)?,
+        Format::Arrow => to_arrow(&request, Some(&arguments.output), &mut watch)?,
+    };
+    bar.finish_and_clear();
+    if report.is_stopped {
+        remark("stopped by a signal: nothing was exported")?;
+        return Ok(FAILED);
+    }
+    if is_unreadable && !report.has_samples() {
+        // None of the requested files could be read.
+        return Ok(FAILED);
+    }
+    if report.has_remarks()? {
+        status = DATA_LOSS;
+    }
+    if !arguments.is_for_output() {
+        print(&report.files, arguments.json)?;
+    }
+    Ok(status)
+}
+
+impl Arguments {
+    fn is_for_output(&self) -> bool {
+        self.output.as_os_str() == "-"
+    }
+
+    /// Checks that the options fit the format.
+    fn check(&self) -> Result<(), ColumnarError> {
+        let usage = |text: &str| Err(ColumnarError::Usage(text.to_owned()));
+        match self.to {
+            Format::Parquet if self.is_for_output() => {
+                usage("--output -: parquet is a directory of files; --to arrow writes to standard output")
+            }
+            Format::Arrow if self.explode || self.unsigned || self.local => usage(
+                "--explode, --unsigned and --local are for parquet; arrow has lists and the types of the schema",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn request(&self) -> Result<ColumnarRequest, ColumnarError> {
+        let fields = match &self.fields {
+            Some(list) => FieldPath::parse_list(list).map_err(|error| ColumnarError::Fields(error.into()))?,
+            None => Vec::new(),
+        };
+        let host = self.host.clone().map(|name| HostIdentity { name, machine_id: self.machine_id.clone() });
+        let mut filter = ReplayFilter {
+            sources: self.sources.iter().cloned().collect(),
+            since_ns: self.since_ns,
+            until_ns: self.until_ns,
+            host,
+            ..ReplayFilter::default()
+        };
+        if self.after_ns.is_some() || self.before_ns.is_some() {
+            let ns = self.after_ns.unwrap_or(0)..self.before_ns.unwrap_or(u64::MAX);
+            filter.elapsed = first_sample(&self.paths, filter.clone())?.map(|start| Elapsed { start, ns });
+        }
+        Ok(ColumnarRequest {
+            paths: self.paths.clone(),
+            filter,
+            fields,
+            step_ns: self.step_ns,
+            should_replace: self.force,
+        })
+    }
+}
+
+impl ColumnarReport {
+    fn has_samples(&self) -> bool {
+        self.files.iter().any(|file| file.source.is_some() && file.rows > 0)
+    }
+
+    /// Reports what is missing. Returns whether the recording should have had it.
+    fn has_remarks(&self) -> io::Result<bool> {
+        for source in &self.opaque {
+            remark(&format!(
+                "{source} has no schema, so no columns: not exported; --to stream has its payloads"
+            ))?;
+        }
+        if self.undecodable > 0 {
+            remark(&format!(
+                "{} samples or schemas are malformed: not exported; flatcap verify says more",
+                self.undecodable
+            ))?;
+        }
+        if self.has_unnamed_elements {
+            remark(
+                "too many elements of lists inside lists: the later ones have the name \"?\"; choose a shorter time",
+            )?;
+        }
+        Ok(self.undecodable > 0 || self.has_unnamed_elements)
+    }
+}
+
+/// Files of many sources are open at once.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Without it, only more than some thousand sources fail, with an error.
+    let _unchanged = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Returns the progress bar over the time of the recording, which is hidden if standard error is
+/// not a terminal.
+fn progress_bar(request: &ColumnarRequest) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let span = recording_span(&request.paths, request.filter.host.as_ref()).ok().flatten();
+    let length = span.and_then(|span| u64::try_from(span.end().saturating_sub(*span.start())).ok());
+    let bar = ProgressBar::new(length.unwrap_or_default());
+    match ProgressStyle::with_template("{percent:>3}% {wide_bar} {elapsed} of about {duration}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Prints the files that were written.
+fn print(files: &[ColumnarFile], is_json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if is_json {
+        serde_json::to_writer(&mut out, &serde_json::json!({ "files": files }))?;
+        return writeln!(out);
+    }
+    for ColumnarFile { source, path, rows, bytes } in files {
+        let of = source.as_ref().map(|source| format!(" of {source}")).unwrap_or_default();
+        let rows_word = if *rows == 1 { "row" } else { "rows" };
+        let line = format!("{}: {rows} {rows_word}{of}, {}", path.display(), HumanBytes(*bytes));
+        writeln!(out, "{}", escaped(&line))?;
+    }
+    Ok(())
+}
+
+/// Prints a line on standard error.
+fn remark(text: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "flatcap: {}", escaped(text))
+}
+
+/// Returns a text from a file without what could control a terminal.
+fn escaped(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
+        .collect()
+}

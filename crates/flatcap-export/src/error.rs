@@ -1,0 +1,94 @@
+//! Errors that end an export.
+
+use std::io;
+use std::path::PathBuf;
+
+use flatcap_format::query::QueryError;
+use flatcap_format::segment::SegmentError;
+
+/// An error that ends an export; no file or not all files were published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ColumnarError {
+    /// A recording cannot be read.
+    #[error(transparent)]
+    Segment(SegmentError),
+    /// The fields are none of the recording.
+    #[error("--fields: {0}")]
+    Fields(QueryError),
+    /// Arguments that are invalid or conflict.
+    #[error("{0}")]
+    Usage(String),
+    /// No sample in the selected time.
+    #[error("no samples in the selected time; {0}")]
+    NoSamples(String),
+    /// A file of that name exists; nothing was written.
+    #[error("{} exists already, nothing was exported; export to another place or replace it with --force", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An integer that the type of its column cannot hold.
+    #[error(
+        "{place}, sample {seq} at {wall_ns} ns, is {value}: larger than {limit}, the limit of INT64; export with --unsigned, or leave the field out with --fields"
+    )]
+    TooLarge {
+        /// Source and field.
+        place: String,
+        /// The sample's number.
+        seq: u64,
+        /// The sample's wall time.
+        wall_ns: i64,
+        /// The value.
+        value: u64,
+        /// The largest value.
+        limit: i64,
+    },
+    /// Values that make no column: a defect of this program.
+    #[error("cannot encode the values: {0}; nothing was exported; please report it as a defect")]
+    Encode(String),
+    /// More files than the maximum of one export.
+    #[error("more than {limit} files; choose some sources with --source")]
+    Files {
+        /// The maximum.
+        limit: usize,
+    },
+    /// A file cannot be written; none was published.
+    #[error("cannot write {}: {error}; nothing was exported", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system call, or of the encoder.
+        #[source]
+        error: io::Error,
+    },
+    /// A complete file cannot be renamed to its final name.
+    #[error("cannot sync and rename {}: {error}; {done} file(s) before it are complete", path.display())]
+    Publish {
+        /// The file.
+        path: PathBuf,
+        /// Number of files published before it.
+        done: usize,
+        /// The system call's error.
+        #[source]
+        error: io::Error,
+    },
+    /// Standard output or standard error cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl From<SegmentError> for ColumnarError {
+    fn from(error: SegmentError) -> Self {
+        Self::Segment(error)
+    }
+}
+
+impl From<QueryError> for ColumnarError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Segment(error) => Self::Segment(error),
+            other => Self::Fields(other),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Writes recordings of flatcap in formats that need large libraries: Parquet and Arrow.
+//!
+//! `flatcap export` replaces itself by the program `flatcap-export`. It is a package of its own, so
+//! that who builds or runs the recorder does not compile these libraries.
+//!
+//! Never changes a recording, never shows a file under its name before it is complete, and never
+//! replaces a file unless asked to.
+
+mod arrow;
+mod cli;
+mod columns;
+mod error;
+mod layout;
+mod output;
+mod parquet;
+mod parquet_file;
+mod record_table;
+mod request;
+mod sample_reader;
+mod step_filter;
+
+pub use crate::arrow::to_arrow;
+pub use crate::parquet::to_parquet;
+pub use crate::parquet_file::ParquetOptions;
+pub use cli::main;
+pub use error::ColumnarError;
+pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};

@@ -1,0 +1,78 @@
+//! What is exported, and what came of it.
+
+use std::path::PathBuf;
+
+use flatcap_format::query::FieldPath;
+use flatcap_format::replay::{Notice, ReplayFilter, recording_span};
+use flatcap_format::segment::SegmentError;
+use jiff::Timestamp;
+
+use crate::error::ColumnarError;
+
+/// What is exported, and to where.
+#[derive(Debug, Clone)]
+pub struct ColumnarRequest {
+    /// Segments, and directories of them.
+    pub paths: Vec<PathBuf>,
+    /// The sources and times.
+    pub filter: ReplayFilter,
+    /// The fields; empty for all.
+    pub fields: Vec<FieldPath>,
+    /// The first sample of each source in each step of this length, in nanoseconds; all if none.
+    pub step_ns: Option<u64>,
+    /// Whether to replace files of the same names.
+    pub should_replace: bool,
+}
+
+impl ColumnarRequest {
+    /// Returns the error of a selected time without samples; none if all times are selected.
+    pub(crate) fn no_samples(&self) -> Result<Option<ColumnarError>, SegmentError> {
+        let ReplayFilter { since_ns, until_ns, elapsed, host, .. } = &self.filter;
+        if since_ns.is_none() && until_ns.is_none() && elapsed.is_none() {
+            return Ok(None);
+        }
+        let time = |wall_ns: &i64| Timestamp::from_nanosecond(i128::from(*wall_ns)).unwrap_or_default();
+        let span = match recording_span(&self.paths, host.as_ref())? {
+            Some(span) => format!("the recording spans {:.6} to {:.6}", time(span.start()), time(span.end())),
+            None => "the recording has none at all".to_owned(),
+        };
+        Ok(Some(ColumnarError::NoSamples(span)))
+    }
+}
+
+/// An event reported to the progress callback.
+#[derive(Debug)]
+pub enum ColumnarEvent {
+    /// A notice about the recording, for the user.
+    Notice(Notice),
+    /// Samples up to this wall time were exported, in nanoseconds.
+    Progress(i64),
+}
+
+/// The result of an export.
+#[derive(Debug, Default)]
+pub struct ColumnarReport {
+    /// The files, in the order in which the recording names their sources.
+    pub files: Vec<ColumnarFile>,
+    /// Whether it was stopped; there are no files then.
+    pub is_stopped: bool,
+    /// Samples that do not fit their schema, and malformed schemas: not exported.
+    pub undecodable: u64,
+    /// Some elements of lists inside lists have no name: there are too many of them.
+    pub has_unnamed_elements: bool,
+    /// Sources without a schema, which have no columns: not exported.
+    pub opaque: Vec<String>,
+}
+
+/// An exported file.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ColumnarFile {
+    /// Name of the source; none for a file of gaps, marks or sources.
+    pub source: Option<String>,
+    /// Path.
+    pub path: PathBuf,
+    /// Rows in it.
+    pub rows: u64,
+    /// Length, in bytes.
+    pub bytes: u64,
+}
