@@ -29,7 +29,7 @@ const LISTED_MAX: usize = 10_000;
 ///
 /// The rule is evaluated as the recorder does: same engine, same samples. So a rule is tuned on
 /// yesterday's data before it is configured. RULE is the name of a rule in the configuration, or a
-/// condition such as "pressure.io_some.total:rate(100ms) > 20%".
+/// condition such as `pressure.io_some.total:rate(100ms) > 20%`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A rule of the configuration, by its name, or a condition.
@@ -50,7 +50,7 @@ pub(super) struct Args {
     /// How long the rule does not fire after a firing [default: as configured, else 60s].
     #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
     hold_off: Option<Duration>,
-    /// Ignore max_per_day.
+    /// List all firings, without the limit of a day (`max_per_day`).
     #[arg(long)]
     all: bool,
     /// Print one JSON array instead of a table.

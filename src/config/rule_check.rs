@@ -30,7 +30,9 @@ impl Config {
                 .filter(|source| !source.enabled)
                 .map(|source| source.full_name().into_owned())
                 .collect();
-            problems.iter_mut().for_each(|problem| name_disabled_source(problem, &off));
+            for problem in &mut problems {
+                name_disabled_source(problem, &off);
+            }
             problems
         })
     }

@@ -26,13 +26,12 @@ pub(super) fn compile_rules(
     // Sources that were removed keep their ids, and have no fields.
     let compiled: Vec<(&str, u64, Option<CompiledSchema>)> = sources
         .iter()
-        .map(|source| match is_read(source.id) {
-            true => (
-                source.name.as_str(),
-                source.period_ns,
-                CompiledSchema::compile(&source.schema, &source.root).ok(),
-            ),
-            false => ("", 0, None),
+        .map(|source| {
+            if !is_read(source.id) {
+                return ("", 0, None);
+            }
+            let schema = CompiledSchema::compile(&source.schema, &source.root).ok();
+            (source.name.as_str(), source.period_ns, schema)
         })
         .collect();
     let known: Vec<RuleSource<'_>> = compiled

@@ -27,7 +27,9 @@ const SLAB_NS_MAX: u64 = 20_000_000;
 const FRAMES_PER_CHECK: usize = 16;
 
 /// Called with each firing of a rule and the marker that reports it, on the recorder's thread.
-pub struct FiringListener(Box<dyn FnMut(&TriggerEvent, &Marker) + Send>);
+pub struct FiringListener(FiringCallback);
+
+type FiringCallback = Box<dyn FnMut(&TriggerEvent, &Marker) + Send>;
 
 impl FiringListener {
     /// Creates a listener. It must not wait.
@@ -152,7 +154,8 @@ impl RuleWatch {
         let now = monotonic_ns();
         for event in self.events.drain(..).filter(|event| event.change != TriggerChange::Ended) {
             let mut text = event.to_string();
-            text.truncate(text.floor_char_boundary(MARK_BYTES_MAX));
+            let end = (0..=MARK_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+            text.truncate(end.unwrap_or(0));
             let change = if event.change == TriggerChange::Fired { "fired" } else { "fired again" };
             tracing::info!(rule = &*event.rule, "rule {change}: {text}");
             let mono_ns = event.last_fired_mono_ns;
