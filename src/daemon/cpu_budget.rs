@@ -11,6 +11,7 @@ pub(super) struct CpuBudgetWatch {
     governor: CpuGovernor,
     budget: CpuShare,
     next_ns: u64,
+    copies: u64,     // of snapshots, begun until the last update
     is_logged: bool, // logged that the budget cannot be kept
 }
 
@@ -19,7 +20,7 @@ impl CpuBudgetWatch {
     pub(super) fn new(recorder: &RecorderConfig, metrics: &Metrics) -> Self {
         let budget = recorder.cpu_budget;
         let governor = CpuGovernor::new(budget.basis_points(), metrics.sources.len());
-        Self { governor, budget, next_ns: 0, is_logged: false }
+        Self { governor, budget, next_ns: 0, copies: 0, is_logged: false }
     }
 
     /// Changes the budget. The cap stays until the next update.
@@ -30,8 +31,9 @@ impl CpuBudgetWatch {
         }
     }
 
-    /// Updates the cap if one second has passed. While `is_recovering`, CPU time does not count:
-    /// recovery is temporary, and no reason to record less of the time after a crash.
+    /// Updates the cap if one second has passed. While `is_recovering`, or while a snapshot is
+    /// copied, CPU time does not count: both are temporary, and no reason to record less of the time
+    /// after a crash or an incident.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {
         if now_ns < self.next_ns {
             return;
@@ -40,7 +42,9 @@ impl CpuBudgetWatch {
         let sources_ns = metrics.sources.iter().map(|source| source.spent.get()).sum();
         let process_ns = process_cpu_ns();
         let spent = CpuUsage { now_ns, process_ns, sources_ns };
-        if is_recovering {
+        let (begun, ended) = (metrics.snapshots.copies_begun.get(), metrics.snapshots.copies_ended.get());
+        let has_copied = begun != std::mem::replace(&mut self.copies, begun) || begun != ended;
+        if is_recovering || has_copied {
             self.governor.skip_interval(spent);
             return;
         }

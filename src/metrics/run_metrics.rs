@@ -344,6 +344,10 @@ pub struct SnapshotMetrics {
     pub failed: Counter,
     /// Snapshots whose window has not ended.
     pub pending: Counter,
+    /// Windows whose copy was begun.
+    pub copies_begun: Counter,
+    /// Windows whose copy has ended.
+    pub copies_ended: Counter,
     /// Bytes of all snapshots.
     pub bytes: Counter,
 }

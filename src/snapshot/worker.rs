@@ -224,6 +224,7 @@ impl SnapshotWorker {
 
     /// Keeps a window that has ended.
     fn finish(&mut self, mut pending: PendingSnapshot, now_ns: u64) {
+        self.settings.metrics.copies_begun.add(1);
         let is_settled = (self.settings.settle)();
         let is_whole = is_settled && pending.window.1 <= now_ns;
         pending.window.1 = pending.window.1.min(now_ns);
@@ -232,6 +233,7 @@ impl SnapshotWorker {
         let kept = self.keep(&pending, &segments, is_whole);
         self.report(&pending.name, kept);
         self.keep_limits();
+        self.settings.metrics.copies_ended.add(1);
     }
 
     fn report(&self, name: &str, kept: io::Result<SnapshotRecord>) {

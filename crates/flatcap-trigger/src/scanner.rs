@@ -8,6 +8,10 @@ use crate::error::RuleError;
 use crate::limits;
 use crate::unit::Dimension;
 
+/// What makes an expression match a whole text.
+const WHOLE_BEGIN: &str = "^(?:";
+const WHOLE_END: &str = ")$";
+
 /// A text, and the place up to which it was read.
 pub(crate) struct Scanner<'t> {
     pub(crate) text: &'t str,
@@ -168,8 +172,9 @@ impl<'t> Scanner<'t> {
     pub(crate) fn expression(&mut self) -> Result<Regex, RuleError> {
         let start = self.start();
         let text = self.quoted()?;
-        let built =
-            RegexBuilder::new(&format!("^(?:{text})$")).size_limit(limits::EXPRESSION_SIZE_MAX).build();
+        let built = RegexBuilder::new(&format!("{WHOLE_BEGIN}{text}{WHOLE_END}"))
+            .size_limit(limits::EXPRESSION_SIZE_MAX)
+            .build();
         built.map_err(|error| {
             self.at = start;
             let reason = match error {
@@ -204,6 +209,13 @@ impl<'t> Scanner<'t> {
         }
         Err(self.error("the closing quote is missing"))
     }
+}
+
+/// Returns a regular expression as it was written in the condition.
+pub(crate) fn written(expression: &Regex) -> &str {
+    let whole = expression.as_str();
+    let begun = whole.strip_prefix(WHOLE_BEGIN).and_then(|rest| rest.strip_suffix(WHOLE_END));
+    begun.unwrap_or(whole)
 }
 
 /// Returns the length of a text up to a character that ends it, outside of brackets and quotes.
