@@ -25,6 +25,7 @@ use crate::os::wake_event::WakeEvent as Stop;
 /// Export recordings to files of another format. All files appear at the end, complete. Existing
 /// files are replaced only with --force.
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 pub(super) struct Args {
     #[command(flatten)]
     selection: RecordingSelection,
@@ -166,7 +167,9 @@ fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
         ("before-ns", elapsed.as_ref().map(|ns| ns.end.to_string())),
         ("step-ns", step_ns.map(|ns| ns.to_string())),
     ] {
-        value.iter().for_each(|value| option(name, value));
+        if let Some(value) = value {
+            option(name, &value);
+        }
     }
     for (name, is_given) in [
         ("--explode", args.explode),
@@ -177,9 +180,9 @@ fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     ] {
         all.extend(is_given.then(|| name.into()));
     }
-    all.push("--output".into());
-    all.push(args.output.clone().into());
-    all.push("--".into());
+    let mut output = OsString::from("--output=");
+    output.push(&args.output);
+    all.extend([output, "--".into()]);
     all.extend(args.selection.paths.iter().map(OsString::from));
     all
 }
