@@ -464,7 +464,7 @@ mod tests {
         // name is an error.
         let name = |files: &str, instance: &str| {
             let tree = DeTable::parse(files).unwrap().into_inner();
-            instance_of(instance, "file", &tree).unwrap_or_else(|problem| problem.to_string())
+            instance_of(instance, "source.file", &tree).unwrap_or_else(|problem| problem.to_string())
         };
         let of = |instance| {
             let names = ["disk-heat", "a_b", "a-b", "c_d-e", "c-d_e"];
@@ -481,7 +481,7 @@ mod tests {
             ("FLATCAP_SOURCE__FILE____PATH", None),
             ("FLATCAP_SOURCE__FILESYSTEM__PERIOD", None),
         ] {
-            assert_eq!(instance_and_key(name, "file"), expected, "{name}");
+            assert_eq!(instance_and_key(name, "source.file"), expected, "{name}");
         }
         let wrong = format!("FLATCAP_SOURCE__FILE__{}__PATH", "A".repeat(33));
         assert!(

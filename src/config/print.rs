@@ -350,8 +350,7 @@ mod tests {
 
     /// Rules that need no source, sorted by name.
     fn triggers() -> impl Strategy<Value = Vec<TriggerConfig>> {
-        let condition = "[a-z \"\\\u{e4}]{1,9}"
-            .prop_map(|text| format!("mark({:?})", text.replace(['\\', '"'], "")).parse().unwrap());
+        let condition = "[a-z \u{e4}]{1,9}".prop_map(|text| format!("mark(\"{text}\")").parse().unwrap());
         let time = |key| duration("trigger.name", key);
         let times = (time("for"), time("before"), time("after"), time("hold_off"));
         let settings = (any::<bool>(), condition.clone(), prop::option::of(condition), times, 1..=10_000_u32);
