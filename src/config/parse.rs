@@ -626,8 +626,8 @@ mod tests {
             ),
             (
                 "[zip]",
-                "f.toml:1:2: [zip]: no such table; the tables are [recorder], [buffering], [storage], [compress], [control], \
-                 [group], [source] and [trigger]",
+                "f.toml:1:2: [zip]: no such table; the tables are [recorder], [buffering], [storage], [compress], \
+                 [blackbox], [control], [group], [source] and [trigger]",
             ),
         ]);
     }

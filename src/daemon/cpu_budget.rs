@@ -32,8 +32,8 @@ impl CpuBudgetWatch {
     }
 
     /// Updates the cap if one second has passed. While `is_recovering`, or while a snapshot is
-    /// copied, CPU time does not count: both are temporary, and no reason to record less of the time
-    /// after a crash or an incident.
+    /// copied, CPU time does not count: both are temporary, and no reason to record less of the
+    /// time after a crash or an incident.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {
         if now_ns < self.next_ns {
             return;

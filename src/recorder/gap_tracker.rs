@@ -75,8 +75,9 @@ impl GapTracker {
         let first = progress.next_seq;
         if run.first_seq > first {
             let times = (progress.last_mono_ns, run.first_mono_ns);
-            let parts = self.losses.parts(run.source, first, run.first_seq, &self.ledger);
-            gaps.extend(parts.map(|part| gap_of(run.source, part, times)));
+            self.losses.parts(run.source, first, run.first_seq, &self.ledger, |part| {
+                gaps.push(gap_of(run.source, part, times));
+            });
         }
         progress.next_seq = run.last_seq + 1;
         progress.last_mono_ns = run.last_mono_ns;
@@ -89,8 +90,9 @@ impl GapTracker {
             let (first, end) = (progress.next_seq, metrics.begun.get());
             if end > first {
                 let times = (progress.last_mono_ns, now);
-                let parts = self.losses.parts(source, first, end, &self.ledger);
-                gaps.extend(parts.map(|part| gap_of(source, part, times)));
+                self.losses.parts(source, first, end, &self.ledger, |part| {
+                    gaps.push(gap_of(source, part, times));
+                });
                 progress.next_seq = end;
             }
         }

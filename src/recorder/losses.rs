@@ -81,43 +81,62 @@ impl LossTracker {
         }
     }
 
-    /// Returns the parts of `first..end` in order, each with its causes, so that samples that were
-    /// only thinned are in parts of their own: they are not lost. Parts without a reported loss
-    /// have the causes of the ledger's overflow.
+    /// Calls `add` with the parts of `first..end` in order, each with its causes, so that samples
+    /// that were only thinned are in parts of their own: they are not lost.
     pub(super) fn parts(
         &self,
         source: u16,
         first: u64,
         end: u64,
         ledger: &LossLedger,
-    ) -> impl Iterator<Item = LostPart> {
-        let mut parts: Vec<LostPart> = Vec::new();
-        let mut add = |first: u64, end: u64, causes: Causes| {
-            let is_thinned = causes == Causes::THINNED;
-            match parts.last_mut() {
-                Some(last) if (last.causes == Causes::THINNED) == is_thinned => {
-                    last.causes |= causes;
-                    last.count += end - first;
-                }
-                _ => parts.push(LostPart { first, count: end - first, causes }),
+        mut add: impl FnMut(LostPart),
+    ) {
+        let mut add_lost = |first: u64, end: u64| {
+            if first < end {
+                add(LostPart { first, count: end - first, causes: self.causes(source, first, end, ledger) });
             }
         };
+        let thinned = self.thinned(source, first, end);
         let mut next = first;
-        for loss in self.of(source) {
-            let (from, to) = (loss.first_seq.max(next), (loss.first_seq + loss.count).min(end));
-            if from >= to {
-                continue;
-            }
-            if from > next {
-                add(next, from, ledger.overflowed(source, next, from));
-            }
-            add(from, to, loss.causes);
+        for (from, to) in thinned {
+            add_lost(next, from);
+            add(LostPart { first: from, count: to - from, causes: Causes::THINNED });
             next = to;
         }
-        if next < end {
-            add(next, end, ledger.overflowed(source, next, end));
+        add_lost(next, end);
+    }
+
+    /// Returns the ranges of `first..end` that were only thinned, in order. Losses come in the
+    /// order in which they were noticed; merged ones overlap others.
+    fn thinned(&self, source: u16, first: u64, end: u64) -> Vec<(u64, u64)> {
+        let within = |is_thinned: bool| {
+            let losses =
+                self.of(source).iter().filter(move |loss| (loss.causes == Causes::THINNED) == is_thinned);
+            let ranges =
+                losses.map(|loss| (loss.first_seq.max(first), (loss.first_seq + loss.count).min(end)));
+            ranges.filter(|(from, to)| from < to)
+        };
+        let mut thinned: Vec<(u64, u64)> = within(true).collect();
+        if thinned.is_empty() {
+            return thinned;
         }
-        parts.into_iter()
+        thinned.sort_unstable();
+        let mut lost: Vec<(u64, u64)> = within(false).collect();
+        lost.sort_unstable();
+        let mut alone: Vec<(u64, u64)> = Vec::new();
+        let mut push = |from: u64, to: u64| match alone.last_mut() {
+            _ if from >= to => {}
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => alone.push((from, to)),
+        };
+        for (mut from, to) in thinned {
+            for (lost_from, lost_to) in lost.iter().copied().filter(|range| range.1 > from && range.0 < to) {
+                push(from, lost_from.min(to));
+                from = from.max(lost_to);
+            }
+            push(from, to);
+        }
+        alone
     }
 
     /// Returns the number of lost samples that no gap covers yet: all, and those refused by the
@@ -174,8 +193,9 @@ mod tests {
         tracker.add(loss(6, 1, Causes::STORAGE));
         tracker.add(loss(7, 3, Causes::THINNED));
         let parts = |first, end| {
-            let parts = tracker.parts(0, first, end, &ledger);
-            parts.map(|part| (part.first, part.count, part.causes)).collect::<Vec<_>>()
+            let mut parts = Vec::new();
+            tracker.parts(0, first, end, &ledger, |part| parts.push((part.first, part.count, part.causes)));
+            parts
         };
         let lost = Causes::QUEUE_FULL | Causes::STORAGE;
         assert_eq!(parts(2, 5), [(2, 3, Causes::THINNED)]);
@@ -184,6 +204,14 @@ mod tests {
         assert_eq!(parts(0, 3), [(0, 2, Causes::default()), (2, 1, Causes::THINNED)]);
         assert_eq!(parts(20, 21), [(20, 1, Causes::default())]);
         assert_eq!(tracker.pending().0, 2);
+        // Noticed late, and over thinned ones: what was lost is not thinned.
+        tracker.add(loss(3, 1, Causes::READ_FAILED));
+        tracker.add(loss(0, 1, Causes::READ_FAILED));
+        let (failed, both) = (Causes::READ_FAILED, Causes::READ_FAILED | Causes::THINNED);
+        assert_eq!(
+            parts(0, 5),
+            [(0, 2, failed), (2, 1, Causes::THINNED), (3, 1, both), (4, 1, Causes::THINNED)]
+        );
     }
 
     // Proves that memory stays bounded and no cause is lost with very many separate losses.

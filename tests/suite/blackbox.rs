@@ -46,6 +46,21 @@ fn snapshots(rig: &Rig) -> Vec<Value> {
     called.json().as_array().unwrap().clone()
 }
 
+/// Checks that each snapshot is intact and has the samples that the ring has of its window.
+fn check_snapshots(rig: &Rig) {
+    let all = samples(rig, &rig.data().join("ring"));
+    for snapshot in snapshots(rig) {
+        let path = rig.path(snapshot["path"].as_str().unwrap());
+        let (recorded, _, _) = verified(rig, &path);
+        assert!(recorded > 0, "{snapshot}");
+        let record: Value =
+            serde_json::from_slice(&std::fs::read(path.join("snapshot.json")).unwrap()).unwrap();
+        let window = number(&record["window_mono_ns"][0])..=number(&record["window_mono_ns"][1]);
+        let expected: Vec<_> = all.iter().copied().filter(|(_, at)| window.contains(at)).collect();
+        assert_eq!(samples(rig, &path), expected, "{snapshot}");
+    }
+}
+
 /// Returns the number and the monotonic time of each sample in a directory.
 fn samples(rig: &Rig, path: &Path) -> Vec<(u64, u64)> {
     let replayed = rig.call(&["replay", path.to_str().unwrap(), "--source", "synthetic", "--speed", "max"]);
@@ -99,17 +114,7 @@ fn snapshots_are_exact() {
     signal(process.0.as_ref().unwrap(), "USR2");
     eventually("another snapshot", || snapshots(&rig).len() == 2);
     assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
-    let all = samples(&rig, &rig.data().join("ring"));
-    for snapshot in snapshots(&rig) {
-        let path = PathBuf::from(snapshot["path"].as_str().unwrap());
-        let (recorded, _, _) = verified(&rig, &path);
-        assert!(recorded > 0);
-        let record: Value =
-            serde_json::from_slice(&std::fs::read(path.join("snapshot.json")).unwrap()).unwrap();
-        let window = number(&record["window_mono_ns"][0])..=number(&record["window_mono_ns"][1]);
-        let expected: Vec<_> = all.iter().copied().filter(|(_, at)| window.contains(at)).collect();
-        assert_eq!(samples(&rig, &path), expected, "{snapshot}");
-    }
+    check_snapshots(&rig);
     let [joined, by_signal] = &snapshots(&rig)[..] else { panic!("two") };
     let name = joined["name"].as_str().unwrap();
     assert!(name.ends_with("Z-first-of-two") && joined["complete"] == true, "{joined}");
@@ -165,10 +170,7 @@ fn a_kill_loses_no_snapshot() {
             rig.status().is_some_and(|status| status["recorder"]["recovering"] == false)
         });
         assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
-        for snapshot in snapshots(&rig) {
-            let (recorded, _, _) = verified(&rig, Path::new(snapshot["path"].as_str().unwrap()));
-            assert!(recorded > 900, "{snapshot}");
-        }
+        check_snapshots(&rig);
         let (_, lost, thinned) = verified(&rig, &rig.data());
         verified(&rig, &rig.data().join("ring"));
         // The sample that was being read at the kill.

@@ -13,7 +13,6 @@ use crate::error::RuleError;
 use crate::exits::ExitWatch;
 use crate::limits;
 use crate::program::{Check, CompiledComparison, Computed, ElementsCheck, Program};
-use crate::scanner::written;
 use crate::series::Stage;
 use crate::slot::{Reading, SlotPlan};
 use crate::transform::Transform;
@@ -179,7 +178,7 @@ impl<'s> RuleCompiler<'s> {
             Clause::Exited(tests) => self.exited(scope, tests),
             Clause::Mark(expression) => {
                 scope.program.reads_marks = true;
-                let text = format!("mark(\"{}\")", written(expression)).into();
+                let text = format!("mark(\"{}\")", crate::scanner::written(expression)).into();
                 Ok(Check::Mark { expression: expression.clone(), text })
             }
         }

@@ -91,8 +91,8 @@ impl<'r> OpenElement<'r> {
         }
     }
 
-    /// Returns whether it passes a test; `outer` is the label of the element that it is in, which is
-    /// a part of its printed name.
+    /// Returns whether it passes a test; `outer` is the label of the element that it is in, which
+    /// is a part of its printed name.
     pub(super) fn passes(&self, test: &ElementTest, outer: Option<&str>) -> bool {
         match test {
             ElementTest::Named(name) => {

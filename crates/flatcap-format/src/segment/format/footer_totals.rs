@@ -31,7 +31,7 @@ pub struct FooterTotals {
 }
 
 /// The first and the last of some samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SampleSpan {
     /// First sequence number.
     pub first_seq: u64,
@@ -166,27 +166,28 @@ impl FooterTotals {
         };
         let lateness = builder.create_vector(&buckets(&self.lateness));
         let read_duration = builder.create_vector(&buckets(&self.read_duration));
-        let mut args = wire::SourceTotalsArgs {
-            source: self.source,
-            recorded: self.recorded,
-            lost: self.lost.saturating_add(self.thinned),
-            thinned: self.thinned,
-            missed: self.missed,
-            partial: self.incomplete,
-            causes: wire::GapCause::from_bits_retain(self.causes),
-            lateness: Some(lateness),
-            read_duration: Some(read_duration),
-            ..wire::SourceTotalsArgs::default()
-        };
-        if let Some(span) = self.span {
-            args.first_seq = span.first_seq;
-            args.last_seq = span.last_seq;
-            args.first_mono_ns = span.first_mono_ns;
-            args.last_mono_ns = span.last_mono_ns;
-            args.first_wall_ns = span.first_wall_ns;
-            args.last_wall_ns = span.last_wall_ns;
+        let span = self.span.unwrap_or_default();
+        // In the order of the generated `create`. Footers without thinned samples, which are most,
+        // leave the field out, although the builder writes zeros: so they are as ever.
+        let mut table = wire::SourceTotalsBuilder::new(builder);
+        if self.thinned > 0 {
+            table.add_thinned(self.thinned);
         }
-        wire::SourceTotals::create(builder, &args)
+        table.add_partial(self.incomplete);
+        table.add_last_wall_ns(span.last_wall_ns);
+        table.add_first_wall_ns(span.first_wall_ns);
+        table.add_last_mono_ns(span.last_mono_ns);
+        table.add_first_mono_ns(span.first_mono_ns);
+        table.add_last_seq(span.last_seq);
+        table.add_first_seq(span.first_seq);
+        table.add_missed(self.missed);
+        table.add_lost(self.lost.saturating_add(self.thinned));
+        table.add_recorded(self.recorded);
+        table.add_causes(wire::GapCause::from_bits_retain(self.causes));
+        table.add_read_duration(read_duration);
+        table.add_lateness(lateness);
+        table.add_source(self.source);
+        table.finish()
     }
 }
 
