@@ -91,19 +91,17 @@ impl LossTracker {
         ledger: &LossLedger,
         mut add: impl FnMut(LostPart),
     ) {
-        let mut add_lost = |first: u64, end: u64| {
-            if first < end {
-                add(LostPart { first, count: end - first, causes: self.causes(source, first, end, ledger) });
-            }
-        };
-        let thinned = self.thinned(source, first, end);
         let mut next = first;
-        for (from, to) in thinned {
-            add_lost(next, from);
-            add(LostPart { first: from, count: to - from, causes: Causes::THINNED });
+        for (from, to) in self.thinned(source, first, end).into_iter().chain([(end, end)]) {
+            if next < from {
+                let causes = self.causes(source, next, from, ledger);
+                add(LostPart { first: next, count: from - next, causes });
+            }
+            if from < to {
+                add(LostPart { first: from, count: to - from, causes: Causes::THINNED });
+            }
             next = to;
         }
-        add_lost(next, end);
     }
 
     /// Returns the ranges of `first..end` that were only thinned, in order. Losses come in the
@@ -129,8 +127,9 @@ impl LossTracker {
             Some(last) if from <= last.1 => last.1 = last.1.max(to),
             _ => alone.push((from, to)),
         };
-        for (mut from, to) in thinned {
-            for (lost_from, lost_to) in lost.iter().copied().filter(|range| range.1 > from && range.0 < to) {
+        for (begin, to) in thinned {
+            let mut from = begin;
+            for (lost_from, lost_to) in lost.iter().copied().filter(|range| range.1 > begin && range.0 < to) {
                 push(from, lost_from.min(to));
                 from = from.max(lost_to);
             }
