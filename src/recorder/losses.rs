@@ -191,24 +191,24 @@ mod tests {
         tracker.add(loss(5, 1, Causes::QUEUE_FULL));
         tracker.add(loss(6, 1, Causes::STORAGE));
         tracker.add(loss(7, 3, Causes::THINNED));
-        let parts = |first, end| {
+        let parts = |tracker: &LossTracker, first, end| {
             let mut parts = Vec::new();
             tracker.parts(0, first, end, &ledger, |part| parts.push((part.first, part.count, part.causes)));
             parts
         };
         let lost = Causes::QUEUE_FULL | Causes::STORAGE;
-        assert_eq!(parts(2, 5), [(2, 3, Causes::THINNED)]);
-        assert_eq!(parts(2, 10), [(2, 3, Causes::THINNED), (5, 2, lost), (7, 3, Causes::THINNED)]);
-        assert_eq!(parts(8, 12), [(8, 2, Causes::THINNED), (10, 2, Causes::default())]);
-        assert_eq!(parts(0, 3), [(0, 2, Causes::default()), (2, 1, Causes::THINNED)]);
-        assert_eq!(parts(20, 21), [(20, 1, Causes::default())]);
+        assert_eq!(parts(&tracker, 2, 5), [(2, 3, Causes::THINNED)]);
+        assert_eq!(parts(&tracker, 2, 10), [(2, 3, Causes::THINNED), (5, 2, lost), (7, 3, Causes::THINNED)]);
+        assert_eq!(parts(&tracker, 8, 12), [(8, 2, Causes::THINNED), (10, 2, Causes::default())]);
+        assert_eq!(parts(&tracker, 0, 3), [(0, 2, Causes::default()), (2, 1, Causes::THINNED)]);
+        assert_eq!(parts(&tracker, 20, 21), [(20, 1, Causes::default())]);
         assert_eq!(tracker.pending().0, 2);
         // Noticed late, and over thinned ones: what was lost is not thinned.
         tracker.add(loss(3, 1, Causes::READ_FAILED));
         tracker.add(loss(0, 1, Causes::READ_FAILED));
         let (failed, both) = (Causes::READ_FAILED, Causes::READ_FAILED | Causes::THINNED);
         assert_eq!(
-            parts(0, 5),
+            parts(&tracker, 0, 5),
             [(0, 2, failed), (2, 1, Causes::THINNED), (3, 1, both), (4, 1, Causes::THINNED)]
         );
     }
