@@ -1,7 +1,7 @@
 //! The black box: the ring has every sample, the data directory one per `disk_period`, and
 //! snapshots are exact at both ends, whole or absent with a reason, whatever kills the recorder.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
