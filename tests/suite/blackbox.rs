@@ -131,6 +131,39 @@ fn snapshots_are_exact() {
     assert!(marks.text().contains("snapshot: signal"), "{marks:?}");
 }
 
+// Proves that each firing of a rule keeps exactly the time around it, at full rate although the
+// disk gets one sample in fifty, and is marked in the recording and in the snapshot.
+#[test]
+fn a_firing_keeps_the_time_around_it() {
+    let rig = Rig::new();
+    let rule = "[trigger.peak]\nwhen = \"synthetic.wave > 0.98\"\nfor = \"2ms\"\nbefore = \"20ms\"\nafter = \"10ms\"\n\
+                hold_off = \"0s\"\nmax_per_day = 1000\n";
+    let process = start(&rig, rule);
+    eventually("samples", || begun(&rig) >= 10);
+    eventually("two snapshots", || snapshots(&rig).len() >= 2);
+    assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
+    check_snapshots(&rig);
+    let all = samples(&rig, &rig.data().join("ring"));
+    let kept = snapshots(&rig);
+    for snapshot in &kept {
+        assert_eq!(snapshot["rule"], "peak", "{snapshot}");
+        let path = rig.path(snapshot["path"].as_str().unwrap());
+        let record: Value =
+            serde_json::from_slice(&std::fs::read(path.join("snapshot.json")).unwrap()).unwrap();
+        let window = [&record["window_mono_ns"][0], &record["window_mono_ns"][1]].map(number);
+        let fired = number(&record["orders"][0]["fired_mono_ns"]);
+        assert_eq!(window[0], fired - 20_000_000, "{record}");
+        // Longer if it fired again within 10 ms, and shorter if the run ended before.
+        assert!(window[1] >= fired + 10_000_000 || snapshot["complete"] == false, "{record}");
+        assert!(all.iter().any(|(_, at)| *at == fired), "fired at a sample: {record}");
+        let marks = rig.call(&["marks", path.to_str().unwrap()]);
+        assert!(marks.text().contains("peak: synthetic.wave > 0.98 (0.9"), "{marks:?}");
+    }
+    let Value::Array(marks) = rig.call(&["marks", "--json"]).json() else { panic!("marks") };
+    let fired = marks.iter().filter(|mark| mark["origin"] == "trigger").count();
+    assert!(fired >= kept.len(), "{marks:?}");
+}
+
 // Proves that an order without a ring is refused, and says what to do.
 #[test]
 fn without_a_ring_there_is_no_snapshot() {
