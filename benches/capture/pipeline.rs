@@ -24,6 +24,7 @@ use flatcap_format::host::HostName;
 use flatcap_format::segment::{SegmentHeader, SourceInfo, SourceKind};
 use flatcap_format::storage::Storage;
 use flatcap_stream::ChecksumKind;
+use flatcap_trigger::TriggerEngine;
 
 use crate::machine;
 
@@ -177,6 +178,7 @@ impl Pipeline {
             clock_watch: Box::new(ClockChangeTimer::start()?),
             wall_offset: self.wall_offset,
             commands: command_queue(Arc::default()).1,
+            rules: TriggerEngine::default(),
             ring: None,
         })?;
         Ok(RecorderThread { thread: thread::spawn("recorder", move || recorder.run())? })

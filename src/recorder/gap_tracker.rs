@@ -75,7 +75,7 @@ impl GapTracker {
         let first = progress.next_seq;
         if run.first_seq > first {
             let times = (progress.last_mono_ns, run.first_mono_ns);
-            self.losses.parts(run.source, first, run.first_seq, &self.ledger, |part| {
+            self.losses.parts(run.source, (first, run.first_seq), &self.ledger, |part| {
                 gaps.push(gap_of(run.source, part, times));
             });
         }
@@ -90,7 +90,7 @@ impl GapTracker {
             let (first, end) = (progress.next_seq, metrics.begun.get());
             if end > first {
                 let times = (progress.last_mono_ns, now);
-                self.losses.parts(source, first, end, &self.ledger, |part| {
+                self.losses.parts(source, (first, end), &self.ledger, |part| {
                     gaps.push(gap_of(source, part, times));
                 });
                 progress.next_seq = end;

@@ -86,8 +86,7 @@ impl LossTracker {
     pub(super) fn parts(
         &self,
         source: u16,
-        first: u64,
-        end: u64,
+        (first, end): (u64, u64),
         ledger: &LossLedger,
         mut add: impl FnMut(LostPart),
     ) {
@@ -124,7 +123,7 @@ impl LossTracker {
         let mut alone: Vec<(u64, u64)> = Vec::new();
         let mut push = |from: u64, to: u64| match alone.last_mut() {
             _ if from >= to => {}
-            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            Some(before) if from <= before.1 => before.1 = before.1.max(to),
             _ => alone.push((from, to)),
         };
         for (begin, to) in thinned {
@@ -193,7 +192,7 @@ mod tests {
         tracker.add(loss(7, 3, Causes::THINNED));
         let parts = |tracker: &LossTracker, first, end| {
             let mut parts = Vec::new();
-            tracker.parts(0, first, end, &ledger, |part| parts.push((part.first, part.count, part.causes)));
+            tracker.parts(0, (first, end), &ledger, |part| parts.push((part.first, part.count, part.causes)));
             parts
         };
         let lost = Causes::QUEUE_FULL | Causes::STORAGE;

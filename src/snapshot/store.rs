@@ -198,9 +198,8 @@ mod tests {
                 is_kept: k == 1,
             })
             .collect();
-        let removed = |bytes, count| {
-            to_remove(&all, SnapshotLimits { bytes, count }).into_iter().collect::<Vec<_>>().join("")
-        };
+        let removed =
+            |bytes, count| to_remove(&all, SnapshotLimits { bytes, count }).into_iter().collect::<String>();
         assert_eq!(removed(50, 5), "");
         assert_eq!(removed(49, 5), "0");
         assert_eq!(removed(50, 3), "02");

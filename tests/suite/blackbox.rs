@@ -197,7 +197,8 @@ fn a_kill_loses_no_snapshot() {
         process.kill();
         let process = start(&rig, "");
         eventually("the snapshot, or why there is none", || {
-            snapshots(&rig).len() == 1 || log(&rig).contains("snapshot of a killed run is lost")
+            let reasons = ["snapshot of a killed run is lost", "it had no order yet"];
+            snapshots(&rig).len() == 1 || reasons.iter().any(|reason| log(&rig).contains(reason))
         });
         eventually("the end of the recovery", || {
             rig.status().is_some_and(|status| status["recorder"]["recovering"] == false)
@@ -281,10 +282,14 @@ fn a_full_tmpfs_does_not_reach_the_disk() {
     // Another program takes what is left.
     let mut filler = std::fs::File::create(disk.path().join("filler")).unwrap();
     while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
-    eventually("the ring reports errors or losses", || {
+    eventually("a shorter ring, or one that reports losses", || {
         let status = rig.status();
         status.is_some_and(|status| {
-            number(&status["ring"]["lost"]) + number(&status["ring"]["storage_errors"]) > 0
+            let in_memory = &status["ring"];
+            let run_s = number(&status["recorder"]["uptime_ns"]) / 1_000_000_000;
+            // The last part allows for whole seconds.
+            number(&in_memory["lost"]) + number(&in_memory["storage_errors"]) > 0
+                || number(&in_memory["held_s"]) + 3 < run_s.min(20)
         })
     });
     let before = begun(&rig);
