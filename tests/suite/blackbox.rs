@@ -49,6 +49,8 @@ fn snapshots(rig: &Rig) -> Vec<Value> {
 /// Checks that each snapshot is intact and has the samples that the ring has of its window.
 fn check_snapshots(rig: &Rig) {
     let all = samples(rig, &rig.data().join("ring"));
+    // Numbers begin anew in the run after a kill, which may have begun within the window.
+    let all = all.chunk_by(|one, next| one.0 < next.0).next().unwrap_or_default();
     for snapshot in snapshots(rig) {
         let path = rig.path(snapshot["path"].as_str().unwrap());
         let (recorded, _, _) = verified(rig, &path);
@@ -137,7 +139,7 @@ fn snapshots_are_exact() {
 fn a_firing_keeps_the_time_around_it() {
     let rig = Rig::new();
     let rule = "[trigger.peak]\nwhen = \"synthetic.wave > 0.98\"\nfor = \"2ms\"\nbefore = \"20ms\"\nafter = \"10ms\"\n\
-                hold_off = \"0s\"\nmax_per_day = 1000\n";
+                hold_off = \"0s\"\nmax_per_day = 1000\n[source.synthetic]\nenabled = true\n";
     let process = start(&rig, rule);
     eventually("samples", || begun(&rig) >= 10);
     eventually("two snapshots", || snapshots(&rig).len() >= 2);
