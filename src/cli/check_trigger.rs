@@ -25,7 +25,7 @@ use crate::config::{self, TriggerConfig};
 /// Most firings that are listed: a rule that fires more often is to be tuned, not read.
 const LISTED_MAX: usize = 10_000;
 
-/// Replay a rule over recordings and list when it would have fired.
+/// Replay a rule over recordings and list its firings.
 ///
 /// The rule is evaluated as the recorder does: same engine, same samples. So a rule is tuned on
 /// yesterday's data before it is configured. RULE is the name of a rule in the configuration, or a
