@@ -55,7 +55,6 @@ pub enum OrderError {
 #[derive(Debug)]
 pub(super) enum SnapshotRequest {
     Order(OrderId, SnapshotOrder),
-    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "as `SnapshotHandle::extend`"))]
     Extend(OrderId, u64),
     CompleteInterrupted,
 }
@@ -102,10 +101,6 @@ impl SnapshotHandle {
         Ok(id)
     }
 
-    #[cfg_attr(
-        not(feature = "internals"),
-        allow(dead_code, reason = "for rules that fire again while their window is open")
-    )]
     /// Moves the end of an order's window to a later time, in monotonic nanoseconds. Without effect
     /// once the window has ended.
     ///
