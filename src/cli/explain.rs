@@ -81,9 +81,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     };
     let mut outcome = Ok(ExitStatus::Done);
     let mut report = |notice: &_| outcome = report_notice(notice);
-    let wall_ns = match &args.at {
-        Some(text) => wall_time(&args.paths, ("--at", text), host.as_ref(), &zone)?,
-        None if let Some(wall_ns) = snapshot_time(&args.paths) => wall_ns,
+    let stated_ns = match &args.at {
+        Some(text) => Some(wall_time(&args.paths, ("--at", text), host.as_ref(), &zone)?),
+        None => snapshot_time(&args.paths),
+    };
+    let wall_ns = match stated_ns {
+        Some(wall_ns) => wall_ns,
         None => match find_spikes(&choice, ReplayFilter::default(), &mut |_| {}) {
             Err(ExplainError::NoSamples) => return Err(no_samples(&choice, "to explain", zone)?),
             found => {
