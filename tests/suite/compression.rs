@@ -9,9 +9,22 @@ use serde_json::Value;
 
 use crate::rig::{CallResult, Rig, eventually, finish, has_segment, number, signal};
 
-/// A few thousand frames per second of counters, of noise, and of growing lists.
-const LOAD: &str = "[source.synthetic]\nenabled = true\nperiod = \"1ms\"\nshape = \"wide\"\nfields = 16\nbudget = \"100%\"\n\
-     [recorder]\ncpu_budget = \"1000%\"\n[storage]\nsegment_age = \"1s\"\n";
+/// A few thousand frames per second of counters, of noise, and of growing lists. Slabs are queued when
+/// they are full, or after 50 ms, so that the queue bridges a stall of the storage of a minute.
+const LOAD: &str = "\
+[recorder]
+cpu_budget = \"1000%\"
+[buffering]
+flush_interval = \"50ms\"
+[storage]
+segment_age = \"1s\"
+[source.synthetic]
+enabled = true
+period = \"1ms\"
+shape = \"wide\"
+fields = 16
+budget = \"100%\"
+";
 /// Compression at full speed.
 const COMPRESS: &str = "[compress]\nenabled = true\ncpu_budget = \"100%\"\nio_budget = \"1GiB\"\n";
 
