@@ -11,8 +11,8 @@ use flatcap::os::clock::{ClockChangeTimer, NS_PER_S, WallOffset, monotonic_ns, r
 use flatcap::os::thread;
 use flatcap::os::wake_event::WakeEvent;
 use flatcap::recorder::{
-    QuotaStorage, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy,
-    command_queue,
+    QuotaStorage, Recorder, RecorderReport, RecorderRules, RecorderSettings, RetentionLimits, RunPlan,
+    SyncPolicy, command_queue,
 };
 use flatcap::sampling::sources::synthetic;
 use flatcap::sampling::{CommandReceiver, GroupName, GroupSettings, GroupSource, SamplerGroup};
@@ -24,7 +24,6 @@ use flatcap_format::host::HostName;
 use flatcap_format::segment::{SegmentHeader, SourceInfo, SourceKind};
 use flatcap_format::storage::Storage;
 use flatcap_stream::ChecksumKind;
-use flatcap_trigger::TriggerEngine;
 
 use crate::machine;
 
@@ -178,7 +177,7 @@ impl Pipeline {
             clock_watch: Box::new(ClockChangeTimer::start()?),
             wall_offset: self.wall_offset,
             commands: command_queue(Arc::default()).1,
-            rules: TriggerEngine::default(),
+            rules: RecorderRules::default(),
             ring: None,
         })?;
         Ok(RecorderThread { thread: thread::spawn("recorder", move || recorder.run())? })

@@ -57,6 +57,8 @@ pub enum ExpectedValue {
     Keyword(Vec<&'static str>),
     /// A list of these keywords.
     Keywords(Vec<&'static str>),
+    /// A list of these keywords, or an empty list.
+    KeywordsOrNone(Vec<&'static str>),
     /// A codec and its level.
     Codec,
     /// A codec and its level, or `off`.
@@ -77,6 +79,8 @@ pub enum ExpectedValue {
     AbsolutePath,
     /// A program and its arguments.
     Command,
+    /// A program and its arguments, or an empty list.
+    CommandOrNone,
     /// A regular expression.
     Expression,
     /// The path of a socket, or an empty string.
@@ -125,7 +129,7 @@ impl ExpectedValue {
             }
             Self::Patterns => format!("up to {PATTERNS_MAX} patterns of up to {PATTERN_BYTES_MAX} bytes"),
             Self::Keyword(words) => listed(&quoted(words), "or"),
-            Self::Keywords(words) => listed(&quoted(words), "and"),
+            Self::Keywords(words) | Self::KeywordsOrNone(words) => listed(&quoted(words), "and"),
             Self::Codec => CODECS.to_owned(),
             Self::CodecOrOff => format!("\"off\", {CODECS}"),
             Self::Compression => format!("up to {COMPRESS_SOURCES_MAX}"),
@@ -135,7 +139,9 @@ impl ExpectedValue {
                  {LABEL_VALUE_BYTES_MAX} bytes"
             ),
             Self::Flag => "true or false".to_owned(),
-            Self::Command => format!("up to {} arguments of up to {ARG_BYTES_MAX} bytes", ARGV_MAX - 1),
+            Self::Command | Self::CommandOrNone => {
+                format!("up to {} arguments of up to {ARG_BYTES_MAX} bytes", ARGV_MAX - 1)
+            }
             Self::Expression => format!("of up to {EXPRESSION_BYTES_MAX} bytes"),
             Self::Condition | Self::ConditionOrEmpty => format!("of up to {CONDITION_BYTES_MAX} bytes"),
             Self::SocketPath => format!("of up to {SOCKET_PATH_BYTES_MAX} bytes"),
@@ -157,6 +163,7 @@ impl ExpectedValue {
             Self::Patterns => ("write a list such as [\"sd*\", \"nvme*\"], {}", "{}."),
             Self::Keyword(_) | Self::Codec | Self::CodecOrOff => ("write {}", "One of {}."),
             Self::Keywords(_) => ("write a list of some of {}", "Some of {}."),
+            Self::KeywordsOrNone(_) => ("write a list of some of {}, or [] for none", "Some of {}."),
             Self::Compression => (
                 "write a list such as [\"process=zstd:9/row\"] of NAME=CODEC/LAYOUT or NAME=CODEC, {}, no source twice",
                 "{}.",
@@ -168,6 +175,10 @@ impl ExpectedValue {
             Self::AbsolutePath => ("write an absolute path in quotes, without \"..\"", ""),
             Self::Command => (
                 "write a list such as [\"/usr/bin/program\", \"argument\"], an absolute path and {}",
+                "An absolute path and {}.",
+            ),
+            Self::CommandOrNone => (
+                "write a list such as [\"/usr/bin/program\", \"argument\"], an absolute path and {}, or [] for none",
                 "An absolute path and {}.",
             ),
             Self::SocketPath => ("write an absolute path in quotes, {}, or \"\"", "An absolute path {}."),

@@ -12,7 +12,8 @@ use super::input_texts::InputTexts;
 use super::parse::{ResolvedConfig, resolve};
 use super::settings::Config;
 use super::validate::MemoryRule;
-use crate::sampling::{Provenance, TextOrigin, TextSource};
+use crate::os::program_guard::Provenance;
+use crate::sampling::{TextOrigin, TextSource};
 
 /// Name of the drop-in directory beside a configuration file.
 pub const DROP_IN_DIRECTORY: &str = "conf.d";
@@ -188,13 +189,16 @@ impl ValueLocations {
 }
 
 /// Sets the file that defines each command: of all files with keys of an instance, the one that
-/// sets `command`.
+/// sets `command`, and of a rule, `run`.
 fn set_command_files(config: &mut Config, named_in: impl Fn(&str) -> Option<Provenance>) {
     for source in &mut config.sources {
         let key = format!("source.{}.command", source.full_name());
         if let Some(TextSource { origin: TextOrigin::Command(command), .. }) = &mut source.text_source {
             command.defined_in = named_in(&key);
         }
+    }
+    for trigger in &mut config.triggers {
+        trigger.run_defined_in = named_in(&format!("trigger.{}.run", trigger.name));
     }
 }
 

@@ -91,6 +91,7 @@ mod tests {
         BlackboxConfig, BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs,
         RecorderConfig, SourceCompressionConfig, StorageConfig, TriggerConfig,
     };
+    use crate::os::host_log::HostLog;
     use crate::recorder::{MinFree, SyncPolicy};
     use crate::sampling::sources::{CATALOG, find};
     use crate::sampling::{
@@ -353,12 +354,34 @@ mod tests {
         let condition = "[a-z \u{e4}]{1,9}".prop_map(|text| format!("mark(\"{text}\")").parse().unwrap());
         let time = |key| duration("trigger.name", key);
         let times = (time("for"), time("before"), time("after"), time("hold_off"));
-        let settings = (any::<bool>(), condition.clone(), prop::option::of(condition), times, 1..=10_000_u32);
+        let run = prop::collection::vec("/[a-z]{1,9}", 0..3);
+        let settings = (
+            any::<bool>(),
+            condition.clone(),
+            prop::option::of(condition),
+            times,
+            1..=10_000_u32,
+            (0..=HostLog::ALL.len(), run),
+        );
         prop::collection::btree_map("[a-z0-9_-]{1,32}", settings, 0..3).prop_map(|triggers| {
-            let trigger = |(name, (enabled, when, clear, times, max_per_day))| {
+            let trigger = |(name, (enabled, when, clear, times, max_per_day, (logs, run)))| {
                 let (for_time, before, after, hold_off) = times;
                 let when = Some(when);
-                TriggerConfig { name, enabled, when, clear, for_time, before, after, hold_off, max_per_day }
+                let capture = HostLog::ALL.iter().copied().take(logs).collect();
+                TriggerConfig {
+                    name,
+                    enabled,
+                    when,
+                    clear,
+                    for_time,
+                    before,
+                    after,
+                    hold_off,
+                    max_per_day,
+                    capture,
+                    run,
+                    run_defined_in: None,
+                }
             };
             triggers.into_iter().map(trigger).collect()
         })

@@ -160,7 +160,7 @@ setting! {
 
 setting! {
     Vec<T> where T:
-    |value, _| {
+    |value, expected| {
         let mut words = Self::new();
         for text in strings(value)? {
             let word = T::find(&text).ok_or(ValueError::NotAllowed)?;
@@ -169,7 +169,8 @@ setting! {
             }
             words.push(word);
         }
-        if words.is_empty() { Err(ValueError::NotAllowed) } else { Ok(words) }
+        let is_fit = !words.is_empty() || matches!(expected, ExpectedValue::KeywordsOrNone(_));
+        if is_fit { Ok(words) } else { Err(ValueError::NotAllowed) }
     },
     |words, _| list(words.iter().map(|word| quoted(word.keyword())))
 }
@@ -344,7 +345,10 @@ setting! {
     Vec<String>:
     |value, expected| {
         let mut texts = strings(value)?;
-        if *expected == ExpectedValue::Command {
+        if texts.is_empty() && *expected == ExpectedValue::CommandOrNone {
+            return Ok(texts);
+        }
+        if matches!(expected, ExpectedValue::Command | ExpectedValue::CommandOrNone) {
             let is_argument = |text: &String| text.len() <= ARG_BYTES_MAX && !text.contains('\0');
             let is_command = texts.first().is_some_and(|program| is_absolute(program));
             let is_fit = is_command && texts.len() <= ARGV_MAX && texts.iter().all(is_argument);

@@ -6,9 +6,14 @@ use std::time::Duration;
 use flatcap_trigger::limits::RULES_MAX;
 use flatcap_trigger::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, TriggerCondition, TriggerRule, TriggerTimes};
 
-use super::expected_value::ExpectedValue::{Condition, ConditionOrEmpty, Duration as Time, Flag, Number};
+use super::expected_value::ExpectedValue::{
+    self, CommandOrNone, Condition, ConditionOrEmpty, Duration as Time, Flag, Number,
+};
 use super::key::{Key, Keyed, keys};
 use super::units::{DAY, HOUR};
+use crate::keyword::Keyword;
+use crate::os::host_log::HostLog;
+use crate::os::program_guard::Provenance;
 
 /// Largest number of rules in one configuration.
 pub const TRIGGERS_MAX: usize = RULES_MAX;
@@ -35,6 +40,12 @@ pub struct TriggerConfig {
     pub hold_off: Duration,
     /// Most firings in 24 hours.
     pub max_per_day: u32,
+    /// Logs that the snapshot gets.
+    pub capture: Vec<HostLog>,
+    /// The program that is run at a firing, and its arguments; empty for none.
+    pub run: Vec<String>,
+    /// The file that sets `run`; none if no file does.
+    pub run_defined_in: Option<Provenance>,
 }
 
 impl TriggerConfig {
@@ -53,6 +64,10 @@ impl TriggerConfig {
             hold_off: Duration::from_secs(60),
             // One in an hour: somebody still looks at each.
             max_per_day: 24,
+            // The kernel and the services often say what happened.
+            capture: HostLog::ALL.to_vec(),
+            run: Vec::new(),
+            run_defined_in: None,
         }
     }
 
@@ -115,4 +130,14 @@ keys! {
     /// How often the rule fires in 24 hours at most.
     max_per_day: Number(1..=u64::from(FIRINGS_PER_DAY_MAX)), Reload,
         |trigger| Some(&mut trigger.max_per_day);
+
+    /// Logs of the host that the snapshot gets for its window, if flatcap may read them; [] for
+    /// none.
+    capture: ExpectedValue::KeywordsOrNone(HostLog::keywords()), Reload,
+        |trigger| Some(&mut trigger.capture);
+
+    /// Program that is run when the rule fires, with one JSON object on its standard input; [] for
+    /// none. It is not waited for. Nobody but root and the user of flatcap may be able to change
+    /// it.
+    run: CommandOrNone, Reload, |trigger| Some(&mut trigger.run);
 }

@@ -19,6 +19,7 @@ mod reconfigure;
 mod recovery;
 mod reload;
 mod ring;
+mod rule_programs;
 mod rules;
 mod run;
 mod run_memory;

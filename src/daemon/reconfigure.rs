@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crossbeam_channel::bounded;
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
-use flatcap_trigger::TriggerEngine;
 
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
 use super::ring::{ring_limits, ring_plan, thinned_plan};
@@ -21,7 +20,7 @@ use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange}
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::host::HostRoot;
 use crate::os::memory;
-use crate::recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle};
+use crate::recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle, RecorderRules};
 use crate::sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 
 /// Space that a source takes in each segment besides schema and names: its counts and histograms in
@@ -135,7 +134,12 @@ impl RunningConfig {
         let (changes, latencies, added) = self.prepare_updates(&config, next)?;
         let mut header = self.header.clone();
         header.sources = sources;
-        let rules = compile_rules(&config, &header.sources, |id| active.iter().any(|own| own.id == id));
+        let rules = compile_rules(
+            &config,
+            &header.sources,
+            |id| active.iter().any(|own| own.id == id),
+            self.controls.firings.clone(),
+        );
         self.update_recorder(&config, &header, latencies, (removed.clone(), rules))?;
         for counters in added {
             // There is space: the number of ids was checked.
@@ -325,7 +329,7 @@ impl RunningConfig {
         config: &Config,
         header: &SegmentHeader,
         latencies: Vec<Consumer<GroupLatencies>>,
-        (removed, rules): (Vec<u16>, TriggerEngine),
+        (removed, rules): (Vec<u16>, RecorderRules),
     ) -> Result<(), ReloadError> {
         // The configuration is attached with these times.
         let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };

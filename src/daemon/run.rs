@@ -1,16 +1,17 @@
 //! The threads of a run: created, started and ended in order.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use flatcap_format::segment::SegmentHeader;
-use flatcap_trigger::TriggerEngine;
 
 use super::error::{DaemonError, cannot_start};
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX};
 use super::ring::{ring_plan, thinned_plan};
-use super::rules::{compile_rules, firing_listener};
+use super::rule_programs::ProgramStarter;
+use super::rules::{FiringTargets, compile_rules};
 use super::settings::{assert_slabs, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
@@ -21,8 +22,8 @@ use crate::os::memory;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{
-    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderSettings, RingSettings, Thinner,
-    command_queue,
+    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderRules, RecorderSettings, RingSettings,
+    Thinner, command_queue,
 };
 use crate::sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
 use crate::slab::{
@@ -58,6 +59,7 @@ pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool
 pub(super) struct RunStorage {
     pub(super) storage: Arc<QuotaStorage>,
     pub(super) directory: (u64, u64), // device and inode
+    pub(super) data_dir: Arc<Path>,
     pub(super) compressor: CompressWorkerHandle,
     /// The storage of the ring, and its counters; none without a ring.
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
@@ -90,6 +92,8 @@ pub(super) struct RunHandles {
     pub(super) ring: Option<RecorderHandle>,
     /// Orders snapshots of the ring; none without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
+    /// Who learns of the firings of rules.
+    pub(super) firings: FiringTargets,
     /// The counters of the ring.
     pub(super) ring_metrics: Option<Arc<Metrics>>,
     /// The compressor.
@@ -153,6 +157,7 @@ struct Recorders {
     commands: RecorderHandle,
     ring: Option<JoinHandle<RecorderReport>>,
     ring_commands: Option<RecorderHandle>,
+    firings: FiringTargets,
 }
 
 impl Recorders {
@@ -166,7 +171,12 @@ impl Recorders {
         let RecorderInputs { header, wall_offset, receivers, latencies } = inputs;
         let memory = MemoryBudget::of(config);
         let plan = run_plan(config, &memory, header.clone());
-        let rules = compile_rules(config, &header.sources, |_| true);
+        let mut firings = FiringTargets {
+            disk: None,
+            snapshots: place.snapshots.clone(),
+            programs: ProgramStarter::new(&header.host.name, &place.data_dir),
+            data_dir: Arc::clone(&place.data_dir),
+        };
         // With a ring, its recorder takes the samplers' slabs, and the other what it passes on.
         let Some((storage, ring_metrics)) = place.ring.clone() else {
             let (commands, queue) = command_queue(Arc::clone(&shared.wake));
@@ -182,11 +192,11 @@ impl Recorders {
                 clock_watch: clock_watch()?,
                 wall_offset: Arc::clone(wall_offset),
                 commands: queue,
-                rules,
+                rules: compile_rules(config, &header.sources, |_| true, firings.clone()),
                 ring: None,
             };
             let recorder = start_recorder("recorder", settings)?;
-            return Ok(Self { recorder, commands, ring: None, ring_commands: None });
+            return Ok(Self { recorder, commands, ring: None, ring_commands: None, firings });
         };
         let PassedOn { queue, ledger, wake, thinner } = PassedOn::new(config, shared, &memory);
         let (commands, command_queue_of_disk) = command_queue(Arc::clone(&wake));
@@ -204,10 +214,11 @@ impl Recorders {
             wall_offset: Arc::clone(wall_offset),
             commands: command_queue_of_disk,
             // The other recorder has every sample.
-            rules: TriggerEngine::default(),
+            rules: RecorderRules::default(),
             ring: None,
         };
         let recorder = start_recorder("recorder", settings)?;
+        firings.disk = Some(commands.clone());
         let (ring_commands, command_queue_of_ring) = command_queue(Arc::clone(&shared.wake));
         let settings = RecorderSettings {
             plan: ring_plan,
@@ -222,15 +233,11 @@ impl Recorders {
             // The samplers stamp by that of the other recorder.
             wall_offset: Arc::new(WallOffset::new(&header.clocks)),
             commands: command_queue_of_ring,
-            rules,
-            ring: Some(RingSettings {
-                thinner,
-                sampled: Arc::clone(metrics),
-                on_firing: firing_listener(commands.clone(), place.snapshots.clone()),
-            }),
+            rules: compile_rules(config, &header.sources, |_| true, firings.clone()),
+            ring: Some(RingSettings { thinner, sampled: Arc::clone(metrics) }),
         };
         let ring = start_recorder("ring", settings)?;
-        Ok(Self { recorder, commands, ring: Some(ring), ring_commands: Some(ring_commands) })
+        Ok(Self { recorder, commands, ring: Some(ring), ring_commands: Some(ring_commands), firings })
     }
 }
 
@@ -342,6 +349,7 @@ impl RunThreads {
             commands: recorders.commands,
             ring: recorders.ring_commands,
             snapshots: place.snapshots.clone(),
+            firings: recorders.firings,
             ring_metrics: place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics)),
             compressor: place.compressor.clone(),
         };

@@ -118,6 +118,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         ring: ring.as_ref().map(|ring| (Arc::clone(&ring.storage), Arc::clone(&ring.metrics))),
         snapshots,
         directory: now.identity(),
+        // Programs of rules, which are told it, run in another directory.
+        data_dir: Arc::from(std::path::absolute(now.path()).unwrap_or_else(|_| now.path().to_owned())),
         compressor: compression.clone(),
         storage: Arc::new(QuotaStorage::with_metrics(
             directory,
@@ -366,10 +368,10 @@ impl MainLoop<'_> {
     /// Keeps all that the ring holds, for a signal.
     fn keep_window(&self) {
         let lengths = (self.blackbox_window, Duration::ZERO);
-        match snapshots::order(self.run.handles.snapshots.as_ref(), lengths, "signal") {
+        snapshots::order(self.run.handles.snapshots.as_ref(), lengths, "signal", |result| match result {
             Ok(done) => tracing::info!("{done}"),
-            Err(error) => tracing::error!("no snapshot: {error}"),
-        }
+            Err(refusal) => tracing::error!("no snapshot: {}", refusal.message),
+        });
     }
 
     fn answer(&mut self, call: Call) {
@@ -386,9 +388,10 @@ impl MainLoop<'_> {
                 return call.answer(result);
             }
             ControlRequest::Snapshot(wanted) => {
-                let lengths = (wanted.last, wanted.after);
-                let result = snapshots::order(self.run.handles.snapshots.as_ref(), lengths, &wanted.reason);
-                return call.answer(result.map(Answer::Done).map_err(invalid));
+                let (lengths, reason) = ((wanted.last, wanted.after), wanted.reason.clone());
+                return snapshots::order(self.run.handles.snapshots.as_ref(), lengths, &reason, |result| {
+                    call.answer(result.map(Answer::Done));
+                });
             }
             ControlRequest::Status => {
                 let state = self.current_status().to_json();

@@ -10,16 +10,19 @@ use crossbeam_channel::bounded;
 use flatcap_format::storage::Storage;
 
 use super::settings::{compression_plan, count, nanoseconds};
-use crate::config::Config;
+use crate::config::{Config, format_duration};
+use crate::control::{Refusal, RefusalKind};
 use crate::metrics::Metrics;
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::directory_tree::DirectoryTree;
+use crate::os::host_log::HostLog;
 use crate::os::storage::DataDirectory;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{CommandError, QuotaStorage, RecorderCommand, RecorderHandle};
 use crate::snapshot::{
-    SnapshotHandle, SnapshotLimits, SnapshotOrder, SnapshotRequests, SnapshotSettings, SnapshotWorker,
+    OrderError, SnapshotHandle, SnapshotLimits, SnapshotOrder, SnapshotRequests, SnapshotSettings,
+    SnapshotWorker,
 };
 
 /// Name of the directory of snapshots in the data directory.
@@ -87,6 +90,7 @@ impl SnapshotThread {
                 + SETTLE_EXTRA_NS,
             settle: Box::new(move || settle(&ring_recorder)),
             wall_offset_ns: Box::new(|| read_clocks().wall_offset_ns()),
+            read_log: Box::new(HostLog::read),
             note_bytes: Box::new(move |bytes| storage.set_snapshot_bytes(bytes)),
             metrics: Arc::clone(&metrics.snapshots),
         };
@@ -120,14 +124,16 @@ fn settle(ring: &RecorderHandle) -> bool {
     matches!(answer.recv_timeout(SETTLE_MAX), Ok(Ok(_) | Err(CommandError::Ending)))
 }
 
-/// Orders a snapshot for a person or a signal. Returns the answer in one line.
+/// Orders a snapshot for a person or a signal. `answer` gets one line, once the order is on disk.
 pub(super) fn order(
     handle: Option<&SnapshotHandle>,
     (last, after): (Duration, Duration),
     reason: &str,
-) -> Result<String, String> {
+    answer: impl FnOnce(Result<String, Refusal>) + Send + 'static,
+) {
     let Some(handle) = handle else {
-        return Err("there is no ring to take a snapshot of: set [blackbox] window and restart".to_owned());
+        let message = "there is no ring to take a snapshot of: set [blackbox] window and restart";
+        return answer(Err(Refusal { kind: RefusalKind::Invalid, message: message.to_owned() }));
     };
     let now_ns = monotonic_ns();
     let reason = if reason.is_empty() { "ordered" } else { reason };
@@ -136,14 +142,27 @@ pub(super) fn order(
         rule: None,
         reason: reason.to_owned(),
         values: Vec::new(),
+        capture: HostLog::ALL.to_vec(),
         fired_mono_ns: now_ns,
         first_mono_ns: now_ns.saturating_sub(nanoseconds(last)),
         last_mono_ns: now_ns.saturating_add(nanoseconds(after)),
     };
-    handle.order(order).map_err(|error| error.to_string())?;
-    Ok(format!(
-        "ordered a snapshot of the last {} and the next {}; flatcap snapshots lists it when it is kept",
-        crate::config::format_duration(last),
-        crate::config::format_duration(after)
-    ))
+    let ordered = move |begun: Result<String, OrderError>| {
+        let done = begun.map(|name| {
+            format!(
+                "ordered snapshot {name} of the last {} and the next {}; flatcap snapshots lists it when it is kept",
+                format_duration(last),
+                format_duration(after)
+            )
+        });
+        answer(done.map_err(|error| {
+            let kind = match error {
+                OrderError::Busy | OrderError::Ending => RefusalKind::Busy,
+                OrderError::NotWritten(_) => RefusalKind::Failed,
+            };
+            Refusal { kind, message: error.to_string() }
+        }));
+    };
+    // A refused order is answered, too.
+    let _answered = handle.order(order, ordered);
 }

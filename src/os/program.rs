@@ -1,17 +1,17 @@
 //! Runs external programs for their output, with limits on time and output size.
 
-use std::io::{self, ErrorKind, Read};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, geteuid, kill_process_group, pidfd_open, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
 
 use super::clock::monotonic_ns;
@@ -80,19 +80,8 @@ pub fn run(
     output: &mut Vec<u8>,
 ) -> io::Result<ProgramRun> {
     output.clear();
-    let (program, arguments) = words.split_first().ok_or(ErrorKind::InvalidInput)?;
     let begin = monotonic_ns();
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env_clear()
-        .env("PATH", PATH)
-        .env("LANG", "C")
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()?;
+    let mut child = command(words)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let group = Pid::from_child(&child);
     *kill_handle.group() = Some(group);
     let stopped = read_until_exit(&mut child, group, begin.saturating_add(timeout_ns), output);
@@ -104,6 +93,34 @@ pub fn run(
     let status = child.wait()?;
     let duration_ns = monotonic_ns() - begin;
     Ok(ProgramRun { end: stopped?.unwrap_or_else(|| program_end(status)), duration_ns })
+}
+
+/// Starts a program as [`run`] does, with `input` on its standard input and without output. The
+/// caller waits for it.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn start_with_input(words: &[String], input: &[u8]) -> io::Result<Child> {
+    // Not a pipe, which could be full before the program reads.
+    let mut file = File::from(memfd_create("flatcap-input", MemfdFlags::CLOEXEC)?);
+    file.write_all(input)?;
+    file.rewind()?;
+    command(words)?.stdin(file).stdout(Stdio::null()).spawn()
+}
+
+/// Returns the command of a program, with a minimal environment and a process group of its own.
+fn command(words: &[String]) -> io::Result<Command> {
+    let (program, arguments) = words.split_first().ok_or(ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", PATH)
+        .env("LANG", "C")
+        .current_dir("/")
+        .stderr(Stdio::null())
+        .process_group(0);
+    Ok(command)
 }
 
 /// Reads until the child ends. Returns the reason if it must be killed.
@@ -180,37 +197,12 @@ fn wait_for_activity(
     }
 }
 
-fn program_end(status: ExitStatus) -> ProgramEnd {
+/// Returns the way in which a program ended that nobody killed for a limit.
+pub fn program_end(status: ExitStatus) -> ProgramEnd {
     match (status.code(), status.signal()) {
         (Some(code), _) => ProgramEnd::Exited(code),
         (None, signal) => ProgramEnd::Signalled(signal.unwrap_or(0)),
     }
-}
-
-/// Owner, mode and link target of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathStatus {
-    /// User ID of the owner.
-    pub owner: u32,
-    /// The lower twelve bits of its mode.
-    pub mode: u32,
-    /// Target, if it is a symbolic link.
-    pub target: Option<PathBuf>,
-}
-
-/// Returns owner, mode and link target of a path. Does not follow a link.
-///
-/// # Errors
-/// Any error of the underlying system call.
-pub fn path_status(path: &Path) -> io::Result<PathStatus> {
-    let metadata = path.symlink_metadata()?;
-    let target = if metadata.is_symlink() { Some(path.read_link()?) } else { None };
-    Ok(PathStatus { owner: metadata.uid(), mode: metadata.mode() & 0o7777, target })
-}
-
-/// Returns the effective user ID of this process.
-pub fn own_user() -> u32 {
-    geteuid().as_raw()
 }
 
 #[cfg(test)]

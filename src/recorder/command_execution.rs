@@ -164,13 +164,13 @@ mod tests {
 
     use flatcap_format::segment::FrameKind;
     use flatcap_format::testing::simulated::{CrashKind, SimulatedStorage};
-    use flatcap_trigger::TriggerEngine;
 
     use super::super::SyncPolicy;
     use super::super::commands::{MARK_BYTES_MAX, RecorderHandle, command_queue};
     use super::super::drain::Recorder;
     use super::super::retention::RetentionLimits;
     use super::*;
+    use crate::recorder::RecorderRules;
     use crate::recorder::tests::rig::{FileItem, ImageReader, Script};
     use crate::slab::{Causes, Loss, SlabProducer};
 
@@ -217,7 +217,7 @@ mod tests {
                 limits,
                 latencies: Vec::new(),
                 removed: Vec::new(),
-                rules: TriggerEngine::default(),
+                rules: RecorderRules::default(),
             }
         }
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use flatcap_format::segment::Marker;
-use flatcap_trigger::TriggerEngine;
 
+use super::recorder_rules::RecorderRules;
 use super::retention::RetentionLimits;
 use super::run_plan::RunPlan;
 use crate::metrics::{Consumer, GroupLatencies};
@@ -50,8 +50,8 @@ pub struct PlanUpdate {
     pub latencies: Vec<Consumer<GroupLatencies>>,
     /// Ids of the sources whose last samples are still in flight.
     pub removed: Vec<u16>,
-    /// The rules of the new configuration; sources are numbered by their ids.
-    pub rules: TriggerEngine,
+    /// The rules of the new configuration.
+    pub rules: RecorderRules,
 }
 
 /// Why a command was not executed.

@@ -72,10 +72,7 @@ impl Recorder {
             rules,
             ring,
         } = settings;
-        let (mut thinner, mut sampled, mut on_firing) = (None, None, None);
-        if let Some(ring) = ring {
-            (thinner, sampled, on_firing) = (Some(ring.thinner), Some(ring.sampled), Some(ring.on_firing));
-        }
+        let (thinner, sampled) = ring.map(|ring| (ring.thinner, ring.sampled)).unzip();
         // The run's counters, also with a ring.
         let counters = Arc::clone(sampled.as_ref().unwrap_or(&metrics));
         let buffers = GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), metrics.sources.len());
@@ -85,7 +82,7 @@ impl Recorder {
             slot: SegmentSlot::start((plan, thinner.is_some()), storage, latencies, gaps, metrics)?,
             maintenance: Maintenance::new(Arc::clone(&pool), clock_watch, wall_offset),
             commands: orders,
-            rules: RuleWatch::new(rules, on_firing, counters),
+            rules: RuleWatch::new(rules, counters),
             inbox,
             taken_until_ns: 0,
             pool,

@@ -1,7 +1,6 @@
 //! Evaluates the rules over slabs that were written, within a budget: a rule never delays a write
 //! by much and never costs a sample.
 
-use std::fmt;
 use std::sync::Arc;
 
 use flatcap_format::schema::envelope;
@@ -9,6 +8,7 @@ use flatcap_format::segment::{Marker, MarkerOrigin};
 use flatcap_trigger::{TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent};
 
 use super::commands::MARK_BYTES_MAX;
+use super::recorder_rules::{FiringListener, RecorderRules};
 use super::segment_slot::SegmentSlot;
 use crate::metrics::Metrics;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
@@ -26,24 +26,6 @@ const SLAB_NS_MAX: u64 = 20_000_000;
 /// Frames after which the clock is read.
 const FRAMES_PER_CHECK: usize = 16;
 
-/// Called with each firing of a rule and the marker that reports it, on the recorder's thread.
-pub struct FiringListener(FiringCallback);
-
-type FiringCallback = Box<dyn FnMut(&TriggerEvent, &Marker) + Send>;
-
-impl FiringListener {
-    /// Creates a listener. It must not wait.
-    pub fn new(listener: impl FnMut(&TriggerEvent, &Marker) + Send + 'static) -> Self {
-        Self(Box::new(listener))
-    }
-}
-
-impl fmt::Debug for FiringListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FiringListener").finish_non_exhaustive()
-    }
-}
-
 /// The rules of a run.
 #[derive(Debug)]
 pub(super) struct RuleWatch {
@@ -58,11 +40,8 @@ pub(super) struct RuleWatch {
 }
 
 impl RuleWatch {
-    pub(super) fn new(
-        engine: TriggerEngine,
-        on_firing: Option<FiringListener>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>) -> Self {
+        let RecorderRules { engine, on_firing } = rules;
         Self {
             engine,
             on_firing,
@@ -75,9 +54,10 @@ impl RuleWatch {
     }
 
     /// Continues with the rules of another configuration.
-    pub(super) fn replace(&mut self, mut engine: TriggerEngine) {
+    pub(super) fn replace(&mut self, rules: RecorderRules) {
+        let RecorderRules { mut engine, on_firing } = rules;
         engine.adopt(&self.engine);
-        self.engine = engine;
+        (self.engine, self.on_firing) = (engine, on_firing);
         self.counted = self.counts();
     }
 
@@ -162,8 +142,8 @@ impl RuleWatch {
             let wall_ns = slot.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(mono_ns);
             let marker = Marker { mono_ns, wall_ns, origin: MarkerOrigin::Trigger, text };
             slot.append_control(now, |writer| writer.append_marker(&marker));
-            if let Some(FiringListener(on_firing)) = &mut self.on_firing {
-                on_firing(&event, &marker);
+            if let Some(on_firing) = &mut self.on_firing {
+                on_firing.call(&event, &marker);
             }
         }
     }

@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
-use flatcap_trigger::TriggerEngine;
-
 use super::commands::CommandQueue;
 use super::quota_storage::QuotaStorage;
-use super::rule_watch::FiringListener;
+use super::recorder_rules::RecorderRules;
 use super::run_plan::RunPlan;
 use super::thinner::Thinner;
 use crate::metrics::{Consumer, GroupLatencies, Metrics};
@@ -40,8 +38,8 @@ pub struct RecorderSettings {
     pub wall_offset: Arc<WallOffset>,
     /// Commands to the recorder.
     pub commands: CommandQueue,
-    /// The rules; sources are numbered by their ids.
-    pub rules: TriggerEngine,
+    /// The rules.
+    pub rules: RecorderRules,
     /// What a recorder of the ring has besides; none for the recorder of a data directory.
     pub ring: Option<RingSettings>,
 }
@@ -53,6 +51,4 @@ pub struct RingSettings {
     pub thinner: Thinner,
     /// The run's counters, in which the samplers count. The recorder's own ones are the ring's.
     pub sampled: Arc<Metrics>,
-    /// Learns of the firings of rules.
-    pub on_firing: FiringListener,
 }

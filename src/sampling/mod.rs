@@ -41,8 +41,8 @@ pub use source_settings::{
 };
 pub use source_spec::{OpenContext, OpenSource, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 pub use text_source::{
-    ARG_BYTES_MAX, ARGV_MAX, CommandSpec, EXPRESSION_BYTES_MAX, Expression, OwnerAndMode, Provenance,
-    TextOrigin, TextSource, ValueFormat,
+    ARG_BYTES_MAX, ARGV_MAX, CommandSpec, EXPRESSION_BYTES_MAX, Expression, TextOrigin, TextSource,
+    ValueFormat,
 };
 pub use thread_settings::{GroupName, ThreadSettings, Timing};
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use crate::os::program_guard::Provenance;
+
 /// Largest length of a regular expression, in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 1024;
 /// Largest number of elements of a command: program and arguments.
@@ -43,26 +45,6 @@ pub struct CommandSpec {
     /// The file that sets the command; `None` if no file does, for example in a program that uses
     /// this crate as a library.
     pub defined_in: Option<Provenance>,
-}
-
-/// Owner and mode of a configuration file and its directory when the file was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Provenance {
-    /// The path as given.
-    pub path: PathBuf,
-    /// Owner and mode of the file.
-    pub file: OwnerAndMode,
-    /// Owner and mode of its directory.
-    pub directory: OwnerAndMode,
-}
-
-/// Owner and permissions of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OwnerAndMode {
-    /// User id of the owner.
-    pub owner: u32,
-    /// The lower twelve bits of the mode.
-    pub mode: u32,
 }
 
 /// The format of values in a text.

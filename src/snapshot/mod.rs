@@ -13,6 +13,6 @@ mod window_copy;
 mod worker;
 
 pub use order::{OrderError, OrderId, SnapshotHandle, SnapshotOrder, SnapshotRequests, snapshot_requests};
-pub use record::{SnapshotRecord, read_record};
+pub use record::{CapturedLog, SnapshotRecord, read_record};
 pub use store::{ListedSnapshot, SnapshotFolder, SnapshotLimits, listed, set_kept};
 pub use worker::{SnapshotSettings, SnapshotWorker};

@@ -1,5 +1,6 @@
 //! The order of a snapshot, and the handle by which any thread gives one.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use serde::{Deserialize, Serialize};
 
+use crate::os::host_log::HostLog;
 use crate::os::wake_event::WakeEvent;
 
 /// Most orders and extensions that wait for the snapshot thread, which takes them within
@@ -26,6 +28,8 @@ pub struct SnapshotOrder {
     pub reason: String,
     /// What the rule saw: expressions and their values, as text.
     pub values: Vec<(String, String)>,
+    /// Logs of the host that the snapshot gets for its window.
+    pub capture: Vec<HostLog>,
     /// When it was ordered or the rule fired, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
     /// Begin of the window, included, in monotonic nanoseconds.
@@ -39,7 +43,7 @@ pub struct SnapshotOrder {
 pub struct OrderId(pub(super) u64);
 
 /// Why an order was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     /// Too many orders wait.
     #[error(
@@ -49,12 +53,33 @@ pub enum OrderError {
     /// The run ends.
     #[error("the recorder is stopping; nothing more is kept")]
     Ending,
+    /// The order is not on the disk; it is tried again at the end of its window, but a kill until
+    /// then loses it.
+    #[error("cannot begin the directory of a snapshot, which is tried again at the end of its window: {0}")]
+    NotWritten(String),
+}
+
+/// Gets the name of the snapshot once the order is on disk, on the snapshot thread.
+pub(super) struct OrderReply(Box<OrderCallback>);
+
+type OrderCallback = dyn FnOnce(Result<String, OrderError>) + Send;
+
+impl OrderReply {
+    pub(super) fn send(self, result: Result<String, OrderError>) {
+        (self.0)(result);
+    }
+}
+
+impl fmt::Debug for OrderReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrderReply").finish_non_exhaustive()
+    }
 }
 
 /// What the handle asks of the snapshot thread.
 #[derive(Debug)]
 pub(super) enum SnapshotRequest {
-    Order(OrderId, SnapshotOrder),
+    Order(OrderId, SnapshotOrder, OrderReply),
     Extend(OrderId, u64),
     CompleteInterrupted,
 }
@@ -91,14 +116,31 @@ impl SnapshotRequests {
 
 impl SnapshotHandle {
     /// Orders a snapshot. An order whose window overlaps that of a snapshot that is not finished
-    /// makes that one longer.
+    /// makes that one longer. `reply` gets the name of the snapshot when the order is on disk, so
+    /// that a kill no longer loses it; or the error, at once if the order is refused. It is called
+    /// on the snapshot thread.
     ///
     /// # Errors
     /// `Busy` or `Ending`: nothing is kept.
-    pub fn order(&self, order: SnapshotOrder) -> Result<OrderId, OrderError> {
+    pub fn order(
+        &self,
+        order: SnapshotOrder,
+        reply: impl FnOnce(Result<String, OrderError>) + Send + 'static,
+    ) -> Result<OrderId, OrderError> {
         let id = OrderId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        self.send(SnapshotRequest::Order(id, order))?;
-        Ok(id)
+        match self.requests.try_send(SnapshotRequest::Order(id, order, OrderReply(Box::new(reply)))) {
+            Ok(()) => {
+                self.wake.set();
+                Ok(id)
+            }
+            Err(refused) => {
+                let error = if refused.is_full() { OrderError::Busy } else { OrderError::Ending };
+                if let SnapshotRequest::Order(_, _, reply) = refused.into_inner() {
+                    reply.send(Err(error.clone()));
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Moves the end of an order's window to a later time, in monotonic nanoseconds. Without effect

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::order::SnapshotOrder;
 use crate::os::directory_tree::DirectoryTree;
+use crate::os::host_log::HostLog;
 
 /// Name of the file that describes a published snapshot.
 pub(super) const RECORD_NAME: &str = "snapshot.json";
@@ -52,6 +53,19 @@ pub struct SnapshotRecord {
     pub complete: bool,
     /// All orders, if several windows overlapped.
     pub orders: Vec<SnapshotOrder>,
+    /// The logs of the host that were to be attached.
+    pub logs: Vec<CapturedLog>,
+}
+
+/// A log of the host in a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapturedLog {
+    /// Which one.
+    pub log: HostLog,
+    /// Name of the attachment; none if it is not attached.
+    pub attachment: Option<String>,
+    /// Why it is not attached.
+    pub error: Option<String>,
 }
 
 /// The orders that a directory was begun for. With the ring, the next start can complete it.

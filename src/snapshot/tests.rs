@@ -11,8 +11,8 @@ use flatcap_format::block::SourceCompression;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::segment::{
-    Advance, FrameKind, Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentReader,
-    SegmentWriter, SourceInfo, SourceKind, Verification,
+    Advance, Attachment, FrameKind, Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName,
+    SegmentReader, SegmentWriter, SourceInfo, SourceKind, Verification,
 };
 use flatcap_format::storage::{DiskSpace, FileEntry, ReadAt, Storage, StorageFile};
 use flatcap_format::testing::effort;
@@ -20,9 +20,10 @@ use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage
 use flatcap_stream::{ChecksumKind, Framer};
 
 use super::{
-    SnapshotFolder, SnapshotLimits, SnapshotOrder, SnapshotSettings, SnapshotWorker, listed,
+    OrderError, SnapshotFolder, SnapshotLimits, SnapshotOrder, SnapshotSettings, SnapshotWorker, listed,
     snapshot_requests,
 };
+use crate::os::host_log::{HostLog, LogWindow};
 
 /// The run in the ring.
 const RUN: u64 = 5;
@@ -240,6 +241,10 @@ fn worker(
         settle_ns: 0,
         settle: Box::new(|| true),
         wall_offset_ns: Box::new(|| 1 << 40),
+        read_log: Box::new(|log, window| match log {
+            HostLog::Kernel => Ok(format!("{window:?}").into_bytes()),
+            HostLog::Journal => Err(io::ErrorKind::PermissionDenied.into()),
+        }),
         note_bytes: Box::new(|_| {}),
         metrics: Arc::default(),
     };
@@ -260,10 +265,19 @@ fn order(first_mono_ns: u64, last_mono_ns: u64) -> SnapshotOrder {
 
 /// Keeps the window, as a run does that is not killed, if the disk does not crash.
 fn keep(disk: &SimulatedStorage, ring: &SimulatedStorage) {
+    keep_after(disk, ring, |_| {});
+}
+
+/// As [`keep`]. `answered` gets the answer to the first order.
+fn keep_after(
+    disk: &SimulatedStorage,
+    ring: &SimulatedStorage,
+    answered: impl FnOnce(Result<String, OrderError>) + Send + 'static,
+) {
     let (handle, worker) = worker(disk, ring, RUN);
     // Two orders whose windows overlap, the second one longer than it was at first.
-    handle.order(order(WINDOW.0, 1_180)).unwrap();
-    let second = handle.order(order(1_170, 1_200)).unwrap();
+    handle.order(order(WINDOW.0, 1_180), answered).unwrap();
+    let second = handle.order(order(1_170, 1_200), drop).unwrap();
     handle.extend(second, WINDOW.1).unwrap();
     worker.run();
 }
@@ -332,14 +346,50 @@ fn a_window_is_cut_exactly() {
 fn a_window_before_the_ring_is_a_part() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
     let (handle, worker) = worker(&disk, &ring, RUN);
-    handle.order(order(10, 1_009)).unwrap();
+    handle.order(order(10, 1_009), drop).unwrap();
     worker.run();
     let all = listed(&SimulatedFolder(disk)).unwrap();
     assert_eq!((all.len(), all[0].record.complete, all[0].record.samples), (1, false, 11));
 }
 
+// Proves that the logs of the host that an order wants are attached for its window, and that one
+// that cannot be read is named with the reason and costs nothing else.
+#[test]
+fn logs_are_attached() {
+    let (disk, ring) = (SimulatedStorage::new(0), ring());
+    let (handle, worker) = worker(&disk, &ring, RUN);
+    let wanted = SnapshotOrder { capture: HostLog::ALL.to_vec(), ..order(WINDOW.0, WINDOW.1) };
+    handle.order(wanted, drop).unwrap();
+    worker.run();
+    let all = listed(&SimulatedFolder(disk.clone())).unwrap();
+    let snapshot = all.first().unwrap();
+    assert!(snapshot.record.complete, "{snapshot:?}");
+    let [kernel, journal] = &snapshot.record.logs[..] else { panic!("{snapshot:?}") };
+    assert_eq!((kernel.attachment.as_deref(), &kernel.error), (Some("kmsg.txt"), &None));
+    assert_eq!((&journal.attachment, journal.error.as_deref()), (&None, Some("permission denied")));
+    let directory = SimulatedFolder(disk).open(&snapshot.name).unwrap();
+    let names: Vec<String> = directory.entries().unwrap().into_iter().map(|entry| entry.name).collect();
+    let name = names.iter().find(|name| SegmentName::parse(name).is_some()).unwrap();
+    let file = directory.open(name).unwrap() as Arc<dyn ReadAt>;
+    let mut reader = SegmentReader::over(Path::new(name), file).unwrap();
+    let mut attached = BTreeMap::new();
+    while let Some(advance) = reader.advance().unwrap() {
+        let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+        if let Some(found) =
+            Attachment::decode(reader.payload(at)).filter(|_| at.kind == FrameKind::Attachment)
+        {
+            attached.insert(found.name, String::from_utf8_lossy(&found.content).into_owned());
+        }
+    }
+    let wall_ns = (1 << 40) + 1_150_i64..=(1 << 40) + 1_250;
+    let window = LogWindow { wall_ns: (*wall_ns.start(), *wall_ns.end()), mono_ns: WINDOW };
+    assert_eq!(attached.get("kmsg.txt"), Some(&format!("{window:?}")));
+    assert!(!attached.contains_key("journal.txt"));
+}
+
 // Proves that with a crash before, within or after any storage operation a snapshot is whole or
-// not there, and that the next start completes each one whose order was on the disk.
+// not there, that the next start completes each one whose order was on the disk, and that an order
+// is on the disk when it is answered.
 #[test]
 fn crashes_leave_whole_snapshots() {
     let ring = ring();
@@ -349,12 +399,15 @@ fn crashes_leave_whole_snapshots() {
         disk.log().len() + 1
     };
     assert!(operations > 20, "{operations}");
-    let mut completed = 0;
+    let (mut completed, mut accepted) = (0, 0);
     for operation in (0..operations).step_by(effort::of(2, 1)) {
         for moment in [CrashPoint::Before, CrashPoint::Within, CrashPoint::After] {
             let disk = SimulatedStorage::new(operation as u64);
             disk.crash_at(operation, moment);
-            keep(&disk, &ring);
+            let (reply, answer) = std::sync::mpsc::channel();
+            keep_after(&disk, &ring, move |begun| reply.send(begun.is_ok()).unwrap());
+            let was_accepted = answer.try_recv() == Ok(true);
+            accepted += usize::from(was_accepted);
             let killed = [disk.crash_image(0, CrashKind::ProcessKilled)];
             let cut = (0..POWER_CUTS).map(|seed| disk.crash_image(seed, CrashKind::PowerCut));
             for image in killed.into_iter().chain(cut) {
@@ -365,12 +418,13 @@ fn crashes_leave_whole_snapshots() {
                 let names = SimulatedFolder(image.clone()).names().unwrap();
                 assert!(names.iter().all(|name| !name.ends_with(".partial")), "{operation}: {names:?}");
                 let is_there = assert_whole_or_shorter(&image);
-                assert!(is_there || !was_published, "{operation}");
+                assert!(is_there || !(was_published || was_accepted), "{operation}");
                 completed += usize::from(is_there && !was_published);
             }
         }
     }
     assert!(completed > 20, "{completed} snapshots were completed");
+    assert!(accepted > 10, "{accepted} orders were answered before a crash");
 }
 
 /// As [`assert_whole`], but the crash may have come before the longer window was written down.
@@ -395,8 +449,10 @@ fn snapshots_without_ring_or_space() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
     let (handle, first) = worker(&disk, &ring, RUN);
     disk.set_capacity(0);
-    handle.order(order(WINDOW.0, WINDOW.1)).unwrap();
+    let (reply, answer) = std::sync::mpsc::channel();
+    handle.order(order(WINDOW.0, WINDOW.1), move |begun| drop(reply.send(begun))).unwrap();
     first.run();
+    assert!(matches!(answer.try_recv().unwrap(), Err(OrderError::NotWritten(_))));
     assert_eq!(listed(&SimulatedFolder(disk.clone())).unwrap(), []);
     disk.set_capacity(1 << 30);
     let (handle, next) = worker(&disk, &SimulatedStorage::new(0), RUN + 1);

@@ -13,15 +13,16 @@ use flatcap_format::block::SourceCompression;
 use flatcap_format::segment::{Attachment, Marker, MarkerOrigin, SealState, SegmentHeader, SegmentName};
 use flatcap_format::storage::Storage;
 
-use super::order::{OrderId, SnapshotOrder, SnapshotRequest, SnapshotRequests};
+use super::order::{OrderError, OrderId, SnapshotOrder, SnapshotRequest, SnapshotRequests};
 use super::record::{
-    PARTIAL_SUFFIX, RECORD_NAME, REQUEST_NAME, SnapshotRecord, SnapshotRequestFile, directory_name,
-    read_json, write_json,
+    CapturedLog, PARTIAL_SUFFIX, RECORD_NAME, REQUEST_NAME, SnapshotRecord, SnapshotRequestFile,
+    directory_name, read_json, write_json,
 };
 use super::store::{SnapshotFolder, SnapshotLimits, enforce_limits};
 use super::window_copy::{RingSegment, WindowCopy, copy_window, open};
 use crate::metrics::SnapshotMetrics;
 use crate::os::clock::monotonic_ns;
+use crate::os::host_log::{HostLog, LogWindow};
 
 /// Listings of the ring while its segments get other names: a segment is sealed every few seconds.
 const LISTINGS_MAX: usize = 4;
@@ -29,6 +30,9 @@ const LISTINGS_MAX: usize = 4;
 const NAMES_TRIED_MAX: usize = 100;
 /// Longest text of a marker, in bytes: as for those of people.
 const MARKER_BYTES_MAX: usize = 4096;
+
+/// Reads a log of the host for a window, as text.
+pub(super) type LogReader = dyn Fn(HostLog, &LogWindow) -> io::Result<Vec<u8>> + Send;
 
 /// What the thread works with.
 pub struct SnapshotSettings {
@@ -48,6 +52,8 @@ pub struct SnapshotSettings {
     pub settle: Box<dyn FnMut() -> bool + Send>,
     /// Returns what is added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: Box<dyn Fn() -> i64 + Send>,
+    /// Reads a log of the host for a window.
+    pub read_log: Box<LogReader>,
     /// Gets the bytes of all snapshots whenever they change.
     pub note_bytes: Box<dyn Fn(u64) + Send>,
     /// Counters.
@@ -80,6 +86,19 @@ struct PendingSnapshot {
     window: (u64, u64),
     /// Segments that the ring may remove before the window ends, open.
     held: Vec<RingSegment>,
+}
+
+impl PendingSnapshot {
+    /// Returns the logs of the host that any of its orders wants, each once.
+    fn captured(&self) -> impl Iterator<Item = HostLog> {
+        let is_wanted = |log: &HostLog| self.orders.iter().any(|order| order.capture.contains(log));
+        HostLog::ALL.iter().copied().filter(is_wanted)
+    }
+
+    fn log_window(&self) -> LogWindow {
+        let wall_ns = |mono_ns: u64| self.wall_offset_ns.wrapping_add_unsigned(mono_ns);
+        LogWindow { wall_ns: (wall_ns(self.window.0), wall_ns(self.window.1)), mono_ns: self.window }
+    }
 }
 
 impl SnapshotWorker {
@@ -127,15 +146,21 @@ impl SnapshotWorker {
                 let found = self.pending.iter_mut().find(|pending| pending.ids.contains(&id));
                 if let Some(pending) = found {
                     pending.window.1 = pending.window.1.max(last_mono_ns);
-                    self.write_request_of(id);
+                    // It has been reported.
+                    let _shorter_after_a_kill = self.write_request_of(id);
                 }
             }
             SnapshotRequest::CompleteInterrupted => self.complete_interrupted(),
-            SnapshotRequest::Order(id, order) => self.take_order(id, order),
+            SnapshotRequest::Order(id, order, reply) => {
+                let begun = self.take_order(id, order);
+                reply.send(begun.map_err(|error| OrderError::NotWritten(error.to_string())));
+            }
         }
     }
 
-    fn take_order(&mut self, id: OrderId, order: SnapshotOrder) {
+    /// Takes an order, and returns the name of the snapshot if the order is on disk. It is pending
+    /// in any case.
+    fn take_order(&mut self, id: OrderId, order: SnapshotOrder) -> io::Result<String> {
         self.settings.metrics.ordered.add(1);
         let window = (order.first_mono_ns, order.last_mono_ns.max(order.first_mono_ns));
         let held = self.held_segments(self.settings.run_id, window.0);
@@ -146,7 +171,8 @@ impl SnapshotWorker {
             pending.ids.push(id);
             pending.orders.push(order);
             pending.held = merged(std::mem::take(&mut pending.held), held);
-            return self.write_request_of(id);
+            let name = pending.name.clone();
+            return self.write_request_of(id).map(|()| name);
         }
         let wall_offset_ns = (self.settings.wall_offset_ns)();
         let fired_wall_ns = wall_offset_ns.wrapping_add_unsigned(order.fired_mono_ns);
@@ -159,7 +185,8 @@ impl SnapshotWorker {
             window,
             held,
         };
-        if let Err(error) = self.begin(&mut pending) {
+        let begun = self.begin(&mut pending);
+        if let Err(error) = &begun {
             tracing::warn!(
                 snapshot = pending.name.as_str(),
                 %error,
@@ -167,7 +194,9 @@ impl SnapshotWorker {
                  then loses it"
             );
         }
+        let name = pending.name.clone();
         self.pending.push(pending);
+        begun.map(|()| name)
     }
 
     /// Opens the segments that the window needs. Those that cannot be opened now may be at its end.
@@ -196,15 +225,16 @@ impl SnapshotWorker {
         folder.sync()
     }
 
-    fn write_request_of(&self, id: OrderId) {
-        let Some(pending) = self.pending.iter().find(|pending| pending.ids.contains(&id)) else { return };
-        if let Err(error) = self.write_request(pending) {
+    fn write_request_of(&self, id: OrderId) -> io::Result<()> {
+        let found = self.pending.iter().find(|pending| pending.ids.contains(&id));
+        let Some(pending) = found else { return Ok(()) };
+        self.write_request(pending).inspect_err(|error| {
             tracing::warn!(
                 snapshot = pending.name.as_str(),
                 %error,
                 "cannot write the longer window of a snapshot down; a kill before its end makes it shorter"
             );
-        }
+        })
     }
 
     fn write_request(&self, pending: &PendingSnapshot) -> io::Result<()> {
@@ -292,20 +322,30 @@ impl SnapshotWorker {
             origin: if record.rule.is_some() { MarkerOrigin::Trigger } else { MarkerOrigin::Person },
             text: marker_text(&record),
         };
-        let attachment = Attachment {
-            name: "order.json".to_owned(),
-            media_type: "application/json".to_owned(),
+        let attached = |name: String, media_type: &str, content: Vec<u8>| Attachment {
+            name,
+            media_type: media_type.to_owned(),
             mono_ns: record.fired_mono_ns,
             wall_ns: record.fired_wall_ns,
-            content: serde_json::to_vec(&record.orders).map_err(io::Error::other)?,
+            content,
         };
+        let orders = serde_json::to_vec(&record.orders).map_err(io::Error::other)?;
+        let mut attachments = vec![attached("order.json".to_owned(), "application/json", orders)];
+        let (mut logs, window) = (Vec::new(), pending.log_window());
+        for log in pending.captured() {
+            let lines = (self.settings.read_log)(log, &window);
+            let attachment = lines.is_ok().then(|| log.file_name());
+            logs.push(CapturedLog { log, attachment, error: lines.as_ref().err().map(ToString::to_string) });
+            attachments.extend(lines.map(|lines| attached(log.file_name(), "text/plain", lines)));
+        }
+        record.logs = logs;
         let copied = copy_window(
             &WindowCopy {
                 segments,
                 first_mono_ns: pending.window.0,
                 last_mono_ns: pending.window.1,
                 marker: Some(marker),
-                attachments: &[attachment],
+                attachments: &attachments,
                 compression: &*self.settings.compression,
             },
             &*storage,

@@ -27,14 +27,17 @@ const EDGES: &[(&str, &[&str])] = &[
     ("query", &["replay", "segment", "block", "schema", "host"]),
     ("trigger", &["query", "schema", "duration"]),
     ("schemas", &[]),
-    ("os", &["storage", "host"]),
+    ("os", &["storage", "host", "keyword"]),
     ("metrics", &["histogram"]),
     ("slab", &["stream", "os", "metrics", "schema", "storage"]),
     ("keyword", &[]),
     ("sampling", &["frame", "slab", "os", "metrics", "keyword", "schemas", "histogram"]),
     (
         "config",
-        &["block", "sampling", "keyword", "recorder", "slab", "stream", "schema", "duration", "trigger"],
+        &[
+            "block", "sampling", "keyword", "recorder", "slab", "stream", "schema", "duration", "trigger",
+            "os",
+        ],
     ),
     (
         "recorder",

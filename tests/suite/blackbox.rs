@@ -129,6 +129,16 @@ fn snapshots_are_exact() {
     assert_eq!(snapshots(&rig).len(), 1);
     assert_eq!(rig.call(&["snapshots", "show", name]).status, Some(2));
     let path = by_signal["path"].as_str().unwrap();
+    // The logs of this host, or why they are not there.
+    let record = rig.call(&["snapshots", "show", by_signal["name"].as_str().unwrap()]).json();
+    for log in record["logs"].as_array().unwrap() {
+        let attached = log["attachment"].as_str();
+        assert_eq!(attached.is_some(), log["error"].is_null(), "{log}");
+        if let Some(name) = attached {
+            assert_eq!(rig.call(&["info", "--attachment", name, path]).status, Some(0), "{log}");
+        }
+    }
+    assert_eq!(record["logs"].as_array().unwrap().len(), 2, "{record}");
     let marks = rig.call(&["marks", path]);
     assert!(marks.text().contains("snapshot: signal"), "{marks:?}");
 }
@@ -139,8 +149,10 @@ fn snapshots_are_exact() {
 fn a_firing_keeps_the_time_around_it() {
     let rig = Rig::new();
     let rule = "[trigger.peak]\nwhen = \"synthetic.wave > 0.98\"\nfor = \"2ms\"\nbefore = \"20ms\"\nafter = \"10ms\"\n\
-                hold_off = \"0s\"\nmax_per_day = 1000\n[source.synthetic]\nenabled = true\n";
-    let process = start(&rig, rule);
+                hold_off = \"0s\"\nmax_per_day = 1000\nrun = [\"/bin/sh\", \"-c\", \"cat >> OUTPUT\"]\n\
+                [source.synthetic]\nenabled = true\n";
+    let output = rig.path("firings.jsonl");
+    let process = start(&rig, &rule.replace("OUTPUT", output.to_str().unwrap()));
     eventually("samples", || begun(&rig) >= 10);
     eventually("two snapshots", || snapshots(&rig).len() >= 2);
     assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
@@ -160,6 +172,15 @@ fn a_firing_keeps_the_time_around_it() {
         assert!(all.iter().any(|(_, at)| *at == fired), "fired at a sample: {record}");
         let marks = rig.call(&["marks", path.to_str().unwrap()]);
         assert!(marks.text().contains("peak: synthetic.wave > 0.98 (0.9"), "{marks:?}");
+    }
+    // The program of the rule got each of them, with the path of the snapshot.
+    let reported = || std::fs::read_to_string(&output).unwrap_or_default();
+    eventually("reports of all snapshots", || reported().lines().count() >= kept.len());
+    for line in reported().lines() {
+        let report: Value = serde_json::from_str(line).unwrap();
+        assert!(report["reason"].as_str().unwrap().contains("synthetic.wave > 0.98"), "{report}");
+        let path = Path::new(report["snapshot"].as_str().unwrap());
+        assert!(path.join("snapshot.json").exists(), "{report}");
     }
     let Value::Array(marks) = rig.call(&["marks", "--json"]).json() else { panic!("marks") };
     let fired = marks.iter().filter(|mark| mark["origin"] == "trigger").count();

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use crate::rig::{CallResult, Rig, eventually, finish, has_segment, number, signal};
 
-/// A few thousand frames per second of counters, of noise, and of growing lists. Slabs are queued when
-/// they are full, or after 50 ms, so that the queue bridges a stall of the storage of a minute.
+/// A few thousand frames per second of counters, of noise, and of growing lists. Slabs are queued
+/// when they are full, or after 50 ms, so that the queue bridges a stall of the storage of a
+/// minute.
 const LOAD: &str = "\
 [recorder]
 cpu_budget = \"1000%\"

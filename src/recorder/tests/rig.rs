@@ -14,13 +14,13 @@ use flatcap_format::segment::{
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
 use flatcap_stream::{ChecksumKind, Framer};
-use flatcap_trigger::TriggerEngine;
 
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{ClockChange, ClockChangeDetector, read_clocks};
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{
-    QuotaStorage, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy,
+    QuotaStorage, Recorder, RecorderReport, RecorderRules, RecorderSettings, RetentionLimits, RunPlan,
+    SyncPolicy,
 };
 use crate::slab::{
     Arena, Causes, Geometry, Inbox, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer,
@@ -266,7 +266,7 @@ impl Script {
             wall_offset: Arc::default(),
             commands: crate::recorder::command_queue(Arc::default()).1,
             ring: None,
-            rules: TriggerEngine::default(),
+            rules: RecorderRules::default(),
         };
         (settings, producer)
     }

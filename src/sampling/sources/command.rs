@@ -2,13 +2,10 @@
 //! program.
 //!
 //! The program runs with the recorder's rights, so no user but root and the recorder's own may be
-//! able to change what runs. Before each run the source checks the configuration and its directory
-//! (as they were when the configuration was read), and the program with every directory and link on
-//! its path.
+//! able to change what runs: `os::program_guard` checks that before each run.
 
-use std::ffi::OsString;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
@@ -17,24 +14,13 @@ use super::named_series::{SeriesFields, SeriesSchema};
 use super::text::ABSENT;
 use super::text_values::{ABSENT_INTEGER, NAME_BYTES, TextSchema, TextValues};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use crate::os::program::{
-    KillHandle, PathStatus as Found, ProgramEnd, ProgramRun, own_user, path_status, run,
-};
-use crate::sampling::{
-    CommandSpec, Incomplete, OpenedSampler, OwnSettings, OwnerAndMode, Provenance, ReadError, Sampler,
-    TextOrigin,
-};
+use crate::os::program::{KillHandle, ProgramEnd, ProgramRun, run};
+use crate::os::program_guard::ProgramGuard;
+use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
 use crate::schemas::host::{
     Command, CommandArgs, CommandCounter, CommandCounterArgs, CommandEnd, CommandGauge, CommandGaugeArgs,
     CommandValue,
 };
-
-const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// In a directory with this bit only the owner of a file can replace it.
-const STICKY: u32 = 0o1000;
-/// The kernel follows at most this many links on a path, and then fails with ELOOP.
-const LINKS_MAX: usize = 40;
-const ELOOP: i32 = 40;
 
 /// `include` and `exclude` match the names of values. Starting a program allocates, in this process
 /// too.
@@ -60,7 +46,8 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let invalid = || Unavailable::of(io::ErrorKind::InvalidInput.into());
     let OwnSettings::Text(text, instance) = context.settings.own else { return Err(invalid()) };
     let TextOrigin::Command(command) = &text.origin else { return Err(invalid()) };
-    let guard = ProgramGuard::of(command);
+    let program = command.argv.first().map(PathBuf::from).unwrap_or_default();
+    let guard = ProgramGuard::new(program, command.defined_in.clone());
     guard.check().map_err(|distrust| Unavailable::of(io::Error::other(distrust.to_string())))?;
     Ok(OpenedSampler::built(CommandSampler {
         guard,
@@ -186,123 +173,6 @@ fn arguments(outcome: CommandOutcome, printed: usize) -> CommandArgs<'static> {
     arguments
 }
 
-/// Checks that only root and the recorder's user can change what a command runs.
-#[derive(Debug)]
-struct ProgramGuard {
-    program: PathBuf,
-    named_in: Option<Provenance>,
-    user: u32,
-}
-
-/// Reason for which a command is not run.
-#[derive(Debug, thiserror::Error)]
-enum TrustError {
-    #[error("{}: {error}", path.display())]
-    Unreadable { path: PathBuf, error: io::Error },
-    #[error(
-        "{} is writable by group or others (mode {:04o}), so the command is not run; \
-         chmod go-w {}",
-        path.display(), rights.mode, path.display()
-    )]
-    Writable { path: PathBuf, rights: OwnerAndMode },
-    #[error(
-        "{} is writable by everyone (mode {:04o}), so the command is not run; \
-         move its files into a directory that only their owner can write to",
-        path.display(), rights.mode
-    )]
-    SharedDirectory { path: PathBuf, rights: OwnerAndMode },
-    #[error(
-        "{} belongs to user {} (mode {:04o}), neither root nor user {user} that flatcap runs as, \
-         so the command is not run; chown root {}",
-        path.display(), rights.owner, rights.mode, path.display()
-    )]
-    WrongOwner { path: PathBuf, rights: OwnerAndMode, user: u32 },
-}
-
-impl ProgramGuard {
-    fn of(command: &CommandSpec) -> Self {
-        let program = command.argv.first().map(PathBuf::from).unwrap_or_default();
-        Self { program, named_in: command.defined_in.clone(), user: own_user() }
-    }
-
-    fn check(&self) -> Result<(), TrustError> {
-        if let Some(named_in) = &self.named_in {
-            // Rights as they were when the configuration was read: later changes do not affect what
-            // is run.
-            let parent = named_in.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            self.trust(&named_in.path, named_in.file)?;
-            self.trust(parent.unwrap_or(Path::new(".")), named_in.directory)?;
-        }
-        self.check_path()
-    }
-
-    /// Checks the program and every directory and link on its path. If only trusted users can
-    /// change them, the run finds the same program.
-    fn check_path(&self) -> Result<(), TrustError> {
-        let stat = |path: &Path| {
-            path_status(path).map_err(|error| TrustError::Unreadable { path: path.to_owned(), error })
-        };
-        let (mut directory, mut names) = (PathBuf::from("/"), reversed_components(&self.program));
-        let mut links = 0;
-        while let Some(name) = names.pop() {
-            if name == ".." {
-                directory.pop();
-                continue;
-            }
-            let path = directory.join(name);
-            let (Found { owner, mode, .. }, found) = (stat(&directory)?, stat(&path)?);
-            let is_program = names.is_empty() && found.target.is_none();
-            // Others can add names there, but cannot change the files of trusted users.
-            let is_sticky = mode & STICKY != 0 && !is_program;
-            let mode = if is_sticky { mode & !WRITABLE_BY_OTHERS } else { mode };
-            self.trust(&directory, OwnerAndMode { owner, mode })?;
-            if let Some(target) = found.target {
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(TrustError::Unreadable { path, error: io::Error::from_raw_os_error(ELOOP) });
-                }
-                // The mode of a link always allows writing; only its owner can replace it.
-                self.trust(&path, OwnerAndMode { owner: found.owner, mode: 0 })?;
-                if target.has_root() {
-                    directory = PathBuf::from("/");
-                }
-                names.extend(reversed_components(&target));
-                continue;
-            }
-            // In a directory with the sticky bit each component must belong to a trusted user. The
-            // program must everywhere.
-            let mode = if is_program { found.mode } else { 0 };
-            self.trust(&path, OwnerAndMode { owner: found.owner, mode })?;
-            directory = path;
-        }
-        Ok(())
-    }
-
-    fn trust(&self, path: &Path, rights: OwnerAndMode) -> Result<(), TrustError> {
-        let path = || path.to_owned();
-        if rights.mode & WRITABLE_BY_OTHERS != 0 {
-            return Err(if rights.mode & STICKY == 0 {
-                TrustError::Writable { path: path(), rights }
-            } else {
-                TrustError::SharedDirectory { path: path(), rights }
-            });
-        }
-        if rights.owner != 0 && rights.owner != self.user {
-            return Err(TrustError::WrongOwner { path: path(), rights, user: self.user });
-        }
-        Ok(())
-    }
-}
-
-/// Returns the names of a path in reverse order.
-fn reversed_components(path: &Path) -> Vec<OsString> {
-    let names = path.components().rev();
-    names
-        .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
-        .map(|part| part.as_os_str().to_owned())
-        .collect()
-}
-
 /// Converts a timeout, which is at most a minute.
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -340,6 +210,7 @@ impl SeriesSchema for CommandSchema {
 mod tests {
     use std::fs::{Permissions, set_permissions};
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     use super::*;
     use crate::config::Config;
@@ -404,7 +275,7 @@ mod tests {
             let error = open_sampler(&SPEC, &keys, Path::new("/")).unwrap_err().to_string();
             let (bad, mode) = if mode == 0o755 { (&folder, folder_mode) } else { (&program, mode) };
             let bad = bad.display();
-            let expected = if mode & STICKY == 0 {
+            let expected = if mode & 0o1000 == 0 {
                 format!(
                     "{bad} is writable by group or others (mode {mode:04o}), so the command is not run; \
                      chmod go-w {bad}"

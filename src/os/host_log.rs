@@ -1,0 +1,238 @@
+//! The kernel log and the journal of the host, for a window of time.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use super::program::{self, KillHandle, ProgramEnd};
+use crate::keyword::keywords;
+
+/// Most bytes of a log that are kept: thousands of lines. Of the kernel log the latest, of the
+/// journal the earliest.
+const LOG_BYTES_MAX: usize = 1 << 20;
+/// The kernel's interface to its log, one record per read. `Documentation/ABI/testing/dev-kmsg`.
+const KERNEL_LOG: &str = "/dev/kmsg";
+/// A record is shorter: the kernel cuts it, and refuses a shorter buffer.
+const RECORD_BYTES_MAX: usize = 8192;
+/// Most records that are read: the log has some megabytes, and grows while it is read.
+const RECORDS_MAX: usize = 1 << 20;
+/// Lines so long before the window are kept, too: they tell what led to it.
+const LEAD_NS: u64 = 1_000_000_000;
+/// The kernel stamps lines by a clock that is not steered, so it drifts from the monotonic clock by
+/// up to one part in so many: 50 ppm, 4 s a day.
+const DRIFT_PART: u64 = 20_000;
+const JOURNAL_PROGRAM: &str = "/usr/bin/journalctl";
+/// Reading the journal of a minute takes some milliseconds, of a large one on a slow disk seconds.
+const JOURNAL_NS_MAX: u64 = 20_000_000_000;
+
+keywords! {
+    /// A log of the host.
+    #[derive(Serialize, Deserialize)]
+    pub enum HostLog {
+        /// The kernel's, from /dev/kmsg.
+        #[serde(rename = "kmsg")]
+        Kernel = "kmsg",
+        /// That of systemd-journald, by journalctl.
+        #[serde(rename = "journal")]
+        Journal = "journal",
+    }
+}
+
+/// A window of time in nanoseconds, both ends included, by both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogWindow {
+    /// By the wall clock.
+    pub wall_ns: (i64, i64),
+    /// By the monotonic clock.
+    pub mono_ns: (u64, u64),
+}
+
+impl HostLog {
+    /// Returns the name under which the log of a window is attached.
+    pub fn file_name(self) -> String {
+        format!("{}.txt", self.as_str())
+    }
+
+    /// Returns the lines of a window, as text, up to 1 MiB.
+    ///
+    /// # Errors
+    /// The log is missing on this host, or this process may not read it.
+    pub fn read(self, window: &LogWindow) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Kernel => {
+                let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+                let mut log = OpenOptions::new().read(true).custom_flags(nonblocking).open(KERNEL_LOG)?;
+                kernel_lines(&mut log, window.mono_ns)
+            }
+            Self::Journal => journal_lines(window.wall_ns),
+        }
+    }
+}
+
+/// Reads the records of the kernel log, each by one read, and returns those of the window.
+fn kernel_lines(log: &mut impl Read, window_ns: (u64, u64)) -> io::Result<Vec<u8>> {
+    let slack_ns = window_ns.1 / DRIFT_PART;
+    let first_ns = window_ns.0.saturating_sub(LEAD_NS + slack_ns);
+    let last_ns = window_ns.1.saturating_add(slack_ns);
+    let (mut buffer, mut lines) = (vec![0; RECORD_BYTES_MAX], String::new());
+    for _ in 0..RECORDS_MAX {
+        let length = match log.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            // Overwritten before it was read (EPIPE), or longer than any record: the next read has
+            // the next one.
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::InvalidInput) => continue,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let text = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default());
+        let Some(record) = KernelRecord::parse(&text) else { continue };
+        if (first_ns..=last_ns).contains(&record.mono_us.saturating_mul(1000)) {
+            let KernelRecord { priority, mono_us, message } = record;
+            // Writing to a string cannot fail.
+            let _infallible = writeln!(
+                lines,
+                "[{:5}.{:06}] {}: {message}",
+                mono_us / 1_000_000,
+                mono_us % 1_000_000,
+                LEVELS.get(priority).copied().unwrap_or("?")
+            );
+        }
+    }
+    let excess = lines.len().saturating_sub(LOG_BYTES_MAX);
+    let begin = if excess == 0 {
+        0
+    } else {
+        lines.get(excess..).and_then(|rest| rest.find('\n')).map_or(lines.len(), |end| excess + end + 1)
+    };
+    Ok(lines.get(begin..).unwrap_or_default().as_bytes().to_vec())
+}
+
+/// Names of the levels of syslog, by number.
+const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
+
+/// A record of the kernel log: `priority,number,microseconds,flags;message`, and lines of
+/// `KEY=value` after it.
+#[derive(Debug, PartialEq, Eq)]
+struct KernelRecord<'t> {
+    /// Level of syslog, 0 to 7.
+    priority: usize,
+    mono_us: u64,
+    message: &'t str,
+}
+
+impl<'t> KernelRecord<'t> {
+    fn parse(text: &'t str) -> Option<Self> {
+        let (prefix, rest) = text.split_once(';')?;
+        let mut parts = prefix.split(',');
+        let priority = parts.next()?.parse::<usize>().ok()? & 7;
+        let mono_us = parts.nth(1)?.parse().ok()?;
+        Some(Self { priority, mono_us, message: rest.lines().next().unwrap_or_default() })
+    }
+}
+
+/// Returns the lines of the journal of a window.
+fn journal_lines((first_ns, last_ns): (i64, i64)) -> io::Result<Vec<u8>> {
+    let time = |wall_ns: i64| {
+        let us = wall_ns.div_euclid(1000);
+        format!("@{}.{:06}", us.div_euclid(1_000_000), us.rem_euclid(1_000_000))
+    };
+    let since = first_ns.saturating_sub_unsigned(LEAD_NS);
+    let words = [
+        JOURNAL_PROGRAM.to_owned(),
+        "--no-pager".to_owned(),
+        "--quiet".to_owned(),
+        "--utc".to_owned(),
+        "--output=short-iso-precise".to_owned(),
+        format!("--since={}", time(since)),
+        format!("--until={}", time(last_ns)),
+    ];
+    let mut lines = Vec::new();
+    let run = program::run(&words, JOURNAL_NS_MAX, &KillHandle::default(), &mut lines)?;
+    match run.end {
+        ProgramEnd::Exited(0) => {}
+        ProgramEnd::OutputTooLong => {
+            let end = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            lines.truncate(end.min(LOG_BYTES_MAX));
+        }
+        ProgramEnd::Exited(status) => {
+            return Err(io::Error::other(format!("{JOURNAL_PROGRAM} ended with status {status}")));
+        }
+        ProgramEnd::Signalled(signal) => {
+            return Err(io::Error::other(format!("{JOURNAL_PROGRAM} was killed by signal {signal}")));
+        }
+        ProgramEnd::TimedOut => {
+            let limit_s = JOURNAL_NS_MAX / 1_000_000_000;
+            return Err(io::Error::other(format!("{JOURNAL_PROGRAM} took longer than {limit_s} s")));
+        }
+    }
+    if lines.is_empty() {
+        // Without the right to read it, journalctl prints nothing and succeeds.
+        return Err(io::Error::other("no lines; reading them needs membership of the group systemd-journal"));
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log of which each read returns one record or error.
+    struct Records(Vec<io::Result<String>>);
+
+    impl Read for Records {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let record = self.0.remove(0)?;
+            buffer[..record.len()].copy_from_slice(record.as_bytes());
+            Ok(record.len())
+        }
+    }
+
+    // Proves that the lines of the window are returned with level and time, a second of its past
+    // included, and that an overwritten record and a malformed one cost no others.
+    #[test]
+    fn kernel_lines_are_of_the_window() {
+        let records = [
+            "6,1,8000000,-;too early\n",
+            "6,2,9500000,-;EXT4-fs (vda): mounted\n SUBSYSTEM=block\n DEVICE=b8:0\n",
+            "30,3,10000001,-,caller=T1;systemd[1]: hello; again\n",
+            "no record",
+            "3,5,11999999,-;I/O error, dev vda\n",
+            "3,6,12100000,-;too late\n",
+        ];
+        let mut records: Vec<io::Result<String>> = records.map(|text| Ok(text.to_owned())).into();
+        records.insert(3, Err(ErrorKind::BrokenPipe.into()));
+        let lines = kernel_lines(&mut Records(records), (10_000_000_000, 12_000_000_000)).unwrap();
+        assert_eq!(
+            String::from_utf8(lines).unwrap(),
+            "[    9.500000] info: EXT4-fs (vda): mounted\n[   10.000001] info: systemd[1]: hello; again\n\
+             [   11.999999] err: I/O error, dev vda\n"
+        );
+    }
+
+    // Proves that a log without end is cut to its latest lines, at a line.
+    #[test]
+    fn kernel_lines_are_bounded() {
+        let record = |number: usize| Ok(format!("6,{number},1000000,-;{number} {}\n", "x".repeat(1000)));
+        let lines = kernel_lines(&mut Records((0..3000).map(record).collect()), (0, 2_000_000_000)).unwrap();
+        let lines = String::from_utf8(lines).unwrap();
+        assert!(lines.len() <= LOG_BYTES_MAX && lines.len() > LOG_BYTES_MAX - 2000, "{}", lines.len());
+        assert!(lines.starts_with("[    1.000000] info: ") && lines.contains("info: 2999 x"));
+    }
+
+    // Proves that a log that cannot be opened is an error, not an empty log.
+    #[test]
+    fn an_error_is_reported() {
+        let refused = || io::Error::from(ErrorKind::PermissionDenied);
+        let error = kernel_lines(&mut Records(vec![Err(refused())]), (0, 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    }
+}

@@ -1,0 +1,186 @@
+//! Whether a program may be run: nobody but root and this process's user can change it.
+//!
+//! The program runs with the recorder's rights. So the configuration that names it is checked, as
+//! it was when it was read, and the program with every directory and link on its path.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::process::geteuid;
+
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// In a directory with this bit only the owner of a file can replace it.
+const STICKY: u32 = 0o1000;
+/// The kernel follows at most this many links on a path, and then fails with ELOOP.
+const LINKS_MAX: usize = 40;
+const ELOOP: i32 = 40;
+
+/// Owner and mode of a configuration file and its directory when the file was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provenance {
+    /// The path as given.
+    pub path: PathBuf,
+    /// Owner and mode of the file.
+    pub file: OwnerAndMode,
+    /// Owner and mode of its directory.
+    pub directory: OwnerAndMode,
+}
+
+/// Owner and permissions of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnerAndMode {
+    /// User id of the owner.
+    pub owner: u32,
+    /// The lower twelve bits of the mode.
+    pub mode: u32,
+}
+
+/// Checks that only root and this process's user can change what is run.
+#[derive(Debug, Clone)]
+pub struct ProgramGuard {
+    program: PathBuf,
+    named_in: Option<Provenance>,
+    user: u32,
+}
+
+/// Reason for which a command is not run. Its text names the path and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct NotTrusted(#[from] TrustError);
+
+#[derive(Debug, thiserror::Error)]
+enum TrustError {
+    /// A part of the path is missing or cannot be looked at.
+    #[error("{}: {error}", path.display())]
+    Unreadable { path: PathBuf, error: io::Error },
+    /// Group or others may write to it.
+    #[error(
+        "{} is writable by group or others (mode {:04o}), so the command is not run; \
+         chmod go-w {}",
+        path.display(), rights.mode, path.display()
+    )]
+    Writable { path: PathBuf, rights: OwnerAndMode },
+    /// A directory such as /tmp, in which everyone may create files.
+    #[error(
+        "{} is writable by everyone (mode {:04o}), so the command is not run; \
+         move its files into a directory that only their owner can write to",
+        path.display(), rights.mode
+    )]
+    SharedDirectory { path: PathBuf, rights: OwnerAndMode },
+    /// It belongs to neither root nor this process's user.
+    #[error(
+        "{} belongs to user {} (mode {:04o}), neither root nor user {user} that flatcap runs as, \
+         so the command is not run; chown root {}",
+        path.display(), rights.owner, rights.mode, path.display()
+    )]
+    WrongOwner { path: PathBuf, rights: OwnerAndMode, user: u32 },
+}
+
+impl ProgramGuard {
+    /// Creates the guard of a program, given by its absolute path, and of the configuration file
+    /// that names it; none if no file does.
+    pub fn new(program: PathBuf, named_in: Option<Provenance>) -> Self {
+        Self { program, named_in, user: geteuid().as_raw() }
+    }
+
+    /// Checks both as they are now.
+    ///
+    /// # Errors
+    /// Somebody else can change what would be run, or a part of the path cannot be looked at.
+    pub fn check(&self) -> Result<(), NotTrusted> {
+        if let Some(named_in) = &self.named_in {
+            // Rights as they were when the configuration was read: later changes do not affect what
+            // is run.
+            let parent = named_in.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            self.trust(&named_in.path, named_in.file)?;
+            self.trust(parent.unwrap_or(Path::new(".")), named_in.directory)?;
+        }
+        Ok(self.check_path()?)
+    }
+
+    /// Checks the program and every directory and link on its path. If only trusted users can
+    /// change them, the run finds the same program.
+    fn check_path(&self) -> Result<(), TrustError> {
+        let stat = |path: &Path| {
+            PathStatus::of(path).map_err(|error| TrustError::Unreadable { path: path.to_owned(), error })
+        };
+        let (mut directory, mut names) = (PathBuf::from("/"), reversed_components(&self.program));
+        let mut links = 0;
+        while let Some(name) = names.pop() {
+            if name == ".." {
+                directory.pop();
+                continue;
+            }
+            let path = directory.join(name);
+            let (PathStatus { owner, mode, .. }, found) = (stat(&directory)?, stat(&path)?);
+            let is_program = names.is_empty() && found.target.is_none();
+            // Others can add names there, but cannot change the files of trusted users.
+            let is_sticky = mode & STICKY != 0 && !is_program;
+            let mode = if is_sticky { mode & !WRITABLE_BY_OTHERS } else { mode };
+            self.trust(&directory, OwnerAndMode { owner, mode })?;
+            if let Some(target) = found.target {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(TrustError::Unreadable { path, error: io::Error::from_raw_os_error(ELOOP) });
+                }
+                // The mode of a link always allows writing; only its owner can replace it.
+                self.trust(&path, OwnerAndMode { owner: found.owner, mode: 0 })?;
+                if target.has_root() {
+                    directory = PathBuf::from("/");
+                }
+                names.extend(reversed_components(&target));
+                continue;
+            }
+            // In a directory with the sticky bit each component must belong to a trusted user. The
+            // program must everywhere.
+            let mode = if is_program { found.mode } else { 0 };
+            self.trust(&path, OwnerAndMode { owner: found.owner, mode })?;
+            directory = path;
+        }
+        Ok(())
+    }
+
+    fn trust(&self, path: &Path, rights: OwnerAndMode) -> Result<(), TrustError> {
+        let path = || path.to_owned();
+        if rights.mode & WRITABLE_BY_OTHERS != 0 {
+            return Err(if rights.mode & STICKY == 0 {
+                TrustError::Writable { path: path(), rights }
+            } else {
+                TrustError::SharedDirectory { path: path(), rights }
+            });
+        }
+        if rights.owner != 0 && rights.owner != self.user {
+            return Err(TrustError::WrongOwner { path: path(), rights, user: self.user });
+        }
+        Ok(())
+    }
+}
+
+/// Owner, mode and link target of a path.
+struct PathStatus {
+    owner: u32,
+    /// The lower twelve bits of its mode.
+    mode: u32,
+    /// Target, if it is a symbolic link.
+    target: Option<PathBuf>,
+}
+
+impl PathStatus {
+    /// Looks at a path. Does not follow a link.
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = path.symlink_metadata()?;
+        let target = if metadata.is_symlink() { Some(path.read_link()?) } else { None };
+        Ok(Self { owner: metadata.uid(), mode: metadata.mode() & 0o7777, target })
+    }
+}
+
+/// Returns the names of a path in reverse order.
+fn reversed_components(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev();
+    names
+        .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
+}
