@@ -195,6 +195,7 @@ mod tests {
             "storage.checksum",
             "storage.frame_max",
             "blackbox.window",
+            "blackbox.window_on_disk",
             "blackbox.memory_max",
             "blackbox.disk_period",
             "blackbox.keep_bytes",

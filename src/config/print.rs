@@ -338,9 +338,10 @@ mod tests {
     fn blackbox() -> impl Strategy<Value = BlackboxConfig> {
         let lengths = (duration("blackbox", "window"), duration("blackbox", "disk_period"));
         let sizes = (numbers("blackbox", "memory_max"), numbers("blackbox", "keep_bytes"));
-        (lengths, sizes, 1..=100_000_u32).prop_map(
-            |((window, disk_period), (memory_max, keep_bytes), keep_count)| BlackboxConfig {
+        (lengths, sizes, 1..=100_000_u32, any::<bool>()).prop_map(
+            |((window, disk_period), (memory_max, keep_bytes), keep_count, window_on_disk)| BlackboxConfig {
                 window,
+                window_on_disk,
                 memory_max,
                 disk_period,
                 keep_bytes,

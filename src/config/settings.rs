@@ -266,6 +266,11 @@ settings! {
         // Off: it takes memory, and thins the recordings. Above the maximum a disk is cheaper.
         window: Duration = Duration::ZERO, Time(0..=6 * HOUR), Restart;
 
+        /// Whether the ring is on the disk, in `ring` of `data_dir`, instead of in memory. Then it
+        /// survives a crash of the host, for as many writes as a recording of every sample.
+        // Off: the usual crash is that of a program, and disks wear out.
+        window_on_disk: bool = false, Flag, Restart;
+
         /// Memory of the ring, in addition to that of [recorder]. If the window needs more, the
         /// ring holds fewer seconds; flatcap status shows how many.
         // Fifteen minutes of six sources at 1 kHz, compressed. Below the minimum a segment with its

@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::metric_table::{
     COMPRESSOR, DAEMON, DIRECTORY, GROUPS, LATENCIES, MetricFamily, MetricValue, PROCESS, ProcessSnapshot,
-    RECORDER, SOURCE_LATENCIES, SOURCES,
+    RECORDER, RULES, SOURCE_LATENCIES, SOURCES,
 };
 use super::seconds::seconds;
 use crate::metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
@@ -113,6 +113,10 @@ impl Collector for AllMetrics {
         for family in GROUPS {
             let groups = metrics.groups.iter().map(|group| (Some(("group", group.name)), &**group));
             family.encode_each(&mut encoder, groups)?;
+        }
+        for family in RULES {
+            let rules = metrics.rules.iter().map(|rule| (Some(("rule", rule.name.as_str())), rule));
+            family.encode_each(&mut encoder, rules)?;
         }
         for family in LATENCIES {
             let distribution = (family.latency)(&metrics.recorder).distribution();
@@ -232,7 +236,7 @@ fn to_older_format(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{GroupMetrics, IntervalHistogram, SourceMetrics};
+    use crate::metrics::{GroupMetrics, IntervalHistogram, RuleMetrics, SourceMetrics};
 
     fn exposition() -> (Exposition, Arc<Metrics>) {
         let sources =
@@ -252,6 +256,8 @@ mod tests {
         metrics.sources.get(0).unwrap().begun.set(42);
         metrics.sources.get(1).unwrap().lost.set(3);
         metrics.groups[0].waited_ns.set(1_500_000_000);
+        metrics.rules.push(RuleMetrics { name: "io-stall".to_owned(), ..RuleMetrics::default() }).unwrap();
+        metrics.rules.get(0).unwrap().fired.set(2);
         let mut interval = IntervalHistogram::default();
         for ns in [900, 900, 2_000_000, 30_000_000_000] {
             interval.record(ns);
@@ -263,6 +269,7 @@ mod tests {
             "flatcap_source_begun_total{source=\"cpu\"} 42",
             "flatcap_source_lost_total{source=\"disk\"} 3",
             "flatcap_source_lost_total{source=\"cpu\"} 0",
+            "flatcap_trigger_fired_total{rule=\"io-stall\"} 2",
             "# UNIT flatcap_group_waited_seconds seconds",
             "flatcap_group_waited_seconds_total{group=\"fast\"} 1.5",
             "# TYPE flatcap_source_lateness_seconds histogram",

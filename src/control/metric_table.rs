@@ -3,7 +3,7 @@
 use super::seconds::{now_s, seconds, wall_seconds};
 use crate::metrics::{
     CompressionMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, Metrics, PublishedLatency,
-    RecorderMetrics, SourceMetrics,
+    RecorderMetrics, RuleMetrics, SourceMetrics,
 };
 use crate::os::clock::monotonic_ns;
 use crate::os::process_usage::ProcessUsage;
@@ -152,6 +152,21 @@ pub(super) const LATENCIES: &[HistogramFamily<RecorderMetrics>] = &[
 ];
 
 families! {
+    /// One metric per rule.
+    RULES: RuleMetrics, |rule|
+    counter "flatcap_trigger_fired", Integer(rule.fired.get()),
+        "Firings of the rule.";
+    counter "flatcap_trigger_extended", Integer(rule.extended.get()),
+        "Firings shortly after another one, which they extend.";
+    counter "flatcap_trigger_suppressed", Integer(rule.suppressed.get()),
+        "Firings suppressed by hold_off or max_per_day.";
+    counter "flatcap_trigger_evaluated", Integer(rule.evaluated.get()),
+        "Evaluations of the rule.";
+    counter "flatcap_trigger_unknown", Integer(rule.unknown.get()),
+        "Evaluations whose result was unknown: a value was absent, or a window not filled.";
+}
+
+families! {
     /// Metrics of the recorder thread.
     RECORDER: RecorderMetrics, |recorder|
     counter "flatcap_recorder_written_bytes", Integer(recorder.bytes.get()),
@@ -160,16 +175,6 @@ families! {
         "Slabs taken from the queues.";
     counter "flatcap_recorder_segments_sealed", Integer(recorder.segments_sealed.get()),
         "Segments sealed and renamed.";
-    counter "flatcap_trigger_fired", Integer(recorder.trigger_fired.get()),
-        "Firings of rules.";
-    counter "flatcap_trigger_extended", Integer(recorder.trigger_extended.get()),
-        "Firings of rules shortly after another one, which they extend.";
-    counter "flatcap_trigger_suppressed", Integer(recorder.trigger_suppressed.get()),
-        "Firings of rules suppressed by hold_off or max_per_day.";
-    counter "flatcap_trigger_evaluated", Integer(recorder.trigger_evaluated.get()),
-        "Evaluations of rules.";
-    counter "flatcap_trigger_unknown", Integer(recorder.trigger_unknown.get()),
-        "Evaluations of rules whose result was unknown: a value was absent, or a window not filled.";
     counter "flatcap_trigger_skipped", Integer(recorder.trigger_skipped.get()),
         "Samples that no rule has seen, because rules took too much time.";
     counter "flatcap_storage_errors", Integer(recorder.storage_errors.get()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use flatcap_format::segment::{
@@ -28,6 +28,8 @@ const RING_SEGMENTS_READ: usize = 2;
 #[derive(Debug)]
 pub(super) struct RecoveryThread {
     thread: JoinHandle<()>,
+    /// The runs that have left an open segment in the ring; set at the end.
+    crashed: Arc<OnceLock<Vec<u64>>>,
 }
 
 impl RecoveryThread {
@@ -40,10 +42,19 @@ impl RecoveryThread {
         run_dir: PathBuf,
         directory: (u64, u64),
     ) -> io::Result<Self> {
+        let crashed = Arc::new(OnceLock::new());
+        let found = Arc::clone(&crashed);
         let thread = thread::spawn("recovery", move || {
-            recover(&storage, ring.as_deref(), own_run, (&run_dir, directory));
+            let runs = recover(&storage, ring.as_deref(), own_run, (&run_dir, directory));
+            // Nobody else sets it.
+            let _only_once = found.set(runs);
         })?;
-        Ok(Self { thread })
+        Ok(Self { thread, crashed })
+    }
+
+    /// Returns the runs that have left an open segment in the ring, once it has ended.
+    pub(super) fn crashed_runs(&self) -> &[u64] {
+        self.crashed.get().map_or(&[], Vec::as_slice)
     }
 
     /// Whether it is still running.
@@ -68,12 +79,14 @@ impl RecoveryThread {
 }
 
 /// Recovers the runs before `own_run` in the directory, with the help of their memory in `run_dir`.
+/// Returns those that have left an open segment in the ring.
 fn recover(
     storage: &QuotaStorage,
     ring: Option<&QuotaStorage>,
     own_run: u64,
     (run_dir, directory): (&Path, (u64, u64)),
-) {
+) -> Vec<u64> {
+    let mut crashed = Vec::new();
     let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
         Ok(recovered) => tracing::info!(
             segment = %name,
@@ -89,34 +102,42 @@ fn recover(
     let found = crashed_runs(run_dir, directory, Some(own_run));
     let recovered = found.and_then(|memories| {
         if let Some(ring) = ring {
-            recover_ring(ring, own_run, &memories);
+            crashed = recover_ring(ring, own_run, &memories);
         }
         recover_all(&completion, ring.map(|ring| ring as &dyn Storage), memories, &mut each)
     });
     if let Err(error) = recovered {
         tracing::error!(%error, "cannot look for unfinished segments of earlier runs");
     }
+    crashed
 }
 
-/// Completes what crashed runs have left in the ring.
-fn recover_ring(ring: &QuotaStorage, own_run: u64, memories: &[CrashedRun]) {
+/// Completes what crashed runs have left in the ring. Returns these runs.
+fn recover_ring(ring: &QuotaStorage, own_run: u64, memories: &[CrashedRun]) -> Vec<u64> {
+    let mut crashed = Vec::new();
     let completion = DirectoryRecovery { storage: ring, skip_run: Some(own_run), only: None, dry_run: false };
     let mut leftovers = |run_id| {
         let memory = memories.iter().find(|memory| memory.run_id() == run_id);
         memory.map(read).transpose().map(Option::unwrap_or_default)
     };
     let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
-        Ok(recovered) => tracing::info!(
-            segment = %name,
-            frames = recovered.frames,
-            rescued = recovered.from_memory,
-            "an earlier run's segment of the ring is completed"
-        ),
+        Ok(recovered) => {
+            if !crashed.contains(&name.run_id) {
+                crashed.push(name.run_id);
+            }
+            tracing::info!(
+                segment = %name,
+                frames = recovered.frames,
+                rescued = recovered.from_memory,
+                "an earlier run's segment of the ring is completed"
+            );
+        }
         Err(error) => tracing::error!(segment = %name, %error, "cannot complete a segment of the ring"),
     };
     if let Err(error) = completion.run(&mut leftovers, &mut each) {
         tracing::error!(%error, "cannot look for unfinished segments in the ring");
     }
+    crashed
 }
 
 /// Adds the newest samples of a run that only its ring has. So the last segment in the data

@@ -1,4 +1,5 @@
-//! The ring: the last seconds of every source at its own rate, in a directory of segments on tmpfs.
+//! The ring: the last seconds of every source at its own rate, in a directory of segments on tmpfs,
+//! or on the disk if configured.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -58,10 +59,9 @@ impl Ring {
         if !config.blackbox.is_on() {
             return None;
         }
-        let run_dir = run_dir(config);
-        let path = ring_path(&run_dir, directory.identity());
-        let opened = shared_memory::create_private_directory(&run_dir)
-            .and_then(|()| DataDirectory::open(&path).map_err(io::Error::other));
+        let is_on_disk = config.blackbox.window_on_disk;
+        let (path, opened) =
+            if is_on_disk { open_on_disk(directory) } else { open_in_memory(config, directory) };
         let storage = match opened {
             Ok(storage) => storage,
             Err(error) => {
@@ -73,13 +73,13 @@ impl Ring {
                 return None;
             }
         };
-        if !storage.is_in_memory() {
+        if !is_on_disk && !storage.is_in_memory() {
             tracing::warn!(
                 ring = %path.display(),
                 "run_dir is not on tmpfs: the ring of [blackbox] is written to a disk"
             );
         }
-        if let Err(error) = directory.set_link(LINK_NAME, &path) {
+        if !is_on_disk && let Err(error) = directory.set_link(LINK_NAME, &path) {
             tracing::warn!(%error, ring = %path.display(), "cannot link the ring into data_dir; read it by its path");
         }
         let sources = metrics
@@ -111,6 +111,24 @@ impl Ring {
     }
 }
 
+type OpenedRing = (PathBuf, io::Result<DataDirectory>);
+
+fn open_in_memory(config: &Config, directory: &DataDirectory) -> OpenedRing {
+    let run_dir = run_dir(config);
+    let path = ring_path(&run_dir, directory.identity());
+    let opened = shared_memory::create_private_directory(&run_dir)
+        .and_then(|()| DataDirectory::open(&path).map_err(io::Error::other));
+    (path, opened)
+}
+
+/// Opens the ring in the data directory, in place of the link to an earlier one in memory.
+fn open_on_disk(directory: &DataDirectory) -> OpenedRing {
+    let path = directory.path().join(LINK_NAME);
+    let opened =
+        directory.remove_link(LINK_NAME).and_then(|()| DataDirectory::open(&path).map_err(io::Error::other));
+    (path, opened)
+}
+
 /// Returns the limits of the ring.
 pub(super) fn ring_limits(config: &Config) -> RetentionLimits {
     RetentionLimits {
@@ -139,8 +157,8 @@ pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
     RunPlan {
         segment_bytes: config.blackbox.memory_max / SEGMENT_SHARE,
         segment_age_ns: SEGMENT_AGE_NS,
-        // Memory: there is nothing to sync.
-        sync: SyncPolicy::Never,
+        // In memory there is nothing to sync.
+        sync: if config.blackbox.window_on_disk { plan.sync } else { SyncPolicy::Never },
         preallocate: 0,
         compression: None,
         ..plan.clone()

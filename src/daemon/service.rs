@@ -186,6 +186,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         keeping,
         has_recovered: false,
         blackbox_window: config.blackbox.window,
+        keeps_crashed: config.blackbox.window_on_disk,
         duration,
         on_progress,
         set_log,
@@ -270,6 +271,7 @@ struct MainLoop<'a> {
     keeping: Option<SnapshotThread>,
     has_recovered: bool, // earlier runs, so that their snapshots can be completed
     blackbox_window: Duration,
+    keeps_crashed: bool, // what the ring has of runs that a crash has ended
     duration: Option<Duration>,
     on_progress: &'a mut dyn FnMut(RunProgress<'_>),
     set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
@@ -301,6 +303,11 @@ impl MainLoop<'_> {
                 // If refused, the next start completes them.
                 let snapshots = self.run.handles.snapshots.as_ref();
                 let _refused = snapshots.map(SnapshotHandle::complete_interrupted);
+                if self.keeps_crashed {
+                    for run_id in self.recovery.crashed_runs() {
+                        let _refused = snapshots.map(|snapshots| snapshots.keep_run(*run_id));
+                    }
+                }
             }
             while let Some(call) = self.calls.next() {
                 self.answer(call);

@@ -18,5 +18,5 @@ pub use latency::{
 };
 pub use run_metrics::{
     CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget,
-    Metrics, RecorderMetrics, RingMetrics, STORAGE_STALL_NS, SnapshotMetrics, SourceMetrics,
+    Metrics, RecorderMetrics, RingMetrics, RuleMetrics, STORAGE_STALL_NS, SnapshotMetrics, SourceMetrics,
 };

@@ -12,6 +12,9 @@ const EFBIG: u64 = 27;
 /// ENOSPC: the kernel's error number for a full disk.
 const ENOSPC: u64 = 28;
 
+/// Most rules of a run that have counters, those of earlier configurations included.
+const RULES_MAX: usize = 256;
+
 /// All counters of one run of the recorder.
 #[derive(Debug)]
 pub struct Metrics {
@@ -19,6 +22,9 @@ pub struct Metrics {
     pub sources: AppendOnlyVec<Arc<SourceMetrics>>,
     /// One per sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
+    /// One per rule that the run has had, in the order in which they came. Rules may be added while
+    /// others read.
+    pub rules: AppendOnlyVec<RuleMetrics>,
     /// Counters of the recorder thread.
     pub recorder: RecorderMetrics,
     /// CPU limit of each source by `cpu_budget`, in ns per second; 0: none. Written by the daemon.
@@ -60,6 +66,7 @@ impl Metrics {
         Self {
             sources: AppendOnlyVec::new(sources.into_iter().map(Arc::new), sources_max),
             groups,
+            rules: AppendOnlyVec::new([], RULES_MAX),
             recorder: RecorderMetrics::default(),
             source_cap: Counter::default(),
             log_lines_suppressed: Counter::default(),
@@ -219,6 +226,23 @@ impl GroupMetrics {
     }
 }
 
+/// Counters of one rule, all written by the recorder that evaluates it.
+#[derive(Debug, Default)]
+pub struct RuleMetrics {
+    /// The rule's name.
+    pub name: String,
+    /// Firings that began an episode.
+    pub fired: Counter,
+    /// Firings that extended an episode.
+    pub extended: Counter,
+    /// Firings that were suppressed.
+    pub suppressed: Counter,
+    /// Evaluations of its condition.
+    pub evaluated: Counter,
+    /// Evaluations with an unknown result.
+    pub unknown: Counter,
+}
+
 /// A storage call that takes longer than this is a stall, in nanoseconds.
 pub const STORAGE_STALL_NS: u64 = 1_000_000_000;
 
@@ -233,16 +257,6 @@ pub struct RecorderMetrics {
     pub segments_sealed: Counter,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: Counter,
-    /// Firings of rules that began an episode.
-    pub trigger_fired: Counter,
-    /// Firings of rules that extended an episode.
-    pub trigger_extended: Counter,
-    /// Firings of rules that were suppressed.
-    pub trigger_suppressed: Counter,
-    /// Evaluations of rules.
-    pub trigger_evaluated: Counter,
-    /// Evaluations of rules with an unknown result.
-    pub trigger_unknown: Counter,
     /// Samples that rules did not see, because they took too much time.
     pub trigger_skipped: Counter,
     /// Segments that another process removed while they were open.

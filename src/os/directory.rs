@@ -240,6 +240,19 @@ impl Directory {
         self.as_owner(|| Ok(symlinkat(target, &self.file, name)?))
     }
 
+    /// Removes a name if it is a symbolic link.
+    ///
+    /// # Errors
+    /// Any error of the underlying system calls.
+    pub(super) fn remove_link(&self, name: &str) -> io::Result<()> {
+        match self.stat(name) {
+            Ok(status) if FileType::from_raw_mode(status.st_mode) == FileType::Symlink => self.remove(name),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Syncs the directory's entries to disk.
     ///
     /// # Errors

@@ -159,6 +159,14 @@ impl DataDirectory {
         self.directory.set_link(name, target)
     }
 
+    /// Removes a name if it is a symbolic link.
+    ///
+    /// # Errors
+    /// Any error of the underlying system calls.
+    pub fn remove_link(&self, name: &str) -> io::Result<()> {
+        self.directory.remove_link(name)
+    }
+
     fn wrap_file(&self, file: File) -> Arc<dyn StorageFile> {
         Arc::new(DiskFile { file, rights: self.directory.rights().cloned() })
     }

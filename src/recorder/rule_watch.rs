@@ -10,7 +10,7 @@ use flatcap_trigger::{TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent}
 use super::commands::MARK_BYTES_MAX;
 use super::recorder_rules::{FiringListener, RecorderRules};
 use super::segment_slot::SegmentSlot;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, RuleMetrics};
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::throttle::Throttle;
 use crate::slab::Slab;
@@ -34,21 +34,22 @@ pub(super) struct RuleWatch {
     metrics: Arc<Metrics>,
     events: Vec<TriggerEvent>,
     throttle: Throttle,
-    /// What the metrics have of this engine.
-    counted: TriggerCounts,
+    /// What the metrics have of each rule of this engine, and the place of its counters.
+    counted: Vec<(TriggerCounts, Option<usize>)>,
     has_warned: bool,
 }
 
 impl RuleWatch {
     pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>) -> Self {
         let RecorderRules { engine, on_firing } = rules;
+        let counted = counted(&engine, &metrics);
         Self {
             engine,
             on_firing,
             metrics,
             events: Vec::new(),
             throttle: Throttle::new(RULE_NS_PER_S).with_burst(BURST_NS),
-            counted: TriggerCounts::default(),
+            counted,
             has_warned: false,
         }
     }
@@ -57,8 +58,8 @@ impl RuleWatch {
     pub(super) fn replace(&mut self, rules: RecorderRules) {
         let RecorderRules { mut engine, on_firing } = rules;
         engine.adopt(&self.engine);
+        self.counted = counted(&engine, &self.metrics);
         (self.engine, self.on_firing) = (engine, on_firing);
-        self.counted = self.counts();
     }
 
     /// Observes the samples of a batch. Without time for it they are skipped and counted.
@@ -148,19 +149,29 @@ impl RuleWatch {
         }
     }
 
-    fn counts(&self) -> TriggerCounts {
-        self.engine.counts().fold(TriggerCounts::default(), |sum, (_, own)| sum.plus(own))
-    }
-
     /// Adds what is new to the metrics.
     fn count(&mut self) {
-        let (now, before) = (self.counts(), self.counted);
-        self.counted = now;
-        let metrics = &self.metrics.recorder;
-        metrics.trigger_fired.add(now.fired - before.fired);
-        metrics.trigger_extended.add(now.extended - before.extended);
-        metrics.trigger_suppressed.add(now.suppressed() - before.suppressed());
-        metrics.trigger_evaluated.add(now.evaluated - before.evaluated);
-        metrics.trigger_unknown.add(now.unknown - before.unknown);
+        for ((_, now), (before, place)) in self.engine.counts().zip(&mut self.counted) {
+            let before = std::mem::replace(before, now);
+            let Some(metrics) = place.and_then(|place| self.metrics.rules.get(place)) else { continue };
+            metrics.fired.add(now.fired - before.fired);
+            metrics.extended.add(now.extended - before.extended);
+            metrics.suppressed.add(now.suppressed() - before.suppressed());
+            metrics.evaluated.add(now.evaluated - before.evaluated);
+            metrics.unknown.add(now.unknown - before.unknown);
+        }
     }
+}
+
+/// Returns what the rules of an engine have counted before, and the places of their counters, which
+/// are added for new ones; none for a rule beyond the most that a run can have.
+fn counted(engine: &TriggerEngine, metrics: &Metrics) -> Vec<(TriggerCounts, Option<usize>)> {
+    let place = |name: &str| {
+        let found = metrics.rules.iter().position(|rule| rule.name == name);
+        found.or_else(|| {
+            let rule = RuleMetrics { name: name.to_owned(), ..RuleMetrics::default() };
+            metrics.rules.push(rule).is_ok().then(|| metrics.rules.len() - 1)
+        })
+    };
+    engine.counts().map(|(name, counts)| (counts, place(name))).collect()
 }

@@ -6,6 +6,7 @@
 
 mod order;
 mod record;
+mod ring_segment;
 mod store;
 #[cfg(test)]
 mod tests;

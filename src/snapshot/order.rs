@@ -82,6 +82,7 @@ pub(super) enum SnapshotRequest {
     Order(OrderId, SnapshotOrder, OrderReply),
     Extend(OrderId, u64),
     CompleteInterrupted,
+    KeepRun(u64),
 }
 
 /// Gives orders from any thread; never waits.
@@ -159,6 +160,15 @@ impl SnapshotHandle {
     /// `Busy` or `Ending`: the next start completes them.
     pub fn complete_interrupted(&self) -> Result<(), OrderError> {
         self.send(SnapshotRequest::CompleteInterrupted)
+    }
+
+    /// Asks for all that the ring has of an earlier run, which a crash has ended, to be kept. What
+    /// it has left in the ring must be recovered.
+    ///
+    /// # Errors
+    /// `Busy` or `Ending`: the ring keeps it for its window.
+    pub fn keep_run(&self, run_id: u64) -> Result<(), OrderError> {
+        self.send(SnapshotRequest::KeepRun(run_id))
     }
 
     fn send(&self, request: SnapshotRequest) -> Result<(), OrderError> {

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
-use std::path::Path;
-use std::sync::Arc;
 
 use flatcap_format::block::SourceCompression;
 use flatcap_format::schema::segment::GapCause;
@@ -13,8 +11,10 @@ use flatcap_format::segment::{
     SampleSpan, SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentReader, SegmentWriter,
     SourceInfo,
 };
-use flatcap_format::storage::{ReadAt, Storage, StorageFile};
+use flatcap_format::storage::Storage;
 use flatcap_stream::SliceFramer;
+
+use super::ring_segment::{RingSegment, open};
 
 /// Raw bytes that are written together, and become one compressed block.
 const WRITE_BYTES: usize = 1 << 20;
@@ -22,15 +22,6 @@ const WRITE_BYTES: usize = 1 << 20;
 /// begin of the window, and the next. Of a source without a sample in them, the next header says
 /// from which number on it is.
 const SEGMENTS_SEARCHED: usize = 2;
-
-/// A segment of the ring, open: it can be read even when the ring has removed it.
-#[derive(Debug, Clone)]
-pub(super) struct RingSegment {
-    pub(super) name: SegmentName,
-    pub(super) file: Arc<dyn StorageFile>,
-    /// When it was created, in monotonic nanoseconds.
-    pub(super) created_ns: u64,
-}
 
 /// What to copy.
 pub(super) struct WindowCopy<'a> {
@@ -54,12 +45,6 @@ pub(super) struct CopiedWindow {
     pub(super) lost: u64,
     /// Wall times of the first and the last sample; none without samples.
     pub(super) wall_ns: Option<(i64, i64)>,
-}
-
-/// Opens a segment for reading.
-pub(super) fn open(segment: &RingSegment) -> io::Result<SegmentReader> {
-    let file = Arc::clone(&segment.file) as Arc<dyn ReadAt>;
-    SegmentReader::over(Path::new(&segment.name.to_string()), file).map_err(io::Error::other)
 }
 
 /// Copies a window into a segment of `target`, which gets its final name when it is on disk.

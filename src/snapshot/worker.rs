@@ -3,14 +3,13 @@
 //! A directory is begun, with the order in it, when the order arrives. So if this process is
 //! killed, the next one completes the snapshot from the ring.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatcap_format::block::SourceCompression;
-use flatcap_format::segment::{Attachment, Marker, MarkerOrigin, SealState, SegmentHeader, SegmentName};
+use flatcap_format::segment::{Attachment, Marker, MarkerOrigin, SegmentHeader};
 use flatcap_format::storage::Storage;
 
 use super::order::{OrderError, OrderId, SnapshotOrder, SnapshotRequest, SnapshotRequests};
@@ -18,14 +17,13 @@ use super::record::{
     CapturedLog, PARTIAL_SUFFIX, RECORD_NAME, REQUEST_NAME, SnapshotRecord, SnapshotRequestFile,
     directory_name, read_json, write_json,
 };
+use super::ring_segment::{RingSegment, last_sample_ns, merged, open, ring_segments};
 use super::store::{SnapshotFolder, SnapshotLimits, enforce_limits};
-use super::window_copy::{RingSegment, WindowCopy, copy_window, open};
+use super::window_copy::{WindowCopy, copy_window};
 use crate::metrics::SnapshotMetrics;
 use crate::os::clock::monotonic_ns;
 use crate::os::host_log::{HostLog, LogWindow};
 
-/// Listings of the ring while its segments get other names: a segment is sealed every few seconds.
-const LISTINGS_MAX: usize = 4;
 /// Most numbered names that are tried for a directory.
 const NAMES_TRIED_MAX: usize = 100;
 /// Longest text of a marker, in bytes: as for those of people.
@@ -151,6 +149,12 @@ impl SnapshotWorker {
                 }
             }
             SnapshotRequest::CompleteInterrupted => self.complete_interrupted(),
+            SnapshotRequest::KeepRun(run_id) => {
+                if let Err(error) = self.keep_run(run_id) {
+                    self.settings.metrics.failed.add(1);
+                    tracing::error!(%error, "cannot keep what the ring has of a run that a crash has ended");
+                }
+            }
             SnapshotRequest::Order(id, order, reply) => {
                 let begun = self.take_order(id, order);
                 reply.send(begun.map_err(|error| OrderError::NotWritten(error.to_string())));
@@ -428,13 +432,38 @@ impl SnapshotWorker {
         };
         // The run was killed before the end of the window, or shortly after it.
         let last = segments.last().map(open).transpose()?;
-        let footer = last.as_ref().and_then(|reader| reader.footer());
-        let end_ns = footer.and_then(|footer| {
-            footer.totals.iter().filter_map(|totals| totals.span.map(|span| span.last_mono_ns)).max()
-        });
+        let end_ns = last.as_ref().and_then(last_sample_ns);
         let is_whole = end_ns.is_some_and(|end_ns| end_ns >= window.1);
         let record = self.keep(&pending, &segments, is_whole)?;
         self.report(name, Ok(record));
+        Ok(())
+    }
+
+    /// Keeps all that the ring has of a run that a crash has ended.
+    fn keep_run(&self, run_id: u64) -> io::Result<()> {
+        let segments = ring_segments(&*self.settings.ring, run_id)?;
+        let Some(first) = segments.first() else { return Ok(()) };
+        let wall_offset_ns = open(first)?.header().clocks.wall_offset_ns();
+        let ends = segments.iter().map(|segment| open(segment).map(|reader| last_sample_ns(&reader)));
+        let last_ns = ends.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().max();
+        let Some(last_mono_ns) = last_ns else { return Ok(()) };
+        let order = SnapshotOrder {
+            name: "crash".to_owned(),
+            reason: "the host or the recorder crashed".to_owned(),
+            fired_mono_ns: last_mono_ns,
+            first_mono_ns: first.created_ns,
+            last_mono_ns,
+            ..SnapshotOrder::default()
+        };
+        let window = (order.first_mono_ns, order.last_mono_ns);
+        let fired_wall_ns = wall_offset_ns.wrapping_add_unsigned(last_mono_ns);
+        let name = directory_name(&order, fired_wall_ns);
+        let (ids, orders, held) = (Vec::new(), vec![order], Vec::new());
+        let mut pending = PendingSnapshot { ids, orders, name, run_id, wall_offset_ns, window, held };
+        self.begin(&mut pending)?;
+        let record = self.keep(&pending, &segments, true)?;
+        self.report(&pending.name, Ok(record));
+        self.keep_limits();
         Ok(())
     }
 
@@ -473,44 +502,4 @@ fn marker_text(record: &SnapshotRecord) -> String {
     let end = (0..=MARKER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or_default());
     text
-}
-
-/// Joins two lists of segments in the order of their numbers; of two with one number, the later
-/// list's counts: it may be sealed meanwhile.
-fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingSegment> {
-    let all = held.into_iter().chain(now).map(|segment| (segment.name.number, segment));
-    all.collect::<BTreeMap<u64, RingSegment>>().into_values().collect()
-}
-
-/// Opens all segments of a run in the ring, in the order of their numbers.
-fn ring_segments(ring: &dyn Storage, run_id: u64) -> io::Result<Vec<RingSegment>> {
-    let mut listings = 1;
-    loop {
-        let entries = ring.entries()?;
-        let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
-        let mut names: Vec<SegmentName> = names.filter(|name| name.run_id == run_id).collect();
-        names.sort_unstable_by_key(|name| (name.number, name.state == SealState::Active));
-        names.dedup_by_key(|name| name.number);
-        let mut segments = Vec::new();
-        let mut has_missing = false;
-        for name in names {
-            let file = match ring.open(&name.to_string()) {
-                Ok(file) => file,
-                // Sealed or removed in between.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    has_missing = true;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let segment = RingSegment { name, file, created_ns: 0 };
-            // A segment that is being created has no header yet.
-            let Ok(reader) = open(&segment) else { continue };
-            segments.push(RingSegment { created_ns: reader.header().clocks.mono_ns, ..segment });
-        }
-        if !has_missing || listings == LISTINGS_MAX {
-            return Ok(segments);
-        }
-        listings += 1;
-    }
 }

@@ -1,0 +1,72 @@
+//! The segments of the ring, open: they can be read even when the ring has removed them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use flatcap_format::segment::{SealState, SegmentName, SegmentReader};
+use flatcap_format::storage::{ReadAt, Storage, StorageFile};
+
+/// Listings of the ring while its segments get other names: a segment is sealed every few seconds.
+const LISTINGS_MAX: usize = 4;
+/// A segment of the ring, open: it can be read even when the ring has removed it.
+#[derive(Debug, Clone)]
+pub(super) struct RingSegment {
+    pub(super) name: SegmentName,
+    pub(super) file: Arc<dyn StorageFile>,
+    /// When it was created, in monotonic nanoseconds.
+    pub(super) created_ns: u64,
+}
+
+/// Opens a segment for reading.
+pub(super) fn open(segment: &RingSegment) -> io::Result<SegmentReader> {
+    let file = Arc::clone(&segment.file) as Arc<dyn ReadAt>;
+    SegmentReader::over(Path::new(&segment.name.to_string()), file).map_err(io::Error::other)
+}
+
+/// Returns when the last sample of a sealed segment began; none without samples.
+pub(super) fn last_sample_ns(reader: &SegmentReader) -> Option<u64> {
+    let totals = &reader.footer()?.totals;
+    totals.iter().filter_map(|totals| totals.span.map(|span| span.last_mono_ns)).max()
+}
+
+/// Joins two lists of segments in the order of their numbers; of two with one number, the later
+/// list's counts: it may be sealed meanwhile.
+pub(super) fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingSegment> {
+    let all = held.into_iter().chain(now).map(|segment| (segment.name.number, segment));
+    all.collect::<BTreeMap<u64, RingSegment>>().into_values().collect()
+}
+
+/// Opens all segments of a run in the ring, in the order of their numbers.
+pub(super) fn ring_segments(ring: &dyn Storage, run_id: u64) -> io::Result<Vec<RingSegment>> {
+    let mut listings = 1;
+    loop {
+        let entries = ring.entries()?;
+        let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
+        let mut names: Vec<SegmentName> = names.filter(|name| name.run_id == run_id).collect();
+        names.sort_unstable_by_key(|name| (name.number, name.state == SealState::Active));
+        names.dedup_by_key(|name| name.number);
+        let mut segments = Vec::new();
+        let mut has_missing = false;
+        for name in names {
+            let file = match ring.open(&name.to_string()) {
+                Ok(file) => file,
+                // Sealed or removed in between.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    has_missing = true;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let segment = RingSegment { name, file, created_ns: 0 };
+            // A segment that is being created has no header yet.
+            let Ok(reader) = open(&segment) else { continue };
+            segments.push(RingSegment { created_ns: reader.header().clocks.mono_ns, ..segment });
+        }
+        if !has_missing || listings == LISTINGS_MAX {
+            return Ok(segments);
+        }
+        listings += 1;
+    }
+}
