@@ -52,10 +52,17 @@ pub(super) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum RowFormat {
+pub(super) enum RowFormat {
     Table,
     Jsonl,
     Csv,
+}
+
+impl Args {
+    /// Returns the arguments that print a selection in a format for programs.
+    pub(super) fn of_selection(selection: RecordingSelection, rows: RowArgs, format: RowFormat) -> Self {
+        Self { selection, rows, format, rate: false, follow: false }
+    }
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {

@@ -6,19 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flatcap_format::query::FieldPath;
+use flatcap_format::query::{FieldPath, Steps};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_stream::ChecksumKind;
 use serde::Serialize;
 
 use super::checksum::checksum;
+use super::dump::{self, RowFormat};
 use super::error::CliError;
 use super::export_program;
-use super::rows::row_request::{FieldList, parse_fields};
+use super::rows::row_request::{FieldList, RowArgs, parse_fields};
 use super::selection::RecordingSelection;
 use super::{ExitStatus, human, report_notice};
 use crate::config;
-use crate::export::{ExportEvent, ExportOptions, ExportedFile, to_streams};
+use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_streams};
+use crate::os::output::{OutputDirectory, PendingFile};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent as Stop;
 
@@ -32,13 +34,16 @@ pub(super) struct Args {
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: ExportFormat,
-    /// Directory for the files; created if missing. For arrow a file, or - for standard output.
+    /// Directory for the files of stream and parquet; created if missing. For other formats a file,
+    /// or, but for mcap, - for standard output.
     #[arg(short, long, value_name = "DIR|FILE")]
     output: PathBuf,
-    /// Export only these fields: paths of flatcap fields, separated by commas. Not for stream.
+    /// Export only these fields: paths of flatcap fields, separated by commas. Not for stream and
+    /// mcap, which have whole payloads.
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
     fields: Option<FieldList>,
-    /// Export only the first sample of each source in each step of this length. Not for stream.
+    /// Export only the first sample of each source in each step of this length. For csv and jsonl as
+    /// dump --every, and for openmetrics 1s unless stated. Not for stream.
     #[arg(long, value_name = "STEP", value_parser = config::duration_argument)]
     every: Option<Duration>,
     /// Parquet: write the elements of each list as rows of a file of their own,
@@ -74,13 +79,29 @@ enum ExportFormat {
     /// The Arrow stream of one source with the exact types of its schema, as a file or to standard
     /// output. Needs the program flatcap-export.
     Arrow,
+    /// An MCAP file: a channel per source with the payloads unchanged and their schema. Needs the
+    /// program flatcap-export.
+    Mcap,
+    /// A trace for Perfetto: a counter track per field and element, marks, lost samples. Needs the
+    /// program flatcap-export.
+    Perfetto,
+    /// `OpenMetrics` text with times, for `promtool tsdb create-blocks-from openmetrics`. Needs the
+    /// program flatcap-export.
+    Openmetrics,
+    /// The rows of `dump --format csv`.
+    Csv,
+    /// The objects of `dump --format jsonl`.
+    Jsonl,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.selection.zone.zone()?;
     let filter = args.selection.filter(&zone)?;
-    if args.to != ExportFormat::Stream {
-        return export_program::run(&program_arguments(args, &filter));
+    match args.to {
+        ExportFormat::Stream => {}
+        ExportFormat::Csv => return rows(args, RowFormat::Csv, out),
+        ExportFormat::Jsonl => return rows(args, RowFormat::Jsonl, out),
+        _ => return export_program::run(&program_arguments(args, &filter)),
     }
     if let Some(option) = args.column_option() {
         return Err(CliError::Usage(format!(
@@ -122,6 +143,105 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(outcome)
 }
 
+/// Writes what `dump` prints to a file, which appears at the end, or to standard output.
+fn rows(args: &Args, format: RowFormat, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    if args.explode || args.unsigned || args.local {
+        let why = "--explode, --unsigned and --local are for parquet";
+        return Err(CliError::Usage(why.to_owned()));
+    }
+    let steps = |step: Duration| Steps {
+        step_ns: u64::try_from(step.as_nanos()).unwrap_or(u64::MAX),
+        aggregate: None,
+    };
+    let rows = RowArgs { fields: args.fields.clone(), every: args.every.map(steps), ..RowArgs::default() };
+    let dump_args = dump::Args::of_selection(args.selection.clone(), rows, format);
+    if args.output.as_os_str() == "-" {
+        return dump::run(&dump_args, out);
+    }
+    let path = &args.output;
+    let failed = |error| CliError::Export(ExportError::Write { path: path.clone(), error });
+    let exists = || CliError::Export(ExportError::Exists { path: path.clone() });
+    let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned).ok_or_else(|| {
+        CliError::Usage(format!("--output {}: name a file, or - for standard output", path.display()))
+    })?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = OutputDirectory::create(parent.unwrap_or(Path::new("."))).map_err(failed)?;
+    if !args.force && directory.contains(&name) {
+        return Err(exists());
+    }
+    let file = directory.begin(name).map_err(failed)?;
+    let stop = Arc::new(Stop::new());
+    let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    let mut writer = StoppableFile { file: &file, stop: &stop, buffer: Vec::new() };
+    let printed = dump::run(&dump_args, &mut writer).and_then(|status| Ok((status, writer.flush()?)));
+    if stop.is_set() {
+        writeln!(io::stderr(), "flatcap: stopped by a signal: nothing was exported")?;
+        return Ok(ExitStatus::Failed);
+    }
+    let (status, ()) = printed.map_err(|error| match error {
+        CliError::Output(error) => failed(error),
+        other => other,
+    })?;
+    if status == ExitStatus::Failed {
+        return Ok(status);
+    }
+    file.publish(args.force).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(),
+        _ => failed(error),
+    })?;
+    directory.sync().map_err(failed)?;
+    let bytes = path.metadata().map_err(failed)?.len();
+    if args.json {
+        let files = [RowsFile { path, bytes }];
+        serde_json::to_writer(&mut *out, &RowsObject { files: &files }).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{}: {}", human::escaped(&path.display().to_string()), human::bytes(bytes))?;
+    }
+    Ok(status)
+}
+
+/// A file to which nothing more is written once a signal has come.
+struct StoppableFile<'f> {
+    file: &'f PendingFile,
+    stop: &'f Stop,
+    buffer: Vec<u8>,
+}
+
+/// Bytes that are collected before a write.
+const BUFFER_BYTES: usize = 256 << 10;
+
+impl Write for StoppableFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.stop.is_set() {
+            return Err(io::Error::other("stopped by a signal"));
+        }
+        self.file.append(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// The report of a file of rows, as JSON.
+#[derive(Serialize)]
+struct RowsObject<'a> {
+    files: &'a [RowsFile<'a>],
+}
+
+#[derive(Serialize)]
+struct RowsFile<'a> {
+    path: &'a Path,
+    bytes: u64,
+}
+
 impl Args {
     /// Returns the first option that is only for formats with columns.
     fn column_option(&self) -> Option<&'static str> {
@@ -140,9 +260,13 @@ impl Args {
 /// so that both agree.
 fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     let format = match args.to {
-        ExportFormat::Stream => "stream",
         ExportFormat::Parquet => "parquet",
         ExportFormat::Arrow => "arrow",
+        ExportFormat::Mcap => "mcap",
+        ExportFormat::Perfetto => "perfetto",
+        ExportFormat::Openmetrics => "openmetrics",
+        // Formats of this program.
+        ExportFormat::Stream | ExportFormat::Csv | ExportFormat::Jsonl => "",
     };
     let mut all: Vec<OsString> = Vec::new();
     // An equals sign, so that no value is taken for an option.

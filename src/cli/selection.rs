@@ -26,7 +26,7 @@ use crate::os::clock::read_clocks;
 const WINDOW_DEFAULT: Duration = Duration::from_millis(300);
 
 /// Recordings, and the sources and times to read from them.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct RecordingSelection {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
     #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]

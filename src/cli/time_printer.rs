@@ -11,7 +11,7 @@ use crate::human;
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// The time zone of the times that a verb prints and reads.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct ZoneOption {
     /// Print times in UTC instead of the local time zone (TZ), and read times without an offset as
     /// UTC.

@@ -46,7 +46,8 @@ fn every_line_runs() {
             continue;
         }
         // A build of the recorder alone lacks the program that exports columns.
-        let is_exported = ["--to parquet", "--to arrow", "exported/", "cpu.arrow"];
+        let is_exported =
+            ["--to parquet", "--to arrow", "--to perfetto", "--to openmetrics", "exported/", "cpu.arrow"];
         if is_exported.iter().any(|word| line.contains(word)) && !program.join("flatcap-export").exists() {
             println!("skipped, flatcap-export is not built: {line}");
             continue;

@@ -345,3 +345,39 @@ fn a_closed_pipe_ends_quietly() {
     let called = finish(child);
     assert_eq!((called.status, called.err.as_str()), (Some(0), ""), "{called:?}");
 }
+
+// Proves that an export of rows has the bytes of `dump`, appears whole or not at all, and replaces a
+// file only on request.
+#[test]
+fn rows_are_exported_to_whole_files() {
+    let rig = Rig::new();
+    rig.record_samples(&["--source", "load@1ms,memory@1ms"], 20);
+    for (format, more) in [
+        ("jsonl", &["--source", "load"][..]),
+        ("csv", &["--fields", "load.load1,memory.mem_free"]),
+        ("csv", &["--source", "load", "--fields", "load1", "--every", "5ms"]),
+    ] {
+        let printed = rig.call(&[&["dump", "--format", format, "flatcap-data"], more].concat());
+        assert_eq!(printed.status, Some(0), "{printed:?}");
+        let export = |output: &str, force: &[&str]| {
+            rig.call(&[&["export", "--to", format, "-o", output, "flatcap-data"], more, force].concat())
+        };
+        let name = format!("out/{format}");
+        let exported = export(&name, &["--force", "--json"]);
+        assert_eq!(exported.status, Some(0), "{exported:?}");
+        let content = std::fs::read(rig.path(&name)).unwrap();
+        assert!(content == printed.out && content.len() > 100, "{format}");
+        assert_eq!(number(&exported.json()["files"][0]["bytes"]), content.len() as u64);
+        assert!(export("-", &[]).out == printed.out, "{format}");
+        let refused = export(&name, &[]);
+        assert!(refused.status == Some(1) && refused.err.contains("exists already"), "{refused:?}");
+        let refused = export("new", &["--explode"]);
+        assert!(refused.status == Some(2) && refused.err.contains("are for parquet"), "{refused:?}");
+        let failed = export("new", &["--since", "2001-01-01", "--until", "2001-01-02"]);
+        assert_eq!(failed.status, Some(1), "{failed:?}");
+    }
+    let names: Vec<_> =
+        std::fs::read_dir(rig.path("out")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(!rig.path("new").exists());
+}

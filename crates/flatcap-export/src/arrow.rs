@@ -1,8 +1,8 @@
 //! Arrow: the samples of one source as a stream on standard output, or as a file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufWriter, Stdout, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
@@ -13,13 +13,10 @@ use flatcap_format::query::{Query, Recording, TableInfo};
 use crate::columns::IntegerTypes;
 use crate::error::ColumnarError;
 use crate::layout::{Descriptions, FileLayout, LayoutOptions, encoding_error};
-use crate::output::{TargetDirectory, UnpublishedFile};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
+use crate::single_output::SingleOutput;
 use crate::step_filter::StepFilter;
-
-/// Bytes that are collected before a write.
-const BUFFER_BYTES: usize = 256 << 10;
 
 /// Most sources that an error names: a line stays readable.
 const NAMED_MAX: usize = 8;
@@ -47,7 +44,7 @@ pub fn to_arrow(
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let mut reader = SampleReader::new(recording.query(&query)?);
     let mut step = request.step_ns.map(StepFilter::new);
-    let target = ArrowTarget::create(path, request)?;
+    let target = SingleOutput::create(path, request.should_replace)?;
     let mut export: Option<ArrowExport> = None;
     let (mut target, mut run) = (Some(target), String::new());
     while let Some(item) = reader.next()? {
@@ -96,15 +93,10 @@ fn check_one_source(names: &[&str]) -> Result<(), ColumnarError> {
     Err(ColumnarError::Usage(format!("arrow is of one source: choose one of {listed}{more} with --source")))
 }
 
-/// Where the samples go.
-enum ArrowTarget {
-    Output,
-    File { path: PathBuf, directory: TargetDirectory, pending: UnpublishedFile },
-}
-
+/// An Arrow stream on standard output, or a file with a footer.
 enum ArrowWriter {
-    Stream(StreamWriter<BufWriter<Stdout>>),
-    File { path: PathBuf, directory: TargetDirectory, writer: FileWriter<BufWriter<UnpublishedFile>> },
+    Stream(StreamWriter<SingleOutput>),
+    File(FileWriter<SingleOutput>),
 }
 
 /// The source that is exported.
@@ -115,30 +107,9 @@ struct ArrowExport {
     rows: u64,
 }
 
-impl ArrowTarget {
-    fn create(path: Option<&Path>, request: &ColumnarRequest) -> Result<Self, ColumnarError> {
-        let Some(path) = path else { return Ok(Self::Output) };
-        let failed = |error| ColumnarError::Write { path: path.to_owned(), error };
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-            ColumnarError::Usage(format!(
-                "--output {}: name a file, or - for standard output",
-                path.display()
-            ))
-        })?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = TargetDirectory::create(parent.unwrap_or(Path::new("."))).map_err(failed)?;
-        // Fails early; publishing checks again.
-        if !request.should_replace && directory.contains(name) {
-            return Err(ColumnarError::Exists { path: path.to_owned() });
-        }
-        let pending = directory.begin(name).map_err(failed)?;
-        Ok(Self::File { path: path.to_owned(), directory, pending })
-    }
-}
-
 impl ArrowExport {
     fn begin(
-        target: ArrowTarget,
+        target: SingleOutput,
         samples: &SampleBatch,
         reader: &SampleReader,
         recording: &Recording,
@@ -159,14 +130,13 @@ impl ArrowExport {
         let about: BTreeMap<String, String> = about.into_iter().collect();
         let schema = Schema::clone(&layout.schema).with_metadata(about);
         let writer = match target {
-            ArrowTarget::Output => {
-                let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
-                ArrowWriter::Stream(StreamWriter::try_new(out, &schema).map_err(output_error)?)
+            SingleOutput::Stdout(_) => {
+                ArrowWriter::Stream(StreamWriter::try_new(target, &schema).map_err(output_error)?)
             }
-            ArrowTarget::File { path, directory, pending } => {
-                let out = BufWriter::with_capacity(BUFFER_BYTES, pending);
-                let writer = FileWriter::try_new(out, &schema).map_err(|error| file_error(&path, error))?;
-                ArrowWriter::File { path, directory, writer }
+            SingleOutput::File { ref path, .. } => {
+                let path = path.clone();
+                let writer = FileWriter::try_new(target, &schema);
+                ArrowWriter::File(writer.map_err(|error| file_error(&path, error))?)
             }
         };
         Ok(Self { writer, layout, tables, rows: 0 })
@@ -200,27 +170,8 @@ impl ArrowExport {
 
     /// Writes the end. Returns the file, if it is one.
     fn complete(self, should_replace: bool) -> Result<Vec<ColumnarFile>, ColumnarError> {
-        match self.writer {
-            ArrowWriter::Stream(mut writer) => {
-                writer.finish().map_err(output_error)?;
-                writer.get_mut().flush()?;
-                Ok(Vec::new())
-            }
-            ArrowWriter::File { path, directory, mut writer } => {
-                writer.finish().map_err(|error| file_error(&path, error))?;
-                let out = writer.into_inner().map_err(|error| file_error(&path, error))?;
-                let failed = |error| ColumnarError::Write { path: path.clone(), error };
-                let pending = out.into_inner().map_err(|error| failed(error.into_error()))?;
-                let bytes = pending.sync().map_err(failed)?;
-                let published = pending.publish(should_replace).and_then(|()| directory.sync());
-                published.map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => ColumnarError::Exists { path: path.clone() },
-                    _ => ColumnarError::Publish { path: path.clone(), done: 0, error },
-                })?;
-                let source = Some(self.layout.source);
-                Ok(vec![ColumnarFile { source, path, rows: self.rows, bytes }])
-            }
-        }
+        let out = self.writer.finish()?;
+        out.complete(should_replace, (Some(self.layout.source), self.rows))
     }
 }
 
@@ -228,7 +179,22 @@ impl ArrowWriter {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ColumnarError> {
         match self {
             Self::Stream(writer) => writer.write(batch).map_err(output_error),
-            Self::File { path, writer, .. } => writer.write(batch).map_err(|error| file_error(path, error)),
+            Self::File(writer) => {
+                writer.write(batch).map_err(|error| writer.get_ref().failed(io_error(error)))
+            }
+        }
+    }
+
+    fn finish(self) -> Result<SingleOutput, ColumnarError> {
+        match self {
+            Self::Stream(mut writer) => {
+                writer.finish().map_err(output_error)?;
+                writer.into_inner().map_err(output_error)
+            }
+            Self::File(mut writer) => {
+                writer.finish().map_err(|error| writer.get_ref().failed(io_error(error)))?;
+                writer.into_inner().map_err(output_error)
+            }
         }
     }
 }

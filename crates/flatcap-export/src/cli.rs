@@ -15,8 +15,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::arrow::to_arrow;
 use crate::error::ColumnarError;
+use crate::mcap::to_mcap;
+use crate::openmetrics::to_openmetrics;
 use crate::parquet::to_parquet;
 use crate::parquet_file::ParquetOptions;
+use crate::perfetto::to_perfetto;
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 
 /// Exit status of an error.
@@ -26,8 +29,8 @@ const USAGE: u8 = 2;
 /// Exit status of an export that lacks data which the recording should have had.
 const DATA_LOSS: u8 = 3;
 
-/// Export recordings to Parquet or Arrow. Called by `flatcap export`, which resolves times and
-/// names, and whose help describes the options.
+/// Export recordings to formats of other programs. Called by `flatcap export`, which resolves times
+/// and names, and whose help describes the options.
 #[derive(Debug, Parser)]
 #[command(name = "flatcap-export", version, max_term_width = 100)]
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
@@ -41,7 +44,7 @@ struct Arguments {
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
-    /// Directory for the files; for arrow a file, or - for standard output.
+    /// Directory for the files of parquet; for others a file, or - for standard output.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     /// Only this source; can be repeated.
@@ -92,6 +95,9 @@ struct Arguments {
 enum Format {
     Parquet,
     Arrow,
+    Mcap,
+    Perfetto,
+    Openmetrics,
 }
 
 /// Runs the program with the process's own arguments and streams.
@@ -158,10 +164,14 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
         is_exploded: arguments.explode,
         is_local: arguments.local,
     };
+    // None for standard output.
+    let path = Some(arguments.output.as_path()).filter(|_| !arguments.is_for_output());
     let report = match arguments.to {
         Format::Parquet => to_parquet(&request, &arguments.output, options, &mut watch)?,
-        Format::Arrow if arguments.is_for_output() => to_arrow(&request, None, &mut watch)?,
-        Format::Arrow => to_arrow(&request, Some(&arguments.output), &mut watch)?,
+        Format::Arrow => to_arrow(&request, path, &mut watch)?,
+        Format::Mcap => to_mcap(&request, &arguments.output, &mut watch)?,
+        Format::Perfetto => to_perfetto(&request, path, &mut watch)?,
+        Format::Openmetrics => to_openmetrics(&request, path, &mut watch)?,
     };
     bar.finish_and_clear();
     if report.is_stopped {
@@ -193,9 +203,17 @@ impl Arguments {
             Format::Parquet if self.is_for_output() => {
                 usage("--output -: parquet is a directory of files; --to arrow writes to standard output")
             }
-            Format::Arrow if self.explode || self.unsigned || self.local => usage(
-                "--explode, --unsigned and --local are for parquet; arrow has lists and the types of the schema",
-            ),
+            Format::Mcap if self.is_for_output() => {
+                usage("--output -: the index of mcap is written at its end; name a file")
+            }
+            Format::Mcap if self.fields.is_some() => {
+                usage("--fields: mcap has whole payloads; choose sources with --source")
+            }
+            Format::Arrow | Format::Mcap | Format::Perfetto | Format::Openmetrics
+                if self.explode || self.unsigned || self.local =>
+            {
+                usage("--explode, --unsigned and --local are for parquet")
+            }
             _ => Ok(()),
         }
     }
@@ -229,7 +247,7 @@ impl Arguments {
 
 impl ColumnarReport {
     fn has_samples(&self) -> bool {
-        self.files.iter().any(|file| file.source.is_some() && file.rows > 0)
+        self.files.iter().any(|file| file.rows > 0)
     }
 
     /// Reports what is missing. Returns whether the recording should have had it.

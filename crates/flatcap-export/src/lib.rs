@@ -1,4 +1,5 @@
-//! Writes recordings of flatcap in formats that need large libraries: Parquet and Arrow.
+//! Writes recordings of flatcap in formats that need large libraries: Parquet, Arrow, MCAP,
+//! Perfetto and `OpenMetrics`.
 //!
 //! `flatcap export` replaces itself by the program `flatcap-export`. It is a package of its own, so
 //! that who builds or runs the recorder does not compile these libraries.
@@ -11,17 +12,25 @@ mod cli;
 mod columns;
 mod error;
 mod layout;
+mod mcap;
+mod openmetrics;
 mod output;
 mod parquet;
 mod parquet_file;
+mod perfetto;
+mod perfetto_packets;
 mod record_table;
 mod request;
 mod sample_reader;
+mod single_output;
 mod step_filter;
 
 pub use crate::arrow::to_arrow;
+pub use crate::mcap::to_mcap;
+pub use crate::openmetrics::to_openmetrics;
 pub use crate::parquet::to_parquet;
 pub use crate::parquet_file::ParquetOptions;
+pub use crate::perfetto::to_perfetto;
 pub use cli::main;
 pub use error::ColumnarError;
 pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};

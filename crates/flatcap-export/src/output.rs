@@ -1,7 +1,7 @@
 //! Output files. Each appears under its final name only once all are complete.
 
 use std::fs::{DirBuilder, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -116,6 +116,12 @@ impl UnpublishedFile {
         }
         self.is_published = true;
         Ok(())
+    }
+}
+
+impl Seek for UnpublishedFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
     }
 }
 

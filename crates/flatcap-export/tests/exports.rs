@@ -15,6 +15,7 @@ use std::process::{Command, Output};
 
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
 use flatcap_format::host::{ClockReading, HostName};
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{
     Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
@@ -175,6 +176,172 @@ fn judge() -> Option<PathBuf> {
         println!("skipped: no Python with duckdb, polars and pyarrow");
     }
     found
+}
+
+/// Returns what the libraries of MCAP and Perfetto find in a file; none, with one line of notice, if
+/// they are not there. .ci/run installs them.
+fn found_by_library(args: &[&Path]) -> Option<Value> {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
+    let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
+        let imports = Command::new(python).args(["-c", "import mcap.reader, perfetto.protos"]).output();
+        imports.is_ok_and(|output| output.status.success())
+    });
+    let Some(python) = found else {
+        println!("skipped: no Python with mcap and perfetto");
+        return None;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats.py");
+    let read = Called::from(Command::new(python).arg(script).args(args).output().unwrap());
+    assert_eq!(read.status, Some(0), "{}", read.err);
+    Some(serde_json::from_str(&read.out).unwrap())
+}
+
+fn lost(source: u16, first: u64, count: u64) -> Gap {
+    let (after_mono_ns, before_mono_ns) = (1_002_000_000, 1_003_000_000);
+    Gap { source, first, count, causes: 1, after_mono_ns, before_mono_ns }
+}
+
+// Proves that the library of MCAP finds every payload, bit for bit, with the time and the schema of
+// its sample, and the lost samples.
+#[test]
+fn mcap_has_the_payloads() {
+    let folder = tempfile::tempdir().unwrap();
+    let sources: [NamedField; 2] = [("point", POINT), ("load", LOAD)];
+    write_run(folder.path(), 1, &sources, &[5, 7, u64::MAX], Some(lost(0, 3, 2)));
+    let file = folder.path().join("out.mcap");
+    let output = format!("--output={}", file.display());
+    let called = export(&["--to=mcap", "--json", &output], &[folder.path()]);
+    assert_eq!((called.status, called.rows_of("out.mcap")), (Some(0), 6), "{called:?}");
+    let payloads = tempfile::tempdir().unwrap();
+    let Some(found) = found_by_library(&[Path::new("mcap"), &file, payloads.path()]) else { return };
+    assert_eq!(found["messages"], 7, "{found}");
+    let mut reader = MergedReader::open(&[folder.path().to_owned()], ReplayFilter::default()).unwrap();
+    let mut expected = [Vec::new(), Vec::new()];
+    while let Some(item) = reader.next().unwrap() {
+        let ReplayItem::Sample(sample) = item else { continue };
+        let sample = sample.telemetry;
+        let own = &mut expected[usize::from(sample.source)];
+        own.extend(u32::try_from(sample.payload.len()).unwrap().to_le_bytes());
+        own.extend(sample.wall_ns.to_le_bytes());
+        own.extend(sample.payload);
+    }
+    for ((name, (schema, root, _)), expected) in sources.iter().zip(expected) {
+        assert_eq!(std::fs::read(payloads.path().join(name)).unwrap(), expected, "{name}");
+        let channel = &found["channels"][*name];
+        assert_eq!(
+            (channel["encoding"].as_str(), channel["schema"].as_str()),
+            (Some("flatbuffer"), Some(*root))
+        );
+        assert_eq!(channel["schema_bytes"], schema.len(), "{name}");
+    }
+    let gaps = std::fs::read(payloads.path().join("flatcap_gaps")).unwrap();
+    let gap: Value = serde_json::from_slice(&gaps[12..]).unwrap();
+    assert_eq!((gap["source"].as_str(), gap["count"].as_u64()), (Some("point"), Some(2)), "{gap}");
+}
+
+// Proves that Perfetto's own protobuf finds each value that changed, at its time, in a track of its
+// field with its unit, and lost samples as a slice; and that counters are rates.
+#[test]
+fn perfetto_has_the_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let sources: [NamedField; 2] = [("point", POINT), ("load", LOAD)];
+    write_run(folder.path(), 1, &sources, &[5, 7, 7, 9], Some(lost(0, 4, 2)));
+    let file = folder.path().join("out.perfetto");
+    let output = format!("--output={}", file.display());
+    let called = export(&["--to=perfetto", "--json", &output], &[folder.path()]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let Some(found) = found_by_library(&[Path::new("perfetto"), &file]) else { return };
+    let times: Vec<u64> = (0..4).map(|at| 1_000_000 * (1000 + at)).collect();
+    let clock = |id: &str| found["clocks"][id].as_i64().unwrap();
+    assert_eq!((clock("6"), clock("1")), (1_000_000_000, BEGIN_NS + 1_000_000_999));
+    let track = |name: &str| &found["tracks"][format!("example/{name}")];
+    let values = |name: &str| -> Vec<(u64, f64)> {
+        let events = track(name)["events"].as_array().unwrap_or_else(|| panic!("no {name} in {found}"));
+        assert!(events.iter().all(|event| event[0] == "TYPE_COUNTER"), "{found}");
+        events.iter().map(|event| (event[1].as_u64().unwrap(), event[2].as_f64().unwrap())).collect()
+    };
+    assert_eq!(values("load/tasks"), [(times[0], 5.0), (times[1], 7.0), (times[3], 9.0)]);
+    assert_eq!(values("point/counter"), [(times[1], 2000.0), (times[2], 0.0), (times[3], 2000.0)]);
+    assert_eq!(track("point/counter")["unit"], "/s");
+    let slice = &track("point/lost")["events"];
+    assert_eq!(
+        (slice[0][0].as_str(), slice[1][0].as_str()),
+        (Some("TYPE_SLICE_BEGIN"), Some("TYPE_SLICE_END"))
+    );
+    assert!(slice[0][2].as_str().unwrap().starts_with("2 samples of point lost: "), "{slice}");
+    assert_eq!((slice[0][1].as_u64(), slice[1][1].as_u64()), (Some(1_002_000_000), Some(1_003_000_000)));
+}
+
+// Proves that promtool makes blocks of the text, from which it prints every value with its labels and
+// time, and that the first value of each step is written.
+#[test]
+fn openmetrics_becomes_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let sources: [NamedField; 2] = [("point", POINT), ("load", LOAD)];
+    write_run(folder.path(), 1, &sources, &[5, 7, 7, 9], Some(lost(0, 4, 2)));
+    let file = folder.path().join("out.txt");
+    let output = format!("--output={}", file.display());
+    let called = export(&["--to=openmetrics", "--json", "--step-ns=2000000", &output], &[folder.path()]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let line = |line: &str| assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    line("# TYPE flatcap_load_tasks gauge");
+    line("# TYPE flatcap_point_counter counter");
+    let labels = r#"host="example",site="a \"b\"""#;
+    line(&format!("flatcap_load_tasks{{{labels}}} 5 1700000001.000"));
+    line(&format!("flatcap_load_tasks{{{labels}}} 7 1700000001.002"));
+    line("flatcap_lost_total{host=\"example\",source=\"point\"} 2 1700000001.003");
+    assert!(text.ends_with("# EOF\n"));
+    let blocks = folder.path().join("blocks");
+    let promtool = |args: &[&str]| Command::new("promtool").args(args).output().map(Called::from);
+    let (from, to) = (file.to_str().unwrap(), blocks.to_str().unwrap());
+    let Ok(made) = promtool(&["tsdb", "create-blocks-from", "openmetrics", from, to]) else {
+        return println!("skipped: promtool is not here");
+    };
+    assert_eq!(made.status, Some(0), "{made:?}");
+    // As a Prometheus would have made it.
+    std::fs::create_dir(blocks.join("wal")).unwrap();
+    let dumped = promtool(&["tsdb", "dump", to]).unwrap();
+    let values = text.lines().filter(|line| !line.starts_with('#')).count();
+    let printed: Vec<&str> = dumped.out.lines().filter(|line| line.contains("__name__")).collect();
+    assert_eq!(printed.len(), values, "{dumped:?}");
+    let has = |name: &str, end: &str| {
+        printed.iter().any(|line| line.contains(&format!("__name__=\"{name}\"")) && line.ends_with(end))
+    };
+    assert!(has("flatcap_load_tasks", "} 7 1700000001002") && has("flatcap_lost_total", "} 2 1700000001003"));
+}
+
+// Proves that a file and standard output get the same bytes, that a file is replaced on request
+// only, and that options of other formats are refused.
+#[test]
+fn single_files_appear_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    write_run(folder.path(), 1, &[("load", LOAD)], &[5, 7], None);
+    for format in ["perfetto", "openmetrics", "mcap"] {
+        let file = folder.path().join(format!("out.{format}"));
+        let (to, output) = (format!("--to={format}"), format!("--output={}", file.display()));
+        assert_eq!(export(&[&to, &output], &[folder.path()]).status, Some(0));
+        let first = std::fs::read(&file).unwrap();
+        let refused = export(&[&to, &output], &[folder.path()]);
+        assert!(refused.status == Some(1) && refused.err.contains("exists already"), "{refused:?}");
+        assert_eq!(export(&[&to, &output, "--force"], &[folder.path()]).status, Some(0));
+        let streamed = Command::new(PROGRAM)
+            .args([to.as_str(), "--output=-", "--"])
+            .arg(folder.path())
+            .output()
+            .unwrap();
+        if format == "mcap" {
+            assert_eq!(streamed.status.code(), Some(2));
+        } else {
+            assert_eq!((streamed.status.code(), streamed.stdout), (Some(0), first), "{format}");
+        }
+        let refused = export(&[&to, "--output=x", "--explode"], &[folder.path()]);
+        assert!(refused.status == Some(2) && refused.err.contains("are for parquet"), "{refused:?}");
+    }
+    let refused = export(&["--to=mcap", "--output=x", "--fields=load.tasks"], &[folder.path()]);
+    assert!(refused.status == Some(2) && refused.err.contains("mcap has whole payloads"), "{refused:?}");
+    let refused = export(&["--to=openmetrics", "--output=x", "--step-ns=1000"], &[folder.path()]);
+    assert!(refused.status == Some(2) && refused.err.contains("shorter than 1ms"), "{refused:?}");
 }
 
 /// Judges exported files by the samples that `dump` prints.

@@ -11,7 +11,7 @@ use crate::cli::selection::RecordingSelection;
 use crate::config;
 
 /// Options of rows.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(in crate::cli) struct RowArgs {
     /// Print only these fields, in this order, of one or several sources: paths of flatcap fields,
     /// separated by commas (cpu.total.user,disk.devices[vda].reads). An end of a path that only one
@@ -40,7 +40,7 @@ pub(in crate::cli) struct RowArgs {
     pub(in crate::cli) units: bool,
     /// Print numbers in tables as in the file, not in units for people.
     #[arg(long)]
-    raw: bool,
+    pub(in crate::cli) raw: bool,
 }
 
 /// The value of --fields.

@@ -1,0 +1,270 @@
+//! MCAP: the payloads unchanged, a channel for each source, with its schema; gaps and marks as
+//! JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use flatcap_format::replay::{MergedReader, Notice, ReplayItem, ReplaySample};
+use flatcap_format::schema::GapCauseNames;
+use flatcap_format::segment::{Gap, Marker, MarkerOrigin, SegmentHeader, SourceInfo};
+use mcap::records::{MessageHeader, Metadata};
+use mcap::{Compression, McapError, WriteOptions, Writer};
+use serde_json::json;
+
+use crate::error::ColumnarError;
+use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+use crate::single_output::SingleOutput;
+use crate::step_filter::StepFilter;
+
+/// Bytes of a chunk: what a reader decompresses to find one message.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// The encoding of messages and schemas that MCAP's registry knows for FlatBuffers.
+const FLATBUFFER: &str = "flatbuffer";
+const GAPS_TOPIC: &str = "/flatcap/gaps";
+const MARKS_TOPIC: &str = "/flatcap/marks";
+/// Samples between two calls of `watch`.
+const SAMPLES_PER_EVENT: u64 = 1024;
+
+/// Writes the samples of the selected sources to an MCAP file, which appears at the end. The time of
+/// a message is the wall time at which its sample began. The export stops if `watch` returns false.
+///
+/// # Errors
+/// Any [`ColumnarError`].
+pub fn to_mcap(
+    request: &ColumnarRequest,
+    path: &Path,
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<ColumnarReport, ColumnarError> {
+    let mut reader = MergedReader::open(&request.paths, request.filter.clone())?;
+    let mut export = McapExport::create(request, path)?;
+    let (mut samples, mut is_unreadable) = (0_u64, false);
+    while let Some(item) = reader.next()? {
+        let event = match item {
+            ReplayItem::Header(header, _) => {
+                export.begin_run(header)?;
+                continue;
+            }
+            ReplayItem::Source(source, _) => {
+                export.add_source(source)?;
+                continue;
+            }
+            ReplayItem::Sample(sample) => {
+                export.add(&sample)?;
+                samples += 1;
+                if samples % SAMPLES_PER_EVENT != 0 {
+                    continue;
+                }
+                ColumnarEvent::Progress(sample.telemetry.wall_ns)
+            }
+            ReplayItem::Gap(gap, _) => {
+                export.add_gap(&gap)?;
+                continue;
+            }
+            ReplayItem::Marker(marker, _) => {
+                export.add_mark(&marker)?;
+                continue;
+            }
+            ReplayItem::Other(..) => continue,
+            ReplayItem::Notice(notice) => {
+                is_unreadable |= matches!(notice, Notice::Unreadable(_));
+                ColumnarEvent::Notice(notice)
+            }
+        };
+        if !watch(event) {
+            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+        }
+    }
+    if export.messages == 0 {
+        if is_unreadable {
+            // Nothing could be read; the notices say why.
+            return Ok(ColumnarReport::default());
+        }
+        if let Some(error) = request.no_samples()? {
+            return Err(error);
+        }
+    }
+    Ok(ColumnarReport { files: export.complete(request.should_replace)?, ..ColumnarReport::default() })
+}
+
+/// The file that is written.
+struct McapExport<'r> {
+    request: &'r ColumnarRequest,
+    path: &'r Path,
+    writer: Writer<SingleOutput>,
+    /// The sources of the run, by id.
+    sources: BTreeMap<u16, SourceChannel>,
+    run_id: u64,
+    host: String,
+    /// Wall time minus monotonic time of the last sample or header.
+    offset_ns: i64,
+    gaps: u16,
+    marks: u16,
+    step: Option<StepFilter>,
+    messages: u64,
+}
+
+struct SourceChannel {
+    name: String,
+    channel: u16,
+}
+
+impl<'r> McapExport<'r> {
+    fn create(request: &'r ColumnarRequest, path: &'r Path) -> Result<Self, ColumnarError> {
+        let out = SingleOutput::create(Some(path), request.should_replace)?;
+        let writer = WriteOptions::new()
+            .library(concat!("flatcap ", env!("CARGO_PKG_VERSION")))
+            .compression(Some(Compression::Zstd))
+            .chunk_size(Some(CHUNK_BYTES))
+            .create(out)
+            .map_err(|error| write_error(path, error))?;
+        let mut export = Self {
+            request,
+            path,
+            writer,
+            sources: BTreeMap::new(),
+            run_id: 0,
+            host: String::new(),
+            offset_ns: 0,
+            gaps: 0,
+            marks: 0,
+            step: request.step_ns.map(StepFilter::new),
+            messages: 0,
+        };
+        let number = json!({ "type": "integer" });
+        let text = json!({ "type": "string" });
+        export.gaps = export.add_json_channel(
+            GAPS_TOPIC,
+            "flatcap.Gap",
+            &json!({
+                "source": text, "run": text, "first_seq": number, "count": number, "causes": text,
+                "after_mono_ns": number, "before_mono_ns": number
+            }),
+        )?;
+        export.marks = export.add_json_channel(
+            MARKS_TOPIC,
+            "flatcap.Mark",
+            &json!({ "origin": text, "text": text, "run": text, "mono_ns": number }),
+        )?;
+        Ok(export)
+    }
+
+    fn add_json_channel(
+        &mut self,
+        topic: &str,
+        name: &str,
+        properties: &serde_json::Value,
+    ) -> Result<u16, ColumnarError> {
+        let schema = json!({ "type": "object", "properties": properties }).to_string();
+        let failed = |error| write_error(self.path, error);
+        let schema = self.writer.add_schema(name, "jsonschema", schema.as_bytes()).map_err(failed)?;
+        self.writer.add_channel(schema, topic, "json", &BTreeMap::new()).map_err(failed)
+    }
+
+    fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), ColumnarError> {
+        self.sources.clear();
+        self.host.clone_from(&header.host.name);
+        self.offset_ns = header.clocks.wall_offset_ns();
+        if std::mem::replace(&mut self.run_id, header.run_id) != header.run_id {
+            let mut about = BTreeMap::from([
+                ("run".to_owned(), format!("{:016x}", header.run_id)),
+                ("host".to_owned(), header.host.name.clone()),
+                ("version".to_owned(), header.agent_version.clone()),
+            ]);
+            about.extend(header.host.machine_id.iter().map(|id| ("machine_id".to_owned(), id.clone())));
+            about.extend(header.host.boot_id.iter().map(|id| ("boot_id".to_owned(), id.clone())));
+            let labels = header.host.labels.iter();
+            about.extend(labels.map(|(name, value)| (format!("label.{name}"), value.clone())));
+            let metadata = Metadata { name: "flatcap.run".to_owned(), metadata: about };
+            self.writer.write_metadata(&metadata).map_err(|error| write_error(self.path, error))?;
+        }
+        header.sources.iter().try_for_each(|source| self.add_source(source))
+    }
+
+    /// Adds the channel of a source, if it is selected.
+    fn add_source(&mut self, source: &SourceInfo) -> Result<(), ColumnarError> {
+        let wanted = &self.request.filter.sources;
+        if !wanted.is_empty() && !wanted.contains(&source.name) {
+            return Ok(());
+        }
+        let failed = |error| write_error(self.path, error);
+        // Without a schema the payload is opaque: MCAP's schema 0 is none.
+        let schema = if source.is_opaque() {
+            0
+        } else {
+            self.writer.add_schema(&source.root, FLATBUFFER, &source.schema).map_err(failed)?
+        };
+        let encoding = if source.is_opaque() { "" } else { FLATBUFFER };
+        let about = BTreeMap::from([
+            ("host".to_owned(), self.host.clone()),
+            ("run".to_owned(), format!("{:016x}", self.run_id)),
+            ("period_ns".to_owned(), source.period_ns.to_string()),
+        ]);
+        let channel = self.writer.add_channel(schema, &source.name, encoding, &about).map_err(failed)?;
+        self.sources.insert(source.id, SourceChannel { name: source.name.clone(), channel });
+        Ok(())
+    }
+
+    fn add(&mut self, sample: &ReplaySample<'_>) -> Result<(), ColumnarError> {
+        let sample = &sample.telemetry;
+        self.offset_ns = sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns);
+        let Some(source) = self.sources.get(&sample.source) else { return Ok(()) };
+        if let Some(step) = &mut self.step
+            && step.select(&source.name, &[sample.wall_ns]) != [true]
+        {
+            return Ok(());
+        }
+        let header = message_header(source.channel, sample.seq, sample.wall_ns);
+        self.write(&header, sample.payload)?;
+        self.messages += 1;
+        Ok(())
+    }
+
+    fn add_gap(&mut self, gap: &Gap) -> Result<(), ColumnarError> {
+        let Some(source) = self.sources.get(&gap.source) else { return Ok(()) };
+        let text = json!({
+            "source": source.name, "run": format!("{:016x}", self.run_id), "first_seq": gap.first,
+            "count": gap.count, "causes": GapCauseNames(gap.causes).to_string(),
+            "after_mono_ns": gap.after_mono_ns, "before_mono_ns": gap.before_mono_ns
+        });
+        let wall_ns = self.offset_ns.wrapping_add_unsigned(gap.before_mono_ns.max(gap.after_mono_ns));
+        self.write(&message_header(self.gaps, gap.first, wall_ns), text.to_string().as_bytes())
+    }
+
+    fn add_mark(&mut self, marker: &Marker) -> Result<(), ColumnarError> {
+        let origin = match marker.origin {
+            MarkerOrigin::Person => "person",
+            MarkerOrigin::Trigger => "trigger",
+            MarkerOrigin::Recorder => "recorder",
+            _ => "unknown",
+        };
+        let run = format!("{:016x}", self.run_id);
+        let text = json!({ "origin": origin, "text": marker.text, "run": run, "mono_ns": marker.mono_ns });
+        self.write(&message_header(self.marks, 0, marker.wall_ns), text.to_string().as_bytes())
+    }
+
+    fn write(&mut self, header: &MessageHeader, content: &[u8]) -> Result<(), ColumnarError> {
+        let written = self.writer.write_to_known_channel(header, content);
+        written.map_err(|error| write_error(self.path, error))
+    }
+
+    fn complete(mut self, should_replace: bool) -> Result<Vec<crate::request::ColumnarFile>, ColumnarError> {
+        self.writer.finish().map_err(|error| write_error(self.path, error))?;
+        self.writer.into_inner().complete(should_replace, (None, self.messages))
+    }
+}
+
+/// Returns the header of a message. Its number is the lower half of that of the sample, and a time
+/// of 0, which readers take for none, is 1.
+fn message_header(channel_id: u16, seq: u64, wall_ns: i64) -> MessageHeader {
+    let time = u64::try_from(wall_ns).unwrap_or_default().max(1);
+    #[expect(clippy::cast_possible_truncation, reason = "documented")]
+    MessageHeader { channel_id, sequence: seq as u32, log_time: time, publish_time: time }
+}
+
+fn write_error(path: &Path, error: McapError) -> ColumnarError {
+    let error = match error {
+        McapError::Io(error) => error,
+        other => std::io::Error::other(other),
+    };
+    ColumnarError::Write { path: path.to_owned(), error }
+}

@@ -1,0 +1,528 @@
+//! `OpenMetrics`: a family for each numeric field, with times, as Prometheus takes them for its
+//! blocks.
+//!
+//! The format wants all values of a series together, so each field is read by itself, and several
+//! times if its elements have more values than fit into memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use flatcap_format::query::{
+    ColumnInfo, CommonUnit, ElementNames, FieldInfo, FieldPath, NO_ELEMENT, Query, Recording, RunInfo,
+};
+use flatcap_format::replay::Notice;
+use flatcap_format::schema::{ColumnType, MetricKind};
+use flatcap_format::segment::Gap;
+
+use crate::error::ColumnarError;
+use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
+use crate::single_output::SingleOutput;
+
+/// Step between the values of a series, unless another is asked for.
+const STEP_NS: u64 = 1_000_000_000;
+/// Shortest step: Prometheus has times in milliseconds.
+const STEP_NS_MIN: u64 = 1_000_000;
+/// Most values that are held: 64 MiB. Further series are read later.
+const VALUES_MAX: usize = 4 << 20;
+/// Common units, and how Prometheus spells them in names.
+const UNIT_WORDS: [(&str, &str); 10] = [
+    ("s", "seconds"),
+    ("B", "bytes"),
+    ("Hz", "hertz"),
+    ("%", "percent"),
+    ("degC", "celsius"),
+    ("A", "amperes"),
+    ("V", "volts"),
+    ("W", "watts"),
+    ("J", "joules"),
+    ("rpm", "rpm"),
+];
+
+/// Writes the selected fields: the first value of each series in each step. A file appears at the
+/// end; without a path, standard output gets the text. The export stops if `watch` returns false.
+///
+/// # Errors
+/// Any [`ColumnarError`].
+pub fn to_openmetrics(
+    request: &ColumnarRequest,
+    path: Option<&Path>,
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<ColumnarReport, ColumnarError> {
+    let step_ns = request.step_ns.unwrap_or(STEP_NS);
+    if step_ns < STEP_NS_MIN {
+        return Err(ColumnarError::Usage(format!(
+            "--every: {step_ns} ns is shorter than 1ms, the resolution of times in Prometheus"
+        )));
+    }
+    let recording = Recording::open(&request.paths)?;
+    // An unknown field is refused before anything is written.
+    let checked =
+        Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
+    drop(recording.query(&checked)?);
+    let mut export = OpenMetricsExport {
+        request,
+        recording: &recording,
+        step_ns,
+        out: SingleOutput::create(path, request.should_replace)?,
+        families: BTreeSet::new(),
+        lost: BTreeMap::new(),
+        report: ColumnarReport::default(),
+        values: 0,
+        is_unreadable: false,
+    };
+    for (source, field) in wanted_fields(&recording, request)? {
+        if !export.add_field(&source, &field, watch)? {
+            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+        }
+    }
+    export.complete()
+}
+
+/// Returns the numeric fields, each with its source.
+fn wanted_fields(
+    recording: &Recording,
+    request: &ColumnarRequest,
+) -> Result<Vec<(String, FieldInfo)>, ColumnarError> {
+    let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
+    let is_wanted = |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
+    let mut all = Vec::new();
+    for source in recording.fields().into_iter().filter(|source| is_wanted(&source.source)) {
+        let mut known = BTreeSet::new();
+        for field in source.fields {
+            let path = format!("{}.{}", source.source, field.path);
+            let is_asked = asked.is_empty() || asked.iter().any(|asked| is_below(&path, asked));
+            // What only identifies something, or says since when it is there, is no measurement.
+            let is_number = match field.kind {
+                MetricKind::Text => false,
+                MetricKind::State => !asked.is_empty(),
+                _ => true,
+            };
+            if is_asked && is_number && known.insert(field.path.clone()) {
+                all.push((source.source.clone(), field));
+            }
+        }
+    }
+    if all.is_empty() {
+        return Err(ColumnarError::Usage(
+            "none of these fields is a number: openmetrics has numbers alone; flatcap fields lists them"
+                .to_owned(),
+        ));
+    }
+    Ok(all)
+}
+
+/// Returns whether a field is one that was asked for, or below it. Elements that were picked are
+/// those of any.
+fn is_below(path: &str, asked: &str) -> bool {
+    let plain = |path: &str| {
+        let mut text = String::new();
+        let mut depth = 0_u32;
+        for c in path.chars() {
+            match c {
+                '[' => depth += 1,
+                ']' => depth = depth.saturating_sub(1),
+                _ if depth == 0 => text.push(c),
+                _ => {}
+            }
+        }
+        text
+    };
+    let (path, asked) = (plain(path), plain(asked));
+    path == asked
+        || path.strip_prefix(&asked).is_some_and(|rest| rest.starts_with('.'))
+        || path.ends_with(&format!(".{asked}"))
+}
+
+/// The text that is written.
+struct OpenMetricsExport<'r> {
+    request: &'r ColumnarRequest,
+    recording: &'r Recording,
+    step_ns: u64,
+    out: SingleOutput,
+    /// The names of families, which must differ.
+    families: BTreeSet<String>,
+    /// The times and counts of lost samples of each source and host.
+    lost: BTreeMap<(String, String), Vec<(i64, u64)>>,
+    report: ColumnarReport,
+    values: u64,
+    is_unreadable: bool,
+}
+
+/// The values of a field by the labels of their series.
+#[derive(Default)]
+struct FieldSeries {
+    /// Time in milliseconds, step and value.
+    series: BTreeMap<String, Vec<(i64, i64, f64)>>,
+    /// In the order in which they came.
+    order: Vec<String>,
+    held: usize,
+    /// Series that are left for another pass.
+    later: BTreeSet<String>,
+    /// Unit and kind, as the schema of the values has them.
+    about: Option<(Option<String>, MetricKind)>,
+}
+
+impl OpenMetricsExport<'_> {
+    /// Writes the family of a field. Returns false if `watch` stops the export.
+    fn add_field(
+        &mut self,
+        source: &str,
+        field: &FieldInfo,
+        watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    ) -> Result<bool, ColumnarError> {
+        let is_first = !self.families.iter().any(|name| name.starts_with(&family_prefix(source)));
+        let mut done: BTreeSet<String> = BTreeSet::new();
+        let mut name = None;
+        loop {
+            let Some(found) = self.read_field(source, field, (&done, is_first && done.is_empty()), watch)?
+            else {
+                return Ok(false);
+            };
+            let FieldSeries { series, later, about, .. } = found;
+            let Some((unit, kind)) = about.filter(|_| !series.is_empty()) else { return Ok(true) };
+            let family = match &name {
+                Some(name) => name,
+                None => name.insert(self.begin_family(source, field, (unit.as_deref(), kind))?),
+            };
+            self.put_series(family, kind, &series)?;
+            done.extend(series.into_keys());
+            if later.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Reads the values of a field, but for those of the series that are done; none if `watch` stops
+    /// the export.
+    fn read_field(
+        &mut self,
+        source: &str,
+        field: &FieldInfo,
+        (done, takes_gaps): (&BTreeSet<String>, bool),
+        watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    ) -> Result<Option<FieldSeries>, ColumnarError> {
+        let path = format!("{source}.{}", field.path);
+        let path: FieldPath = path
+            .parse()
+            .map_err(|error: flatcap_format::query::PathError| ColumnarError::Fields(error.into()))?;
+        let mut filter = self.request.filter.clone();
+        filter.sources = [source.to_owned()].into();
+        let query = Query { fields: vec![path], filter, ..Query::default() };
+        let mut reader = SampleReader::new(self.recording.query(&query)?);
+        let (mut found, mut host, mut offset_ns) = (FieldSeries::default(), String::new(), None);
+        // Gaps come before the samples around them, and so before the time by the wall clock is known.
+        let (mut host_name, mut gaps) = (String::new(), Vec::new());
+        while let Some(item) = reader.next()? {
+            let event = match item {
+                RecordedItem::Run(run) => {
+                    self.count_lost((source, &host_name), offset_ns, std::mem::take(&mut gaps));
+                    (host, host_name) = (host_labels(&run), run.host.name);
+                    offset_ns = None;
+                    continue;
+                }
+                RecordedItem::Samples(samples) => {
+                    let times = samples.times();
+                    let wall_ns = times.wall_ns.last().copied().unwrap_or_default();
+                    let mono_ns = times.mono_ns.last().copied().unwrap_or_default();
+                    offset_ns = Some(wall_ns.wrapping_sub_unsigned(mono_ns));
+                    if takes_gaps && let Some(first_ns) = times.wall_ns.first() {
+                        let key = (source.to_owned(), host_name.clone());
+                        self.lost.entry(key).or_insert_with(|| vec![(*first_ns, 0)]);
+                    }
+                    found.add(&samples, &reader, (&host, self.step_ns, done));
+                    ColumnarEvent::Progress(wall_ns)
+                }
+                RecordedItem::Gap(_, gap) => {
+                    if takes_gaps && !gap.is_thinned() {
+                        gaps.push(gap);
+                    }
+                    continue;
+                }
+                RecordedItem::Marker(_) => continue,
+                // Each file is read for each field: its problems are reported once.
+                RecordedItem::Notice(_) if !self.families.is_empty() || !done.is_empty() => continue,
+                RecordedItem::Notice(notice) => {
+                    self.is_unreadable |= matches!(notice, Notice::Unreadable(_));
+                    ColumnarEvent::Notice(notice)
+                }
+            };
+            if !watch(event) {
+                return Ok(None);
+            }
+        }
+        self.count_lost((source, &host_name), offset_ns, gaps);
+        let summary = reader.summary();
+        let undecodable = summary.undecodable + summary.malformed_schemas;
+        self.report.undecodable = self.report.undecodable.max(undecodable);
+        self.report.has_unnamed_elements |= summary.has_more_elements;
+        Ok(Some(found))
+    }
+
+    /// Adds the lost samples of a run.
+    fn count_lost(&mut self, (source, host): (&str, &str), offset_ns: Option<i64>, gaps: Vec<Gap>) {
+        let Some(offset_ns) = offset_ns else { return };
+        let Some(counts) = self.lost.get_mut(&(source.to_owned(), host.to_owned())) else { return };
+        for gap in gaps {
+            let before = counts.last().map_or(0, |(_, count)| *count);
+            let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
+            counts.push((wall_ns, before.saturating_add(gap.count)));
+        }
+    }
+
+    /// Writes the head of a family. Returns its name.
+    fn begin_family(
+        &mut self,
+        source: &str,
+        field: &FieldInfo,
+        (unit, kind): (Option<&str>, MetricKind),
+    ) -> Result<String, ColumnarError> {
+        let common = CommonUnit::of(unit, false);
+        let word = UNIT_WORDS.iter().find(|(name, _)| *name == common.name).map(|(_, word)| *word);
+        let base = family_name(source, &field.path, (unit, word));
+        let mut name = base.clone();
+        let mut number = 1;
+        while !self.families.insert(name.clone()) {
+            number += 1;
+            // Two fields may have one name once their characters are those of Prometheus.
+            name = format!("{base}_{number}");
+        }
+        let unit = word.filter(|word| name.ends_with(&format!("_{word}")));
+        let meaning = field.meaning.split_whitespace().collect::<Vec<_>>().join(" ");
+        let kind = if kind == MetricKind::Counter { "counter" } else { "gauge" };
+        let mut head = format!("# TYPE {name} {kind}\n");
+        // Writing to a string cannot fail.
+        if let Some(unit) = unit {
+            let _infallible = writeln!(head, "# UNIT {name} {unit}");
+        }
+        if !meaning.is_empty() {
+            let _infallible = writeln!(head, "# HELP {name} {}", escaped(&meaning));
+        }
+        self.out.put(head.as_bytes())?;
+        Ok(name)
+    }
+
+    fn put_series(
+        &mut self,
+        family: &str,
+        kind: MetricKind,
+        series: &BTreeMap<String, Vec<(i64, i64, f64)>>,
+    ) -> Result<(), ColumnarError> {
+        let suffix = if kind == MetricKind::Counter { "_total" } else { "" };
+        let mut text = String::new();
+        for (labels, values) in series {
+            for (wall_ms, _, value) in values {
+                put_line(&mut text, (family, suffix), labels, *value, *wall_ms);
+                self.values += 1;
+            }
+            self.out.put(text.as_bytes())?;
+            text.clear();
+        }
+        Ok(())
+    }
+
+    fn complete(mut self) -> Result<ColumnarReport, ColumnarError> {
+        if self.values == 0 {
+            if self.is_unreadable {
+                // Nothing could be read; the notices say why.
+                return Ok(ColumnarReport::default());
+            }
+            if let Some(error) = self.request.no_samples()? {
+                return Err(error);
+            }
+        }
+        let mut text = String::from(
+            "# TYPE flatcap_lost counter\n# HELP flatcap_lost Samples that the recording reports as lost.\n",
+        );
+        for ((source, host), counts) in &self.lost {
+            let labels = labels_text([("host", host.as_str()), ("source", source.as_str())]);
+            let mut last_ms = i64::MIN;
+            for (wall_ns, count) in counts {
+                let wall_ms = wall_ns.div_euclid(1_000_000);
+                // Prometheus has one value per series and millisecond.
+                if wall_ms > last_ms {
+                    last_ms = wall_ms;
+                    #[expect(clippy::cast_precision_loss, reason = "values of Prometheus have 53 bits")]
+                    put_line(&mut text, ("flatcap_lost", "_total"), &labels, *count as f64, wall_ms);
+                }
+            }
+        }
+        text.push_str("# EOF\n");
+        self.out.put(text.as_bytes())?;
+        let files = self.out.complete(self.request.should_replace, (None, self.values))?;
+        Ok(ColumnarReport { files, ..self.report })
+    }
+}
+
+impl FieldSeries {
+    /// Adds the values of samples, the first one of each series and step.
+    fn add(
+        &mut self,
+        samples: &SampleBatch,
+        reader: &SampleReader,
+        (host, step_ns, done): (&str, u64, &BTreeSet<String>),
+    ) {
+        for batch in &samples.tables {
+            let Some(table) = reader.table(batch.table) else { continue };
+            let columns = table.columns.iter().zip(&batch.columns);
+            for (info, values) in columns.filter(|(info, _)| is_number(info)) {
+                self.about.get_or_insert_with(|| (info.unit.as_deref().map(str::to_owned), info.kind));
+                let unit = CommonUnit::of(info.unit.as_deref(), false);
+                for row in 0..batch.rows() {
+                    let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).copied() else { continue };
+                    let Some(value) = values.number(row) else { continue };
+                    let labels = series_labels(host, batch.element(row), reader.elements());
+                    let step = i128::from(wall_ns).div_euclid(i128::from(step_ns));
+                    let step = i64::try_from(step).unwrap_or_default();
+                    if !done.contains(&labels) && !self.later.contains(&labels) {
+                        self.push(labels, (wall_ns.div_euclid(1_000_000), step, unit.convert(value)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, labels: String, value: (i64, i64, f64)) {
+        let is_new = !self.series.contains_key(&labels);
+        if is_new {
+            self.order.push(labels.clone());
+        }
+        let values = self.series.entry(labels).or_default();
+        // A clock that was set back has no place among earlier times.
+        if values.last().is_some_and(|(_, step, _)| value.1 <= *step) {
+            return;
+        }
+        values.push(value);
+        self.held += 1;
+        while self.held > VALUES_MAX && self.order.len() > 1 {
+            let Some(latest) = self.order.pop() else { return };
+            self.held -= self.series.remove(&latest).map_or(0, |values| values.len());
+            self.later.insert(latest);
+        }
+    }
+}
+
+fn is_number(info: &ColumnInfo) -> bool {
+    info.column_type != ColumnType::Text && !info.is_identity
+}
+
+fn family_prefix(source: &str) -> String {
+    format!("flatcap_{}_", plain(source))
+}
+
+/// Returns the name of a family: source, path without elements, and unit.
+fn family_name(source: &str, path: &str, (unit, word): (Option<&str>, Option<&str>)) -> String {
+    let mut name = format!("{}{}", family_prefix(source), plain(&path.replace("[*]", "")));
+    // Its values are in base units: `max_ns` becomes `max_seconds`.
+    if let (Some(unit), Some(_)) = (unit, word)
+        && let Some(stem) = name.strip_suffix(&format!("_{}", plain(unit)))
+    {
+        name.truncate(stem.len());
+    }
+    if let Some(stem) = name.strip_suffix("_total") {
+        name.truncate(stem.len());
+    }
+    match word {
+        Some(word) if !name.ends_with(&format!("_{word}")) => format!("{name}_{word}"),
+        _ => name,
+    }
+}
+
+/// Returns a text with the characters that names may have.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+/// Returns the labels of a host, as they are in front of those of a series.
+fn host_labels(run: &RunInfo) -> String {
+    let own = run.host.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    labels_text(std::iter::once(("host", run.host.name.as_str())).chain(own))
+}
+
+fn series_labels(host: &str, element: Option<u32>, names: &ElementNames) -> String {
+    let Some(element) = element else { return host.to_owned() };
+    let identity = if element == NO_ELEMENT { &[][..] } else { names.identity(element) };
+    let own = if identity.is_empty() {
+        labels_text([("element", names.label(element))])
+    } else {
+        labels_text(identity.iter().map(|part| (&*part.field, &*part.value)))
+    };
+    format!("{host},{own}")
+}
+
+/// Returns labels as text. A name that would be that of the host is prefixed, as Prometheus does.
+fn labels_text<'l>(labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> String {
+    let mut text = String::new();
+    for (at, (name, value)) in labels.into_iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let prefix = if name.starts_with(|first: char| first.is_ascii_digit()) { "_" } else { "" };
+        // Writing to a string cannot fail.
+        let _infallible = write!(text, "{comma}{prefix}{}=\"{}\"", plain(name), escaped(value));
+    }
+    text
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn put_line(text: &mut String, (family, suffix): (&str, &str), labels: &str, value: f64, wall_ms: i64) {
+    let (seconds, ms) = (wall_ms.div_euclid(1000), wall_ms.rem_euclid(1000));
+    // Writing to a string cannot fail.
+    let _infallible = writeln!(text, "{family}{suffix}{{{labels}}} {value} {seconds}.{ms:03}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that names have the base unit once, and only characters that names may have.
+    #[test]
+    fn names_follow_the_conventions() {
+        let named = |source, path, unit: Option<&str>| {
+            let common = CommonUnit::of(unit, false);
+            let word = UNIT_WORDS.iter().find(|(name, _)| *name == common.name).map(|(_, word)| *word);
+            family_name(source, path, (unit, word))
+        };
+        assert_eq!(
+            named("self", "sources[*].lateness.max_ns", Some("ns")),
+            "flatcap_self_sources_lateness_max_seconds"
+        );
+        assert_eq!(named("disk", "devices[*].read_bytes", Some("bytes")), "flatcap_disk_devices_read_bytes");
+        assert_eq!(named("file.a-b", "io_some.total", Some("us")), "flatcap_file_a_b_io_some_seconds");
+        assert_eq!(named("load", "tasks", None), "flatcap_load_tasks");
+    }
+
+    // Proves that labels are escaped and that their names are those of Prometheus.
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(
+            labels_text([("host", "a\"b\\c\n"), ("1st-part", "\u{e4}")]),
+            "host=\"a\\\"b\\\\c\\n\",_1st_part=\"\u{e4}\""
+        );
+    }
+
+    // Proves that paths are found below what was asked for, whatever elements were picked.
+    #[test]
+    fn fields_are_selected_by_their_begin() {
+        for asked in ["disk", "disk.devices[vda]", "disk.devices[*].reads", "devices[*].reads", "reads"] {
+            assert!(is_below("disk.devices[*].reads", asked), "{asked}");
+        }
+        for other in ["dis", "disk.device", "disk.devices[*].read", "ads"] {
+            assert!(!is_below("disk.devices[*].reads", other), "{other}");
+        }
+    }
+
+    // Proves that series that do not fit are left for later, and the first one never.
+    #[test]
+    fn series_that_do_not_fit_are_read_later() {
+        let mut found = FieldSeries::default();
+        for step in 0..i64::try_from(VALUES_MAX).unwrap() {
+            found.push("a".to_owned(), (step, step, 1.0));
+        }
+        found.push("b".to_owned(), (0, 0, 2.0));
+        assert_eq!((found.series.len(), found.held), (1, VALUES_MAX));
+        assert!(found.later.contains("b"));
+    }
+}

@@ -1,0 +1,418 @@
+//! Perfetto: a counter track for each numeric field of each element, marks as instants, and lost
+//! samples as slices.
+//!
+//! Time in the trace is that of the host since its boot. Runs of other boots follow by their wall
+//! time. A value that is equal to the one before is left out: a counter keeps its value.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use flatcap_format::query::{
+    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, NO_ELEMENT, Query, Recording, TableInfo,
+};
+use flatcap_format::replay::Notice;
+use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames, MetricKind};
+use flatcap_format::segment::{Gap, Marker};
+use prost::Message;
+
+use crate::error::ColumnarError;
+use crate::perfetto_packets::{
+    CLOCK_BOOTTIME, CLOCK_REALTIME, COUNTER, Clock, ClockSnapshot, CounterDescriptor, INSTANT, PACKET_KEY,
+    SEQUENCE_BEGINS, SLICE_BEGIN, SLICE_END, TracePacket, TrackDescriptor, TrackEvent,
+};
+use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
+use crate::single_output::SingleOutput;
+use crate::step_filter::StepFilter;
+
+/// The one sequence of packets.
+const SEQUENCE: u32 = 1;
+/// The track of marks; others are numbered from it on.
+const MARKS_TRACK: u64 = 1;
+
+/// Writes the selected fields as a trace: a file, which appears at the end, or, without a path, to
+/// standard output. Counters are written as rates per second, in common units. The export stops if
+/// `watch` returns false.
+///
+/// # Errors
+/// Any [`ColumnarError`].
+pub fn to_perfetto(
+    request: &ColumnarRequest,
+    path: Option<&Path>,
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<ColumnarReport, ColumnarError> {
+    let recording = Recording::open(&request.paths)?;
+    let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
+    let mut reader = SampleReader::new(recording.query(&query)?);
+    let out = SingleOutput::create(path, request.should_replace)?;
+    let mut export = PerfettoExport::new(out, request.step_ns.map(StepFilter::new));
+    export.has_states = !request.fields.is_empty();
+    let mut is_unreadable = false;
+    while let Some(item) = reader.next()? {
+        let event = match item {
+            RecordedItem::Run(run) => {
+                export.begin_run(run.host.name);
+                continue;
+            }
+            RecordedItem::Samples(samples) => {
+                let wall_ns = samples.times().wall_ns.last().copied().unwrap_or_default();
+                export.add(samples, &reader)?;
+                ColumnarEvent::Progress(wall_ns)
+            }
+            RecordedItem::Gap(source, gap) => {
+                export.add_gap(source, gap)?;
+                continue;
+            }
+            RecordedItem::Marker(marker) => {
+                export.add_mark(&marker)?;
+                continue;
+            }
+            RecordedItem::Notice(notice) => {
+                is_unreadable |= matches!(notice, Notice::Unreadable(_));
+                ColumnarEvent::Notice(notice)
+            }
+        };
+        if !watch(event) {
+            return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+        }
+    }
+    if export.events == 0 {
+        if is_unreadable {
+            // Nothing could be read; the notices say why.
+            return Ok(ColumnarReport::default());
+        }
+        if let Some(error) = request.no_samples()? {
+            return Err(error);
+        }
+    }
+    let summary = reader.summary();
+    Ok(ColumnarReport {
+        files: export.complete(request.should_replace)?,
+        undecodable: summary.undecodable + summary.malformed_schemas,
+        has_unnamed_elements: summary.has_more_elements,
+        ..ColumnarReport::default()
+    })
+}
+
+/// A field of an element of a host: host, table, column, element.
+type SeriesKey = (u64, usize, usize, Option<u32>);
+
+/// The trace that is written.
+struct PerfettoExport {
+    out: SingleOutput,
+    step: Option<StepFilter>,
+    /// Fields of states were asked for.
+    has_states: bool,
+    rates: CounterRates,
+    /// Track and last value of each field of each element.
+    series: HashMap<SeriesKey, (u64, Option<TrackValue>)>,
+    /// Tracks of hosts, of their sources, of elements, and of lost samples, by path.
+    groups: HashMap<String, u64>,
+    host: String,
+    next_track: u64,
+    /// Added to monotonic time to get time in the trace; none before the first sample of a run.
+    offset_ns: Option<i64>,
+    /// Gaps of the run that came before its first sample.
+    early_gaps: Vec<(String, Gap)>,
+    /// Wall time minus time in the trace; none before the first sample of all.
+    wall_offset_ns: Option<i64>,
+    packet: Vec<u8>,
+    packets: u64,
+    events: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum TrackValue {
+    Integer(i64),
+    Float(f64),
+}
+
+impl PerfettoExport {
+    fn new(out: SingleOutput, step: Option<StepFilter>) -> Self {
+        Self {
+            out,
+            step,
+            has_states: false,
+            rates: CounterRates::default(),
+            series: HashMap::new(),
+            groups: HashMap::new(),
+            host: String::new(),
+            next_track: MARKS_TRACK + 1,
+            offset_ns: None,
+            early_gaps: Vec::new(),
+            wall_offset_ns: None,
+            packet: Vec::new(),
+            packets: 0,
+            events: 0,
+        }
+    }
+
+    fn begin_run(&mut self, host: String) {
+        self.host = host;
+        self.offset_ns = None;
+        // Of a run without samples, which has no time.
+        self.early_gaps.clear();
+        self.rates.clear();
+        for (_, last) in self.series.values_mut() {
+            *last = None;
+        }
+    }
+
+    /// Returns the time in the trace of a sample.
+    fn trace_ns(&self, mono_ns: u64) -> u64 {
+        mono_ns.saturating_add_signed(self.offset_ns.unwrap_or_default())
+    }
+
+    /// Begins the clocks at the first sample of a run.
+    fn set_clocks(&mut self, mono_ns: u64, wall_ns: i64) -> Result<(), ColumnarError> {
+        if self.offset_ns.is_some() {
+            return Ok(());
+        }
+        let Some(wall_offset_ns) = self.wall_offset_ns else {
+            self.wall_offset_ns = Some(wall_ns.wrapping_sub_unsigned(mono_ns));
+            self.offset_ns = Some(0);
+            let clock = |id, ns| Clock { clock_id: Some(id), timestamp: Some(ns) };
+            let clocks = vec![
+                clock(CLOCK_BOOTTIME, mono_ns),
+                clock(CLOCK_REALTIME, u64::try_from(wall_ns).unwrap_or_default()),
+            ];
+            let snapshot = ClockSnapshot { clocks, primary_trace_clock: Some(CLOCK_BOOTTIME) };
+            self.put(TracePacket {
+                timestamp: Some(mono_ns),
+                sequence_flags: Some(SEQUENCE_BEGINS),
+                clock_snapshot: Some(snapshot),
+                ..TracePacket::default()
+            })?;
+            return self.describe(MARKS_TRACK, "marks", None, None);
+        };
+        let trace_ns = wall_ns.wrapping_sub(wall_offset_ns);
+        self.offset_ns = Some(trace_ns.wrapping_sub_unsigned(mono_ns));
+        Ok(())
+    }
+
+    fn add(&mut self, samples: SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
+        let times = samples.times();
+        if let (Some(mono_ns), Some(wall_ns)) = (times.mono_ns.first(), times.wall_ns.first()) {
+            self.set_clocks(*mono_ns, *wall_ns)?;
+            for (source, gap) in std::mem::take(&mut self.early_gaps) {
+                self.put_gap(&source, &gap)?;
+            }
+        }
+        let source = samples.tables.first().and_then(|batch| reader.table(batch.table));
+        let source = source.map(|table| table.source.to_string()).unwrap_or_default();
+        let selected = self.step.as_mut().map(|step| step.select(&source, &times.wall_ns));
+        for mut batch in samples.tables {
+            let Some(table) = reader.table(batch.table) else { continue };
+            self.rates.apply(&mut batch, table);
+            self.add_table(&batch, table, reader, selected.as_deref())?;
+        }
+        Ok(())
+    }
+
+    fn add_table(
+        &mut self,
+        batch: &ColumnBatch,
+        table: &TableInfo,
+        reader: &SampleReader,
+        selected: Option<&[bool]>,
+    ) -> Result<(), ColumnarError> {
+        // What only identifies something, or says since when it is there, is drawn if asked for.
+        let has_states = self.has_states;
+        let numeric = |column: &&(usize, &ColumnInfo)| {
+            let (_, info) = column;
+            let is_wanted = info.kind != MetricKind::State || has_states;
+            info.column_type != ColumnType::Text && !info.is_identity && is_wanted
+        };
+        let host = self.host_track()?;
+        let columns: Vec<_> = table.columns.iter().enumerate().collect();
+        let columns: Vec<_> = columns.iter().filter(numeric).copied().collect();
+        for row in 0..batch.rows() {
+            let sample = batch.sample(row);
+            if selected.is_some_and(|selected| selected.get(sample) != Some(&true)) {
+                continue;
+            }
+            let Some(mono_ns) = batch.times.mono_ns.get(sample).copied() else { continue };
+            let element = batch.element(row).filter(|element| *element != NO_ELEMENT);
+            for (number, info) in &columns {
+                let value = batch.columns.get(*number).map(|column| column.get(row));
+                let is_rate = info.kind == MetricKind::Counter
+                    && matches!(info.column_type, ColumnType::Unsigned | ColumnType::Float);
+                let unit = CommonUnit::of(info.unit.as_deref(), is_rate);
+                let Some(value) = value.and_then(|value| track_value(value, &unit)) else { continue };
+                let key = (host, batch.table, *number, element);
+                let track = match self.series.get(&key) {
+                    Some((_, Some(last))) if *last == value => continue,
+                    Some((track, _)) => *track,
+                    None => {
+                        let label = element.map(|element| reader.elements().label(element).to_owned());
+                        let name = if info.path.is_empty() { "value" } else { &info.path };
+                        self.add_series((table, label.as_deref()), name, &unit)?
+                    }
+                };
+                self.series.insert(key, (track, Some(value)));
+                self.put_counter(self.trace_ns(mono_ns), track, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the track of a field of an element: below that of the element, and of the source.
+    fn add_series(
+        &mut self,
+        (table, label): (&TableInfo, Option<&str>),
+        name: &str,
+        unit: &CommonUnit,
+    ) -> Result<u64, ColumnarError> {
+        let mut parent = self.source_track(&table.source)?;
+        if let Some(list) = &table.list {
+            let list = list.replace("[*]", "");
+            let path = format!("{parent}.{list}");
+            parent = self.group(&path, Some((&list, parent)))?;
+        }
+        if let Some(label) = label {
+            let path = format!("{parent}.{label}");
+            parent = self.group(&path, Some((label, parent)))?;
+        }
+        let track = self.new_track();
+        self.describe(track, name, Some(parent), Some(&unit.name))?;
+        Ok(track)
+    }
+
+    fn host_track(&mut self) -> Result<u64, ColumnarError> {
+        let host = self.host.clone();
+        self.group(&host, None)
+    }
+
+    fn source_track(&mut self, source: &str) -> Result<u64, ColumnarError> {
+        let host = self.host_track()?;
+        self.group(&format!("{host}.{source}"), Some((source, host)))
+    }
+
+    /// Returns the track of a group of tracks, by its path; `place` is its name and parent.
+    fn group(&mut self, path: &str, place: Option<(&str, u64)>) -> Result<u64, ColumnarError> {
+        if let Some(track) = self.groups.get(path) {
+            return Ok(*track);
+        }
+        let track = self.new_track();
+        self.groups.insert(path.to_owned(), track);
+        let (name, parent) = place.map_or((path, None), |(name, parent)| (name, Some(parent)));
+        self.describe(track, name, parent, None)?;
+        Ok(track)
+    }
+
+    fn new_track(&mut self) -> u64 {
+        self.next_track += 1;
+        self.next_track - 1
+    }
+
+    fn add_gap(&mut self, source: String, gap: Gap) -> Result<(), ColumnarError> {
+        if gap.is_thinned() {
+            return Ok(());
+        }
+        if self.offset_ns.is_none() {
+            self.early_gaps.push((source, gap));
+            return Ok(());
+        }
+        self.put_gap(&source, &gap)
+    }
+
+    fn put_gap(&mut self, source: &str, gap: &Gap) -> Result<(), ColumnarError> {
+        let parent = self.source_track(source)?;
+        let track = self.group(&format!("{parent}\u{0}lost"), Some(("lost", parent)))?;
+        let causes = GapCauseNames(gap.causes);
+        let name = format!("{} samples of {source} lost: {causes}", gap.count);
+        let begin_ns = self.trace_ns(gap.after_mono_ns.min(gap.before_mono_ns));
+        let end_ns = self.trace_ns(gap.before_mono_ns.max(gap.after_mono_ns));
+        self.put_event(begin_ns, (SLICE_BEGIN, track), Some(name))?;
+        self.put_event(end_ns, (SLICE_END, track), None)
+    }
+
+    fn add_mark(&mut self, marker: &Marker) -> Result<(), ColumnarError> {
+        self.set_clocks(marker.mono_ns, marker.wall_ns)?;
+        let at_ns = self.trace_ns(marker.mono_ns);
+        self.put_event(at_ns, (INSTANT, MARKS_TRACK), Some(marker.text.clone()))
+    }
+
+    fn describe(
+        &mut self,
+        track: u64,
+        name: &str,
+        parent: Option<u64>,
+        unit: Option<&str>,
+    ) -> Result<(), ColumnarError> {
+        let descriptor = TrackDescriptor {
+            uuid: Some(track),
+            name: Some(name.to_owned()),
+            parent_uuid: parent,
+            counter: unit.map(|unit| CounterDescriptor {
+                unit_name: Some(unit.to_owned()).filter(|unit| !unit.is_empty()),
+            }),
+        };
+        self.put(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() })
+    }
+
+    fn put_counter(&mut self, at_ns: u64, track: u64, value: TrackValue) -> Result<(), ColumnarError> {
+        self.events += 1;
+        let (integer, float) = match value {
+            TrackValue::Integer(value) => (Some(value), None),
+            TrackValue::Float(value) => (None, Some(value)),
+        };
+        let event = TrackEvent {
+            event_type: Some(COUNTER),
+            track_uuid: Some(track),
+            counter_value: integer,
+            double_counter_value: float,
+            name: None,
+        };
+        self.put(TracePacket { timestamp: Some(at_ns), track_event: Some(event), ..TracePacket::default() })
+    }
+
+    fn put_event(
+        &mut self,
+        at_ns: u64,
+        (event_type, track): (i32, u64),
+        name: Option<String>,
+    ) -> Result<(), ColumnarError> {
+        let event = TrackEvent {
+            event_type: Some(event_type),
+            track_uuid: Some(track),
+            name,
+            ..TrackEvent::default()
+        };
+        self.put(TracePacket { timestamp: Some(at_ns), track_event: Some(event), ..TracePacket::default() })
+    }
+
+    fn put(&mut self, packet: TracePacket) -> Result<(), ColumnarError> {
+        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
+        self.packets += 1;
+        self.packet.clear();
+        self.packet.push(PACKET_KEY);
+        packet.encode_length_delimited(&mut self.packet).map_err(|error| self.out.failed(error.into()))?;
+        self.out.put(&self.packet)
+    }
+
+    fn complete(self, should_replace: bool) -> Result<Vec<ColumnarFile>, ColumnarError> {
+        self.out.complete(should_replace, (None, self.events))
+    }
+}
+
+/// Returns the value of a track; none for an absent value, a text, or a number that is not finite.
+/// A whole number that needs no conversion stays one.
+fn track_value(value: FieldValue<'_>, unit: &CommonUnit) -> Option<TrackValue> {
+    let is_own = unit.factor.total_cmp(&1.0).is_eq();
+    #[expect(clippy::cast_precision_loss, reason = "converted to another unit: 53 bits are plenty")]
+    let number = match value {
+        FieldValue::Unsigned(number) if is_own && i64::try_from(number).is_ok() => {
+            return i64::try_from(number).ok().map(TrackValue::Integer);
+        }
+        FieldValue::Signed(number) if is_own => return Some(TrackValue::Integer(number)),
+        FieldValue::Unsigned(number) => number as f64,
+        FieldValue::Signed(number) => number as f64,
+        FieldValue::Float32(number) => f64::from(number),
+        FieldValue::Float(number) => number,
+        FieldValue::Bool(value) => return Some(TrackValue::Integer(i64::from(value))),
+        FieldValue::Text(_) | FieldValue::Absent => return None,
+    };
+    let number = if is_own { number } else { unit.convert(number) };
+    Some(TrackValue::Float(number)).filter(|_| number.is_finite())
+}
