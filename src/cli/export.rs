@@ -42,8 +42,8 @@ pub(super) struct Args {
     /// mcap, which have whole payloads.
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
     fields: Option<FieldList>,
-    /// Export only the first sample of each source in each step of this length. For csv and jsonl as
-    /// dump --every, and for openmetrics 1s unless stated. Not for stream.
+    /// Export only the first sample of each source in each step of this length. For csv and jsonl
+    /// as dump --every, and for openmetrics 1s unless stated. Not for stream.
     #[arg(long, value_name = "STEP", value_parser = config::duration_argument)]
     every: Option<Duration>,
     /// Parquet: write the elements of each list as rows of a file of their own,

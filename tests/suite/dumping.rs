@@ -346,8 +346,8 @@ fn a_closed_pipe_ends_quietly() {
     assert_eq!((called.status, called.err.as_str()), (Some(0), ""), "{called:?}");
 }
 
-// Proves that an export of rows has the bytes of `dump`, appears whole or not at all, and replaces a
-// file only on request.
+// Proves that an export of rows has the bytes of `dump`, appears whole or not at all, and replaces
+// a file only on request.
 #[test]
 fn rows_are_exported_to_whole_files() {
     let rig = Rig::new();

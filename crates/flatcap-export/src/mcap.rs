@@ -25,8 +25,9 @@ const MARKS_TOPIC: &str = "/flatcap/marks";
 /// Samples between two calls of `watch`.
 const SAMPLES_PER_EVENT: u64 = 1024;
 
-/// Writes the samples of the selected sources to an MCAP file, which appears at the end. The time of
-/// a message is the wall time at which its sample began. The export stops if `watch` returns false.
+/// Writes the samples of the selected sources to an MCAP file, which appears at the end. The time
+/// of a message is the wall time at which its sample began. The export stops if `watch` returns
+/// false.
 ///
 /// # Errors
 /// Any [`ColumnarError`].

@@ -194,8 +194,8 @@ impl OpenMetricsExport<'_> {
         }
     }
 
-    /// Reads the values of a field, but for those of the series that are done; none if `watch` stops
-    /// the export.
+    /// Reads the values of a field, but for those of the series that are done; none if `watch`
+    /// stops the export.
     fn read_field(
         &mut self,
         source: &str,
@@ -212,7 +212,7 @@ impl OpenMetricsExport<'_> {
         let query = Query { fields: vec![path], filter, ..Query::default() };
         let mut reader = SampleReader::new(self.recording.query(&query)?);
         let (mut found, mut host, mut offset_ns) = (FieldSeries::default(), String::new(), None);
-        // Gaps come before the samples around them, and so before the time by the wall clock is known.
+        // Gaps come before the samples around them, so before the time by the wall clock is known.
         let (mut host_name, mut gaps) = (String::new(), Vec::new());
         while let Some(item) = reader.next()? {
             let event = match item {

@@ -178,8 +178,8 @@ fn judge() -> Option<PathBuf> {
     found
 }
 
-/// Returns what the libraries of MCAP and Perfetto find in a file; none, with one line of notice, if
-/// they are not there. .ci/run installs them.
+/// Returns what the libraries of MCAP and Perfetto find in a file; none, with one line of notice,
+/// if they are not there. .ci/run installs them.
 fn found_by_library(args: &[&Path]) -> Option<Value> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
@@ -272,8 +272,8 @@ fn perfetto_has_the_values() {
     assert_eq!((slice[0][1].as_u64(), slice[1][1].as_u64()), (Some(1_002_000_000), Some(1_003_000_000)));
 }
 
-// Proves that promtool makes blocks of the text, from which it prints every value with its labels and
-// time, and that the first value of each step is written.
+// Proves that promtool makes blocks of the text, from which it prints every value with its labels
+// and time, and that the first value of each step is written.
 #[test]
 fn openmetrics_becomes_blocks() {
     let folder = tempfile::tempdir().unwrap();
