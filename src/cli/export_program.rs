@@ -1,5 +1,4 @@
-//! Hands an export to the program `flatcap-export`, which has the libraries of the columnar
-//! formats.
+//! Hands an export to the program `flatcap-export`, which has the libraries of its format.
 //!
 //! They are larger than all of flatcap, so a build of the recorder does not contain them. This
 //! process is replaced by the other one: signals and the exit status need no forwarding.
