@@ -173,7 +173,9 @@ fn journal_lines((first_ns, last_ns): (i64, i64)) -> io::Result<Vec<u8>> {
     }
     if lines.is_empty() {
         // Without the right to read it, journalctl prints nothing and succeeds.
-        return Err(io::Error::other("no lines; reading them needs membership of the group systemd-journal"));
+        return Err(io::Error::other(
+            "it has no lines of that time, or none that this user may read: members of systemd-journal read all",
+        ));
     }
     Ok(lines)
 }
