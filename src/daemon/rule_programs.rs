@@ -2,13 +2,14 @@
 //! that reaps it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::snapshots::SNAPSHOTS_NAME;
 use crate::os::program::{self, start_with_input};
 use crate::os::program_guard::ProgramGuard;
 use crate::os::thread;
@@ -71,8 +72,10 @@ impl ProgramStarter {
         Self { host: host.into(), data_dir: data_dir.into(), running: Arc::default() }
     }
 
-    /// Starts a program on a thread of its own, and returns. What goes wrong is logged.
-    pub(super) fn start(&self, program: RuleProgram, report: FiringReport, snapshot: Option<PathBuf>) {
+    /// Starts a program on a thread of its own, and returns. What goes wrong is logged. `snapshot`
+    /// is the name that the snapshot will have.
+    pub(super) fn start(&self, program: RuleProgram, report: FiringReport, snapshot: Option<&str>) {
+        let snapshot = snapshot.map(|name| self.data_dir.join(SNAPSHOTS_NAME).join(name));
         let rule = report.rule.clone();
         if self.running.fetch_add(1, Ordering::Relaxed) >= PROGRAMS_MAX {
             self.running.fetch_sub(1, Ordering::Relaxed);
@@ -160,7 +163,7 @@ mod tests {
         let output = folder.path().join("output");
         let starter = ProgramStarter::new("db-1", Path::new("/data"));
         let script = format!("cat > {0}.part; mv {0}.part {0}", output.display());
-        starter.start(shell(&script), report(), Some("/data/snapshots/x".into()));
+        starter.start(shell(&script), report(), Some("x"));
         eventually("its output", || output.exists());
         assert_eq!(
             std::fs::read_to_string(output).unwrap(),

@@ -1,7 +1,7 @@
 //! The rules of a run, compiled for the sources that it reads, and what their firings lead to.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use flatcap_format::schema::CompiledSchema;
@@ -9,7 +9,6 @@ use flatcap_format::segment::SourceInfo;
 use flatcap_trigger::{ComparedQuantity, RuleSource, TriggerChange, TriggerEngine, TriggerEvent};
 
 use super::rule_programs::{FiringReport, ProgramStarter, ReportedValue, RuleProgram};
-use super::snapshots::SNAPSHOTS_NAME;
 use crate::config::{Config, TriggerConfig};
 use crate::os::host_log::HostLog;
 use crate::os::program_guard::ProgramGuard;
@@ -26,8 +25,6 @@ pub(super) struct FiringTargets {
     pub(super) snapshots: Option<SnapshotHandle>,
     /// Starts the programs of rules.
     pub(super) programs: ProgramStarter,
-    /// The data directory.
-    pub(super) data_dir: Arc<Path>,
 }
 
 /// What a rule does besides its marker.
@@ -113,12 +110,9 @@ fn firing_listener(actions: BTreeMap<Arc<str>, RuleAction>, targets: FiringTarge
         let action = actions.get(&event.rule);
         let is_first = event.change == TriggerChange::Fired;
         let start = action.and_then(|action| action.program.clone()).filter(|_| is_first).map(|program| {
-            let (programs, data_dir) = (targets.programs.clone(), Arc::clone(&targets.data_dir));
+            let programs = targets.programs.clone();
             let report = firing_report(event, &marker.text, marker.wall_ns);
-            move |snapshot: Option<&str>| {
-                let path = snapshot.map(|name| data_dir.join(SNAPSHOTS_NAME).join(name));
-                programs.start(program, report, path);
-            }
+            move |snapshot: Option<&str>| programs.start(program, report, snapshot)
         });
         let Some(snapshots) = &targets.snapshots else {
             if let Some(start) = start {

@@ -175,7 +175,6 @@ impl Recorders {
             disk: None,
             snapshots: place.snapshots.clone(),
             programs: ProgramStarter::new(&header.host.name, &place.data_dir),
-            data_dir: Arc::clone(&place.data_dir),
         };
         // With a ring, its recorder takes the samplers' slabs, and the other what it passes on.
         let Some((storage, ring_metrics)) = place.ring.clone() else {

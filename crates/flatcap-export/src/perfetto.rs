@@ -117,7 +117,6 @@ struct PerfettoExport {
     /// Wall time minus time in the trace; none before the first sample of all.
     wall_offset_ns: Option<i64>,
     packet: Vec<u8>,
-    packets: u64,
     events: u64,
 }
 
@@ -142,7 +141,6 @@ impl PerfettoExport {
             early_gaps: Vec::new(),
             wall_offset_ns: None,
             packet: Vec::new(),
-            packets: 0,
             events: 0,
         }
     }
@@ -218,14 +216,18 @@ impl PerfettoExport {
     ) -> Result<(), ColumnarError> {
         // What only identifies something, or says since when it is there, is drawn if asked for.
         let has_states = self.has_states;
-        let numeric = |column: &&(usize, &ColumnInfo)| {
+        let numeric = |column: &(usize, &ColumnInfo)| {
             let (_, info) = column;
             let is_wanted = info.kind != MetricKind::State || has_states;
             info.column_type != ColumnType::Text && !info.is_identity && is_wanted
         };
         let host = self.host_track()?;
-        let columns: Vec<_> = table.columns.iter().enumerate().collect();
-        let columns: Vec<_> = columns.iter().filter(numeric).copied().collect();
+        let columns = table.columns.iter().enumerate().filter(numeric).map(|(number, info)| {
+            let is_rate = info.kind == MetricKind::Counter
+                && matches!(info.column_type, ColumnType::Unsigned | ColumnType::Float);
+            (number, info, CommonUnit::of(info.unit.as_deref(), is_rate))
+        });
+        let columns: Vec<_> = columns.collect();
         for row in 0..batch.rows() {
             let sample = batch.sample(row);
             if selected.is_some_and(|selected| selected.get(sample) != Some(&true)) {
@@ -233,12 +235,9 @@ impl PerfettoExport {
             }
             let Some(mono_ns) = batch.times.mono_ns.get(sample).copied() else { continue };
             let element = batch.element(row).filter(|element| *element != NO_ELEMENT);
-            for (number, info) in &columns {
+            for (number, info, unit) in &columns {
                 let value = batch.columns.get(*number).map(|column| column.get(row));
-                let is_rate = info.kind == MetricKind::Counter
-                    && matches!(info.column_type, ColumnType::Unsigned | ColumnType::Float);
-                let unit = CommonUnit::of(info.unit.as_deref(), is_rate);
-                let Some(value) = value.and_then(|value| track_value(value, &unit)) else { continue };
+                let Some(value) = value.and_then(|value| track_value(value, unit)) else { continue };
                 let key = (host, batch.table, *number, element);
                 let track = match self.series.get(&key) {
                     Some((_, Some(last))) if *last == value => continue,
@@ -246,7 +245,7 @@ impl PerfettoExport {
                     None => {
                         let label = element.map(|element| reader.elements().label(element).to_owned());
                         let name = if info.path.is_empty() { "value" } else { &info.path };
-                        self.add_series((table, label.as_deref()), name, &unit)?
+                        self.add_series((table, label.as_deref()), name, unit)?
                     }
                 };
                 self.series.insert(key, (track, Some(value)));
@@ -384,7 +383,6 @@ impl PerfettoExport {
 
     fn put(&mut self, packet: TracePacket) -> Result<(), ColumnarError> {
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
-        self.packets += 1;
         self.packet.clear();
         self.packet.push(PACKET_KEY);
         packet.encode_length_delimited(&mut self.packet).map_err(|error| self.out.failed(error.into()))?;
