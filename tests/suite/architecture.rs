@@ -25,6 +25,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("segment", &["block", "stream", "schema", "storage", "mapped_file", "host", "histogram"]),
     ("replay", &["segment", "stream", "duration"]),
     ("query", &["replay", "segment", "block", "schema", "host"]),
+    ("metric", &["query", "schema"]),
+    ("promql", &["metric", "query", "replay", "segment", "schema"]),
     ("trigger", &["query", "schema", "duration"]),
     ("schemas", &[]),
     ("os", &["storage", "host", "keyword"]),
@@ -50,7 +52,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("explain", &["query", "replay", "segment", "schema"]),
     ("control", &["metrics", "os", "config", "histogram"]),
     ("human", &[]),
-    ("view", &["query", "replay", "segment", "schema", "explain", "control", "os", "human"]),
+    ("view", &["metric", "promql", "duration", "query", "replay", "segment", "schema", "explain", "control", "os", "human"]),
     (
         "daemon",
         &[
@@ -103,18 +105,19 @@ const EDGES: &[(&str, &[&str])] = &[
             "trigger",
         ],
     ),
-    ("flatcap-export", &["query", "replay", "segment", "schema", "storage"]),
+    ("flatcap-export", &["metric", "query", "replay", "segment", "schema", "storage"]),
     ("lib", &["cli"]),
     ("main", &["lib"]),
 ];
 
 /// The sources of each crate that ships.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "crates/flatcap-stream/src",
     "crates/flatcap-lane/src",
     "crates/flatcap-push/src",
     "crates/flatcap-format/src",
     "crates/flatcap-trigger/src",
+    "crates/flatcap-promql/src",
     "crates/flatcap-export/src",
     "src",
 ];
@@ -183,11 +186,12 @@ fn crate_of(path: &Path) -> Option<(&'static str, &Path)> {
 }
 
 /// The crates that are one module.
-const MODULE_CRATES: [(&str, &str); 5] = [
+const MODULE_CRATES: [(&str, &str); 6] = [
     ("crates/flatcap-stream/src", "stream"),
     ("crates/flatcap-lane/src", "lane"),
     ("crates/flatcap-push/src", "push"),
     ("crates/flatcap-trigger/src", "trigger"),
+    ("crates/flatcap-promql/src", "promql"),
     ("crates/flatcap-export/src", "flatcap-export"),
 ];
 

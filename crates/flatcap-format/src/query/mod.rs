@@ -16,6 +16,7 @@ mod elements;
 mod error;
 mod fields;
 mod filter;
+mod fixed_bytes;
 mod frame_scan;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
