@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use flatcap_explain::{RecordingChoice, explain, find_spikes};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -35,7 +36,6 @@ use super::recording_reader::{RecordingReader, ShownPaths};
 use super::work_budget::WorkBudget;
 use super::worker::{ApiAnswer, Worker};
 use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
-use crate::explain::{RecordingChoice, explain, find_spikes};
 use crate::os::clock::NS_PER_S;
 use crate::os::throttle::Throttle;
 use crate::os::wake_event::WakeEvent;
