@@ -53,10 +53,6 @@ mod daemon;
 #[cfg(feature = "internals")]
 pub mod daemon;
 #[cfg(not(feature = "internals"))]
-mod explain;
-#[cfg(feature = "internals")]
-pub mod explain;
-#[cfg(not(feature = "internals"))]
 mod export;
 #[cfg(feature = "internals")]
 pub mod export;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
+use flatcap_format::replay::{RecordedHost, RecordedHosts};
 use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
     SegmentError, SegmentReader, SourceInfo, list, markers,
@@ -16,7 +17,7 @@ use flatcap_format::segment::{
 use serde::Serialize;
 
 use super::error::CliError;
-use super::hosts::{RecordedHost, RecordedHosts, host_lines};
+use super::hosts::{find_host, host_lines};
 use super::recordings::{default_recordings, no_segments};
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
@@ -141,7 +142,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     }
     let mut report = InfoReport::default();
     let hosts = RecordedHosts::of(&listings);
-    let wanted = args.host.as_deref().map(|name| hosts.find(name)).transpose()?;
+    let wanted = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;
     let mut sums: BTreeMap<(u64, u16), SourceSum> = BTreeMap::new();
     let mut order = BTreeMap::new(); // of runs, as listed: their ids are random
     let mut outcome = ExitStatus::Done;

@@ -9,9 +9,7 @@
 
 mod arrow;
 mod cli;
-mod columns;
 mod error;
-mod layout;
 mod mcap;
 mod openmetrics;
 mod output;
@@ -21,9 +19,7 @@ mod perfetto;
 mod perfetto_packets;
 mod record_table;
 mod request;
-mod sample_reader;
 mod single_output;
-mod step_filter;
 
 pub use crate::arrow::to_arrow;
 pub use crate::mcap::to_mcap;

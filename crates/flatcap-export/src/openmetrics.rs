@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
+use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader};
 use flatcap_format::metric::{HostLabels, Metric, metrics};
 use flatcap_format::query::{ColumnInfo, CommonUnit, FieldPath, Query, Recording};
 use flatcap_format::replay::Notice;
@@ -16,7 +17,6 @@ use flatcap_format::segment::Gap;
 
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
-use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
 use crate::single_output::SingleOutput;
 
 /// Step between the values of a series, unless another is asked for.

@@ -1,9 +1,8 @@
 //! The answers of the API as JSON. Times are texts: a number of JavaScript has 53 bits.
 
+use flatcap_explain::{Explanation, FieldDeparture, Suspect, SuspectKind, ValueUnit};
 use flatcap_format::segment::Marker;
 use serde::Serialize;
-
-use crate::explain::{Explanation, FieldDeparture, Suspect, SuspectKind, ValueUnit};
 
 /// Suspects and fields that the page lists.
 const LISTED_MAX: usize = 20;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use flatcap_explain::{RecordingChoice, explain, find_spikes};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -39,7 +40,6 @@ use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
 use super::worker::{ApiAnswer, PAGE_ANSWER_BYTES_MAX, PROMQL_ANSWER_BYTES_MAX, Worker};
 use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
-use crate::explain::{RecordingChoice, explain, find_spikes};
 use crate::os::clock::NS_PER_S;
 use crate::os::throttle::Throttle;
 use crate::os::wake_event::WakeEvent;

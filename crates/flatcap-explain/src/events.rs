@@ -487,7 +487,7 @@ fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::measure::Measure;
+    use crate::measure::Measure;
 
     const CPU: Measure = Measure { class: ValueClass::TimeShare, factor: 1.0, is_counter: true };
 

@@ -15,12 +15,12 @@ use flatcap_format::query::{
 use flatcap_format::schema::MetricKind;
 
 use crate::columns::{IntegerTypes, TooLarge, array, data_type};
-use crate::error::ColumnarError;
-use crate::output::unique_name;
+use crate::error::BatchError;
 use crate::sample_reader::SampleBatch;
+use crate::unique_name::unique_name;
 
 /// Time zone of all timestamps.
-pub(crate) const ZONE: &str = "UTC";
+pub const ZONE: &str = "UTC";
 /// Name of the struct or value of a list's element in Parquet: that of its specification.
 const LIST_ELEMENT: &str = "element";
 /// Column of what names an element, where no field of it does.
@@ -30,20 +30,24 @@ const VALUE: &str = "value";
 
 /// How values become columns.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LayoutOptions {
-    pub(crate) integers: IntegerTypes,
-    pub(crate) time_unit: TimeUnit,
+pub struct LayoutOptions {
+    /// The types that integers get.
+    pub integers: IntegerTypes,
+    /// The unit of times.
+    pub time_unit: TimeUnit,
     /// The elements of lists are rows of files of their own.
-    pub(crate) is_exploded: bool,
+    pub is_exploded: bool,
 }
 
 /// The columns of a file.
 #[derive(Debug)]
-pub(crate) struct FileLayout {
-    pub(crate) source: String,
+pub struct FileLayout {
+    /// The source.
+    pub source: String,
     /// The path of the list whose elements are the rows; none if a row is a sample.
-    pub(crate) list: Option<String>,
-    pub(crate) schema: SchemaRef,
+    pub list: Option<String>,
+    /// The columns with their types and metadata.
+    pub schema: SchemaRef,
     columns: Vec<LayoutColumn>,
     options: LayoutOptions,
 }
@@ -63,11 +67,11 @@ enum LayoutColumn {
 
 /// What schemas say of fields, by source and path: `devices[*].reads`.
 #[derive(Debug, Default)]
-pub(crate) struct Descriptions(BTreeMap<(String, String), String>);
+pub struct Descriptions(BTreeMap<(String, String), String>);
 
 impl Descriptions {
     /// Returns the comments of all fields of a recording.
-    pub(crate) fn of(recording: &Recording) -> Self {
+    pub fn of(recording: &Recording) -> Self {
         let mut all = BTreeMap::new();
         for source in recording.fields() {
             for field in source.fields {
@@ -77,7 +81,7 @@ impl Descriptions {
         Self(all)
     }
 
-    fn find(&self, source: &str, path: &str) -> Option<&str> {
+    pub(crate) fn find(&self, source: &str, path: &str) -> Option<&str> {
         let path = path
             .parse::<FieldPath>()
             .map_or_else(|_| path.to_owned(), |path| path.of_all_elements().as_str().to_owned());
@@ -88,11 +92,7 @@ impl Descriptions {
 impl FileLayout {
     /// Returns the layout of the samples of a source, and with `is_exploded` one more for the
     /// elements of each of its lists.
-    pub(crate) fn of(
-        tables: &[&TableInfo],
-        options: LayoutOptions,
-        descriptions: &Descriptions,
-    ) -> Vec<Self> {
+    pub fn of(tables: &[&TableInfo], options: LayoutOptions, descriptions: &Descriptions) -> Vec<Self> {
         let source = tables.first().map(|table| table.source.to_string()).unwrap_or_default();
         let mut samples = SchemaBuilder::new(options, descriptions);
         let mut files = Vec::new();
@@ -112,12 +112,15 @@ impl FileLayout {
     }
 
     /// Returns samples as rows.
-    pub(crate) fn batch(
+    ///
+    /// # Errors
+    /// `TooLarge` for a value that the type of its column cannot hold.
+    pub fn batch(
         &self,
         samples: &SampleBatch,
         run: &str,
         names: &ElementNames,
-    ) -> Result<RecordBatch, ColumnarError> {
+    ) -> Result<RecordBatch, BatchError> {
         let times = samples.times();
         let row_samples: Vec<usize> = match (&self.list, self.element_table(samples)) {
             (Some(_), Some(batch)) => (0..batch.rows()).map(|row| batch.sample(row)).collect(),
@@ -132,7 +135,7 @@ impl FileLayout {
     }
 
     /// Returns for each row the position of its sample.
-    pub(crate) fn row_samples(&self, samples: &SampleBatch) -> Vec<usize> {
+    pub fn row_samples(&self, samples: &SampleBatch) -> Vec<usize> {
         match self.element_table(samples) {
             Some(batch) if self.list.is_some() => (0..batch.rows()).map(|row| batch.sample(row)).collect(),
             _ => (0..samples.times().len()).collect(),
@@ -154,7 +157,7 @@ impl FileLayout {
         column: &LayoutColumn,
         samples: &SampleBatch,
         names: &ElementNames,
-    ) -> Result<ArrayRef, ColumnarError> {
+    ) -> Result<ArrayRef, BatchError> {
         let missing = || encoding_error(ArrowError::SchemaError("a table is missing".to_owned()));
         match column {
             LayoutColumn::Values { table, column, path, data_type } => {
@@ -174,7 +177,7 @@ impl FileLayout {
             }
             LayoutColumn::Structs { table, fields, columns } => {
                 let batch = samples.tables.get(*table).ok_or_else(missing)?;
-                let arrays: Result<Vec<ArrayRef>, ColumnarError> =
+                let arrays: Result<Vec<ArrayRef>, BatchError> =
                     columns.iter().map(|column| self.array(column, samples, names)).collect();
                 let structs = StructArray::try_new(fields.clone(), arrays?, None).map_err(encoding_error)?;
                 let field = Arc::new(Field::new(LIST_ELEMENT, DataType::Struct(fields.clone()), false));
@@ -187,8 +190,8 @@ impl FileLayout {
         }
     }
 
-    fn too_large(&self, times: &BatchTimes, sample: usize, (path, value): (&str, u64)) -> ColumnarError {
-        ColumnarError::TooLarge {
+    fn too_large(&self, times: &BatchTimes, sample: usize, (path, value): (&str, u64)) -> BatchError {
+        BatchError::TooLarge {
             place: format!("{}.{path}", self.source),
             seq: times.seq.get(sample).copied().unwrap_or_default(),
             wall_ns: times.wall_ns.get(sample).copied().unwrap_or_default(),
@@ -199,7 +202,7 @@ impl FileLayout {
 }
 
 /// Returns the rows of a list's table, grouped by their samples.
-fn list_array(field: Arc<Field>, batch: &ColumnBatch, values: ArrayRef) -> Result<ArrayRef, ColumnarError> {
+fn list_array(field: Arc<Field>, batch: &ColumnBatch, values: ArrayRef) -> Result<ArrayRef, BatchError> {
     let mut lengths = vec![0_usize; batch.times.len()];
     for row in 0..batch.rows() {
         if let Some(length) = lengths.get_mut(batch.sample(row)) {
@@ -211,8 +214,8 @@ fn list_array(field: Arc<Field>, batch: &ColumnBatch, values: ArrayRef) -> Resul
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-pub(crate) fn encoding_error(error: ArrowError) -> ColumnarError {
-    ColumnarError::Encode(error.to_string())
+pub(crate) fn encoding_error(error: ArrowError) -> BatchError {
+    BatchError::Encode(error.to_string())
 }
 
 /// Builds the schema of a file.
@@ -343,7 +346,8 @@ fn list_name(list: &str) -> String {
     list.replace("[*]", "")
 }
 
-fn meaning(kind: MetricKind) -> Option<&'static str> {
+/// Returns the word for how successive values relate; none if that is unknown.
+pub fn meaning(kind: MetricKind) -> Option<&'static str> {
     match kind {
         MetricKind::Counter => Some("counter"),
         MetricKind::Gauge => Some("gauge"),
@@ -354,7 +358,7 @@ fn meaning(kind: MetricKind) -> Option<&'static str> {
 }
 
 /// Returns the type of times.
-pub(crate) fn time_type(unit: TimeUnit) -> DataType {
+pub fn time_type(unit: TimeUnit) -> DataType {
     DataType::Timestamp(unit, Some(ZONE.into()))
 }
 

@@ -4,20 +4,21 @@ use std::collections::HashMap;
 
 /// Selects the first sample of each source in each step.
 #[derive(Debug)]
-pub(crate) struct StepFilter {
+pub struct StepFilter {
     step_ns: u64,
     /// The step of the last selected sample, by source.
     last: HashMap<String, i128>,
 }
 
 impl StepFilter {
-    pub(crate) fn new(step_ns: u64) -> Self {
+    /// Creates a filter with steps of this length, in nanoseconds.
+    pub fn new(step_ns: u64) -> Self {
         Self { step_ns: step_ns.max(1), last: HashMap::new() }
     }
 
     /// Returns for each sample whether it is the first of its step. Steps begin at multiples of
     /// their length since 1970.
-    pub(crate) fn select(&mut self, source: &str, wall_ns: &[i64]) -> Vec<bool> {
+    pub fn select(&mut self, source: &str, wall_ns: &[i64]) -> Vec<bool> {
         let step_ns = i128::from(self.step_ns);
         let mut last = self.last.get(source).copied();
         let selected = wall_ns

@@ -13,7 +13,7 @@ use flatcap_format::schema::ColumnType;
 
 /// The types that integers get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IntegerTypes {
+pub enum IntegerTypes {
     /// INT64 for all: the one integer that every reader of Parquet takes for what it is.
     Signed,
     /// The same, but UINT64 for `ulong`.

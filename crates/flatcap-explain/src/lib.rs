@@ -23,4 +23,4 @@ mod window;
 pub use attribution::SuspectKind;
 pub use measure::ValueUnit;
 pub use reading::{ExplainError, RecordingChoice};
-pub use report::{Explanation, FieldDeparture, Suspect, explain, find_spikes};
+pub use report::{Explanation, FieldDeparture, Offspring, Spikes, Suspect, explain, find_spikes};

@@ -29,7 +29,7 @@ pub(super) fn departure_score(value: f64, baseline: &Baseline, class: ValueClass
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::baseline::BlockStats;
+    use crate::baseline::BlockStats;
 
     fn usual(low: f64, level: f64, high: f64) -> Baseline {
         Baseline { level, noise: 0.0, low, high }

@@ -53,8 +53,18 @@ pub struct FieldDeparture {
     pub together: usize,
 }
 
+impl FieldDeparture {
+    /// Returns the path of the field below the source, with the state whose share is counted:
+    /// `processes[*].state=D`.
+    pub fn path(&self) -> String {
+        match &self.state {
+            Some(state) => format!("{}={state}", self.field),
+            None => self.field.clone(),
+        }
+    }
+}
+
 /// The spikes of a recording.
-#[allow(unnameable_types, reason = "callers read its fields and never name it")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spikes {
     /// Best first.
@@ -85,7 +95,6 @@ pub struct Suspect {
 }
 
 /// Processes that ended or began below another one.
-#[allow(unnameable_types, reason = "callers read its fields and never name it")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offspring {
     /// The list that says so.

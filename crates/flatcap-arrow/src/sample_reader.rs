@@ -9,24 +9,29 @@ use flatcap_format::segment::{Gap, Marker};
 
 /// Samples of one source of one run.
 #[derive(Debug)]
-pub(crate) struct SampleBatch {
+pub struct SampleBatch {
     /// One batch per table of the source, all of the same samples.
-    pub(crate) tables: Vec<ColumnBatch>,
+    pub tables: Vec<ColumnBatch>,
 }
 
 /// The next part of a recording.
 #[derive(Debug)]
-pub(crate) enum RecordedItem {
+pub enum RecordedItem {
+    /// A run begins; all parts up to the next are of it.
     Run(RunInfo),
+    /// Samples of one source.
     Samples(SampleBatch),
+    /// Samples that were lost, with the source's name.
     Gap(String, Gap),
+    /// A note at a point in time.
     Marker(Marker),
+    /// A problem with a file.
     Notice(Notice),
 }
 
 /// Returns a recording part by part.
 #[derive(Debug)]
-pub(crate) struct SampleReader {
+pub struct SampleReader {
     results: QueryResults,
     /// The tables so far of the samples that are being read.
     open: Option<SampleBatch>,
@@ -36,7 +41,7 @@ pub(crate) struct SampleReader {
 
 impl SampleBatch {
     /// Returns the samples.
-    pub(crate) fn times(&self) -> &BatchTimes {
+    pub fn times(&self) -> &BatchTimes {
         static NONE: BatchTimes = BatchTimes {
             seq: Vec::new(),
             mono_ns: Vec::new(),
@@ -48,31 +53,43 @@ impl SampleBatch {
     }
 
     /// Returns the numbers of the tables, which identify the source and its schema.
-    pub(crate) fn table_numbers(&self) -> Vec<usize> {
+    pub fn table_numbers(&self) -> Vec<usize> {
         self.tables.iter().map(|batch| batch.table).collect()
     }
 }
 
 impl SampleReader {
-    pub(crate) fn new(results: QueryResults) -> Self {
+    /// Creates a reader of the answers to a query.
+    pub fn new(results: QueryResults) -> Self {
         Self { results, open: None, held: None }
     }
 
     /// Returns a table by its number.
-    pub(crate) fn table(&self, number: usize) -> Option<&TableInfo> {
+    pub fn table(&self, number: usize) -> Option<&TableInfo> {
         self.results.tables().get(number)
     }
 
-    pub(crate) fn elements(&self) -> &ElementNames {
+    /// Returns the tables so far. A run may add tables.
+    pub fn tables(&self) -> &[TableInfo] {
+        self.results.tables()
+    }
+
+    /// Returns the elements so far.
+    pub fn elements(&self) -> &ElementNames {
         self.results.elements()
     }
 
-    pub(crate) fn summary(&self) -> QuerySummary {
+    /// Returns what was read so far.
+    pub fn summary(&self) -> QuerySummary {
         self.results.summary()
     }
 
     /// Returns the next part; none at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<RecordedItem>, QueryError> {
+    ///
+    /// # Errors
+    /// As [`QueryResults::next`].
+    #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
+    pub fn next(&mut self) -> Result<Option<RecordedItem>, QueryError> {
         if let Some(item) = self.held.take() {
             return Ok(Some(item));
         }

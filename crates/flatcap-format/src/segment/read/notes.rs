@@ -1,9 +1,9 @@
-//! Reads the markers of a segment, without most of its samples.
+//! Reads the markers and the gaps of a segment, without most of its samples.
 
 use std::collections::BTreeSet;
 
 use super::reader::{Advance, SegmentReader};
-use crate::segment::format::control_frames::Marker;
+use crate::segment::format::control_frames::{Gap, Marker};
 use crate::segment::format::error::SegmentError;
 use crate::segment::format::frame_kind::FrameKind;
 use crate::segment::format::index::IndexEntry;
@@ -14,6 +14,23 @@ use crate::segment::format::index::IndexEntry;
 /// # Errors
 /// `Io`.
 pub fn markers(reader: &mut SegmentReader) -> Result<Vec<Marker>, SegmentError> {
+    frames_of(reader, FrameKind::Marker, Marker::decode)
+}
+
+/// Returns the gaps of a segment in their order, as [`markers`] does the markers.
+///
+/// # Errors
+/// `Io`.
+pub fn gaps(reader: &mut SegmentReader) -> Result<Vec<Gap>, SegmentError> {
+    frames_of(reader, FrameKind::Gap, Gap::decode)
+}
+
+/// Returns what the frames of a kind hold.
+fn frames_of<T>(
+    reader: &mut SegmentReader,
+    kind: FrameKind,
+    decode: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Vec<T>, SegmentError> {
     // No source has this name, so that no payload of a compressed segment is decompressed.
     reader.project_fields(&BTreeSet::from([String::new()]), &[]);
     let intervals: Vec<(u64, u64, u64)> = match reader.footer() {
@@ -26,7 +43,7 @@ pub fn markers(reader: &mut SegmentReader) -> Result<Vec<Marker>, SegmentError> 
         }
         None => vec![(0, u64::MAX, u64::MAX)],
     };
-    let mut markers = Vec::new();
+    let mut found = Vec::new();
     for (offset, end, mut others) in intervals {
         reader.seek(offset);
         // After the last of these only samples follow, in blocks that need not be decompressed.
@@ -36,12 +53,12 @@ pub fn markers(reader: &mut SegmentReader) -> Result<Vec<Marker>, SegmentError> 
         {
             let Advance::Frame(at) = advance else { continue };
             others -= u64::from(at.kind != FrameKind::Telemetry);
-            if at.kind == FrameKind::Marker {
-                markers.extend(Marker::decode(reader.payload(at)));
+            if at.kind == kind {
+                found.extend(decode(reader.payload(at)));
             }
         }
     }
-    Ok(markers)
+    Ok(found)
 }
 
 /// Returns how many frames of an interval are no samples: the Index frame that it begins with, or
