@@ -232,7 +232,7 @@ fn modules_import_only_what_they_may() {
                     wrong.push(format!("{}: {module} -> {to}", path.display()));
                 }
             }
-            for (_, to) in MODULE_CRATES {
+            for &(_, to) in MODULE_CRATES {
                 if line.contains(&format!("flatcap_{to}::")) && !allowed.contains(&to) && module != to {
                     wrong.push(format!("{}: {module} -> {to}", path.display()));
                 }
@@ -256,7 +256,7 @@ fn modules_import_only_what_they_may() {
 // Proves that no file imports itself through others, in a module or across modules.
 #[test]
 fn no_files_import_each_other() {
-    for folder in CRATES {
+    for &folder in CRATES {
         let shipped_file = |(path, text): (PathBuf, String)| {
             let inner = path.strip_prefix(folder).ok()?.to_owned();
             (!is_for_tests(&path)).then(|| (inner, shipped(&text).to_owned()))
@@ -352,7 +352,7 @@ fn every_dependency_has_a_reason() {
 #[test]
 fn every_module_is_in_the_document() {
     let document = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
-    for folder in CRATES {
+    for &folder in CRATES {
         for entry in std::fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
