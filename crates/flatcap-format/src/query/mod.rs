@@ -54,6 +54,7 @@ mod summary;
 mod table_rows;
 mod template;
 mod template_cache;
+mod thinned_numbers;
 mod units;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
