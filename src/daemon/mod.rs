@@ -38,5 +38,4 @@ pub use recovery::{crashed_runs, recover_all};
 pub use reload::ConfigReader;
 pub use service::{Callbacks, RunProgress, RunStart, RunSummary, record};
 pub use settings::{data_dir, run_dir};
-pub use snapshots::SNAPSHOTS_NAME;
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

@@ -8,13 +8,14 @@ use flatcap_format::schema::FieldValue;
 use flatcap_format::segment::{Marker, list, markers};
 
 use super::api_answers::{
-    ChartAnswer, FieldAnswer, FieldsAnswer, MarkAnswer, SampleAnswer, SamplesAnswer, SnapshotsAnswer,
+    ChartAnswer, FieldAnswer, FieldsAnswer, MarkAnswer, SampleAnswer, SamplesAnswer, SnapshotAnswer,
     SourceAnswer, SourcesAnswer,
 };
 use super::api_request::{RangeRequest, SAMPLES_MAX, WallRange};
 use super::range_answer::{RangeAnswer, RangeRow, RangeSeries};
 use super::shown_paths::ShownPaths;
 use crate::os::clock::{monotonic_ns, read_clocks};
+use crate::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
 use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::{StepColumn, ViewError};
@@ -297,16 +298,15 @@ impl RecordingReader {
         Ok(found.drain(first..).map(MarkAnswer::from).collect())
     }
 
-    /// Returns the names of directories of snapshots beside the segments.
-    pub(super) fn snapshots(&self) -> SnapshotsAnswer {
+    /// Returns the newest snapshots beside the segments, the oldest first.
+    pub(super) fn snapshots(&self) -> Vec<SnapshotAnswer> {
         let folders =
-            self.shown.paths.iter().filter_map(|path| std::fs::read_dir(path.join("snapshots")).ok());
+            self.shown.paths.iter().filter_map(|path| std::fs::read_dir(path.join(SNAPSHOTS_NAME)).ok());
         let entries = folders.flatten().flatten();
-        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let mut names: Vec<String> =
-            folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).take(MARKS_MAX).collect();
-        names.sort();
-        SnapshotsAnswer { snapshots: names }
+        let mut found: Vec<SnapshotRecord> = entries.filter_map(|entry| read_record(&entry.path())).collect();
+        found.sort_by_key(|record| record.fired_wall_ns);
+        let first = found.len().saturating_sub(MARKS_MAX);
+        found.drain(first..).map(SnapshotAnswer::from).collect()
     }
 }
 

@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 
 use super::{PageOptions, PageServer};
 use crate::os::thread;
-use crate::view::test_recording::write_recording;
+use crate::snapshot::SnapshotRecord;
+use crate::view::test_recording::{SPIKE, wall_ns, write_recording};
 
 pub(super) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// A host that would take the page over if its name were markup.
@@ -28,7 +29,7 @@ impl ServedPage {
     pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_recording(folder.path());
-        std::fs::create_dir_all(folder.path().join("snapshots/oom-1")).unwrap();
+        write_snapshot(&folder.path().join("snapshots/oom-1"));
         let options = PageOptions {
             paths: vec![folder.path().to_owned()],
             host: None,
@@ -71,6 +72,21 @@ impl ServedPage {
         assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head} {}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap()
     }
+}
+
+/// Writes what is known of a snapshot around the spike, and one that is not published.
+fn write_snapshot(folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::create_dir(folder.with_extension("partial")).unwrap();
+    let record = SnapshotRecord {
+        name: "oom-1".to_owned(),
+        reason: HOST.to_owned(),
+        fired_wall_ns: wall_ns(SPIKE),
+        first_wall_ns: wall_ns(SPIKE - 100),
+        last_wall_ns: wall_ns(SPIKE + 50),
+        ..SnapshotRecord::default()
+    };
+    std::fs::write(folder.join("snapshot.json"), serde_json::to_vec(&record).unwrap()).unwrap();
 }
 
 impl Drop for ServedPage {

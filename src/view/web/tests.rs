@@ -121,7 +121,10 @@ fn the_api_returns_what_was_recorded() {
     assert_eq!(samples["samples"][0]["value"], "22480");
     assert_eq!(samples["samples"][0]["wall_ns"], wall_ns(SPIKE).to_string());
     assert_eq!(page.json("marks")[0]["wall_ns"], wall_ns(MARK).to_string());
-    assert_eq!(page.json("snapshots")["snapshots"][0], "oom-1");
+    let snapshots = page.json("snapshots");
+    assert_eq!((snapshots.as_array().unwrap().len(), &snapshots[0]["name"]), (1, &"oom-1".into()));
+    assert_eq!(snapshots[0]["wall_ns"], wall_ns(SPIKE).to_string());
+    assert_eq!(snapshots[0]["kept"]["from_ns"], wall_ns(SPIKE - 100).to_string());
     let (from, to) = (wall_ns(SPIKE), wall_ns(SPIKE + 80));
     let found = page.json(&format!("explain?from={from}&to={to}"));
     assert_eq!(found["suspects"][0]["name"], "billing");
