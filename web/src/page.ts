@@ -198,14 +198,17 @@ function move(span: Span, isFrozen = true): void {
   holdSoon();
   clearTimeout(settling);
   settling = window.setTimeout(readAll, SETTLE_MS);
+  showReading();
 }
 
 function readAll(): void {
+  settling = 0;
   for (const chart of shownCharts) {
     chart.request?.abort();
     chart.request = null;
   }
   for (const chart of visible) read(chart);
+  showReading();
 }
 
 function read(chart: Chart): void {
@@ -223,8 +226,13 @@ function readNext(): void {
       readNext();
     });
   }
-  // Charts that wait or are read; tests wait for none.
-  document.documentElement.dataset["reading"] = String(waiting.size + inFlight);
+  showReading();
+}
+
+/** Says how many charts wait or are read, or will be once the view has settled: tests wait for none. */
+function showReading(): void {
+  const coming = settling === 0 ? 0 : 1;
+  document.documentElement.dataset["reading"] = String(waiting.size + inFlight + coming);
 }
 
 /** Returns the time to read: the view, and where samples are few, the ones around it. */
