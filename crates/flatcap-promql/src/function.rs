@@ -39,12 +39,12 @@ impl Function {
         if let Some((_, function)) = NAMED.iter().find(|(own, _)| *own == name) {
             return Some(*function);
         }
-        Some(match (name, *parameters) {
+        Some(match (name, parameters) {
             ("round", []) => Self::Round(1.0),
-            ("round", [to]) => Self::Round(to),
-            ("clamp", [min, max]) => Self::Clamp(min, max),
-            ("clamp_min", [min]) => Self::Clamp(min, f64::INFINITY),
-            ("clamp_max", [max]) => Self::Clamp(f64::NEG_INFINITY, max),
+            ("round", [to]) => Self::Round(*to),
+            ("clamp", [min, max]) => Self::Clamp(*min, *max),
+            ("clamp_min", [min]) => Self::Clamp(*min, f64::INFINITY),
+            ("clamp_max", [max]) => Self::Clamp(f64::NEG_INFINITY, *max),
             _ => return None,
         })
     }

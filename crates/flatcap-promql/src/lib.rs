@@ -29,9 +29,6 @@ mod vector_match;
 mod window;
 mod window_function;
 
-#[cfg(test)]
-mod tests;
-
 pub use engine::{Engine, EvaluationOptions, QueryAnswer, SeriesAnswer};
 pub use error::PromqlError;
 pub use labels::Labels;
