@@ -117,7 +117,9 @@ impl HostLabels {
         let mut labels = self.0.clone();
         let Some(element) = element else { return labels };
         let identity = if element == NO_ELEMENT { &[][..] } else { names.identity(element) };
-        for part in identity {
+        // The first text names an element; further ones say in which state it is.
+        let mut has_name = false;
+        for part in identity.iter().filter(|part| part.is_key || !std::mem::replace(&mut has_name, true)) {
             push_distinct(&mut labels, label_name(&part.field), &part.value);
         }
         if identity.is_empty() {

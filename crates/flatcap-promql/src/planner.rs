@@ -25,6 +25,8 @@ const OPERATORS_MAX: usize = 256;
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
+const SUBQUERY: &str = "a subquery, as [5m:1m],";
+
 /// Makes the tree of an expression.
 pub(crate) struct Planner {
     /// How long a sample counts after its time, where no window says it.
@@ -82,7 +84,7 @@ impl Planner {
             Expr::MatrixSelector(selector) => Err(PromqlError::Expression(format!(
                 "{selector} is a window; apply a function to it, such as rate({selector})"
             ))),
-            Expr::Subquery(_) => Err(PromqlError::unsupported("a subquery, as [5m:1m],")),
+            Expr::Subquery(_) => Err(PromqlError::unsupported(SUBQUERY)),
             Expr::StringLiteral(_) => Err(PromqlError::unsupported("a text as a value")),
             Expr::Extension(_) => Err(PromqlError::unsupported("an extension")),
         }
@@ -108,6 +110,9 @@ impl Planner {
     fn call(&self, call: &Call) -> Result<Node, PromqlError> {
         let name = call.func.name;
         let arguments: Vec<&Expr> = call.args.args.iter().map(|argument| plain(argument)).collect();
+        if arguments.iter().any(|argument| matches!(argument, Expr::Subquery(_))) {
+            return Err(PromqlError::unsupported(SUBQUERY));
+        }
         match (name, arguments.as_slice()) {
             ("time", []) => return Ok(Node::Time),
             ("scalar", [of]) => return Ok(Node::ScalarOf(Box::new(self.plan(of)?))),
