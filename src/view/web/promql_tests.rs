@@ -75,7 +75,7 @@ const EXPRESSIONS: [&str; 62] = [
     "700 < flatcap_disk_devices_writes_total",
     "flatcap_disk_devices_sectors_written_bytes_total / flatcap_disk_devices_writes_total",
     "flatcap_disk_devices_writes_total - on (name, host) flatcap_disk_devices_reads_total",
-    "flatcap_cpu_cores_times_user_seconds_total / ignoring (id) group_left flatcap_cpu_total_user_seconds_total",
+    "flatcap_cpu_cores_times_user_seconds_total / on (host) group_left flatcap_cpu_total_user_seconds_total",
     "flatcap_disk_devices_writes_total and on (name) flatcap_disk_devices_reads_total{name=\"vda\"}",
     "flatcap_disk_devices_writes_total or flatcap_cpu_running",
     "flatcap_disk_devices_writes_total unless on (name) flatcap_disk_devices_reads_total{name=\"vda\"}",
