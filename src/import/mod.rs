@@ -7,6 +7,7 @@
 
 mod batch;
 pub mod capture;
+pub mod csv;
 mod error;
 pub mod iex;
 mod input;
@@ -15,6 +16,7 @@ mod progress;
 mod report;
 mod run_clock;
 mod run_writer;
+mod source_name;
 pub mod stream;
 mod window;
 
