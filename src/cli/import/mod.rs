@@ -19,6 +19,7 @@ use crate::os::wake_event::WakeEvent;
 mod csv;
 mod iex;
 mod lobster;
+mod sar;
 mod stream;
 
 /// Size at which a segment is sealed, in bytes: the recorder's default.
@@ -43,6 +44,7 @@ pub(super) struct Args {
 enum ImportVerb {
     Stream(stream::Args),
     Csv(csv::Args),
+    Sar(sar::Args),
     Lobster(lobster::Args),
     IexDeep(iex::DeepArgs),
     IexTops(iex::TopsArgs),
@@ -66,6 +68,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     match &args.kind {
         ImportVerb::Stream(args) => stream::run(args, out),
         ImportVerb::Csv(args) => csv::run(args, out),
+        ImportVerb::Sar(args) => sar::run(args, out),
         ImportVerb::Lobster(args) => lobster::run(args, out),
         ImportVerb::IexDeep(args) => iex::run_deep(args, out),
         ImportVerb::IexTops(args) => iex::run_tops(args, out),

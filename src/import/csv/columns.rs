@@ -1,12 +1,11 @@
 //! The columns of a file: their names as fields, and what was stated about them.
 
-use std::collections::BTreeSet;
-
 use csv::ByteRecord;
-use flatcap_format::schema::{MetricKind, NAME_BYTES_MAX, NewField, nearest_name};
+use flatcap_format::schema::{MetricKind, NewField, nearest_name};
 
 use super::csv_type::CsvType;
 use crate::import::error::ImportError;
+use crate::import::field_name::field_names;
 
 /// Most columns of a file: what a schema holds with room to spare.
 const COLUMNS_MAX: usize = 4096;
@@ -15,8 +14,6 @@ const TIME_NAMES: [&str; 10] =
     ["time", "timestamp", "datetime", "date_time", "_time", "ts", "date", "wall_ns", "epoch", "unix"];
 /// Most names that an error lists: a line stays readable.
 const NAMED_MAX: usize = 12;
-/// Characters of a field's name: leaves space for a number.
-const FIELD_CHARS_MAX: usize = NAME_BYTES_MAX - 8;
 
 /// Columns that a user names, by their title in the file or by their name as a field.
 #[derive(Debug, Clone, Default)]
@@ -152,41 +149,6 @@ fn listed(titles: &[String]) -> String {
     titles.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ") + more
 }
 
-/// Returns the name of each column as a field: letters, digits and underscores, each once.
-pub(super) fn field_names(titles: &[String]) -> Vec<String> {
-    let mut taken = BTreeSet::new();
-    let mut names = Vec::with_capacity(titles.len());
-    for (position, title) in titles.iter().enumerate() {
-        let plain = field_name(title);
-        let plain = if plain.is_empty() { format!("column_{}", position + 1) } else { plain };
-        let mut name = plain.clone();
-        let mut number = 1;
-        while !taken.insert(name.clone()) {
-            number += 1;
-            name = format!("{plain}_{number}");
-        }
-        names.push(name);
-    }
-    names
-}
-
-/// Returns a title as the name of a field: `CPU %user` becomes `CPU_user`. A percent sign at the
-/// end says something that the others do not.
-pub(super) fn field_name(title: &str) -> String {
-    let mut name = String::new();
-    for character in title.chars() {
-        if character.is_ascii_alphanumeric() {
-            name.push(character);
-        } else if !name.is_empty() && !name.ends_with('_') {
-            name.push('_');
-        }
-    }
-    name.truncate(FIELD_CHARS_MAX);
-    let name = name.trim_end_matches('_');
-    // Names of fields in programs begin with a letter.
-    if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name.to_owned() }
-}
-
 /// Returns the error of a header.
 pub(super) fn header_error(path: &std::path::Path, what: &str) -> ImportError {
     ImportError::Kind { path: path.to_owned(), what: what.to_owned() }
@@ -198,18 +160,6 @@ mod tests {
 
     fn titles(all: &[&str]) -> ByteRecord {
         ByteRecord::from(all.to_vec())
-    }
-
-    // Proves that titles become names of fields, each once.
-    #[test]
-    fn titles_become_names() {
-        let all = ["CPU %user", "cpu.user", "cpu user", "", "%", "5min", "tps", "caf\u{e9}"];
-        let names = field_names(&all.map(str::to_owned));
-        assert_eq!(
-            names,
-            ["CPU_user", "cpu_user", "cpu_user_2", "column_4", "column_5", "_5min", "tps", "caf"]
-        );
-        assert!(field_name(&"x".repeat(400)).len() <= FIELD_CHARS_MAX);
     }
 
     // Proves that the time is found by its name or as stated, and that statements apply to the

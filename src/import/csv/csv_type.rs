@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use flatcap_format::schema::NewContent;
 
+use crate::import::payload::PayloadValue;
+
 /// Largest whole number up to which a float of 64 bits holds each one.
 const FLOAT_EXACT_MAX: u64 = 1 << 53;
 
@@ -20,16 +22,6 @@ pub enum CsvType {
     Float,
     /// Anything.
     Text,
-}
-
-/// The value of a cell.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum CsvValue<'t> {
-    Bool(bool),
-    Unsigned(u64),
-    Signed(i64),
-    Float(f64),
-    Text(&'t str),
 }
 
 /// A word that is no type.
@@ -76,13 +68,13 @@ impl CsvType {
     }
 
     /// Returns the value of a cell; none if it is of another type.
-    pub(super) fn value(self, cell: &str) -> Option<CsvValue<'_>> {
+    pub(super) fn value(self, cell: &str) -> Option<PayloadValue<'_>> {
         match self {
-            Self::Bool => bool_of(cell).map(CsvValue::Bool),
-            Self::Unsigned => cell.parse().ok().map(CsvValue::Unsigned),
-            Self::Signed => cell.parse().ok().map(CsvValue::Signed),
-            Self::Float => cell.parse().ok().map(CsvValue::Float),
-            Self::Text => Some(CsvValue::Text(cell)),
+            Self::Bool => bool_of(cell).map(PayloadValue::Bool),
+            Self::Unsigned => cell.parse().ok().map(PayloadValue::Unsigned),
+            Self::Signed => cell.parse().ok().map(PayloadValue::Signed),
+            Self::Float => cell.parse().ok().map(PayloadValue::Float),
+            Self::Text => Some(PayloadValue::Text(cell)),
         }
     }
 }
@@ -187,11 +179,11 @@ mod tests {
     // Proves that cells are read as their type, and that others are none.
     #[test]
     fn cells_are_read_as_their_type() {
-        assert_eq!(CsvType::Unsigned.value("18446744073709551615"), Some(CsvValue::Unsigned(u64::MAX)));
-        assert_eq!(CsvType::Signed.value("-3"), Some(CsvValue::Signed(-3)));
-        assert_eq!(CsvType::Float.value("1e3"), Some(CsvValue::Float(1000.0)));
-        assert_eq!(CsvType::Bool.value("TRUE"), Some(CsvValue::Bool(true)));
-        assert_eq!(CsvType::Text.value(""), Some(CsvValue::Text("")));
+        assert_eq!(CsvType::Unsigned.value("18446744073709551615"), Some(PayloadValue::Unsigned(u64::MAX)));
+        assert_eq!(CsvType::Signed.value("-3"), Some(PayloadValue::Signed(-3)));
+        assert_eq!(CsvType::Float.value("1e3"), Some(PayloadValue::Float(1000.0)));
+        assert_eq!(CsvType::Bool.value("TRUE"), Some(PayloadValue::Bool(true)));
+        assert_eq!(CsvType::Text.value(""), Some(PayloadValue::Text("")));
         for (kind, cell) in [(CsvType::Unsigned, "-1"), (CsvType::Signed, "1.5"), (CsvType::Bool, "1")] {
             assert_eq!(kind.value(cell), None, "{cell}");
         }

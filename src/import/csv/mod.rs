@@ -7,7 +7,6 @@
 mod columns;
 mod csv_type;
 mod records;
-mod row_payload;
 mod time_form;
 
 use std::path::{Path, PathBuf};
@@ -20,12 +19,12 @@ pub use columns::CsvColumns;
 pub use csv_type::{CsvType, CsvTypeError};
 pub use time_form::{TimeForm, TimeFormError};
 
+use super::payload::{PayloadBuilder, PayloadValue};
 use super::source_name::{given_names, source_names};
 use super::{ImportError, ImportJob, ImportReport, ImportSource, RunWriter};
 use columns::{CsvHeader, header_error};
-use csv_type::{CsvValue, PossibleTypes};
+use csv_type::PossibleTypes;
 use records::{CsvRecord, CsvRecords};
-use row_payload::RowPayload;
 
 /// Full name of the table of a row.
 const ROOT: &str = "flatcap.imported.Row";
@@ -220,7 +219,7 @@ impl CsvImporter<'_, '_, '_> {
         records: &mut CsvRecords,
     ) -> Result<(), ImportError> {
         let path = records.path().to_owned();
-        let mut payload = RowPayload::default();
+        let mut payload = PayloadBuilder::default();
         while let Some(record) = records.next()? {
             self.write_row(source, found, &record, (&path, &mut payload))?;
             if !self.job.progress.should_continue(self.frames) {
@@ -235,7 +234,7 @@ impl CsvImporter<'_, '_, '_> {
         source: u16,
         found: &FoundColumns,
         record: &CsvRecord<'_>,
-        (path, payload): (&Path, &mut RowPayload),
+        (path, payload): (&Path, &mut PayloadBuilder),
     ) -> Result<(), ImportError> {
         let CsvRecord { cells, line, offset } = *record;
         let width = found.header.width();
@@ -267,7 +266,7 @@ impl CsvImporter<'_, '_, '_> {
             }
             values.push(value.unwrap_or(None));
         }
-        let payload = payload.build(&values);
+        let payload = payload.table(&values);
         if !self.recording.fits(payload.len()) {
             let what = format!("line {line}: a row of {} bytes exceeds the frame limit", payload.len());
             self.skip_row(source, (path, offset), what);
@@ -278,7 +277,7 @@ impl CsvImporter<'_, '_, '_> {
     }
 
     /// Returns the value of a cell; none if it is absent.
-    fn value<'t>(&self, bytes: &'t [u8], csv_type: CsvType) -> Result<Option<CsvValue<'t>>, ()> {
+    fn value<'t>(&self, bytes: &'t [u8], csv_type: CsvType) -> Result<Option<PayloadValue<'t>>, ()> {
         let text = std::str::from_utf8(bytes).map_err(|_| ())?;
         let trimmed = text.trim();
         if self.is_absent(trimmed) {

@@ -1,25 +1,21 @@
 //! Reads records one by one, in bounded memory.
 
-use std::cell::Cell;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
-use std::rc::Rc;
 
-use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
+use csv::{ByteRecord, ErrorKind, Position, Reader, ReaderBuilder};
 
 use crate::import::error::ImportError;
 use crate::import::input::Input;
+use crate::import::limited_input::{ElementBudget, LimitedInput};
 
-/// Longest record, in bytes. A quote without its end would otherwise read the rest of a file into
-/// memory.
-const RECORD_BYTES_MAX: u64 = 16 << 20;
-/// Read size, in bytes: what a record may already have read of the next ones.
+/// Read size, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Reads the records of a file.
 pub(super) struct CsvRecords {
-    reader: Reader<RecordLimit>,
-    limit: Rc<Cell<u64>>,
+    reader: Reader<LimitedInput>,
+    budget: ElementBudget,
     record: ByteRecord,
     damage: Option<String>,
 }
@@ -33,37 +29,16 @@ pub(super) struct CsvRecord<'r> {
     pub(super) offset: u64,
 }
 
-/// An input that ends with an error in a record that is too long.
-struct RecordLimit {
-    input: Input,
-    /// Bytes that may be read up to the end of the record.
-    left: Rc<Cell<u64>>,
-}
-
-impl Read for RecordLimit {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        let left = self.left.get().checked_sub(read as u64).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("a record is longer than {RECORD_BYTES_MAX} bytes; is a quote not closed?"),
-            )
-        })?;
-        self.left.set(left);
-        Ok(read)
-    }
-}
-
 impl CsvRecords {
     pub(super) fn new(input: Input, delimiter: u8) -> Self {
-        let limit = Rc::new(Cell::new(RECORD_BYTES_MAX));
+        let budget = ElementBudget::new();
         let reader = ReaderBuilder::new()
             .delimiter(delimiter)
             .has_headers(false)
             .flexible(true)
             .buffer_capacity(BUFFER_BYTES)
-            .from_reader(RecordLimit { input, left: Rc::clone(&limit) });
-        Self { reader, limit, record: ByteRecord::new(), damage: None }
+            .from_reader(LimitedInput::new(input, budget.clone()));
+        Self { reader, budget, record: ByteRecord::new(), damage: None }
     }
 
     /// Returns the path of the file.
@@ -90,17 +65,16 @@ impl CsvRecords {
         if self.damage.is_some() {
             return Ok(None);
         }
-        self.limit.set(RECORD_BYTES_MAX);
+        self.budget.renew();
         match self.reader.read_byte_record(&mut self.record) {
             Ok(false) => Ok(None),
             Ok(true) => {
                 let place = self.record.position();
-                let line = place.map_or(0, csv::Position::line);
-                let offset = place.map_or(0, csv::Position::byte);
+                let (line, offset) = (place.map_or(0, Position::line), place.map_or(0, Position::byte));
                 Ok(Some(CsvRecord { cells: &self.record, line, offset }))
             }
             Err(error) => match error.into_kind() {
-                ErrorKind::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                ErrorKind::Io(error) if LimitedInput::is_too_long(&error) => {
                     self.damage = Some(error.to_string());
                     Ok(None)
                 }

@@ -113,9 +113,9 @@ fn bad_rows_are_reported() {
     assert_eq!(
         said,
         [
-            (26, "line 3 has 2 cells, the header 3; the row is skipped"),
-            (30, "line 4: \"soon\" is no time (seconds since 1970); the row is skipped"),
-            (39, "line 5, column 3 (b): \"x\" is not unsigned; the value is left out"),
+            (24, "line 3 has 2 cells, the header 3; the row is skipped"),
+            (28, "line 4: \"soon\" is no time (seconds since 1970); the row is skipped"),
+            (37, "line 5, column 3 (b): \"x\" is not unsigned; the value is left out"),
         ]
     );
     let values: Vec<_> = imported.rows.iter().map(|(_, values)| values[1].clone()).collect();
