@@ -14,7 +14,7 @@ pub(super) enum PayloadValue<'t> {
 }
 
 /// Builds payloads, in memory that is reused.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct PayloadBuilder {
     builder: FlatBufferBuilder<'static>,
     texts: Vec<(u16, WIPOffset<&'static str>)>,
