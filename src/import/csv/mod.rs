@@ -298,7 +298,8 @@ impl CsvImporter<'_, '_, '_> {
 }
 
 impl FoundColumns {
-    /// Describes what was recognized: `time is "when" (ISO 8601); 3 columns: 2 float, 1 text`.
+    /// Describes what was recognized: `time is column 1 (ISO 8601); other columns: 2 float,
+    /// 1 text`.
     fn described(&self) -> String {
         let count = |wanted: CsvType| self.types.iter().filter(|own| **own == wanted).count();
         let all = [CsvType::Bool, CsvType::Unsigned, CsvType::Signed, CsvType::Float, CsvType::Text];
@@ -306,7 +307,7 @@ impl FoundColumns {
         let types = counted.iter().filter(|(count, _)| *count > 0);
         let types: Vec<String> = types.map(|(count, name)| format!("{count} {name}")).collect();
         let (at, form) = (self.header.time + 1, self.time_form.name());
-        format!("time is column {at} ({form}); {} columns: {}", self.types.len(), types.join(", "))
+        format!("time is column {at} ({form}); other columns: {}", types.join(", "))
     }
 }
 

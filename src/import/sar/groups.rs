@@ -62,7 +62,9 @@ pub(super) fn groups_of(entry: &SarValue) -> Vec<FoundGroup<'_>> {
     let SarValue::Object(members) = entry else { return found };
     for (name, value) in members.iter().filter(|(name, _)| name != "timestamp") {
         match value {
-            SarValue::Object(inner) if !inner.is_empty() && inner.iter().all(|(_, value)| is_group(value)) => {
+            SarValue::Object(inner)
+                if !inner.is_empty() && inner.iter().all(|(_, value)| is_group(value)) =>
+            {
                 found.extend(inner.iter().filter_map(|(name, value)| group_of(name, value)));
             }
             value => found.extend(group_of(name, value)),
@@ -200,7 +202,8 @@ impl SarField {
         };
         let documentation =
             if name == self.title { String::new() } else { format!("{:?} of sadf.", self.title) };
-        let unit = Some(kind).filter(|kind| *kind == MetricKind::Gauge).and_then(|_| unit_of(group, &self.title));
+        let unit =
+            Some(kind).filter(|kind| *kind == MetricKind::Gauge).and_then(|_| unit_of(group, &self.title));
         NewField {
             unit: unit.map(str::to_owned),
             kind,

@@ -70,7 +70,8 @@ struct SarImporter<'a, 's, 'w> {
 impl SarImporter<'_, '_, '_> {
     fn import_file(&mut self, path: &Path) -> Result<(), ImportError> {
         if !path.is_file() {
-            let what = "fields are found by reading the input twice, which a pipe does not allow; import a file";
+            let what =
+                "fields are found by reading the input twice, which a pipe does not allow; import a file";
             return Err(ImportError::Kind { path: path.to_owned(), what: what.to_owned() });
         }
         let mut finder = GroupFinder { hosts: Vec::new(), is_stopped: false, importer: self };
@@ -273,8 +274,12 @@ impl HostWriter<'_, '_, '_, '_> {
                     })?;
                     let labels = vec![("file".to_owned(), self.path.display().to_string())];
                     let name = format!("sar-{}", found.name);
-                    let source =
-                        run.writer.add_source(ImportSource { name, labels, root: root.to_owned(), schema })?;
+                    let source = run.writer.add_source(ImportSource {
+                        name,
+                        labels,
+                        root: root.to_owned(),
+                        schema,
+                    })?;
                     run.sources.insert(found.name.clone(), source);
                     source
                 }

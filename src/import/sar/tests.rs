@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use flatcap_format::query::{HeldValue, Query, Recording, RowItem, RowOptions};
+use flatcap_format::query::{HeldValue, Query, QueryItem, Recording, RowItem, RowOptions, ValueColumn};
 use flatcap_format::segment::{Verification, list};
 
 use super::*;
@@ -107,6 +107,39 @@ fn groups_become_sources() {
     assert_eq!(unit("sar-net-dev", "net_dev[*].rxkB").as_deref(), Some("KiB/s"));
     let listing = list(&[folder.path().join("data")]).unwrap().remove(0);
     assert_eq!(listing.open().unwrap().unwrap().header().host.name, "web1");
+}
+
+// Proves that a whole document of sadf is imported: every number of every group, in its place.
+#[test]
+fn a_whole_document_is_imported() {
+    let content = std::fs::read_to_string("tests/data/sar/sadf-12.6.1.json").unwrap();
+    let (report, folder) = import_text(&content).unwrap();
+    assert!(report.is_complete(), "{:?}", report.flaws);
+    assert_eq!(report.totals.sources.len(), 35);
+    assert!(report.totals.sources.iter().all(|source| source.recorded == 3));
+    let recording = Recording::open(&[folder.path().join("data")]).unwrap();
+    let mut reader = recording.query(&Query::default()).unwrap();
+    let mut values = 0;
+    while let Some(item) = reader.next().unwrap() {
+        if let QueryItem::Batch(batch) = item {
+            let known = |column: &ValueColumn| (0..batch.rows()).filter(|row| column.valid.has(*row)).count();
+            values += batch.columns.iter().map(known).sum::<usize>();
+        }
+    }
+    // What is a number or a text in the document, but for what it says of the host and of times.
+    let document: serde_json::Value = serde_json::from_str(&content).unwrap();
+    let statistics = document["sysstat"]["hosts"][0]["statistics"].as_array().unwrap();
+    let expected: usize = statistics.iter().map(|entry| leaves(entry) - leaves(&entry["timestamp"])).sum();
+    assert_eq!(values, expected);
+}
+
+/// The number of values in a value.
+fn leaves(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::Array(elements) => elements.iter().map(leaves).sum(),
+        serde_json::Value::Object(members) => members.values().map(leaves).sum(),
+        _ => 1,
+    }
 }
 
 // Proves that of a document that is cut at any byte, what is before the cut is imported, with the
