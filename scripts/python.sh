@@ -22,3 +22,6 @@ python3 -m venv "$venv"
     { echo "skipped: cannot install the libraries that take the streams"; exit 0; }
 cargo build --quiet --locked --package flatcap
 "$venv/bin/python" -m pytest -q python/tests
+
+"$venv/bin/pip" install --quiet nbmake==1.5.5 ipykernel==7.4.0 || { echo "skipped: cannot install what executes the notebook"; exit 0; }
+FLATCAP=$PWD/target/debug/flatcap "$venv/bin/python" -m pytest -q --nbmake examples/notebook

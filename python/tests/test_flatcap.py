@@ -243,6 +243,21 @@ def test_several_recordings_of_one_host_are_one(folder):
     assert flatcap.open(*map(str, files)).read("cpu.context_switches").to_pydict() == whole
 
 
+def test_several_hosts_have_a_column(folder):
+    """Recordings of two hosts: a column says whose a row is, unless one host is chosen."""
+    other = next(path for path in CONFORMANCE if path.name == "level0-types.bin")
+    both = flatcap.open(folder, other)
+    (own,) = flatcap.open(folder).hosts
+    assert len(both.hosts) == 2 and own.name in [host.name for host in both.hosts]
+    rows = both.read("cpu.context_switches")
+    assert rows.columns == ["time", "wall_ns", "host", "cpu.context_switches"]
+    assert set(rows.to_pydict()["host"]) == {own.name}
+    chosen = flatcap.open(folder, other, host=own.name).read("cpu.context_switches")
+    assert chosen.columns == ["time", "wall_ns", "cpu.context_switches"]
+    with pytest.raises(flatcap.UsageError, match="choose one with open"):
+        both.spikes()
+
+
 def test_marks_gaps_and_snapshots_are_listed(recording, folder):
     """Lists against the commands."""
     assert len(recording.markers()) == len(json.loads(command("marks", folder, "--json")))
