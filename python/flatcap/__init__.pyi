@@ -1,5 +1,6 @@
 """Reads recordings of flatcap, a flight recorder for Linux hosts."""
 
+import pathlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
@@ -41,7 +42,7 @@ class Recording:
     """Segments, and directories of them, of one or several hosts."""
 
     @property
-    def paths(self) -> list[str]:
+    def paths(self) -> list[pathlib.Path]:
         """The paths it was opened with."""
     @property
     def sources(self) -> list[str]:
@@ -228,7 +229,7 @@ class Snapshot:
     @property
     def name(self) -> str: ...
     @property
-    def path(self) -> str: ...
+    def path(self) -> pathlib.Path: ...
     @property
     def rule(self) -> Optional[str]: ...
     @property

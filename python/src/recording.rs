@@ -56,7 +56,7 @@ pub(crate) fn open(
     let opened = py.detach(|| {
         let listings = list(&paths)?;
         let hosts = RecordedHosts::of(&listings);
-        Ok((Segments::open(&paths)?, listings, hosts))
+        Ok((Segments::open_with_added_sources(&paths)?, listings, hosts))
     });
     let (segments, listings, hosts) = opened.map_err(of_segment)?;
     if listings.is_empty() {

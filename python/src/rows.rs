@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_schema::{DataType, Field, SchemaRef};
-use flatcap_arrow::{BatchError, FieldReader, SourceReader};
+use flatcap_arrow::{BatchError, FieldsReader, SourceReader};
 use flatcap_format::query::{Query, Recording as Segments, RowOptions};
 use flatcap_format::replay::RecordedHosts;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -68,7 +68,7 @@ impl Rows {
         Ok(match &self.request {
             RowsRequest::Fields { query, options } => {
                 let hosts = RecordedHosts::clone(&self.hosts);
-                let reader = FieldReader::open(&self.segments, query, options, hosts, goes_on)?;
+                let reader = FieldsReader::open(&self.segments, query, options, hosts, goes_on)?;
                 reader.map(|reader| BatchReader::Fields(Box::new(reader)))
             }
             RowsRequest::Samples { query, step_ns } => {

@@ -5,7 +5,7 @@ use std::thread::{self, ThreadId};
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
-use flatcap_arrow::{BatchError, BatchItem, FieldReader, SourceReader};
+use flatcap_arrow::{BatchError, BatchItem, FieldsReader, SourceReader};
 use flatcap_format::query::QuerySummary;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use crate::read_report::ReadReport;
 
 /// Where batches come from.
 pub(crate) enum BatchReader {
-    Fields(Box<FieldReader>),
+    Fields(Box<FieldsReader>),
     Samples(Box<SourceReader>),
 }
 

@@ -3,7 +3,7 @@
 //! | to | use |
 //! |---|---|
 //! | read the samples of one source, lists as lists of structs | [`SourceReader`] |
-//! | read rows of selected fields, joined on time | [`FieldReader`] |
+//! | read rows of selected fields, joined on time | [`FieldsReader`] |
 //! | lay out the samples of all sources, for files | [`SampleReader`], [`FileLayout`] |
 //!
 //! Fields have metadata: `unit`, `meaning` (how successive values relate) and `description`, from
@@ -16,7 +16,7 @@ mod column_builder;
 mod columns;
 mod error;
 mod field_columns;
-mod field_reader;
+mod fields_reader;
 mod layout;
 mod sample_reader;
 mod source_batches;
@@ -27,7 +27,7 @@ mod unique_name;
 pub use batch_item::BatchItem;
 pub use columns::IntegerTypes;
 pub use error::BatchError;
-pub use field_reader::FieldReader;
+pub use fields_reader::FieldsReader;
 pub use layout::{Descriptions, FileLayout, LayoutOptions, ZONE, meaning, time_type};
 pub use sample_reader::{RecordedItem, SampleBatch, SampleReader};
 pub use source_batches::SourceBatches;

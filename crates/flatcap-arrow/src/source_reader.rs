@@ -18,11 +18,11 @@ pub struct SourceReader {
     batches: SourceBatches,
     run: String,
     /// What was read to know the columns.
-    held: VecDeque<HeldItem>,
+    held: VecDeque<FirstItem>,
 }
 
 #[derive(Debug)]
-enum HeldItem {
+enum FirstItem {
     Samples(SampleBatch),
     Item(BatchItem),
 }
@@ -48,10 +48,10 @@ impl SourceReader {
                 }
                 RecordedItem::Samples(samples) => {
                     tables = samples.table_numbers();
-                    held.push_back(HeldItem::Samples(samples));
+                    held.push_back(FirstItem::Samples(samples));
                     break;
                 }
-                RecordedItem::Notice(notice) => held.push_back(HeldItem::Item(BatchItem::Notice(notice))),
+                RecordedItem::Notice(notice) => held.push_back(FirstItem::Item(BatchItem::Notice(notice))),
                 RecordedItem::Gap(..) | RecordedItem::Marker(_) => {}
             }
         }
@@ -76,8 +76,8 @@ impl SourceReader {
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match self.held.pop_front() {
-            Some(HeldItem::Item(item)) => return Ok(Some(item)),
-            Some(HeldItem::Samples(samples)) => return self.batch(&samples).map(Some),
+            Some(FirstItem::Item(item)) => return Ok(Some(item)),
+            Some(FirstItem::Samples(samples)) => return self.batch(&samples).map(Some),
             None => {}
         }
         while let Some(item) = self.reader.next()? {

@@ -27,7 +27,7 @@ const ROWS_BETWEEN_CALLS: u64 = 1 << 12;
 /// Reads rows of selected fields: their time, the host if there are several, the element if rows are
 /// elements, and a column per field.
 #[derive(Debug)]
-pub struct FieldReader {
+pub struct FieldsReader {
     rows: FieldRows,
     columns: FieldColumns,
     hosts: RecordedHosts,
@@ -53,7 +53,7 @@ struct RowBatch {
     values: Vec<ColumnBuilder>,
 }
 
-impl FieldReader {
+impl FieldsReader {
     /// Asks for rows. If elements of lists have columns of their own, the rows are read twice, since
     /// the columns are known only at the end; `goes_on` is then called now and then, and ends the
     /// reading with `None` if it returns false.
