@@ -255,7 +255,8 @@ impl SourceRates {
 /// Sums up all sources except the current ones.
 fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus {
     let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
-    let all = (0..).zip(metrics.sources.iter()).filter(|(id, _)| !is_current(*id));
+    let read = (0..).zip(metrics.sources.iter()).filter(|(_, source)| !source.is_pushed);
+    let all = read.filter(|(id, _)| !is_current(*id));
     all.fold(FormerStatus::default(), |sum, (_, source)| FormerStatus {
         sources: sum.sources + 1,
         lost: sum.lost.saturating_add(source.lost.get()),

@@ -3,11 +3,14 @@
 //! Commands wait in a bounded queue that the recorder polls after each poll for slabs. The sender
 //! does not wait: the answer goes to a closure, on the recorder's thread. While the storage is
 //! stalled, commands wait with the recorder.
+//!
+//! New sources have a queue of their own, which the recorder reads after it has taken slabs and
+//! before it writes them: a source that was sent before its first slab was queued is known then.
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use flatcap_format::segment::Marker;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use flatcap_format::segment::{Marker, SourceInfo};
 
 use super::recorder_rules::RecorderRules;
 use super::retention::RetentionLimits;
@@ -86,6 +89,7 @@ pub(super) struct QueuedCommand {
 #[allow(missing_debug_implementations, reason = "holds closures, which have nothing to show")]
 pub struct RecorderHandle {
     queue: Sender<QueuedCommand>,
+    sources: Sender<SourceInfo>,
     wake: Arc<WakeEvent>,
 }
 
@@ -93,6 +97,7 @@ pub struct RecorderHandle {
 #[allow(missing_debug_implementations, reason = "holds closures, which have nothing to show")]
 pub struct CommandQueue {
     pub(super) receiver: Receiver<QueuedCommand>,
+    pub(super) sources: Receiver<SourceInfo>, // in the order of their ids
     pub(super) flushes: Vec<(u64, Reply)>, // by the time of sending; at most COMMANDS_MAX
 }
 
@@ -105,10 +110,21 @@ impl std::fmt::Debug for CommandQueue {
 /// Creates both ends. `wake` is the event on which the recorder sleeps.
 pub fn command_queue(wake: Arc<WakeEvent>) -> (RecorderHandle, CommandQueue) {
     let (to, from) = bounded(COMMANDS_MAX);
-    (RecorderHandle { queue: to, wake }, CommandQueue { receiver: from, flushes: Vec::new() })
+    // Bounded by the number of sources of a run.
+    let (sources, new_sources) = unbounded();
+    let queue = CommandQueue { receiver: from, sources: new_sources, flushes: Vec::new() };
+    (RecorderHandle { queue: to, sources, wake }, queue)
 }
 
 impl RecorderHandle {
+    /// Adds a source to the run, whose id is the next one. Its descriptor is in the open segment
+    /// before its first sample, if it is sent before the slab with that sample is queued.
+    pub fn add_source(&self, source: SourceInfo) {
+        // A recorder that has ended takes no samples either.
+        let _has_ended = self.sources.send(source);
+        self.wake.set();
+    }
+
     /// Sends a command. `reply` receives the answer: at once if refused, else on the recorder's
     /// thread.
     pub fn send(
