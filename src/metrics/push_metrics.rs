@@ -5,7 +5,7 @@ use super::counter::Counter;
 /// Counters of pushed frames. Zeros if applications may not push.
 #[derive(Debug, Default)]
 pub struct PushMetrics {
-    /// 1 while the push socket is open. Written by the thread that drains lanes, as are those up to
+    /// 1 while the push socket is open. Written by the thread that reads lanes, as are those up to
     /// `triggers`.
     pub is_open: Counter,
     /// Connections accepted.
@@ -16,7 +16,8 @@ pub struct PushMetrics {
     pub lanes: Counter,
     /// Memory of those lanes, and of what is kept of pushed sources, in bytes.
     pub memory_bytes: Counter,
-    /// Maximum of that memory (`[push] memory_max`).
+    /// Maximum of that memory (`[push] memory_max`); 0 if applications may not push. Written by the
+    /// daemon.
     pub memory_bytes_max: Counter,
     /// Requests refused, for any reason.
     pub refused: Counter,

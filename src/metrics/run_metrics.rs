@@ -44,6 +44,8 @@ pub struct Metrics {
     pub snapshots: Arc<SnapshotMetrics>,
     /// Counters of pushed frames.
     pub push: Arc<PushMetrics>,
+    /// Counters of their slabs, as those of a group.
+    pub push_group: Arc<GroupMetrics>,
     /// Counters of the control server.
     pub control: ControlMetrics,
     /// Counters of the daemon.
@@ -66,7 +68,9 @@ impl Metrics {
         sources_max: usize,
         groups: Box<[Arc<GroupMetrics>]>,
     ) -> Self {
+        let push_group = Arc::new(GroupMetrics::new("push", groups.len() as u64));
         Self {
+            push_group,
             sources: AppendOnlyVec::new(sources.into_iter().map(Arc::new), sources_max),
             groups,
             rules: AppendOnlyVec::new([], RULES_MAX),
@@ -82,6 +86,13 @@ impl Metrics {
             control: ControlMetrics::default(),
             daemon: DaemonMetrics::default(),
         }
+    }
+
+    /// Returns the groups that queue slabs: those of samplers, and that of pushed frames if
+    /// applications may push.
+    pub fn queueing_groups(&self) -> impl Iterator<Item = &GroupMetrics> {
+        let push = (self.push.memory_bytes_max.get() > 0).then_some(&self.push_group);
+        self.groups.iter().chain(push).map(Arc::as_ref)
     }
 
     /// Returns the time stalled in storage so far, in nanoseconds, with the call in progress. Never

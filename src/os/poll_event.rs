@@ -23,7 +23,7 @@ impl PollEvent {
     /// Sets the event. Wakes every thread that waits for it.
     pub fn set(&self) {
         // Fails only if the counter overflows: then it is set.
-        let _is_set = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _is_set = rustix::io::write(&self.0, &1_u64.to_le_bytes());
     }
 }
 

@@ -35,8 +35,8 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "config",
         &[
-            "block", "sampling", "keyword", "recorder", "slab", "stream", "schema", "duration", "trigger",
-            "os",
+            "block", "sampling", "keyword", "ingest", "recorder", "slab", "stream", "schema", "duration",
+            "trigger", "os",
         ],
     ),
     (
@@ -45,6 +45,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("compress", &["block", "segment", "stream", "os", "metrics", "storage"]),
     ("snapshot", &["segment", "stream", "schema", "os", "metrics", "storage", "block"]),
+    ("ingest", &["lane", "slab", "segment", "schema", "stream", "os", "metrics"]),
     ("import", &["segment", "stream", "frame", "schema", "schemas", "os", "storage", "host"]),
     ("export", &["replay", "segment", "stream", "os"]),
     ("explain", &["query", "replay", "segment", "schema"]),
@@ -65,6 +66,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "control",
             "compress",
             "snapshot",
+            "ingest",
+            "lane",
             "block",
             "storage",
             "frame",
