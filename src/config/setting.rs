@@ -17,8 +17,8 @@ use toml::de::DeValue;
 
 use super::compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
 use super::expected_value::{
-    ACCOUNT_BYTES_MAX, ACCOUNTS_MAX, ExpectedValue, FILE_SYSTEM_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX,
-    MIN_FREE_POINTS_MAX, SOCKET_PATH_BYTES_MAX,
+    ACCOUNT_BYTES_MAX, ACCOUNTS_MAX, ExpectedValue, FILE_SYSTEM_BYTES_MAX, LABEL_NAME_BYTES_MAX,
+    LABEL_VALUE_BYTES_MAX, LABELS_MAX, MIN_FREE_POINTS_MAX, SOCKET_PATH_BYTES_MAX,
 };
 use super::source::CpuShare;
 use super::units::Quantity;

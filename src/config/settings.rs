@@ -13,8 +13,8 @@ use flatcap_stream::ChecksumKind;
 
 use super::compress::SourceCompressionConfig;
 use super::expected_value::ExpectedValue::{
-    self, Accounts, Codec as AnyCodec, CodecOrOff, Compression, CpuShare as Percent, Duration as Time, Flag, Labels,
-    Number, Numbers, Pages, Path, PathOrEmpty, Size, SocketAddress, SocketPath,
+    self, Accounts, Codec as AnyCodec, CodecOrOff, Compression, CpuShare as Percent, Duration as Time, Flag,
+    Labels, Number, Numbers, Pages, Path, PathOrEmpty, Size, SocketAddress, SocketPath,
 };
 use super::key::{Key, key, settings};
 use super::setting::{SYNC_INTERVAL_NS, variants};

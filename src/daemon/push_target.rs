@@ -32,14 +32,14 @@ impl PushTarget for RunTarget {
     }
 
     fn add_source(&self, source: SourceInfo) -> Result<AddedSource, SourceRefusal> {
-        self.sources.add_pushed(source).map(|(id, counters)| AddedSource { id, counters }).map_err(
-            |error| match error {
+        self.sources.add_pushed(source).map(|(id, counters)| AddedSource { id, counters }).map_err(|error| {
+            match error {
                 AddSourceError::Busy => SourceRefusal::Later,
                 AddSourceError::TooMany => SourceRefusal::Refused(format!(
                     "this run has had {RUN_SOURCES_MAX} sources, the limit; restart the recorder"
                 )),
-            },
-        )
+            }
+        })
     }
 
     fn trigger(&self, text: String) -> Result<(), String> {

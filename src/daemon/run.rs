@@ -258,8 +258,10 @@ fn run_sources(
 ) -> RunSources {
     let ring_metrics = place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics));
     let thinned_ns = if ring_metrics.is_some() { nanoseconds(config.blackbox.disk_period) } else { 0 };
-    let receiver =
-        |recorder: &RecorderHandle, period_min_ns| SourceReceiver { recorder: recorder.clone(), period_min_ns };
+    let receiver = |recorder: &RecorderHandle, period_min_ns| SourceReceiver {
+        recorder: recorder.clone(),
+        period_min_ns,
+    };
     let ring = recorders.ring_commands.iter().map(|recorder| receiver(recorder, 0));
     let receivers = ring.chain([receiver(&recorders.commands, thinned_ns)]).collect();
     RunSources::new(header.sources.clone(), Arc::clone(metrics), ring_metrics, receivers)
@@ -324,7 +326,8 @@ impl RunThreads {
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let (groups, latencies) = groups(sources, metrics);
         let (senders, mut receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
-        let push_queue = config.push.enabled.then(|| slab_queue(count(memory.push_queue), OnFull::DropNewest));
+        let push_queue =
+            config.push.enabled.then(|| slab_queue(count(memory.push_queue), OnFull::DropNewest));
         let (push_queue, pushed) = push_queue.unzip();
         receivers.extend(pushed);
         assert_slabs(&shared.pool, &receivers, &memory);

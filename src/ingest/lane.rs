@@ -154,9 +154,8 @@ impl Lane {
         let LaneReading { buffer, sink, check, wall_offsets_ns } = reading;
         let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns };
         for turn in 0..SLABS_PER_TURN {
-            if let LaneState::Ending { slabs_left } = &mut self.state {
-                let Some(left) = slabs_left.checked_sub(1) else { return LaneProgress::Empty };
-                *slabs_left = left;
+            if self.state == (LaneState::Ending { slabs_left: 0 }) {
+                return LaneProgress::Empty;
             }
             if !sink.has_space() {
                 return LaneProgress::Blocked;
@@ -173,6 +172,9 @@ impl Lane {
             }
             if let Err(error) = self.reader.take(&self.memory, buffer) {
                 return LaneProgress::Defect(error.to_string());
+            }
+            if let LaneState::Ending { slabs_left } = &mut self.state {
+                *slabs_left -= 1;
             }
         }
         LaneProgress::More
@@ -234,7 +236,9 @@ impl LaneSource {
         let (seq, mono_ns) = (frame.sample.seq, frame.sample.mono_ns);
         let name = self.registered.setup.name();
         if seq >= plausible_end(self.first_seq, bounds) {
-            return Err(format!("sample {seq} of {name}: no thread can have begun so many since the lane was made"));
+            return Err(format!(
+                "sample {seq} of {name}: no thread can have begun so many since the lane was made"
+            ));
         }
         if mono_ns < self.source.last_mono_ns {
             return Err(format!("sample {seq} of {name}: its time {mono_ns} ns is before the last sample's"));
@@ -248,7 +252,9 @@ impl LaneSource {
             let payload = bytes.get(frame.header_bytes + ENVELOPE_BYTES..).unwrap_or_default();
             // No other thread has it.
             if !verifier.lock().unwrap_or_else(PoisonError::into_inner).accepts(payload) {
-                return Err(format!("sample {seq} of {name}: its payload does not fit the schema of the source"));
+                return Err(format!(
+                    "sample {seq} of {name}: its payload does not fit the schema of the source"
+                ));
             }
         }
         self.is_verified = true;

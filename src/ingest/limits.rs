@@ -66,7 +66,10 @@ mod tests {
     #[test]
     fn rings_are_within_the_limits() {
         let slabs = |slab_bytes, bytes| slabs(&LIMITS, slab_bytes, bytes);
-        assert_eq!([0, 1, 1 << 19, 16 << 20, u64::MAX].map(|bytes| slabs(65_536, bytes)), [16, 4, 8, 256, 256]);
+        assert_eq!(
+            [0, 1, 1 << 19, 16 << 20, u64::MAX].map(|bytes| slabs(65_536, bytes)),
+            [16, 4, 8, 256, 256]
+        );
         assert_eq!([0, u64::MAX].map(|bytes| slabs(4096, bytes)), [256, 256]);
         assert_eq!(slabs(4 << 20, 1), 2);
     }

@@ -5,7 +5,9 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use flatcap_lane::{LaneHeader, LaneResumption, PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION};
+use flatcap_lane::{
+    LaneHeader, LaneResumption, PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION,
+};
 
 use super::client::Client;
 use super::frame_sink::FrameSink;
@@ -91,7 +93,8 @@ impl Registry {
     ) -> Answered {
         let Some(client) = self.clients.get_mut(&id) else { return Ok(Answer::Nothing) };
         if !client.is_permitted {
-            let text = format!("user {} may not push: add it, or one of its groups, to [push] allow", client.uid);
+            let text =
+                format!("user {} may not push: add it, or one of its groups, to [push] allow", client.uid);
             return Err(RequestRefusal(PushErrorCode::Denied, text));
         }
         if client.name.is_none() != matches!(request, PushRequest::Hello { .. }) {
@@ -139,12 +142,7 @@ impl Registry {
     }
 
     /// Registers a source. Nothing of it is in the recording before a lane has it.
-    fn register(
-        &mut self,
-        id: u64,
-        registration: SourceRegistration,
-        memory: Option<OwnedFd>,
-    ) -> Answered {
+    fn register(&mut self, id: u64, registration: SourceRegistration, memory: Option<OwnedFd>) -> Answered {
         let number = registration.number;
         if number as usize >= self.settings.limits.sources {
             let most = self.settings.limits.sources;
@@ -166,8 +164,7 @@ impl Registry {
                 "the schema is not in memory sealed against writing, shrinking and growing: {error}"
             )),
         })?;
-        let verifier =
-            verifier(&schema, &registration.root).map_err(|error| refuse(error.to_string()))?;
+        let verifier = verifier(&schema, &registration.root).map_err(|error| refuse(error.to_string()))?;
         let bytes = source_bytes(&registration, schema.len());
         self.charge(bytes)?;
         let Some(client) = self.clients.get_mut(&id) else { return Ok(Answer::Nothing) };
@@ -223,7 +220,10 @@ impl Registry {
             && let Err(unused) = lane.bind(slot, registered, taken)
         {
             self.pool.give_back(setup, unused);
-            return Err(RequestRefusal(PushErrorCode::Unavailable, "the lane cannot be written to".to_owned()));
+            return Err(RequestRefusal(
+                PushErrorCode::Unavailable,
+                "the lane cannot be written to".to_owned(),
+            ));
         }
         Ok(Answer::Reply(PushReply::Bind { id: source_id, next_seq }))
     }

@@ -98,7 +98,7 @@ pub struct RecorderHandle {
 pub struct CommandQueue {
     pub(super) receiver: Receiver<QueuedCommand>,
     pub(super) sources: Receiver<SourceInfo>, // in the order of their ids
-    pub(super) flushes: Vec<(u64, Reply)>, // by the time of sending; at most COMMANDS_MAX
+    pub(super) flushes: Vec<(u64, Reply)>,    // by the time of sending; at most COMMANDS_MAX
 }
 
 impl std::fmt::Debug for CommandQueue {

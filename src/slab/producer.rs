@@ -72,8 +72,8 @@ pub struct SlabProducer {
     settings: SlabProducerSettings,
     high_water: usize,
     open: Option<Box<Slab>>,
-    pending: Vec<Option<Loss>>,   // per source: the loss that may still grow
-    give_up_ns: Option<u64>,      // no waiting after this; set by the first wait after the stop
+    pending: Vec<Option<Loss>>, // per source: the loss that may still grow
+    give_up_ns: Option<u64>,    // no waiting after this; set by the first wait after the stop
 }
 
 impl SlabProducer {
