@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 
 use flatcap_lane::{LaneHeader, SLAB_BYTES_MIN};
 
-use super::memory_budget::RUN_SOURCES_MAX;
 use super::push_target::RunTarget;
 use super::settings::{count, nanoseconds};
 use crate::config::Config;
@@ -151,6 +150,3 @@ fn lane_header(config: &Config, run_id: u64, directory: (u64, u64)) -> LaneHeade
         uid: 0,
     }
 }
-
-/// A run's ids are those of the recording.
-const _: () = assert!(RUN_SOURCES_MAX < flatcap_lane::NO_SOURCE as u64);

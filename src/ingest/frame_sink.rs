@@ -69,9 +69,9 @@ impl FrameSink {
         source.next_seq = next_seq;
     }
 
-    /// Queues the open slab if it is due before `next_ns`.
+    /// Queues the open slab if it is due before `next_ns` and there is space.
     pub(super) fn flush(&mut self, now_ns: u64, next_ns: u64) {
-        if self.producer.is_due(now_ns, next_ns) {
+        if self.producer.queue_space() > 0 && self.producer.is_due(now_ns, next_ns) {
             self.producer.queue_open_slab(now_ns);
         }
     }

@@ -91,7 +91,7 @@ impl Registry {
         descriptor: Option<OwnedFd>,
         now: RequestTime,
     ) -> Answered {
-        let Some(client) = self.clients.get_mut(&id) else { return Ok(Answer::Nothing) };
+        let Some(client) = self.clients.get(&id) else { return Ok(Answer::Nothing) };
         if !client.is_permitted {
             let text =
                 format!("user {} may not push: add it, or one of its groups, to [push] allow", client.uid);
