@@ -328,7 +328,7 @@ settings! {
         /// /run/flatcap/push.sock, the service's.
         socket: PathBuf = PathBuf::new(), SocketPath, Restart;
 
-        /// Users and groups that may push, such as ["user:app", "group:flatcap-push"], by name or
+        /// Users and groups that may push, such as `["user:app", "group:flatcap-push"]`, by name or
         /// number; besides them root and the user that records.
         allow: Vec<String> = Vec::new(), Accounts, Restart;
 

@@ -35,14 +35,18 @@ pub(super) struct PushThread {
 pub(super) struct PushPlace {
     pub(super) run_id: u64,
     pub(super) directory: (u64, u64), // device and inode of the data directory
-    pub(super) producer: SlabProducer,
     pub(super) wall_offset: Arc<WallOffset>,
     pub(super) target: RunTarget,
 }
 
 impl PushThread {
     /// Opens the push socket and starts the thread. Without it, recording goes on.
-    pub(super) fn start(config: &Config, place: PushPlace, metrics: &Metrics) -> Option<Self> {
+    pub(super) fn start(
+        config: &Config,
+        place: PushPlace,
+        producer: SlabProducer,
+        metrics: &Metrics,
+    ) -> Option<Self> {
         metrics.push.memory_bytes_max.set(config.push.memory_max);
         let listener = open_socket(config)?;
         let (allowed, unknown) = AllowedAccounts::find(&config.push.allow);
@@ -56,7 +60,7 @@ impl PushThread {
             check: config.push.verify,
             drain_ns: nanoseconds(config.push.drain_interval),
             lane_header: lane_header(config, place.run_id, place.directory),
-            producer: place.producer,
+            producer,
             wall_offset: place.wall_offset,
             target: Box::new(place.target),
             metrics: Arc::clone(&metrics.push),

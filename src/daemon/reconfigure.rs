@@ -143,7 +143,9 @@ impl RunningConfig {
             self.controls.firings.clone(),
         );
         self.update_recorder(&config, &header, latencies, (removed.clone(), rules))?;
-        added.into_iter().for_each(|counters| shared.add_counters(counters));
+        for counters in added {
+            shared.add_counters(counters);
+        }
         *known = std::mem::take(&mut header.sources);
         drop(known);
         for source in &active {

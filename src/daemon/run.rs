@@ -267,6 +267,24 @@ fn run_sources(
     RunSources::new(header.sources.clone(), Arc::clone(metrics), ring_metrics, receivers)
 }
 
+/// Returns what the thread of pushed frames works with.
+fn push_place(
+    config: &Config,
+    place: &RunStorage,
+    run_id: u64,
+    (sources, recorders): (&Arc<RunSources>, &Recorders),
+    wall_offset: &Arc<WallOffset>,
+) -> PushPlace {
+    let target = RunTarget {
+        sources: Arc::clone(sources),
+        recorders: recorders.ring_commands.iter().chain([&recorders.commands]).cloned().collect(),
+        snapshots: place.snapshots.clone(),
+        window: config.blackbox.window,
+        wall_offset: Arc::clone(wall_offset),
+    };
+    PushPlace { run_id, directory: place.directory, wall_offset: Arc::clone(wall_offset), target }
+}
+
 fn clock_watch() -> Result<Box<ClockChangeTimer>, DaemonError> {
     Ok(Box::new(ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?))
 }
@@ -304,6 +322,7 @@ fn producer_settings(
 
 impl RunThreads {
     /// Starts the recorder and then the samplers of the run with this id and memory.
+    #[allow(clippy::too_many_lines, reason = "the order in which the threads start, in one place")]
     pub(super) fn start(
         config: &Config,
         sources: Vec<OpenedSource>,
@@ -377,21 +396,8 @@ impl RunThreads {
         let run_sources = Arc::new(run_sources(config, &header, &recorders, place, metrics));
         let push = push_queue.and_then(|queue| {
             let producer = producer_settings(config, &shared, queue, &metrics.push_group);
-            let target = RunTarget {
-                sources: Arc::clone(&run_sources),
-                recorders: recorders.ring_commands.iter().chain([&recorders.commands]).cloned().collect(),
-                snapshots: place.snapshots.clone(),
-                window: config.blackbox.window,
-                wall_offset: Arc::clone(&wall_offset),
-            };
-            let place = PushPlace {
-                run_id,
-                directory: place.directory,
-                producer: SlabProducer::new(producer),
-                wall_offset: Arc::clone(&wall_offset),
-                target,
-            };
-            PushThread::start(config, place, metrics)
+            let place = push_place(config, place, run_id, (&run_sources, &recorders), &wall_offset);
+            PushThread::start(config, place, SlabProducer::new(producer), metrics)
         });
         let controls = RunHandles {
             groups: handles,

@@ -31,7 +31,7 @@ pub(super) struct SourceReceiver {
 /// Why a source was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddSourceError {
-    /// A reload is adding sources.
+    /// A reload is adding sources, or a recorder has not seen the last ones.
     Busy,
     /// The run has as many as it can have.
     TooMany,
@@ -57,8 +57,8 @@ impl RunSources {
     pub(super) fn add_counters(&self, counters: Arc<SourceMetrics>) {
         // There is space: the number of ids was checked.
         if let Some(ring) = &self.ring_metrics {
-            let copy = SourceMetrics::new(counters.name.clone(), counters.period_ns.get());
-            let copy = SourceMetrics { is_pushed: counters.is_pushed, ..copy };
+            let create = if counters.is_pushed { SourceMetrics::pushed } else { SourceMetrics::new };
+            let copy = create(counters.name.clone(), counters.period_ns.get());
             drop(ring.sources.push(Arc::new(copy)));
         }
         drop(self.metrics.sources.push(counters));
@@ -75,6 +75,9 @@ impl RunSources {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(AddSourceError::Busy),
         };
+        if !self.recorders.iter().all(|receiver| receiver.recorder.takes_source()) {
+            return Err(AddSourceError::Busy);
+        }
         let id = u16::try_from(infos.len()).unwrap_or(u16::MAX);
         if u64::from(id) >= RUN_SOURCES_MAX {
             return Err(AddSourceError::TooMany);

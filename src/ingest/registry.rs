@@ -202,8 +202,8 @@ impl Registry {
         let registered = client.sources.get(&slot).cloned();
         let registered = registered.ok_or_else(|| unknown(format!("source {source} is not registered")))?;
         let process = self.pool.process_label(&registered.setup, client.process_id());
-        let is_usable = |lane: &&mut Lane| lane.client == id && lane.is_open() && !lane.is_bound(slot);
-        if self.lanes.get_mut(&number).filter(is_usable).is_none() {
+        let is_usable = |lane: &Lane| lane.client == id && lane.is_open() && !lane.is_bound(slot);
+        if !self.lanes.get(&number).is_some_and(is_usable) {
             let text = format!("this client has no open lane {number} in which source {source} is not bound");
             return Err(unknown(text));
         }

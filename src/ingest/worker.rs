@@ -381,7 +381,9 @@ impl PushWorker {
             lane = number,
             "the frames of an application are refused, and its lane is not read any more: {defect}"
         );
-        client.into_iter().for_each(|client| client.tell_ended(number, defect));
+        if let Some(client) = client {
+            client.tell_ended(number, defect);
+        }
         self.registry.finish_lane(number, Causes::DAMAGED, &mut self.reading.sink);
     }
 

@@ -1,4 +1,4 @@
-//! A Unix socket of packets (SOCK_SEQPACKET) that carry descriptors. Nothing here waits.
+//! A Unix socket of packets (`SOCK_SEQPACKET`) that carry descriptors. Nothing here waits.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -36,8 +36,9 @@ impl AsFd for PollEvent {
 /// Waits until one of the descriptors can be read or has ended, or until the time has passed.
 /// Returns which of them can be read or have ended; none after an error.
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ns: u64) -> Vec<bool> {
-    let poll_fd = |descriptor: &BorrowedFd<'_>| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN);
-    let mut polled: Vec<PollFd<'_>> = descriptors.iter().map(poll_fd).collect();
+    let descriptors = descriptors.iter().copied();
+    let mut polled: Vec<PollFd<'_>> =
+        descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)).collect();
     // Interrupted, or out of memory: nothing is ready, and the caller comes again.
     let _count = poll(&mut polled, Some(&clock::timespec(timeout_ns)));
     polled.iter().map(|polled| !polled.revents().is_empty()).collect()

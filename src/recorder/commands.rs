@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use flatcap_format::segment::{Marker, SourceInfo};
 
 use super::recorder_rules::RecorderRules;
@@ -22,6 +22,8 @@ use crate::os::wake_event::WakeEvent;
 /// Maximum number of waiting commands, without those being executed; more are refused as
 /// [`CommandError::Busy`].
 pub(super) const COMMANDS_MAX: usize = 64;
+/// Maximum number of new sources that the recorder has not seen yet.
+const NEW_SOURCES_MAX: usize = 64;
 /// Longest text of a mark, in bytes; a longer one is refused as [`CommandError::Invalid`].
 pub const MARK_BYTES_MAX: usize = 4096;
 
@@ -110,18 +112,23 @@ impl std::fmt::Debug for CommandQueue {
 /// Creates both ends. `wake` is the event on which the recorder sleeps.
 pub fn command_queue(wake: Arc<WakeEvent>) -> (RecorderHandle, CommandQueue) {
     let (to, from) = bounded(COMMANDS_MAX);
-    // Bounded by the number of sources of a run.
-    let (sources, new_sources) = unbounded();
+    let (sources, new_sources) = bounded(NEW_SOURCES_MAX);
     let queue = CommandQueue { receiver: from, sources: new_sources, flushes: Vec::new() };
     (RecorderHandle { queue: to, sources, wake }, queue)
 }
 
 impl RecorderHandle {
+    /// Whether [`add_source`](Self::add_source) has space. The storage may be stalled if not.
+    pub fn takes_source(&self) -> bool {
+        !self.sources.is_full()
+    }
+
     /// Adds a source to the run, whose id is the next one. Its descriptor is in the open segment
-    /// before its first sample, if it is sent before the slab with that sample is queued.
+    /// before its first sample, if it is sent before the slab with that sample is queued. Only for
+    /// one thread at a time, and if the recorder [takes](Self::takes_source) one.
     pub fn add_source(&self, source: SourceInfo) {
         // A recorder that has ended takes no samples either.
-        let _has_ended = self.sources.send(source);
+        let _has_ended = self.sources.try_send(source);
         self.wake.set();
     }
 

@@ -738,7 +738,8 @@ fn library() -> Option<PathBuf> {
         [folder, folder.parent().unwrap()].into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
     let mut found: Vec<PathBuf> = entries
         .map(|entry| entry.unwrap().path())
-        .filter(|path| name(path).starts_with("libflatcap_push") && name(path).ends_with(".so"))
+        .filter(|path| name(path).starts_with("libflatcap_push"))
+        .filter(|path| path.extension() == Some("so".as_ref()))
         .collect();
     found.sort_by_key(|path| std::fs::metadata(path).unwrap().modified().unwrap());
     found.pop()
