@@ -91,7 +91,7 @@ mod tests {
         BlackboxConfig, BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs,
         PushConfig, RecorderConfig, SourceCompressionConfig, StorageConfig, TriggerConfig,
     };
-    use crate::ingest::PayloadCheck;
+    use crate::ingest::PayloadVerification;
     use crate::os::host_log::HostLog;
     use crate::recorder::{MinFree, SyncPolicy};
     use crate::sampling::sources::{CATALOG, find};
@@ -356,7 +356,11 @@ mod tests {
             (numbers("push", "memory_max"), numbers("push", "lane_size"), numbers("push", "schema_max"));
         let counts = (1..=1024_u32, 1..=4096_u32, 1..=64_u32);
         let allow = prop::collection::btree_set("(user|group):[a-z0-9_-]{1,9}", 0..4);
-        let verify = prop::sample::select(vec![PayloadCheck::All, PayloadCheck::First, PayloadCheck::None]);
+        let verify = prop::sample::select(vec![
+            PayloadVerification::All,
+            PayloadVerification::First,
+            PayloadVerification::None,
+        ]);
         let others = ("/[a-z]{1,9}", allow, verify, duration("push", "drain_interval"));
         (any::<bool>(), sizes, counts, others).prop_map(
             |(enabled, (memory_max, lane_size, schema_max), (clients, lanes, sources), others)| {

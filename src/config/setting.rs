@@ -23,7 +23,7 @@ use super::expected_value::{
 use super::source::CpuShare;
 use super::units::Quantity;
 use super::value_error::ValueError;
-use crate::ingest::PayloadCheck;
+use crate::ingest::PayloadVerification;
 use crate::keyword::Keyword;
 use crate::recorder::{MinFree, SyncPolicy};
 use crate::sampling::sources::CATALOG;
@@ -206,7 +206,7 @@ macro_rules! variants {
     )+};
 }
 
-variants!(ChecksumKind, Layout, OnFull, PayloadCheck, SyncPolicy, SyntheticLayout, ValueFormat);
+variants!(ChecksumKind, Layout, OnFull, PayloadVerification, SyncPolicy, SyntheticLayout, ValueFormat);
 
 impl Variants for ChecksumKind {
     fn variants() -> Vec<(&'static str, Self)> {
@@ -226,7 +226,7 @@ impl Variants for OnFull {
     }
 }
 
-impl Variants for PayloadCheck {
+impl Variants for PayloadVerification {
     fn variants() -> Vec<(&'static str, Self)> {
         vec![("all", Self::All), ("first", Self::First), ("none", Self::None)]
     }

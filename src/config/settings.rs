@@ -21,7 +21,7 @@ use super::setting::{SYNC_INTERVAL_NS, variants};
 use super::source::{CpuShare, SourceConfig};
 use super::trigger::TriggerConfig;
 use super::units::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
-use crate::ingest::PayloadCheck;
+use crate::ingest::PayloadVerification;
 use crate::recorder::{MinFree, SyncPolicy};
 use crate::sampling::{GroupName, ThreadSettings, Timing};
 use crate::slab::OnFull;
@@ -362,7 +362,7 @@ settings! {
         /// Which payloads are verified by their schema. The first one of each source in a lane
         /// shows a wrong schema; readers check each access to any payload anyway.
         // Verifying a payload takes a fraction of its copy.
-        verify: PayloadCheck = PayloadCheck::All, variants::<PayloadCheck>(), Restart;
+        verify: PayloadVerification = PayloadVerification::All, variants::<PayloadVerification>(), Restart;
 
         /// How often the lanes are looked at. A lane that is half full is read at once; after a
         /// second without frames they are looked at ten times a second.

@@ -11,7 +11,7 @@ use crate::os::peer_process::PeerProcess;
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct ConnectedClient {
     pub(super) connection: PacketConnection,
     pub(super) uid: u32,
     /// None if it is in another namespace of processes, or has just ended.
@@ -38,7 +38,7 @@ pub(super) enum Incoming {
     Closed,
 }
 
-impl Client {
+impl ConnectedClient {
     /// Creates a client of a new connection; none if the kernel does not say who it is.
     pub(super) fn new(
         connection: PacketConnection,

@@ -26,8 +26,8 @@ impl FrameSink {
         Self { producer, checksum }
     }
 
-    /// Whether the frames of a slab of a lane can be queued. If not, they stay in the lane, which is
-    /// the larger buffer.
+    /// Whether the frames of a slab of a lane can be queued. If not, they stay in the lane, which
+    /// is the larger buffer.
     pub(super) fn has_space(&self) -> bool {
         self.producer.queue_space() >= QUEUE_SPACE_MIN
     }

@@ -13,7 +13,7 @@ use flatcap_lane::{
 };
 
 use super::frame_sink::FrameSink;
-use super::payload_check::PayloadCheck;
+use super::payload_verification::PayloadVerification;
 use super::source_pool::{PushedSource, SourcePool};
 use super::source_setup::RegisteredSource;
 use crate::os::clock::monotonic_ns;
@@ -22,8 +22,8 @@ use crate::slab::Causes;
 
 /// Slabs of a lane that are read in one turn, so that the other lanes get theirs.
 const SLABS_PER_TURN: u32 = 16;
-/// Of a lane that has ended, at most so many times its slabs are read: a client that goes on all the
-/// same does not keep it open.
+/// Of a lane that has ended, at most so many times its slabs are read: a client that goes on all
+/// the same does not keep it open.
 const LAST_ROUNDS_MAX: u32 = 2;
 
 /// A lane.
@@ -76,7 +76,7 @@ pub(super) enum LaneProgress {
 pub(super) struct LaneReading {
     pub(super) buffer: LaneBuffer,
     pub(super) sink: FrameSink,
-    pub(super) check: PayloadCheck,
+    pub(super) check: PayloadVerification,
     /// The wall offsets that were in force in this run, the newest last.
     pub(super) wall_offsets_ns: Vec<i64>,
 }
@@ -210,7 +210,7 @@ impl Lane {
 fn pass(
     sources: &mut BTreeMap<u8, LaneSource>,
     batch: &LaneBatch<'_>,
-    check: PayloadCheck,
+    check: PayloadVerification,
     bounds: (u64, u64),
     sink: &mut FrameSink,
 ) -> Result<(), String> {
@@ -230,7 +230,7 @@ impl LaneSource {
         &mut self,
         frame: &LaneFrame,
         bytes: &[u8],
-        check: PayloadCheck,
+        check: PayloadVerification,
         bounds: (u64, u64),
     ) -> Result<(), String> {
         let (seq, mono_ns) = (frame.sample.seq, frame.sample.mono_ns);
@@ -244,9 +244,9 @@ impl LaneSource {
             return Err(format!("sample {seq} of {name}: its time {mono_ns} ns is before the last sample's"));
         }
         let is_due = match check {
-            PayloadCheck::All => true,
-            PayloadCheck::First => !self.is_verified,
-            PayloadCheck::None => false,
+            PayloadVerification::All => true,
+            PayloadVerification::First => !self.is_verified,
+            PayloadVerification::None => false,
         };
         if let Some(verifier) = self.registered.verifier.as_ref().filter(|_| is_due) {
             let payload = bytes.get(frame.header_bytes + ENVELOPE_BYTES..).unwrap_or_default();

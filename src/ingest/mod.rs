@@ -10,7 +10,7 @@ mod client;
 mod frame_sink;
 mod lane;
 mod limits;
-mod payload_check;
+mod payload_verification;
 mod push_target;
 mod registry;
 mod source_pool;
@@ -19,6 +19,6 @@ mod worker;
 
 pub use allowed_accounts::AllowedAccounts;
 pub use limits::{LANE_SLAB_BYTES, PushLimits};
-pub use payload_check::PayloadCheck;
+pub use payload_verification::PayloadVerification;
 pub use push_target::{AddedSource, PushTarget, SourceRefusal};
 pub use worker::{IDLE_INTERVAL_NS, PushStop, PushWorker, PushWorkerSettings};

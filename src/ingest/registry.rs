@@ -9,11 +9,11 @@ use flatcap_lane::{
     LaneHeader, LaneResumption, PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION,
 };
 
-use super::client::Client;
+use super::client::ConnectedClient;
 use super::frame_sink::FrameSink;
 use super::lane::Lane;
 use super::limits::{PushLimits, SOURCE_BYTES_MIN, slabs, source_bytes};
-use super::payload_check::verifier;
+use super::payload_verification::verifier;
 use super::push_target::{AddedSource, PushTarget, SourceRefusal};
 use super::source_pool::{PushedSource, SourcePool};
 use super::source_setup::{RegisteredSource, SourceSetup};
@@ -26,8 +26,8 @@ use crate::slab::Causes;
 const TRIGGER_INTERVAL_NS: u64 = NS_PER_S;
 
 /// Clients, their lanes, and the sources of lanes that have ended.
-pub(super) struct Registry {
-    pub(super) clients: BTreeMap<u64, Client>,
+pub(super) struct ClientRegistry {
+    pub(super) clients: BTreeMap<u64, ConnectedClient>,
     pub(super) lanes: BTreeMap<u32, Lane>,
     pool: SourcePool,
     settings: RegistrySettings,
@@ -46,7 +46,7 @@ pub(super) struct RegistrySettings {
 }
 
 /// The answer to a request.
-pub(super) enum Answer {
+pub(super) enum RequestAnswer {
     /// A reply.
     Reply(PushReply),
     /// A reply with the memory of this lane.
@@ -60,7 +60,7 @@ pub(super) enum Answer {
 /// A request that is refused: the reply's code, and one line for people.
 pub(super) struct RequestRefusal(pub(super) PushErrorCode, pub(super) String);
 
-type Answered = Result<Answer, RequestRefusal>;
+type Answered = Result<RequestAnswer, RequestRefusal>;
 
 /// When a request came, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ pub(super) struct RequestTime {
     pub(super) wall_offset_ns: i64,
 }
 
-impl Registry {
+impl ClientRegistry {
     /// Creates an empty registry.
     pub(super) fn new(settings: RegistrySettings) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Registry {
         descriptor: Option<OwnedFd>,
         now: RequestTime,
     ) -> Answered {
-        let Some(client) = self.clients.get(&id) else { return Ok(Answer::Nothing) };
+        let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
         if !client.is_permitted {
             let text =
                 format!("user {} may not push: add it, or one of its groups, to [push] allow", client.uid);
@@ -106,7 +106,7 @@ impl Registry {
             PushRequest::Source(registration) => self.register(id, registration, descriptor),
             PushRequest::Lane { bytes, .. } => self.new_lane(id, bytes, now),
             PushRequest::Bind { lane, source } => self.bind(id, (lane, source), now),
-            PushRequest::Wake { .. } => Ok(Answer::Nothing),
+            PushRequest::Wake { .. } => Ok(RequestAnswer::Nothing),
             PushRequest::Trigger { text, .. } => self.trigger(id, &text, now),
             PushRequest::Resume(LaneResumption { run_id, lane, .. }) => {
                 let text = format!(
@@ -138,7 +138,7 @@ impl Registry {
         if let Some(client) = self.clients.get_mut(&id) {
             client.name = Some(name);
         }
-        Ok(Answer::Reply(reply))
+        Ok(RequestAnswer::Reply(reply))
     }
 
     /// Registers a source. Nothing of it is in the recording before a lane has it.
@@ -167,18 +167,20 @@ impl Registry {
         let verifier = verifier(&schema, &registration.root).map_err(|error| refuse(error.to_string()))?;
         let bytes = source_bytes(&registration, schema.len());
         self.charge(bytes)?;
-        let Some(client) = self.clients.get_mut(&id) else { return Ok(Answer::Nothing) };
+        let Some(client) = self.clients.get_mut(&id) else { return Ok(RequestAnswer::Nothing) };
         let process = client.process.as_ref();
         let setup = SourceSetup::new(registration, schema, client.name(), (client.uid, process));
         let registered = RegisteredSource { setup: Arc::new(setup), verifier, bytes };
         let slot = u8::try_from(number).unwrap_or(u8::MAX);
         let before = client.sources.insert(slot, registered);
         self.release(before.map_or(0, |before| before.bytes));
-        Ok(Answer::Reply(PushReply::Source { number }))
+        Ok(RequestAnswer::Reply(PushReply::Source { number }))
     }
 
     fn new_lane(&mut self, id: u64, bytes: u64, now: RequestTime) -> Answered {
-        let Some(uid) = self.clients.get(&id).map(|client| client.uid) else { return Ok(Answer::Nothing) };
+        let Some(uid) = self.clients.get(&id).map(|client| client.uid) else {
+            return Ok(RequestAnswer::Nothing);
+        };
         let (limits, template) = (self.settings.limits, self.settings.lane_header);
         if self.lanes.len() >= limits.lanes {
             return Err(limit(format!("there are {} lanes, the limit is [push] lanes", self.lanes.len())));
@@ -192,12 +194,12 @@ impl Registry {
         })?;
         self.next_lane = self.next_lane.wrapping_add(1);
         self.lanes.insert(header.lane, lane);
-        Ok(Answer::WithLane(PushReply::Lane { lane: header.lane, bytes: header.bytes() }, header.lane))
+        Ok(RequestAnswer::WithLane(PushReply::Lane { lane: header.lane, bytes: header.bytes() }, header.lane))
     }
 
     fn bind(&mut self, id: u64, (number, source): (u32, u32), now: RequestTime) -> Answered {
         let unknown = |text: String| RequestRefusal(PushErrorCode::Unknown, text);
-        let Some(client) = self.clients.get(&id) else { return Ok(Answer::Nothing) };
+        let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
         let slot = u8::try_from(source).unwrap_or(u8::MAX);
         let registered = client.sources.get(&slot).cloned();
         let registered = registered.ok_or_else(|| unknown(format!("source {source} is not registered")))?;
@@ -211,7 +213,7 @@ impl Registry {
             Some(taken) => taken,
             None => match self.add_source(&registered, process)? {
                 Some(added) => added,
-                None => return Ok(Answer::Later(PushRequest::Bind { lane: number, source })),
+                None => return Ok(RequestAnswer::Later(PushRequest::Bind { lane: number, source })),
             },
         };
         let (source_id, next_seq) = (taken.id, taken.next_seq);
@@ -225,7 +227,7 @@ impl Registry {
                 "the lane cannot be written to".to_owned(),
             ));
         }
-        Ok(Answer::Reply(PushReply::Bind { id: source_id, next_seq }))
+        Ok(RequestAnswer::Reply(PushReply::Bind { id: source_id, next_seq }))
     }
 
     /// Adds a source to the run. None if that has to wait.
@@ -261,7 +263,7 @@ impl Registry {
     }
 
     fn trigger(&mut self, id: u64, text: &str, now: RequestTime) -> Answered {
-        let Some(client) = self.clients.get_mut(&id) else { return Ok(Answer::Nothing) };
+        let Some(client) = self.clients.get_mut(&id) else { return Ok(RequestAnswer::Nothing) };
         let last_ns = client.last_trigger_ns;
         if last_ns.is_some_and(|last_ns| now.mono_ns.saturating_sub(last_ns) < TRIGGER_INTERVAL_NS) {
             return Err(limit("a client may fire one trigger a second".to_owned()));
@@ -273,7 +275,7 @@ impl Registry {
             .map_err(|text| RequestRefusal(PushErrorCode::Unavailable, text))?;
         client.last_trigger_ns = Some(now.mono_ns);
         self.settings.metrics.triggers.add(1);
-        Ok(Answer::Reply(PushReply::Trigger))
+        Ok(RequestAnswer::Reply(PushReply::Trigger))
     }
 
     /// Forgets a client whose connection is closed. Its lanes are read until they are empty.

@@ -30,11 +30,11 @@ pub(super) struct PushedSource {
 /// The sources that no lane uses.
 #[derive(Debug, Default)]
 pub(super) struct SourcePool {
-    known: BTreeMap<Arc<SourceSetup>, KnownSource>,
+    known: BTreeMap<Arc<SourceSetup>, SourceHistory>,
 }
 
 #[derive(Debug, Default)]
-struct KnownSource {
+struct SourceHistory {
     processes: BTreeSet<i32>,
     free: Vec<PushedSource>,
 }

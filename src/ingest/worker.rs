@@ -9,13 +9,13 @@ use flatcap_lane::{
 };
 
 use super::allowed_accounts::AllowedAccounts;
-use super::client::{Client, Incoming};
+use super::client::{ConnectedClient, Incoming};
 use super::frame_sink::FrameSink;
 use super::lane::{Lane, LaneProgress, LaneReading};
 use super::limits::PushLimits;
-use super::payload_check::PayloadCheck;
+use super::payload_verification::PayloadVerification;
 use super::push_target::PushTarget;
-use super::registry::{Answer, Registry, RegistrySettings, RequestRefusal, RequestTime};
+use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRefusal, RequestTime};
 use crate::metrics::PushMetrics;
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
 use crate::os::packet_socket::{PacketListener, ReceivedPacket};
@@ -52,7 +52,7 @@ pub struct PushWorkerSettings {
     /// What clients may take.
     pub limits: PushLimits,
     /// Which payloads are verified.
-    pub check: PayloadCheck,
+    pub check: PayloadVerification,
     /// Interval between two looks at the lanes, in nanoseconds.
     pub drain_ns: u64,
     /// The header of each lane, except its number, its user and its slabs.
@@ -75,7 +75,7 @@ pub struct PushStop(Arc<PollEvent>);
 pub struct PushWorker {
     listener: PacketListener,
     allowed: AllowedAccounts,
-    registry: Registry,
+    registry: ClientRegistry,
     reading: LaneReading,
     wall_offset: Arc<WallOffset>,
     metrics: Arc<PushMetrics>,
@@ -141,7 +141,7 @@ impl PushWorker {
         let worker = Self {
             listener,
             allowed,
-            registry: Registry::new(RegistrySettings {
+            registry: ClientRegistry::new(RegistrySettings {
                 limits,
                 lane_header,
                 target,
@@ -240,7 +240,7 @@ impl PushWorker {
             match self.listener.accept() {
                 Ok(Some(connection)) => {
                     self.metrics.connections.add(1);
-                    let client = Client::new(connection, |peer| self.allowed.permits(peer));
+                    let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
                     self.displace_unnamed();
                     if let Some(client) = client {
                         self.registry.clients.insert(self.next_client, client);
@@ -293,7 +293,7 @@ impl PushWorker {
         id: u64,
         packet: ReceivedPacket,
         now_ns: u64,
-    ) -> Result<Answer, RequestRefusal> {
+    ) -> Result<RequestAnswer, RequestRefusal> {
         let malformed = |text: String| RequestRefusal(PushErrorCode::Malformed, text);
         let ReceivedPacket { bytes, mut descriptors, is_cut } = packet;
         if is_cut {
@@ -315,22 +315,22 @@ impl PushWorker {
         request: PushRequest,
         descriptor: Option<std::os::fd::OwnedFd>,
         now_ns: u64,
-    ) -> Result<Answer, RequestRefusal> {
+    ) -> Result<RequestAnswer, RequestRefusal> {
         let wall_offset_ns = self.reading.wall_offsets_ns.last().copied().unwrap_or_default();
         self.registry.answer(id, request, descriptor, RequestTime { mono_ns: now_ns, wall_offset_ns })
     }
 
     /// Sends an answer. Returns false if nothing more of this client is to be read in this turn.
-    fn send(&mut self, id: u64, answer: Result<Answer, RequestRefusal>) -> bool {
+    fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>) -> bool {
         let Some(client) = self.registry.clients.get_mut(&id) else { return false };
         let (reply, lane, is_last) = match answer {
-            Ok(Answer::Nothing) => return true,
-            Ok(Answer::Later(request)) => {
+            Ok(RequestAnswer::Nothing) => return true,
+            Ok(RequestAnswer::Later(request)) => {
                 client.postponed = Some(request);
                 return false;
             }
-            Ok(Answer::Reply(reply)) => (reply, None, false),
-            Ok(Answer::WithLane(reply, lane)) => (reply, Some(lane), false),
+            Ok(RequestAnswer::Reply(reply)) => (reply, None, false),
+            Ok(RequestAnswer::WithLane(reply, lane)) => (reply, Some(lane), false),
             Err(RequestRefusal(code, text)) => {
                 self.metrics.refused.add(1);
                 tracing::debug!(client = client.name(), "refused: {text}");
@@ -376,8 +376,8 @@ impl PushWorker {
         lane.end();
         let client = self.registry.clients.get(&lane.client);
         tracing::warn!(
-            client = client.map_or("", Client::name),
-            pid = client.and_then(Client::process_id),
+            client = client.map_or("", ConnectedClient::name),
+            pid = client.and_then(ConnectedClient::process_id),
             lane = number,
             "the frames of an application are refused, and its lane is not read any more: {defect}"
         );

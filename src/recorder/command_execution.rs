@@ -277,8 +277,8 @@ mod tests {
         ));
     }
 
-    // Proves that a source that is added while a segment is open is described in it, once, and is in
-    // the header of the next one, with the numbers that it has reached.
+    // Proves that a source that is added while a segment is open is described in it, once, and is
+    // in the header of the next one, with the numbers that it has reached.
     #[test]
     fn added_sources_are_described() {
         let mut rig = rig();

@@ -215,7 +215,8 @@ fn losses_are_counted_once() {
     assert!(gaps.iter().all(|(_, causes)| causes == "queue_full"), "{gaps:?}");
 }
 
-// Proves that a stop of the recorder loses nothing that was pushed, while threads push all the time.
+// Proves that a stop of the recorder loses nothing that was pushed, while threads push all the
+// time.
 #[test]
 fn a_stop_loses_nothing() {
     let rig = Rig::new();

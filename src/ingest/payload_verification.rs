@@ -7,7 +7,7 @@ use flatcap_format::schema::{CompiledSchema, PayloadVerifier, SchemaError};
 
 /// Which payloads are verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PayloadCheck {
+pub enum PayloadVerification {
     /// Each one.
     All,
     /// The first one of each source in each lane.
