@@ -627,7 +627,7 @@ mod tests {
             (
                 "[zip]",
                 "f.toml:1:2: [zip]: no such table; the tables are [recorder], [buffering], [storage], [compress], \
-                 [blackbox], [control], [group], [source] and [trigger]",
+                 [blackbox], [control], [push], [group], [source] and [trigger]",
             ),
         ]);
     }

@@ -39,8 +39,8 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "config",
         &[
-            "block", "sampling", "keyword", "recorder", "slab", "stream", "schema", "duration", "trigger",
-            "os",
+            "block", "sampling", "keyword", "ingest", "recorder", "slab", "stream", "schema", "duration",
+            "trigger", "os",
         ],
     ),
     (
@@ -49,6 +49,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("compress", &["block", "segment", "stream", "os", "metrics", "storage"]),
     ("snapshot", &["segment", "stream", "schema", "os", "metrics", "storage", "block"]),
+    ("ingest", &["lane", "slab", "segment", "schema", "stream", "os", "metrics"]),
     ("import", &["segment", "stream", "frame", "schema", "schemas", "os", "storage", "host"]),
     ("export", &["replay", "segment", "stream", "os"]),
     ("control", &["metrics", "os", "config", "histogram"]),
@@ -68,6 +69,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "control",
             "compress",
             "snapshot",
+            "ingest",
+            "lane",
             "block",
             "storage",
             "frame",
