@@ -316,7 +316,8 @@ impl StreamVisitor for ChartFold {
     fn add_thinned(&mut self, source: &str, count: u64, time_ns: u64) {
         for (chart, series) in self.charts.iter().zip(&mut self.series) {
             // The values hold: the source was recorded as often as intended.
-            let is_explained = time_ns / PERIODS_HELD.unsigned_abs() <= count.saturating_mul(period_ns(chart));
+            let is_explained =
+                time_ns / PERIODS_HELD.unsigned_abs() <= count.saturating_mul(period_ns(chart));
             if chart.source == source && is_explained {
                 series.held_ns = series.held_ns.max(held_ns(time_ns));
             }

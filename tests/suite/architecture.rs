@@ -54,7 +54,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("export", &["replay", "segment", "stream", "os"]),
     ("control", &["metrics", "os", "config", "histogram"]),
     ("human", &[]),
-    ("view", &["snapshot", "metric", "promql", "duration", "query", "replay", "segment", "schema", "explain", "control", "os", "human"]),
+    (
+        "view",
+        &[
+            "snapshot", "metric", "promql", "duration", "query", "replay", "segment", "schema", "explain",
+            "control", "os", "human",
+        ],
+    ),
     (
         "daemon",
         &[

@@ -66,10 +66,7 @@ pub fn to_openmetrics(
 }
 
 /// Returns the metrics of the fields that were asked for.
-fn wanted_metrics(
-    recording: &Recording,
-    request: &ColumnarRequest,
-) -> Result<Vec<Metric>, ColumnarError> {
+fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Metric>, ColumnarError> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let sources = &request.filter.sources;
     let is_wanted = |metric: &Metric| {

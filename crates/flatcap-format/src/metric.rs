@@ -180,8 +180,7 @@ mod tests {
     // Proves that names have the base unit once, and only characters that names may have.
     #[test]
     fn names_follow_the_conventions() {
-        let named =
-            |source, path, unit: Option<&str>| family_name(source, path, (unit, unit_word(unit)));
+        let named = |source, path, unit: Option<&str>| family_name(source, path, (unit, unit_word(unit)));
         assert_eq!(
             named("self", "sources[*].lateness.max_ns", Some("ns")),
             "flatcap_self_sources_lateness_max_seconds"

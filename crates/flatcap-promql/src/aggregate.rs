@@ -17,7 +17,9 @@ pub(crate) fn aggregate(aggregation: Aggregation, grouping: &Matching, series: V
     match aggregation {
         Aggregation::Largest(count) => groups.flat_map(|(_, members)| pick(members, count, true)).collect(),
         Aggregation::Smallest(count) => groups.flat_map(|(_, members)| pick(members, count, false)).collect(),
-        _ => groups.map(|(labels, members)| Series { labels, values: combine(aggregation, &members) }).collect(),
+        _ => groups
+            .map(|(labels, members)| Series { labels, values: combine(aggregation, &members) })
+            .collect(),
     }
 }
 
@@ -38,7 +40,8 @@ fn pick(mut members: Vec<Series>, count: usize, is_largest: bool) -> Vec<Series>
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(members.len());
     for step in 0..steps {
         order.clear();
-        order.extend(members.iter().enumerate().filter_map(|(place, member)| Some((member.at(step)?, place))));
+        order
+            .extend(members.iter().enumerate().filter_map(|(place, member)| Some((member.at(step)?, place))));
         order.sort_by(|(one, _), (other, _)| {
             // What is not a number comes last in both orders.
             let values = if is_largest { other.total_cmp(one) } else { one.total_cmp(other) };

@@ -96,7 +96,8 @@ impl Operation {
             check_size(found.len(), steps)?;
         }
         let result = found.into_iter().filter_map(|((place, matched), values)| {
-            let labels = self.labels(&many.get(place)?.labels, &one.get(matched)?.labels, matching, cardinality);
+            let labels =
+                self.labels(&many.get(place)?.labels, &one.get(matched)?.labels, matching, cardinality);
             Some(Series { labels, values })
         });
         distinct(result.collect())

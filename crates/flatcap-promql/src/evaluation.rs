@@ -36,7 +36,9 @@ impl Evaluation<'_> {
                 Ok(QueryValue::Vector(series))
             }
             Node::Negative(of) => match self.value(of)? {
-                QueryValue::Scalar(numbers) => Ok(QueryValue::Scalar(numbers.iter().map(|number| -number).collect())),
+                QueryValue::Scalar(numbers) => {
+                    Ok(QueryValue::Scalar(numbers.iter().map(|number| -number).collect()))
+                }
                 QueryValue::Vector(series) => mapped(series, |value| Some(-value)),
             },
             Node::Call(function, of) => mapped(self.vector(of)?, |value| function.of(value)),
@@ -89,9 +91,9 @@ impl Evaluation<'_> {
     fn vector(&mut self, node: &Node) -> Result<Vec<Series>, PromqlError> {
         match self.value(node)? {
             QueryValue::Vector(series) => Ok(series),
-            QueryValue::Scalar(_) => {
-                Err(PromqlError::Expression("a number stands where series are needed; see vector()".to_owned()))
-            }
+            QueryValue::Scalar(_) => Err(PromqlError::Expression(
+                "a number stands where series are needed; see vector()".to_owned(),
+            )),
         }
     }
 

@@ -91,7 +91,10 @@ mod tests {
                 "clamp_min" | "clamp_max" | "round" => &[1.0],
                 _ => &[],
             };
-            assert!(Function::named(name, parameters).and_then(|function| function.of(1.0)).is_some(), "{name}");
+            assert!(
+                Function::named(name, parameters).and_then(|function| function.of(1.0)).is_some(),
+                "{name}"
+            );
         }
         for (function, value, expected) in [
             (Function::Round(1.0), -2.5, -2.0),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use promql_parser::label::Matchers;
 use promql_parser::parser::{
-    self, AggregateExpr, BinaryExpr, Call, Expr, LabelModifier, MatrixSelector, Offset, VectorMatchCardinality,
-    VectorSelector,
+    self, AggregateExpr, BinaryExpr, Call, Expr, LabelModifier, MatrixSelector, Offset,
+    VectorMatchCardinality, VectorSelector,
 };
 
 use crate::aggregation::Aggregation;
@@ -43,7 +43,8 @@ pub(crate) fn parse(expression: &str) -> Result<Expr, PromqlError> {
     }
     let is_operator = |word: &&str| OPERATOR_WORDS.iter().any(|own| own.eq_ignore_ascii_case(word));
     let signs = expression.bytes().filter(|byte| OPERATORS.contains(byte)).count();
-    let operators = signs + expression.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_operator).count();
+    let operators =
+        signs + expression.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_operator).count();
     if operators > OPERATORS_MAX {
         return Err(PromqlError::Expression(format!(
             "the expression has {operators} operators and parentheses, at most {OPERATORS_MAX}"
@@ -75,9 +76,7 @@ impl Planner {
             Expr::NumberLiteral(number) => Ok(Node::Number(number.val)),
             Expr::Paren(inner) => self.plan(&inner.expr),
             Expr::Unary(inner) => Ok(Node::Negative(Box::new(self.plan(&inner.expr)?))),
-            Expr::VectorSelector(selector) => {
-                self.samples(selector, WindowFunction::Last, self.lookback_ms)
-            }
+            Expr::VectorSelector(selector) => samples(selector, WindowFunction::Last, self.lookback_ms),
             Expr::Call(call) => self.call(call),
             Expr::Binary(binary) => self.binary(binary),
             Expr::Aggregate(aggregate) => self.aggregate(aggregate),
@@ -88,23 +87,6 @@ impl Planner {
             Expr::StringLiteral(_) => Err(PromqlError::unsupported("a text as a value")),
             Expr::Extension(_) => Err(PromqlError::unsupported("an extension")),
         }
-    }
-
-    fn samples(
-        &self,
-        selector: &VectorSelector,
-        function: WindowFunction,
-        range_ms: i64,
-    ) -> Result<Node, PromqlError> {
-        if selector.at.is_some() {
-            return Err(PromqlError::unsupported("the modifier @"));
-        }
-        let offset_ms = match &selector.offset {
-            None => 0,
-            Some(Offset::Pos(offset)) => milliseconds(*offset),
-            Some(Offset::Neg(offset)) => milliseconds(*offset).saturating_neg(),
-        };
-        Ok(Node::Samples(selection(selector)?, WindowShape { function, range_ms, offset_ms }))
     }
 
     fn call(&self, call: &Call) -> Result<Node, PromqlError> {
@@ -119,11 +101,11 @@ impl Planner {
             ("vector", [of]) => return Ok(Node::VectorOf(Box::new(self.plan(of)?))),
             (QUANTILE_OVER_TIME, [quantile, Expr::MatrixSelector(MatrixSelector { vs, range })]) => {
                 let function = WindowFunction::Quantile(number(quantile, name)?);
-                return self.samples(vs, function, milliseconds(*range));
+                return samples(vs, function, milliseconds(*range));
             }
             (_, [Expr::MatrixSelector(MatrixSelector { vs, range })]) => {
                 if let Some(function) = WindowFunction::named(name) {
-                    return self.samples(vs, function, milliseconds(*range));
+                    return samples(vs, function, milliseconds(*range));
                 }
             }
             (_, [of, parameters @ ..]) => {
@@ -168,7 +150,8 @@ impl Planner {
 
     fn aggregate(&self, aggregate: &AggregateExpr) -> Result<Node, PromqlError> {
         let name = aggregate.op.to_string();
-        let parameter = aggregate.param.as_ref().map(|parameter| number(plain(parameter), &name)).transpose()?;
+        let parameter =
+            aggregate.param.as_ref().map(|parameter| number(plain(parameter), &name)).transpose()?;
         let Some(aggregation) = Aggregation::named(&name, parameter) else {
             return Err(PromqlError::unsupported(&format!("the aggregation {name}")));
         };
@@ -178,6 +161,19 @@ impl Planner {
         };
         Ok(Node::Aggregate(Box::new(Aggregate { aggregation, of: self.plan(&aggregate.expr)?, grouping })))
     }
+}
+
+/// Returns what a function makes of the samples of a selector.
+fn samples(selector: &VectorSelector, function: WindowFunction, range_ms: i64) -> Result<Node, PromqlError> {
+    if selector.at.is_some() {
+        return Err(PromqlError::unsupported("the modifier @"));
+    }
+    let offset_ms = match &selector.offset {
+        None => 0,
+        Some(Offset::Pos(offset)) => milliseconds(*offset),
+        Some(Offset::Neg(offset)) => milliseconds(*offset).saturating_neg(),
+    };
+    Ok(Node::Samples(selection(selector)?, WindowShape { function, range_ms, offset_ms }))
 }
 
 fn selection(selector: &VectorSelector) -> Result<Selection, PromqlError> {

@@ -85,8 +85,11 @@ mod tests {
             labels: Labels::new([("a".to_owned(), name.to_owned())]),
             values: values.to_vec(),
         };
-        let joined =
-            distinct(vec![series("x", [Some(1.0), None]), series("x", [None, Some(2.0)]), series("y", [None, None])]);
+        let joined = distinct(vec![
+            series("x", [Some(1.0), None]),
+            series("x", [None, Some(2.0)]),
+            series("y", [None, None]),
+        ]);
         assert_eq!(joined.unwrap(), [series("x", [Some(1.0), Some(2.0)])]);
         let twice = distinct(vec![series("x", [Some(1.0), None]), series("x", [Some(1.0), None])]);
         assert!(twice.unwrap_err().to_string().contains("{a=\"x\"}"));

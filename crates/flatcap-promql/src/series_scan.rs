@@ -62,15 +62,11 @@ impl SeriesScan<'_> {
             return Ok(Vec::new());
         }
         let (first_ms, last_ms) = shape.span_ms(&self.grid);
-        let times_ns = (first_ms.saturating_mul(NS_PER_MS), last_ms.saturating_add(1).saturating_mul(NS_PER_MS));
+        let times_ns =
+            (first_ms.saturating_mul(NS_PER_MS), last_ms.saturating_add(1).saturating_mul(NS_PER_MS));
         let mut results = ask(self.recording, &metrics, self.host, times_ns)?;
-        let mut open = OpenSeries {
-            selection,
-            shape,
-            grid: self.grid,
-            known: BTreeMap::new(),
-            windows: Vec::new(),
-        };
+        let mut open =
+            OpenSeries { selection, shape, grid: self.grid, known: BTreeMap::new(), windows: Vec::new() };
         let mut host = HostLabels::default();
         while let Some(item) = results.next()? {
             match item {

@@ -31,7 +31,9 @@ impl TimeGrid {
             )));
         }
         let Some(length_ms) = end_ms.checked_sub(start_ms).filter(|length| *length >= 0) else {
-            return Err(PromqlError::Expression(format!("the end {end_ms} ms is before the start {start_ms} ms")));
+            return Err(PromqlError::Expression(format!(
+                "the end {end_ms} ms is before the start {start_ms} ms"
+            )));
         };
         let steps = usize::try_from(length_ms / step_ms).unwrap_or(usize::MAX).saturating_add(1);
         if steps > STEPS_MAX {

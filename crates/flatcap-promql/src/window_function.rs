@@ -100,7 +100,9 @@ impl WindowFunction {
                 Some(now - before)
             }
             Self::Resets => Some(pairs(samples).filter(|(before, now)| now < before).count() as f64),
-            Self::Changes => Some(pairs(samples).filter(|(before, now)| differ(*before, *now)).count() as f64),
+            Self::Changes => {
+                Some(pairs(samples).filter(|(before, now)| differ(*before, *now)).count() as f64)
+            }
             Self::Average => Some(exact_sum(values) / count),
             Self::Min => values.reduce(f64::min),
             Self::Max => values.reduce(f64::max),
@@ -175,13 +177,13 @@ fn extrapolated_growth(samples: &[(i64, f64)], window_ms: (i64, i64), is_counter
     }
     let mut to_begin = seconds((window_ms.0, first_ms));
     let to_end = seconds((last_ms, window_ms.1));
-    let sampled = seconds((first_ms, last_ms));
-    let usual = sampled / (samples.len() - 1) as f64;
+    let covered = seconds((first_ms, last_ms));
+    let usual = covered / (samples.len() - 1) as f64;
     if is_counter && growth > 0.0 && first >= 0.0 {
-        to_begin = to_begin.min(sampled * (first / growth));
+        to_begin = to_begin.min(covered * (first / growth));
     }
     let extended = |missing: f64| if missing < usual * CONTINUED { missing } else { usual / 2.0 };
-    Some(growth * ((sampled + extended(to_begin) + extended(to_end)) / sampled))
+    Some(growth * ((covered + extended(to_begin) + extended(to_end)) / covered))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "milliseconds between times")]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use flatcap_format::metric::Metric;
 use flatcap_format::query::Recording;
 use flatcap_format::replay::recording_span;
 use flatcap_promql::{Engine, EvaluationOptions, SeriesAnswer, TimeGrid};
@@ -60,7 +61,7 @@ impl PromqlReader {
             }
             PromqlRequest::LabelValues { label, of } if label == "__name__" && of.selectors.is_empty() => {
                 let measured = self.engine.metrics().iter().filter(|metric| metric.is_measured());
-                let names: BTreeSet<String> = measured.map(|metric| metric.name()).collect();
+                let names: BTreeSet<String> = measured.map(Metric::name).collect();
                 ApiAnswer::json(&PromqlAnswer::new(names, Vec::new()))
             }
             PromqlRequest::LabelValues { label, of } => {

@@ -46,10 +46,8 @@ pub(super) struct SeriesChoice {
 impl PromqlRequest {
     /// Returns whether a path below /api/v1 is one of these requests.
     pub(super) fn is_path(path: &str) -> bool {
-        matches!(
-            path,
-            "/query" | "/query_range" | "/series" | "/labels" | "/metadata" | "/query_exemplars"
-        ) || path == "/status/buildinfo"
+        matches!(path, "/query" | "/query_range" | "/series" | "/labels" | "/metadata" | "/query_exemplars")
+            || path == "/status/buildinfo"
             || path.starts_with("/label/")
     }
 
@@ -71,7 +69,9 @@ impl PromqlRequest {
             }),
             "/query_range" => {
                 let needed = |name: &str| {
-                    parameters.time(name)?.ok_or_else(|| ApiError::bad(format!("the parameter {name} is missing")))
+                    parameters
+                        .time(name)?
+                        .ok_or_else(|| ApiError::bad(format!("the parameter {name} is missing")))
                 };
                 let step = parameters.text("step")?;
                 let grid = TimeGrid::range(needed("start")?, needed("end")?, duration_ms("step", &step)?);
@@ -155,7 +155,9 @@ fn time_ms(name: &str, text: &str) -> Result<i64, ApiError> {
     }
     let time = text.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_millisecond);
     time.map_err(|_| {
-        ApiError::bad(format!("{name}={text} is no time: seconds since 1970, or such as 2026-11-22T20:05:37Z"))
+        ApiError::bad(format!(
+            "{name}={text} is no time: seconds since 1970, or such as 2026-11-22T20:05:37Z"
+        ))
     })
 }
 
@@ -201,8 +203,7 @@ mod tests {
     #[test]
     fn requests_are_read() {
         let grid = TimeGrid::range(1_700_000_000_000, 1_700_000_060_500, 15_000).unwrap();
-        let wanted =
-            PromqlRequest::QueryRange { expression: "1 + 1".to_owned(), grid, lookback_ms: 300_000 };
+        let wanted = PromqlRequest::QueryRange { expression: "1 + 1".to_owned(), grid, lookback_ms: 300_000 };
         let body = "query=1+%2B+1&start=1700000000&end=1700000060.5&step=15s";
         assert_eq!(parsed("/query_range", "", body).unwrap(), wanted);
         assert_eq!(parsed("/query_range", body, "").unwrap(), wanted);

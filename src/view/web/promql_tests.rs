@@ -129,11 +129,19 @@ fn expressions_have_the_recorded_values() {
         (format!("flatcap_disk_devices_writes_total{vda} offset 1s"), 700, 600.0),
         // 2 sectors in each of 100 ticks a second.
         (format!("rate(flatcap_disk_devices_sectors_written_bytes_total{vda}[1s])"), 900, 102_400.0),
-        (format!("irate(flatcap_disk_devices_sectors_written_bytes_total{vda}[1s])"), 1000, 20_482.0 * 51_200.0),
+        (
+            format!("irate(flatcap_disk_devices_sectors_written_bytes_total{vda}[1s])"),
+            1000,
+            20_482.0 * 51_200.0,
+        ),
         ("count_over_time(flatcap_cpu_running[1s])".to_owned(), 400, 101.0),
         // Half of this second was lost.
         ("count_over_time(flatcap_cpu_running[1s])".to_owned(), LOST.start + 50, 50.0),
-        ("sum(rate(flatcap_process_processes_run_time_seconds_total{name=\"billing\"}[500ms]))".to_owned(), 1080, 1.0),
+        (
+            "sum(rate(flatcap_process_processes_run_time_seconds_total{name=\"billing\"}[500ms]))".to_owned(),
+            1080,
+            1.0,
+        ),
     ] {
         let found = value(&page, &expression, tick);
         assert!(near(found, expected), "{expression} at {tick}: {found}, not {expected}");
@@ -154,13 +162,15 @@ fn expressions_have_the_recorded_values() {
 fn series_are_listed() {
     let page = ServedPage::new();
     let names = asked(&page, "label/__name__/values", &[]);
-    let names: Vec<&str> = names["data"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        names["data"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     assert!(names.contains(&"flatcap_cpu_running") && names.contains(&"flatcap_disk_devices_reads_total"));
     let disks = asked(&page, "label/name/values", &[("match[]", "flatcap_disk_devices_reads_total")]);
     assert_eq!(disks["data"], serde_json::json!(["vda", "vdb"]));
     let labels = asked(&page, "labels", &[("match[]", "flatcap_disk_devices_reads_total")]);
     assert_eq!(labels["data"], serde_json::json!(["__name__", "host", "major", "minor", "name"]));
-    let series = asked(&page, "series", &[("match[]", "flatcap_cpu_running"), ("match[]", "{name=\"eth0\"}")]);
+    let series =
+        asked(&page, "series", &[("match[]", "flatcap_cpu_running"), ("match[]", "{name=\"eth0\"}")]);
     let series: Vec<String> = series["data"].as_array().unwrap().iter().map(Value::to_string).collect();
     assert!(series.iter().any(|labels| labels.contains("flatcap_network_interfaces_rx_bytes_total")));
     assert!(!series.iter().any(|labels| labels.contains("vda")), "{series:?}");
@@ -184,7 +194,12 @@ fn series_are_listed() {
         ("query", vec![("query", "rate(x[5m:1m])")], "400", "subquery"),
         ("query", vec![("query", "x @ 7")], "400", "the modifier @ is not supported"),
         ("query", vec![("query", "{__name__=~\".+\"}")], "422", "at most 128"),
-        ("query_range", vec![("query", "1"), ("start", "0"), ("end", "99999"), ("step", "1")], "400", "11000"),
+        (
+            "query_range",
+            vec![("query", "1"), ("start", "0"), ("end", "99999"), ("step", "1")],
+            "400",
+            "11000",
+        ),
         ("label/x", vec![], "404", "/api/v1/label/NAME/values"),
     ] {
         let (head, body) = page.get(&format!("{path}?{}", encoded(&parameters)));

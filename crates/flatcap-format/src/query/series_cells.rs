@@ -42,6 +42,7 @@ pub(super) struct TimeCell {
 }
 
 /// When a value counts as missing, and how far apart two values may be for a rate.
+#[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HoleLimits {
     /// Of samples at the source's own period.

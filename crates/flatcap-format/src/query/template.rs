@@ -201,11 +201,11 @@ impl CellBytes {
 #[inline]
 fn scalar_bits(bytes: &[u8]) -> Option<u64> {
     // By length, so that each is one load.
-    Some(match *bytes {
-        [byte] => u64::from(byte),
-        [a, b] => u64::from(u16::from_le_bytes([a, b])),
-        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
-        [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+    Some(match bytes.len() {
+        1 => u64::from(*bytes.first()?),
+        2 => u64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
+        4 => u64::from(u32::from_le_bytes(*bytes.first_chunk()?)),
+        8 => u64::from_le_bytes(*bytes.first_chunk()?),
         _ => return None,
     })
 }
