@@ -41,7 +41,8 @@ impl SourceBatches {
             is_exploded: false,
         };
         let layouts = FileLayout::of(&infos, options, &Descriptions::of(recording));
-        let mut layout = layouts.into_iter().next().ok_or_else(|| BatchError::Encode("no columns".to_owned()))?;
+        let mut layout =
+            layouts.into_iter().next().ok_or_else(|| BatchError::Encode("no columns".to_owned()))?;
         let about =
             [("flatcap.source", layout.source.as_str()), ("flatcap.version", env!("CARGO_PKG_VERSION"))];
         let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
