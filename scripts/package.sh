@@ -141,6 +141,7 @@ wheel() {
         echo "skipped: no wheel, cannot install maturin"
         return
     fi
+    python3 scripts/third_party.py "$target" python/Cargo.toml >python/flatcap/third-party-licenses.txt
     # Beside the programs, whose dependencies need not be built again.
     CARGO_TARGET_DIR=$(realpath -m "$built") "$venv/bin/maturin" build --quiet --locked --profile "$profile" \
         --compatibility linux --manifest-path python/Cargo.toml --out "$package"

@@ -24,8 +24,8 @@ const VALUES_MAX: usize = 1 << 18;
 /// Rows after which the caller is asked whether to go on, while the columns are found.
 const ROWS_BETWEEN_CALLS: u64 = 1 << 12;
 
-/// Reads rows of selected fields: their time, the host if there are several, the element if rows are
-/// elements, and a column per field.
+/// Reads rows of selected fields: their time, the host if there are several, the element if rows
+/// are elements, and a column per field.
 #[derive(Debug)]
 pub struct FieldsReader {
     rows: FieldRows,
@@ -54,9 +54,9 @@ struct RowBatch {
 }
 
 impl FieldsReader {
-    /// Asks for rows. If elements of lists have columns of their own, the rows are read twice, since
-    /// the columns are known only at the end; `goes_on` is then called now and then, and ends the
-    /// reading with `None` if it returns false.
+    /// Asks for rows. If elements of lists have columns of their own, the rows are read twice,
+    /// since the columns are known only at the end; `goes_on` is then called now and then, and ends
+    /// the reading with `None` if it returns false.
     ///
     /// # Errors
     /// Those of the query.

@@ -239,8 +239,8 @@ impl SegmentHeader {
         }
     }
 
-    /// Returns the wall time of a monotonic time of the run, by the last pairing of the clocks before
-    /// it.
+    /// Returns the wall time of a monotonic time of the run, by the last pairing of the clocks
+    /// before it.
     pub fn wall_ns(&self, mono_ns: u64) -> i64 {
         let before = self.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
         let clocks = before.or(self.clock_table.first()).unwrap_or(&self.clocks);
