@@ -2,7 +2,8 @@
 //! Perfetto and `OpenMetrics`.
 //!
 //! `flatcap export` replaces itself by the program `flatcap-export`. It is a package of its own, so
-//! that who builds or runs the recorder does not compile these libraries.
+//! that who builds or runs the recorder does not compile these libraries. `flatcap-ship` takes the
+//! rows and tables from here.
 //!
 //! Never changes a recording, never shows a file under its name before it is complete, and never
 //! replaces a file unless asked to.
@@ -21,6 +22,7 @@ mod perfetto;
 mod perfetto_packets;
 mod record_table;
 mod request;
+mod row_batches;
 mod sample_reader;
 mod single_output;
 mod step_filter;
@@ -29,8 +31,11 @@ pub use crate::arrow::to_arrow;
 pub use crate::mcap::to_mcap;
 pub use crate::openmetrics::to_openmetrics;
 pub use crate::parquet::to_parquet;
-pub use crate::parquet_file::ParquetOptions;
+pub use crate::parquet_file::{ParquetOptions, parquet_properties};
 pub use crate::perfetto::to_perfetto;
 pub use cli::main;
 pub use error::ColumnarError;
+pub use output::file_name;
+pub use record_table::{Cell, CellType, RecordTable};
 pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+pub use row_batches::{RowBatches, RowItem};
