@@ -126,7 +126,7 @@ fn a_segment_becomes_objects() {
     let objects = store.objects();
     let rows = visible(&objects);
     let tables: Vec<&str> = rows.keys().map(String::as_str).collect();
-    assert_eq!(tables, ["_gaps", "_marks", "_sources", "odd_name_..-71e75ee5", "point"]);
+    assert_eq!(tables, ["_gaps", "_marks", "_sources", "odd_name_..-19e59f52", "point"]);
     let expected = |number: i64| {
         let first = number * 503;
         (first..first + 166).chain(first + 169..first + 503).map(move |seq| (number, seq))
@@ -226,9 +226,9 @@ fn an_unreliable_store_gets_the_same() {
 #[test]
 fn merged_rows_count_once() {
     let folder = tempfile::tempdir().unwrap();
-    // Two hours, the first of three segments.
+    // Two hours, the first of four segments.
     let run = TestSegment { samples: 40, ..TestSegment::default() };
-    write_run(folder.path(), &run, 4);
+    write_run(folder.path(), &run, 5);
     let shipped = FailingStore::new();
     ship(&shipped, folder.path(), &ShipOptions::default()).unwrap();
     let (hot, expected) = (shipped.objects(), visible(&shipped.objects()));
@@ -238,14 +238,14 @@ fn merged_rows_count_once() {
         store
     };
     let report = merge(&shipped, i64::MAX).unwrap();
-    assert_eq!((report.hours, report.segments, report.removed_objects), (2, 4, 0));
+    assert_eq!((report.hours, report.segments, report.removed_objects), (2, 5, 0));
     assert!(visible(&shipped.objects()) == expected);
     assert_eq!(merge(&shipped, i64::MAX).unwrap().hours, 0, "nothing is left to merge");
     let report = merge(&shipped, 0).unwrap();
-    assert_eq!(report.removed_objects, 4 * 5);
+    assert_eq!(report.removed_objects, 5 * 5);
     let merged = shipped.objects();
     assert!(visible(&merged) == expected);
-    assert!(manifests(&merged, ManifestKind::Segment).len() == 4, "manifests of segments stay");
+    assert!(manifests(&merged, ManifestKind::Segment).len() == 5, "manifests of segments stay");
     assert!(merged.keys().all(|name| !name.contains("/hot/")) && hot.len() > 20);
 
     let counted = refill();
