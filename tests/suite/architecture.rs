@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". `stream`, `lane` and
-/// `push` are the crates of these names, as is `trigger`; `flatcap-export` is another program;
-/// those from `host` to `query` are in flatcap-format.
+/// `push` are the crates of these names, as is `trigger`; `flatcap-export` and `flatcap-ship` are other
+/// programs; those from `host` to `query` are in flatcap-format.
 const EDGES: &[(&str, &[&str])] = &[
     ("stream", &[]),
     ("lane", &["stream"]),
@@ -104,18 +104,23 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("flatcap-export", &["query", "replay", "segment", "schema", "storage"]),
+    (
+        "flatcap-ship",
+        &["flatcap-export", "query", "replay", "segment", "schema", "storage", "host", "duration"],
+    ),
     ("lib", &["cli"]),
     ("main", &["lib"]),
 ];
 
 /// The sources of each crate that ships.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "crates/flatcap-stream/src",
     "crates/flatcap-lane/src",
     "crates/flatcap-push/src",
     "crates/flatcap-format/src",
     "crates/flatcap-trigger/src",
     "crates/flatcap-export/src",
+    "crates/flatcap-ship/src",
     "src",
 ];
 
@@ -183,12 +188,13 @@ fn crate_of(path: &Path) -> Option<(&'static str, &Path)> {
 }
 
 /// The crates that are one module.
-const MODULE_CRATES: [(&str, &str); 5] = [
+const MODULE_CRATES: [(&str, &str); 6] = [
     ("crates/flatcap-stream/src", "stream"),
     ("crates/flatcap-lane/src", "lane"),
     ("crates/flatcap-push/src", "push"),
     ("crates/flatcap-trigger/src", "trigger"),
     ("crates/flatcap-export/src", "flatcap-export"),
+    ("crates/flatcap-ship/src", "flatcap-ship"),
 ];
 
 /// Returns the module that a shipped file belongs to: a folder, a file beside the folders, or all

@@ -7,7 +7,7 @@ use arrow_schema::ArrowError;
 use flatcap_export::ColumnarError;
 use flatcap_format::segment::SegmentError;
 
-use crate::lake::LakeError;
+use crate::lake_error::LakeError;
 use crate::row_writer::RowWriterError;
 
 /// An error of shipping.

@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::budget::Throttle;
 use crate::environment::{monotonic_ns, random_part};
+use crate::lake_error::LakeError;
 use crate::stop::StopSignal;
 use crate::store::{REQUEST_TIMEOUT, open_store};
 
@@ -29,33 +29,6 @@ pub(crate) const ATTEMPTS: u32 = 8;
 const CONCURRENT_READS: usize = 16;
 /// Longest list of objects that is held, some 200 bytes each.
 const LISTED_MAX: usize = 1 << 20;
-
-/// An error of the store.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LakeError {
-    /// No store has this URL.
-    #[error("{url}: {what}")]
-    Url { url: String, what: String },
-    /// A request failed, as often as it was tried.
-    #[error("{name}: {error}")]
-    Request {
-        name: String,
-        #[source]
-        error: Error,
-    },
-    /// No answer, as often as it was tried.
-    #[error("{name}: no answer within {} s", REQUEST_TIMEOUT.as_secs())]
-    Timeout { name: String },
-    /// More objects than are listed.
-    #[error("{name}: more than {LISTED_MAX} objects; run `flatcap-ship compact`")]
-    TooMany { name: String },
-    /// The stop signal.
-    #[error("stopped by a signal")]
-    Stopped,
-    /// The runtime of requests cannot be started.
-    #[error("cannot start the runtime of requests: {0}")]
-    Runtime(#[from] io::Error),
-}
 
 /// What a put did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,7 +226,7 @@ impl Lake {
             store.list(Some(&path)).take(LISTED_MAX + 1).map_ok(ListedObject::from).try_collect::<Vec<_>>().await
         })?;
         if listed.len() > LISTED_MAX {
-            return Err(LakeError::TooMany { name: folder.to_owned() });
+            return Err(LakeError::TooMany { name: folder.to_owned(), limit: LISTED_MAX });
         }
         listed.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(listed)
@@ -307,7 +280,10 @@ impl Lake {
                 Some(Ok(Err(error))) if is_last || !can_pass(&error) => {
                     return Err(LakeError::Request { name: name.to_owned(), error });
                 }
-                Some(Err(_)) if is_last => return Err(LakeError::Timeout { name: name.to_owned() }),
+                Some(Err(_)) if is_last => {
+                    let seconds = self.patience.timeout.as_secs();
+                    return Err(LakeError::Timeout { name: name.to_owned(), seconds });
+                }
                 Some(_) => {}
             }
             self.pause(self.patience.pause(attempt))?;

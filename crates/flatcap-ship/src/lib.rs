@@ -25,6 +25,7 @@ mod hour_merge;
 mod hour_plan;
 mod identity;
 mod lake;
+mod lake_error;
 mod manifest;
 mod names;
 mod row_writer;

@@ -11,7 +11,7 @@ use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 
-use crate::lake::LakeError;
+use crate::lake_error::LakeError;
 
 /// How long a request may take, an object of 16 MiB included.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
