@@ -1,11 +1,10 @@
 -- The views of duckdb.sql for Spark SQL; not run by the tests. Replace LAKE by the folder that holds
 -- `v1`. Spark discovers `date` and `host` in the names of folders below each source.
 
--- Manifests are of several lines.
 CREATE OR REPLACE TEMPORARY VIEW lake_manifests
-USING json OPTIONS (path 'LAKE/v1/_segments', multiLine 'true');
+USING json OPTIONS (path 'LAKE/v1/_segments');
 CREATE OR REPLACE TEMPORARY VIEW lake_hours
-USING json OPTIONS (path 'LAKE/v1/_hours', multiLine 'true');
+USING json OPTIONS (path 'LAKE/v1/_hours');
 
 CREATE OR REPLACE TEMPORARY VIEW lake_merged AS
 SELECT DISTINCT identity.id AS host, run, explode(segments) AS segment

@@ -154,5 +154,8 @@ pub(crate) struct HostRecord {
 /// Returns the bytes of a manifest or a plan.
 pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
     // Texts, numbers and lists always have a form in JSON.
-    serde_json::to_vec_pretty(value).unwrap_or_default()
+    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+    // One line, as most engines expect.
+    bytes.push(b'\n');
+    bytes
 }
