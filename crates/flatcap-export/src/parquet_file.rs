@@ -55,7 +55,8 @@ impl ParquetFile {
         }
         let failed = |error| ColumnarError::Write { path: path.clone(), error };
         let pending = directory.begin(name).map_err(failed)?;
-        let writer = ArrowWriter::try_new(pending, Arc::clone(schema), Some(parquet_properties(schema, options)));
+        let writer =
+            ArrowWriter::try_new(pending, Arc::clone(schema), Some(parquet_properties(schema, options)));
         let writer = writer.map_err(|error| failed(io_error(error)))?;
         Ok(Self { path, writer, rows: 0, held_bytes: 0 })
     }

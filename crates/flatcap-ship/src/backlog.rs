@@ -31,9 +31,8 @@ pub(crate) fn sealed_files(data_dir: &Path) -> Result<Vec<SealedFile>, ShipError
     let mut files = Vec::new();
     for (name, path) in snapshots(data_dir)? {
         match sealed(&path) {
-            Ok(found) => files.extend(
-                found.into_iter().map(|file| SealedFile { snapshot: Some(name.clone()), ..file }),
-            ),
+            Ok(found) => files
+                .extend(found.into_iter().map(|file| SealedFile { snapshot: Some(name.clone()), ..file })),
             // The recorder removed it meanwhile.
             Err(ShipError::Segment(_)) => {}
             Err(error) => return Err(error),

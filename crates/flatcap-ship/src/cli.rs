@@ -164,14 +164,22 @@ fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let mut shipper = Shipper::new(&lake, config.ship_options());
     let mut status = Status::of(&mut shipper, config.data_dir()?, config.status_file.as_deref())?;
     lake.url().clone_into(&mut status.store);
-    if arguments.json { print_json(&status)? } else { print(&status.lines())? }
+    if arguments.json {
+        print_json(&status)?
+    } else {
+        print(&status.lines())?
+    }
     Ok(if status.has_problems() { DATA_LOSS } else { 0 })
 }
 
 fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = Config::load(&arguments.config)?;
     let fleet = Fleet::read(&open_lake(&config)?, arguments.days, wall_ns())?;
-    if arguments.json { print_json(&fleet)? } else { print(&fleet.lines())? }
+    if arguments.json {
+        print_json(&fleet)?
+    } else {
+        print(&fleet.lines())?
+    }
     Ok(0)
 }
 

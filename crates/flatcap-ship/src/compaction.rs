@@ -78,8 +78,10 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
         Created::New => own,
         Created::Existed => {
             let bytes = lake.read(&name, MANIFEST_BYTES_MAX)?.unwrap_or_default();
-            serde_json::from_slice(&bytes)
-                .map_err(|error| ShipError::Object { name: name.clone(), what: format!("no plan: {error}") })?
+            serde_json::from_slice(&bytes).map_err(|error| ShipError::Object {
+                name: name.clone(),
+                what: format!("no plan: {error}"),
+            })?
         }
     };
     let mut segments = Vec::new();
@@ -119,8 +121,7 @@ impl LakeState {
                 state.hot.entry(group).or_default().push(object.name);
             }
         }
-        let partitions: BTreeSet<Partition> =
-            state.hot.keys().map(|group| group.partition.clone()).collect();
+        let partitions: BTreeSet<Partition> = state.hot.keys().map(|group| group.partition.clone()).collect();
         for partition in &partitions {
             state.read_hours(lake, partition)?;
             state.read_segments(lake, partition)?;

@@ -247,7 +247,8 @@ mod tests {
         assert_eq!(config.labels, BTreeMap::from([("role".to_owned(), "db".to_owned())]));
         assert_eq!((config.interval, config.cpu_budget), (INTERVAL, CPU_SHARE), "the defaults");
         assert_eq!((config.bandwidth, &config.status_file, &config.host), (None, &None, &None));
-        let config = parsed("ship.bandwidth = \"10MiB\"\nship.cpu_budget = \"5%\"\nship.host = \"a\"").unwrap();
+        let config =
+            parsed("ship.bandwidth = \"10MiB\"\nship.cpu_budget = \"5%\"\nship.host = \"a\"").unwrap();
         assert_eq!((config.bandwidth, config.cpu_budget), (Some(10 << 20), 0.05));
         assert_eq!((config.host.as_deref(), config.to().is_err()), (Some("a"), true));
         let arguments = ConfigArguments { to: Some("file:///x".to_owned()), ..ConfigArguments::default() };

@@ -9,7 +9,8 @@ use flatcap_export::{ColumnarError, RowBatches, RowItem};
 use flatcap_format::query::BatchTimes;
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::{
-    CompressedSegment, Damage, Footer, FooterTotals, Marker, SegmentHeader, SegmentReader, SourceInfo, markers,
+    CompressedSegment, Damage, Footer, FooterTotals, Marker, SegmentHeader, SegmentReader, SourceInfo,
+    markers,
 };
 use jiff::Timestamp;
 
@@ -326,9 +327,7 @@ impl<'s> Conversion<'s> {
     fn manifest(&self, host: ManifestHost) -> Manifest {
         let OpenSegment { file, header, footer, .. } = self.segment;
         let sources: Vec<ManifestSource> = header.sources.iter().map(|info| self.source(info)).collect();
-        let sum = |value: fn(&ManifestSource) -> u64| {
-            sources.iter().map(value).fold(0, u64::saturating_add)
-        };
+        let sum = |value: fn(&ManifestSource) -> u64| sources.iter().map(value).fold(0, u64::saturating_add);
         let created = Timestamp::from_second(file.name.created_s).unwrap_or(Timestamp::UNIX_EPOCH);
         let digest = footer.as_ref().and_then(|footer| footer.index.last()).map(|entry| entry.digest);
         Manifest {

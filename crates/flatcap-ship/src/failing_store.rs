@@ -54,6 +54,19 @@ impl FailingStore {
         Self { inner: Arc::default(), plan: FaultPlan::Healthy, requests: Arc::default() }
     }
 
+    /// Creates a store with these objects.
+    pub(crate) fn of(objects: &BTreeMap<String, Bytes>) -> Self {
+        let store = Self::new();
+        let inner = Arc::clone(&store.inner);
+        let put = async move {
+            for (name, bytes) in objects {
+                inner.put(&Path::from(name.as_str()), bytes.clone().into()).await.unwrap();
+            }
+        };
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(put);
+        store
+    }
+
     /// Returns another client of the same objects.
     pub(crate) fn with(&self, plan: FaultPlan) -> Self {
         Self { inner: Arc::clone(&self.inner), plan, requests: Arc::default() }

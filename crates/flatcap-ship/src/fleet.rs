@@ -25,9 +25,9 @@ pub(crate) struct FleetHost {
     pub(crate) unreadable: u64,
     /// Segments that are missing between others of the same run.
     pub(crate) missing_segments: u64,
-    /// The last segment by its last sample.
+    /// The last segment, and its last sample: RFC 3339, UTC.
     pub(crate) last_segment: String,
-    pub(crate) last_sample: Option<Timestamp>,
+    pub(crate) last_sample: Option<String>,
     /// Time since that sample, in seconds.
     pub(crate) behind_s: Option<i64>,
 }
@@ -147,7 +147,8 @@ impl FleetReader {
         }
         for (id, last_ns) in &self.last_ns {
             if let Some(host) = hosts.get_mut(id) {
-                host.last_sample = Timestamp::from_nanosecond(i128::from(*last_ns)).ok();
+                let last = Timestamp::from_nanosecond(i128::from(*last_ns)).ok();
+                host.last_sample = last.map(|time| time.to_string());
                 host.behind_s = Some(now_ns.saturating_sub(*last_ns) / 1_000_000_000);
             }
         }
@@ -170,7 +171,15 @@ mod tests {
             let host = ManifestHost { id: id.to_owned(), name: format!("n-{id}"), ..ManifestHost::default() };
             let last_wall_ns = Some(i64::try_from(segment).unwrap() * 1_000_000_000);
             let agent_version = version.to_owned();
-            to_json(&Manifest { host, segment, last_wall_ns, agent_version, rows: 10, lost: 1, ..Manifest::default() })
+            to_json(&Manifest {
+                host,
+                segment,
+                last_wall_ns,
+                agent_version,
+                rows: 10,
+                lost: 1,
+                ..Manifest::default()
+            })
         };
         let mut reader = FleetReader::default();
         for bytes in [manifest("b", 7, "2"), manifest("b", 3, "1"), manifest("a", 1, "3"), b"{".to_vec()] {

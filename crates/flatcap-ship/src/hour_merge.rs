@@ -91,7 +91,8 @@ impl TableMerge<'_> {
         let mut writer: Option<RowWriter> = None;
         for name in names {
             let damaged = |what: String| ShipError::Object { name: name.clone(), what };
-            let bytes = self.lake.read(name, OBJECT_BYTES_MAX)?.ok_or_else(|| damaged("missing".to_owned()))?;
+            let bytes =
+                self.lake.read(name, OBJECT_BYTES_MAX)?.ok_or_else(|| damaged("missing".to_owned()))?;
             let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)
                 .map_err(|error| damaged(error.to_string()))?
                 .with_batch_size(BATCH_ROWS);

@@ -96,8 +96,6 @@ impl Lake {
     /// # Errors
     /// `Url`, `Request` and `Runtime`.
     pub(crate) fn open(url: &str, stop: StopSignal, bandwidth: Option<u64>) -> Result<Self, LakeError> {
-        // TLS needs it, and nothing else in this process sets one; a second call changes nothing.
-        let _known = rustls::crypto::ring::default_provider().install_default();
         let store = open_store(url)?;
         let lake = Self::over(store, url, stop, Patience::default())?;
         Ok(Self { bandwidth: bandwidth.map(|bytes| RefCell::new(Throttle::new(bytes))), ..lake })
@@ -223,7 +221,12 @@ impl Lake {
     /// `Request`, `Timeout`, `TooMany` and `Stopped`.
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<ListedObject>, LakeError> {
         let mut listed = self.retried(folder, |store, path| async move {
-            store.list(Some(&path)).take(LISTED_MAX + 1).map_ok(ListedObject::from).try_collect::<Vec<_>>().await
+            store
+                .list(Some(&path))
+                .take(LISTED_MAX + 1)
+                .map_ok(ListedObject::from)
+                .try_collect::<Vec<_>>()
+                .await
         })?;
         if listed.len() > LISTED_MAX {
             return Err(LakeError::TooMany { name: folder.to_owned(), limit: LISTED_MAX });
@@ -237,8 +240,8 @@ impl Lake {
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`.
     pub(crate) fn folders(&self, folder: &str) -> Result<Vec<String>, LakeError> {
-        let listed = self
-            .retried(folder, |store, path| async move { store.list_with_delimiter(Some(&path)).await })?;
+        let listed =
+            self.retried(folder, |store, path| async move { store.list_with_delimiter(Some(&path)).await })?;
         let names = listed.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned));
         let mut names: Vec<String> = names.collect();
         names.sort();
@@ -298,11 +301,7 @@ impl From<ObjectMeta> for ListedObject {
     }
 }
 
-async fn read_object(
-    store: Arc<dyn ObjectStore>,
-    path: Path,
-    bytes_max: u64,
-) -> object_store::Result<Bytes> {
+async fn read_object(store: Arc<dyn ObjectStore>, path: Path, bytes_max: u64) -> object_store::Result<Bytes> {
     let object = store.get_opts(&path, GetOptions::default()).await?;
     if object.meta.size > bytes_max {
         let what = format!("{} bytes, more than {bytes_max}: none of this program's", object.meta.size);

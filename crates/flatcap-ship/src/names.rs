@@ -72,10 +72,6 @@ impl Partition {
         &self.host
     }
 
-    pub(crate) fn date(&self) -> &str {
-        &self.date
-    }
-
     fn parse(date: &str, host: &str) -> Option<Self> {
         let (date, host) = (date.strip_prefix("date=")?, host.strip_prefix("host=")?);
         let is_date = date.len() == 10
@@ -242,10 +238,7 @@ mod tests {
     fn names_are_read_back() {
         let segment = ObjectGroup::of_segment(partition(), 0xab, 42);
         let cpu = segment.table("cpu", 1);
-        assert_eq!(
-            cpu,
-            "v1/hot/source=cpu/date=2023-11-14/host=web-1/00000000000000ab-0000000042.parquet"
-        );
+        assert_eq!(cpu, "v1/hot/source=cpu/date=2023-11-14/host=web-1/00000000000000ab-0000000042.parquet");
         assert_eq!(ObjectGroup::parse_table(&cpu), Some((segment.clone(), "cpu", 1)));
         let part = segment.table(GAPS, 12);
         assert!(part.ends_with("-0000000042.p12.parquet"), "{part}");

@@ -15,30 +15,30 @@ use flatcap_format::storage::Folder;
 use flatcap_stream::{ChecksumKind, Framer};
 
 /// 2023-11-14 22:13:20 UTC.
-pub const BEGIN_S: i64 = 1_700_000_000;
+pub(crate) const BEGIN_S: i64 = 1_700_000_000;
 /// Names of the sources with samples.
-pub const SOURCES: [&str; 2] = ["point", "odd name/.."];
+pub(crate) const SOURCES: [&str; 2] = ["point", "odd name/.."];
 const SCHEMA: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
 const ROOT: &str = "flatcap.synthetic.Point";
 const PERIOD_NS: u64 = 10_000_000;
 /// Samples that each segment loses of the first source.
-pub const LOST: u64 = 3;
+pub(crate) const LOST: u64 = 3;
 
 /// A segment to write.
 #[derive(Debug, Clone)]
-pub struct TestSegment {
+pub(crate) struct TestSegment {
     /// Its run.
-    pub run_id: u64,
+    pub(crate) run_id: u64,
     /// Its number, from 0 in each run.
-    pub number: u64,
+    pub(crate) number: u64,
     /// Samples of each source, without the lost ones.
-    pub samples: u64,
+    pub(crate) samples: u64,
     /// Seconds between the begins of two segments.
-    pub spacing_s: i64,
+    pub(crate) spacing_s: i64,
     /// Name and machine id of the host.
-    pub host: (&'static str, Option<&'static str>),
+    pub(crate) host: (&'static str, Option<&'static str>),
     /// Whether it is compressed while it is written.
-    pub is_compressed: bool,
+    pub(crate) is_compressed: bool,
 }
 
 impl Default for TestSegment {
@@ -59,13 +59,17 @@ impl TestSegment {
         BEGIN_S + i64::try_from(self.number).unwrap() * self.spacing_s
     }
 
-    /// The first number of a source.
-    pub fn first_seq(&self, source: u16) -> u64 {
-        self.number * (self.samples + if source == 0 { LOST } else { 0 })
+    /// The first number of a source. The last one has no samples.
+    pub(crate) fn first_seq(&self, source: u16) -> u64 {
+        match source {
+            0 => self.number * (self.samples + LOST),
+            1 => self.number * self.samples,
+            _ => 0,
+        }
     }
 
     /// Its file name.
-    pub fn name(&self) -> SegmentName {
+    pub(crate) fn name(&self) -> SegmentName {
         SegmentName {
             number: self.number,
             created_s: self.begin_s(),
@@ -112,7 +116,7 @@ impl TestSegment {
     }
 
     /// Writes it to a directory. Returns its path. A third of the samples come before the gap.
-    pub fn write(&self, folder: &Path) -> PathBuf {
+    pub(crate) fn write(&self, folder: &Path) -> PathBuf {
         std::fs::create_dir_all(folder).unwrap();
         let storage = Folder(folder.to_owned());
         let header = self.header();
@@ -167,7 +171,7 @@ impl TestSegment {
 }
 
 /// Writes consecutive segments of a run.
-pub fn write_run(folder: &Path, of: &TestSegment, count: u64) {
+pub(crate) fn write_run(folder: &Path, of: &TestSegment, count: u64) {
     for number in 0..count {
         TestSegment { number, ..of.clone() }.write(folder);
     }

@@ -37,8 +37,9 @@ pub(crate) type ShipWatch<'w> = dyn FnMut(ShipEvent<'_>) + 'w;
 #[serde(default)]
 pub(crate) struct ServiceState {
     pub(crate) version: String,
-    pub(crate) started: Option<Timestamp>,
-    pub(crate) updated: Option<Timestamp>,
+    /// When the process began, and when this was written: RFC 3339, UTC.
+    pub(crate) started: String,
+    pub(crate) updated: String,
     pub(crate) segments: u64,
     pub(crate) bytes: u64,
     pub(crate) rows: u64,
@@ -60,7 +61,7 @@ pub(crate) struct ServiceState {
 
 impl ServiceState {
     pub(crate) fn new() -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").to_owned(), started: Some(now()), ..Self::default() }
+        Self { version: env!("CARGO_PKG_VERSION").to_owned(), started: now(), ..Self::default() }
     }
 
     /// Returns whether data that was recorded is not in the store.
@@ -82,7 +83,7 @@ impl ServiceState {
     /// # Errors
     /// Any error of the system calls.
     pub(crate) fn write(&mut self, path: &Path) -> io::Result<()> {
-        self.updated = Some(now());
+        self.updated = now();
         let partial = path.with_extension("partial");
         std::fs::write(&partial, serde_json::to_vec_pretty(self)?)?;
         Ok(rustix::fs::rename(&partial, path)?)
@@ -184,6 +185,6 @@ pub(crate) fn serve(
     }
 }
 
-fn now() -> Timestamp {
-    Timestamp::from_nanosecond(i128::from(wall_ns())).unwrap_or_default()
+fn now() -> String {
+    Timestamp::from_nanosecond(i128::from(wall_ns())).unwrap_or_default().to_string()
 }

@@ -15,7 +15,9 @@ use crate::conversion::{ObjectSink, OpenSegment};
 use crate::error::ShipError;
 use crate::identity::host_identity;
 use crate::lake::{Created, Lake};
-use crate::manifest::{FORMAT, HostRecord, MANIFEST_BYTES_MAX, Manifest, ManifestHost, ManifestObject, to_json};
+use crate::manifest::{
+    FORMAT, HostRecord, MANIFEST_BYTES_MAX, Manifest, ManifestHost, ManifestObject, to_json,
+};
 use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
 use crate::row_writer::WrittenObject;
 
@@ -78,7 +80,8 @@ impl<'l> Shipper<'l> {
         let folder = manifests(group.tier, &group.partition);
         if !self.known.contains_key(&folder) {
             let listed = self.lake.list(&folder)?;
-            let ours = listed.into_iter().filter(|object| ObjectGroup::parse_manifest(&object.name).is_some());
+            let ours =
+                listed.into_iter().filter(|object| ObjectGroup::parse_manifest(&object.name).is_some());
             self.known.insert(folder.clone(), ours.map(|object| object.name).collect());
         }
         Ok(self.known.get(&folder).is_some_and(|names| names.contains(&group.manifest())))
@@ -148,8 +151,9 @@ impl<'l> Shipper<'l> {
             return Ok(());
         }
         let bytes = self.lake.read(&object, MANIFEST_BYTES_MAX)?.unwrap_or_default();
-        let known: HostRecord = serde_json::from_slice(&bytes).map_err(|error| {
-            ShipError::Object { name: object.clone(), what: format!("no record of a host: {error}") }
+        let known: HostRecord = serde_json::from_slice(&bytes).map_err(|error| ShipError::Object {
+            name: object.clone(),
+            what: format!("no record of a host: {error}"),
         })?;
         if known.name == own.name {
             return Ok(());

@@ -19,8 +19,8 @@ pub(crate) struct Status {
     pub(crate) backlog_bytes: u64,
     /// How many of them are snapshots.
     pub(crate) backlog_snapshots: u64,
-    /// When the oldest of them was created.
-    pub(crate) oldest: Option<Timestamp>,
+    /// When the oldest of them was created, RFC 3339, UTC.
+    pub(crate) oldest: Option<String>,
     /// The newest segment that the store has, by its file name.
     pub(crate) last_segment: Option<String>,
     /// Files that cannot be read.
@@ -40,6 +40,7 @@ impl Status {
         status_file: Option<&Path>,
     ) -> Result<Self, ShipError> {
         let mut status = Self::default();
+        let mut oldest_s: Option<i64> = None;
         for file in sealed_files(data_dir)? {
             match shipper.is_shipped(&file) {
                 Ok(true) if file.snapshot.is_none() => status.last_segment = Some(file.name.to_string()),
@@ -49,14 +50,16 @@ impl Status {
                     status.backlog_segments += 1;
                     status.backlog_bytes += bytes;
                     status.backlog_snapshots += u64::from(file.snapshot.is_some());
-                    let created = Timestamp::from_second(file.name.created_s).ok();
-                    status.oldest = status.oldest.into_iter().chain(created).min();
+                    let created_s = file.name.created_s;
+                    oldest_s = Some(oldest_s.map_or(created_s, |oldest_s| oldest_s.min(created_s)));
                 }
                 Err(error) if error.is_gone() => {}
                 Err(error) if error.is_of_segment() => status.unreadable.push(error.to_string()),
                 Err(error) => return Err(error),
             }
         }
+        let oldest = oldest_s.and_then(|oldest_s| Timestamp::from_second(oldest_s).ok());
+        status.oldest = oldest.map(|time| time.to_string());
         status.service = status_file.and_then(|path| ServiceState::read(path).ok());
         Ok(status)
     }
@@ -64,7 +67,7 @@ impl Status {
     /// Returns the lines for people.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("store         {}", self.store)];
-        let oldest = self.oldest.map(|time| format!(", the oldest of {time}")).unwrap_or_default();
+        let oldest = self.oldest.as_ref().map(|time| format!(", the oldest of {time}")).unwrap_or_default();
         lines.push(format!(
             "backlog       {} segments, {} of them snapshots, {} bytes{oldest}",
             self.backlog_segments, self.backlog_snapshots, self.backlog_bytes
@@ -72,16 +75,18 @@ impl Status {
         lines.push(format!("last shipped  {}", self.last_segment.as_deref().unwrap_or("none")));
         lines.extend(self.unreadable.iter().map(|error| format!("unreadable    {error}")));
         if let Some(service) = &self.service {
-            let updated = service.updated.map(|time| time.to_string()).unwrap_or_default();
             lines.push(format!(
-                "service       {} segments and {} bytes since its start, as of {updated}",
-                service.segments, service.bytes
+                "service       {} segments and {} bytes since its start, as of {}",
+                service.segments, service.bytes, service.updated
             ));
             if let Some(error) = &service.error {
                 lines.push(format!("error         {error} ({} attempts)", service.failures));
             }
             if service.gone > 0 {
-                lines.push(format!("removed       {} segments by retention, before they were shipped", service.gone));
+                lines.push(format!(
+                    "removed       {} segments by retention, before they were shipped",
+                    service.gone
+                ));
             }
             let refused = service.refused.iter();
             lines.extend(refused.map(|(path, error)| format!("refused       {}: {error}", path.display())));

@@ -48,6 +48,8 @@ pub(crate) fn open_store(url: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
         retry_timeout: REQUEST_TIMEOUT,
         ..RetryConfig::default()
     };
+    // TLS needs it, and nothing else in this process sets one; a second call changes nothing.
+    let _known = rustls::crypto::ring::default_provider().install_default();
     let timeout = format!("{}s", REQUEST_TIMEOUT.as_secs());
     let store: Arc<dyn ObjectStore> = match scheme {
         "s3" => {

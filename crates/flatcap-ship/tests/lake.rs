@@ -5,7 +5,6 @@
     clippy::panic,
     clippy::print_stdout,
     missing_docs,
-    unreachable_pub,
     reason = "a test says what it expects by failing"
 )]
 
@@ -85,8 +84,7 @@ fn recorded(folders: &[&Path]) -> BTreeMap<String, (u64, BTreeMap<String, u128>)
         let filter = ReplayFilter { sources: [source.to_owned()].into(), ..ReplayFilter::default() };
         for folder in folders {
             let recording = Recording::open(&[(*folder).to_owned()]).unwrap();
-            let mut results =
-                recording.query(&Query { filter: filter.clone(), ..Query::default() }).unwrap();
+            let mut results = recording.query(&Query { filter: filter.clone(), ..Query::default() }).unwrap();
             while let Some(item) = results.next().unwrap() {
                 let QueryItem::Batch(batch) = item else { continue };
                 let columns = results.tables()[batch.table].columns.clone();
@@ -181,7 +179,10 @@ fn verbs_report() {
     write_run(&data_dir, &segment, 2);
     segment.write(&data_dir.join("snapshots/20231114T221320Z-rule"));
     let status = json_of(&call(&["status", "--json"], &data_dir, &lake));
-    assert_eq!((status["backlog_segments"].as_u64(), status["backlog_snapshots"].as_u64()), (Some(3), Some(1)));
+    assert_eq!(
+        (status["backlog_segments"].as_u64(), status["backlog_snapshots"].as_u64()),
+        (Some(3), Some(1))
+    );
     assert_eq!(objects(&lake), [PathBuf::new(); 0], "status writes nothing");
     let shipped = call(&["once"], &data_dir, &lake);
     assert_eq!(shipped.status, Some(0), "{shipped:?}");
@@ -192,7 +193,10 @@ fn verbs_report() {
     assert!(status.out.contains("backlog       0 segments"), "{status:?}");
     let fleet = call(&["status", "--fleet", "--json"], &data_dir, &lake);
     let host = &json_of(&fleet)["hosts"][0];
-    assert_eq!((&host["name"], &host["segments"], &host["lost"]), (&json!("web-1"), &json!(2), &json!(2 * LOST)));
+    assert_eq!(
+        (&host["name"], &host["segments"], &host["lost"]),
+        (&json!("web-1"), &json!(2), &json!(2 * LOST))
+    );
     let fleet = call(&["status", "--fleet"], &data_dir, &lake);
     assert!(fleet.out.lines().count() == 2 && fleet.out.contains("site=fra"), "{fleet:?}");
 
@@ -248,7 +252,8 @@ fn the_service_ships_and_stops() {
     wait_for(1);
     TestSegment { number: 1, ..segment }.write(&data_dir);
     wait_for(2);
-    let status = Called::from(Command::new(PROGRAM).args(["status", "--config"]).arg(&config).output().unwrap());
+    let status =
+        Called::from(Command::new(PROGRAM).args(["status", "--config"]).arg(&config).output().unwrap());
     assert!(status.status == Some(0) && status.out.contains("service       2 segments"), "{status:?}");
     let pid = service.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
