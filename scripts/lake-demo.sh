@@ -44,11 +44,11 @@ step "tools: DuckDB${s3:+, moto and pyarrow}"
 venv=target/tools/lake
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet duckdb==2.0.1 ${s3:+"moto[server]" pyarrow==26.0.1}
-python=$(realpath "$venv/bin/python")
+python=$PWD/$venv/bin/python
 
 step "recording this host for $seconds s"
 printf '[storage]\nsegment_age = "%ss"\n' "$((seconds / 3 > 0 ? seconds / 3 : 1))" >"$work/record.toml"
-"$programs/flatcap" record "$work/record.toml" --quiet --data-dir "$work/recording" --for "${seconds}s"
+"$programs/flatcap" record --config "$work/record.toml" --quiet --data-dir "$work/recording" --for "${seconds}s"
 
 lake=$work/lake to=file://$work/lake
 if [ -n "$s3" ]; then

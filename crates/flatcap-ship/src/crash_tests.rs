@@ -255,16 +255,15 @@ fn merged_rows_count_once() {
     let counted_client = FailingStore::of(&hot);
     merge(&counted_client, i64::MAX).unwrap();
     merge(&counted_client, 0).unwrap();
-    for end in 0..counted_client.requests() {
-        for is_after in [false, true] {
-            let store = FailingStore::of(&hot);
-            let client = store.with(FaultPlan::EndsAt(end, is_after));
-            let _ended = merge(&client, i64::MAX).and_then(|_| merge(&client, 0));
-            assert!(visible(&store.objects()) == expected, "{end} {is_after}");
-            merge(&store, i64::MAX).unwrap();
-            merge(&store, 0).unwrap();
-            assert!(store.objects() == merged, "{end} {is_after}");
-        }
+    // An end after the fact leaves what one before the next request does.
+    for end in 0..=counted_client.requests() {
+        let store = FailingStore::of(&hot);
+        let client = store.with(FaultPlan::EndsAt(end, false));
+        let _ended = merge(&client, i64::MAX).and_then(|_| merge(&client, 0));
+        assert!(visible(&store.objects()) == expected, "{end}");
+        merge(&store, i64::MAX).unwrap();
+        merge(&store, 0).unwrap();
+        assert!(store.objects() == merged, "{end}");
     }
 }
 

@@ -259,3 +259,40 @@ fn the_service_ships_and_stops() {
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(service.wait().unwrap().code(), Some(0));
 }
+
+// Proves that `kill -9` at any moment changes nothing: killed until it is done, the program leaves
+// the objects of one that was not. FLATCAP_KILLS says how often it is killed.
+#[test]
+fn a_kill_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data_dir, lake) = (folder.path().join("data"), folder.path().join("lake"));
+    write_run(&data_dir, &TestSegment { samples: 400, ..TestSegment::default() }, 3);
+    let undisturbed = folder.path().join("undisturbed");
+    assert_eq!(call(&["once"], &data_dir, &undisturbed).status, Some(0));
+    let content = |lake: &Path| -> BTreeMap<PathBuf, Vec<u8>> {
+        let whole = |path: &PathBuf| !path.to_str().unwrap().contains('#');
+        let name = |path: &Path| path.strip_prefix(lake).unwrap().to_owned();
+        let found = objects(lake).into_iter().filter(whole);
+        found.map(|path| (name(&path), std::fs::read(&path).unwrap())).collect()
+    };
+    let kills = std::env::var("FLATCAP_KILLS").map_or(6, |kills| kills.parse::<u64>().unwrap());
+    let expected = content(&undisturbed);
+    let mut interrupted = 0;
+    for kill in 0..kills {
+        let to = format!("--to=file://{}", lake.display());
+        let from = format!("--data-dir={}", data_dir.display());
+        let mut command = Command::new(PROGRAM);
+        let mut child = command.args(["once", &to, &from]).stdout(Stdio::null()).spawn().unwrap();
+        // When it has put one more object than the last one, or so.
+        let wanted = usize::try_from(kill % 20).unwrap();
+        while objects(&lake).len() < wanted && child.try_wait().unwrap().is_none() {}
+        child.kill().unwrap();
+        interrupted += u64::from(child.wait().unwrap().code().is_none());
+        if wanted == 19 {
+            std::fs::remove_dir_all(&lake).unwrap();
+        }
+    }
+    assert!(interrupted > 0, "no process was killed before its end");
+    assert_eq!(call(&["once"], &data_dir, &lake).status, Some(0));
+    assert!(content(&lake) == expected, "{interrupted} kills");
+}
