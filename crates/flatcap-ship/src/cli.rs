@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use flatcap_format::duration::parse_duration;
@@ -26,7 +27,7 @@ const DATA_LOSS: u8 = 3;
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// Ships sealed segments of the flight recorder flatcap to an object store, as Parquet files that
-/// DuckDB, Spark and Trino query.
+/// other engines query.
 #[derive(Debug, Parser)]
 #[command(name = "flatcap-ship", version, max_term_width = 100)]
 struct Arguments {
@@ -77,11 +78,11 @@ struct CompactArguments {
     #[command(flatten)]
     config: ConfigArguments,
     /// Time without new segments after which an hour is complete.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
-    settle: i64,
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
+    settle: Duration,
     /// How long objects stay after the hour that replaces them was written.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
-    grace: i64,
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
+    grace: Duration,
     /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
@@ -164,22 +165,14 @@ fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let mut shipper = Shipper::new(&lake, config.ship_options());
     let mut status = Status::of(&mut shipper, config.data_dir()?, config.status_file.as_deref())?;
     lake.url().clone_into(&mut status.store);
-    if arguments.json {
-        print_json(&status)?
-    } else {
-        print(&status.lines())?
-    }
+    print_report(arguments.json, &status, || status.lines())?;
     Ok(if status.has_problems() { DATA_LOSS } else { 0 })
 }
 
 fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = Config::load(&arguments.config)?;
     let fleet = Fleet::read(&open_lake(&config)?, arguments.days, wall_ns())?;
-    if arguments.json {
-        print_json(&fleet)?
-    } else {
-        print(&fleet.lines())?
-    }
+    print_report(arguments.json, &fleet, || fleet.lines())?;
     Ok(0)
 }
 
@@ -187,7 +180,7 @@ fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
     let config = Config::load(&arguments.config)?;
     let lake = open_lake(&config)?;
     let now_s = wall_ns().div_euclid(NS_PER_S);
-    let options = CompactOptions { settle_s: arguments.settle, grace_s: arguments.grace, now_s };
+    let options = CompactOptions { settle: arguments.settle, grace: arguments.grace, now_s };
     let report = compact(&lake, options)?;
     for refused in &report.refused {
         remark(refused)?;
@@ -236,6 +229,15 @@ fn print(lines: &[String]) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "{}", escaped(line)))
 }
 
+/// Prints a report: one JSON object, or lines for people.
+fn print_report(
+    is_json: bool,
+    value: &impl serde::Serialize,
+    lines: impl FnOnce() -> Vec<String>,
+) -> io::Result<()> {
+    if is_json { print_json(value) } else { print(&lines()) }
+}
+
 fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, value)?;
@@ -252,11 +254,6 @@ fn escaped(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
         .collect()
-}
-
-fn seconds(text: &str) -> Result<i64, String> {
-    let duration = parse_duration(text).map_err(|error| error.to_string())?;
-    i64::try_from(duration.as_secs()).map_err(|error| error.to_string())
 }
 
 impl From<ConfigError> for ShipError {

@@ -1,6 +1,7 @@
 //! Merges hours, and removes what they replace (docs/LAKE.md, "Compaction").
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use flatcap_format::segment::SegmentName;
@@ -15,10 +16,10 @@ use crate::names::{ObjectGroup, Partition, Tier, hot_folder, manifests};
 /// When hours are merged, and hot objects removed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompactOptions {
-    /// Time without new segments after which an hour is complete, in seconds.
-    pub(crate) settle_s: i64,
-    /// How long hot objects stay after the manifest of their hour, in seconds.
-    pub(crate) grace_s: i64,
+    /// Time without new segments after which an hour is complete.
+    pub(crate) settle: Duration,
+    /// How long hot objects stay after the manifest of their hour.
+    pub(crate) grace: Duration,
     /// Now, in seconds since 1970.
     pub(crate) now_s: i64,
 }
@@ -42,7 +43,7 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
     let state = LakeState::read(lake)?;
     let mut report = CompactReport::default();
     let segments: Vec<HotSegment> = state.segments.values().map(|(segment, _)| segment.clone()).collect();
-    for (hour, numbers) in complete_hours(&segments, options.now_s, options.settle_s) {
+    for (hour, numbers) in complete_hours(&segments, options.now_s, seconds(options.settle)) {
         if state.hours.contains_key(&hour.group()) {
             // Segments that came after the plan stay hot.
             continue;
@@ -60,7 +61,7 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
         }
     }
     for (group, objects) in &state.hot {
-        if state.is_replaced(group, options.now_s.saturating_sub(options.grace_s)) {
+        if state.is_replaced(group, options.now_s.saturating_sub(seconds(options.grace))) {
             for name in objects {
                 lake.remove(name)?;
                 report.removed_objects += 1;
@@ -188,6 +189,10 @@ fn manifests_of(
         Some((object.name, (group, object.put_s)))
     };
     Ok(lake.list(&manifests(tier, partition))?.into_iter().filter_map(parsed).collect())
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn names_of(listed: &BTreeMap<String, (ObjectGroup, i64)>) -> Vec<String> {

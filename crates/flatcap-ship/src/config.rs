@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How often the directory is looked at. A segment counts in the lake within seconds of this.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Shortest and longest interval.
-const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_hours(24)];
+const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
 /// Share of one core. Converting a segment of a quarter of an hour takes seconds at this.
 const CPU_SHARE: f64 = 0.5;
 /// Least and largest share: below, a segment would take longer than its recording.
@@ -62,7 +62,8 @@ pub(crate) struct ConfigArguments {
     /// The data directory of the recorder.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// The store: file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix.
+    /// The store: `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix` or
+    /// `az://container/prefix`.
     #[arg(long, value_name = "URL", visible_alias = "from")]
     pub(crate) to: Option<String>,
 }

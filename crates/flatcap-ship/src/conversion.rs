@@ -97,7 +97,7 @@ impl OpenSegment {
         }
         conversion.add_unreadable();
         let run = self.run();
-        let rows_error = |error| ShipError::Rows { path: self.file.path.clone(), error };
+        let rows_error = |error| ShipError::Rows { path: self.file.path.clone(), error: Box::new(error) };
         let gaps = gap_table(&conversion.gaps, &run, &self.header.clock_table).map_err(rows_error)?;
         conversion.put_table(GAPS, &gaps, sink)?;
         let marks = mark_table(&self.markers, &run).map_err(rows_error)?;
@@ -187,7 +187,7 @@ impl<'s> Conversion<'s> {
         let path = &segment.file.path;
         let rows_error = |error| match error {
             ColumnarError::Segment(error) => ShipError::Segment(error),
-            error => ShipError::Rows { path: path.clone(), error },
+            error => ShipError::Rows { path: path.clone(), error: Box::new(error) },
         };
         let filter = ReplayFilter { sources: sources.clone(), ..ReplayFilter::default() };
         let mut rows = RowBatches::open(std::slice::from_ref(path), filter).map_err(rows_error)?;

@@ -41,9 +41,9 @@ fn ship(store: &FailingStore, folder: &Path, options: &ShipOptions) -> Result<Se
     Ok(state)
 }
 
-fn merge(store: &FailingStore, grace_s: i64) -> Result<CompactReport, ShipError> {
+fn merge(store: &FailingStore, grace: Duration) -> Result<CompactReport, ShipError> {
     // Far in the future, so that everything is settled.
-    compact(&lake(store), CompactOptions { settle_s: 0, grace_s, now_s: 1 << 40 })
+    compact(&lake(store), CompactOptions { settle: Duration::ZERO, grace, now_s: 1 << 40 })
 }
 
 fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGroup, Manifest)> {
@@ -83,7 +83,9 @@ fn visible(objects: &Objects) -> Rows {
             }
         }
     }
-    rows.values_mut().for_each(|rows| rows.sort_unstable());
+    for rows in rows.values_mut() {
+        rows.sort_unstable();
+    }
     rows
 }
 
@@ -241,11 +243,11 @@ fn merged_rows_count_once() {
     ship(&shipped, folder.path(), &ShipOptions::default()).unwrap();
     let hot = shipped.objects();
     let expected = visible(&hot);
-    let report = merge(&shipped, i64::MAX).unwrap();
+    let report = merge(&shipped, Duration::MAX).unwrap();
     assert_eq!((report.hours, report.segments, report.removed_objects), (2, 3, 0));
     assert!(visible(&shipped.objects()) == expected);
-    assert_eq!(merge(&shipped, i64::MAX).unwrap().hours, 0, "nothing is left to merge");
-    let report = merge(&shipped, 0).unwrap();
+    assert_eq!(merge(&shipped, Duration::MAX).unwrap().hours, 0, "nothing is left to merge");
+    let report = merge(&shipped, Duration::ZERO).unwrap();
     assert_eq!(report.removed_objects, 3 * 5);
     let merged = shipped.objects();
     assert!(visible(&merged) == expected);
@@ -253,16 +255,16 @@ fn merged_rows_count_once() {
     assert!(merged.keys().all(|name| !name.contains("/hot/")));
 
     let counted_client = FailingStore::of(&hot);
-    merge(&counted_client, i64::MAX).unwrap();
-    merge(&counted_client, 0).unwrap();
+    merge(&counted_client, Duration::MAX).unwrap();
+    merge(&counted_client, Duration::ZERO).unwrap();
     // An end after the fact leaves what one before the next request does.
     for end in 0..=counted_client.requests() {
         let store = FailingStore::of(&hot);
         let client = store.with(FaultPlan::EndsAt(end, false));
-        let _ended = merge(&client, i64::MAX).and_then(|_| merge(&client, 0));
+        let _ended = merge(&client, Duration::MAX).and_then(|_| merge(&client, Duration::ZERO));
         assert!(visible(&store.objects()) == expected, "{end}");
-        merge(&store, i64::MAX).unwrap();
-        merge(&store, 0).unwrap();
+        merge(&store, Duration::MAX).unwrap();
+        merge(&store, Duration::ZERO).unwrap();
         assert!(store.objects() == merged, "{end}");
     }
 }
@@ -275,10 +277,10 @@ fn late_segments_stay_hot() {
     let store = FailingStore::new();
     write_run(folder.path(), &run, 2);
     ship(&store, folder.path(), &ShipOptions::default()).unwrap();
-    assert_eq!(merge(&store, 0).unwrap().segments, 2);
+    assert_eq!(merge(&store, Duration::ZERO).unwrap().segments, 2);
     write_run(&folder.path().join("late"), &run, 3);
     ship(&store, &folder.path().join("late"), &ShipOptions::default()).unwrap();
-    let report = merge(&store, 0).unwrap();
+    let report = merge(&store, Duration::ZERO).unwrap();
     assert_eq!((report.segments, report.removed_objects), (0, 10), "those of the merged segments");
     let undisturbed = FailingStore::new();
     ship(&undisturbed, &folder.path().join("late"), &ShipOptions::default()).unwrap();
@@ -347,7 +349,7 @@ fn strangers_are_told_apart() {
     assert!(error.contains("\"web-1\"") && error.contains("\"web-2\""), "{error}");
     let options = ShipOptions { host: Some("web-2".to_owned()), ..ShipOptions::default() };
     assert_eq!(ship(&store, &second, &options).unwrap().segments, 1);
-    assert_eq!(merge(&store, 0).unwrap().segments, 2);
+    assert_eq!(merge(&store, Duration::ZERO).unwrap().segments, 2);
     let objects = store.objects();
     assert!(foreign.iter().all(|name| objects[*name] == b"foreign"[..]));
     assert_eq!(visible(&objects)["point"].len(), 60);

@@ -31,7 +31,7 @@ pub(crate) enum ShipError {
     Rows {
         path: PathBuf,
         #[source]
-        error: ColumnarError,
+        error: Box<ColumnarError>,
     },
     /// Rows cannot be encoded.
     #[error(transparent)]
@@ -46,25 +46,32 @@ pub(crate) enum ShipError {
     #[error("{}: neither machine id nor name of the host; name it with `host` in the configuration", path.display())]
     NoIdentity { path: PathBuf },
     /// Two hosts with one identity.
-    #[error(
-        "{}: the host \"{own}\" (boot {own_boot}) has the identity {id}, which in the lake belongs to \"{known}\" (boot {known_boot}); copied systems share /etc/machine-id: give this one an id of its own, or `host` in the configuration; after renaming the host, remove {object}",
-        path.display()
-    )]
-    SameIdentity {
-        path: PathBuf,
-        id: String,
-        own: String,
-        own_boot: String,
-        known: String,
-        known_boot: String,
-        object: String,
-    },
+    #[error(transparent)]
+    SameIdentity(Box<IdentityConflict>),
     /// More objects of one table than names have numbers.
     #[error("{}: more than {limit} objects of {table}", path.display())]
     Parts { path: PathBuf, table: String, limit: u32 },
     /// Standard output or standard error cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
+}
+
+/// A host whose identity is another one's.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{}: the host \"{own}\" (boot {own_boot}) has the identity {id}, which in the lake belongs to \"{known}\" (boot {known_boot}); copied systems share /etc/machine-id: give this one an id of its own, or `host` in the configuration; after renaming the host, remove {object}",
+    path.display()
+)]
+pub(crate) struct IdentityConflict {
+    /// The segment.
+    pub(crate) path: PathBuf,
+    pub(crate) id: String,
+    pub(crate) own: String,
+    pub(crate) own_boot: String,
+    pub(crate) known: String,
+    pub(crate) known_boot: String,
+    /// The object in the store that says so.
+    pub(crate) object: String,
 }
 
 impl From<ArrowError> for ShipError {
@@ -76,10 +83,8 @@ impl From<ArrowError> for ShipError {
 impl ShipError {
     /// Returns whether the segment is gone: retention removed it.
     pub(crate) fn is_gone(&self) -> bool {
-        let error = match self {
-            Self::Segment(SegmentError::Io { error, .. }) | Self::Directory { error, .. } => error,
-            Self::Rows { error: ColumnarError::Segment(SegmentError::Io { error, .. }), .. } => error,
-            _ => return false,
+        let (Self::Segment(SegmentError::Io { error, .. }) | Self::Directory { error, .. }) = self else {
+            return false;
         };
         error.kind() == io::ErrorKind::NotFound
     }
@@ -97,7 +102,7 @@ impl ShipError {
                 | Self::Rows { .. }
                 | Self::Encode(_)
                 | Self::NoIdentity { .. }
-                | Self::SameIdentity { .. }
+                | Self::SameIdentity(_)
                 | Self::Parts { .. }
         )
     }

@@ -103,7 +103,7 @@ impl FailingStore {
                 let mixed = mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(request));
                 let kinds = [Fault::Refused, Fault::AfterTheFact, Fault::Silent];
                 let kind = kinds[usize::try_from((mixed >> 32) % 3).unwrap()];
-                ((mixed % one_in == 0).then_some(kind), false)
+                (mixed.is_multiple_of(one_in).then_some(kind), false)
             }
         }
     }
@@ -111,10 +111,11 @@ impl FailingStore {
     async fn answer<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         let failed = |ends: bool| {
             let source = "simulated".into();
-            match ends {
+            if ends {
                 // Is not repeated.
-                true => Error::PermissionDenied { path: String::new(), source },
-                false => Error::Generic { store: "simulated", source },
+                Error::PermissionDenied { path: String::new(), source }
+            } else {
+                Error::Generic { store: "simulated", source }
             }
         };
         match self.next_fault() {

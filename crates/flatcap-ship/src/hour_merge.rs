@@ -1,6 +1,7 @@
 //! Merges the objects of segments into those of an hour, table by table.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -96,7 +97,7 @@ impl TableMerge<'_> {
             let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)
                 .map_err(|error| damaged(error.to_string()))?
                 .with_batch_size(BATCH_ROWS);
-            let schema = reader.schema().clone();
+            let schema = Arc::clone(reader.schema());
             // A source whose columns changed within the hour gets another object.
             if let Some(before) = writer.take_if(|writer| *writer.schema() != schema) {
                 self.finish(before)?;

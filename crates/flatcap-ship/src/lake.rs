@@ -22,7 +22,7 @@ use crate::store::{REQUEST_TIMEOUT, open_store};
 /// Time before the first repetition; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Longest time between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Attempts at one request by `once` and the other verbs that end.
 pub(crate) const ATTEMPTS: u32 = 8;
 /// Requests at the same time when many objects are read.

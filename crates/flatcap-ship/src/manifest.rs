@@ -85,6 +85,7 @@ pub(crate) struct ManifestHost {
 /// The clocks of a host, read together, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the three clocks, in the unit of all times")]
 pub(crate) struct ManifestClocks {
     pub(crate) mono_ns: u64,
     pub(crate) boot_ns: u64,

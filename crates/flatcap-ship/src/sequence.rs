@@ -48,11 +48,15 @@ mod tests {
         for (first, count) in [(10, 1), (11, 1), (14, 2), (12, 1), (20, 100), (15, 2)] {
             numbers.add(first, count);
         }
-        assert_eq!(numbers.clone().missing(10..25), [13..14, 17..20]);
-        assert_eq!(numbers.clone().missing(8..9), [8..9]);
-        assert_eq!(numbers.clone().missing(0..11), [0..10]);
-        assert_eq!(numbers.missing(118..122), [120..122]);
-        assert_eq!(SequenceNumbers::default().missing(3..5), [3..5]);
-        assert_eq!(SequenceNumbers::default().missing(5..5), []);
+        let missing = |numbers: &SequenceNumbers, within| -> Vec<(u64, u64)> {
+            let ranges = numbers.clone().missing(within).into_iter();
+            ranges.map(|range| (range.start, range.end)).collect()
+        };
+        assert_eq!(missing(&numbers, 10..25), [(13, 14), (17, 20)]);
+        assert_eq!(missing(&numbers, 8..9), [(8, 9)]);
+        assert_eq!(missing(&numbers, 0..11), [(0, 10)]);
+        assert_eq!(missing(&numbers, 118..122), [(120, 122)]);
+        assert_eq!(missing(&SequenceNumbers::default(), 3..5), [(3, 5)]);
+        assert_eq!(missing(&SequenceNumbers::default(), 5..5), []);
     }
 }

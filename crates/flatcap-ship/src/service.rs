@@ -69,13 +69,13 @@ impl ServiceState {
         self.unreadable > 0 || self.damaged > 0 || self.gone > 0 || !self.refused.is_empty()
     }
 
-    fn add(&mut self, shipped: &ShippedSegment) {
+    fn add(&mut self, segment: &ShippedSegment) {
         self.segments += 1;
-        self.bytes += shipped.bytes;
-        self.rows += shipped.rows;
-        self.unreadable += shipped.unreadable;
-        self.damaged += u64::from(shipped.is_damaged);
-        self.last = Some(shipped.manifest.clone());
+        self.bytes += segment.bytes;
+        self.rows += segment.rows;
+        self.unreadable += segment.unreadable;
+        self.damaged += u64::from(segment.is_damaged);
+        self.last = Some(segment.manifest.clone());
     }
 
     /// Writes the state, complete or not at all.
@@ -115,9 +115,9 @@ pub(crate) fn ship_backlog(
         }
         match ship_new(shipper, &file) {
             Ok(None) => {}
-            Ok(Some(shipped)) => {
-                state.add(&shipped);
-                watch(ShipEvent::Shipped(&shipped));
+            Ok(Some(segment)) => {
+                state.add(&segment);
+                watch(ShipEvent::Shipped(&segment));
             }
             Err(error) if error.is_gone() => {
                 state.gone += 1;

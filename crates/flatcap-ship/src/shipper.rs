@@ -12,7 +12,7 @@ use flatcap_format::storage::open_regular;
 use crate::backlog::SealedFile;
 use crate::budget::CpuBudget;
 use crate::conversion::{ObjectSink, OpenSegment};
-use crate::error::ShipError;
+use crate::error::{IdentityConflict, ShipError};
 use crate::identity::host_identity;
 use crate::lake::{Created, Lake};
 use crate::manifest::{
@@ -158,7 +158,7 @@ impl<'l> Shipper<'l> {
         if known.name == own.name {
             return Ok(());
         }
-        Err(ShipError::SameIdentity {
+        Err(ShipError::SameIdentity(Box::new(IdentityConflict {
             path: path.to_owned(),
             id: host.id.clone(),
             own: own.name,
@@ -166,7 +166,7 @@ impl<'l> Shipper<'l> {
             known: known.name,
             known_boot: known.boot_id,
             object,
-        })
+        })))
     }
 }
 
