@@ -193,7 +193,7 @@ fn objects_are_a_function_of_the_segment() {
 fn an_end_at_any_request_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     recording(folder.path());
-    let options = ShipOptions { is_raw: true, ..ShipOptions::default() };
+    let options = ShipOptions::default();
     let undisturbed = FailingStore::new();
     assert_eq!(ship(&undisturbed, folder.path(), &options).unwrap().segments, 4);
     let (expected, requests) = (undisturbed.objects(), undisturbed.requests());

@@ -3,11 +3,13 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::fs::File;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use flatcap_format::storage::ReadAt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
@@ -27,6 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(crate) const ATTEMPTS: u32 = 8;
 /// Requests at the same time when many objects are read.
 const CONCURRENT_READS: usize = 16;
+/// Bytes of a request when a file is uploaded in parts.
+const PART_BYTES: usize = 8 << 20;
 /// Longest list of objects that is held, some 200 bytes each.
 const LISTED_MAX: usize = 1 << 20;
 
@@ -151,12 +155,67 @@ impl Lake {
         self.put(name, bytes, &PutMode::Overwrite)
     }
 
-    fn put(&self, name: &str, bytes: &Bytes, mode: &PutMode) -> Result<(), LakeError> {
+    /// Puts the content of a file, part by part, whether or not the name is free.
+    ///
+    /// # Errors
+    /// `File` if it cannot be read; `Request`, `Timeout` and `Stopped`.
+    pub(crate) fn upload(&self, name: &str, file: &File) -> Result<(), LakeError> {
+        let path = object_path(name)?;
+        let mut attempt = 0;
+        loop {
+            let result = self.upload_once(name, &path, file);
+            let is_last = attempt + 1 >= self.patience.attempts;
+            match result {
+                Err(LakeError::Request { ref error, .. }) if !is_last && can_pass(error) => {}
+                Err(LakeError::Timeout { .. }) if !is_last => {}
+                result => return result,
+            }
+            self.pause(self.patience.pause(attempt))?;
+            attempt += 1;
+        }
+    }
+
+    fn upload_once(&self, name: &str, path: &Path, file: &File) -> Result<(), LakeError> {
+        let mut upload = self.once(name, self.store.put_multipart(path))?;
+        let mut offset = 0;
+        let uploaded = loop {
+            let mut part = vec![0; PART_BYTES];
+            let bytes = match file.read_all_at(&mut part, offset) {
+                Ok(bytes) => bytes,
+                Err(error) => break Err(LakeError::File { name: name.to_owned(), error }),
+            };
+            part.truncate(bytes);
+            offset += bytes as u64;
+            if part.is_empty() && offset > 0 {
+                break self.once(name, upload.complete()).map(drop);
+            }
+            if let Err(error) = self.spend(bytes).and_then(|()| self.once(name, upload.put_part(part.into())))
+            {
+                break Err(error);
+            }
+            if bytes < PART_BYTES {
+                break self.once(name, upload.complete()).map(drop);
+            }
+        };
+        if uploaded.is_err() {
+            // Best effort: stores remove parts without an object after some days.
+            let _kept = self.once(name, upload.abort());
+        }
+        uploaded
+    }
+
+    /// Waits for the budget of bytes, and charges it.
+    fn spend(&self, bytes: usize) -> Result<(), LakeError> {
         if let Some(bandwidth) = &self.bandwidth {
             let wait = bandwidth.borrow().wait(monotonic_ns());
             self.pause(wait)?;
-            bandwidth.borrow_mut().charge(monotonic_ns(), bytes.len() as u64);
+            bandwidth.borrow_mut().charge(monotonic_ns(), bytes as u64);
         }
+        Ok(())
+    }
+
+    fn put(&self, name: &str, bytes: &Bytes, mode: &PutMode) -> Result<(), LakeError> {
+        self.spend(bytes.len())?;
         self.retried(name, |store, path| {
             let (payload, options) = (bytes.clone().into(), PutOptions::from(mode.clone()));
             async move { store.put_opts(&path, payload, options).await.map(drop) }
@@ -266,33 +325,44 @@ impl Lake {
     where
         F: Future<Output = object_store::Result<T>>,
     {
-        let path = Path::parse(name).map_err(|error| LakeError::Request {
-            name: name.to_owned(),
-            error: Error::InvalidPath { source: error },
-        })?;
+        let path = object_path(name)?;
         let mut attempt = 0;
         loop {
-            let result = self.runtime.block_on(async {
-                let answer = request(Arc::clone(&self.store), path.clone());
-                self.stop.interrupt(tokio::time::timeout(self.patience.timeout, answer)).await
-            });
+            let result = self.once(name, request(Arc::clone(&self.store), path.clone()));
             let is_last = attempt + 1 >= self.patience.attempts;
             match result {
-                None => return Err(LakeError::Stopped),
-                Some(Ok(Ok(value))) => return Ok(value),
-                Some(Ok(Err(error))) if is_last || !can_pass(&error) => {
-                    return Err(LakeError::Request { name: name.to_owned(), error });
-                }
-                Some(Err(_)) if is_last => {
-                    let seconds = self.patience.timeout.as_secs();
-                    return Err(LakeError::Timeout { name: name.to_owned(), seconds });
-                }
-                Some(_) => {}
+                Err(LakeError::Request { ref error, .. }) if !is_last && can_pass(error) => {}
+                Err(LakeError::Timeout { .. }) if !is_last => {}
+                result => return result,
             }
             self.pause(self.patience.pause(attempt))?;
             attempt += 1;
         }
     }
+
+    /// Makes a request once.
+    fn once<T>(
+        &self,
+        name: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, LakeError> {
+        let timeout = self.patience.timeout;
+        let answer = self.runtime.block_on(async {
+            self.stop.interrupt(async { tokio::time::timeout(timeout, request).await }).await
+        });
+        match answer {
+            None => Err(LakeError::Stopped),
+            Some(Err(_)) => Err(LakeError::Timeout { name: name.to_owned(), seconds: timeout.as_secs() }),
+            Some(Ok(result)) => result.map_err(|error| LakeError::Request { name: name.to_owned(), error }),
+        }
+    }
+}
+
+fn object_path(name: &str) -> Result<Path, LakeError> {
+    Path::parse(name).map_err(|source| {
+        let error = Error::InvalidPath { source };
+        LakeError::Request { name: name.to_owned(), error }
+    })
 }
 
 impl From<ObjectMeta> for ListedObject {
@@ -326,6 +396,21 @@ fn can_pass(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Proves that a file is put in parts as it is, also an empty one and one that ends with a part.
+    #[test]
+    fn files_are_uploaded_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", folder.path().join("lake").display());
+        let lake = Lake::open(&url, StopSignal::new().1, None).unwrap();
+        for (name, bytes) in [("a/empty", 0), ("a/one", PART_BYTES), ("b", 2 * PART_BYTES + 5)] {
+            let content: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            let path = folder.path().join("file");
+            std::fs::write(&path, &content).unwrap();
+            lake.upload(name, &File::open(&path).unwrap()).unwrap();
+            assert!(std::fs::read(folder.path().join("lake").join(name)).unwrap() == content, "{name}");
+        }
+    }
 
     // Proves that pauses double up to the longest, and never are less than half of that.
     #[test]

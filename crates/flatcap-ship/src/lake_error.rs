@@ -23,6 +23,13 @@ pub(crate) enum LakeError {
     /// More objects than are listed.
     #[error("{name}: more than {limit} objects; run `flatcap-ship compact`")]
     TooMany { name: String, limit: usize },
+    /// A file that is uploaded cannot be read.
+    #[error("{name}: cannot read the file: {error}")]
+    File {
+        name: String,
+        #[source]
+        error: io::Error,
+    },
     /// The stop signal.
     #[error("stopped by a signal")]
     Stopped,

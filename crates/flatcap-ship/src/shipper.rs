@@ -1,7 +1,6 @@
 //! Ships segments: puts the objects of each, then its manifest, which says that it is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -20,9 +19,6 @@ use crate::manifest::{
 };
 use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
 use crate::row_writer::WrittenObject;
-
-/// Longest segment that `raw` puts, in bytes: it is held in memory.
-const RAW_BYTES_MAX: u64 = 1 << 30;
 
 /// How segments are shipped.
 #[derive(Debug, Clone, Default)]
@@ -192,20 +188,15 @@ struct SegmentObjects<'p> {
 }
 
 impl SegmentObjects<'_> {
-    /// Puts the segment itself.
-    fn put_raw(&mut self, file: &SealedFile) -> Result<(), ShipError> {
-        let failed = |error| ShipError::Directory { path: file.path.clone(), error };
-        let mut bytes = Vec::new();
-        let opened = open_regular(&file.path).map_err(failed)?;
-        opened.take(RAW_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > RAW_BYTES_MAX {
-            return Err(failed(io::Error::other("longer than 1 GiB, which raw = true does not ship")));
-        }
+    /// Puts the segment itself. Its length changes when it is compressed, so it is always put.
+    fn put_raw(&self, file: &SealedFile) -> Result<(), ShipError> {
+        let opened = open_regular(&file.path);
+        let opened = opened.map_err(|error| ShipError::Directory { path: file.path.clone(), error })?;
         let name = match &file.snapshot {
             Some(_) => format!("{}.bin", self.group.stem()),
             None => file.name.to_string(),
         };
-        put_object(self.lake, &raw_object(&self.group.partition, &name), &Bytes::from(bytes))
+        Ok(self.lake.upload(&raw_object(&self.group.partition, &name), &opened)?)
     }
 }
 

@@ -211,6 +211,14 @@ fn verbs_report() {
     assert!(wrong.status == Some(2) && wrong.err.contains("--to"), "{wrong:?}");
     let right = check(&format!("[ship]\ndata_dir = \"/x\"\nto = \"file://{}\"\n", lake.display()));
     assert_eq!((right.status, json_of(&right)["interval"].as_f64()), (Some(0), Some(10.0)), "{right:?}");
+    let with_raw = folder.path().join("raw");
+    std::fs::write(&config, "[ship]\nraw = true\n").unwrap();
+    let raw = call(&["once", "--config", config.to_str().unwrap()], &data_dir, &with_raw);
+    assert_eq!(raw.status, Some(0), "{raw:?}");
+    let segments: Vec<PathBuf> = objects(&with_raw.join("v1/raw"));
+    let originals: Vec<PathBuf> = objects(&data_dir);
+    assert_eq!(segments.len(), originals.len(), "two segments and a snapshot");
+    assert_eq!(std::fs::read(&segments[0]).unwrap(), std::fs::read(&originals[0]).unwrap());
     let unknown = call(&["once"], &folder.path().join("missing"), &lake);
     assert!(unknown.status == Some(1) && unknown.err.contains("missing"), "{unknown:?}");
 }
