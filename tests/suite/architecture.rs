@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". `stream`, `lane` and
-/// `push` are the crates of these names, as is `trigger`; `flatcap-export` and `flatcap-ship` are other
-/// programs; those from `host` to `query` are in flatcap-format.
+/// `push` are the crates of these names, as is `trigger`; `flatcap-export` and `flatcap-ship` are
+/// other programs; those from `host` to `query` are in flatcap-format.
 const EDGES: &[(&str, &[&str])] = &[
     ("stream", &[]),
     ("lane", &["stream"]),

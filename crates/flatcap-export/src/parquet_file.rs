@@ -106,8 +106,8 @@ fn io_error(error: ParquetError) -> io::Error {
     }
 }
 
-/// Returns how the columns of a file are encoded. Dictionaries of numbers are not worth their memory:
-/// counters never repeat, and the differences of the rest take a few bits. Texts repeat.
+/// Returns how the columns of a file are encoded. Dictionaries of numbers are not worth their
+/// memory: counters never repeat, and the differences of the rest take a few bits. Texts repeat.
 pub fn parquet_properties(schema: &SchemaRef, options: ParquetOptions) -> WriterProperties {
     let group_rows = if options.is_local { LOCAL_GROUP_ROWS } else { GROUP_ROWS };
     let mut builder = WriterProperties::builder()

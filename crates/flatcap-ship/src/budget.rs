@@ -9,12 +9,12 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Computes how long to wait to stay within an amount per second. Unused budget does not
 /// accumulate.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Throttle {
+pub(crate) struct RateBudget {
     per_second: u64, // > 0
     paid_ns: u64,    // when all work so far is paid for, on the caller's clock
 }
 
-impl Throttle {
+impl RateBudget {
     pub(crate) fn new(per_second: u64) -> Self {
         Self { per_second: per_second.max(1), paid_ns: 0 }
     }
@@ -35,7 +35,7 @@ impl Throttle {
 /// The budget of CPU time of this process, as a share of one core.
 #[derive(Debug)]
 pub(crate) struct CpuBudget {
-    throttle: Throttle, // in nanoseconds of CPU time
+    throttle: RateBudget, // in nanoseconds of CPU time
     charged_cpu_ns: u64,
     charged_at_ns: u64,
 }
@@ -45,7 +45,11 @@ impl CpuBudget {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 < share <= 64 cores")]
     pub(crate) fn new(share: f64) -> Self {
         let per_second = (share * 1e9) as u64;
-        Self { throttle: Throttle::new(per_second), charged_cpu_ns: cpu_ns(), charged_at_ns: monotonic_ns() }
+        Self {
+            throttle: RateBudget::new(per_second),
+            charged_cpu_ns: cpu_ns(),
+            charged_at_ns: monotonic_ns(),
+        }
     }
 
     /// Charges what was used since the last call. Returns how long to rest.
@@ -66,7 +70,7 @@ mod tests {
     #[test]
     fn work_is_paid_for() {
         const MS: u64 = 1_000_000;
-        let mut throttle = Throttle::new(20 * MS);
+        let mut throttle = RateBudget::new(20 * MS);
         throttle.charge(0, MS);
         assert_eq!(throttle.wait(MS), Duration::from_millis(49), "1 ms of 50");
         assert_eq!(throttle.wait(50 * MS), Duration::ZERO);
@@ -74,7 +78,7 @@ mod tests {
         assert_eq!(throttle.wait(10_001 * MS), Duration::from_millis(49), "as before");
         throttle.charge(u64::MAX, u64::MAX);
         assert_eq!(throttle.wait(u64::MAX), Duration::ZERO);
-        let mut throttle = Throttle::new(0);
+        let mut throttle = RateBudget::new(0);
         throttle.charge(0, 3);
         assert_eq!(throttle.wait(0), Duration::from_secs(3));
     }

@@ -8,12 +8,12 @@ use clap::{Args, Parser, Subcommand};
 use flatcap_format::duration::parse_duration;
 
 use crate::compaction::{CompactOptions, CompactReport, compact};
-use crate::config::{Config, ConfigArguments, ConfigError};
 use crate::environment::wall_ns;
 use crate::error::ShipError;
 use crate::fleet::Fleet;
 use crate::lake::Lake;
-use crate::service::{ServiceOptions, ServiceState, ShipEvent, serve, ship_backlog};
+use crate::service::{ServiceOptions, ShipEvent, ShipState, serve, ship_backlog};
+use crate::ship_config::{ConfigArguments, ShipConfig, ShipConfigError};
 use crate::shipper::Shipper;
 use crate::status::Status;
 use crate::stop::StopSignal;
@@ -30,7 +30,7 @@ const NS_PER_S: i64 = 1_000_000_000;
 /// other engines query.
 #[derive(Debug, Parser)]
 #[command(name = "flatcap-ship", version, max_term_width = 100)]
-struct Arguments {
+struct ShipArguments {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -90,7 +90,7 @@ struct CompactArguments {
 
 /// Runs the program with the process's own arguments and streams.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match ShipArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             // clap prints help and version to standard output and errors to standard error.
@@ -122,10 +122,10 @@ fn run(verb: &Verb) -> Result<u8, ShipError> {
 }
 
 fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
-    let config = Config::load(&arguments.config)?;
+    let config = ShipConfig::load(&arguments.config)?;
     let lake = open_lake(&config)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
-    let mut state = ServiceState::new();
+    let mut state = ShipState::new();
     let mut unprinted = Ok(());
     let mut watch = |event: ShipEvent<'_>| {
         // Standard output is for the report.
@@ -139,14 +139,14 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     if arguments.json {
         print_json(&state)?;
     } else {
-        let ServiceState { segments, rows, bytes, .. } = &state;
+        let ShipState { segments, rows, bytes, .. } = &state;
         print(&[format!("{segments} segments shipped: {rows} rows, {bytes} bytes")])?;
     }
     Ok(if state.has_losses() { DATA_LOSS } else { 0 })
 }
 
 fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
-    let config = Config::load(arguments)?;
+    let config = ShipConfig::load(arguments)?;
     let options = ServiceOptions {
         data_dir: config.data_dir()?.to_owned(),
         interval: config.interval,
@@ -160,7 +160,7 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
 }
 
 fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
-    let config = Config::load(&arguments.config)?;
+    let config = ShipConfig::load(&arguments.config)?;
     let lake = open_lake(&config)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
     let mut status = Status::of(&mut shipper, config.data_dir()?, config.status_file.as_deref())?;
@@ -170,14 +170,14 @@ fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
 }
 
 fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
-    let config = Config::load(&arguments.config)?;
+    let config = ShipConfig::load(&arguments.config)?;
     let fleet = Fleet::read(&open_lake(&config)?, arguments.days, wall_ns())?;
     print_report(arguments.json, &fleet, || fleet.lines())?;
     Ok(0)
 }
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
-    let config = Config::load(&arguments.config)?;
+    let config = ShipConfig::load(&arguments.config)?;
     let lake = open_lake(&config)?;
     let now_s = wall_ns().div_euclid(NS_PER_S);
     let options = CompactOptions { settle: arguments.settle, grace: arguments.grace, now_s };
@@ -197,7 +197,7 @@ fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
 }
 
 fn check_config(arguments: &ConfigArguments) -> Result<u8, ShipError> {
-    let config = Config::load(arguments)?;
+    let config = ShipConfig::load(arguments)?;
     config.data_dir()?;
     // Opening makes no request.
     open_lake(&config)?;
@@ -205,7 +205,7 @@ fn check_config(arguments: &ConfigArguments) -> Result<u8, ShipError> {
     Ok(0)
 }
 
-fn open_lake(config: &Config) -> Result<Lake, ShipError> {
+fn open_lake(config: &ShipConfig) -> Result<Lake, ShipError> {
     Ok(Lake::open(config.to()?, StopSignal::of_process()?, config.bandwidth)?)
 }
 
@@ -256,8 +256,8 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-impl From<ConfigError> for ShipError {
-    fn from(error: ConfigError) -> Self {
+impl From<ShipConfigError> for ShipError {
+    fn from(error: ShipConfigError) -> Self {
         Self::Usage(error.to_string())
     }
 }

@@ -45,7 +45,7 @@ pub(crate) trait ObjectSink {
 
 /// A segment whose header and footer are read.
 #[derive(Debug)]
-pub(crate) struct OpenSegment {
+pub(crate) struct SegmentContent {
     file: SealedFile,
     header: SegmentHeader,
     footer: Option<Footer>,
@@ -54,7 +54,7 @@ pub(crate) struct OpenSegment {
     sizes: BTreeMap<u16, u64>,
 }
 
-impl OpenSegment {
+impl SegmentContent {
     /// Reads header, footer and marks of a segment.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ struct ReadSource {
 
 /// The objects that are being made of a segment.
 struct Conversion<'s> {
-    segment: &'s OpenSegment,
+    segment: &'s SegmentContent,
     origin: RowOrigin,
     parts: BTreeMap<String, u32>,
     sources: BTreeMap<String, ReadSource>,
@@ -164,13 +164,13 @@ struct Conversion<'s> {
 }
 
 /// A table that is being written.
-struct OpenTable {
+struct UnfinishedTable {
     source: String,
     writer: RowWriter,
 }
 
 impl<'s> Conversion<'s> {
-    fn new(segment: &'s OpenSegment) -> Self {
+    fn new(segment: &'s SegmentContent) -> Self {
         Self {
             segment,
             origin: segment.origin(),
@@ -191,7 +191,7 @@ impl<'s> Conversion<'s> {
         };
         let filter = ReplayFilter { sources: sources.clone(), ..ReplayFilter::default() };
         let mut rows = RowBatches::open(std::slice::from_ref(path), filter).map_err(rows_error)?;
-        let mut tables: BTreeMap<usize, OpenTable> = BTreeMap::new();
+        let mut tables: BTreeMap<usize, UnfinishedTable> = BTreeMap::new();
         loop {
             sink.rest()?;
             let item = match rows.next() {
@@ -207,7 +207,7 @@ impl<'s> Conversion<'s> {
             match item {
                 RowItem::Rows { layout, batch, times } => {
                     let Some((source, columns)) = rows.schema(layout) else { continue };
-                    let table = tables.entry(layout).or_insert_with(|| OpenTable {
+                    let table = tables.entry(layout).or_insert_with(|| UnfinishedTable {
                         source: source.to_owned(),
                         writer: RowWriter::new(self.origin.schema(columns)),
                     });
@@ -325,7 +325,7 @@ impl<'s> Conversion<'s> {
     }
 
     fn manifest(&self, host: ManifestHost) -> Manifest {
-        let OpenSegment { file, header, footer, .. } = self.segment;
+        let SegmentContent { file, header, footer, .. } = self.segment;
         let sources: Vec<ManifestSource> = header.sources.iter().map(|info| self.source(info)).collect();
         let sum = |value: fn(&ManifestSource) -> u64| sources.iter().map(value).fold(0, u64::saturating_add);
         let created = Timestamp::from_second(file.name.created_s).unwrap_or(Timestamp::UNIX_EPOCH);

@@ -17,7 +17,7 @@ use crate::lake::{Lake, Patience};
 use crate::manifest::{Manifest, ManifestKind};
 use crate::names::{ObjectGroup, Tier};
 use crate::recordings::{LOST, SOURCES, TestSegment, write_run};
-use crate::service::{ServiceState, ship_backlog};
+use crate::service::{ShipState, ship_backlog};
 use crate::shipper::{ShipOptions, Shipper};
 use crate::stop::StopSignal;
 
@@ -33,9 +33,9 @@ fn lake(store: &FailingStore) -> Lake {
     Lake::over(Arc::new(store.clone()), "memory", StopSignal::new().1, patience).unwrap()
 }
 
-fn ship(store: &FailingStore, folder: &Path, options: &ShipOptions) -> Result<ServiceState, ShipError> {
+fn ship(store: &FailingStore, folder: &Path, options: &ShipOptions) -> Result<ShipState, ShipError> {
     let lake = lake(store);
-    let mut state = ServiceState::new();
+    let mut state = ShipState::new();
     let mut shipper = Shipper::new(&lake, options.clone());
     ship_backlog(&mut shipper, folder, &mut state, &mut |_| ())?;
     Ok(state)
@@ -55,8 +55,8 @@ fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGroup, Manifes
     parsed.collect()
 }
 
-/// Returns the rows that the views of deploy/lake show: hot ones of segments with a manifest that no
-/// hour has, and hourly ones of those that one has.
+/// Returns the rows that the views of deploy/lake show: hot ones of segments with a manifest that
+/// no hour has, and hourly ones of those that one has.
 fn visible(objects: &Objects) -> Rows {
     let run = |group: &ObjectGroup| group.stem().split('-').next().unwrap().to_owned();
     let segments = |kind| -> BTreeSet<(String, u64)> {
@@ -187,8 +187,8 @@ fn objects_are_a_function_of_the_segment() {
 }
 
 // Proves that a process that ends at any request, before or after the store did it, leaves nothing
-// that the next one does not complete: the same objects, byte by byte, and at no time a segment that
-// counts without being whole.
+// that the next one does not complete: the same objects, byte by byte, and at no time a segment
+// that counts without being whole.
 #[test]
 fn an_end_at_any_request_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use crate::row_writer::RowWriterError;
 /// An error of shipping.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShipError {
-    /// Arguments or configuration.
+    /// ShipArguments or configuration.
     #[error("{0}")]
     Usage(String),
     /// A segment cannot be read.

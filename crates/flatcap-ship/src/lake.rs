@@ -15,7 +15,7 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::budget::Throttle;
+use crate::budget::RateBudget;
 use crate::environment::{monotonic_ns, random_part};
 use crate::lake_error::LakeError;
 use crate::stop::StopSignal;
@@ -85,7 +85,7 @@ pub(crate) struct Lake {
     runtime: Runtime,
     stop: StopSignal,
     patience: Patience,
-    bandwidth: Option<RefCell<Throttle>>,
+    bandwidth: Option<RefCell<RateBudget>>,
 }
 
 impl fmt::Debug for Lake {
@@ -102,7 +102,7 @@ impl Lake {
     pub(crate) fn open(url: &str, stop: StopSignal, bandwidth: Option<u64>) -> Result<Self, LakeError> {
         let store = open_store(url)?;
         let lake = Self::over(store, url, stop, Patience::default())?;
-        Ok(Self { bandwidth: bandwidth.map(|bytes| RefCell::new(Throttle::new(bytes))), ..lake })
+        Ok(Self { bandwidth: bandwidth.map(|bytes| RefCell::new(RateBudget::new(bytes))), ..lake })
     }
 
     /// Opens a store without a budget.

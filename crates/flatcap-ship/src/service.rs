@@ -35,7 +35,7 @@ pub(crate) type ShipWatch<'w> = dyn FnMut(ShipEvent<'_>) + 'w;
 /// What this process has shipped. The service writes it to `status_file`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct ServiceState {
+pub(crate) struct ShipState {
     pub(crate) version: String,
     /// When the process began, and when this was written: RFC 3339, UTC.
     pub(crate) started: String,
@@ -59,7 +59,7 @@ pub(crate) struct ServiceState {
     pub(crate) refused: BTreeMap<PathBuf, String>,
 }
 
-impl ServiceState {
+impl ShipState {
     pub(crate) fn new() -> Self {
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), started: now(), ..Self::default() }
     }
@@ -106,7 +106,7 @@ impl ServiceState {
 pub(crate) fn ship_backlog(
     shipper: &mut Shipper<'_>,
     data_dir: &Path,
-    state: &mut ServiceState,
+    state: &mut ShipState,
     watch: &mut ShipWatch<'_>,
 ) -> Result<(), ShipError> {
     for file in sealed_files(data_dir)? {
@@ -160,7 +160,7 @@ pub(crate) fn serve(
     options: &ServiceOptions,
     watch: &mut ShipWatch<'_>,
 ) -> Result<(), ShipError> {
-    let mut state = ServiceState::new();
+    let mut state = ShipState::new();
     loop {
         let result = ship_backlog(shipper, &options.data_dir, &mut state, watch);
         let pause = match result {

@@ -10,7 +10,7 @@ use flatcap_format::storage::open_regular;
 
 use crate::backlog::SealedFile;
 use crate::budget::CpuBudget;
-use crate::conversion::{ObjectSink, OpenSegment};
+use crate::conversion::{ObjectSink, SegmentContent};
 use crate::error::{IdentityConflict, ShipError};
 use crate::identity::host_identity;
 use crate::lake::{Created, Lake};
@@ -109,7 +109,7 @@ impl<'l> Shipper<'l> {
         }
         let budget = &mut self.budget;
         let mut put = SegmentObjects { lake: self.lake, group: &group, budget, objects: Vec::new() };
-        let mut manifest = OpenSegment::open(file)?.convert(host, &mut put)?;
+        let mut manifest = SegmentContent::open(file)?.convert(host, &mut put)?;
         if self.options.is_raw {
             put.put_raw(file)?;
         }

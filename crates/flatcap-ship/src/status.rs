@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::backlog::sealed_files;
 use crate::error::ShipError;
-use crate::service::ServiceState;
+use crate::service::ShipState;
 use crate::shipper::Shipper;
 
 /// What is to be shipped, and what was.
@@ -26,7 +26,7 @@ pub(crate) struct Status {
     /// Files that cannot be read.
     pub(crate) unreadable: Vec<String>,
     /// What the service says; none if it writes no state.
-    pub(crate) service: Option<ServiceState>,
+    pub(crate) service: Option<ShipState>,
 }
 
 impl Status {
@@ -60,7 +60,7 @@ impl Status {
         }
         let oldest = oldest_s.and_then(|oldest_s| Timestamp::from_second(oldest_s).ok());
         status.oldest = oldest.map(|time| time.to_string());
-        status.service = status_file.and_then(|path| ServiceState::read(path).ok());
+        status.service = status_file.and_then(|path| ShipState::read(path).ok());
         Ok(status)
     }
 

@@ -203,8 +203,8 @@ pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarEr
     table.take()
 }
 
-/// Returns the time of day of a monotonic time by the last reading of the clocks before it; none for
-/// time 0, which means none.
+/// Returns the time of day of a monotonic time by the last reading of the clocks before it; none
+/// for time 0, which means none.
 fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
     let last = clocks.iter().rev().find(|clocks| clocks.mono_ns <= mono_ns).or(clocks.first())?;
     (mono_ns > 0).then(|| last.wall_offset_ns().wrapping_add_unsigned(mono_ns))

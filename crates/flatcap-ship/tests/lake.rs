@@ -62,8 +62,8 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns a Python with `DuckDB`; none, with one line of notice, if there is none. .ci/run installs
-/// it.
+/// Returns a Python with `DuckDB`; none, with one line of notice, if there is none. .ci/run
+/// installs it.
 fn judge() -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
@@ -102,8 +102,8 @@ fn recorded(folders: &[&Path]) -> BTreeMap<String, (u64, BTreeMap<String, u128>)
     all
 }
 
-// Proves that DuckDB finds every recorded sample once, with the same sums, and nothing missing: hot,
-// merged by the hour, and with later segments beside that; and notices a segment that is missing.
+// Proves that DuckDB finds every recorded sample once, with the same sums, and nothing missing:
+// hot, merged by the hour, and with later segments beside that; and that a hidden manifest shows.
 #[test]
 fn duckdb_finds_every_sample_once() {
     let Some(python) = judge() else { return };
@@ -169,8 +169,8 @@ fn duckdb_finds_every_sample_once() {
     assert_eq!(judged(5), 2 * 300 * 9);
 }
 
-// Proves that each verb says what it did: what is in the backlog and what not, the hosts of a store,
-// and a wrong configuration with its line and status 2.
+// Proves that each verb says what it did: what is in the backlog and what not, the hosts of a
+// store, and a wrong configuration with its line and status 2.
 #[test]
 fn verbs_report() {
     let folder = tempfile::tempdir().unwrap();

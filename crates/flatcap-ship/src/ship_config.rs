@@ -29,7 +29,7 @@ const BANDWIDTH_MIN: u64 = 1 << 10;
 /// A configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ConfigFile {
+struct ShipConfigFile {
     #[serde(default)]
     ship: FileSettings,
 }
@@ -70,7 +70,7 @@ pub(crate) struct ConfigArguments {
 
 /// What the operator wants, checked.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Config {
+pub(crate) struct ShipConfig {
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) to: Option<String>,
     pub(crate) host: Option<String>,
@@ -87,7 +87,7 @@ pub(crate) struct Config {
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
+pub(crate) enum ShipConfigError {
     #[error("{}: {error}", path.display())]
     Read {
         path: PathBuf,
@@ -104,17 +104,17 @@ pub(crate) enum ConfigError {
     Missing { key: &'static str, option: &'static str },
 }
 
-impl Config {
+impl ShipConfig {
     /// Reads the configuration file, if there is one, and adds the options.
     ///
     /// # Errors
     /// `Read` and `Parse`, which names the line.
-    pub(crate) fn load(arguments: &ConfigArguments) -> Result<Self, ConfigError> {
+    pub(crate) fn load(arguments: &ConfigArguments) -> Result<Self, ShipConfigError> {
         let default = Path::new(DEFAULT_FILE);
         let file = match &arguments.config {
             Some(path) => read(path)?,
             None if default.exists() => read(default)?,
-            None => ConfigFile::default(),
+            None => ShipConfigFile::default(),
         };
         Ok(Self::of(file.ship, arguments))
     }
@@ -137,16 +137,16 @@ impl Config {
     ///
     /// # Errors
     /// `Missing`.
-    pub(crate) fn data_dir(&self) -> Result<&Path, ConfigError> {
-        self.data_dir.as_deref().ok_or(ConfigError::Missing { key: "data_dir", option: "data-dir" })
+    pub(crate) fn data_dir(&self) -> Result<&Path, ShipConfigError> {
+        self.data_dir.as_deref().ok_or(ShipConfigError::Missing { key: "data_dir", option: "data-dir" })
     }
 
     /// Returns the URL of the store.
     ///
     /// # Errors
     /// `Missing`.
-    pub(crate) fn to(&self) -> Result<&str, ConfigError> {
-        self.to.as_deref().ok_or(ConfigError::Missing { key: "to", option: "to" })
+    pub(crate) fn to(&self) -> Result<&str, ShipConfigError> {
+        self.to.as_deref().ok_or(ShipConfigError::Missing { key: "to", option: "to" })
     }
 
     /// Returns how segments are shipped.
@@ -160,13 +160,13 @@ impl Config {
     }
 }
 
-fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
-    let failed = |error| ConfigError::Read { path: path.to_owned(), error };
+fn read(path: &Path) -> Result<ShipConfigFile, ShipConfigError> {
+    let failed = |error| ShipConfigError::Read { path: path.to_owned(), error };
     let mut text = String::new();
     let file = open_regular(path).map_err(failed)?;
     std::io::Read::read_to_string(&mut std::io::Read::take(file, FILE_BYTES_MAX), &mut text)
         .map_err(failed)?;
-    toml::from_str(&text).map_err(|error| ConfigError::Parse { path: path.to_owned(), error })
+    toml::from_str(&text).map_err(|error| ShipConfigError::Parse { path: path.to_owned(), error })
 }
 
 fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -230,9 +230,9 @@ fn as_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Resul
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Config, String> {
-        let file: ConfigFile = toml::from_str(text).map_err(|error| error.to_string())?;
-        Ok(Config::of(file.ship, &ConfigArguments::default()))
+    fn parsed(text: &str) -> Result<ShipConfig, String> {
+        let file: ShipConfigFile = toml::from_str(text).map_err(|error| error.to_string())?;
+        Ok(ShipConfig::of(file.ship, &ConfigArguments::default()))
     }
 
     // Proves that each key is read, that the example in docs/LAKE.md is a configuration, and that
@@ -253,8 +253,8 @@ mod tests {
         assert_eq!((config.bandwidth, config.cpu_budget), (Some(10 << 20), 0.05));
         assert_eq!((config.host.as_deref(), config.to().is_err()), (Some("a"), true));
         let arguments = ConfigArguments { to: Some("file:///x".to_owned()), ..ConfigArguments::default() };
-        let file: ConfigFile = toml::from_str("ship.to = \"s3://y\"").unwrap();
-        assert_eq!(Config::of(file.ship, &arguments).to().unwrap(), "file:///x");
+        let file: ShipConfigFile = toml::from_str("ship.to = \"s3://y\"").unwrap();
+        assert_eq!(ShipConfig::of(file.ship, &arguments).to().unwrap(), "file:///x");
     }
 
     // Proves that a mistake is refused with its line and what is valid.
