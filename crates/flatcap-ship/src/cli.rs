@@ -15,7 +15,7 @@ use crate::lake::Lake;
 use crate::service::{ServiceOptions, ShipEvent, ShipState, serve, ship_backlog};
 use crate::ship_config::{ConfigArguments, ShipConfig, ShipConfigError};
 use crate::shipper::Shipper;
-use crate::status::Status;
+use crate::status::ShipStatus;
 use crate::stop::StopSignal;
 
 /// Exit status of an error.
@@ -32,17 +32,17 @@ const NS_PER_S: i64 = 1_000_000_000;
 #[command(name = "flatcap-ship", version, max_term_width = 100)]
 struct ShipArguments {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ShipVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ShipVerb {
     /// Ship what is sealed and not shipped, then end.
     Once(OnceArguments),
     /// Ship what is sealed until stopped: the service.
     Run(ConfigArguments),
     /// Show what is not shipped yet, or all hosts of a store.
-    Status(StatusArguments),
+    ShipStatus(StatusArguments),
     /// Merge the objects of complete hours, and remove those that they replace.
     Compact(CompactArguments),
     /// Print the configuration, or its mistakes.
@@ -110,14 +110,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(verb: &Verb) -> Result<u8, ShipError> {
+fn run(verb: &ShipVerb) -> Result<u8, ShipError> {
     match verb {
-        Verb::Once(arguments) => once(arguments),
-        Verb::Run(arguments) => service(arguments),
-        Verb::Status(arguments) if arguments.fleet => fleet(arguments),
-        Verb::Status(arguments) => status(arguments),
-        Verb::Compact(arguments) => compaction(arguments),
-        Verb::CheckConfig(arguments) => check_config(arguments),
+        ShipVerb::Once(arguments) => once(arguments),
+        ShipVerb::Run(arguments) => service(arguments),
+        ShipVerb::ShipStatus(arguments) if arguments.fleet => fleet(arguments),
+        ShipVerb::ShipStatus(arguments) => status(arguments),
+        ShipVerb::Compact(arguments) => compaction(arguments),
+        ShipVerb::CheckConfig(arguments) => check_config(arguments),
     }
 }
 
@@ -163,7 +163,7 @@ fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
     let lake = open_lake(&config)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
-    let mut status = Status::of(&mut shipper, config.data_dir()?, config.status_file.as_deref())?;
+    let mut status = ShipStatus::of(&mut shipper, config.data_dir()?, config.status_file.as_deref())?;
     lake.url().clone_into(&mut status.store);
     print_report(arguments.json, &status, || status.lines())?;
     Ok(if status.has_problems() { DATA_LOSS } else { 0 })

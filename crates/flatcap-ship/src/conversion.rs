@@ -20,7 +20,7 @@ use crate::manifest::{
     DAMAGE_MAX, FORMAT, Manifest, ManifestClocks, ManifestDamage, ManifestHost, ManifestKind, ManifestSource,
 };
 use crate::names::{GAPS, MARKS, PARTS_MAX, SOURCES, source_table};
-use crate::row_writer::{RowWriter, WrittenObject};
+use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::sequence::SequenceNumbers;
 use crate::tables::{RowOrigin, SourceGap, gap_table, mark_table, source_rows};
 
@@ -166,7 +166,7 @@ struct Conversion<'s> {
 /// A table that is being written.
 struct UnfinishedTable {
     source: String,
-    writer: RowWriter,
+    writer: ObjectWriter,
 }
 
 impl<'s> Conversion<'s> {
@@ -209,7 +209,7 @@ impl<'s> Conversion<'s> {
                     let Some((source, columns)) = rows.schema(layout) else { continue };
                     let table = tables.entry(layout).or_insert_with(|| UnfinishedTable {
                         source: source.to_owned(),
-                        writer: RowWriter::new(self.origin.schema(columns)),
+                        writer: ObjectWriter::new(self.origin.schema(columns)),
                     });
                     let batch = self.origin.add_to(&batch, table.writer.schema())?;
                     self.sources.entry(source.to_owned()).or_default().add(&times);
@@ -256,7 +256,7 @@ impl<'s> Conversion<'s> {
         rows: &RecordBatch,
         sink: &mut dyn ObjectSink,
     ) -> Result<(), ShipError> {
-        let mut writer = RowWriter::new(self.origin.schema(&rows.schema()));
+        let mut writer = ObjectWriter::new(self.origin.schema(&rows.schema()));
         let batch = self.origin.add_to(rows, writer.schema())?;
         let mut objects = writer.write(&batch)?;
         objects.extend(writer.finish(rows.num_rows() == 0)?);

@@ -8,7 +8,7 @@ use flatcap_export::ColumnarError;
 use flatcap_format::segment::SegmentError;
 
 use crate::lake_error::LakeError;
-use crate::row_writer::RowWriterError;
+use crate::object_writer::ObjectWriterError;
 
 /// An error of shipping.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub(crate) enum ShipError {
     },
     /// Rows cannot be encoded.
     #[error(transparent)]
-    Encode(#[from] RowWriterError),
+    Encode(#[from] ObjectWriterError),
     /// An object in the store is damaged, or none of this program's.
     #[error("{name} in the store: {what}")]
     Object { name: String, what: String },
@@ -76,7 +76,7 @@ pub(crate) struct IdentityConflict {
 
 impl From<ArrowError> for ShipError {
     fn from(error: ArrowError) -> Self {
-        Self::Encode(RowWriterError::Arrow(error))
+        Self::Encode(ObjectWriterError::Arrow(error))
     }
 }
 

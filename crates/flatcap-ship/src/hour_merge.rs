@@ -10,7 +10,7 @@ use crate::error::ShipError;
 use crate::lake::Lake;
 use crate::manifest::{FORMAT, Manifest, ManifestKind, ManifestObject};
 use crate::names::ObjectGroup;
-use crate::row_writer::{RowWriter, WrittenObject};
+use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::shipper::put_object;
 
 /// Longest object that is read, in bytes; those of this program end at some 16 MiB.
@@ -89,7 +89,7 @@ struct TableMerge<'m> {
 
 impl TableMerge<'_> {
     fn run(&mut self, names: &[String]) -> Result<(), ShipError> {
-        let mut writer: Option<RowWriter> = None;
+        let mut writer: Option<ObjectWriter> = None;
         for name in names {
             let damaged = |what: String| ShipError::Object { name: name.clone(), what };
             let bytes =
@@ -102,7 +102,7 @@ impl TableMerge<'_> {
             if let Some(before) = writer.take_if(|writer| *writer.schema() != schema) {
                 self.finish(before)?;
             }
-            let own = writer.get_or_insert_with(|| RowWriter::new(schema));
+            let own = writer.get_or_insert_with(|| ObjectWriter::new(schema));
             for batch in reader.build().map_err(|error| damaged(error.to_string()))? {
                 for object in own.write(&batch.map_err(|error| damaged(error.to_string()))?)? {
                     self.put(object)?;
@@ -112,7 +112,7 @@ impl TableMerge<'_> {
         writer.map_or(Ok(()), |writer| self.finish(writer))
     }
 
-    fn finish(&mut self, writer: RowWriter) -> Result<(), ShipError> {
+    fn finish(&mut self, writer: ObjectWriter) -> Result<(), ShipError> {
         // Also a table without rows has an object, from which engines know its columns.
         let may_be_empty = self.part == 0;
         writer.finish(may_be_empty)?.map_or(Ok(()), |object| self.put(object))

@@ -27,7 +27,7 @@ mod lake;
 mod lake_error;
 mod manifest;
 mod names;
-mod row_writer;
+mod object_writer;
 mod sequence;
 mod service;
 mod ship_config;

@@ -18,7 +18,7 @@ use crate::manifest::{
     FORMAT, HostRecord, MANIFEST_BYTES_MAX, Manifest, ManifestHost, ManifestObject, to_json,
 };
 use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
-use crate::row_writer::WrittenObject;
+use crate::object_writer::WrittenObject;
 
 /// How segments are shipped.
 #[derive(Debug, Clone, Default)]

@@ -12,7 +12,7 @@ use crate::shipper::Shipper;
 
 /// What is to be shipped, and what was.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Status {
+pub(crate) struct ShipStatus {
     pub(crate) store: String,
     /// Segments that the store does not have, and their bytes.
     pub(crate) backlog_segments: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Status {
     pub(crate) service: Option<ShipState>,
 }
 
-impl Status {
+impl ShipStatus {
     /// Compares a data directory with the store. Writes nothing.
     ///
     /// # Errors

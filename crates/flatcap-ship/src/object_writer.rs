@@ -29,7 +29,7 @@ pub(crate) struct WrittenObject {
 
 /// Rows that cannot be encoded: a defect of this program.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RowWriterError {
+pub(crate) enum ObjectWriterError {
     #[error("cannot encode the rows: {0}; please report it as a defect")]
     Parquet(#[from] ParquetError),
     #[error("cannot encode the rows: {0}; please report it as a defect")]
@@ -37,7 +37,7 @@ pub(crate) enum RowWriterError {
 }
 
 /// Writes the rows of one table to objects of bounded size.
-pub(crate) struct RowWriter {
+pub(crate) struct ObjectWriter {
     schema: SchemaRef,
     chunk_rows: usize,
     /// Rows of the next chunk.
@@ -47,7 +47,7 @@ pub(crate) struct RowWriter {
     object_rows: u64,
 }
 
-impl RowWriter {
+impl ObjectWriter {
     pub(crate) fn new(schema: SchemaRef) -> Self {
         let has_lists = schema.fields().iter().any(|field| matches!(field.data_type(), DataType::List(_)));
         Self {
@@ -65,7 +65,7 @@ impl RowWriter {
     }
 
     /// Adds rows. Returns the objects that became complete.
-    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<Vec<WrittenObject>, RowWriterError> {
+    pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<Vec<WrittenObject>, ObjectWriterError> {
         let mut complete = Vec::new();
         let mut from = 0;
         while from < batch.num_rows() {
@@ -81,7 +81,7 @@ impl RowWriter {
 
     /// Writes the rest. Returns the last object; without any rows, if `may_be_empty`, one without
     /// rows.
-    pub(crate) fn finish(mut self, may_be_empty: bool) -> Result<Option<WrittenObject>, RowWriterError> {
+    pub(crate) fn finish(mut self, may_be_empty: bool) -> Result<Option<WrittenObject>, ObjectWriterError> {
         if self.pending_rows > 0
             && let Some(object) = self.write_chunk()?
         {
@@ -93,7 +93,7 @@ impl RowWriter {
         self.end_object()
     }
 
-    fn write_chunk(&mut self) -> Result<Option<WrittenObject>, RowWriterError> {
+    fn write_chunk(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         let chunk = concat_batches(&self.schema, &self.pending)?;
         self.pending.clear();
         self.pending_rows = 0;
@@ -111,12 +111,12 @@ impl RowWriter {
         if is_full { self.end_object() } else { Ok(None) }
     }
 
-    fn begin(&self) -> Result<ArrowWriter<Vec<u8>>, RowWriterError> {
+    fn begin(&self) -> Result<ArrowWriter<Vec<u8>>, ObjectWriterError> {
         let properties = parquet_properties(&self.schema, ParquetOptions::default());
         Ok(ArrowWriter::try_new(Vec::new(), Arc::clone(&self.schema), Some(properties))?)
     }
 
-    fn end_object(&mut self) -> Result<Option<WrittenObject>, RowWriterError> {
+    fn end_object(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         let Some(object) = self.object.take() else { return Ok(None) };
         let bytes = object.into_inner()?;
         Ok(Some(WrittenObject { rows: std::mem::take(&mut self.object_rows), bytes }))
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn written(sizes: &[i64]) -> WrittenObject {
-        let mut writer = RowWriter::new(rows(0, 0).schema());
+        let mut writer = ObjectWriter::new(rows(0, 0).schema());
         let mut from = 0;
         for size in sizes {
             assert!(writer.write(&rows(from, *size)).unwrap().is_empty());
@@ -162,6 +162,6 @@ mod tests {
             assert!(other.bytes == whole.bytes && other.rows == 5000, "{sizes:?}");
         }
         assert_eq!(written(&[]).rows, 0, "a table without rows");
-        assert!(RowWriter::new(rows(0, 0).schema()).finish(false).unwrap().is_none());
+        assert!(ObjectWriter::new(rows(0, 0).schema()).finish(false).unwrap().is_none());
     }
 }
