@@ -38,4 +38,4 @@ pub use error::ColumnarError;
 pub use output::file_name;
 pub use record_table::{Cell, CellType, RecordTable};
 pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
-pub use row_batches::{RowBatches, RowItem};
+pub use row_batches::{RowBatchItem, RowBatches};

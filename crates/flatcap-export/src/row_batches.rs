@@ -29,7 +29,7 @@ pub struct RowBatches {
 /// The next part of a recording. Rows of one source come in the order of time, those of several
 /// overlap.
 #[derive(Debug)]
-pub enum RowItem {
+pub enum RowBatchItem {
     /// Rows of one source.
     Rows {
         /// Number of the layout, for [`RowBatches::schema`]: one per source and schema.
@@ -69,7 +69,7 @@ impl RowBatches {
     /// # Errors
     /// `Segment` for a file that cannot be read, `TooLarge` for an integer beyond INT64.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for schemas between")]
-    pub fn next(&mut self) -> Result<Option<RowItem>, ColumnarError> {
+    pub fn next(&mut self) -> Result<Option<RowBatchItem>, ColumnarError> {
         while let Some(item) = self.reader.next()? {
             return Ok(Some(match item {
                 RecordedItem::Run(run) => {
@@ -81,11 +81,11 @@ impl RowBatches {
                     let Some(columns) = self.layouts.get(layout) else { continue };
                     let batch = columns.batch(&samples, &self.run_name, self.reader.elements())?;
                     let times = samples.tables.into_iter().next().map(|table| table.times);
-                    RowItem::Rows { layout, batch, times: times.unwrap_or_default() }
+                    RowBatchItem::Rows { layout, batch, times: times.unwrap_or_default() }
                 }
-                RecordedItem::Gap(source, gap) => RowItem::Gap(source, gap),
-                RecordedItem::Marker(marker) => RowItem::Marker(marker),
-                RecordedItem::Notice(notice) => RowItem::Notice(notice),
+                RecordedItem::Gap(source, gap) => RowBatchItem::Gap(source, gap),
+                RecordedItem::Marker(marker) => RowBatchItem::Marker(marker),
+                RecordedItem::Notice(notice) => RowBatchItem::Notice(notice),
             }));
         }
         Ok(None)

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::RecordBatch;
-use flatcap_export::{ColumnarError, RowBatches, RowItem};
+use flatcap_export::{ColumnarError, RowBatchItem, RowBatches};
 use flatcap_format::query::BatchTimes;
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::{
@@ -205,7 +205,7 @@ impl<'s> Conversion<'s> {
                 Err(error) => return Err(rows_error(error)),
             };
             match item {
-                RowItem::Rows { layout, batch, times } => {
+                RowBatchItem::Rows { layout, batch, times } => {
                     let Some((source, columns)) = rows.schema(layout) else { continue };
                     let table = tables.entry(layout).or_insert_with(|| UnfinishedTable {
                         source: source.to_owned(),
@@ -217,13 +217,13 @@ impl<'s> Conversion<'s> {
                         self.put(&source_table(source), object, sink)?;
                     }
                 }
-                RowItem::Gap(source, gap) => {
+                RowBatchItem::Gap(source, gap) => {
                     self.sources.entry(source.clone()).or_default().add_numbers(gap.first, gap.count);
                     self.gaps.push((source, SourceGap::Recorded(gap)));
                 }
-                RowItem::Notice(notice) => self.add_notice(notice)?,
+                RowBatchItem::Notice(notice) => self.add_notice(notice)?,
                 // Read once for all sources.
-                RowItem::Marker(_) => {}
+                RowBatchItem::Marker(_) => {}
             }
         }
         for table in tables.into_values() {
