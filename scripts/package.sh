@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Builds all packages in target/package: flatcap_VERSION-1_ARCH.deb, flatcap-VERSION-1.ARCH.rpm, and
-# the static program with its archive flatcap-VERSION-linux-ARCH.tar.gz. Needs the Rust toolchain,
-# Python 3 and, for the static build, Debian's musl-tools.
+# the static program with its archive flatcap-VERSION-linux-ARCH.tar.gz, and the wheel of the Python
+# package. Needs the Rust toolchain, Python 3 and, for the static build, Debian's musl-tools; maturin,
+# which builds the wheel, is installed in target/tools.
 #
 #   --version-suffix TEXT   ~old makes a version before this one, +new one after it: tests upgrades
 #   --profile PROFILE       dev instead of dist: quick, for tests of the packages
 #   --no-static             skip the static program and its archive
+#   --no-python             skip the wheel
 #   --arch aarch64          also build the static program and its archive for this one; needs Debian's
 #                           gcc-aarch64-linux-gnu and libc6-dev-arm64-cross. No .deb and no .rpm:
 #                           their program is linked with the host's own C library
@@ -17,12 +19,15 @@ cargo_generate_rpm_version=0.21.1
 suffix=
 profile=dist
 static=yes
+python=yes
+maturin_version=1.16.0
 others=()
 while [ $# -gt 0 ]; do
     case $1 in
         --version-suffix) suffix=$2; shift 2 ;;
         --profile) profile=$2; shift 2 ;;
         --no-static) static=; shift ;;
+        --no-python) python=; shift ;;
         --arch) others+=("$2"); shift 2 ;;
         *) echo "scripts/package.sh: unknown argument $1" >&2; exit 2 ;;
     esac
@@ -131,6 +136,20 @@ static_program() {
     rm -rf "${package:?}/$name"
 }
 
+# Builds the wheel of the Python package, or reports why it cannot.
+wheel() {
+    local venv=target/tools/maturin
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv" || { echo "skipped: no wheel, cannot create a virtual environment"; return; }
+    if ! "$venv/bin/pip" install --quiet "maturin==$maturin_version"; then
+        echo "skipped: no wheel, cannot install maturin"
+        return
+    fi
+    python3 scripts/third_party.py "$target" python/Cargo.toml >python/flatcap/third-party-licenses.txt
+    # Beside the programs, whose dependencies need not be built again.
+    CARGO_TARGET_DIR=$(realpath -m "$built") "$venv/bin/maturin" build --quiet --locked --profile "$profile" \
+        --compatibility linux --manifest-path python/Cargo.toml --out "$package"
+}
+
 deb=$(scripts/tool.sh cargo-deb "$cargo_deb_version" --no-default-features)
 rpm=$(scripts/tool.sh cargo-generate-rpm "$cargo_generate_rpm_version" --no-default-features)
 cargo build --quiet --locked --package flatcap --package flatcap-export --package flatcap-ship --profile "$profile"
@@ -139,5 +158,6 @@ stage_all
 "$rpm" --target-dir target --set-metadata "version = \"$version\"" --source-date "$SOURCE_DATE_EPOCH" \
     --output "$package/" >/dev/null
 [ -z "$static" ] || static_program "$arch" static
+[ -z "$python" ] || wheel
 for other in ${others[@]+"${others[@]}"}; do static_program "$other" "static-$other"; done
-ls -l "$package"/*.deb "$package"/*.rpm "$package"/*.tar.gz 2>/dev/null || true
+ls -l "$package"/*.deb "$package"/*.rpm "$package"/*.tar.gz "$package"/*.whl 2>/dev/null || true

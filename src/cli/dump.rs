@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flatcap_format::query::Recording;
-use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap_format::replay::{MergedReader, Notice, RecordedHosts, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates};
 use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo, list};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
-use super::hosts::RecordedHosts;
 use super::row_printer::{PrintError, Printer, RowDecoder, SampleOrigin};
 use super::rows;
 use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use flatcap_explain::ExplainError;
 use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
 
@@ -10,7 +11,6 @@ use super::ExitStatus;
 use crate::config::ConfigErrors;
 use crate::control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
-use crate::explain::ExplainError;
 use crate::export::ExportError;
 use crate::import::ImportError;
 #[cfg(feature = "view")]

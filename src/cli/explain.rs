@@ -4,14 +4,17 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flatcap_format::replay::ReplayFilter;
+use flatcap_explain::{
+    ExplainError, Explanation, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain, find_spikes,
+};
+use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::segment::list;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::hosts::RecordedHosts;
-use super::measured_value::{self, measured, path, short_name};
+use super::hosts::find_host;
+use super::measured_value::{self, measured, short_name};
 use super::recordings::{default_recordings, no_segments};
 use super::selection::{recorded_time, wall_time};
 use super::snapshots::snapshot_time;
@@ -20,9 +23,6 @@ use super::terminal::Output;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
-use crate::explain::{
-    ExplainError, Explanation, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain, find_spikes,
-};
 use crate::human;
 
 /// Departures that the text about a suspect names.
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if listings.is_empty() {
         return Err(no_segments(&args.paths));
     }
-    let host = args.host.as_deref().map(|name| RecordedHosts::of(&listings).find(name)).transpose()?;
+    let host = args.host.as_deref().map(|name| find_host(&RecordedHosts::of(&listings), name)).transpose()?;
     let choice = RecordingChoice {
         paths: args.paths.clone(),
         sources: args.sources.iter().cloned().collect(),
@@ -183,7 +183,7 @@ impl<'e> ExplanationObject<'e> {
         });
         let fields = found.fields.iter().take(limit).map(|departure| FieldObject {
             source: &departure.source,
-            field: path(departure),
+            field: departure.path(),
             element: departure.element.as_deref(),
             value: departure.value,
             usual: departure.usual,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
+use flatcap_format::replay::{RecordedHost, RecordedHosts};
 use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
     SegmentError, SegmentReader, SourceInfo, list, markers,
@@ -16,7 +17,7 @@ use flatcap_format::segment::{
 use serde::Serialize;
 
 use super::error::CliError;
-use super::hosts::{RecordedHost, RecordedHosts, host_lines};
+use super::hosts::{find_host, host_lines};
 use super::recordings::{default_recordings, no_segments};
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
@@ -97,6 +98,8 @@ struct InfoSource {
     id: u16,
     run_id: String,
     root: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
     period_ns: u64,
     recorded: u64,
     lost: u64,
@@ -126,6 +129,7 @@ struct InfoLatency {
 struct SourceSum {
     name: String,
     root: String,
+    labels: BTreeMap<String, String>,
     period_ns: u64,
     totals: FooterTotals,
     compressed: (u64, u64), // bytes in compressed segments: raw, stored
@@ -141,7 +145,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     }
     let mut report = InfoReport::default();
     let hosts = RecordedHosts::of(&listings);
-    let wanted = args.host.as_deref().map(|name| hosts.find(name)).transpose()?;
+    let wanted = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;
     let mut sums: BTreeMap<(u64, u16), SourceSum> = BTreeMap::new();
     let mut order = BTreeMap::new(); // of runs, as listed: their ids are random
     let mut outcome = ExitStatus::Done;
@@ -281,6 +285,7 @@ fn add_segment(
         let sum = sums.entry((header.run_id, totals.source)).or_insert_with(|| SourceSum {
             name: source.name.clone(),
             root: source.root.clone(),
+            labels: source.labels.iter().cloned().collect(),
             period_ns: source.period_ns,
             totals: FooterTotals::new(totals.source),
             compressed: (0, 0),
@@ -345,6 +350,7 @@ fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource
         id,
         run_id: format!("{run_id:016x}"),
         root: sum.root,
+        labels: sum.labels,
         period_ns: sum.period_ns,
         recorded: sum.totals.recorded,
         lost: sum.totals.lost,

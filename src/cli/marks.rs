@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use flatcap_format::replay::RecordedHosts;
 use flatcap_format::segment::{Marker, MarkerOrigin, list, markers};
 use serde::Serialize;
 
 use super::error::CliError;
-use super::hosts::RecordedHosts;
+use super::hosts::find_host;
 use super::recordings::{default_recordings, no_segments};
 use super::tables::left_aligned;
 use super::time_printer::{TimePrinter, ZoneOption};
@@ -66,7 +67,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return Err(no_segments(&args.paths));
     }
     let hosts = RecordedHosts::of(&listings);
-    let wanted = args.host.as_deref().map(|name| hosts.find(name)).transpose()?;
+    let wanted = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;
     let (mut found, mut has_read, mut outcome) = (Vec::new(), false, ExitStatus::Done);
     for listing in &listings {
         match listing.open() {

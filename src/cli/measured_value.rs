@@ -1,7 +1,8 @@
 //! Prints values with their unit, and departures of fields, for people: three significant digits,
 //! 80 columns.
 
-use crate::explain::{FieldDeparture, ValueUnit};
+use flatcap_explain::{FieldDeparture, ValueUnit};
+
 use crate::human;
 
 /// A shorter part of an element's name says nothing.
@@ -63,7 +64,7 @@ pub(super) fn fitting_name(departure: &FieldDeparture, width: usize) -> String {
 
 /// Returns what departs, in full: `billing[812] process.processes[*].user_time`, `cpu.total.user`.
 fn full_name(departure: &FieldDeparture) -> String {
-    let path = format!("{}.{}", departure.source, path(departure));
+    let path = format!("{}.{}", departure.source, departure.path());
     let name = match &departure.element {
         Some(element) => format!("{element} {path}"),
         None => path,
@@ -98,14 +99,6 @@ pub(super) fn what(departure: &FieldDeparture) -> String {
 fn leaf(departure: &FieldDeparture) -> &str {
     let field = departure.field.strip_suffix("[*]").unwrap_or(&departure.field);
     field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf)
-}
-
-/// Returns the path of a field, with the state whose share is counted.
-pub(super) fn path(departure: &FieldDeparture) -> String {
-    match &departure.state {
-        Some(state) => format!("{}={state}", departure.field),
-        None => departure.field.clone(),
-    }
 }
 
 #[cfg(test)]

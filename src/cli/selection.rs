@@ -1,21 +1,18 @@
 //! Arguments of `dump`, `replay` and `export` that select parts of recordings.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_format::replay::{
-    HostIdentity, ReplayFilter, TimeSpec, first_sample, recording_end, recording_span,
+    HostIdentity, RecordedHosts, ReplayFilter, TimePoint, TimePointError, TimeRange, recording_span,
 };
 use flatcap_format::schema::nearest_name;
-use flatcap_format::segment::{
-    Advance, Elapsed, FrameKind, ListedSegment, SegmentError, SegmentHeader, list, runs,
-};
+use flatcap_format::segment::{Advance, FrameKind, ListedSegment, SegmentError, SegmentHeader, list, runs};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
-use super::hosts::RecordedHosts;
+use super::hosts::find_host;
 use super::recordings::{default_recordings, no_segments};
 use super::time_printer::{TimePrinter, ZoneOption};
 use crate::config;
@@ -56,13 +53,6 @@ pub(super) struct RecordingSelection {
     pub(super) zone: ZoneOption,
 }
 
-/// The selected time, by either clock: from the first of these to before the second.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct SelectedTime {
-    wall_ns: (Option<i64>, Option<i64>),
-    elapsed_ns: (Option<u64>, Option<u64>),
-}
-
 impl RecordingSelection {
     /// Returns the filter for these arguments. Times without an offset are in `zone`.
     pub(super) fn filter(&self, zone: &TimeZone) -> Result<ReplayFilter, CliError> {
@@ -75,52 +65,31 @@ impl RecordingSelection {
             self.check_sources(&sources)?;
         }
         let host = self.host(&listings)?;
-        let SelectedTime { wall_ns: (since_ns, until_ns), elapsed_ns } = self.time(host.as_ref(), zone)?;
-        let mut filter = ReplayFilter { sources, host, ..ReplayFilter::default() };
-        if elapsed_ns != (None, None) {
-            let start = first_sample(&self.paths, filter.clone())?;
-            let (after_ns, before_ns) = elapsed_ns;
-            let ns = after_ns.unwrap_or(0)..before_ns.unwrap_or(u64::MAX);
-            filter.elapsed = start.map(|start| Elapsed { start, ns });
-        }
-        (filter.since_ns, filter.until_ns) = (since_ns, until_ns);
-        Ok(filter)
+        let time = self.time(host.as_ref(), zone)?;
+        let filter = ReplayFilter { sources, host, ..ReplayFilter::default() };
+        Ok(time.limit(filter, &self.paths)?)
     }
 
     /// Returns the selected host; `None` for all.
     fn host(&self, listings: &[ListedSegment]) -> Result<Option<HostIdentity>, CliError> {
-        self.host.as_deref().map(|name| RecordedHosts::of(listings).find(name)).transpose()
+        self.host.as_deref().map(|name| find_host(&RecordedHosts::of(listings), name)).transpose()
     }
 
     /// Returns the selected time.
-    fn time(&self, host: Option<&HostIdentity>, zone: &TimeZone) -> Result<SelectedTime, CliError> {
+    fn time(&self, host: Option<&HostIdentity>, zone: &TimeZone) -> Result<TimeRange, CliError> {
         let point = |option, text: &Option<String>| {
             let text = text.as_deref();
-            text.map(|text| self.point(option, text, host, zone)).transpose()
+            text.map(|text| point(&self.paths, (option, text), host, zone)).transpose()
         };
         if let Some(middle) = point("--around", &self.around)? {
-            return Ok(SelectedTime::around(middle, self.window.unwrap_or(WINDOW_DEFAULT)));
+            let window_ns = self.window.unwrap_or(WINDOW_DEFAULT).as_nanos();
+            return Ok(TimeRange::around(middle, u64::try_from(window_ns).unwrap_or(u64::MAX)));
         }
-        let (since, until) = (point("--since", &self.since)?, point("--until", &self.until)?);
-        let time = SelectedTime {
-            wall_ns: (since.and_then(Point::wall_ns), until.and_then(Point::wall_ns)),
-            elapsed_ns: (since.and_then(Point::elapsed_ns), until.and_then(Point::elapsed_ns)),
-        };
+        let time = TimeRange { since: point("--since", &self.since)?, until: point("--until", &self.until)? };
         if time.is_empty() {
             return Err(CliError::Usage("--since must be before --until".to_owned()));
         }
         Ok(time)
-    }
-
-    /// Parses the value of an option.
-    fn point(
-        &self,
-        option: &str,
-        text: &str,
-        host: Option<&HostIdentity>,
-        zone: &TimeZone,
-    ) -> Result<Point, CliError> {
-        point(&self.paths, (option, text), host, zone)
     }
 
     /// Returns whether a part of the time is selected.
@@ -218,18 +187,11 @@ fn point(
     (option, text): (&str, &str),
     host: Option<&HostIdentity>,
     zone: &TimeZone,
-) -> Result<Point, CliError> {
-    let now_ns = read_clocks().wall_ns;
-    let usage = |error: &dyn Display| CliError::Usage(format!("{option}: {error}"));
-    let time = TimeSpec::parse(text, now_ns, zone).map_err(|error| usage(&error))?;
-    if let TimeSpec::FromStart(ns) = time {
-        return Ok(Point::Elapsed(ns));
-    }
-    // The end is looked for only if it is needed.
-    let end_ns = if time.depends_on_end() { recording_end(paths, host, now_ns)? } else { None };
-    let end_ns = end_ns.unwrap_or(now_ns);
-    let wall_ns = time.wall_ns(end_ns, zone);
-    wall_ns.map(Point::Wall).ok_or_else(|| usage(&format!("\"{text}\" is before 1678 or after 2261")))
+) -> Result<TimePoint, CliError> {
+    TimePoint::parse(text, paths, host, (read_clocks().wall_ns, zone)).map_err(|error| match error {
+        TimePointError::Segment(error) => error.into(),
+        other => CliError::Usage(format!("{option}: {other}")),
+    })
 }
 
 /// Returns the wall time that the value of an option names, in nanoseconds.
@@ -239,16 +201,8 @@ pub(super) fn wall_time(
     host: Option<&HostIdentity>,
     zone: &TimeZone,
 ) -> Result<i64, CliError> {
-    match point(paths, (option, text), host, zone)? {
-        Point::Wall(wall_ns) => Ok(wall_ns),
-        Point::Elapsed(ns) => {
-            let filter = ReplayFilter { host: host.cloned(), ..ReplayFilter::default() };
-            match first_sample(paths, filter)? {
-                Some(first) => Ok(first.wall_ns.saturating_add_unsigned(ns)),
-                None => Err(CliError::Usage(format!("{option} {text}: the recording has no samples"))),
-            }
-        }
-    }
+    let wall_ns = point(paths, (option, text), host, zone)?.wall_ns(paths, host)?;
+    wall_ns.ok_or_else(|| CliError::Usage(format!("{option} {text}: the recording has no samples")))
 }
 
 /// Returns the error for a name in the value of --source that is not among the known ones. Suggests
@@ -260,70 +214,6 @@ pub(super) fn unknown_source(value: &str, name: &str, known: &BTreeSet<String>) 
     CliError::Usage(format!("--source {value}: no such source in these recordings{near}; they have {known}"))
 }
 
-/// A point in time by one of the clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Point {
-    /// Nanoseconds since 1970.
-    Wall(i64),
-    /// Nanoseconds after the first sample.
-    Elapsed(u64),
-}
-
-impl Point {
-    fn wall_ns(self) -> Option<i64> {
-        if let Self::Wall(ns) = self { Some(ns) } else { None }
-    }
-
-    fn elapsed_ns(self) -> Option<u64> {
-        if let Self::Elapsed(ns) = self { Some(ns) } else { None }
-    }
-}
-
-impl SelectedTime {
-    /// Returns the time around a point.
-    fn around(middle: Point, window: Duration) -> Self {
-        let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
-        let (before_ns, after_ns) = (window_ns / 2, window_ns - window_ns / 2);
-        match middle {
-            Point::Wall(at) => {
-                let (first, end) =
-                    (at.saturating_sub_unsigned(before_ns), at.saturating_add_unsigned(after_ns));
-                Self { wall_ns: (Some(first), Some(end)), ..Self::default() }
-            }
-            Point::Elapsed(at) => {
-                let (first, end) = (at.saturating_sub(before_ns), at.saturating_add(after_ns));
-                Self { elapsed_ns: (Some(first), Some(end)), ..Self::default() }
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        fn is_reversed<T: Ord>((since, until): (Option<T>, Option<T>)) -> bool {
-            since.zip(until).is_some_and(|(since, until)| since >= until)
-        }
-        is_reversed(self.wall_ns) || is_reversed(self.elapsed_ns)
-    }
-}
-
 fn add_names(names: &mut BTreeSet<String>, header: &SegmentHeader) {
     names.extend(header.sources.iter().map(|source| source.name.clone()));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Proves that a window lies around its middle by the clock of that, within the range of times.
-    #[test]
-    fn a_window_lies_around_its_middle() {
-        let window = Duration::from_nanos(301);
-        let wall = SelectedTime::around(Point::Wall(1_000), window);
-        assert_eq!(wall, SelectedTime { wall_ns: (Some(850), Some(1_151)), ..SelectedTime::default() });
-        let early = SelectedTime::around(Point::Elapsed(100), window);
-        assert_eq!(early, SelectedTime { elapsed_ns: (Some(0), Some(251)), ..SelectedTime::default() });
-        let long = |at| SelectedTime::around(Point::Wall(at), Duration::MAX);
-        assert_eq!((long(-9).wall_ns.0, long(9).wall_ns.1), (Some(i64::MIN), Some(i64::MAX)));
-        assert!(!long(0).is_empty() && !SelectedTime::default().is_empty());
-        assert!(SelectedTime { wall_ns: (Some(2), Some(2)), ..SelectedTime::default() }.is_empty());
-    }
 }

@@ -2,16 +2,16 @@
 
 use std::io::{self, Write};
 
+use flatcap_explain::{ExplainError, FieldDeparture, RecordingChoice, ValueUnit, find_spikes};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::measured_value::{fitting_name, measured, path, usual_range};
+use super::measured_value::{fitting_name, measured, usual_range};
 use super::selection::RecordingSelection;
 use super::terminal::Output;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, report_notice};
-use crate::explain::{ExplainError, FieldDeparture, RecordingChoice, ValueUnit, find_spikes};
 use crate::human;
 
 /// Columns that names of fields need: with fewer, they have lines of their own.
@@ -52,7 +52,7 @@ impl<'d> From<&'d FieldDeparture> for DepartureObject<'d> {
         Self {
             wall_ns: departure.wall_ns,
             source: &departure.source,
-            field: path(departure),
+            field: departure.path(),
             element: departure.element.as_deref(),
             value: departure.value,
             usual: departure.usual,

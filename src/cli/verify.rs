@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use flatcap_format::replay::{RecordedHost, RecordedHosts};
 use flatcap_format::segment::{
     ListedSegment, SegmentError, SegmentFlaw, SourceCompleteness, UnexplainedGap, Verification,
     VerificationReport, list,
@@ -10,7 +11,7 @@ use flatcap_format::segment::{
 use serde::Serialize;
 
 use super::error::CliError;
-use super::hosts::{RecordedHost, RecordedHosts, host_lines};
+use super::hosts::{find_host, host_lines};
 use super::recordings::{default_recordings, no_segments};
 use super::tables::table;
 use super::terminal::{Output, wrapped};
@@ -148,7 +149,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return Err(no_segments(&args.paths));
     }
     let hosts = RecordedHosts::of(&listings);
-    let wanted = args.host.as_deref().map(|name| hosts.find(name)).transpose()?;
+    let wanted = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;
     if let Some(wanted) = &wanted {
         // A segment that cannot be read may be of the host.
         let is_of_other = |listing: &ListedSegment| {

@@ -4,19 +4,19 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use flatcap_format::replay::{HostIdentity, recording_span};
+use flatcap_explain::ExplainError;
+use flatcap_format::replay::{HostIdentity, RecordedHosts, recording_span};
 use flatcap_format::segment::{ListedSegment, list};
 
 use super::ExitStatus;
 use super::error::CliError;
-use super::hosts::RecordedHosts;
+use super::hosts::find_host;
 use super::page::PageArgs;
 use super::recordings::{default_recordings, no_segments};
 use super::selection::wall_time;
 use super::terminal::Output;
 use super::time_printer::ZoneOption;
 use crate::control::{Client, ClientError};
-use crate::explain::ExplainError;
 use crate::os::clock::read_clocks;
 use crate::view::ViewError;
 use crate::view::terminal::{Appearance, Session, show};
@@ -122,12 +122,12 @@ fn recording(args: &Args) -> Result<ShownRecording, CliError> {
 /// Returns the host that is shown, and its name.
 fn host(args: &Args, listings: &[ListedSegment]) -> Result<(Option<HostIdentity>, String), CliError> {
     let hosts = RecordedHosts::of(listings);
-    let host = args.host.as_deref().map(|name| hosts.find(name)).transpose()?;
+    let host = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;
     if host.is_none() && hosts.are_several() {
-        let names = hosts.into_shown(None).iter().map(|host| host.name().to_owned()).collect();
+        let names = hosts.into_shown(None).iter().map(|host| host.name.clone()).collect();
         return Err(ExplainError::SeveralHosts(names).into());
     }
-    let name = hosts.into_shown(host.as_ref()).first().map(|host| host.name().to_owned());
+    let name = hosts.into_shown(host.as_ref()).first().map(|host| host.name.clone());
     Ok((host, name.unwrap_or_default()))
 }
 

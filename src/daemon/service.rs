@@ -13,6 +13,7 @@ use super::error::{DaemonError, cannot_start, unusable};
 use super::last_good::{LastGood, LastGoodWriter};
 use super::memory_limit;
 use super::notify::ServiceNotifier;
+use super::push;
 use super::reconfigure::RunningConfig;
 use super::recovery::RecoveryThread;
 use super::reload::{ConfigReader, Reloader, answer_of};
@@ -328,6 +329,7 @@ impl MainLoop<'_> {
                 compression.notify(ring);
                 publish_ring(&self.metrics, ring);
             }
+            push::publish_sums(&self.metrics);
             self.cpu_budget.update(now, &self.metrics, self.recovery.is_running());
             (self.on_progress)(RunProgress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }

@@ -7,14 +7,20 @@
 
 mod batch;
 pub mod capture;
+pub mod csv;
 mod error;
+mod field_name;
 pub mod iex;
 mod input;
+mod limited_input;
 pub mod lobster;
+mod payload;
 mod progress;
 mod report;
 mod run_clock;
 mod run_writer;
+pub mod sar;
+mod source_name;
 pub mod stream;
 mod window;
 

@@ -21,6 +21,8 @@ pub struct ImportReport {
     pub more_flaws: u64,
     /// Input that was skipped intentionally, with counts: heartbeats, repeats, other packets.
     pub skipped: BTreeMap<&'static str, u64>,
+    /// What was recognized in the input, one line per file: what the user did not state.
+    pub recognized: Vec<String>,
     /// Whether the import was stopped before the end of the input.
     pub stopped: bool,
 }

@@ -131,6 +131,11 @@ impl<'s> RunWriter<'s> {
         })
     }
 
+    /// Says which host the input is of. Must be called before the first frame.
+    pub fn set_host(&mut self, host: HostName) {
+        self.header.host = host;
+    }
+
     /// Adds a source. Returns its id.
     ///
     /// # Errors

@@ -160,6 +160,35 @@ fn streams_of_flatstream_itself() {
     }
 }
 
+// Proves that rows printed as CSV become a recording with the same times and values, and that the
+// report says what was recognized.
+#[test]
+fn printed_rows_are_imported_again() {
+    let rig = Rig::new();
+    rig.record_samples(&["--source", "cpu@10ms", "--source", "load@10ms"], 12);
+    let fields = "cpu.total.user,cpu.context_switches,load.load1";
+    let printed = assert_done(rig.call(&["dump", "--fields", fields, "--format", "csv"])).text();
+    rig.write("rows.csv", &printed);
+    let args = ["import", "csv", "rows.csv", "--data-dir", "data", "--counter", "cpu.total.user", "--json"];
+    let report = assert_done(rig.call(&args)).json();
+    let recognized = report["recognized"][0].as_str().unwrap();
+    assert!(recognized.contains("rows.csv: time is column 1 (ISO 8601)"), "{report}");
+    assert_eq!(number(&report["sources"][0]["recorded"]), printed.lines().count() as u64 - 1);
+    verified(&rig);
+    let again = "rows.cpu_total_user,rows.cpu_context_switches,rows.load_load1";
+    let again = assert_done(rig.call(&["dump", "data", "--fields", again, "--format", "csv"])).text();
+    assert!(again.lines().skip(1).eq(printed.lines().skip(1)), "{printed}\n{again}");
+    let fields = assert_done(rig.call(&["fields", "data", "--json"])).json();
+    let kinds: Vec<_> =
+        fields.as_array().unwrap().iter().map(|field| field["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["gauge", "counter", "gauge", "gauge"], "wall_ns is a field, too");
+
+    rig.write("bad.csv", "time,a\n1700000000,1\nsoon,2\n");
+    let called = rig.call(&["import", "csv", "bad.csv", "--data-dir", "other"]);
+    assert_eq!(called.status, Some(3), "{called:?}");
+    assert!(called.err.contains("bad.csv at offset 20: line 3: \"soon\" is no time"), "{called:?}");
+}
+
 // Proves that every verb handles payloads without a schema. Method: an opaque source and a
 // described one in one recording, through each verb and format.
 #[test]

@@ -1,25 +1,18 @@
 //! Arrow: the samples of one source as a stream on standard output, or as a file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_ipc::writer::{FileWriter, StreamWriter};
-use arrow_schema::{ArrowError, Schema, TimeUnit};
-use arrow_select::filter::filter_record_batch;
-use flatcap_format::query::{Query, Recording, TableInfo};
+use arrow_schema::ArrowError;
+use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, SourceBatches};
+use flatcap_format::query::{Query, Recording};
 
-use crate::columns::IntegerTypes;
-use crate::error::ColumnarError;
-use crate::layout::{Descriptions, FileLayout, LayoutOptions, encoding_error};
+use crate::error::{ColumnarError, several_sources};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
-use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
 use crate::single_output::SingleOutput;
-use crate::step_filter::StepFilter;
-
-/// Most sources that an error names: a line stays readable.
-const NAMED_MAX: usize = 8;
 
 /// Writes the samples of one source, with the types of its schema: as a file with a footer, which
 /// appears at the end, or, without a path, as a stream to standard output. Lost samples are missing
@@ -39,11 +32,13 @@ pub fn to_arrow(
             |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
         let sources = recording.sources().iter().filter(|source| source.schema.is_some());
         let names: BTreeSet<&str> = sources.map(|source| source.name.as_str()).collect();
-        check_one_source(&names.into_iter().filter(|name| is_wanted(name)).collect::<Vec<_>>())?;
+        let wanted: Vec<&str> = names.into_iter().filter(|name| is_wanted(name)).collect();
+        if wanted.len() > 1 {
+            return Err(several_sources(&wanted));
+        }
     }
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let mut reader = SampleReader::new(recording.query(&query)?);
-    let mut step = request.step_ns.map(StepFilter::new);
     let target = SingleOutput::create(path, request.should_replace)?;
     let mut export: Option<ArrowExport> = None;
     let (mut target, mut run) = (Some(target), String::new());
@@ -55,10 +50,12 @@ pub fn to_arrow(
             }
             RecordedItem::Samples(samples) => {
                 if let Some(target) = target.take() {
-                    export = Some(ArrowExport::begin(target, &samples, &reader, &recording)?);
+                    let tables = samples.table_numbers();
+                    let batches = SourceBatches::new(tables, &reader, &recording, request.step_ns)?;
+                    export = Some(ArrowExport::begin(target, batches)?);
                 }
                 if let Some(export) = &mut export {
-                    export.add(&samples, &reader, (&run, step.as_mut()))?;
+                    export.add(&samples, &reader, &run)?;
                 }
                 ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
             }
@@ -84,15 +81,6 @@ pub fn to_arrow(
     })
 }
 
-fn check_one_source(names: &[&str]) -> Result<(), ColumnarError> {
-    if names.len() <= 1 {
-        return Ok(());
-    }
-    let listed = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
-    let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
-    Err(ColumnarError::Usage(format!("arrow is of one source: choose one of {listed}{more} with --source")))
-}
-
 /// An Arrow stream on standard output, or a file with a footer.
 enum ArrowWriter {
     Stream(StreamWriter<SingleOutput>),
@@ -102,68 +90,28 @@ enum ArrowWriter {
 /// The source that is exported.
 struct ArrowExport {
     writer: ArrowWriter,
-    layout: FileLayout,
-    tables: Vec<usize>,
+    batches: SourceBatches,
     rows: u64,
 }
 
 impl ArrowExport {
-    fn begin(
-        target: SingleOutput,
-        samples: &SampleBatch,
-        reader: &SampleReader,
-        recording: &Recording,
-    ) -> Result<Self, ColumnarError> {
-        let tables = samples.table_numbers();
-        let infos: Vec<&TableInfo> = tables.iter().filter_map(|table| reader.table(*table)).collect();
-        let options = LayoutOptions {
-            integers: IntegerTypes::Exact,
-            time_unit: TimeUnit::Nanosecond,
-            is_exploded: false,
-        };
-        let layouts = FileLayout::of(&infos, options, &Descriptions::of(recording));
-        let layout =
-            layouts.into_iter().next().ok_or_else(|| ColumnarError::Encode("no columns".to_owned()))?;
-        let about =
-            [("flatcap.source", layout.source.as_str()), ("flatcap.version", env!("CARGO_PKG_VERSION"))];
-        let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let about: BTreeMap<String, String> = about.into_iter().collect();
-        let schema = Schema::clone(&layout.schema).with_metadata(about);
+    fn begin(target: SingleOutput, batches: SourceBatches) -> Result<Self, ColumnarError> {
+        let schema = batches.schema();
         let writer = match target {
             SingleOutput::Stdout(_) => {
-                ArrowWriter::Stream(StreamWriter::try_new(target, &schema).map_err(output_error)?)
+                ArrowWriter::Stream(StreamWriter::try_new(target, schema).map_err(output_error)?)
             }
             SingleOutput::File { ref path, .. } => {
                 let path = path.clone();
-                let writer = FileWriter::try_new(target, &schema);
+                let writer = FileWriter::try_new(target, schema);
                 ArrowWriter::File(writer.map_err(|error| file_error(&path, error))?)
             }
         };
-        Ok(Self { writer, layout, tables, rows: 0 })
+        Ok(Self { writer, batches, rows: 0 })
     }
 
-    fn add(
-        &mut self,
-        samples: &SampleBatch,
-        reader: &SampleReader,
-        (run, step): (&str, Option<&mut StepFilter>),
-    ) -> Result<(), ColumnarError> {
-        let tables = samples.table_numbers();
-        if tables != self.tables {
-            let source = tables.first().and_then(|table| reader.table(*table)).map(|table| &*table.source);
-            let source = source.unwrap_or_default();
-            if source != self.layout.source {
-                return check_one_source(&[&self.layout.source, source]);
-            }
-            return Err(ColumnarError::Usage(format!(
-                "{source} has another schema from run {run} on: choose a time before or after, or fields that both have"
-            )));
-        }
-        let mut batch = self.layout.batch(samples, run, reader.elements())?;
-        if let Some(step) = step {
-            let selected = step.select(&self.layout.source, &samples.times().wall_ns);
-            batch = filter_record_batch(&batch, &BooleanArray::from(selected)).map_err(encoding_error)?;
-        }
+    fn add(&mut self, samples: &SampleBatch, reader: &SampleReader, run: &str) -> Result<(), ColumnarError> {
+        let batch = self.batches.batch(samples, reader, run)?;
         self.rows += batch.num_rows() as u64;
         self.writer.write(&batch)
     }
@@ -171,7 +119,7 @@ impl ArrowExport {
     /// Writes the end. Returns the file, if it is one.
     fn complete(self, should_replace: bool) -> Result<Vec<ColumnarFile>, ColumnarError> {
         let out = self.writer.finish()?;
-        out.complete(should_replace, (Some(self.layout.source), self.rows))
+        out.complete(should_replace, (Some(self.batches.source().to_owned()), self.rows))
     }
 }
 

@@ -3,8 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
+use arrow_schema::ArrowError;
+use flatcap_arrow::BatchError;
 use flatcap_format::query::QueryError;
 use flatcap_format::segment::SegmentError;
+
+/// Most sources that an error names: a line stays readable.
+const NAMED_MAX: usize = 8;
 
 /// An error that ends an export; no file or not all files were published.
 #[derive(Debug, thiserror::Error)]
@@ -91,4 +96,31 @@ impl From<QueryError> for ColumnarError {
             other => Self::Fields(other),
         }
     }
+}
+
+impl From<BatchError> for ColumnarError {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Query(error) => error.into(),
+            BatchError::TooLarge { place, seq, wall_ns, value, limit } => {
+                Self::TooLarge { place, seq, wall_ns, value, limit }
+            }
+            BatchError::SeveralSources { one, other } => several_sources(&[&one, &other]),
+            BatchError::Encode(what) => Self::Encode(what),
+            other => Self::Usage(other.to_string()),
+        }
+    }
+}
+
+/// Returns the error of a format that has one source for several of them.
+pub(crate) fn several_sources(names: &[&str]) -> ColumnarError {
+    let listed = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
+    ColumnarError::Usage(format!("arrow is of one source: choose one of {listed}{more} with --source"))
+}
+
+/// Returns the error of an array that cannot be made.
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(crate) fn encoding_error(error: ArrowError) -> ColumnarError {
+    ColumnarError::Encode(error.to_string())
 }

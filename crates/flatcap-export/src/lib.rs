@@ -3,16 +3,14 @@
 //!
 //! `flatcap export` replaces itself by the program `flatcap-export`. It is a package of its own, so
 //! that who builds or runs the recorder does not compile these libraries. `flatcap-ship` takes the
-//! rows and tables from here.
+//! tables of gaps, marks and sources from here.
 //!
 //! Never changes a recording, never shows a file under its name before it is complete, and never
 //! replaces a file unless asked to.
 
 mod arrow;
 mod cli;
-mod columns;
 mod error;
-mod layout;
 mod mcap;
 mod openmetrics;
 mod output;
@@ -22,10 +20,7 @@ mod perfetto;
 mod perfetto_packets;
 mod record_table;
 mod request;
-mod row_batches;
-mod sample_reader;
 mod single_output;
-mod step_filter;
 
 pub use crate::arrow::to_arrow;
 pub use crate::mcap::to_mcap;
@@ -38,4 +33,3 @@ pub use error::ColumnarError;
 pub use output::file_name;
 pub use record_table::{Cell, CellType, RecordTable};
 pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
-pub use row_batches::{RowBatchItem, RowBatches};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use flatcap_arrow::StepFilter;
 use flatcap_format::replay::{MergedReader, Notice, ReplayItem, ReplaySample};
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, Marker, MarkerOrigin, SegmentHeader, SourceInfo};
@@ -14,7 +15,6 @@ use serde_json::json;
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
-use crate::step_filter::StepFilter;
 
 /// Bytes of a chunk: what a reader decompresses to find one message.
 const CHUNK_BYTES: u64 = 1 << 20;

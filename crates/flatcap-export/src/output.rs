@@ -161,18 +161,6 @@ pub fn file_name(text: &str) -> String {
     if name.is_empty() { "x".to_owned() } else { name }
 }
 
-/// Returns `name`, or `name` with the first number for which `is_free` returns true: `a`, `a-2`,
-/// `a-3`.
-pub(crate) fn unique_name(name: &str, mut is_free: impl FnMut(&str) -> bool) -> String {
-    let mut numbered = name.to_owned();
-    let mut number = 1_u64;
-    while !is_free(&numbered) {
-        number += 1;
-        numbered = format!("{name}-{number}");
-    }
-    numbered
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,9 +196,5 @@ mod tests {
         let made = ["cpu", "../../etc/passwd", "_gaps", "-rf", "a b\n", "", "disk.sda_1"].map(file_name);
         assert_eq!(made, ["cpu", "x._.._etc_passwd", "xgaps", "xrf", "a_b_", "x", "disk.sda_1"]);
         assert_eq!(file_name(&"x".repeat(500)).len(), NAME_BYTES_MAX);
-        let mut taken = std::collections::BTreeSet::new();
-        let names =
-            ["a", "a-2", "a", "a"].map(|name| unique_name(name, |name| taken.insert(name.to_owned())));
-        assert_eq!(names, ["a", "a-2", "a-3", "a-4"]);
     }
 }

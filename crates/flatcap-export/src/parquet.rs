@@ -7,21 +7,21 @@ use std::path::Path;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::TimeUnit;
 use arrow_select::filter::filter_record_batch;
+use flatcap_arrow::{
+    Descriptions, FileLayout, IntegerTypes, LayoutOptions, RecordedItem, SampleBatch, SampleReader,
+    StepFilter, unique_name,
+};
 use flatcap_format::query::{Query, Recording, RunInfo, TableInfo};
 use flatcap_format::replay::Notice;
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, Marker, MarkerOrigin};
 use parquet::file::metadata::KeyValue;
 
-use crate::columns::IntegerTypes;
-use crate::error::ColumnarError;
-use crate::layout::{Descriptions, FileLayout, LayoutOptions, encoding_error};
-use crate::output::{TargetDirectory, file_name, unique_name};
+use crate::error::{ColumnarError, encoding_error};
+use crate::output::{TargetDirectory, file_name};
 use crate::parquet_file::{ParquetFile, ParquetOptions};
 use crate::record_table::{Cell, CellType, RecordTable, number, text};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
-use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
-use crate::step_filter::StepFilter;
 
 /// Memory of all row groups that are being written, in bytes. Beyond it the largest one is written.
 const GROUPS_BYTES_MAX: usize = 48 << 20;

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, StepFilter};
 use flatcap_format::query::{
     ColumnBatch, ColumnInfo, CommonUnit, CounterRates, NO_ELEMENT, Query, Recording, TableInfo,
 };
@@ -21,9 +22,7 @@ use crate::perfetto_packets::{
     SEQUENCE_BEGINS, SLICE_BEGIN, SLICE_END, TracePacket, TrackDescriptor, TrackEvent,
 };
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
-use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
 use crate::single_output::SingleOutput;
-use crate::step_filter::StepFilter;
 
 /// The one sequence of packets.
 const SEQUENCE: u32 = 1;

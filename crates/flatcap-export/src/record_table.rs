@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use flatcap_arrow::{ZONE, time_type};
 
-use crate::error::ColumnarError;
-use crate::layout::{ZONE, encoding_error, time_type};
+use crate::error::{ColumnarError, encoding_error};
 
 /// Rows that are collected before they are written.
 const ROWS_MAX: usize = 4096;

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::RecordBatch;
-use flatcap_export::{ColumnarError, RowBatchItem, RowBatches};
-use flatcap_format::query::BatchTimes;
+use flatcap_arrow::{BatchError, RowBatchItem, RowBatches};
+use flatcap_format::query::{BatchTimes, QueryError};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::{
     CompressedSegment, Damage, Footer, FooterTotals, Marker, SegmentHeader, SegmentReader, SourceInfo,
@@ -186,8 +186,8 @@ impl<'s> Conversion<'s> {
         let segment = self.segment;
         let path = &segment.file.path;
         let rows_error = |error| match error {
-            ColumnarError::Segment(error) => ShipError::Segment(error),
-            error => ShipError::Rows { path: path.clone(), error: Box::new(error) },
+            BatchError::Query(QueryError::Segment(error)) => ShipError::Segment(error),
+            error => ShipError::Rows { path: path.clone(), error: Box::new(error.into()) },
         };
         let filter = ReplayFilter { sources: sources.clone(), ..ReplayFilter::default() };
         let mut rows = RowBatches::open(std::slice::from_ref(path), filter).map_err(rows_error)?;
@@ -198,7 +198,7 @@ impl<'s> Conversion<'s> {
                 Ok(Some(item)) => item,
                 Ok(None) => break,
                 // These rows are left out; their numbers stay unaccounted for.
-                Err(error @ ColumnarError::TooLarge { .. }) => {
+                Err(error @ BatchError::TooLarge { .. }) => {
                     self.refuse(sources, &error);
                     continue;
                 }
@@ -264,7 +264,7 @@ impl<'s> Conversion<'s> {
     }
 
     /// Notes why rows are left out.
-    fn refuse(&mut self, sources: &BTreeSet<String>, error: &ColumnarError) {
+    fn refuse(&mut self, sources: &BTreeSet<String>, error: &BatchError) {
         let text = error.to_string();
         // The error begins with source and field.
         let is_of = |name: &&String| text.starts_with(&format!("{name}."));

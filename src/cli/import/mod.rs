@@ -16,8 +16,10 @@ use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
 use crate::os::wake_event::WakeEvent;
 
+mod csv;
 mod iex;
 mod lobster;
+mod sar;
 mod stream;
 
 /// Size at which a segment is sealed, in bytes: the recorder's default.
@@ -41,6 +43,8 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum ImportVerb {
     Stream(stream::Args),
+    Csv(csv::Args),
+    Sar(sar::Args),
     Lobster(lobster::Args),
     IexDeep(iex::DeepArgs),
     IexTops(iex::TopsArgs),
@@ -63,6 +67,8 @@ struct ImportArgs {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     match &args.kind {
         ImportVerb::Stream(args) => stream::run(args, out),
+        ImportVerb::Csv(args) => csv::run(args, out),
+        ImportVerb::Sar(args) => sar::run(args, out),
         ImportVerb::Lobster(args) => lobster::run(args, out),
         ImportVerb::IexDeep(args) => iex::run_deep(args, out),
         ImportVerb::IexTops(args) => iex::run_tops(args, out),
@@ -133,6 +139,9 @@ fn print(report: &ImportReport, out: &mut dyn Write) -> io::Result<()> {
             if source.lost > 0 { format!(", {} not in the input", source.lost) } else { String::new() };
         writeln!(out, "{}: {} frames{lost}", source.name, source.recorded)?;
     }
+    for line in &report.recognized {
+        writeln!(out, "{}", human::escaped(line))?;
+    }
     for (what, count) in &report.skipped {
         writeln!(out, "skipped: {count} {what}")?;
     }
@@ -144,7 +153,8 @@ fn print_flaws(report: &ImportReport) -> io::Result<()> {
     let mut err = io::stderr().lock();
     for flaw in report.flaws.iter().take(FLAWS_PRINTED_MAX) {
         let count = flaw.count.map(|count| format!(" ({count} missing)")).unwrap_or_default();
-        writeln!(err, "flatcap: {} at offset {}: {}{count}", flaw.path.display(), flaw.offset, flaw.what)?;
+        let (path, what) = (flaw.path.display(), human::escaped(&flaw.what));
+        writeln!(err, "flatcap: {path} at offset {}: {what}{count}", flaw.offset)?;
     }
     let more = report.flaws.len().saturating_sub(FLAWS_PRINTED_MAX) as u64 + report.more_flaws;
     if more > 0 {
@@ -161,6 +171,7 @@ struct ImportObject<'a> {
     bytes: u64,
     input_bytes: u64,
     skipped: &'a std::collections::BTreeMap<&'static str, u64>,
+    recognized: &'a [String],
     flaws: Vec<FlawObject<'a>>,
     more_flaws: u64,
     stopped: bool,
@@ -197,6 +208,7 @@ impl<'a> From<&'a ImportReport> for ImportObject<'a> {
             bytes: report.totals.bytes,
             input_bytes: report.bytes,
             skipped: &report.skipped,
+            recognized: &report.recognized,
             flaws: flaws
                 .map(|flaw| FlawObject {
                     path: &flaw.path,

@@ -16,7 +16,7 @@ const REMOTE_VERBS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
 const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
 
 /// Text of each verb's page after its options. A verb that is not listed has [`STATUS`].
-const PROSE: [(&str, &str); 25] = [
+const PROSE: [(&str, &str); 27] = [
     ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
     ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
     ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
@@ -24,9 +24,11 @@ const PROSE: [(&str, &str); 25] = [
     ("export", include_str!("../../../deploy/man/flatcap-export.1")),
     ("flush", REMOTE_VERBS),
     ("import", IMPORT),
+    ("import-csv", include_str!("../../../deploy/man/flatcap-import-csv.1")),
     ("import-iex-deep", IMPORT),
     ("import-iex-tops", IMPORT),
     ("import-lobster", IMPORT),
+    ("import-sar", include_str!("../../../deploy/man/flatcap-import-sar.1")),
     ("import-stream", include_str!("../../../deploy/man/flatcap-import-stream.1")),
     ("info", include_str!("../../../deploy/man/flatcap-info.1")),
     ("log-level", REMOTE_VERBS),

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use flatcap_format::query::{Query, QueryItem, QueryResults, Recording, SourceFields};
-use flatcap_format::replay::{Notice, recording_span};
+use flatcap_format::replay::{Notice, RecordedHosts, recording_span};
 use flatcap_format::segment::list;
 
 use super::movement::{Movements, series_path};
 use super::report_summary;
 use super::row_request::RowRequest;
 use crate::cli::error::CliError;
-use crate::cli::hosts::{RecordedHosts, host_lines};
+use crate::cli::hosts::host_lines;
 use crate::cli::recordings::default_recordings;
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;

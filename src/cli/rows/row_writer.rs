@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use flatcap_format::query::{CommonUnit, RowColumn, RowReader, RowStamp, RunInfo};
+use flatcap_format::replay::RecordedHosts;
 use flatcap_format::schema::{FieldValue, append_json_value};
 use flatcap_format::segment::{Gap, Marker, list};
 use jiff::tz::TimeZone;
@@ -11,7 +12,6 @@ use super::row_cell::{UnitMode, unit_of, write_value};
 use super::row_request::{RowOutput, RowRequest};
 use super::row_table::RowTable;
 use crate::cli::error::CliError;
-use crate::cli::hosts::RecordedHosts;
 use crate::cli::marks::MarkRow;
 use crate::cli::row_printer::{GapRow, csv_error, gap_text, print_object};
 use crate::cli::terminal::Output;

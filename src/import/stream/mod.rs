@@ -4,7 +4,6 @@
 //! Each file becomes a source. Its payloads are kept byte for byte and numbered from 0; they have
 //! no time, because a stream has none.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use damage::StreamDamage;
@@ -13,13 +12,13 @@ use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, SchemaError, 
 use flatcap_stream::{ChecksumKind, KindDeframer};
 use search::StreamItem;
 
+use super::source_name::{given_names, source_names};
 use super::window::InputWindow;
 use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, RunWriter};
 
 mod damage;
 mod probe;
 mod search;
-mod source_name;
 
 /// Frames of up to this many times the frame limit are read completely, to distinguish a frame that
 /// is too long from one with a damaged length. A longer one counts as damage, and its bytes are
@@ -101,7 +100,7 @@ fn sources(
     options: &StreamOptions,
 ) -> Result<(Option<CompiledSchema>, Vec<ImportSource>), ImportError> {
     let names = match &options.names[..] {
-        [] => source_name::source_names(files),
+        [] => source_names(files, "stream"),
         given => given_names(given, files.len())?,
     };
     let (plan, root, schema) = match &options.schema {
@@ -119,24 +118,6 @@ fn sources(
         source.labels.push(("file".to_owned(), file.display().to_string()));
     }
     Ok((plan, sources))
-}
-
-fn given_names(given: &[String], files: usize) -> Result<Vec<String>, ImportError> {
-    if given.len() != files {
-        let names = given.len();
-        let what = format!(
-            "--name: {names} name(s) for {files} file(s); give one for each, in their order, or none"
-        );
-        return Err(ImportError::Options(what));
-    }
-    let mut taken = BTreeSet::new();
-    match given.iter().find(|name| !source_name::is_valid(name) || !taken.insert(name.as_str())) {
-        None => Ok(given.to_vec()),
-        Some(name) => Err(ImportError::Options(format!(
-            "--name {name:?}: a name has 1 to 128 letters, digits, '.', '_' and '-', does not start with '.' or '-', and \
-             is unique"
-        ))),
-    }
 }
 
 /// Returns the compiled schema and the full name of its root table.

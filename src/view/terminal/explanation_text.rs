@@ -1,12 +1,12 @@
 //! An explanation as lines of text.
 
+use flatcap_explain::{Explanation, FieldDeparture, SuspectKind, ValueUnit};
 use jiff::tz::TimeZone;
 
 use super::appearance::Appearance;
 use super::chart_frame::shortened;
 use super::numbers::compact;
 use super::times::{length, time_of_day};
-use crate::explain::{Explanation, FieldDeparture, SuspectKind, ValueUnit};
 
 /// Suspects and fields that are listed.
 const LISTED_MAX: usize = 12;

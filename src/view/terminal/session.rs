@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyEventKind};
+use flatcap_explain::{ExplainError, RecordingChoice, explain};
 use flatcap_format::query::Recording;
 use flatcap_format::replay::{HostIdentity, TimeSpec};
 use jiff::tz::TimeZone;
@@ -18,7 +19,6 @@ use super::feeds::Feeds;
 use super::frame::{draw, room_of};
 use super::state::{Movement, Panel, Request, ViewState};
 use crate::control::Client;
-use crate::explain::{ExplainError, RecordingChoice, explain};
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent;

@@ -1,9 +1,9 @@
 //! Why a request of the page gets no answer.
 
+use flatcap_explain::ExplainError;
 use hyper::StatusCode;
 
 use crate::control::ClientError;
-use crate::explain::ExplainError;
 use crate::view::ViewError;
 
 /// Why a request gets no answer: a status of HTTP, and a line of text.

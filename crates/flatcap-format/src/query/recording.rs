@@ -10,7 +10,7 @@ use super::request::Query;
 use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
 use crate::schema::CompiledSchema;
-use crate::segment::{SegmentError, SegmentHeader, list, runs};
+use crate::segment::{SegmentError, SegmentHeader, SegmentReader, list, runs};
 
 /// The segments of some paths, and the sources in them.
 #[derive(Debug)]
@@ -37,10 +37,28 @@ impl Recording {
     /// `Io` for a path that is missing or unreadable. A segment that cannot be read is none; the
     /// query reports it.
     pub fn open(paths: &[PathBuf]) -> Result<Self, SegmentError> {
+        Self::read(paths, |_| {})
+    }
+
+    /// Opens a recording as [`open`](Self::open), and reads unsealed segments in full for sources
+    /// that were added to them after their headers.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_added_sources(paths: &[PathBuf]) -> Result<Self, SegmentError> {
+        Self::read(paths, |reader| {
+            while !reader.is_sealed()
+                && let Ok(Some(_)) = reader.advance()
+            {}
+        })
+    }
+
+    fn read(paths: &[PathBuf], read_added: impl Fn(&mut SegmentReader)) -> Result<Self, SegmentError> {
         let mut sources = BTreeMap::new();
         for run in runs(&list(paths)?) {
             // The last segment of a run has all its sources, but for those that were added to it.
-            if let Some(reader) = run.iter().rev().find_map(|listing| listing.open().ok()?) {
+            if let Some(mut reader) = run.iter().rev().find_map(|listing| listing.open().ok()?) {
+                read_added(&mut reader);
                 add_sources(&mut sources, reader.footer().map_or(reader.header(), |footer| &footer.header));
                 add_sources(&mut sources, reader.header());
             }

@@ -8,18 +8,16 @@ use super::held_value::HeldValue;
 use super::join::{RowBuffer, RowStamp, SampleJoin};
 use super::layout::{RowColumn, RowLayout};
 use super::merge::{BatchMerge, MergedSample};
-use super::path::FieldPath;
 use super::rate::CounterRates;
-use super::recording::{RecordedSource, Recording};
+use super::recording::Recording;
 use super::request::Query;
-use super::resolve::{KnownSource, resolve, spelled};
 use super::results::{QueryItem, QueryResults, RunInfo};
 use super::row_options::RowOptions;
+use super::selected_columns::SelectedColumns;
 use super::step_rows::StepRows;
 use super::steps::Aggregate;
 use super::summary::QuerySummary;
 use crate::replay::Notice;
-use crate::schema::LeafField;
 use crate::segment::{Gap, Marker, RecordingStart, SegmentError};
 
 /// Periods for which the last value of a source is the current one: it may have missed one tick.
@@ -87,94 +85,11 @@ impl Recording {
     /// # Errors
     /// As [`query`](Self::query); `NotOneList` if rows are elements of several lists, or of none.
     pub fn rows(&self, query: &Query, options: RowOptions) -> Result<RowReader, QueryError> {
-        let added;
-        let mut sources = self.sources();
-        let selected = match SelectedColumns::new(sources, query, &options) {
-            Err(error @ QueryError::NoField { .. }) => {
-                added = self.all_sources()?;
-                sources = &added;
-                SelectedColumns::new(sources, query, &options).map_err(|_| error)?
-            }
-            selected => selected?,
-        };
+        let selected = SelectedColumns::of(self, query, &options)?;
         if options.is_long && selected.lists.len() != 1 {
             return Err(QueryError::NotOneList { lists: selected.lists });
         }
-        let mut periods: BTreeMap<String, u64> = BTreeMap::new();
-        let is_read = |name: &str| selected.columns.iter().any(|column| &*column.source == name);
-        for source in sources.iter().filter(|source| is_read(&source.name)) {
-            let longest = periods.entry(source.name.clone()).or_default();
-            *longest = (*longest).max(source.period_ns);
-        }
-        RowReader::open(self, query.clone(), options, periods, selected)
-    }
-}
-
-/// What the paths of a query select in the schemas of all runs.
-#[derive(Debug)]
-struct SelectedColumns {
-    /// The names of paths that select one field, by path.
-    own_names: Vec<Option<String>>,
-    /// The fields in the order of the paths; those of elements, which may have columns of their
-    /// own, too.
-    columns: Vec<RowColumn>,
-    /// The lists that contain them.
-    lists: Vec<String>,
-    /// Elements have columns of their own.
-    has_elements: bool,
-}
-
-impl SelectedColumns {
-    fn new(sources: &[RecordedSource], query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
-        let is_wanted = |name: &str| query.filter.sources.is_empty() || query.filter.sources.contains(name);
-        let known = sources.iter().filter(|source| is_wanted(&source.name));
-        let known: Vec<KnownSource<'_>> = known
-            .filter_map(|source| Some(KnownSource { name: &source.name, schema: source.schema.as_ref()? }))
-            .collect();
-        let mut found =
-            Self { own_names: Vec::new(), columns: Vec::new(), lists: Vec::new(), has_elements: false };
-        let all: Vec<&[FieldPath]> = match query.fields.as_slice() {
-            [] => vec![&[]],
-            fields => fields.chunks(1).collect(),
-        };
-        for (number, path) in all.into_iter().enumerate() {
-            let first = found.columns.len();
-            for (source, selected) in known.iter().zip(resolve(&known, path)?) {
-                let leaves: Vec<_> = source.schema.fields().collect();
-                for field in &selected {
-                    let Some(leaf) = leaves.get(field.leaf) else { continue };
-                    let order = if path.is_empty() { (field.leaf, 0) } else { (number, found.columns.len()) };
-                    found.add(source.name, leaf, order, options);
-                }
-            }
-            let own = found.columns.get_mut(first..).unwrap_or_default();
-            let name = match (own, path) {
-                ([one], [path]) if options.is_long || !one.name.contains("[*]") => {
-                    one.name = path.to_string();
-                    Some(path.to_string())
-                }
-                _ => None,
-            };
-            found.own_names.push(name);
-        }
-        found.lists.sort_unstable();
-        found.lists.dedup();
-        Ok(found)
-    }
-
-    fn add(&mut self, source: &str, leaf: &LeafField<'_>, order: (usize, usize), options: &RowOptions) {
-        if let Some(end) = leaf.lists.last() {
-            self.lists.push(format!("{source}.{}", leaf.path.get(..*end).unwrap_or_default()));
-        }
-        let name = format!("{source}.{}", spelled(leaf));
-        let Some(column_type) = leaf.field.column_type() else { return };
-        // Another run may have another schema with the same field.
-        if self.columns.iter().any(|known| known.name == name && known.order.0 == order.0) {
-            return;
-        }
-        self.has_elements |= !leaf.lists.is_empty() && !options.is_long;
-        let (unit, kind) = (leaf.field.unit().map(Into::into), leaf.field.metric_kind());
-        self.columns.push(RowColumn::new(name, source, (column_type, unit, kind), options).at(order));
+        RowReader::open(self, query.clone(), options, selected)
     }
 }
 
@@ -183,9 +98,9 @@ impl RowReader {
         recording: &Recording,
         mut query: Query,
         options: RowOptions,
-        periods: BTreeMap<String, u64>,
         selected: SelectedColumns,
     ) -> Result<Self, QueryError> {
+        let periods = selected.periods;
         let mut window = RowWindow::default();
         if options.is_rate {
             let longest = periods.values().copied().max().unwrap_or_default();

@@ -3,14 +3,17 @@
 //! Never: writes a file, decodes a payload, holds more than the frames of one reorder window.
 
 mod filter;
+mod hosts;
 mod item;
 mod merge;
 mod replay_clock;
 mod span;
 mod time;
+mod time_range;
 
 pub(crate) use filter::WantedTimes;
 pub use filter::{HostIdentity, ReplayFilter};
+pub use hosts::{HostError, RecordedHost, RecordedHosts};
 pub use item::{Notice, ReplayItem, ReplaySample};
 pub(crate) use item::{ReplayPart, WholeSegment};
 pub use merge::MergedReader;
@@ -18,3 +21,4 @@ pub use merge::MergedReader;
 pub use replay_clock::{ReplayClock, Speed};
 pub use span::{first_sample, recording_end, recording_span};
 pub use time::{TimeError, TimeSpec};
+pub use time_range::{TimePoint, TimePointError, TimeRange};

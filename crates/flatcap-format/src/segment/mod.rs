@@ -27,7 +27,7 @@ pub use format::header::{SegmentHeader, SourceInfo, SourceKind, VERSION};
 pub use format::index::{Bounds, IndexEntry, IndexFrame, IndexedSource};
 pub use format::segment_name::{SealState, SegmentName, SideFile};
 pub use read::catalog::{ListedSegment, list};
-pub use read::markers::markers;
+pub use read::notes::{gaps, markers};
 pub use read::reader::{Advance, SegmentReader};
 pub use read::seek::{Elapsed, RecordingStart, SelectedSegment, runs, select};
 pub use recover::directory_recovery::{DirectoryRecovery, RunCompleteness};

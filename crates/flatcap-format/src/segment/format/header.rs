@@ -239,6 +239,14 @@ impl SegmentHeader {
         }
     }
 
+    /// Returns the wall time of a monotonic time of the run, by the last pairing of the clocks
+    /// before it.
+    pub fn wall_ns(&self, mono_ns: u64) -> i64 {
+        let before = self.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
+        let clocks = before.or(self.clock_table.first()).unwrap_or(&self.clocks);
+        clocks.wall_offset_ns().wrapping_add_unsigned(mono_ns)
+    }
+
     /// Adds a clock pairing that follows the header. Drops the oldest if there are too many.
     pub fn add_clocks(&mut self, clocks: ClockReading) {
         if self.clock_table.len() >= CLOCKS_MAX {
@@ -378,6 +386,18 @@ pub(crate) mod tests {
         let with_labels = header.encode();
         assert!(with_labels.len() > without_labels.len());
         assert_eq!(SegmentHeader::decode(&with_labels), Ok(header));
+    }
+
+    // Proves that a monotonic time has the wall time of the last pairing before it, or of the first
+    // one.
+    #[test]
+    fn pairings_give_wall_times() {
+        let pairing = |mono_ns, wall_ns| ClockReading { mono_ns, boot_ns: 0, wall_ns };
+        let mut header = example();
+        header.clock_table = vec![pairing(100, 1_000), pairing(200, 5_000)];
+        assert_eq!([50, 100, 199, 200, 300].map(|at| header.wall_ns(at)), [950, 1_000, 1_099, 5_000, 5_100]);
+        header.clock_table.clear();
+        assert_eq!(header.wall_ns(11), 1_700_000_000_000_000_001);
     }
 
     // Proves that truncated and damaged headers never cause a panic. Method: every cut and every

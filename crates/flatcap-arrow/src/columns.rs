@@ -1,0 +1,151 @@
+//! Columns of a query as Arrow arrays.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, BooleanArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array,
+    StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_schema::DataType;
+use flatcap_format::query::{ColumnInfo, ColumnValues, TextColumn, ValidRows, ValueColumn};
+use flatcap_format::schema::ColumnType;
+
+/// The types that integers get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IntegerTypes {
+    /// INT64 for all: the one integer that every reader of Parquet takes for what it is.
+    Signed,
+    /// The same, but UINT64 for `ulong`.
+    Unsigned,
+    /// Those of the schema.
+    Exact,
+}
+
+/// A row whose value the type of its column cannot hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooLarge {
+    pub(crate) row: usize,
+    pub(crate) value: u64,
+}
+
+/// Returns the type of a column.
+pub(crate) fn data_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
+    match info.column_type {
+        ColumnType::Bool => DataType::Boolean,
+        ColumnType::Float32 => DataType::Float32,
+        ColumnType::Float => DataType::Float64,
+        ColumnType::Text => DataType::Utf8,
+        ColumnType::Unsigned | ColumnType::Signed => integer_type(info, integers),
+    }
+}
+
+fn integer_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
+    // A list is spelled [ulong] or [ulong:16].
+    let name = info.type_name.trim_matches(['[', ']']);
+    let name = name.split(':').next().unwrap_or(name);
+    match (integers, name) {
+        (IntegerTypes::Unsigned | IntegerTypes::Exact, "ulong") => DataType::UInt64,
+        (IntegerTypes::Signed | IntegerTypes::Unsigned, _) | (_, "long") => DataType::Int64,
+        (_, "ubyte") => DataType::UInt8,
+        (_, "byte") => DataType::Int8,
+        (_, "ushort") => DataType::UInt16,
+        (_, "short") => DataType::Int16,
+        (_, "uint") => DataType::UInt32,
+        (_, "int") => DataType::Int32,
+        _ if info.column_type == ColumnType::Signed => DataType::Int64,
+        _ => DataType::UInt64,
+    }
+}
+
+/// Returns the values of a column as an array of this type, which [`data_type`] returned for it.
+///
+/// # Errors
+/// The first row with a value that the type cannot hold.
+pub(crate) fn array(column: &ValueColumn, data_type: &DataType) -> Result<ArrayRef, TooLarge> {
+    let rows = rows_of(&column.values);
+    let nulls = nulls(&column.valid, rows);
+    Ok(match &column.values {
+        ColumnValues::Unsigned(values) => unsigned(values, data_type, nulls, &column.valid)?,
+        ColumnValues::Signed(values) => signed(values, data_type, nulls),
+        ColumnValues::Float32(values) => Arc::new(Float32Array::new(values.clone().into(), nulls)),
+        ColumnValues::Float(values) => Arc::new(Float64Array::new(values.clone().into(), nulls)),
+        ColumnValues::Bool(values) => {
+            Arc::new(BooleanArray::new(BooleanBuffer::from(values.as_slice()), nulls))
+        }
+        ColumnValues::Text(texts) => Arc::new(text_array(texts, &column.valid)),
+    })
+}
+
+fn rows_of(values: &ColumnValues) -> usize {
+    match values {
+        ColumnValues::Unsigned(values) => values.len(),
+        ColumnValues::Signed(values) => values.len(),
+        ColumnValues::Float32(values) => values.len(),
+        ColumnValues::Float(values) => values.len(),
+        ColumnValues::Bool(values) => values.len(),
+        ColumnValues::Text(texts) => texts.codes().len(),
+    }
+}
+
+fn nulls(valid: &ValidRows, rows: usize) -> Option<NullBuffer> {
+    if valid.are_all() {
+        return None;
+    }
+    let nulls = NullBuffer::new(BooleanBuffer::collect_bool(rows, |row| valid.has(row)));
+    Some(nulls).filter(|nulls| nulls.null_count() > 0)
+}
+
+fn text_array(texts: &TextColumn, valid: &ValidRows) -> StringArray {
+    let rows = texts.codes().len();
+    (0..rows).map(|row| texts.get(row).filter(|_| valid.has(row))).collect()
+}
+
+fn unsigned(
+    values: &[u64],
+    data_type: &DataType,
+    nulls: Option<NullBuffer>,
+    valid: &ValidRows,
+) -> Result<ArrayRef, TooLarge> {
+    let limit = match data_type {
+        DataType::UInt64 => u64::MAX,
+        DataType::UInt32 => u32::MAX.into(),
+        DataType::UInt16 => u16::MAX.into(),
+        DataType::UInt8 => u8::MAX.into(),
+        _ => i64::MAX.cast_unsigned(),
+    };
+    // The values of rows without one are 0.
+    if let Some(row) = values.iter().position(|value| *value > limit)
+        && let Some(value) = values.get(row).copied().filter(|_| valid.has(row))
+    {
+        return Err(TooLarge { row, value });
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "compared with the limit of the type")]
+    Ok(match data_type {
+        DataType::UInt64 => Arc::new(UInt64Array::new(values.to_vec().into(), nulls)),
+        DataType::UInt32 => {
+            Arc::new(UInt32Array::new(values.iter().map(|value| *value as u32).collect(), nulls))
+        }
+        DataType::UInt16 => {
+            Arc::new(UInt16Array::new(values.iter().map(|value| *value as u16).collect(), nulls))
+        }
+        DataType::UInt8 => {
+            Arc::new(UInt8Array::new(values.iter().map(|value| *value as u8).collect(), nulls))
+        }
+        _ => Arc::new(Int64Array::new(values.iter().map(|value| value.cast_signed()).collect(), nulls)),
+    })
+}
+
+fn signed(values: &[i64], data_type: &DataType, nulls: Option<NullBuffer>) -> ArrayRef {
+    #[expect(clippy::cast_possible_truncation, reason = "the schema's own type held the value")]
+    match data_type {
+        DataType::Int32 => {
+            Arc::new(Int32Array::new(values.iter().map(|value| *value as i32).collect(), nulls))
+        }
+        DataType::Int16 => {
+            Arc::new(Int16Array::new(values.iter().map(|value| *value as i16).collect(), nulls))
+        }
+        DataType::Int8 => Arc::new(Int8Array::new(values.iter().map(|value| *value as i8).collect(), nulls)),
+        _ => Arc::new(Int64Array::new(values.to_vec().into(), nulls)),
+    }
+}

@@ -1,0 +1,62 @@
+//! Errors of batches.
+
+use flatcap_format::query::QueryError;
+use flatcap_format::segment::SegmentError;
+
+/// Why values make no batch.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// The recording cannot be read, or does not have the fields.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// An integer that the type of its column cannot hold.
+    #[error("{place}, sample {seq} at {wall_ns} ns, is {value}: larger than {limit}, the limit of INT64")]
+    TooLarge {
+        /// Source and field.
+        place: String,
+        /// The sample's number.
+        seq: u64,
+        /// The sample's wall time.
+        wall_ns: i64,
+        /// The value.
+        value: u64,
+        /// The largest value.
+        limit: i64,
+    },
+    /// The columns are those of one source, and the samples are of several.
+    #[error("the samples are of several sources, among them {one} and {other}; choose one")]
+    SeveralSources {
+        /// A source.
+        one: String,
+        /// Another one.
+        other: String,
+    },
+    /// The source has other columns in a later run.
+    #[error(
+        "{source_name} has another schema from run {run} on: choose a time before or after, or fields that both have"
+    )]
+    OtherSchema {
+        /// The source.
+        source_name: String,
+        /// The first run with another schema.
+        run: String,
+    },
+    /// A field has another type in a later run.
+    #[error("{field} has another type from run {run} on: choose a time before or after")]
+    OtherType {
+        /// The field.
+        field: String,
+        /// The first run with another type.
+        run: String,
+    },
+    /// Values that make no column: a defect of this library.
+    #[error("cannot encode the values: {0}; please report it as a defect")]
+    Encode(String),
+}
+
+impl From<SegmentError> for BatchError {
+    fn from(error: SegmentError) -> Self {
+        Self::Query(error.into())
+    }
+}

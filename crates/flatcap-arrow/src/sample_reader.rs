@@ -1,0 +1,135 @@
+//! Reads a recording as groups of columns: all tables of one source for the same samples.
+
+use flatcap_format::query::{
+    BatchTimes, ColumnBatch, ElementNames, QueryError, QueryItem, QueryResults, QuerySummary, RunInfo,
+    TableInfo,
+};
+use flatcap_format::replay::Notice;
+use flatcap_format::segment::{Gap, Marker};
+
+/// Samples of one source of one run.
+#[derive(Debug)]
+pub struct SampleBatch {
+    /// One batch per table of the source, all of the same samples.
+    pub tables: Vec<ColumnBatch>,
+}
+
+/// The next part of a recording.
+#[derive(Debug)]
+pub enum RecordedItem {
+    /// A run begins; all parts up to the next are of it.
+    Run(RunInfo),
+    /// Samples of one source.
+    Samples(SampleBatch),
+    /// Samples that were lost, with the source's name.
+    Gap(String, Gap),
+    /// A note at a point in time.
+    Marker(Marker),
+    /// A problem with a file.
+    Notice(Notice),
+}
+
+/// Returns a recording part by part.
+#[derive(Debug)]
+pub struct SampleReader {
+    results: QueryResults,
+    /// The tables so far of the samples that are being read.
+    open: Option<SampleBatch>,
+    /// What came after the last samples.
+    held: Option<RecordedItem>,
+}
+
+impl SampleBatch {
+    /// Returns the samples.
+    pub fn times(&self) -> &BatchTimes {
+        static NONE: BatchTimes = BatchTimes {
+            seq: Vec::new(),
+            mono_ns: Vec::new(),
+            wall_ns: Vec::new(),
+            duration_ns: Vec::new(),
+            flags: Vec::new(),
+        };
+        self.tables.first().map_or(&NONE, |batch| &batch.times)
+    }
+
+    /// Returns the numbers of the tables, which identify the source and its schema.
+    pub fn table_numbers(&self) -> Vec<usize> {
+        self.tables.iter().map(|batch| batch.table).collect()
+    }
+}
+
+impl SampleReader {
+    /// Creates a reader of the answers to a query.
+    pub fn new(results: QueryResults) -> Self {
+        Self { results, open: None, held: None }
+    }
+
+    /// Returns a table by its number.
+    pub fn table(&self, number: usize) -> Option<&TableInfo> {
+        self.results.tables().get(number)
+    }
+
+    /// Returns the tables so far. A run may add tables.
+    pub fn tables(&self) -> &[TableInfo] {
+        self.results.tables()
+    }
+
+    /// Returns the elements so far.
+    pub fn elements(&self) -> &ElementNames {
+        self.results.elements()
+    }
+
+    /// Returns what was read so far.
+    pub fn summary(&self) -> QuerySummary {
+        self.results.summary()
+    }
+
+    /// Returns the next part; none at the end.
+    ///
+    /// # Errors
+    /// As [`QueryResults::next`].
+    #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
+    pub fn next(&mut self) -> Result<Option<RecordedItem>, QueryError> {
+        if let Some(item) = self.held.take() {
+            return Ok(Some(item));
+        }
+        while let Some(item) = self.results.next()? {
+            let item = match item {
+                QueryItem::Batch(batch) => match self.add(batch) {
+                    Some(complete) => return Ok(Some(RecordedItem::Samples(complete))),
+                    None => continue,
+                },
+                QueryItem::Complete(_) => continue,
+                QueryItem::Run(run) => RecordedItem::Run(run),
+                QueryItem::Gap(source, gap) => RecordedItem::Gap(source, gap),
+                QueryItem::Marker(marker) => RecordedItem::Marker(marker),
+                QueryItem::Notice(notice) => RecordedItem::Notice(notice),
+            };
+            return Ok(Some(match self.open.take() {
+                None => item,
+                Some(complete) => {
+                    self.held = Some(item);
+                    RecordedItem::Samples(complete)
+                }
+            }));
+        }
+        Ok(self.open.take().map(RecordedItem::Samples))
+    }
+
+    /// Adds a table to the open samples. Returns these instead if it is of others: a query returns
+    /// the tables of the same samples one after the other.
+    fn add(&mut self, batch: ColumnBatch) -> Option<SampleBatch> {
+        let source = |number: usize| self.results.tables().get(number).map(|table| &table.source);
+        if let Some(open) = &mut self.open
+            && open
+                .tables
+                .first()
+                .is_some_and(|first| source(first.table) == source(batch.table) && first.times == batch.times)
+            && open.tables.iter().all(|known| known.table != batch.table)
+        {
+            open.tables.push(batch);
+            return None;
+        }
+        self.open.replace(SampleBatch { tables: vec![batch] })
+    }
+}

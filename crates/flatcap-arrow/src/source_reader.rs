@@ -1,0 +1,97 @@
+//! Reads the samples of one source.
+
+use std::collections::VecDeque;
+
+use arrow_schema::SchemaRef;
+use flatcap_format::query::{Query, QuerySummary, Recording};
+
+use crate::batch_item::BatchItem;
+use crate::error::BatchError;
+use crate::sample_reader::{RecordedItem, SampleBatch, SampleReader};
+use crate::source_batches::SourceBatches;
+
+/// Reads the samples of one source: a row per sample, with the exact types of its schema, lists as
+/// lists of structs, and the envelope of each sample.
+#[derive(Debug)]
+pub struct SourceReader {
+    reader: SampleReader,
+    batches: SourceBatches,
+    run: String,
+    /// What was read to know the columns.
+    held: VecDeque<FirstItem>,
+}
+
+#[derive(Debug)]
+enum FirstItem {
+    Samples(SampleBatch),
+    Item(BatchItem),
+}
+
+impl SourceReader {
+    /// Asks for the samples of a source, and reads up to the first ones, whose schema says the
+    /// columns. `query` selects one source; with `step_ns` only the first sample of each step of
+    /// this length is returned.
+    ///
+    /// # Errors
+    /// Those of the query.
+    pub fn open(recording: &Recording, query: &Query, step_ns: Option<u64>) -> Result<Self, BatchError> {
+        let mut reader = SampleReader::new(recording.query(query)?);
+        let (mut run, mut tables, mut held) = (String::new(), Vec::new(), VecDeque::new());
+        while let Some(item) = reader.next()? {
+            match item {
+                RecordedItem::Run(info) => {
+                    run = format!("{:016x}", info.run_id);
+                    if tables.is_empty() {
+                        // Of a run without samples, at least the columns are known.
+                        tables = (0..reader.tables().len()).collect();
+                    }
+                }
+                RecordedItem::Samples(samples) => {
+                    tables = samples.table_numbers();
+                    held.push_back(FirstItem::Samples(samples));
+                    break;
+                }
+                RecordedItem::Notice(notice) => held.push_back(FirstItem::Item(BatchItem::Notice(notice))),
+                RecordedItem::Gap(..) | RecordedItem::Marker(_) => {}
+            }
+        }
+        let batches = SourceBatches::new(tables, &reader, recording, step_ns)?;
+        Ok(Self { reader, batches, run, held })
+    }
+
+    /// Returns the columns.
+    pub fn schema(&self) -> &SchemaRef {
+        self.batches.schema()
+    }
+
+    /// Returns what was read so far.
+    pub fn summary(&self) -> QuerySummary {
+        self.reader.summary()
+    }
+
+    /// Returns the next part; none at the end.
+    ///
+    /// # Errors
+    /// Those of the query; `OtherSchema` if the schema of the source changed.
+    #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
+    pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
+        match self.held.pop_front() {
+            Some(FirstItem::Item(item)) => return Ok(Some(item)),
+            Some(FirstItem::Samples(samples)) => return self.batch(&samples).map(Some),
+            None => {}
+        }
+        while let Some(item) = self.reader.next()? {
+            match item {
+                RecordedItem::Run(info) => self.run = format!("{:016x}", info.run_id),
+                RecordedItem::Samples(samples) => return self.batch(&samples).map(Some),
+                RecordedItem::Notice(notice) => return Ok(Some(BatchItem::Notice(notice))),
+                RecordedItem::Gap(..) | RecordedItem::Marker(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn batch(&mut self, samples: &SampleBatch) -> Result<BatchItem, BatchError> {
+        self.batches.batch(samples, &self.reader, &self.run).map(BatchItem::Batch)
+    }
+}

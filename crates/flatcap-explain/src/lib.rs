@@ -1,0 +1,26 @@
+//! Answers what was different in a recording, when, and who did it.
+//!
+//! [`find_spikes`] looks for the moments, [`explain`] at one of them. Both turn the batches of a
+//! query into series, compare windows with what is usual, and rank by how far they depart. The
+//! formulas are in docs/ARCHITECTURE.md, "Ranking". No field is known by its name: what counts is
+//! unit and kind of a value, and the shape of the list that has it.
+//!
+//! Never: prints, opens a file, or holds more than a bounded number of series.
+
+mod attribution;
+mod baseline;
+mod clock;
+mod element_slot;
+mod events;
+mod measure;
+mod observation;
+mod reading;
+mod report;
+mod score;
+mod series;
+mod window;
+
+pub use attribution::SuspectKind;
+pub use measure::ValueUnit;
+pub use reading::{ExplainError, RecordingChoice};
+pub use report::{Explanation, FieldDeparture, Offspring, Spikes, Suspect, explain, find_spikes};

@@ -1,0 +1,141 @@
+//! The hosts of recordings: their names, labels, and what distinguishes hosts of one name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::filter::HostIdentity;
+use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, runs};
+
+/// Characters of a machine id that distinguish hosts of one name.
+const MACHINE_CHARS: usize = 8;
+
+/// A host that recordings are of.
+#[derive(Debug, Clone, Serialize)]
+pub struct RecordedHost {
+    /// Its name, with the start of the machine id if several hosts have it: `db1 (1a2b3c4d)`.
+    pub name: String,
+    /// Its machine id, if it is known.
+    pub machine_id: Option<String>,
+    /// Those of its last run.
+    pub labels: BTreeMap<String, String>,
+    /// What identifies it.
+    #[serde(skip)]
+    pub identity: HostIdentity,
+}
+
+/// The hosts of recordings, and which run is of which.
+#[derive(Debug, Clone, Default)]
+pub struct RecordedHosts {
+    hosts: Vec<RecordedHost>,
+    runs: BTreeMap<u64, usize>, // index of the host, by run
+}
+
+/// A text that names none of the hosts, or several.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{wanted}: {why}; they have {}", self.names())]
+pub struct HostError {
+    /// The text.
+    pub wanted: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+    /// The hosts there are.
+    pub known: BTreeSet<String>,
+}
+
+impl HostError {
+    fn names(&self) -> String {
+        self.known.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl RecordedHosts {
+    /// Returns the hosts of these segments, in the order of their first runs. Segments that cannot
+    /// be read are skipped: their readers report them.
+    pub fn of(listings: &[ListedSegment]) -> Self {
+        let mut found = Self::default();
+        for run in runs(listings) {
+            let Some(mut reader) = run.iter().find_map(|listing| listing.open().ok()?) else { continue };
+            found.add_run(reader.header());
+            // A file named by a recorder is of one run; others, such as replays, may have several.
+            let may_have_others = run.iter().any(|listing| listing.name.is_none()) && !reader.is_sealed();
+            while may_have_others && let Ok(Some(advance)) = reader.advance() {
+                if matches!(advance, Advance::Frame(at) if at.kind == FrameKind::Header) {
+                    found.add_run(reader.header());
+                }
+            }
+        }
+        found
+    }
+
+    /// Adds a run with its host, if it is new.
+    pub fn add_run(&mut self, header: &SegmentHeader) {
+        if self.runs.contains_key(&header.run_id) {
+            return;
+        }
+        let place = self.hosts.iter().position(|host| host.identity.is_of(header));
+        let place = place.unwrap_or_else(|| {
+            let (name, machine_id) = (header.host.name.clone(), header.host.machine_id.clone());
+            self.hosts.push(RecordedHost {
+                name: name.clone(),
+                machine_id: machine_id.clone(),
+                labels: BTreeMap::new(),
+                identity: HostIdentity { name, machine_id },
+            });
+            self.hosts.len() - 1
+        });
+        self.runs.insert(header.run_id, place);
+        let is_namesake = |host: &&mut RecordedHost| host.identity.name == header.host.name;
+        if self.hosts.iter_mut().filter(is_namesake).count() > 1 {
+            self.hosts.iter_mut().filter(is_namesake).for_each(RecordedHost::distinguish);
+        }
+        if let Some(host) = self.hosts.get_mut(place) {
+            host.labels = header.host.labels.iter().cloned().collect();
+        }
+    }
+
+    /// Returns the hosts, or the only wanted one.
+    pub fn into_shown(self, wanted: Option<&HostIdentity>) -> Vec<RecordedHost> {
+        let is_wanted = |host: &RecordedHost| wanted.is_none_or(|wanted| *wanted == host.identity);
+        self.hosts.into_iter().filter(is_wanted).collect()
+    }
+
+    /// Returns whether the recordings are of more than one host.
+    pub fn are_several(&self) -> bool {
+        self.hosts.len() > 1
+    }
+
+    /// Returns the name of the host of a run; empty if unknown.
+    pub fn name_of(&self, run_id: u64) -> &str {
+        let host = self.runs.get(&run_id).and_then(|place| self.hosts.get(*place));
+        host.map_or("", |host| host.name.as_str())
+    }
+
+    /// Returns the host with this name, as shown or alone, or machine id.
+    ///
+    /// # Errors
+    /// No host has it, or several hosts have this name: with the names of all.
+    pub fn find(&self, wanted: &str) -> Result<HostIdentity, HostError> {
+        let is_shown =
+            |host: &&RecordedHost| host.name == wanted || host.machine_id.as_deref() == Some(wanted);
+        if let Some(host) = self.hosts.iter().find(is_shown) {
+            return Ok(host.identity.clone());
+        }
+        let why = if self.hosts.iter().any(|host| host.identity.name == wanted) {
+            "several machines have this name: write it as shown, or a machine id"
+        } else {
+            "no such host in these recordings"
+        };
+        let known = self.hosts.iter().map(|host| host.name.clone()).collect();
+        Err(HostError { wanted: wanted.to_owned(), why, known })
+    }
+}
+
+impl RecordedHost {
+    /// Adds the start of the machine id to the name.
+    fn distinguish(&mut self) {
+        let start = |id: &String| id.chars().take(MACHINE_CHARS).collect();
+        let machine: String = self.machine_id.as_ref().map_or_else(|| "no machine id".to_owned(), start);
+        self.name = format!("{} ({machine})", self.identity.name);
+    }
+}

@@ -1,0 +1,171 @@
+//! Times of a recording, from texts as people write them, and the range between two of them.
+
+use std::path::PathBuf;
+
+use jiff::tz::TimeZone;
+
+use super::filter::{HostIdentity, ReplayFilter};
+use super::span::{first_sample, recording_end};
+use super::time::{TimeError, TimeSpec};
+use crate::segment::{Elapsed, SegmentError};
+
+/// A point in time by one of the clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimePoint {
+    /// Wall time, in nanoseconds since 1970, UTC.
+    Wall(i64),
+    /// Monotonic nanoseconds after the first sample.
+    Elapsed(u64),
+}
+
+/// From a point, included, to another one, excluded. A range without a point is open there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimeRange {
+    /// The begin.
+    pub since: Option<TimePoint>,
+    /// The end.
+    pub until: Option<TimePoint>,
+}
+
+/// A text that names no time of a recording.
+#[derive(Debug, thiserror::Error)]
+pub enum TimePointError {
+    /// It is not a point in time.
+    #[error(transparent)]
+    Text(#[from] TimeError),
+    /// It is one that 64 bits of nanoseconds cannot hold.
+    #[error("\"{0}\" is before 1678 or after 2261")]
+    OutOfRange(String),
+    /// The recording, on whose end it depends, cannot be read.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+impl TimePoint {
+    /// Parses a text, as [`TimeSpec`] describes it. It may depend on the end of the recording,
+    /// which is looked for only then; `now_ns` is the wall time, and `zone` that of times without one.
+    ///
+    /// # Errors
+    /// With every valid form; `Segment` for a path that is missing or unreadable.
+    pub fn parse(
+        text: &str,
+        paths: &[PathBuf],
+        host: Option<&HostIdentity>,
+        (now_ns, zone): (i64, &TimeZone),
+    ) -> Result<Self, TimePointError> {
+        let time = TimeSpec::parse(text, now_ns, zone)?;
+        if let TimeSpec::FromStart(ns) = time {
+            return Ok(Self::Elapsed(ns));
+        }
+        let end_ns = if time.depends_on_end() { recording_end(paths, host, now_ns)? } else { None };
+        let wall_ns = time.wall_ns(end_ns.unwrap_or(now_ns), zone);
+        wall_ns.map(Self::Wall).ok_or_else(|| TimePointError::OutOfRange(text.to_owned()))
+    }
+
+    /// Returns the wall time, in nanoseconds; none of a time after the first sample if there are no
+    /// samples.
+    ///
+    /// # Errors
+    /// A segment cannot be read.
+    pub fn wall_ns(
+        self,
+        paths: &[PathBuf],
+        host: Option<&HostIdentity>,
+    ) -> Result<Option<i64>, SegmentError> {
+        match self {
+            Self::Wall(wall_ns) => Ok(Some(wall_ns)),
+            Self::Elapsed(ns) => {
+                let filter = ReplayFilter { host: host.cloned(), ..ReplayFilter::default() };
+                let first = first_sample(paths, filter)?;
+                Ok(first.map(|first| first.wall_ns.saturating_add_unsigned(ns)))
+            }
+        }
+    }
+}
+
+impl TimeRange {
+    /// Returns the range of `length_ns` around a point.
+    pub fn around(middle: TimePoint, length_ns: u64) -> Self {
+        let (before_ns, after_ns) = (length_ns / 2, length_ns - length_ns / 2);
+        let (since, until) = match middle {
+            TimePoint::Wall(at) => (
+                TimePoint::Wall(at.saturating_sub_unsigned(before_ns)),
+                TimePoint::Wall(at.saturating_add_unsigned(after_ns)),
+            ),
+            TimePoint::Elapsed(at) => (
+                TimePoint::Elapsed(at.saturating_sub(before_ns)),
+                TimePoint::Elapsed(at.saturating_add(after_ns)),
+            ),
+        };
+        Self { since: Some(since), until: Some(until) }
+    }
+
+    /// Returns whether no time is in the range. Points of different clocks are not compared.
+    pub fn is_empty(&self) -> bool {
+        match (self.since, self.until) {
+            (Some(TimePoint::Wall(since)), Some(TimePoint::Wall(until))) => since >= until,
+            (Some(TimePoint::Elapsed(since)), Some(TimePoint::Elapsed(until))) => since >= until,
+            _ => false,
+        }
+    }
+
+    /// Returns whether every time is in the range.
+    pub fn is_all(&self) -> bool {
+        self.since.is_none() && self.until.is_none()
+    }
+
+    /// Limits a filter of these paths to the range.
+    ///
+    /// # Errors
+    /// A segment cannot be read.
+    pub fn limit(&self, filter: ReplayFilter, paths: &[PathBuf]) -> Result<ReplayFilter, SegmentError> {
+        let mut filter = filter;
+        let after_ns = self.since.and_then(elapsed_ns);
+        let before_ns = self.until.and_then(elapsed_ns);
+        if after_ns.is_some() || before_ns.is_some() {
+            let ns = after_ns.unwrap_or(0)..before_ns.unwrap_or(u64::MAX);
+            filter.elapsed = first_sample(paths, filter.clone())?.map(|start| Elapsed { start, ns });
+        }
+        (filter.since_ns, filter.until_ns) = (self.since.and_then(wall_ns), self.until.and_then(wall_ns));
+        Ok(filter)
+    }
+}
+
+fn wall_ns(point: TimePoint) -> Option<i64> {
+    if let TimePoint::Wall(ns) = point { Some(ns) } else { None }
+}
+
+fn elapsed_ns(point: TimePoint) -> Option<u64> {
+    if let TimePoint::Elapsed(ns) = point { Some(ns) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a window lies around its middle by the clock of that, within the range of times.
+    #[test]
+    fn a_window_lies_around_its_middle() {
+        use TimePoint::{Elapsed, Wall};
+        let range = |since, until| TimeRange { since: Some(since), until: Some(until) };
+        assert_eq!(TimeRange::around(Wall(1_000), 301), range(Wall(850), Wall(1_151)));
+        assert_eq!(TimeRange::around(Elapsed(100), 301), range(Elapsed(0), Elapsed(251)));
+        let long = |at| TimeRange::around(Wall(at), u64::MAX);
+        assert_eq!((long(-9).since, long(9).until), (Some(Wall(i64::MIN)), Some(Wall(i64::MAX))));
+        assert!(!long(0).is_empty() && !TimeRange::default().is_empty());
+        assert!(range(Wall(2), Wall(2)).is_empty() && range(Elapsed(3), Elapsed(2)).is_empty());
+        assert!(!range(Wall(2), Elapsed(1)).is_empty(), "different clocks");
+        assert!(TimeRange::default().is_all() && !long(0).is_all());
+    }
+
+    // Proves that a filter gets the points of wall time, and that points after the first sample
+    // select nothing of a recording without samples.
+    #[test]
+    fn a_filter_is_limited() {
+        let range = TimeRange { since: Some(TimePoint::Wall(5)), until: Some(TimePoint::Elapsed(7)) };
+        let folder = tempfile::tempdir().unwrap();
+        let filter = range.limit(ReplayFilter::default(), &[folder.path().to_owned()]).unwrap();
+        assert_eq!((filter.since_ns, filter.until_ns), (Some(5), None));
+        assert!(filter.elapsed.is_none());
+    }
+}

@@ -1,0 +1,284 @@
+//! Binary schemas that are made while the program runs: of data whose columns are known only then.
+
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatbuffers_reflection::reflection::{self, AdvancedFeatures, BaseType};
+
+use super::compiled::{CompiledSchema, MetricKind};
+use super::error::SchemaError;
+
+/// Slot of the first field of a table, and bytes between two slots.
+const FIRST_SLOT: u16 = 4;
+const SLOT_BYTES: u16 = 2;
+
+/// A table of a new schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTable {
+    /// Full name: `flatcap.imported.Row`.
+    pub name: String,
+    /// The fields, in the order of their slots.
+    pub fields: Vec<NewField>,
+}
+
+/// A field of a new schema. A number without a value is absent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewField {
+    /// Name: letters, digits and underscores.
+    pub name: String,
+    /// The type.
+    pub content: NewContent,
+    /// The attribute `unit`.
+    pub unit: Option<String>,
+    /// How successive values relate.
+    pub kind: MetricKind,
+    /// The field identifies an element of a list.
+    pub is_identity: bool,
+    /// For people; empty for none.
+    pub documentation: String,
+}
+
+/// The type of a new field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewContent {
+    /// `bool`.
+    Bool,
+    /// `long`.
+    Signed,
+    /// `ulong`.
+    Unsigned,
+    /// `double`.
+    Float,
+    /// `string`.
+    Text,
+    /// A list of the table with this full name.
+    Tables(String),
+}
+
+impl NewField {
+    /// Creates a field of a type, without anything else.
+    pub fn new(name: impl Into<String>, content: NewContent) -> Self {
+        Self {
+            name: name.into(),
+            content,
+            unit: None,
+            kind: MetricKind::Unknown,
+            is_identity: false,
+            documentation: String::new(),
+        }
+    }
+}
+
+/// Returns the slot in the vtable of a field, by its position in the table.
+pub fn slot_of(position: usize) -> u16 {
+    // Schemas of more fields are refused.
+    u16::try_from(position)
+        .unwrap_or(u16::MAX / SLOT_BYTES)
+        .saturating_mul(SLOT_BYTES)
+        .saturating_add(FIRST_SLOT)
+}
+
+/// Returns the binary schema (.bfbs) of these tables, as flatc would write it.
+///
+/// # Errors
+/// Those of [`CompiledSchema::compile`]: a name that is invalid or taken, too many fields, a table
+/// that is missing.
+pub fn binary_schema(tables: &[NewTable], root: &str) -> Result<Vec<u8>, SchemaError> {
+    // Readers search objects and fields by name.
+    let mut sorted: Vec<&NewTable> = tables.iter().collect();
+    sorted.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut builder = FlatBufferBuilder::new();
+    let mut objects = Vec::with_capacity(sorted.len());
+    let mut root_table = None;
+    for table in &sorted {
+        let object = build_table(&mut builder, table, &sorted);
+        if table.name == root {
+            root_table = Some(object);
+        }
+        objects.push(object);
+    }
+    let objects = Some(builder.create_vector(&objects));
+    let enums = Some(builder.create_vector::<WIPOffset<reflection::Enum<'_>>>(&[]));
+    let args = reflection::SchemaArgs {
+        objects,
+        enums,
+        root_table,
+        advanced_features: AdvancedFeatures::OptionalScalars,
+        ..Default::default()
+    };
+    let schema = reflection::Schema::create(&mut builder, &args);
+    builder.finish(schema, Some("BFBS"));
+    let bytes = builder.finished_data().to_vec();
+    CompiledSchema::compile(&bytes, root)?;
+    Ok(bytes)
+}
+
+fn build_table<'b>(
+    builder: &mut FlatBufferBuilder<'b>,
+    table: &NewTable,
+    all: &[&NewTable],
+) -> WIPOffset<reflection::Object<'b>> {
+    let mut numbered: Vec<(usize, &NewField)> = table.fields.iter().enumerate().collect();
+    numbered.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
+    let fields: Vec<_> =
+        numbered.into_iter().map(|(position, field)| build_field(builder, (position, field), all)).collect();
+    let name = Some(builder.create_string(&table.name));
+    let fields = Some(builder.create_vector(&fields));
+    let args = reflection::ObjectArgs { name, fields, minalign: 1, ..Default::default() };
+    reflection::Object::create(builder, &args)
+}
+
+fn build_field<'b>(
+    builder: &mut FlatBufferBuilder<'b>,
+    (position, field): (usize, &NewField),
+    all: &[&NewTable],
+) -> WIPOffset<reflection::Field<'b>> {
+    let kind = match field.kind {
+        MetricKind::Counter => Some("counter"),
+        MetricKind::Gauge => Some("gauge"),
+        MetricKind::State => Some("state"),
+        MetricKind::Text => Some("text"),
+        MetricKind::Unknown => None,
+    };
+    // In the order of their keys.
+    let attributes =
+        [("identity", field.is_identity.then_some("")), ("meaning", kind), ("unit", field.unit.as_deref())];
+    let mut pairs = Vec::new();
+    for (key, value) in attributes {
+        let Some(value) = value else { continue };
+        let (key, value) = (Some(builder.create_string(key)), Some(builder.create_string(value)));
+        pairs.push(reflection::KeyValue::create(builder, &reflection::KeyValueArgs { key, value }));
+    }
+    let attributes = (!pairs.is_empty()).then(|| builder.create_vector(&pairs));
+    let documentation = (!field.documentation.is_empty()).then(|| {
+        let line = builder.create_string(&field.documentation);
+        builder.create_vector(&[line])
+    });
+    let (type_args, is_scalar) = type_of(&field.content, all);
+    let type_ = Some(reflection::Type::create(builder, &type_args));
+    let name = Some(builder.create_string(&field.name));
+    let args = reflection::FieldArgs {
+        name,
+        type_,
+        id: u16::try_from(position).unwrap_or(u16::MAX),
+        offset: slot_of(position),
+        optional: is_scalar,
+        attributes,
+        documentation,
+        ..Default::default()
+    };
+    reflection::Field::create(builder, &args)
+}
+
+/// Returns a type, and whether it is a number.
+fn type_of(content: &NewContent, all: &[&NewTable]) -> (reflection::TypeArgs, bool) {
+    let scalar =
+        |base_type, base_size| (reflection::TypeArgs { base_type, base_size, ..Default::default() }, true);
+    match content {
+        NewContent::Bool => scalar(BaseType::Bool, 1),
+        NewContent::Signed => scalar(BaseType::Long, 8),
+        NewContent::Unsigned => scalar(BaseType::ULong, 8),
+        NewContent::Float => scalar(BaseType::Double, 8),
+        NewContent::Text => {
+            (reflection::TypeArgs { base_type: BaseType::String, ..Default::default() }, false)
+        }
+        NewContent::Tables(name) => {
+            let index = all.iter().position(|table| table.name == *name);
+            // One that is missing is refused when the schema is compiled.
+            let index = index.and_then(|index| i32::try_from(index).ok()).unwrap_or(i32::MAX);
+            let args = reflection::TypeArgs {
+                base_type: BaseType::Vector,
+                element: BaseType::Obj,
+                index,
+                element_size: 4,
+                ..Default::default()
+            };
+            (args, false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tables() -> Vec<NewTable> {
+        let gauge =
+            |name: &str, content| NewField { kind: MetricKind::Gauge, ..NewField::new(name, content) };
+        let device = NewTable {
+            name: "flatcap.test.Device".to_owned(),
+            fields: vec![
+                NewField {
+                    is_identity: true,
+                    kind: MetricKind::Text,
+                    ..NewField::new("name", NewContent::Text)
+                },
+                gauge("busy", NewContent::Float),
+            ],
+        };
+        let root = NewTable {
+            name: "flatcap.test.All".to_owned(),
+            fields: vec![
+                NewField {
+                    unit: Some("KiB".to_owned()),
+                    documentation: "Column \"free %\".".to_owned(),
+                    ..gauge("free", NewContent::Unsigned)
+                },
+                NewField { kind: MetricKind::Counter, ..NewField::new("above", NewContent::Signed) },
+                NewField::new("is_on", NewContent::Bool),
+                NewField::new("devices", NewContent::Tables(device.name.clone())),
+            ],
+        };
+        vec![root, device]
+    }
+
+    // Proves that a new schema compiles with all that was said of its fields, in their order, and
+    // that a payload of it is read: values that are omitted are absent.
+    #[test]
+    fn new_schemas_are_read() {
+        let bytes = binary_schema(&tables(), "flatcap.test.All").unwrap();
+        let schema = CompiledSchema::compile(&bytes, "flatcap.test.All").unwrap();
+        let leaves: Vec<_> = schema.fields().collect();
+        let paths: Vec<&str> = leaves.iter().map(|leaf| leaf.path.as_str()).collect();
+        assert_eq!(paths, ["free", "above", "is_on", "devices.name", "devices.busy"]);
+        let free = leaves[0].field;
+        assert_eq!(
+            (free.type_name(), free.unit(), free.metric_kind()),
+            ("ulong", Some("KiB"), MetricKind::Gauge)
+        );
+        assert_eq!(free.documentation(), "Column \"free %\".");
+        assert!(leaves[3].field.is_identity());
+
+        let mut builder = FlatBufferBuilder::new();
+        let name = builder.create_string("vda");
+        let device = builder.start_table();
+        builder.push_slot_always(slot_of(0), name);
+        builder.push_slot_always(slot_of(1), 0.5_f64);
+        let device = builder.end_table(device);
+        let devices = builder.create_vector(&[device]);
+        let root = builder.start_table();
+        builder.push_slot_always(slot_of(1), -7_i64);
+        builder.push_slot_always(slot_of(3), devices);
+        let root = builder.end_table(root);
+        builder.finish_minimal(root);
+        let mut json = Vec::new();
+        schema.append_json(builder.finished_data(), &mut json).unwrap();
+        let read: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let expected = serde_json::json!({
+            "free": null, "above": -7, "is_on": null, "devices": [{ "name": "vda", "busy": 0.5 }],
+        });
+        assert_eq!(read, expected);
+    }
+
+    // Proves that names that are invalid or taken are refused, and a list of a table that is
+    // missing.
+    #[test]
+    fn wrong_tables_are_refused() {
+        let with = |field: NewField| {
+            let fields = vec![NewField::new("a", NewContent::Float), field];
+            binary_schema(&[NewTable { name: "R".to_owned(), fields }], "R").unwrap_err().to_string()
+        };
+        assert!(with(NewField::new("a", NewContent::Bool)).contains("two fields with one name"));
+        assert!(with(NewField::new("a b", NewContent::Bool)).contains("letters, digits or underscores"));
+        let missing = NewContent::Tables("S".to_owned());
+        assert!(with(NewField::new("b", missing)).contains("its type is not in the schema"));
+    }
+}

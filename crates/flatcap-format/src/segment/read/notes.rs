@@ -1,0 +1,68 @@
+//! Reads the markers and the gaps of a segment, without most of its samples.
+
+use std::collections::BTreeSet;
+
+use super::reader::{Advance, SegmentReader};
+use crate::segment::format::control_frames::{Gap, Marker};
+use crate::segment::format::error::SegmentError;
+use crate::segment::format::frame_kind::FrameKind;
+use crate::segment::format::index::IndexEntry;
+
+/// Returns the markers of a segment in their order. Skips the intervals of a sealed segment that
+/// hold nothing but samples; damaged ranges, too.
+///
+/// # Errors
+/// `Io`.
+pub fn markers(reader: &mut SegmentReader) -> Result<Vec<Marker>, SegmentError> {
+    frames_of(reader, FrameKind::Marker, Marker::decode)
+}
+
+/// Returns the gaps of a segment in their order, as [`markers`] does the markers.
+///
+/// # Errors
+/// `Io`.
+pub fn gaps(reader: &mut SegmentReader) -> Result<Vec<Gap>, SegmentError> {
+    frames_of(reader, FrameKind::Gap, Gap::decode)
+}
+
+/// Returns what the frames of a kind hold.
+fn frames_of<T>(
+    reader: &mut SegmentReader,
+    kind: FrameKind,
+    decode: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Vec<T>, SegmentError> {
+    // No source has this name, so that no payload of a compressed segment is decompressed.
+    reader.project_fields(&BTreeSet::from([String::new()]), &[]);
+    let intervals: Vec<(u64, u64, u64)> = match reader.footer() {
+        // The first interval begins with the header and attachments.
+        Some(footer) => {
+            let intervals = footer.index.iter().enumerate();
+            let intervals = intervals.map(|(at, entry)| (at, entry, other_frames(entry)));
+            let intervals = intervals.filter(|(at, _, others)| *at == 0 || *others > 1);
+            intervals.map(|(_, entry, others)| (entry.offset, entry.end(), others)).collect()
+        }
+        None => vec![(0, u64::MAX, u64::MAX)],
+    };
+    let mut found = Vec::new();
+    for (offset, end, mut others) in intervals {
+        reader.seek(offset);
+        // After the last of these only samples follow, in blocks that need not be decompressed.
+        while others > 0
+            && reader.offset() < end
+            && let Some(advance) = reader.advance()?
+        {
+            let Advance::Frame(at) = advance else { continue };
+            others -= u64::from(at.kind != FrameKind::Telemetry);
+            if at.kind == kind {
+                found.extend(decode(reader.payload(at)));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns how many frames of an interval are no samples: the Index frame that it begins with, or
+/// the header, and others.
+fn other_frames(entry: &IndexEntry) -> u64 {
+    entry.frames.saturating_sub(entry.sources.iter().map(|source| source.count).sum())
+}

@@ -1,0 +1,40 @@
+//! The Python module `flatcap._flatcap`: recordings of the flight recorder flatcap.
+//!
+//! Values leave it as Arrow streams by the `PyCapsule` interface, so that pandas, Polars, DuckDB and
+//! pyarrow take them without a copy and this module depends on none of them. The package
+//! `flatcap` re-exports it; flatcap/__init__.pyi documents the interface.
+//!
+//! Never writes a recording, prints, or holds more than a batch of it.
+
+use pyo3::prelude::*;
+
+mod errors;
+mod explanation;
+mod names;
+mod notes;
+mod python_values;
+mod read_report;
+mod recording;
+mod rows;
+mod snapshots;
+mod stream;
+mod times;
+
+#[pymodule]
+fn _flatcap(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::add(module)?;
+    module.add_class::<recording::Recording>()?;
+    module.add_class::<rows::Rows>()?;
+    module.add_class::<names::Field>()?;
+    module.add_class::<names::Host>()?;
+    module.add_class::<notes::Marker>()?;
+    module.add_class::<notes::Gap>()?;
+    module.add_class::<snapshots::Snapshot>()?;
+    module.add_class::<explanation::Departure>()?;
+    module.add_class::<explanation::Suspect>()?;
+    module.add_class::<explanation::Offspring>()?;
+    module.add_class::<explanation::Explanation>()?;
+    module.add_class::<explanation::Spikes>()?;
+    module.add_function(wrap_pyfunction!(recording::open, module)?)
+}

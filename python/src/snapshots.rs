@@ -1,0 +1,103 @@
+//! The snapshots of a data directory.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use pyo3::prelude::*;
+use serde::Deserialize;
+
+/// Name of the folder of snapshots in a data directory.
+const FOLDER: &str = "snapshots";
+/// Name of the file that describes a snapshot.
+const RECORD_NAME: &str = "snapshot.json";
+/// Name of the file that keeps a snapshot from being removed for its age.
+const KEEP_NAME: &str = "keep";
+/// Ends the name of a directory that is not whole yet.
+const PARTIAL_SUFFIX: &str = ".partial";
+/// Longest description that is read, in bytes: far more than they have.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Most snapshots of a data directory that are listed.
+const LISTED_MAX: usize = 10_000;
+
+/// A window of the ring that was kept: a directory of segments, for `open`.
+#[pyclass(frozen, get_all, module = "flatcap")]
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    name: String,
+    path: PathBuf,
+    /// The rule that fired; none if a person or a signal ordered it.
+    rule: Option<String>,
+    reason: String,
+    /// When it was ordered or the rule fired.
+    fired_wall_ns: i64,
+    first_wall_ns: i64,
+    last_wall_ns: i64,
+    /// Whether the ring had the whole window.
+    complete: bool,
+    /// Whether it is never removed for its age.
+    kept: bool,
+}
+
+/// The fields of the file that are used. More may be added to it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SnapshotFile {
+    name: String,
+    rule: Option<String>,
+    reason: String,
+    fired_wall_ns: i64,
+    first_wall_ns: i64,
+    last_wall_ns: i64,
+    complete: bool,
+}
+
+/// Returns the snapshots of data directories, by name, which begins with the time.
+pub(crate) fn listed(paths: &[PathBuf]) -> Vec<Snapshot> {
+    let mut found = Vec::new();
+    for folder in paths.iter().map(|path| path.join(FOLDER)) {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for path in entries.take(LISTED_MAX).filter_map(Result::ok).map(|entry| entry.path()) {
+            if path.to_string_lossy().ends_with(PARTIAL_SUFFIX) {
+                continue;
+            }
+            let Some(file) = read(&path) else { continue };
+            let SnapshotFile { name, rule, reason, fired_wall_ns, first_wall_ns, last_wall_ns, complete } =
+                file;
+            let kept = path.join(KEEP_NAME).exists();
+            found.push(Snapshot {
+                name,
+                path,
+                rule,
+                reason,
+                fired_wall_ns,
+                first_wall_ns,
+                last_wall_ns,
+                complete,
+                kept,
+            });
+        }
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    found
+}
+
+/// Returns the moment of the order of a snapshot, if that is the only path.
+pub(crate) fn fired_wall_ns(paths: &[PathBuf]) -> Option<i64> {
+    let [path] = paths else { return None };
+    read(path).map(|file| file.fired_wall_ns)
+}
+
+fn read(path: &Path) -> Option<SnapshotFile> {
+    let mut text = Vec::new();
+    let file = File::open(path.join(RECORD_NAME)).ok()?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+#[pymethods]
+impl Snapshot {
+    fn __repr__(&self) -> String {
+        format!("<flatcap.Snapshot {}: {:?}>", self.name, self.reason)
+    }
+}

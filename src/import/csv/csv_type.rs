@@ -1,0 +1,193 @@
+//! The types of columns: stated, or found by all of their cells.
+
+use std::str::FromStr;
+
+use flatcap_format::schema::NewContent;
+
+use crate::import::payload::PayloadValue;
+
+/// Largest whole number up to which a float of 64 bits holds each one.
+const FLOAT_EXACT_MAX: u64 = 1 << 53;
+
+/// The type of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CsvType {
+    /// `true` and `false`.
+    Bool,
+    /// Whole numbers from 0 on.
+    Unsigned,
+    /// Whole numbers.
+    Signed,
+    /// Numbers.
+    Float,
+    /// Anything.
+    Text,
+}
+
+/// A word that is no type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no such type; use bool, unsigned, integer, float or text")]
+pub struct CsvTypeError;
+
+impl FromStr for CsvType {
+    type Err = CsvTypeError;
+
+    fn from_str(text: &str) -> Result<Self, CsvTypeError> {
+        Ok(match text {
+            "bool" => Self::Bool,
+            "unsigned" => Self::Unsigned,
+            "integer" => Self::Signed,
+            "float" => Self::Float,
+            "text" => Self::Text,
+            _ => return Err(CsvTypeError),
+        })
+    }
+}
+
+impl CsvType {
+    /// Returns the word for the type.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::Unsigned => "unsigned",
+            Self::Signed => "integer",
+            Self::Float => "float",
+            Self::Text => "text",
+        }
+    }
+
+    /// Returns the type of the field in the schema.
+    pub(super) fn content(self) -> NewContent {
+        match self {
+            Self::Bool => NewContent::Bool,
+            Self::Unsigned => NewContent::Unsigned,
+            Self::Signed => NewContent::Signed,
+            Self::Float => NewContent::Float,
+            Self::Text => NewContent::Text,
+        }
+    }
+
+    /// Returns the value of a cell; none if it is of another type.
+    pub(super) fn value(self, cell: &str) -> Option<PayloadValue<'_>> {
+        match self {
+            Self::Bool => bool_of(cell).map(PayloadValue::Bool),
+            Self::Unsigned => cell.parse().ok().map(PayloadValue::Unsigned),
+            Self::Signed => cell.parse().ok().map(PayloadValue::Signed),
+            Self::Float => cell.parse().ok().map(PayloadValue::Float),
+            Self::Text => Some(PayloadValue::Text(cell)),
+        }
+    }
+}
+
+fn bool_of(cell: &str) -> Option<bool> {
+    let is = |word: &str| cell.eq_ignore_ascii_case(word);
+    if is("true") { Some(true) } else { is("false").then_some(false) }
+}
+
+/// The types that all cells of a column so far have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PossibleTypes {
+    has_value: bool,
+    bool: bool,
+    unsigned: bool,
+    signed: bool,
+    float: bool,
+}
+
+impl PossibleTypes {
+    /// Creates the types of a column without cells.
+    pub(super) fn all() -> Self {
+        Self { has_value: false, bool: true, unsigned: true, signed: true, float: true }
+    }
+
+    /// Adds a cell that is not absent.
+    pub(super) fn add(&mut self, cell: &str) {
+        self.has_value = true;
+        self.bool = self.bool && bool_of(cell).is_some();
+        let is_whole = is_whole_number(cell);
+        self.unsigned = self.unsigned && is_whole && cell.parse::<u64>().is_ok();
+        self.signed = self.signed && is_whole && cell.parse::<i64>().is_ok();
+        self.float = self.float && is_number(cell, is_whole);
+    }
+
+    /// Returns the first type that all cells have, of bool, unsigned, integer and float; text
+    /// without one, and without cells.
+    pub(super) fn narrowest(self) -> CsvType {
+        match self {
+            Self { has_value: false, .. } => CsvType::Text,
+            Self { bool: true, .. } => CsvType::Bool,
+            Self { unsigned: true, .. } => CsvType::Unsigned,
+            Self { signed: true, .. } => CsvType::Signed,
+            Self { float: true, .. } => CsvType::Float,
+            _ => CsvType::Text,
+        }
+    }
+}
+
+/// Returns whether a cell is a whole number as it is printed: with leading zeros it may be a code,
+/// whose digits matter.
+fn is_whole_number(cell: &str) -> bool {
+    let digits = cell.strip_prefix('-').unwrap_or(cell);
+    let has_leading_zero = digits.len() > 1 && digits.starts_with('0');
+    !digits.is_empty() && !has_leading_zero && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns whether a cell is a number that a float of 64 bits holds. Digits that it would not hold,
+/// as those of a long identifier, make a text.
+fn is_number(cell: &str, is_whole: bool) -> bool {
+    let only_digits = cell.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    if only_digits {
+        return is_whole && cell.parse::<i64>().is_ok_and(|number| number.unsigned_abs() <= FLOAT_EXACT_MAX);
+    }
+    cell.parse::<f64>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(cells: &[&str]) -> CsvType {
+        let mut types = PossibleTypes::all();
+        cells.iter().for_each(|cell| types.add(cell));
+        types.narrowest()
+    }
+
+    // Proves that a column has the narrowest type of all of its cells, and that codes and digits
+    // that no number holds stay texts.
+    #[test]
+    fn columns_have_the_type_of_all_cells() {
+        for (cells, expected) in [
+            (&[][..], CsvType::Text),
+            (&["true", "False"], CsvType::Bool),
+            (&["0", "18446744073709551615"], CsvType::Unsigned),
+            (&["0", "-7"], CsvType::Signed),
+            (&["18446744073709551615", "-7"], CsvType::Text),
+            (&["9007199254740992", "0.5"], CsvType::Float),
+            (&["9007199254740993", "0.5"], CsvType::Text),
+            (&["1", "2.5", "-1e-3", "NaN"], CsvType::Float),
+            (&["007", "12"], CsvType::Text),
+            (&["18446744073709551616"], CsvType::Text),
+            (&["1", "x"], CsvType::Text),
+            (&["true", "1"], CsvType::Text),
+            (&["-"], CsvType::Text),
+            (&["1.0", "07"], CsvType::Text),
+        ] {
+            assert_eq!(found(cells), expected, "{cells:?}");
+        }
+    }
+
+    // Proves that cells are read as their type, and that others are none.
+    #[test]
+    fn cells_are_read_as_their_type() {
+        assert_eq!(CsvType::Unsigned.value("18446744073709551615"), Some(PayloadValue::Unsigned(u64::MAX)));
+        assert_eq!(CsvType::Signed.value("-3"), Some(PayloadValue::Signed(-3)));
+        assert_eq!(CsvType::Float.value("1e3"), Some(PayloadValue::Float(1000.0)));
+        assert_eq!(CsvType::Bool.value("TRUE"), Some(PayloadValue::Bool(true)));
+        assert_eq!(CsvType::Text.value(""), Some(PayloadValue::Text("")));
+        for (kind, cell) in [(CsvType::Unsigned, "-1"), (CsvType::Signed, "1.5"), (CsvType::Bool, "1")] {
+            assert_eq!(kind.value(cell), None, "{cell}");
+        }
+        assert_eq!("integer".parse(), Ok(CsvType::Signed));
+        assert!("int".parse::<CsvType>().unwrap_err().to_string().contains("use bool"));
+    }
+}

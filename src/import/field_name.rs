@@ -1,0 +1,60 @@
+//! Names of fields from titles of foreign data.
+
+use std::collections::BTreeSet;
+
+use flatcap_format::schema::NAME_BYTES_MAX;
+
+/// Characters of a name: leaves space for a number.
+const CHARS_MAX: usize = NAME_BYTES_MAX - 8;
+
+/// Returns the name of each title as a field: letters, digits and underscores, each once.
+pub(super) fn field_names(titles: &[String]) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let mut names = Vec::with_capacity(titles.len());
+    for (position, title) in titles.iter().enumerate() {
+        let plain = field_name(title);
+        let plain = if plain.is_empty() { format!("column_{}", position + 1) } else { plain };
+        let mut name = plain.clone();
+        let mut number = 1;
+        while !taken.insert(name.clone()) {
+            number += 1;
+            name = format!("{plain}_{number}");
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// Returns a title as the name of a field: `CPU %user` becomes `CPU_user`; empty if it has no
+/// letter or digit.
+pub(super) fn field_name(title: &str) -> String {
+    let mut name = String::new();
+    for character in title.chars() {
+        if character.is_ascii_alphanumeric() {
+            name.push(character);
+        } else if !name.is_empty() && !name.ends_with('_') {
+            name.push('_');
+        }
+    }
+    name.truncate(CHARS_MAX);
+    let name = name.trim_end_matches('_');
+    // Names of fields in programs do not begin with a digit.
+    if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that titles become names of fields, each once.
+    #[test]
+    fn titles_become_names() {
+        let all = ["CPU %user", "cpu.user", "cpu user", "", "%", "5min", "tps", "caf\u{e9}"];
+        let names = field_names(&all.map(str::to_owned));
+        assert_eq!(
+            names,
+            ["CPU_user", "cpu_user", "cpu_user_2", "column_4", "column_5", "_5min", "tps", "caf"]
+        );
+        assert!(field_name(&"x".repeat(400)).len() <= CHARS_MAX);
+    }
+}

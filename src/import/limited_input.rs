@@ -1,0 +1,63 @@
+//! An input of which one record, or one element of a document, has a largest length.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+use super::input::Input;
+
+/// Longest record or element, in bytes. A quote without its end would otherwise read the rest of a
+/// file into memory.
+const ELEMENT_BYTES_MAX: u64 = 16 << 20;
+
+/// The bytes that may be read up to the end of the current element.
+#[derive(Debug, Clone)]
+pub(super) struct ElementBudget(Rc<Cell<u64>>);
+
+/// An input that ends with an error in an element that is too long.
+#[derive(Debug)]
+pub(super) struct LimitedInput {
+    pub(super) input: Input,
+    budget: ElementBudget,
+    read: u64,
+}
+
+impl ElementBudget {
+    pub(super) fn new() -> Self {
+        Self(Rc::new(Cell::new(ELEMENT_BYTES_MAX)))
+    }
+
+    /// Begins the next element. What was already read of it does not count.
+    pub(super) fn renew(&self) {
+        self.0.set(ELEMENT_BYTES_MAX);
+    }
+}
+
+impl LimitedInput {
+    pub(super) fn new(input: Input, budget: ElementBudget) -> Self {
+        Self { input, budget, read: 0 }
+    }
+
+    /// Returns the number of bytes that were read, decompressed.
+    pub(super) fn bytes(&self) -> u64 {
+        self.read
+    }
+
+    /// Returns whether an error is that of an element that is too long.
+    pub(super) fn is_too_long(error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::FileTooLarge
+    }
+}
+
+impl Read for LimitedInput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.read += read as u64;
+        let left = self.budget.0.get().checked_sub(read as u64).ok_or_else(|| {
+            let what = format!("an element is longer than {ELEMENT_BYTES_MAX} bytes; is a quote not closed?");
+            io::Error::new(io::ErrorKind::FileTooLarge, what)
+        })?;
+        self.budget.0.set(left);
+        Ok(read)
+    }
+}

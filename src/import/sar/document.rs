@@ -1,0 +1,151 @@
+//! Walks the document of sadf -j: one entry of statistics in memory at a time.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::value::SarValue;
+use crate::import::limited_input::ElementBudget;
+
+/// What is known of a host before its statistics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct SarHost {
+    /// Position among the hosts of the document.
+    pub(super) number: usize,
+    pub(super) name: String,
+    pub(super) release: String,
+    pub(super) machine: String,
+}
+
+/// Takes what a document holds, in its order.
+pub(super) trait SarConsumer {
+    /// Takes the statistics of one time. Returns false to end the reading.
+    fn statistics(&mut self, host: &SarHost, entry: &SarValue) -> bool;
+
+    /// Counts an entry that is no statistics: `restarts`, `comments`.
+    fn other(&mut self, what: &str, count: u64);
+}
+
+/// Text of the error by which a consumer ends a reading.
+const ENDED: &str = "ended by the consumer";
+
+/// A document, on its way to a consumer.
+pub(super) struct SarDocument<'c> {
+    pub(super) consumer: &'c mut dyn SarConsumer,
+    pub(super) budget: ElementBudget,
+}
+
+/// The place in a document.
+struct SarPlace<'d, 'c> {
+    document: &'d mut SarDocument<'c>,
+    level: SarLevel,
+    host: SarHost,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SarLevel {
+    Document,
+    Sysstat,
+    Hosts,
+    Host,
+    Statistics,
+}
+
+impl<'de> DeserializeSeed<'de> for SarDocument<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(mut self, deserializer: D) -> Result<(), D::Error> {
+        let place = SarPlace { document: &mut self, level: SarLevel::Document, host: SarHost::default() };
+        place.deserialize(deserializer)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for SarPlace<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.level {
+            SarLevel::Hosts | SarLevel::Statistics => deserializer.deserialize_seq(self),
+            SarLevel::Document | SarLevel::Sysstat | SarLevel::Host => deserializer.deserialize_map(self),
+        }
+    }
+}
+
+impl<'c> SarPlace<'_, 'c> {
+    /// Returns a place below this one.
+    fn below(&mut self, level: SarLevel, host: SarHost) -> SarPlace<'_, 'c> {
+        SarPlace { document: &mut *self.document, level, host }
+    }
+}
+
+impl<'de> Visitor<'de> for SarPlace<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.level {
+            SarLevel::Document => "an object with \"sysstat\", as sadf -j prints it",
+            SarLevel::Sysstat => "an object with \"hosts\"",
+            SarLevel::Hosts => "a list of hosts",
+            SarLevel::Host => "an object with \"statistics\"",
+            SarLevel::Statistics => "a list of statistics",
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
+        let mut is_known = false;
+        while let Some(name) = members.next_key::<String>()? {
+            let below = match (self.level, &*name) {
+                (SarLevel::Document, "sysstat") => Some(SarLevel::Sysstat),
+                (SarLevel::Sysstat, "hosts") => Some(SarLevel::Hosts),
+                (SarLevel::Host, "statistics") => Some(SarLevel::Statistics),
+                _ => None,
+            };
+            is_known |= below.is_some();
+            match (self.level, below, &*name) {
+                (_, Some(level), _) => {
+                    let host = self.host.clone();
+                    members.next_value_seed(self.below(level, host))?;
+                }
+                (SarLevel::Host, None, "nodename") => self.host.name = members.next_value()?,
+                (SarLevel::Host, None, "release") => self.host.release = members.next_value()?,
+                (SarLevel::Host, None, "machine") => self.host.machine = members.next_value()?,
+                (SarLevel::Host, None, "restarts" | "comments") => {
+                    let entries = members.next_value::<Vec<IgnoredAny>>()?;
+                    self.document.consumer.other(&name, entries.len() as u64);
+                }
+                _ => {
+                    members.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        if is_known { Ok(()) } else { Err(A::Error::custom(format_args!("it is not {}", Expected(&self)))) }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<(), A::Error> {
+        let mut number = 0;
+        loop {
+            self.document.budget.renew();
+            if self.level == SarLevel::Hosts {
+                let host = SarHost { number, ..SarHost::default() };
+                if elements.next_element_seed(self.below(SarLevel::Host, host))?.is_none() {
+                    return Ok(());
+                }
+                number += 1;
+                continue;
+            }
+            let Some(entry) = elements.next_element::<SarValue>()? else { return Ok(()) };
+            if !self.document.consumer.statistics(&self.host, &entry) {
+                return Err(A::Error::custom(ENDED));
+            }
+        }
+    }
+}
+
+/// Prints what a place expects.
+struct Expected<'p, 'd, 'c>(&'p SarPlace<'d, 'c>);
+
+impl fmt::Display for Expected<'_, '_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Visitor::expecting(self.0, f)
+    }
+}

@@ -1,0 +1,272 @@
+//! Groups of statistics: which fields they have, over a whole file.
+
+use std::collections::BTreeMap;
+
+use flatcap_format::schema::{MetricKind, NewContent, NewField, NewTable, SchemaError, binary_schema};
+
+use super::value::SarValue;
+use crate::import::field_name::{field_name, field_names};
+use crate::import::payload::{PayloadBuilder, PayloadValue};
+
+/// Most groups of a host: sadf 12 has some sixty.
+const GROUPS_MAX: usize = 512;
+/// Most fields of a group. Those of interrupts have one per processor.
+const FIELDS_MAX: usize = 4096;
+/// Full names of the tables of a group.
+const ROOT: &str = "flatcap.imported.Sar";
+const ELEMENT: &str = "flatcap.imported.SarElement";
+
+/// The groups of one host.
+#[derive(Debug, Default)]
+pub(super) struct SarGroups {
+    by_name: BTreeMap<String, SarGroup>,
+    /// Groups and fields beyond the limits.
+    pub(super) left_out: u64,
+}
+
+/// A group: an object, or a list of objects whose first field identifies them.
+#[derive(Debug, Default)]
+pub(super) struct SarGroup {
+    is_list: bool,
+    fields: Vec<SarField>,
+    positions: BTreeMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct SarField {
+    /// As printed, those of objects inside joined by an underscore.
+    title: String,
+    kinds: SarKinds,
+}
+
+/// What the values of a field are.
+#[derive(Debug, Clone, Copy, Default)]
+struct SarKinds {
+    is_text: bool,
+    is_bool: bool,
+    is_negative: bool,
+    is_fraction: bool,
+}
+
+/// A group of one entry: its name, and its elements; one element if it is no list.
+pub(super) struct FoundGroup<'v> {
+    pub(super) name: String,
+    is_list: bool,
+    elements: Vec<&'v SarValue>,
+}
+
+/// Returns the groups of an entry of statistics. An object of objects, such as `network`, is no
+/// group: each of its members is one.
+pub(super) fn groups_of(entry: &SarValue) -> Vec<FoundGroup<'_>> {
+    let mut found = Vec::new();
+    let SarValue::Object(members) = entry else { return found };
+    for (name, value) in members.iter().filter(|(name, _)| name != "timestamp") {
+        match value {
+            SarValue::Object(inner)
+                if !inner.is_empty() && inner.iter().all(|(_, value)| is_group(value)) =>
+            {
+                found.extend(inner.iter().filter_map(|(name, value)| group_of(name, value)));
+            }
+            value => found.extend(group_of(name, value)),
+        }
+    }
+    found
+}
+
+fn is_group(value: &SarValue) -> bool {
+    match value {
+        SarValue::Object(_) => true,
+        SarValue::List(elements) => elements.iter().all(|element| matches!(element, SarValue::Object(_))),
+        _ => false,
+    }
+}
+
+fn group_of<'v>(name: &str, value: &'v SarValue) -> Option<FoundGroup<'v>> {
+    let (is_list, elements) = match value {
+        SarValue::Object(_) => (false, vec![value]),
+        SarValue::List(elements) if is_group(value) => (true, elements.iter().collect()),
+        _ => return None,
+    };
+    Some(FoundGroup { name: name.to_owned(), is_list, elements })
+}
+
+/// Calls a function with the fields of an element: their titles and values.
+fn each_field<'v>(element: &'v SarValue, prefix: &str, visit: &mut dyn FnMut(String, &'v SarValue)) {
+    let SarValue::Object(members) = element else { return };
+    for (name, value) in members {
+        let title = if prefix.is_empty() { name.clone() } else { format!("{prefix}_{name}") };
+        match value {
+            SarValue::Object(_) => each_field(value, &title, visit),
+            // Lists inside elements, such as the frequencies of a processor, have no place.
+            SarValue::List(_) => {}
+            _ => visit(title, value),
+        }
+    }
+}
+
+impl SarGroups {
+    /// Adds the fields of an entry.
+    pub(super) fn add(&mut self, entry: &SarValue) {
+        for found in groups_of(entry) {
+            if self.by_name.len() >= GROUPS_MAX && !self.by_name.contains_key(&found.name) {
+                self.left_out += 1;
+                continue;
+            }
+            let group = self.by_name.entry(found.name).or_default();
+            group.is_list |= found.is_list;
+            for element in found.elements {
+                each_field(element, "", &mut |title, value| self.left_out += group.add(title, value));
+            }
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&SarGroup> {
+        self.by_name.get(name)
+    }
+}
+
+impl SarGroup {
+    /// Adds a value. Returns how many fields were left out for it.
+    fn add(&mut self, title: String, value: &SarValue) -> u64 {
+        let at = match self.positions.get(&title) {
+            Some(at) => *at,
+            None if self.fields.len() >= FIELDS_MAX => return 1,
+            None => {
+                self.positions.insert(title.clone(), self.fields.len());
+                self.fields.push(SarField { title, kinds: SarKinds::default() });
+                self.fields.len() - 1
+            }
+        };
+        if let Some(field) = self.fields.get_mut(at) {
+            field.kinds.add(value);
+        }
+        0
+    }
+
+    /// Returns the schema of the group, and the full name of its root table.
+    ///
+    /// # Errors
+    /// Too many fields.
+    pub(super) fn schema(&self, name: &str) -> Result<(Vec<u8>, &'static str), SchemaError> {
+        let titles: Vec<String> = self.fields.iter().map(|field| field.title.clone()).collect();
+        let names = field_names(&titles);
+        let own = self.fields.iter().zip(names).enumerate();
+        let fields: Vec<NewField> =
+            own.map(|(at, (field, own))| field.described(name, own, self.is_list && at == 0)).collect();
+        let tables = if self.is_list {
+            let list = field_name(name);
+            let list = NewField::new(list, NewContent::Tables(ELEMENT.to_owned()));
+            vec![
+                NewTable { name: ROOT.to_owned(), fields: vec![list] },
+                NewTable { name: ELEMENT.to_owned(), fields },
+            ]
+        } else {
+            vec![NewTable { name: ROOT.to_owned(), fields }]
+        };
+        Ok((binary_schema(&tables, ROOT)?, ROOT))
+    }
+
+    /// Returns the payload of a group that was found in an entry.
+    pub(super) fn payload<'b>(&self, found: &FoundGroup<'_>, builder: &'b mut PayloadBuilder) -> &'b [u8] {
+        if !self.is_list {
+            let values = found.elements.first().map(|element| self.values(element)).unwrap_or_default();
+            return builder.table(&values);
+        }
+        builder.begin_list();
+        for element in &found.elements {
+            builder.add_element(&self.values(element));
+        }
+        builder.finish_list()
+    }
+
+    fn values<'v>(&self, element: &'v SarValue) -> Vec<Option<PayloadValue<'v>>> {
+        let mut values = vec![None; self.fields.len()];
+        each_field(element, "", &mut |title, value| {
+            let Some(at) = self.positions.get(&title) else { return };
+            if let (Some(place), Some(field)) = (values.get_mut(*at), self.fields.get(*at)) {
+                *place = field.kinds.value(value);
+            }
+        });
+        values
+    }
+}
+
+impl SarField {
+    fn described(&self, group: &str, name: String, is_identity: bool) -> NewField {
+        let content = self.kinds.content();
+        let kind = match content {
+            NewContent::Text => MetricKind::Text,
+            _ if is_identity => MetricKind::State,
+            NewContent::Bool => MetricKind::State,
+            _ => MetricKind::Gauge,
+        };
+        let documentation =
+            if name == self.title { String::new() } else { format!("{:?} of sadf.", self.title) };
+        let unit =
+            Some(kind).filter(|kind| *kind == MetricKind::Gauge).and_then(|_| unit_of(group, &self.title));
+        NewField {
+            unit: unit.map(str::to_owned),
+            kind,
+            is_identity,
+            documentation,
+            ..NewField::new(name, content)
+        }
+    }
+}
+
+/// Returns the unit of a value, as sar(1) describes it; none for a number, or one a second.
+fn unit_of(group: &str, title: &str) -> Option<&'static str> {
+    let ends = |end: &str| title.ends_with(end);
+    match group {
+        _ if ends("-percent") => Some("%"),
+        "cpu-load" | "cpu-load-all" => Some("%"),
+        "memory" | "hugepages" => Some("KiB"),
+        "disk" | "net-dev" if ends("kB") => Some("KiB/s"),
+        "disk" if ends("await") => Some("ms"),
+        "cpu-frequency" | "cpu-weighted-frequency" => Some("MHz"),
+        "filesystems" if title.starts_with("MB") => Some("MiB"),
+        "psi-cpu" | "psi-io" | "psi-mem" => Some("%"),
+        _ => None,
+    }
+}
+
+impl SarKinds {
+    fn add(&mut self, value: &SarValue) {
+        match value {
+            SarValue::Text(_) => self.is_text = true,
+            SarValue::Bool(_) => self.is_bool = true,
+            SarValue::Signed(_) => self.is_negative = true,
+            SarValue::Float(_) => self.is_fraction = true,
+            SarValue::Unsigned(_) | SarValue::Null | SarValue::List(_) | SarValue::Object(_) => {}
+        }
+    }
+
+    fn content(self) -> NewContent {
+        match self {
+            Self { is_text: true, .. } => NewContent::Text,
+            Self { is_fraction: true, .. } => NewContent::Float,
+            Self { is_negative: true, .. } => NewContent::Signed,
+            Self { is_bool: true, .. } => NewContent::Bool,
+            _ => NewContent::Unsigned,
+        }
+    }
+
+    /// Returns a value as the type of the field; none if it is absent, or of a type that cannot
+    /// become it.
+    #[allow(clippy::cast_precision_loss, reason = "sadf prints two decimals, and whole numbers for zero")]
+    fn value<'v>(self, value: &'v SarValue) -> Option<PayloadValue<'v>> {
+        Some(match (self.content(), value) {
+            (NewContent::Text, SarValue::Text(text)) => PayloadValue::Text(text),
+            (NewContent::Float, SarValue::Float(number)) => PayloadValue::Float(*number),
+            (NewContent::Float, SarValue::Unsigned(number)) => PayloadValue::Float(*number as f64),
+            (NewContent::Float, SarValue::Signed(number)) => PayloadValue::Float(*number as f64),
+            (NewContent::Signed, SarValue::Signed(number)) => PayloadValue::Signed(*number),
+            (NewContent::Signed, SarValue::Unsigned(number)) => {
+                PayloadValue::Signed(i64::try_from(*number).ok()?)
+            }
+            (NewContent::Unsigned, SarValue::Unsigned(number)) => PayloadValue::Unsigned(*number),
+            (NewContent::Bool, SarValue::Bool(value)) => PayloadValue::Bool(*value),
+            _ => return None,
+        })
+    }
+}

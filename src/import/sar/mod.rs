@@ -1,0 +1,333 @@
+//! Imports the JSON of sadf (`sadf -j FILE -- -A`), which prints the archives of sar.
+//!
+//! Each host becomes a run of its own, each group of statistics a source: `sar-cpu-load`,
+//! `sar-disk`, ... A group that is a list, such as the disks, has elements that its first field
+//! identifies. Fields and their types are those of the whole file: a first reading finds them, a
+//! second one writes the samples. Design: docs/ARCHITECTURE.md, "Import and export".
+
+mod document;
+mod groups;
+mod value;
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use flatcap_format::host::HostName;
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use serde::de::DeserializeSeed;
+
+use super::limited_input::{ElementBudget, LimitedInput};
+use super::payload::PayloadBuilder;
+use super::{ImportError, ImportJob, ImportReport, ImportSource, RunWriter};
+use document::{SarConsumer, SarDocument, SarHost};
+use groups::{SarGroups, groups_of};
+use value::SarValue;
+
+/// Read size, in bytes.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Most hosts of a file.
+const HOSTS_MAX: usize = 1024;
+
+/// Options of an import.
+#[derive(Debug, Clone)]
+pub struct SarOptions {
+    /// The zone of times that sadf printed in the local time of the host (`sadf -t`).
+    pub zone: TimeZone,
+}
+
+/// Imports the files. Uses memory for the statistics of one time.
+///
+/// # Errors
+/// Any [`ImportError`]. Samples imported before it are kept.
+pub fn import(
+    files: &[PathBuf],
+    options: &SarOptions,
+    job: ImportJob<'_, '_>,
+) -> Result<ImportReport, ImportError> {
+    let mut importer = SarImporter { options, job, report: ImportReport::default(), frames: 0 };
+    for path in files {
+        match importer.import_file(path) {
+            Err(ImportError::Stopped) => {
+                importer.report.stopped = true;
+                break;
+            }
+            imported => imported?,
+        }
+    }
+    Ok(importer.report)
+}
+
+/// An import in progress.
+struct SarImporter<'a, 's, 'w> {
+    options: &'a SarOptions,
+    job: ImportJob<'s, 'w>,
+    report: ImportReport,
+    frames: u64, // recorded
+}
+
+impl SarImporter<'_, '_, '_> {
+    fn import_file(&mut self, path: &Path) -> Result<(), ImportError> {
+        if !path.is_file() {
+            let what =
+                "fields are found by reading the input twice, which a pipe does not allow; import a file";
+            return Err(ImportError::Kind { path: path.to_owned(), what: what.to_owned() });
+        }
+        let mut finder = GroupFinder { hosts: Vec::new(), is_stopped: false, importer: self };
+        let end = read_document(path, &mut finder)?;
+        let hosts = finder.hosts;
+        match &end {
+            Reading::Stopped => return Err(ImportError::Stopped),
+            Reading::Failed { what, .. } if hosts.is_empty() => {
+                let what = format!("{what}; import what sadf -j FILE -- -A prints");
+                return Err(ImportError::Kind { path: path.to_owned(), what });
+            }
+            _ => {}
+        }
+        let left_out: u64 = hosts.iter().map(|groups| groups.left_out).sum();
+        if left_out > 0 {
+            let what = format!("{left_out} values are of more groups or fields than can be imported");
+            self.report.add_flaw(path, 0, Some(left_out), what);
+        }
+        let mut writer = HostWriter {
+            path,
+            hosts: &hosts,
+            run: None,
+            importer: self,
+            payload: PayloadBuilder::default(),
+            error: None,
+        };
+        let end = read_document(path, &mut writer);
+        let (failed, run) = (writer.error.take(), writer.run.take());
+        if let Some(error @ ImportError::Write(_)) = failed {
+            return Err(error);
+        }
+        run.map_or(Ok(()), |run| self.finish(run))?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        match end? {
+            Reading::Stopped => return Err(ImportError::Stopped),
+            Reading::Failed { what, bytes } => {
+                self.report.bytes += bytes;
+                self.report.add_flaw(path, bytes, None, format!("{what}; what is before it is imported"));
+            }
+            Reading::Complete { bytes } => self.report.bytes += bytes,
+        }
+        Ok(())
+    }
+
+    /// Ends the run of a host.
+    fn finish(&mut self, run: HostRun<'_>) -> Result<(), ImportError> {
+        let totals = run.writer.finish()?;
+        self.report.totals.segments += totals.segments;
+        self.report.totals.bytes += totals.bytes;
+        self.report.totals.sources.extend(totals.sources);
+        Ok(())
+    }
+
+    fn open(&self, path: &Path, budget: &ElementBudget) -> Result<LimitedInput, ImportError> {
+        Ok(LimitedInput::new(self.job.progress.open(path)?, budget.clone()))
+    }
+}
+
+/// How a reading ended.
+enum Reading {
+    Complete { bytes: u64 },
+    Failed { what: String, bytes: u64 },
+    Stopped,
+}
+
+/// Takes a document, and can end it.
+trait DocumentReader: SarConsumer {
+    /// Opens the input.
+    fn open(&self, path: &Path, budget: &ElementBudget) -> Result<LimitedInput, ImportError>;
+
+    /// Whether it ended the reading.
+    fn has_ended(&self) -> bool;
+}
+
+/// Reads a file to its end, or to where it is damaged.
+fn read_document(path: &Path, consumer: &mut impl DocumentReader) -> Result<Reading, ImportError> {
+    let budget = ElementBudget::new();
+    let mut input = BufReader::with_capacity(BUFFER_BYTES, consumer.open(path, &budget)?);
+    let mut json = serde_json::Deserializer::from_reader(&mut input);
+    let result = SarDocument { consumer, budget }.deserialize(&mut json).and_then(|()| json.end());
+    let bytes = input.get_ref().bytes();
+    let Err(error) = result else { return Ok(Reading::Complete { bytes }) };
+    if consumer.has_ended() {
+        return Ok(Reading::Stopped);
+    }
+    let (line, column) = (error.line(), error.column());
+    if error.is_io() {
+        let error = std::io::Error::from(error);
+        let is_damage = input.get_ref().input.is_damage(&error) || LimitedInput::is_too_long(&error);
+        if !is_damage {
+            return Err(ImportError::read(path)(error));
+        }
+        return Ok(Reading::Failed { what: format!("line {line}, column {column}: {error}"), bytes });
+    }
+    // It names the place itself.
+    Ok(Reading::Failed { what: error.to_string(), bytes })
+}
+
+/// Finds the groups of each host.
+struct GroupFinder<'i, 'a, 's, 'w> {
+    hosts: Vec<SarGroups>,
+    is_stopped: bool,
+    importer: &'i mut SarImporter<'a, 's, 'w>,
+}
+
+impl SarConsumer for GroupFinder<'_, '_, '_, '_> {
+    fn statistics(&mut self, host: &SarHost, entry: &SarValue) -> bool {
+        while self.hosts.len() <= host.number.min(HOSTS_MAX - 1) {
+            self.hosts.push(SarGroups::default());
+        }
+        if let Some(groups) = self.hosts.get_mut(host.number) {
+            groups.add(entry);
+        }
+        self.is_stopped = !self.importer.job.progress.should_continue(self.importer.frames);
+        !self.is_stopped
+    }
+
+    fn other(&mut self, _what: &str, _count: u64) {}
+}
+
+impl DocumentReader for GroupFinder<'_, '_, '_, '_> {
+    fn open(&self, path: &Path, budget: &ElementBudget) -> Result<LimitedInput, ImportError> {
+        self.importer.open(path, budget)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_stopped
+    }
+}
+
+/// The run of a host that is being written.
+struct HostRun<'s> {
+    number: usize,
+    writer: RunWriter<'s>,
+    sources: BTreeMap<String, u16>,
+}
+
+/// Writes the samples of each host.
+struct HostWriter<'i, 'a, 's, 'w> {
+    path: &'i Path,
+    hosts: &'i [SarGroups],
+    run: Option<HostRun<'s>>,
+    importer: &'i mut SarImporter<'a, 's, 'w>,
+    payload: PayloadBuilder,
+    error: Option<ImportError>,
+}
+
+impl SarConsumer for HostWriter<'_, '_, '_, '_> {
+    fn statistics(&mut self, host: &SarHost, entry: &SarValue) -> bool {
+        if let Err(error) = self.write(host, entry) {
+            self.error = Some(error);
+            return false;
+        }
+        let goes_on = self.importer.job.progress.should_continue(self.importer.frames);
+        if !goes_on {
+            self.error = Some(ImportError::Stopped);
+        }
+        goes_on
+    }
+
+    fn other(&mut self, what: &str, count: u64) {
+        let what = if what == "restarts" { "restarts of the host" } else { "comments" };
+        for _ in 0..count {
+            self.importer.report.count_skipped(what);
+        }
+    }
+}
+
+impl DocumentReader for HostWriter<'_, '_, '_, '_> {
+    fn open(&self, path: &Path, budget: &ElementBudget) -> Result<LimitedInput, ImportError> {
+        self.importer.open(path, budget)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+impl HostWriter<'_, '_, '_, '_> {
+    fn write(&mut self, host: &SarHost, entry: &SarValue) -> Result<(), ImportError> {
+        let Some(groups) = self.hosts.get(host.number) else { return Ok(()) };
+        self.begin_host(host)?;
+        let Some(wall_ns) = wall_ns(entry, &self.importer.options.zone) else {
+            let shown = entry.get("timestamp").map(|time| format!("{time:?}")).unwrap_or_default();
+            let what = format!("statistics without a time, or with one that is not: {shown}; skipped");
+            self.importer.report.add_flaw(self.path, 0, Some(1), what);
+            return Ok(());
+        };
+        let Some(run) = &mut self.run else { return Ok(()) };
+        for found in groups_of(entry) {
+            let Some(group) = groups.get(&found.name) else { continue };
+            let source = match run.sources.get(&found.name) {
+                Some(source) => *source,
+                None => {
+                    let (schema, root) = group.schema(&found.name).map_err(|error| ImportError::Kind {
+                        path: self.path.to_owned(),
+                        what: format!("{}: {error}", found.name),
+                    })?;
+                    let labels = vec![("file".to_owned(), self.path.display().to_string())];
+                    let name = format!("sar-{}", found.name);
+                    let source = run.writer.add_source(ImportSource {
+                        name,
+                        labels,
+                        root: root.to_owned(),
+                        schema,
+                    })?;
+                    run.sources.insert(found.name.clone(), source);
+                    source
+                }
+            };
+            let payload = group.payload(&found, &mut self.payload);
+            if !run.writer.fits(payload.len()) {
+                let what = format!("{}: {} bytes exceed the frame limit; skipped", found.name, payload.len());
+                self.importer.report.add_flaw(self.path, 0, Some(1), what);
+                continue;
+            }
+            self.importer.frames += 1;
+            run.writer.append(source, wall_ns, payload.len(), |place| place.copy_from_slice(payload))?;
+        }
+        Ok(())
+    }
+
+    /// Begins the run of a host, if another one was before.
+    fn begin_host(&mut self, host: &SarHost) -> Result<(), ImportError> {
+        if self.run.as_ref().is_some_and(|run| run.number == host.number) {
+            return Ok(());
+        }
+        if let Some(run) = self.run.take() {
+            self.importer.finish(run)?;
+        }
+        let mut writer = RunWriter::begin(self.importer.job.storage, self.importer.job.limits.clone())?;
+        let labels = [("release", &host.release), ("machine", &host.machine)];
+        let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
+        writer.set_host(HostName {
+            name: host.name.clone(),
+            machine_id: None,
+            boot_id: None,
+            labels: labels.map(|(name, value)| (name.to_owned(), value.clone())).collect(),
+        });
+        self.run = Some(HostRun { number: host.number, writer, sources: BTreeMap::new() });
+        Ok(())
+    }
+}
+
+/// Returns the time of an entry; none if it has none.
+fn wall_ns(entry: &SarValue, zone: &TimeZone) -> Option<i64> {
+    let stamp = entry.get("timestamp")?;
+    let date: Date = stamp.get("date")?.text()?.parse().ok()?;
+    let time: Time = stamp.get("time")?.text()?.parse().ok()?;
+    let is_utc = matches!(stamp.get("utc"), Some(SarValue::Unsigned(1)));
+    let zone = if is_utc { TimeZone::UTC } else { zone.clone() };
+    let stamp = DateTime::from_parts(date, time).to_zoned(zone).ok()?.timestamp();
+    i64::try_from(stamp.as_nanosecond()).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Documents of sadf 12.6.1, imported and read again.
+
+use std::path::PathBuf;
+
+use flatcap_format::query::{HeldValue, Query, QueryItem, Recording, RowItem, RowOptions, ValueColumn};
+use flatcap_format::segment::{Verification, list};
+
+use super::*;
+use crate::import::{ImportLimits, ImportProgress};
+use crate::os::storage::DataDirectory;
+
+/// Two times of one host, as sadf -j prints them, with some of its groups.
+const DOCUMENT: &str = r#"{"sysstat": {
+	"hosts": [
+		{
+			"nodename": "web1",
+			"sysname": "Linux",
+			"release": "6.12.0",
+			"machine": "x86_64",
+			"number-of-cpus": 2,
+			"timezone": "UTC",
+			"statistics": [
+				{
+					"timestamp": {"date": "2023-11-14", "time": "22:13:20", "utc": 1, "interval": 1},
+					"cpu-load": [
+						{"cpu": "all", "usr": 94.53, "idle": 0.00},
+						{"cpu": "0", "usr": 90.10, "idle": 9}
+					],
+					"io": {"tps": 30.69, "io-reads": {"rtps": 0.00}},
+					"memory": {"memfree": 10837832, "memused-percent": 9.87},
+					"network": {
+						"net-dev": [{"iface": "lo", "rxkB": 0.50}],
+						"net-sock": {"totsck": 20}
+					}
+				},
+				{
+					"timestamp": {"date": "2023-11-14", "time": "22:13:21", "utc": 1, "interval": 1},
+					"cpu-load": [{"cpu": "all", "usr": 1.00, "idle": 99.00}],
+					"memory": {"memfree": 5}
+				}
+			],
+			"restarts": [{"boot": {"date": "2023-11-14", "time": "20:00:00", "utc": 1}}]
+		}
+	]
+}}
+"#;
+const AT_NS: i64 = 1_700_000_000_000_000_000;
+
+fn import_text(content: &str) -> Result<(ImportReport, tempfile::TempDir), ImportError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sa.json");
+    std::fs::write(&path, content).unwrap();
+    let storage = DataDirectory::open(&folder.path().join("data")).unwrap();
+    let limits = ImportLimits { segment_bytes: 64 << 10, frame_max: 1 << 20 };
+    let mut watch = |_| true;
+    let job = ImportJob { storage: &storage, limits, progress: ImportProgress::new(&mut watch) };
+    let report = import(&[path], &SarOptions { zone: TimeZone::UTC }, job)?;
+    let mut verification = Verification::default();
+    for listing in list(&[folder.path().join("data")]).unwrap() {
+        verification.verify(&mut listing.open().unwrap().unwrap(), false, &mut |_| {}).unwrap();
+    }
+    let verdict = verification.finish();
+    assert!(verdict.is_intact() && verdict.unexplained() == 0, "{verdict:?}");
+    Ok((report, folder))
+}
+
+fn rows(folder: &Path, fields: &[&str]) -> Vec<(i64, Vec<HeldValue>)> {
+    let recording = Recording::open(&[folder.join("data")]).unwrap();
+    let query =
+        Query { fields: fields.iter().map(|field| field.parse().unwrap()).collect(), ..Query::default() };
+    let mut reader = recording.rows(&query, RowOptions::default()).unwrap();
+    let mut found = Vec::new();
+    while let Some(item) = reader.next().unwrap() {
+        if let RowItem::Row(stamp) = item {
+            found.push((stamp.wall_ns, reader.values().to_vec()));
+        }
+    }
+    found
+}
+
+// Proves that each group becomes a source with its values, times and host: lists by what identifies
+// their elements, members of members, numbers by the types of the whole file.
+#[test]
+fn groups_become_sources() {
+    let (report, folder) = import_text(DOCUMENT).unwrap();
+    assert!(report.is_complete(), "{:?}", report.flaws);
+    let names: Vec<&str> = report.totals.sources.iter().map(|source| source.name.as_str()).collect();
+    assert_eq!(names, ["sar-cpu-load", "sar-io", "sar-memory", "sar-net-dev", "sar-net-sock"]);
+    assert_eq!(report.skipped.get("restarts of the host"), Some(&1));
+    assert_eq!(report.bytes, DOCUMENT.len() as u64);
+    let float = HeldValue::Float;
+    let loads = rows(folder.path(), &["sar-cpu-load.cpu_load[all].usr", "sar-cpu-load.cpu_load[0].idle"]);
+    assert_eq!(loads[0], (AT_NS, vec![float(94.53), float(9.0)]), "a whole number among fractions");
+    assert_eq!(loads[1], (AT_NS + 1_000_000_000, vec![float(1.0), HeldValue::Absent]));
+    let memory = rows(folder.path(), &["sar-memory.memfree", "sar-memory.memused_percent"]);
+    assert_eq!(memory[0].1, [HeldValue::Unsigned(10_837_832), float(9.87)]);
+    assert_eq!(memory[1].1, [HeldValue::Unsigned(5), HeldValue::Absent]);
+    assert_eq!(rows(folder.path(), &["sar-io.io_reads_rtps"])[0].1, [float(0.0)]);
+    assert_eq!(rows(folder.path(), &["sar-net-dev.net_dev[lo].rxkB"])[0].1, [float(0.5)]);
+    let recording = Recording::open(&[folder.path().join("data")]).unwrap();
+    let unit = |source: &str, path: &str| {
+        let of_source = recording.fields().into_iter().find(|own| own.source == source).unwrap();
+        of_source.fields.into_iter().find(|field| field.path == path).unwrap().unit
+    };
+    assert_eq!(unit("sar-cpu-load", "cpu_load[*].usr").as_deref(), Some("%"));
+    assert_eq!(unit("sar-memory", "memfree").as_deref(), Some("KiB"));
+    assert_eq!(unit("sar-net-dev", "net_dev[*].rxkB").as_deref(), Some("KiB/s"));
+    let listing = list(&[folder.path().join("data")]).unwrap().remove(0);
+    assert_eq!(listing.open().unwrap().unwrap().header().host.name, "web1");
+}
+
+// Proves that a whole document of sadf is imported: every number of every group, in its place.
+#[test]
+fn a_whole_document_is_imported() {
+    let content = std::fs::read_to_string("tests/data/sar/sadf-12.6.1.json").unwrap();
+    let (report, folder) = import_text(&content).unwrap();
+    assert!(report.is_complete(), "{:?}", report.flaws);
+    assert_eq!(report.totals.sources.len(), 35);
+    assert!(report.totals.sources.iter().all(|source| source.recorded == 3));
+    let recording = Recording::open(&[folder.path().join("data")]).unwrap();
+    let mut reader = recording.query(&Query::default()).unwrap();
+    let mut values = 0;
+    while let Some(item) = reader.next().unwrap() {
+        if let QueryItem::Batch(batch) = item {
+            let known = |column: &ValueColumn| (0..batch.rows()).filter(|row| column.valid.has(*row)).count();
+            values += batch.columns.iter().map(known).sum::<usize>();
+        }
+    }
+    // What is a number or a text in the document, but for what it says of the host and of times.
+    let document: serde_json::Value = serde_json::from_str(&content).unwrap();
+    let statistics = document["sysstat"]["hosts"][0]["statistics"].as_array().unwrap();
+    let expected: usize = statistics.iter().map(|entry| leaves(entry) - leaves(&entry["timestamp"])).sum();
+    assert_eq!(values, expected);
+}
+
+/// The number of values in a value.
+fn leaves(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::Array(elements) => elements.iter().map(leaves).sum(),
+        serde_json::Value::Object(members) => members.values().map(leaves).sum(),
+        _ => 1,
+    }
+}
+
+// Proves that of a document that is cut at any byte, what is before the cut is imported, with the
+// place of the cut, and that nothing is imported without statistics.
+#[test]
+fn cut_documents_give_what_is_before() {
+    let first_end = DOCUMENT.find("22:13:21").unwrap();
+    let mut imported = 0;
+    for cut in (0..DOCUMENT.trim_end().len()).step_by(7) {
+        match import_text(&DOCUMENT[..cut]) {
+            Ok((report, _folder)) => {
+                assert!(cut > first_end - 100, "{cut}");
+                let what = &report.flaws[0].what;
+                assert!(what.contains("line ") && what.contains("column "), "{what}");
+                imported += 1;
+            }
+            Err(error) => {
+                assert!(cut < first_end, "{cut}: {error}");
+                assert!(error.to_string().contains("sadf -j"), "{error}");
+            }
+        }
+    }
+    assert!(imported > 20, "{imported}");
+}
+
+// Proves that other JSON is refused with what to import, and that an entry without a time is
+// reported and the others imported.
+#[test]
+fn other_documents_are_refused() {
+    for other in ["", "[1, 2]", "{\"a\": 1}", "time,a\n1,2\n", "{\"sysstat\": {\"hosts\": 3}}"] {
+        let error = import_text(other).err().unwrap().to_string();
+        assert!(error.contains("import what sadf -j FILE -- -A prints"), "{other}: {error}");
+    }
+    let timeless = DOCUMENT.replacen("\"time\": \"22:13:20\"", "\"time\": \"soon\"", 1);
+    let (report, folder) = import_text(&timeless).unwrap();
+    assert!(report.flaws[0].what.contains("statistics without a time"), "{:?}", report.flaws);
+    assert_eq!(rows(folder.path(), &["sar-memory.memfree"]).len(), 1);
+}
