@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". `stream`, `lane`, `push`,
-/// `trigger`, `explain` and `arrow` are the crates of these names; `flatcap-export` is another
-/// program; those from `host` to `query` are in flatcap-format.
+/// `trigger`, `explain` and `arrow` are the crates of these names; `flatcap-export` and
+/// `flatcap-ship` are other programs; those from `host` to `query` are in flatcap-format.
 const EDGES: &[(&str, &[&str])] = &[
     ("stream", &[]),
     ("lane", &["stream"]),
@@ -116,6 +116,10 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("flatcap-export", &["metric", "query", "replay", "segment", "schema", "storage", "arrow"]),
+    (
+        "flatcap-ship",
+        &["flatcap-export", "arrow", "query", "replay", "segment", "schema", "storage", "host", "duration"],
+    ),
     ("lib", &["cli"]),
     ("main", &["lib"]),
 ];
@@ -131,6 +135,7 @@ const CRATES: &[&str] = &[
     "crates/flatcap-explain/src",
     "crates/flatcap-arrow/src",
     "crates/flatcap-export/src",
+    "crates/flatcap-ship/src",
     "src",
 ];
 
@@ -207,6 +212,7 @@ const MODULE_CRATES: &[(&str, &str)] = &[
     ("crates/flatcap-explain/src", "explain"),
     ("crates/flatcap-arrow/src", "arrow"),
     ("crates/flatcap-export/src", "flatcap-export"),
+    ("crates/flatcap-ship/src", "flatcap-ship"),
 ];
 
 /// Returns the module that a shipped file belongs to: a folder, a file beside the folders, or all
