@@ -25,8 +25,8 @@ const LANES_WAITING_MAX: usize = 1024;
 /// Lanes that come within this time after each other are rescued together: each rescue rewrites a
 /// segment.
 const COLLECT_TIME: Duration = Duration::from_millis(500);
-/// Lanes that are rescued together: their frames are in memory meanwhile.
-const LANES_TOGETHER_MAX: usize = 64;
+/// Bytes of lanes that are rescued together: their frames are in memory meanwhile.
+const TOGETHER_BYTES_MAX: u64 = 64 << 20;
 /// Rescues of one run: each rewrites a segment, and a client must not make this recorder do nothing
 /// else.
 const RESCUES_MAX: u32 = 64;
@@ -56,10 +56,12 @@ impl RescueThread {
             let mut rescues: BTreeMap<u64, u32> = BTreeMap::new(); // of runs that have files
             while let Ok(first) = lanes.recv() {
                 wait_until_recovered(&recovered);
+                let mut bytes = first.bytes();
                 let mut together = vec![first];
-                while together.len() < LANES_TOGETHER_MAX
+                while bytes < TOGETHER_BYTES_MAX
                     && let Ok(next) = lanes.recv_timeout(COLLECT_TIME)
                 {
+                    bytes += next.bytes();
                     together.push(next);
                 }
                 let mut runs: BTreeMap<u64, Vec<LeftLane>> = BTreeMap::new();

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use flatcap_lane::{LaneBuffer, LaneClocks, LaneHeader, LaneReader, LaneResumption, SLABS_MAX};
+use flatcap_lane::{
+    CONTROL_BYTES, LANE_BYTES_MAX, LaneBuffer, LaneClocks, LaneHeader, LaneReader, LaneResumption, SLABS_MAX,
+};
 use flatcap_stream::ChecksumKind;
 
 use crate::os::clock::monotonic_ns;
@@ -56,12 +58,20 @@ impl LeftLane {
                 "the lane is of no earlier run into this data directory since the last boot".to_owned()
             );
         }
+        if header.bytes() > LANE_BYTES_MAX + CONTROL_BYTES as u64 {
+            return Err(format!("it has {} bytes, more than a recorder gives", header.bytes()));
+        }
         Ok(Self { memory, reader, resumption, uid, wall_offset_ns })
     }
 
     /// Returns the run that it belongs to.
     pub fn run_id(&self) -> u64 {
         self.resumption.run_id
+    }
+
+    /// Returns the length of its memory.
+    pub fn bytes(&self) -> u64 {
+        self.reader.header().bytes()
     }
 
     /// Returns the user of the client.
