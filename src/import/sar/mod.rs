@@ -46,17 +46,17 @@ pub fn import(
     options: &SarOptions,
     job: ImportJob<'_, '_>,
 ) -> Result<ImportReport, ImportError> {
-    let mut import = SarImporter { options, job, report: ImportReport::default(), frames: 0 };
+    let mut importer = SarImporter { options, job, report: ImportReport::default(), frames: 0 };
     for path in files {
-        match import.import_file(path) {
+        match importer.import_file(path) {
             Err(ImportError::Stopped) => {
-                import.report.stopped = true;
+                importer.report.stopped = true;
                 break;
             }
-            result => result?,
+            ended => ended?,
         }
     }
-    Ok(import.report)
+    Ok(importer.report)
 }
 
 /// An import in progress.
