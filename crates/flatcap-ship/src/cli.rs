@@ -42,7 +42,7 @@ enum ShipVerb {
     /// Ship what is sealed until stopped: the service.
     Run(ConfigArguments),
     /// Show what is not shipped yet, or all hosts of a store.
-    ShipStatus(StatusArguments),
+    Status(StatusArguments),
     /// Merge the objects of complete hours, and remove those that they replace.
     Compact(CompactArguments),
     /// Print the configuration, or its mistakes.
@@ -114,8 +114,8 @@ fn run(verb: &ShipVerb) -> Result<u8, ShipError> {
     match verb {
         ShipVerb::Once(arguments) => once(arguments),
         ShipVerb::Run(arguments) => service(arguments),
-        ShipVerb::ShipStatus(arguments) if arguments.fleet => fleet(arguments),
-        ShipVerb::ShipStatus(arguments) => status(arguments),
+        ShipVerb::Status(arguments) if arguments.fleet => fleet(arguments),
+        ShipVerb::Status(arguments) => status(arguments),
         ShipVerb::Compact(arguments) => compaction(arguments),
         ShipVerb::CheckConfig(arguments) => check_config(arguments),
     }
