@@ -55,9 +55,9 @@ impl TimeForm {
         let form = if digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             let whole = digits.split('.').next().unwrap_or_default().len();
             Self::SinceEpoch(match whole {
-                ..=SECOND_DIGITS_MAX => NS_PER_S,
-                ..=MILLISECOND_DIGITS_MAX => 1_000_000,
-                ..=MICROSECOND_DIGITS_MAX => 1_000,
+                digits if digits <= SECOND_DIGITS_MAX => NS_PER_S,
+                digits if digits <= MILLISECOND_DIGITS_MAX => 1_000_000,
+                digits if digits <= MICROSECOND_DIGITS_MAX => 1_000,
                 _ => 1,
             })
         } else {
