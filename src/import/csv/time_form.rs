@@ -54,12 +54,13 @@ impl TimeForm {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let form = if digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             let whole = digits.split('.').next().unwrap_or_default().len();
-            Self::SinceEpoch(match whole {
-                digits if digits <= SECOND_DIGITS_MAX => NS_PER_S,
-                digits if digits <= MILLISECOND_DIGITS_MAX => 1_000_000,
-                digits if digits <= MICROSECOND_DIGITS_MAX => 1_000,
-                _ => 1,
-            })
+            let units = [
+                (SECOND_DIGITS_MAX, NS_PER_S),
+                (MILLISECOND_DIGITS_MAX, 1_000_000),
+                (MICROSECOND_DIGITS_MAX, 1_000),
+            ];
+            let unit = units.iter().find(|(digits_max, _)| whole <= *digits_max);
+            Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns))
         } else {
             Self::Iso
         };
