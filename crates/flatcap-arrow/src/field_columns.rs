@@ -110,9 +110,10 @@ fn data_type(column: &RowColumn, options: &RowOptions) -> DataType {
     match (aggregate, column.kind) {
         (Some(Some(Aggregate::Count)), _) => DataType::UInt64,
         _ if column.is_rate => DataType::Float64,
-        (None | Some(Some(Aggregate::Last)), _) => own,
         // As the steps of the query do: states and counters have their last value.
-        (Some(None), MetricKind::Counter) | (Some(_), MetricKind::State | MetricKind::Text) => own,
+        (None | Some(Some(Aggregate::Last)), _)
+        | (Some(None), MetricKind::Counter)
+        | (Some(_), MetricKind::State | MetricKind::Text) => own,
         (Some(_), _) if is_text => own,
         (Some(_), _) => DataType::Float64,
     }

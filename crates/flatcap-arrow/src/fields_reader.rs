@@ -40,7 +40,7 @@ pub struct FieldsReader {
 #[derive(Debug)]
 enum FieldRows {
     /// Batches of columns.
-    Plain(PlainRows),
+    Plain(Box<PlainRows>),
     /// One by one, and a notice that came after the rows of the last batch.
     Joined(Box<RowReader>, Option<Notice>),
 }
@@ -69,7 +69,7 @@ impl FieldsReader {
     ) -> Result<Option<Self>, BatchError> {
         let plain = if *options == RowOptions::default() { recording.plain_rows(query)? } else { None };
         let rows = match plain {
-            Some(plain) => FieldRows::Plain(plain),
+            Some(plain) => FieldRows::Plain(Box::new(plain)),
             None => match joined(recording, query, options, goes_on)? {
                 Some(reader) => FieldRows::Joined(Box::new(reader), None),
                 None => return Ok(None),

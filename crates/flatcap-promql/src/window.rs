@@ -84,6 +84,7 @@ impl MovingWindow {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
     use proptest::prelude::*;
 

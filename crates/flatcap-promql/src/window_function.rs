@@ -202,6 +202,7 @@ fn differ(before: f64, now: f64) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
     use super::*;
 

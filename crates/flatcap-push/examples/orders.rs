@@ -1,8 +1,8 @@
 //! An application that pushes its spans: it handles orders, and each order is a frame with its
-//! duration. scripts/push_demo.sh shows them beside the pressure on the host.
+//! duration. `scripts/push_demo.sh` shows them beside the pressure on the host.
 //!
 //! Arguments: the push socket, and how many orders to handle.
-#![allow(clippy::print_stdout, reason = "a program for people")]
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a program for people")]
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use crate::object_writer::ObjectWriterError;
 /// An error of shipping.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShipError {
-    /// ShipArguments or configuration.
+    /// Arguments or configuration.
     #[error("{0}")]
     Usage(String),
     /// A segment cannot be read.

@@ -86,6 +86,7 @@ fn bool_of(cell: &str) -> Option<bool> {
 
 /// The types that all cells of a column so far have.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "a set of types")]
 pub(super) struct PossibleTypes {
     has_value: bool,
     bool: bool,
@@ -148,7 +149,9 @@ mod tests {
 
     fn found(cells: &[&str]) -> CsvType {
         let mut types = PossibleTypes::all();
-        cells.iter().for_each(|cell| types.add(cell));
+        for cell in cells {
+            types.add(cell);
+        }
         types.narrowest()
     }
 

@@ -1,7 +1,5 @@
 //! Files of several kinds, imported and read again.
 
-use std::path::PathBuf;
-
 use flatcap_format::query::{HeldValue, Query, Recording, RowItem, RowOptions};
 use flatcap_format::segment::{Advance, FrameKind, Gap, Verification, list};
 

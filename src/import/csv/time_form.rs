@@ -56,9 +56,9 @@ impl TimeForm {
             let whole = digits.split('.').next().unwrap_or_default().len();
             Self::SinceEpoch(match whole {
                 0 => return None,
-                1..=SECOND_DIGITS_MAX => NS_PER_S,
-                ..=MILLISECOND_DIGITS_MAX => 1_000_000,
-                ..=MICROSECOND_DIGITS_MAX => 1_000,
+                digits if digits <= SECOND_DIGITS_MAX => NS_PER_S,
+                digits if digits <= MILLISECOND_DIGITS_MAX => 1_000_000,
+                digits if digits <= MICROSECOND_DIGITS_MAX => 1_000,
                 _ => 1,
             })
         } else {
@@ -90,14 +90,11 @@ impl TimeForm {
             Self::SinceEpoch(unit_ns) => since_epoch(text, *unit_ns),
             Self::Pattern(pattern) => {
                 let parts = strtime::parse(pattern, text).ok()?;
-                match parts.to_timestamp() {
-                    Ok(stamp) => nanoseconds(stamp),
-                    Err(_) => {
-                        let time =
-                            parts.to_datetime().or_else(|_| Ok::<_, jiff::Error>(parts.to_date()?.into()));
-                        local(time.ok()?, zone)
-                    }
+                if let Ok(stamp) = parts.to_timestamp() {
+                    return nanoseconds(stamp);
                 }
+                let time = parts.to_datetime().or_else(|_| Ok::<_, jiff::Error>(parts.to_date()?.into()));
+                local(time.ok()?, zone)
             }
         }
     }

@@ -41,6 +41,7 @@ struct SarField {
 
 /// What the values of a field are.
 #[derive(Debug, Clone, Copy, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "a set of kinds")]
 struct SarKinds {
     is_text: bool,
     is_bool: bool,
@@ -219,13 +220,12 @@ fn unit_of(group: &str, title: &str) -> Option<&'static str> {
     let ends = |end: &str| title.ends_with(end);
     match group {
         _ if ends("-percent") => Some("%"),
-        "cpu-load" | "cpu-load-all" => Some("%"),
+        "cpu-load" | "cpu-load-all" | "psi-cpu" | "psi-io" | "psi-mem" => Some("%"),
         "memory" | "hugepages" => Some("KiB"),
         "disk" | "net-dev" if ends("kB") => Some("KiB/s"),
         "disk" if ends("await") => Some("ms"),
         "cpu-frequency" | "cpu-weighted-frequency" => Some("MHz"),
         "filesystems" if title.starts_with("MB") => Some("MiB"),
-        "psi-cpu" | "psi-io" | "psi-mem" => Some("%"),
         _ => None,
     }
 }
@@ -254,7 +254,7 @@ impl SarKinds {
     /// Returns a value as the type of the field; none if it is absent, or of a type that cannot
     /// become it.
     #[allow(clippy::cast_precision_loss, reason = "sadf prints two decimals, and whole numbers for zero")]
-    fn value<'v>(self, value: &'v SarValue) -> Option<PayloadValue<'v>> {
+    fn value(self, value: &SarValue) -> Option<PayloadValue<'_>> {
         Some(match (self.content(), value) {
             (NewContent::Text, SarValue::Text(text)) => PayloadValue::Text(text),
             (NewContent::Float, SarValue::Float(number)) => PayloadValue::Float(*number),

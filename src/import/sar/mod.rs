@@ -46,17 +46,17 @@ pub fn import(
     options: &SarOptions,
     job: ImportJob<'_, '_>,
 ) -> Result<ImportReport, ImportError> {
-    let mut importer = SarImporter { options, job, report: ImportReport::default(), frames: 0 };
+    let mut import = SarImporter { options, job, report: ImportReport::default(), frames: 0 };
     for path in files {
-        match importer.import_file(path) {
+        match import.import_file(path) {
             Err(ImportError::Stopped) => {
-                importer.report.stopped = true;
+                import.report.stopped = true;
                 break;
             }
-            imported => imported?,
+            result => result?,
         }
     }
-    Ok(importer.report)
+    Ok(import.report)
 }
 
 /// An import in progress.
@@ -265,24 +265,19 @@ impl HostWriter<'_, '_, '_, '_> {
         let Some(run) = &mut self.run else { return Ok(()) };
         for found in groups_of(entry) {
             let Some(group) = groups.get(&found.name) else { continue };
-            let source = match run.sources.get(&found.name) {
-                Some(source) => *source,
-                None => {
-                    let (schema, root) = group.schema(&found.name).map_err(|error| ImportError::Kind {
-                        path: self.path.to_owned(),
-                        what: format!("{}: {error}", found.name),
-                    })?;
-                    let labels = vec![("file".to_owned(), self.path.display().to_string())];
-                    let name = format!("sar-{}", found.name);
-                    let source = run.writer.add_source(ImportSource {
-                        name,
-                        labels,
-                        root: root.to_owned(),
-                        schema,
-                    })?;
-                    run.sources.insert(found.name.clone(), source);
-                    source
-                }
+            let source = if let Some(source) = run.sources.get(&found.name) {
+                *source
+            } else {
+                let (schema, root) = group.schema(&found.name).map_err(|error| ImportError::Kind {
+                    path: self.path.to_owned(),
+                    what: format!("{}: {error}", found.name),
+                })?;
+                let labels = vec![("file".to_owned(), self.path.display().to_string())];
+                let name = format!("sar-{}", found.name);
+                let source =
+                    run.writer.add_source(ImportSource { name, labels, root: root.to_owned(), schema })?;
+                run.sources.insert(found.name.clone(), source);
+                source
             };
             let payload = group.payload(&found, &mut self.payload);
             if !run.writer.fits(payload.len()) {

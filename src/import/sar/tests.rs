@@ -1,7 +1,5 @@
 //! Documents of sadf 12.6.1, imported and read again.
 
-use std::path::PathBuf;
-
 use flatcap_format::query::{HeldValue, Query, QueryItem, Recording, RowItem, RowOptions, ValueColumn};
 use flatcap_format::segment::{Verification, list};
 

@@ -322,9 +322,8 @@ impl Drop for Prometheus {
 fn agree(own: &str, other: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().unwrap();
     let (own, other) = (number(own), number(other));
-    own.to_bits() == other.to_bits()
+    own.total_cmp(&other).is_eq()
         || (own.is_nan() && other.is_nan())
-        || own == other
         || (own - other).abs() <= 1e-9 * other.abs().max(1e-6)
 }
 
