@@ -148,7 +148,9 @@ mod tests {
 
     fn found(cells: &[&str]) -> CsvType {
         let mut types = PossibleTypes::all();
-        cells.iter().for_each(|cell| types.add(cell));
+        for cell in cells {
+            types.add(cell);
+        }
         types.narrowest()
     }
 
