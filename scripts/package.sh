@@ -57,8 +57,8 @@ compress() { # FILE: as Debian requires, without name and time
 stage_all() {
     rm -rf "$stage"
     mkdir -p "$stage/doc" "$stage/man"
-    cp "$built/$folder/flatcap" "$built/$folder/flatcap-export" "$stage/"
-    strip "$stage/flatcap" "$stage/flatcap-export"
+    cp "$built/$folder/flatcap" "$built/$folder/flatcap-export" "$built/$folder/flatcap-ship" "$stage/"
+    strip "$stage/flatcap" "$stage/flatcap-export" "$stage/flatcap-ship"
     "$stage/flatcap" manual "$stage/man" --date "$date" >/dev/null
     for page in "$stage"/man/*; do
         mkdir -p "$stage/man${page##*.}"
@@ -69,13 +69,15 @@ stage_all() {
     "$stage/flatcap" completions bash >"$stage/flatcap.bash"
     "$stage/flatcap" completions zsh >"$stage/_flatcap"
     "$stage/flatcap" completions fish >"$stage/flatcap.fish"
-    cp README.md docs/OPERATIONS.md docs/SOURCES.md docs/FORMAT.md "$stage/doc/"
+    cp README.md docs/OPERATIONS.md docs/SOURCES.md docs/FORMAT.md docs/LAKE.md "$stage/doc/"
     cp CHANGELOG.md "$stage/doc/changelog"
     python3 scripts/third_party.py "$target" >"$stage/doc/third-party-licenses"
     for text in "$stage"/doc/*; do compress "$text"; done
     # Examples, the same in every package.
     mkdir "$stage/examples"
     cp config/flatcap.toml config/minimal.toml config/triggers.toml deploy/flatcap-notify-reload.conf "$stage/examples/"
+    cp deploy/lake/ship.toml "$stage/examples/ship.toml"
+    for engine in duckdb spark trino; do cp "deploy/lake/$engine.sql" "$stage/examples/lake-$engine.sql"; done
     cp deploy/grafana/flatcap.json "$stage/examples/grafana.json"
     cp deploy/prometheus/alerts.yaml "$stage/examples/prometheus-alerts.yaml"
     cp deploy/container/daemonset.yaml "$stage/examples/kubernetes-daemonset.yaml"
@@ -107,10 +109,10 @@ static_program() {
         export "CARGO_TARGET_${variable^^}_LINKER=$cross-gcc" "CC_$variable=$cross-gcc" "CFLAGS_$variable=-U_FORTIFY_SOURCE"
         strip=$cross-strip
     fi
-    cargo build --quiet --locked --package flatcap --package flatcap-export --target "$musl" --profile "$profile"
+    cargo build --quiet --locked --package flatcap --package flatcap-export --package flatcap-ship --target "$musl" --profile "$profile"
     mkdir -p "$folder_of"
     local program
-    for program in flatcap flatcap-export; do
+    for program in flatcap flatcap-export flatcap-ship; do
         cp "$built/$musl/$folder/$program" "$folder_of/$program"
         "$strip" "$folder_of/$program"
         if readelf --dynamic "$folder_of/$program" | grep -q NEEDED; then
@@ -122,11 +124,12 @@ static_program() {
     local name=flatcap-$version-linux-$arch
     rm -rf "${package:?}/$name"
     mkdir -p "$package/$name"
-    cp "$folder_of/flatcap" "$folder_of/flatcap-export" deploy/flatcap.toml deploy/flatcap.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
+    cp "$folder_of/flatcap" "$folder_of/flatcap-export" "$folder_of/flatcap-ship" \
+        deploy/flatcap.toml deploy/flatcap.service deploy/flatcap-ship.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
         README.md LICENSE-APACHE LICENSE-MIT "$stage/doc/third-party-licenses.gz" "$package/$name/"
     cp -r "$stage"/man? "$stage/flatcap.bash" "$stage/_flatcap" "$stage/flatcap.fish" "$package/$name/"
     mkdir "$package/$name/doc"
-    cp docs/OPERATIONS.md docs/SOURCES.md docs/FORMAT.md CHANGELOG.md "$package/$name/doc/"
+    cp docs/OPERATIONS.md docs/SOURCES.md docs/FORMAT.md docs/LAKE.md CHANGELOG.md "$package/$name/doc/"
     cp -r "$stage/examples" "$package/$name/examples"
     tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --directory "$package" "$name" |
         gzip -9n >"$package/$name.tar.gz"
@@ -149,7 +152,7 @@ wheel() {
 
 deb=$(scripts/tool.sh cargo-deb "$cargo_deb_version" --no-default-features)
 rpm=$(scripts/tool.sh cargo-generate-rpm "$cargo_generate_rpm_version" --no-default-features)
-cargo build --quiet --locked --package flatcap --package flatcap-export --profile "$profile"
+cargo build --quiet --locked --package flatcap --package flatcap-export --package flatcap-ship --profile "$profile"
 stage_all
 "$deb" --quiet --no-build --no-strip --deb-version "$version-1" --output "$package/"
 "$rpm" --target-dir target --set-metadata "version = \"$version\"" --source-date "$SOURCE_DATE_EPOCH" \

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Modules, in the order of the data: `sampling` reads the host on schedule and makes frames of the
-//! samples, `slab` carries frames to the `recorder`, which writes them to segment files, `compress`
-//! rewrites sealed segments, and `snapshot` keeps the full rate around a moment. `import` and
-//! `export` convert other formats. `daemon` assembles a run, `control` answers requests to it,
-//! `config` configures it, `metrics` counts, `view` shows recordings, `os` is the only interface to
-//! the kernel, and `cli` is the program.
+//! samples, `ingest` takes the frames of applications, `slab` carries frames to the `recorder`,
+//! which writes them to segment files, `compress` rewrites sealed segments, and `snapshot` keeps
+//! the full rate around a moment. `import` and `export` convert other formats. `daemon` assembles a
+//! run, `control` answers requests to it, `config` configures it, `metrics` counts, `view` shows
+//! recordings, `os` is the only interface to the kernel, and `cli` is the program.
 //!
 //! This package is the program; it has no interface for others. Programs that read or write
 //! recordings use [`flatcap_format`], those that frame streams [`flatcap_stream`].
@@ -61,6 +61,10 @@ mod human;
 mod import;
 #[cfg(feature = "internals")]
 pub mod import;
+#[cfg(not(feature = "internals"))]
+mod ingest;
+#[cfg(feature = "internals")]
+pub mod ingest;
 mod keyword;
 #[cfg(not(feature = "internals"))]
 mod metrics;

@@ -98,6 +98,8 @@ struct InfoSource {
     id: u16,
     run_id: String,
     root: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
     period_ns: u64,
     recorded: u64,
     lost: u64,
@@ -127,6 +129,7 @@ struct InfoLatency {
 struct SourceSum {
     name: String,
     root: String,
+    labels: BTreeMap<String, String>,
     period_ns: u64,
     totals: FooterTotals,
     compressed: (u64, u64), // bytes in compressed segments: raw, stored
@@ -282,6 +285,7 @@ fn add_segment(
         let sum = sums.entry((header.run_id, totals.source)).or_insert_with(|| SourceSum {
             name: source.name.clone(),
             root: source.root.clone(),
+            labels: source.labels.iter().cloned().collect(),
             period_ns: source.period_ns,
             totals: FooterTotals::new(totals.source),
             compressed: (0, 0),
@@ -346,6 +350,7 @@ fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource
         id,
         run_id: format!("{run_id:016x}"),
         root: sum.root,
+        labels: sum.labels,
         period_ns: sum.period_ns,
         recorded: sum.totals.recorded,
         lost: sum.totals.lost,

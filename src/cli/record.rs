@@ -107,7 +107,7 @@ fn configuration_or_last_good(args: &Args) -> Result<(Config, Option<LastGood>),
     };
     // Without the variables: one of them may be the mistake, and the saved configuration has their
     // values.
-    let config = match with_arguments(&Layers::file_alone(&file).with_memory_rule(memory_rule), args) {
+    let config = match with_arguments(Layers::file_alone(&file).with_memory_rule(memory_rule), args) {
         Ok(config) => config,
         Err(unusable) => return Err(CliError::NoLastGood { errors, unusable }),
     };
@@ -124,10 +124,11 @@ fn configuration_or_last_good(args: &Args) -> Result<(Config, Option<LastGood>),
 
 /// Returns the configuration with the arguments applied.
 fn configuration(args: &Args) -> Result<Config, ConfigErrors> {
-    with_arguments(&layers(args.config.as_deref()), args)
+    with_arguments(layers(args.config.as_deref()), args)
 }
 
-fn with_arguments(layers: &Layers, args: &Args) -> Result<Config, ConfigErrors> {
+fn with_arguments(layers: Layers, args: &Args) -> Result<Config, ConfigErrors> {
+    let layers = if args.sources.is_empty() { layers } else { layers.with_sources_to_select() };
     let mut config = layers.read()?.config;
     if let Some(data_dir) = &args.data_dir {
         config.recorder.data_dir.clone_from(data_dir);

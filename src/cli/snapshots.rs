@@ -13,9 +13,8 @@ use super::tables::table;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human};
 use crate::config;
-use crate::daemon::SNAPSHOTS_NAME;
 use crate::os::directory_tree::DirectoryTree;
-use crate::snapshot::{ListedSnapshot, SnapshotFolder, listed, read_record, set_kept};
+use crate::snapshot::{ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder, listed, read_record, set_kept};
 
 /// Keep the last seconds of every source at its own rate: what the ring of `[blackbox]` holds. The
 /// snapshot is a directory of segments in `snapshots` of the data directory.

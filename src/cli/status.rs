@@ -13,8 +13,8 @@ use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config;
 use crate::control::{
-    CompressorStatus, FormerStatus, ProcessStatus, QueueStatus, ReloadStatus, RingStatus, SegmentStatus,
-    SourceStatus, Status, StorageStatus,
+    CompressorStatus, FormerStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus, RingStatus,
+    SegmentStatus, SourceStatus, Status, StorageStatus,
 };
 
 /// Share of a limit above which it is highlighted.
@@ -76,6 +76,7 @@ impl StatusPage {
         lines.extend(self.storage_lines(&status.storage, &status.compression));
         lines.extend(self.compressor_line(&status.compression));
         lines.extend(status.ring.as_ref().map(|ring| self.ring_line(ring)));
+        lines.extend(status.push.as_ref().map(|push| self.push_line(push)));
         lines.push(self.queue_line(&status.queues));
         lines.extend(self.reload_line(&status.reload));
         lines.push(String::new());
@@ -125,6 +126,31 @@ impl StatusPage {
         if ring.lost > 0 || ring.storage_errors > 0 {
             let lacks = format!("; lacks {} samples, {} errors", ring.lost, ring.storage_errors);
             line.push_str(&self.tint(Severity::Warning, lacks));
+        }
+        line
+    }
+
+    fn push_line(&self, push: &PushStatus) -> String {
+        if !push.open {
+            let text = "the push socket is not open, see the log".to_owned();
+            return format!("push     {}", self.tint(Severity::Error, text));
+        }
+        let mut line = format!(
+            "push     {} clients, {} lanes in {} of {}; {} sources, {} frames, {}",
+            push.clients,
+            push.lanes,
+            human::bytes(push.memory_bytes),
+            human::bytes(push.memory_bytes_max),
+            push.sources,
+            push.recorded,
+            human::bytes(push.bytes)
+        );
+        if push.lost > 0 {
+            line.push_str(&self.tint(Severity::Error, format!("; {} lost", push.lost)));
+        }
+        if push.lanes_refused > 0 {
+            let refused = format!("; {} lanes refused, see the log", push.lanes_refused);
+            line.push_str(&self.tint(Severity::Error, refused));
         }
         line
     }

@@ -203,6 +203,17 @@ mod tests {
             "control.enabled",
             "control.socket",
             "control.metrics_listen",
+            "push.enabled",
+            "push.socket",
+            "push.allow",
+            "push.memory_max",
+            "push.lane_size",
+            "push.clients",
+            "push.lanes",
+            "push.sources",
+            "push.schema_max",
+            "push.verify",
+            "push.drain_interval",
         ];
         assert_eq!(restart.collect::<Vec<_>>(), expected);
     }

@@ -26,6 +26,11 @@ pub(super) const LABEL_NAME_BYTES_MAX: usize = 63;
 /// Longest value of a label, in bytes.
 pub(super) const LABEL_VALUE_BYTES_MAX: usize = 255;
 
+/// Most accounts that may push: more are a group.
+pub(super) const ACCOUNTS_MAX: usize = 64;
+/// Longest name of an account, in bytes: more than useradd(8) accepts.
+pub(super) const ACCOUNT_BYTES_MAX: usize = 63;
+
 /// 1,024 TiB, more than any file system has: a larger size has the wrong unit.
 pub(super) const FILE_SYSTEM_BYTES_MAX: u64 = 1 << 50;
 
@@ -69,6 +74,8 @@ pub enum ExpectedValue {
     Processes,
     /// Labels of the host.
     Labels,
+    /// Users and groups.
+    Accounts,
     /// A boolean.
     Flag,
     /// A path that is not empty.
@@ -138,6 +145,9 @@ impl ExpectedValue {
                 "up to {LABELS_MAX} labels, names of up to {LABEL_NAME_BYTES_MAX} letters, digits and _, values of up to \
                  {LABEL_VALUE_BYTES_MAX} bytes"
             ),
+            Self::Accounts => {
+                format!("up to {ACCOUNTS_MAX} users and groups, names of up to {ACCOUNT_BYTES_MAX} bytes")
+            }
             Self::Flag => "true or false".to_owned(),
             Self::Command | Self::CommandOrNone => {
                 format!("up to {} arguments of up to {ARG_BYTES_MAX} bytes", ARGV_MAX - 1)
@@ -170,6 +180,9 @@ impl ExpectedValue {
             ),
             Self::Processes => ("write a list such as [\"4711\", \"sshd\"], {}, none twice", "{}."),
             Self::Labels => ("write a table such as { role = \"db\", site = \"fra\" }, {}", "{}."),
+            Self::Accounts => {
+                ("write a list such as [\"user:app\", \"group:flatcap-push\"], {}, none twice", "{}.")
+            }
             Self::Flag => ("write {} without quotes", "{}."),
             Self::Path | Self::PathOrEmpty => ("write a path in quotes", ""),
             Self::AbsolutePath => ("write an absolute path in quotes, without \"..\"", ""),

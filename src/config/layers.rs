@@ -11,7 +11,7 @@ use super::file::{ConfigFile, DropIns, FILE_BYTES_MAX, SkippedFiles};
 use super::input_texts::InputTexts;
 use super::parse::{ResolvedConfig, resolve};
 use super::settings::Config;
-use super::validate::MemoryRule;
+use super::validate::{CheckScope, MemoryRule};
 use crate::os::program_guard::Provenance;
 use crate::sampling::{TextOrigin, TextSource};
 
@@ -39,7 +39,7 @@ pub struct Layers {
     file_is_optional: bool,
     without_drop_ins: bool,
     variables: Vec<(OsString, OsString)>,
-    memory_rule: Option<MemoryRule>,
+    scope: CheckScope,
 }
 
 /// A validated configuration and where its values come from.
@@ -91,7 +91,15 @@ impl Layers {
     /// Checks too whether all buffers fit into `recorder.memory_max`.
     #[must_use]
     pub fn with_memory_rule(mut self, rule: MemoryRule) -> Self {
-        self.memory_rule = Some(rule);
+        self.scope.memory_rule = Some(rule);
+        self
+    }
+
+    /// Leaves the rules that depend on which sources are on to
+    /// [`Config::select_sources`], which follows.
+    #[must_use]
+    pub fn with_sources_to_select(mut self) -> Self {
+        self.scope.has_final_sources = false;
         self
     }
 
@@ -115,7 +123,7 @@ impl Layers {
         if let Err(errors) = env::add(&mut texts, &self.variables, &mut bytes_left) {
             unread.extend(errors);
         }
-        let ResolvedConfig { mut config, value_offsets } = resolve(&texts, unread, self.memory_rule)?;
+        let ResolvedConfig { mut config, value_offsets } = resolve(&texts, unread, self.scope)?;
         // A command from a variable has no file whose owner and mode could be checked.
         set_command_files(&mut config, |key| {
             let at = texts.file_at(*value_offsets.get(key)?)?;

@@ -51,7 +51,7 @@ pub use layers::{DROP_IN_DIRECTORY, FILE_NAME, Layers, LoadedConfig};
 pub use reference::{ReferenceKey, ReferencePart, reference};
 pub use settings::{
     BlackboxConfig, BufferingConfig, COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, Config, ControlConfig,
-    GroupConfig, GroupConfigs, RecorderConfig, StorageConfig,
+    GroupConfig, GroupConfigs, PushConfig, RecorderConfig, StorageConfig,
 };
 pub use source::{CpuShare, GROUP_FAST_PERIOD_MAX, SourceConfig};
 pub use trigger::{TRIGGERS_MAX, TriggerConfig};

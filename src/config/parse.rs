@@ -20,7 +20,7 @@ use super::syntax;
 use super::tables::{TRIGGER_TABLE, joined};
 use super::trigger::{TRIGGERS_MAX, TriggerConfig};
 use super::unknown;
-use super::validate::{self, MemoryRule};
+use super::validate::{self, CheckScope};
 use crate::sampling::sources::CATALOG;
 
 impl Config {
@@ -36,7 +36,7 @@ impl Config {
             return Err(ConfigErrors::one(ConfigLocation::File(file_name.to_owned()), problem));
         }
         let texts = InputTexts::of_file(file_name, text);
-        resolve(&texts, Vec::new(), None).map(|resolved| resolved.config)
+        resolve(&texts, Vec::new(), CheckScope::default()).map(|resolved| resolved.config)
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) struct ResolvedConfig {
 pub(super) fn resolve(
     texts: &InputTexts,
     unread: Vec<ConfigError>,
-    memory_rule: Option<MemoryRule>,
+    scope: CheckScope,
 ) -> Result<ResolvedConfig, ConfigErrors> {
     let mut findings = Findings::default();
     let mut merged = DeTable::new();
@@ -85,7 +85,7 @@ pub(super) fn resolve(
     let mut config = read(&mut walk, merged);
     validate::derive_defaults(&mut config, &walk);
     if is_whole {
-        validate::check(&mut config, &mut walk, memory_rule);
+        validate::check(&mut config, &mut walk, scope);
         findings.add(walk.take_conflicts());
     }
     if is_whole && findings.is_empty() {
@@ -627,7 +627,7 @@ mod tests {
             (
                 "[zip]",
                 "f.toml:1:2: [zip]: no such table; the tables are [recorder], [buffering], [storage], [compress], \
-                 [blackbox], [control], [group], [source] and [trigger]",
+                 [blackbox], [control], [push], [group], [source] and [trigger]",
             ),
         ]);
     }

@@ -89,8 +89,9 @@ mod tests {
     use crate::config::tables::with_every_key;
     use crate::config::{
         BlackboxConfig, BufferingConfig, CompressConfig, ControlConfig, CpuShare, GroupConfig, GroupConfigs,
-        RecorderConfig, SourceCompressionConfig, StorageConfig, TriggerConfig,
+        PushConfig, RecorderConfig, SourceCompressionConfig, StorageConfig, TriggerConfig,
     };
+    use crate::ingest::PayloadVerification;
     use crate::os::host_log::HostLog;
     use crate::recorder::{MinFree, SyncPolicy};
     use crate::sampling::sources::{CATALOG, find};
@@ -350,6 +351,37 @@ mod tests {
         )
     }
 
+    fn push() -> impl Strategy<Value = PushConfig> {
+        let sizes =
+            (numbers("push", "memory_max"), numbers("push", "lane_size"), numbers("push", "schema_max"));
+        let counts = (1..=1024_u32, 1..=4096_u32, 1..=64_u32);
+        let allow = prop::collection::btree_set("(user|group):[a-z0-9_-]{1,9}", 0..4);
+        let verify = prop::sample::select(vec![
+            PayloadVerification::All,
+            PayloadVerification::First,
+            PayloadVerification::None,
+        ]);
+        let others = ("/[a-z]{1,9}", allow, verify, duration("push", "drain_interval"));
+        (any::<bool>(), sizes, counts, others).prop_map(
+            |(enabled, (memory_max, lane_size, schema_max), (clients, lanes, sources), others)| {
+                let (socket, allow, verify, drain_interval) = others;
+                PushConfig {
+                    enabled,
+                    socket: socket.into(),
+                    allow: allow.into_iter().collect(),
+                    memory_max,
+                    lane_size,
+                    clients,
+                    lanes,
+                    sources,
+                    schema_max,
+                    verify,
+                    drain_interval,
+                }
+            },
+        )
+    }
+
     /// Rules that need no source, sorted by name.
     fn triggers() -> impl Strategy<Value = Vec<TriggerConfig>> {
         let condition = "[a-z \u{e4}]{1,9}".prop_map(|text| format!("mark(\"{text}\")").parse().unwrap());
@@ -424,22 +456,23 @@ mod tests {
             sources.extend(instances);
             sources
         });
-        (recorder, buffering, storage(), compress(), blackbox(), control(), groups, (sources, triggers()))
-            .prop_map(
-                |(recorder, buffering, storage, compress, blackbox, control, groups, (sources, triggers))| {
-                    Config {
-                        recorder,
-                        buffering,
-                        storage,
-                        compress,
-                        blackbox,
-                        control,
-                        groups,
-                        sources,
-                        triggers,
-                    }
-                },
-            )
+        let sources = (sources, triggers());
+        (recorder, buffering, storage(), compress(), blackbox(), (control(), push()), groups, sources)
+            .prop_map(|(recorder, buffering, storage, compress, blackbox, sockets, groups, sources)| {
+                let ((control, push), (sources, triggers)) = (sockets, sources);
+                Config {
+                    recorder,
+                    buffering,
+                    storage,
+                    compress,
+                    blackbox,
+                    control,
+                    push,
+                    groups,
+                    sources,
+                    triggers,
+                }
+            })
     }
 
     proptest! {

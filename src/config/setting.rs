@@ -17,12 +17,13 @@ use toml::de::DeValue;
 
 use super::compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
 use super::expected_value::{
-    ExpectedValue, FILE_SYSTEM_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX,
-    MIN_FREE_POINTS_MAX, SOCKET_PATH_BYTES_MAX,
+    ACCOUNT_BYTES_MAX, ACCOUNTS_MAX, ExpectedValue, FILE_SYSTEM_BYTES_MAX, LABEL_NAME_BYTES_MAX,
+    LABEL_VALUE_BYTES_MAX, LABELS_MAX, MIN_FREE_POINTS_MAX, SOCKET_PATH_BYTES_MAX,
 };
 use super::source::CpuShare;
 use super::units::Quantity;
 use super::value_error::ValueError;
+use crate::ingest::PayloadVerification;
 use crate::keyword::Keyword;
 use crate::recorder::{MinFree, SyncPolicy};
 use crate::sampling::sources::CATALOG;
@@ -205,7 +206,7 @@ macro_rules! variants {
     )+};
 }
 
-variants!(ChecksumKind, Layout, OnFull, SyncPolicy, SyntheticLayout, ValueFormat);
+variants!(ChecksumKind, Layout, OnFull, PayloadVerification, SyncPolicy, SyntheticLayout, ValueFormat);
 
 impl Variants for ChecksumKind {
     fn variants() -> Vec<(&'static str, Self)> {
@@ -222,6 +223,12 @@ impl Variants for Layout {
 impl Variants for OnFull {
     fn variants() -> Vec<(&'static str, Self)> {
         vec![("drop-newest", Self::DropNewest), ("drop-oldest", Self::DropOldest), ("block", Self::Block)]
+    }
+}
+
+impl Variants for PayloadVerification {
+    fn variants() -> Vec<(&'static str, Self)> {
+        vec![("all", Self::All), ("first", Self::First), ("none", Self::None)]
     }
 }
 
@@ -340,7 +347,7 @@ setting! {
     |numbers, _| list(numbers.iter().map(ToString::to_string))
 }
 
-// A command, or numbers or names of processes.
+// A command, accounts, or numbers or names of processes.
 setting! {
     Vec<String>:
     |value, expected| {
@@ -357,10 +364,14 @@ setting! {
         let is_process = |text: &String| {
             (1..=PROCESS_BYTES_MAX).contains(&text.len()) && !text.contains(['\0', '\n'])
         };
+        let (count_max, is_item): (usize, &dyn Fn(&String) -> bool) = match expected {
+            ExpectedValue::Accounts => (ACCOUNTS_MAX, &|text| is_account(text)),
+            _ => (PROCESSES_MAX, &is_process),
+        };
         let count = texts.len();
         texts.sort();
         texts.dedup();
-        let is_fit = count <= PROCESSES_MAX && texts.len() == count && texts.iter().all(is_process);
+        let is_fit = count <= count_max && texts.len() == count && texts.iter().all(is_item);
         if is_fit { Ok(texts) } else { Err(ValueError::NotAllowed) }
     },
     |texts, _| list(texts.iter().map(|text| quoted(text)))
@@ -508,6 +519,12 @@ fn within(number: u64, range: &RangeInclusive<u64>) -> Result<u64, ValueError> {
 fn is_absolute(path: &str) -> bool {
     let goes_up = path.split('/').any(|part| part == "..");
     path.len() > 1 && path.starts_with('/') && !path.contains('\0') && !goes_up
+}
+
+/// Returns whether a text is `user:NAME` or `group:NAME`.
+fn is_account(text: &str) -> bool {
+    let name = text.strip_prefix("user:").or_else(|| text.strip_prefix("group:")).unwrap_or_default();
+    (1..=ACCOUNT_BYTES_MAX).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':')
 }
 
 fn is_socket_path(path: &str) -> bool {

@@ -13,14 +13,15 @@ use flatcap_stream::ChecksumKind;
 
 use super::compress::SourceCompressionConfig;
 use super::expected_value::ExpectedValue::{
-    self, Codec as AnyCodec, CodecOrOff, Compression, CpuShare as Percent, Duration as Time, Flag, Labels,
-    Number, Numbers, Pages, Path, PathOrEmpty, Size, SocketAddress, SocketPath,
+    self, Accounts, Codec as AnyCodec, CodecOrOff, Compression, CpuShare as Percent, Duration as Time, Flag,
+    Labels, Number, Numbers, Pages, Path, PathOrEmpty, Size, SocketAddress, SocketPath,
 };
 use super::key::{Key, key, settings};
 use super::setting::{SYNC_INTERVAL_NS, variants};
 use super::source::{CpuShare, SourceConfig};
 use super::trigger::TriggerConfig;
 use super::units::{DAY, GIB, HOUR, KIB, MIB, MS, PERCENT, SECOND, TIB, US};
+use crate::ingest::PayloadVerification;
 use crate::recorder::{MinFree, SyncPolicy};
 use crate::sampling::{GroupName, ThreadSettings, Timing};
 use crate::slab::OnFull;
@@ -56,6 +57,8 @@ pub struct Config {
     pub blackbox: BlackboxConfig,
     /// Control socket and metrics.
     pub control: ControlConfig,
+    /// Frames that applications push.
+    pub push: PushConfig,
     /// The sampler threads.
     pub groups: GroupConfigs,
     /// All sources, disabled ones too, in the order of
@@ -309,6 +312,62 @@ settings! {
         /// host alone, such as "9598", or an address and a port, such as "0.0.0.0:9598" or
         /// `"[::1]:9598"`; "" for none.
         metrics_listen: Option<SocketAddr> = None, SocketAddress, Restart;
+    }
+}
+
+settings! {
+    /// Frames that applications push: a socket at which they register, and memory that they share
+    /// with the recorder (docs/PUSH.md).
+    pub struct PushConfig {
+        /// Whether applications may push their own frames into the recordings.
+        // Off: an open socket and a part of the queue are for those who use them.
+        enabled: bool = false, Flag, Restart;
+
+        /// Path of the socket. If empty: push.sock in the service's runtime directory
+        /// (`$RUNTIME_DIRECTORY`), else in /dev/shm/flatcap-UID. The library looks for
+        /// /run/flatcap/push.sock, the service's.
+        socket: PathBuf = PathBuf::new(), SocketPath, Restart;
+
+        /// Users and groups that may push, such as `["user:app", "group:flatcap-push"]`, by name or
+        /// number; besides them root and the user that records.
+        allow: Vec<String> = Vec::new(), Accounts, Restart;
+
+        /// Memory for all lanes, and for what is kept of pushed sources, in addition to that of
+        /// [recorder].
+        // 64 threads with the default lane. Below the minimum not even one lane and a schema fit;
+        // above the maximum the unit is wrong.
+        memory_max: u64 = 64 * MIB, Size(MIB..=64 * GIB), Restart;
+
+        /// Size of a thread's lane, unless its application asks for another.
+        // 7,000 frames of 64 bytes: 100 ms of a busy thread. The limits are those of the protocol.
+        lane_size: u64 = MIB, Size(256 * KIB..=16 * MIB), Restart;
+
+        /// Most applications at a time.
+        // Each has a socket and a descriptor of its process, of which a service may have thousands.
+        clients: u32 = 64, Number(1..=1024), Restart;
+
+        /// Most lanes at a time, one for each thread that pushes.
+        // A look at each takes about a microsecond.
+        lanes: u32 = 1024, Number(1..=4096), Restart;
+
+        /// Most sources of an application.
+        // A lane has so many places.
+        sources: u32 = 64, Number(1..=64), Restart;
+
+        /// Largest binary schema of a source. Each segment has the schemas of all pushed sources
+        /// twice; they may take a quarter of `segment_size`.
+        // The limit of the format. A schema of a hundred fields takes 20 KiB.
+        schema_max: u64 = MIB, Size(KIB..=MIB), Restart;
+
+        /// Which payloads are verified by their schema. The first one of each source in a lane
+        /// shows a wrong schema; readers check each access to any payload anyway.
+        // Verifying a payload takes a fraction of its copy.
+        verify: PayloadVerification = PayloadVerification::All, variants::<PayloadVerification>(), Restart;
+
+        /// How often the lanes are looked at. A lane that is half full is read at once; after a
+        /// second without frames they are looked at ten times a second.
+        // As `poll_interval`, and for the same reasons.
+        drain_interval: Duration = Duration::from_millis(10), Time(100 * US..=SECOND), Restart;
     }
 }
 

@@ -3,8 +3,8 @@
 use super::expected_value::ExpectedValue;
 use super::key::{KeySpec, Table};
 use super::settings::{
-    BlackboxConfig, BufferingConfig, CompressConfig, Config, ControlConfig, GroupConfigs, RecorderConfig,
-    StorageConfig,
+    BlackboxConfig, BufferingConfig, CompressConfig, Config, ControlConfig, GroupConfigs, PushConfig,
+    RecorderConfig, StorageConfig,
 };
 use super::source_table::{by_default, instance};
 use super::trigger::TriggerConfig;
@@ -34,6 +34,7 @@ impl Default for Config {
             compress: CompressConfig::default(),
             blackbox: BlackboxConfig::default(),
             control: ControlConfig::default(),
+            push: PushConfig::default(),
             groups: GroupConfigs::default(),
             sources: single.map(by_default).collect(),
             triggers: Vec::new(),
@@ -52,6 +53,7 @@ impl Config {
             ("compress".to_owned(), &mut self.compress),
             ("blackbox".to_owned(), &mut self.blackbox),
             ("control".to_owned(), &mut self.control),
+            ("push".to_owned(), &mut self.push),
             ("group.fast".to_owned(), fast),
             ("group.slow".to_owned(), slow),
             ("group.blocking".to_owned(), blocking),

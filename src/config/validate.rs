@@ -28,6 +28,22 @@ const RETAIN_MIN_SHARE: u64 = 10;
 /// [`Problem::MemoryTooSmall`] with the sum and the smallest sufficient limit.
 pub type MemoryRule = fn(&Config) -> Result<(), Problem>;
 
+/// Which rules between settings are checked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CheckScope {
+    /// Whether all buffers fit into `recorder.memory_max`.
+    pub(super) memory_rule: Option<MemoryRule>,
+    /// No argument will select other sources. Otherwise the rules that depend on which sources are
+    /// on are those of the selection.
+    pub(super) has_final_sources: bool,
+}
+
+impl Default for CheckScope {
+    fn default() -> Self {
+        Self { memory_rule: None, has_final_sources: true }
+    }
+}
+
 /// A conflict between settings. Keys have their full names, `table.key`.
 struct Conflict {
     /// The key to correct: of these, the one that was set last.
@@ -54,7 +70,8 @@ pub(super) fn check_at(
     location: &ConfigLocation,
     memory_rule: MemoryRule,
 ) -> Result<(), ConfigErrors> {
-    let errors = conflicts(config, Some(memory_rule)).into_iter().map(|conflict| ConfigError {
+    let scope = CheckScope { memory_rule: Some(memory_rule), has_final_sources: true };
+    let errors = conflicts(config, scope).into_iter().map(|conflict| ConfigError {
         location: location.clone(),
         key: conflict.keys.first().map(|key| label(key)),
         value: None,
@@ -83,9 +100,9 @@ pub(super) fn derive_defaults(config: &mut Config, walk: &Diagnostics<'_>) {
 
 /// Reports missing keys, keys without effect and conflicts between keys. A value that was rejected
 /// before causes no second error.
-pub(super) fn check(config: &mut Config, walk: &mut Diagnostics<'_>, memory_rule: Option<MemoryRule>) {
+pub(super) fn check(config: &mut Config, walk: &mut Diagnostics<'_>, scope: CheckScope) {
     check_conditions(config, walk);
-    for Conflict { keys, others, problem } in conflicts(config, memory_rule) {
+    for Conflict { keys, others, problem } in conflicts(config, scope) {
         let last = keys.iter().max_by_key(|key| walk.offset(key));
         if let Some(key) = last
             && keys.iter().chain(&others).all(|key| walk.is_sound(key))
@@ -121,7 +138,7 @@ fn check_conditions(config: &mut Config, walk: &mut Diagnostics<'_>) {
 }
 
 /// Returns all conflicts between settings.
-fn conflicts(config: &Config, memory_rule: Option<MemoryRule>) -> Vec<Conflict> {
+fn conflicts(config: &Config, scope: CheckScope) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     let mut add = |keys: Vec<String>, others: &[&str], problem| {
         let others = others.iter().map(|key| (*key).to_owned()).collect();
@@ -141,6 +158,9 @@ fn conflicts(config: &Config, memory_rule: Option<MemoryRule>) -> Vec<Conflict> 
         let problem = Problem::RetainMinTooLarge { retain_bytes: storage.retain_bytes };
         add(vec!["storage.retain_min".to_owned()], &["storage.retain_bytes"], problem);
     }
+    if !scope.has_final_sources {
+        return conflicts;
+    }
     for RuleProblem { rule, key, error } in config.compile_rules().err().unwrap_or_default() {
         let problem = Problem::BadRule { reason: error.to_string() };
         add(vec![joined(&joined(TRIGGER_TABLE, &rule), key)], &[], problem);
@@ -154,7 +174,7 @@ fn conflicts(config: &Config, memory_rule: Option<MemoryRule>) -> Vec<Conflict> 
     if config.enabled_sources().next().is_none() {
         // Most sources are on by default, so one was turned off: the last one is reported.
         add(of_sources("enabled"), &[], Problem::NoSource);
-    } else if let Some(Err(problem)) = memory_rule.map(|rule| rule(config)) {
+    } else if let Some(Err(problem)) = scope.memory_rule.map(|rule| rule(config)) {
         let mut others = [of_sources("enabled"), of_sources("period")].concat();
         others.extend(["buffering.slab_size", "storage.frame_max"].map(str::to_owned));
         conflicts.push(Conflict { keys: vec!["recorder.memory_max".to_owned()], others, problem });

@@ -15,8 +15,8 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::metric_table::{
-    COMPRESSOR, DAEMON, DIRECTORY, GROUPS, LATENCIES, MetricFamily, MetricValue, PROCESS, ProcessSnapshot,
-    RECORDER, RULES, SOURCE_LATENCIES, SOURCES,
+    COMPRESSOR, DAEMON, DIRECTORY, GROUPS, LATENCIES, MetricFamily, MetricValue, PROCESS, PUSH,
+    ProcessSnapshot, RECORDER, RULES, SOURCE_LATENCIES, SOURCES,
 };
 use super::seconds::seconds;
 use crate::metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
@@ -111,7 +111,7 @@ impl Collector for AllMetrics {
             histogram(&mut encoder, (family.name, family.help), each)?;
         }
         for family in GROUPS {
-            let groups = metrics.groups.iter().map(|group| (Some(("group", group.name)), &**group));
+            let groups = metrics.queueing_groups().map(|group| (Some(("group", group.name)), group));
             family.encode_each(&mut encoder, groups)?;
         }
         for family in RULES {
@@ -133,6 +133,9 @@ impl Collector for AllMetrics {
         }
         for family in COMPRESSOR {
             family.encode_each(&mut encoder, [(None, &*metrics.compression)].into_iter())?;
+        }
+        for family in PUSH {
+            family.encode_each(&mut encoder, [(None, &*metrics.push)].into_iter())?;
         }
         for family in DAEMON {
             family.encode_each(&mut encoder, [(None, metrics)].into_iter())?;

@@ -3,7 +3,7 @@
 use super::seconds::{now_s, seconds, wall_seconds};
 use crate::metrics::{
     CompressionMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, Metrics, PublishedLatency,
-    RecorderMetrics, RuleMetrics, SourceMetrics,
+    PushMetrics, RecorderMetrics, RuleMetrics, SourceMetrics,
 };
 use crate::os::clock::monotonic_ns;
 use crate::os::process_usage::ProcessUsage;
@@ -247,6 +247,39 @@ families! {
         "CPU time of all compression threads.";
     counter "flatcap_compress_guaranteed_cpu_seconds", Float(seconds(compression.guaranteed_cpu_ns.get())),
         "CPU time of compression within its guaranteed share, used when segments waited too long at idle priority.";
+}
+
+families! {
+    /// Metrics of the frames that applications push.
+    PUSH: PushMetrics, |push|
+    gauge "flatcap_push_open", Integer(push.is_open.get()),
+        "1 while applications can push frames, else 0.";
+    counter "flatcap_push_connections", Integer(push.connections.get()),
+        "Connections to the push socket.";
+    gauge "flatcap_push_clients", Integer(push.clients.get()),
+        "Applications that are connected.";
+    gauge "flatcap_push_lanes", Integer(push.lanes.get()),
+        "Lanes of these applications.";
+    gauge "flatcap_push_used_bytes", Integer(push.memory_bytes.get()),
+        "Memory of the lanes and of what is kept of pushed sources.";
+    gauge "flatcap_push_limit_bytes", Integer(push.memory_bytes_max.get()),
+        "Maximum of that memory ([push] memory_max); 0 if applications may not push.";
+    counter "flatcap_push_sources", Integer(push.sources.get()),
+        "Sources that applications have pushed.";
+    counter "flatcap_push_begun", Integer(push.begun.get()),
+        "Pushed samples begun, as of the last look at their lanes; each one is recorded, lost or in flight.";
+    counter "flatcap_push_recorded", Integer(push.recorded.get()),
+        "Pushed samples passed to the kernel for writing.";
+    counter "flatcap_push_recorded_frames_bytes", Integer(push.bytes.get()),
+        "Bytes of pushed frames in the files.";
+    counter "flatcap_push_lost", Integer(push.lost.get()),
+        "Pushed samples that the files report as lost, with the cause.";
+    counter "flatcap_push_refused_requests", Integer(push.refused.get()),
+        "Requests of applications that were refused, for any reason.";
+    counter "flatcap_push_refused_lanes", Integer(push.lanes_refused.get()),
+        "Lanes ended because their frames were refused.";
+    counter "flatcap_push_triggers", Integer(push.triggers.get()),
+        "Triggers fired by applications.";
 }
 
 families! {

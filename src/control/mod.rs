@@ -24,6 +24,6 @@ pub use route::{FILTER_BYTES_MAX, MARK_BYTES_MAX};
 pub use server::{Server, ServerStop, listen_for_metrics};
 pub use socket_path::{SocketPath, is_socket_of_a_run};
 pub use status::{
-    CompressorStatus, FormerStatus, GroupStatus, LatencyStatus, ProcessStatus, QueueStatus, ReloadStatus,
-    RingStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
+    CompressorStatus, FormerStatus, GroupStatus, LatencyStatus, ProcessStatus, PushStatus, QueueStatus,
+    ReloadStatus, RingStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
 };

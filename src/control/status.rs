@@ -30,6 +30,41 @@ pub struct Status {
     /// The ring of the black box; None without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingStatus>,
+    /// Frames that applications push; None if they may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub push: Option<PushStatus>,
+}
+
+/// Frames that applications push. Counts are those of the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PushStatus {
+    /// Whether the push socket is open.
+    pub open: bool,
+    /// Clients that are connected.
+    pub clients: u64,
+    /// Their lanes.
+    pub lanes: u64,
+    /// Memory of the lanes and of what is kept of pushed sources, in bytes.
+    pub memory_bytes: u64,
+    /// Maximum of that memory, in bytes.
+    pub memory_bytes_max: u64,
+    /// Sources that were pushed.
+    pub sources: u64,
+    /// Their samples begun.
+    pub begun: u64,
+    /// Their samples passed to the kernel for writing.
+    pub recorded: u64,
+    /// Their samples that the files report as lost.
+    pub lost: u64,
+    /// Bytes of their frames in the files.
+    pub bytes: u64,
+    /// Requests refused.
+    pub refused: u64,
+    /// Lanes ended because their frames were refused.
+    pub lanes_refused: u64,
+    /// Triggers fired.
+    pub triggers: u64,
 }
 
 /// The ring of the black box.
@@ -325,6 +360,7 @@ impl Status {
             || former.lost > 0
             || former.failed > 0
             || former.timed_out > 0
+            || self.push.is_some_and(|push| push.lost > 0 || push.lanes_refused > 0)
     }
 
     /// Whether an older configuration is in effect because the one read last was refused.

@@ -27,14 +27,21 @@ pub const LARGE_SLABS: u64 = 2;
 /// Sources beyond those in use that a reload may add, as far as `memory_max` allows.
 const SPARE_SOURCES: u64 = 8;
 /// Largest number of sources of a run, one after the other: each gets an id that is never reused.
-/// Enough for every source name and about 150 changes that make a source a new one.
-pub(super) const RUN_SOURCES_MAX: u64 = 256;
+/// The limit of a segment (docs/FORMAT.md, section 2).
+pub(super) const RUN_SOURCES_MAX: u64 = 4096;
 /// Sampler groups, each with a thread. Groups without sources count, since a reload may add some.
 const GROUPS: u64 = GroupName::ALL.len() as u64;
-/// Per source of a run: its counters, and its slot in the source `self`, for all groups that may
-/// read it. In whole KiB.
-const RUN_SOURCE_BYTES: u64 =
-    (size_of::<SourceMetrics>() as u64 + GROUPS * SelfSampler::SOURCE_BYTES as u64).next_multiple_of(1 << 10);
+/// Per source that a run can have: its place in the lists of counters, of begun samples and of
+/// losses, and in what a ring passes on.
+const RUN_SOURCE_BYTES: u64 = 64;
+/// Per source in use: its counters, its slot in the source `self`, and its pending loss, for all
+/// groups that may read it. In whole KiB.
+const SOURCE_BYTES: u64 = (size_of::<SourceMetrics>() as u64
+    + GROUPS * (SelfSampler::SOURCE_BYTES + SlabProducer::SOURCE_BYTES) as u64)
+    .next_multiple_of(1 << 10);
+/// Shortest queue of pushed frames, in slabs: what a lane has in one slab fills several if its
+/// numbers jump.
+const PUSH_QUEUE_SLABS_MIN: u64 = 16;
 /// Per source in use: lateness and duration of samples, by interval, and for the run and the open
 /// segment.
 const SOURCE_HISTOGRAMS: HistogramCounts = HistogramCounts {
@@ -61,13 +68,15 @@ struct HistogramCounts {
 pub struct MemoryBudget {
     /// Size of a slab, in bytes.
     pub slab_bytes: u64,
-    /// Slabs that samplers fill: one per group.
+    /// Slabs that samplers fill: one per group, and one for pushed frames.
     pub filling: u64,
     /// Slabs that the recorder writes at once; at least 1.
     pub writing: u64,
     /// Length of each group's queue, in the order of [`GroupName::ALL`]. Proportional to the slabs
     /// per second that a group can queue, so that all queues bridge a stall of the same length.
     pub queues: [u64; GroupName::ALL.len()],
+    /// Length of the queue of pushed frames; 0 if applications may not push.
+    pub push_queue: u64,
     /// Length of the queue between the recorder of the ring and that of the data directory; 0
     /// without a ring.
     pub disk_queue: u64,
@@ -132,7 +141,11 @@ impl MemoryBudget {
         // The recorder of the ring does not wait for the disk, so the samplers' queues stay short.
         let disk = if config.blackbox.is_on() { more / 2 } else { 0 };
         let disk_queue = least.disk_queue + disk;
-        Self { queues: divide_slabs(more - disk, rates(config)), disk_queue, ..least }
+        // How much applications push is not known before. Behind their queue are their lanes.
+        let push = if config.push.enabled { (more - disk) / 2 } else { 0 };
+        let push_queue = least.push_queue + push;
+        let queues = divide_slabs(more - disk - push, rates(config));
+        Self { queues, push_queue, disk_queue, ..least }
     }
 
     /// Returns the smallest memory for this number of sources.
@@ -142,11 +155,12 @@ impl MemoryBudget {
         let large_slab_bytes = u64::from(config.storage.frame_max) + HEADER_BYTES_MAX as u64;
         Self {
             slab_bytes,
-            filling: GROUPS,
+            filling: GROUPS + u64::from(config.push.enabled),
             writing: (WRITE_BATCH_BYTES / slab_bytes).max(1),
             queues: divide_slabs(0, rates(config)),
+            push_queue: if config.push.enabled { PUSH_QUEUE_SLABS_MIN } else { 0 },
             disk_queue: if config.blackbox.is_on() { QUEUE_SLABS_MIN } else { 0 },
-            held_for_ordering: GROUPS,
+            held_for_ordering: GROUPS + u64::from(config.push.enabled),
             large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES as u64),
             sources,
             intervals: SOURCE_HISTOGRAMS.intervals * sources
@@ -160,7 +174,7 @@ impl MemoryBudget {
 
     /// Returns the number of slabs in all queues together.
     pub fn queued(&self) -> u64 {
-        self.queues.iter().sum()
+        self.queues.iter().sum::<u64>() + self.push_queue
     }
 
     /// Returns the length of a group's queue, in slabs.
@@ -180,11 +194,16 @@ impl MemoryBudget {
         self.filling + self.writing + self.queued() + self.held_for_ordering + self.passed_on()
     }
 
-    /// Returns the memory for losses of this number of sources in all groups, in whole KiB.
+    /// Returns the memory for losses of this number of sources, in whole KiB.
     fn losses_bytes(sources: u64) -> u64 {
         let (of_source, _) = LOSS_BYTES;
-        let growing = RUN_SOURCES_MAX * GROUPS * SlabProducer::SOURCE_BYTES as u64;
-        (LossLedger::BYTES as u64 + sources * of_source as u64 + growing).next_multiple_of(1 << 10)
+        (LossLedger::BYTES as u64 + sources * of_source as u64).next_multiple_of(1 << 10)
+    }
+
+    /// Returns the memory for the counters of this number of sources, and for the places of all
+    /// that a run can have.
+    fn sources_bytes(sources: u64) -> u64 {
+        RUN_SOURCES_MAX * RUN_SOURCE_BYTES + sources * SOURCE_BYTES
     }
 
     /// Returns the terms of the sum.
@@ -221,7 +240,7 @@ impl MemoryBudget {
             MemoryTerm {
                 count: RUN_SOURCES_MAX,
                 holder: "source slots",
-                bytes: RUN_SOURCES_MAX * RUN_SOURCE_BYTES,
+                bytes: Self::sources_bytes(self.sources),
             },
             MemoryTerm {
                 count: self.writing,
@@ -238,7 +257,7 @@ impl MemoryBudget {
         if self.disk_queue > 0 {
             terms.push(slabs(self.passed_on(), "slabs thinned for data_dir"));
             // A second recorder has loss lists, a ledger and counters of its own.
-            let bytes = Self::losses_bytes(self.sources) + RUN_SOURCES_MAX * RUN_SOURCE_BYTES;
+            let bytes = Self::losses_bytes(self.sources) + Self::sources_bytes(self.sources);
             terms.push(MemoryTerm { count: 1, holder: "recorder of the ring", bytes });
         }
         terms
@@ -314,19 +333,19 @@ mod tests {
             [
                 (3, 192 << 10),
                 (4, 256 << 10),
-                (264, 264 * (64 << 10)),
+                (263, 263 * (64 << 10)),
                 (3, 192 << 10),
                 (2, 2 * ((16 << 20) + (4 << 10))),
-                (276, 274 * (24 << 10) + 2 * (60 << 10)),
+                (275, 273 * (24 << 10) + 2 * (60 << 10)),
                 (9, (3 * (4 + 64 + 1024)) << 10),
-                // 10 sources in use and 8 spare ones; 256 x 3 x 32 bytes.
-                (19, (128 + 18 * 24 + 24) << 10),
-                (256, 256 << 10),
+                // 10 sources in use and 8 spare ones.
+                (19, (128 + 18 * 24) << 10),
+                (4096, (256 + 2 * 18) << 10),
                 (4, 4 * 256 * 164),
                 (206, (129 * 15 + 77 * 30) << 10),
             ]
         );
-        assert_eq!(memory.slabs(), 274);
+        assert_eq!(memory.slabs(), 273);
         assert!(memory.sum_bytes() <= 64 << 20);
         assert!(
             memory.sum_bytes() + memory.slab_bytes + (24 << 10) > 64 << 20,
@@ -350,12 +369,12 @@ mod tests {
         // for each: by default the fast group queues at most one every 5 ms, the slow one 43 a
         // second.
         let memory = MemoryBudget::of(&Config::default());
-        assert_eq!(memory.queued(), 264);
+        assert_eq!(memory.queued(), 263);
         let rates = [GroupName::Fast, GroupName::Slow].map(|name| slab_rate(&Config::default(), name));
         // In ms, rounded down; at least the stall that all slabs beyond the minimum bridge
         // together.
         let stalls = [0, 1].map(|group: usize| memory.queues[group] * 1_000_000 / rates[group]);
-        let least = (264 - 3 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
+        let least = (263 - 3 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
         assert!(stalls.iter().all(|stall| *stall >= least - 10), "{stalls:?} {least}");
         assert!(stalls[0] < least * 11 / 10, "the busiest decides: {stalls:?} {least}");
         assert_eq!(memory.queue_of(GroupName::Blocking), QUEUE_SLABS_MIN);
@@ -401,14 +420,14 @@ mod tests {
         // suggested value suffices, and that a rejected size causes no second error.
         let terms =
             "12 slabs queued (768KiB) + 3 slabs held for ordering (192KiB) + 2 slabs for frames of frame_max";
-        let sum = "24 slab indexes (648KiB) + 9 frame builders (3276KiB) + 11 loss lists (392KiB) + \
-             256 source slots (256KiB) + 4 gap buffers (164KiB) + 126 histograms (2565KiB)";
+        let sum = "24 slab indexes (648KiB) + 9 frame builders (3276KiB) + 11 loss lists (368KiB) + \
+             4096 source slots (276KiB) + 4 gap buffers (164KiB) + 126 histograms (2565KiB)";
         for (text, expected) in [
             (
                 "[recorder]\nmemory_max = \"8MiB\"",
                 format!(
                     "f.toml:2:14: [recorder] memory_max = \"8MiB\": too little: 3 slabs being filled \
-                     (192KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 41485KiB exceeds \"8MiB\"; write at \
+                     (192KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 41481KiB exceeds \"8MiB\"; write at \
                      least \"41MiB\""
                 ),
             ),
@@ -417,7 +436,7 @@ mod tests {
                 "[storage]\nframe_max = \"32MiB\"",
                 format!(
                     "f.toml: [recorder] memory_max: too little: 3 slabs being filled (192KiB) + 4 slabs \
-                     being written (256KiB) + {terms} (65544KiB) + {sum} = 74253KiB exceeds \"64MiB\"; write at least \"73MiB\""
+                     being written (256KiB) + {terms} (65544KiB) + {sum} = 74249KiB exceeds \"64MiB\"; write at least \"73MiB\""
                 ),
             ),
         ] {

@@ -28,10 +28,10 @@ pub(super) fn fit(config: &Config, limit: &MemoryLimit) -> Option<(Config, Strin
     let mut fitted = config.clone();
     fitted.recorder.memory_max = 0;
     let least = MemoryBudget::of(&fitted).sum_bytes().next_multiple_of(GRAIN_BYTES);
-    let for_buffers = limit.bytes.saturating_sub(OTHER_BYTES + compression_bytes(config));
+    let for_buffers = limit.bytes.saturating_sub(other_bytes(config) + compression_bytes(config));
     fitted.recorder.memory_max = round_down(for_buffers).min(config.recorder.memory_max).max(least);
     if needed_bytes(&fitted) > limit.bytes {
-        let for_blocks = limit.bytes.saturating_sub(OTHER_BYTES + fitted.recorder.memory_max);
+        let for_blocks = limit.bytes.saturating_sub(other_bytes(config) + fitted.recorder.memory_max);
         let block_bytes =
             round_down(for_blocks / BLOCKS_OF_COMPRESSION).max(*COMPRESS_BLOCK_SIZE_RANGE.start());
         fitted.compress.block_size =
@@ -52,7 +52,13 @@ pub(super) fn fit(config: &Config, limit: &MemoryLimit) -> Option<(Config, Strin
 }
 
 fn needed_bytes(config: &Config) -> u64 {
-    OTHER_BYTES.saturating_add(MemoryBudget::of(config).sum_bytes()).saturating_add(compression_bytes(config))
+    let buffers = MemoryBudget::of(config).sum_bytes();
+    other_bytes(config).saturating_add(buffers).saturating_add(compression_bytes(config))
+}
+
+/// Returns the memory that is not reduced. Lanes count, since the recorder allocates them.
+fn other_bytes(config: &Config) -> u64 {
+    OTHER_BYTES + if config.push.enabled { config.push.memory_max } else { 0 }
 }
 
 fn compression_bytes(config: &Config) -> u64 {

@@ -13,6 +13,7 @@ use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
 use super::ring::{ring_limits, ring_plan, thinned_plan};
 use super::rules::compile_rules;
 use super::run::{RunHandles, group_source, lock_memory};
+use super::run_sources::description_bytes;
 use super::settings::{compression_plan, retention, run_plan};
 use super::sources::{Candidate, counters, open};
 use crate::config::{Config, SourceConfig};
@@ -23,9 +24,6 @@ use crate::os::memory;
 use crate::recorder::{CommandError, PlanUpdate, RecorderCommand, RecorderHandle, RecorderRules};
 use crate::sampling::{GroupName, GroupUpdate, ReadySource, SourceUpdate};
 
-/// Space that a source takes in each segment besides schema and names: its counts and histograms in
-/// the footer.
-const FOOTER_BYTES: u64 = 4 << 10;
 /// Most differences that are listed.
 const DIFFERENCES_MAX: usize = 32;
 
@@ -33,7 +31,7 @@ const DIFFERENCES_MAX: usize = 32;
 pub(super) struct RunningConfig {
     config: Config,
     active: Vec<RunningSource>,
-    header: SegmentHeader, // its sources: all that the run has had, in the order of their ids
+    header: SegmentHeader, // without sources: those are in `controls.sources`
     sources_max: usize,    // for which memory was allocated
     metrics: Arc<Metrics>,
     controls: RunHandles,
@@ -92,6 +90,7 @@ impl RunningConfig {
     ) -> Self {
         let active = sources.into_iter().zip(0..).map(|(config, id)| RunningSource { config, id }).collect();
         let sources_max = usize::try_from(MemoryBudget::of(config).sources).unwrap_or(usize::MAX);
+        let header = SegmentHeader { sources: Vec::new(), ..header };
         Self { config: config.clone(), active, header, sources_max, metrics, controls }
     }
 
@@ -115,7 +114,10 @@ impl RunningConfig {
     pub(super) fn apply(&mut self, new: &Config) -> Result<String, ReloadError> {
         let config = self.config.with_reload_of(new);
         check(&config, new)?;
-        let plan = self.plan(&config)?;
+        // Applications add no sources meanwhile.
+        let shared = Arc::clone(&self.controls.sources);
+        let mut known = shared.lock();
+        let plan = self.plan(&config, &known)?;
         self.check_limits(&config, &plan)?;
         let mut phrases = self.config.differences(&config);
         phrases.extend(self.host_changes(&plan, &phrases));
@@ -142,13 +144,10 @@ impl RunningConfig {
         );
         self.update_recorder(&config, &header, latencies, (removed.clone(), rules))?;
         for counters in added {
-            // There is space: the number of ids was checked.
-            if let Some(ring) = &self.controls.ring_metrics {
-                let counters = SourceMetrics::new(counters.name.clone(), counters.period_ns.get());
-                drop(ring.sources.push(Arc::new(counters)));
-            }
-            drop(self.metrics.sources.push(counters));
+            shared.add_counters(counters);
         }
+        *known = std::mem::take(&mut header.sources);
+        drop(known);
         for source in &active {
             if let Some(counters) = self.metrics.sources.get(usize::from(source.id)) {
                 counters.period_ns.set(nanoseconds(&source.config));
@@ -174,12 +173,12 @@ impl RunningConfig {
     }
 
     /// Determines which sources stay, are added and are removed; opens the added ones.
-    fn plan(&self, config: &Config) -> Result<ReloadPlan, ReloadError> {
+    fn plan(&self, config: &Config, known: &[SourceInfo]) -> Result<ReloadPlan, ReloadError> {
         let host = HostRoot::new(&config.recorder.host_root);
         let mut plan = ReloadPlan {
             active: Vec::new(),
             next: Vec::new(),
-            sources: self.header.sources.clone(),
+            sources: known.to_vec(),
             removed: Vec::new(),
             skipped: Vec::new(),
         };
@@ -255,8 +254,7 @@ impl RunningConfig {
             ));
         }
         // Header and footer describe all of them.
-        let bytes: u64 =
-            plan.sources.iter().map(|source| source.schema.len() as u64 * 2 + FOOTER_BYTES).sum();
+        let bytes: u64 = plan.sources.iter().map(description_bytes).sum();
         let has_past_ones = plan.sources.len() > plan.active.len();
         if has_past_ones && bytes > config.storage.segment_size / 2 {
             return restart(format!(

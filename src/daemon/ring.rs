@@ -151,11 +151,16 @@ fn compression(config: &Config) -> CompressSettings {
     }
 }
 
+/// Returns the size at which a segment of the ring is sealed.
+pub(super) fn ring_segment_bytes(config: &Config) -> u64 {
+    config.blackbox.memory_max / SEGMENT_SHARE
+}
+
 /// Returns the plan by which the ring's segments are written: `plan` is that of the data directory
 /// before it is thinned.
 pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
     RunPlan {
-        segment_bytes: config.blackbox.memory_max / SEGMENT_SHARE,
+        segment_bytes: ring_segment_bytes(config),
         segment_age_ns: SEGMENT_AGE_NS,
         // In memory there is nothing to sync.
         sync: if config.blackbox.window_on_disk { plan.sync } else { SyncPolicy::Never },

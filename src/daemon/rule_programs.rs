@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::snapshots::SNAPSHOTS_NAME;
 use crate::os::program::{self, start_with_input};
 use crate::os::program_guard::ProgramGuard;
 use crate::os::thread;
+use crate::snapshot::SNAPSHOTS_NAME;
 
 /// Most programs of rules that run at a time; a further one is not started. A rule that fires often
 /// with a program that hangs must not fill the host.

@@ -5,17 +5,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use crossbeam_channel::Sender;
 use flatcap_format::segment::SegmentHeader;
 
 use super::error::{DaemonError, cannot_start};
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX};
+use super::push::{PushPlace, PushThread};
+use super::push_target::RunTarget;
 use super::ring::{ring_plan, thinned_plan};
 use super::rule_programs::ProgramStarter;
 use super::rules::{FiringTargets, compile_rules};
+use super::run_sources::{RunSources, SourceReceiver};
 use super::settings::{assert_slabs, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
 use crate::config::Config;
+use crate::ingest::LeftLane;
 use crate::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
 use crate::os::memory;
@@ -65,6 +70,8 @@ pub(super) struct RunStorage {
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
     /// Orders snapshots of the ring; none without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
+    /// Takes lanes of killed runs.
+    pub(super) left_lanes: Sender<LeftLane>,
 }
 
 /// The threads of a run.
@@ -77,6 +84,7 @@ pub(super) struct RunThreads {
     stop: Arc<WakeEvent>,
     mapper: Option<JoinHandle<()>>,
     samplers: Vec<(String, JoinHandle<()>)>,
+    push: Option<PushThread>,
     ring: Option<JoinHandle<RecorderReport>>,
     recorder: JoinHandle<RecorderReport>,
 }
@@ -86,6 +94,8 @@ pub(super) struct RunThreads {
 pub(super) struct RunHandles {
     /// The groups, in the order of [`GroupName::ALL`].
     pub(super) groups: Vec<(GroupName, GroupHandle)>,
+    /// All sources that the run has had.
+    pub(super) sources: Arc<RunSources>,
     /// The recorder's command queue.
     pub(super) commands: RecorderHandle,
     /// That of the ring's recorder; none without a ring.
@@ -102,7 +112,7 @@ pub(super) struct RunHandles {
 
 /// The parts that the groups share with the recorder.
 struct GroupShared {
-    sources: usize,
+    sources: usize, // at the start
     begun: Arc<SequenceCounters>,
     pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
@@ -122,7 +132,8 @@ impl PassedOn {
     fn new(config: &Config, shared: &GroupShared, memory: &MemoryBudget) -> Self {
         // When it is full, the disk has stalled for long: the ring has the newest samples.
         let (sender, queue) = slab_queue(count(memory.disk_queue), OnFull::DropNewest);
-        let (ledger, wake) = (Arc::new(LossLedger::new(shared.sources)), Arc::new(WakeEvent::new()));
+        let ledger = Arc::new(LossLedger::new(count(RUN_SOURCES_MAX)));
+        let wake = Arc::new(WakeEvent::new());
         let disk_period_ns = nanoseconds(config.blackbox.disk_period);
         let shared = GroupShared {
             sources: shared.sources,
@@ -138,7 +149,8 @@ impl PassedOn {
             ..producer_settings(config, &shared, sender, &Arc::default())
         };
         let frames = (config.storage.checksum, config.storage.frame_max);
-        let thinner = Thinner::new(SlabProducer::new(settings), frames, disk_period_ns, shared.sources);
+        let sources = count(RUN_SOURCES_MAX);
+        let thinner = Thinner::new(SlabProducer::new(settings), frames, disk_period_ns, sources);
         Self { queue, ledger, wake, thinner }
     }
 }
@@ -240,6 +252,44 @@ impl Recorders {
     }
 }
 
+/// Returns the sources at the start, and the recorders that learn of further ones.
+fn run_sources(
+    config: &Config,
+    header: &SegmentHeader,
+    recorders: &Recorders,
+    place: &RunStorage,
+    metrics: &Arc<Metrics>,
+) -> RunSources {
+    let ring_metrics = place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics));
+    let thinned_ns = if ring_metrics.is_some() { nanoseconds(config.blackbox.disk_period) } else { 0 };
+    let receiver = |recorder: &RecorderHandle, period_min_ns| SourceReceiver {
+        recorder: recorder.clone(),
+        period_min_ns,
+    };
+    let ring = recorders.ring_commands.iter().map(|recorder| receiver(recorder, 0));
+    let receivers = ring.chain([receiver(&recorders.commands, thinned_ns)]).collect();
+    RunSources::new(header.sources.clone(), Arc::clone(metrics), ring_metrics, receivers)
+}
+
+/// Returns what the thread of pushed frames works with.
+fn push_place(
+    config: &Config,
+    place: &RunStorage,
+    run_id: u64,
+    (sources, recorders): (&Arc<RunSources>, &Recorders),
+    wall_offset: &Arc<WallOffset>,
+) -> PushPlace {
+    let target = RunTarget {
+        sources: Arc::clone(sources),
+        recorders: recorders.ring_commands.iter().chain([&recorders.commands]).cloned().collect(),
+        snapshots: place.snapshots.clone(),
+        window: config.blackbox.window,
+        wall_offset: Arc::clone(wall_offset),
+        left_lanes: place.left_lanes.clone(),
+    };
+    PushPlace { run_id, directory: place.directory, wall_offset: Arc::clone(wall_offset), target }
+}
+
 fn clock_watch() -> Result<Box<ClockChangeTimer>, DaemonError> {
     Ok(Box::new(ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?))
 }
@@ -277,6 +327,7 @@ fn producer_settings(
 
 impl RunThreads {
     /// Starts the recorder and then the samplers of the run with this id and memory.
+    #[allow(clippy::too_many_lines, reason = "the order in which the threads start, in one place")]
     pub(super) fn start(
         config: &Config,
         sources: Vec<OpenedSource>,
@@ -288,7 +339,7 @@ impl RunThreads {
         let memory = MemoryBudget::of(config);
         let pages = arena.pages();
         let shared = GroupShared {
-            sources: count(RUN_SOURCES_MAX),
+            sources: sources.len(),
             begun: arena.sequence_counters(),
             pool: Arc::new(SlabPool::new(arena)),
             ledger: Arc::new(LossLedger::new(count(RUN_SOURCES_MAX))),
@@ -298,7 +349,11 @@ impl RunThreads {
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let (groups, latencies) = groups(sources, metrics);
-        let (senders, receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
+        let (senders, mut receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
+        let push_queue =
+            config.push.enabled.then(|| slab_queue(count(memory.push_queue), OnFull::DropNewest));
+        let (push_queue, pushed) = push_queue.unzip();
+        receivers.extend(pushed);
         assert_slabs(&shared.pool, &receivers, &memory);
         let recorders = Recorders::start(
             config,
@@ -343,8 +398,15 @@ impl RunThreads {
         if is_locked {
             lock_memory(config, memory::lock_memory_on_fault);
         }
+        let run_sources = Arc::new(run_sources(config, &header, &recorders, place, metrics));
+        let push = push_queue.and_then(|queue| {
+            let producer = producer_settings(config, &shared, queue, &metrics.push_group);
+            let place = push_place(config, place, run_id, (&run_sources, &recorders), &wall_offset);
+            PushThread::start(config, place, SlabProducer::new(producer), metrics)
+        });
         let controls = RunHandles {
             groups: handles,
+            sources: run_sources,
             commands: recorders.commands,
             ring: recorders.ring_commands,
             snapshots: place.snapshots.clone(),
@@ -353,7 +415,7 @@ impl RunThreads {
             compressor: place.compressor.clone(),
         };
         let Recorders { recorder, ring, .. } = recorders;
-        Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, ring, recorder })
+        Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, push, ring, recorder })
     }
 
     /// Whether a thread has ended on its own.
@@ -361,12 +423,14 @@ impl RunThreads {
         self.recorder.is_finished()
             || self.ring.as_ref().is_some_and(JoinHandle::is_finished)
             || self.samplers.iter().any(|(_, thread)| thread.is_finished())
+            || self.push.as_ref().is_some_and(|push| push.thread.is_finished())
     }
 
     /// Makes the samplers end: no sample begins from now on.
     pub(super) fn stop(&self) {
         self.stop.set();
         self.handles.groups.iter().for_each(|(_, link)| link.wake());
+        self.push.iter().for_each(|push| push.stop.stop());
     }
 
     /// Stops the samplers and joins all threads in order of ownership. Calls `meanwhile` with the
@@ -378,6 +442,10 @@ impl RunThreads {
         for (name, thread) in self.samplers {
             let joined = join(name, thread, (deadline_ns, SAMPLERS_STOP_MAX_NS), meanwhile);
             ended = ended.and(joined);
+        }
+        if let Some(push) = self.push {
+            let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);
+            ended = ended.and(join("push".to_owned(), push.thread, limit, meanwhile));
         }
         if let Some(mapper) = self.mapper {
             let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);

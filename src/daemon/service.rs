@@ -13,9 +13,11 @@ use super::error::{DaemonError, cannot_start, unusable};
 use super::last_good::{LastGood, LastGoodWriter};
 use super::memory_limit;
 use super::notify::ServiceNotifier;
+use super::push;
 use super::reconfigure::RunningConfig;
 use super::recovery::RecoveryThread;
 use super::reload::{ConfigReader, Reloader, answer_of};
+use super::rescue::{RescueThread, left_lanes};
 use super::ring::Ring;
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
@@ -114,7 +116,9 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         compression::prepare(config, Arc::clone(&directory) as Arc<dyn Storage>, &metrics);
     let ring = Ring::open(config, &now, &metrics);
     let (snapshots, snapshot_orders) = ring.as_ref().map(|_| snapshot_requests()).unzip();
+    let (rescue, rescued) = left_lanes();
     let place = RunStorage {
+        left_lanes: rescue,
         ring: ring.as_ref().map(|ring| (Arc::clone(&ring.storage), Arc::clone(&ring.metrics))),
         snapshots,
         directory: now.identity(),
@@ -143,11 +147,16 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         };
         SnapshotThread::start(config, place, requests, &metrics)
     });
-    let RunStorage { storage, ring: ring_storage, directory, .. } = place;
+    let RunStorage { storage, ring: ring_storage, directory, left_lanes, .. } = place;
+    // The thread of pushed frames has the only other sender, and ends the rescue with it.
+    drop(left_lanes);
+    let rescue_storage = Arc::clone(&storage);
     let ring_storage = ring_storage.map(|(storage, _)| storage);
     let recovery = recovery
         .map_or_else(|| RecoveryThread::start(storage, ring_storage, run_id, run_dir(config), directory), Ok)
         .map_err(cannot_start("the recovery of earlier runs"))?;
+    let rescue = RescueThread::start(rescue_storage, run_id, rescued, recovery.ending())
+        .map_err(cannot_start("the rescue of lanes"))?;
     let ring_path = ring.as_ref().map(|ring| ring.path.clone());
     let ring_compression =
         ring.map(Ring::start_compression).transpose().map_err(cannot_start("the compression of the ring"))?;
@@ -181,6 +190,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         run,
         reloads,
         recovery,
+        rescue,
         compression: sealing,
         ring_compression,
         keeping,
@@ -212,6 +222,7 @@ fn finish(
         run,
         reloads,
         recovery,
+        rescue,
         compression: sealing,
         ring_compression,
         keeping,
@@ -238,6 +249,7 @@ fn finish(
         keeping.finish(&mut meanwhile);
     }
     recovery.finish(&mut meanwhile);
+    rescue.finish(&mut meanwhile);
     sealing.finish(&mut meanwhile);
     if let Some(ring_compression) = ring_compression {
         ring_compression.finish(&mut meanwhile);
@@ -266,6 +278,7 @@ struct MainLoop<'a> {
     run: RunThreads,
     reloads: Reloader,
     recovery: RecoveryThread,
+    rescue: RescueThread,
     compression: CompressionThread,
     ring_compression: Option<CompressionThread>,
     keeping: Option<SnapshotThread>,
@@ -328,6 +341,7 @@ impl MainLoop<'_> {
                 compression.notify(ring);
                 publish_ring(&self.metrics, ring);
             }
+            push::publish_sums(&self.metrics);
             self.cpu_budget.update(now, &self.metrics, self.recovery.is_running());
             (self.on_progress)(RunProgress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }

@@ -10,6 +10,7 @@ use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader, SourceI
 use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
 use crate::compress::{self, CompressionBudget, NamedSourceCompression};
 use crate::config::{Config, SourceCompressionConfig};
+use crate::ingest::IDLE_INTERVAL_NS;
 use crate::os::clock::read_clocks;
 use crate::os::host::{HostRoot, boot_id_number, host_name};
 use crate::os::{shared_memory, storage};
@@ -92,7 +93,11 @@ pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> 
     // A slab waits for its flush interval, for the next poll of the recorder, and in a backlog for
     // the slabs before it. A healthy run stays below twice the sum of the two. The footer has the
     // actual maximum.
-    let reorder_window = (config.buffering.flush_interval + config.buffering.poll_interval) * 2;
+    let mut reorder_window = (config.buffering.flush_interval + config.buffering.poll_interval) * 2;
+    if config.push.enabled {
+        // A pushed frame is in its lane before.
+        reorder_window += config.push.drain_interval.max(Duration::from_nanos(IDLE_INTERVAL_NS));
+    }
     let clocks = read_clocks();
     let mut host = host_name(&HostRoot::new(&config.recorder.host_root));
     let labels = config.recorder.labels.iter();

@@ -21,12 +21,10 @@ use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{CommandError, QuotaStorage, RecorderCommand, RecorderHandle};
 use crate::snapshot::{
-    OrderError, SnapshotHandle, SnapshotLimits, SnapshotOrder, SnapshotRequests, SnapshotSettings,
-    SnapshotWorker,
+    OrderError, SNAPSHOTS_NAME, SnapshotHandle, SnapshotLimits, SnapshotOrder, SnapshotRequests,
+    SnapshotSettings, SnapshotWorker,
 };
 
-/// Name of the directory of snapshots in the data directory.
-pub const SNAPSHOTS_NAME: &str = "snapshots";
 /// Longest time that a snapshot waits for the ring to have everything that was queued. After it the
 /// snapshot is kept as it is, and marked as incomplete.
 const SETTLE_MAX: Duration = Duration::from_secs(5);

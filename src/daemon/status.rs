@@ -7,11 +7,12 @@ use std::time::Duration;
 use flatcap_format::segment::{SealState, SegmentHeader, SegmentName};
 
 use crate::control::{
-    CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, QueueStatus, ReloadStatus, RingStatus,
-    SegmentStatus, SourceStatus, Status, StorageStatus,
+    CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, PushStatus, QueueStatus, ReloadStatus,
+    RingStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
 };
 use crate::metrics::{
-    CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, RecorderMetrics, SourceMetrics,
+    CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, PushMetrics, RecorderMetrics,
+    SourceMetrics,
 };
 use crate::os::clock::{NS_PER_S, process_cpu_ns};
 use crate::os::process_usage::ProcessUsage;
@@ -164,13 +165,13 @@ impl StatusTracker {
                 lost: metrics.ring.lost.get(),
                 storage_errors: metrics.ring.storage_errors.get(),
             }),
+            push: push_status(&metrics.push),
             queues: QueueStatus {
                 slabs_queued: metrics.recorder.slabs_queued.get(),
                 slabs_free: metrics.recorder.slabs_free.get(),
                 losses_pending: metrics.recorder.losses_pending.get(),
                 groups: metrics
-                    .groups
-                    .iter()
+                    .queueing_groups()
                     .map(|group| GroupStatus {
                         name: group.name.to_owned(),
                         slabs: group.slabs.get(),
@@ -255,7 +256,8 @@ impl SourceRates {
 /// Sums up all sources except the current ones.
 fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus {
     let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
-    let all = (0..).zip(metrics.sources.iter()).filter(|(id, _)| !is_current(*id));
+    let read = (0..).zip(metrics.sources.iter()).filter(|(_, source)| !source.is_pushed);
+    let all = read.filter(|(id, _)| !is_current(*id));
     all.fold(FormerStatus::default(), |sum, (_, source)| FormerStatus {
         sources: sum.sources + 1,
         lost: sum.lost.saturating_add(source.lost.get()),
@@ -298,6 +300,25 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
         bytes: source.bytes.get(),
         bytes_per_s: rates.map(|(_, bytes)| bytes),
     }
+}
+
+/// Returns the state of pushing; none if applications may not push.
+fn push_status(push: &PushMetrics) -> Option<PushStatus> {
+    (push.memory_bytes_max.get() > 0).then(|| PushStatus {
+        open: push.is_open.get() == 1,
+        clients: push.clients.get(),
+        lanes: push.lanes.get(),
+        memory_bytes: push.memory_bytes.get(),
+        memory_bytes_max: push.memory_bytes_max.get(),
+        sources: push.sources.get(),
+        begun: push.begun.get(),
+        recorded: push.recorded.get(),
+        lost: push.lost.get(),
+        bytes: push.bytes.get(),
+        refused: push.refused.get(),
+        lanes_refused: push.lanes_refused.get(),
+        triggers: push.triggers.get(),
+    })
 }
 
 fn compressor_status(now_ns: u64, compression: &CompressionMetrics) -> CompressorStatus {

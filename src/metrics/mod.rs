@@ -8,6 +8,7 @@ mod exchange;
 mod latency;
 #[cfg(all(test, flatcap_model))]
 mod models;
+mod push_metrics;
 mod run_metrics;
 
 pub use append_only_vec::AppendOnlyVec;
@@ -16,6 +17,7 @@ pub use exchange::{Consumer, EXCHANGE_SETS, Producer, exchange};
 pub use latency::{
     BUCKET_BOUNDS_NS, Distribution, GroupLatencies, IntervalHistogram, PublishedLatency, SourceLatencies,
 };
+pub use push_metrics::PushMetrics;
 pub use run_metrics::{
     CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget,
     Metrics, RecorderMetrics, RingMetrics, RuleMetrics, STORAGE_STALL_NS, SnapshotMetrics, SourceMetrics,

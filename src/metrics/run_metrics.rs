@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::append_only_vec::AppendOnlyVec;
 use super::counter::Counter;
 use super::latency::PublishedLatency;
+use super::push_metrics::PushMetrics;
 
 /// EFBIG: the kernel's error number for a file that is too large.
 const EFBIG: u64 = 27;
@@ -41,6 +42,10 @@ pub struct Metrics {
     pub ring: RingMetrics,
     /// Counters of snapshots.
     pub snapshots: Arc<SnapshotMetrics>,
+    /// Counters of pushed frames.
+    pub push: Arc<PushMetrics>,
+    /// Counters of their slabs, as those of a group.
+    pub push_group: Arc<GroupMetrics>,
     /// Counters of the control server.
     pub control: ControlMetrics,
     /// Counters of the daemon.
@@ -63,7 +68,9 @@ impl Metrics {
         sources_max: usize,
         groups: Box<[Arc<GroupMetrics>]>,
     ) -> Self {
+        let push_group = Arc::new(GroupMetrics::new("push", groups.len() as u64));
         Self {
+            push_group,
             sources: AppendOnlyVec::new(sources.into_iter().map(Arc::new), sources_max),
             groups,
             rules: AppendOnlyVec::new([], RULES_MAX),
@@ -75,9 +82,17 @@ impl Metrics {
             compression: Arc::default(),
             ring: RingMetrics::default(),
             snapshots: Arc::default(),
+            push: Arc::default(),
             control: ControlMetrics::default(),
             daemon: DaemonMetrics::default(),
         }
+    }
+
+    /// Returns the groups that queue slabs: those of samplers, and that of pushed frames if
+    /// applications may push.
+    pub fn queueing_groups(&self) -> impl Iterator<Item = &GroupMetrics> {
+        let push = (self.push.memory_bytes_max.get() > 0).then_some(&self.push_group);
+        self.groups.iter().chain(push).map(Arc::as_ref)
     }
 
     /// Returns the time stalled in storage so far, in nanoseconds, with the call in progress. Never
@@ -88,10 +103,11 @@ impl Metrics {
         most_ns
     }
 
-    /// Returns the sources in use with their ids, each name once: removed sources are skipped, and
-    /// so is the older of two with one name while a reload replaces it.
+    /// Returns the sources that this program reads, with their ids, each name once: removed sources
+    /// are skipped, and so is the older of two with one name while a reload replaces it.
     pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
-        let all: Vec<(u16, &SourceMetrics)> = (0..).zip(self.sources.iter().map(Arc::as_ref)).collect();
+        let all = (0..).zip(self.sources.iter().map(Arc::as_ref));
+        let all: Vec<(u16, &SourceMetrics)> = all.filter(|(_, source)| !source.is_pushed).collect();
         let is_current = |(id, source): &(u16, &SourceMetrics)| {
             source.removed.get() == 0
                 && !all.iter().any(|(later, other)| later > id && other.name == source.name)
@@ -105,6 +121,8 @@ impl Metrics {
 pub struct SourceMetrics {
     /// The source's name.
     pub name: String,
+    /// Whether an application pushes it; else this program reads it.
+    pub is_pushed: bool,
     /// The configured period, in nanoseconds. Written by the daemon.
     pub period_ns: Counter,
     /// 1 once a reload has removed the source: it is no longer read. Written by the daemon.
@@ -152,6 +170,7 @@ impl SourceMetrics {
         period.set(period_ns);
         Self {
             name,
+            is_pushed: false,
             period_ns: period,
             removed: Counter::default(),
             begun: Counter::default(),
@@ -172,6 +191,11 @@ impl SourceMetrics {
             lateness: PublishedLatency::default(),
             read_duration: PublishedLatency::default(),
         }
+    }
+
+    /// Creates counters at zero for a source that an application pushes.
+    pub fn pushed(name: String, period_ns: u64) -> Self {
+        Self { is_pushed: true, ..Self::new(name, period_ns) }
     }
 }
 

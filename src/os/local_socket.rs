@@ -19,6 +19,8 @@ use rustix::process::{getegid, geteuid};
 pub const PATH_BYTES_MAX: usize = 103;
 /// Mode of the socket: owner and group.
 const SOCKET_MODE: u32 = 0o660;
+/// Mode of a socket of packets: any user who reaches it, since it is the listener that decides.
+const PACKET_SOCKET_MODE: u32 = 0o666;
 /// Maximum number of pending connections. The kernel makes further ones wait or refuses them.
 const BACKLOG: i32 = 128;
 /// Suffix of the name until the socket listens.
@@ -81,11 +83,20 @@ impl LocalSocket {
     /// # Errors
     /// Any [`SocketError`].
     pub fn listen(path: &Path) -> Result<Self, SocketError> {
+        Self::listen_as(path, SocketType::STREAM, SOCKET_MODE)
+    }
+
+    /// The same for a socket of packets, accessible to every user.
+    pub(super) fn listen_for_packets(path: &Path) -> Result<Self, SocketError> {
+        Self::listen_as(path, SocketType::SEQPACKET, PACKET_SOCKET_MODE)
+    }
+
+    fn listen_as(path: &Path, kind: SocketType, mode: u32) -> Result<Self, SocketError> {
         let bytes = path.as_os_str().len();
         if bytes > PATH_BYTES_MAX {
             return Err(SocketError::TooLong { bytes });
         }
-        check_path(path)?;
+        check_path(path, kind)?;
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(TEMPORARY_SUFFIX);
         let temporary = PathBuf::from(temporary);
@@ -93,11 +104,11 @@ impl LocalSocket {
             // Left by a process that was killed at this point.
             remove_file(&temporary)?;
         }
-        let socket = socket()?;
+        let socket = socket(kind)?;
         bind(&socket, &SocketAddrUnix::new(&temporary).map_err(io::Error::from)?).map_err(io::Error::from)?;
         let finish = || -> io::Result<(u64, u64)> {
             // Before it listens, so that no other user can connect first.
-            fs::set_permissions(&temporary, fs::Permissions::from_mode(SOCKET_MODE))?;
+            fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))?;
             listen(&socket, BACKLOG)?;
             let metadata = fs::symlink_metadata(&temporary)?;
             rename_file(&temporary, path)?;
@@ -138,7 +149,7 @@ impl Drop for LocalSocket {
 /// Removes the sockets of dead processes in a directory, among the names that `is_ours` accepts.
 pub fn remove_stale(directory: &Path, is_ours: impl Fn(&str) -> bool) {
     for path in list_sockets(directory, is_ours) {
-        if probe(&path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        if probe(&path, SocketType::STREAM).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
             let _stays = remove_file(&path);
         }
     }
@@ -156,14 +167,14 @@ pub fn list_sockets(directory: &Path, is_ours: impl Fn(&str) -> bool) -> Vec<Pat
 }
 
 /// Checks that a socket can be created at this path. The socket of a dead process may be replaced.
-fn check_path(path: &Path) -> Result<(), SocketError> {
+fn check_path(path: &Path, kind: SocketType) -> Result<(), SocketError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error.into()),
         Ok(metadata) if !metadata.file_type().is_socket() => return Err(SocketError::NotASocket),
         Ok(_) => {}
     }
-    match probe(path) {
+    match probe(path, kind) {
         Ok(pid) => Err(SocketError::InUse(pid)),
         // Refused: no process listens. Not found: removed meanwhile.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
@@ -174,15 +185,15 @@ fn check_path(path: &Path) -> Result<(), SocketError> {
 }
 
 /// Connects to the socket. Returns the peer's pid if a process listens. Never waits.
-fn probe(path: &Path) -> io::Result<Option<i32>> {
-    let socket = socket()?;
+fn probe(path: &Path, kind: SocketType) -> io::Result<Option<i32>> {
+    let socket = socket(kind)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(peer_credentials(&socket).ok().and_then(|peer| peer.process))
 }
 
-fn socket() -> io::Result<OwnedFd> {
+fn socket(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+    Ok(socket_with(AddressFamily::UNIX, kind, flags, None)?)
 }
 
 /// Returns whether the path is a socket; false if it does not exist.
@@ -281,7 +292,7 @@ fn socket_option(connection: &impl AsFd, option: libc::c_int, into: &mut [u32]) 
 /// `ConnectionRefused` if no process listens, `WouldBlock` if the backlog is full, or any error of
 /// the underlying system call.
 pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
-    let socket = socket()?;
+    let socket = socket(SocketType::STREAM)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
 }
@@ -296,6 +307,15 @@ pub fn account_name(file: &str, number: u32) -> String {
         Some(line.split(':').next()?.to_owned())
     });
     name.unwrap_or_else(|| number.to_string())
+}
+
+/// Returns the number of an account in `/etc/passwd` (of a group in `/etc/group`); none if it is
+/// not there.
+pub fn account_number(file: &str, name: &str) -> Option<u32> {
+    let text = File::open(file).and_then(io::read_to_string).ok()?;
+    let fields = text.lines().map(|line| line.split(':'));
+    let mut own = fields.filter(|fields| fields.clone().next() == Some(name));
+    own.next()?.nth(2)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -385,5 +405,7 @@ mod tests {
     fn accounts_have_names() {
         assert_eq!(account_name("/etc/passwd", 0), "root");
         assert_eq!(account_name("/etc/passwd", 4_000_000_001), "4000000001");
+        assert_eq!(account_number("/etc/passwd", "root"), Some(0));
+        assert_eq!(account_number("/etc/group", "no such group"), None);
     }
 }

@@ -277,6 +277,34 @@ mod tests {
         ));
     }
 
+    // Proves that a source that is added while a segment is open is described in it, once, and is
+    // in the header of the next one, with the numbers that it has reached.
+    #[test]
+    fn added_sources_are_described() {
+        let mut rig = rig();
+        let mut third = rig.recorder.slot.plan.header.sources[1].clone();
+        (third.id, third.name) = (2, "third".to_owned());
+        // A reload may have brought it before.
+        rig.handle.add_source(third.clone());
+        rig.handle.add_source(third);
+        rig.recorder.take_sources();
+        let sources = |rig: &CommandRig| {
+            let header = rig.recorder.slot.segment.as_ref().unwrap().writer.header();
+            header.sources.iter().map(|source| (source.id, source.next_seq)).collect::<Vec<_>>()
+        };
+        assert_eq!(sources(&rig), [(0, 0), (1, 0), (2, 0)]);
+        assert_eq!(rig.recorder.slot.gaps.progress.len(), 3);
+        rig.recorder.slot.gaps.progress[2].next_seq = 7;
+        assert_eq!(rig.answer(RecorderCommand::Rotate).unwrap(), "segment 0 is sealed, segment 1 is open");
+        assert_eq!(sources(&rig), [(0, 0), (1, 0), (2, 7)]);
+        let files = ImageReader::new().read_image(&rig.storage.crash_image(0, CrashKind::ProcessKilled));
+        let is_descriptor =
+            |item: &&FileItem| matches!(item, FileItem::Other { kind: FrameKind::Descriptor });
+        let descriptors: Vec<usize> =
+            files.iter().map(|(_, file)| file.items.iter().filter(is_descriptor).count()).collect();
+        assert_eq!(descriptors, [1, 0]);
+    }
+
     // Proves that a flush is answered only when everything queued before it is written and no sync
     // is in progress.
     #[test]

@@ -3,11 +3,14 @@
 //! Commands wait in a bounded queue that the recorder polls after each poll for slabs. The sender
 //! does not wait: the answer goes to a closure, on the recorder's thread. While the storage is
 //! stalled, commands wait with the recorder.
+//!
+//! New sources have a queue of their own, which the recorder reads after it has taken slabs and
+//! before it writes them: a source that was sent before its first slab was queued is known then.
 
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use flatcap_format::segment::Marker;
+use flatcap_format::segment::{Marker, SourceInfo};
 
 use super::recorder_rules::RecorderRules;
 use super::retention::RetentionLimits;
@@ -19,6 +22,8 @@ use crate::os::wake_event::WakeEvent;
 /// Maximum number of waiting commands, without those being executed; more are refused as
 /// [`CommandError::Busy`].
 pub(super) const COMMANDS_MAX: usize = 64;
+/// Maximum number of new sources that the recorder has not seen yet.
+const NEW_SOURCES_MAX: usize = 64;
 /// Longest text of a mark, in bytes; a longer one is refused as [`CommandError::Invalid`].
 pub const MARK_BYTES_MAX: usize = 4096;
 
@@ -86,6 +91,7 @@ pub(super) struct QueuedCommand {
 #[allow(missing_debug_implementations, reason = "holds closures, which have nothing to show")]
 pub struct RecorderHandle {
     queue: Sender<QueuedCommand>,
+    sources: Sender<SourceInfo>,
     wake: Arc<WakeEvent>,
 }
 
@@ -93,7 +99,8 @@ pub struct RecorderHandle {
 #[allow(missing_debug_implementations, reason = "holds closures, which have nothing to show")]
 pub struct CommandQueue {
     pub(super) receiver: Receiver<QueuedCommand>,
-    pub(super) flushes: Vec<(u64, Reply)>, // by the time of sending; at most COMMANDS_MAX
+    pub(super) sources: Receiver<SourceInfo>, // in the order of their ids
+    pub(super) flushes: Vec<(u64, Reply)>,    // by the time of sending; at most COMMANDS_MAX
 }
 
 impl std::fmt::Debug for CommandQueue {
@@ -105,10 +112,26 @@ impl std::fmt::Debug for CommandQueue {
 /// Creates both ends. `wake` is the event on which the recorder sleeps.
 pub fn command_queue(wake: Arc<WakeEvent>) -> (RecorderHandle, CommandQueue) {
     let (to, from) = bounded(COMMANDS_MAX);
-    (RecorderHandle { queue: to, wake }, CommandQueue { receiver: from, flushes: Vec::new() })
+    let (sources, new_sources) = bounded(NEW_SOURCES_MAX);
+    let queue = CommandQueue { receiver: from, sources: new_sources, flushes: Vec::new() };
+    (RecorderHandle { queue: to, sources, wake }, queue)
 }
 
 impl RecorderHandle {
+    /// Whether [`add_source`](Self::add_source) has space. The storage may be stalled if not.
+    pub fn takes_source(&self) -> bool {
+        !self.sources.is_full()
+    }
+
+    /// Adds a source to the run, whose id is the next one. Its descriptor is in the open segment
+    /// before its first sample, if it is sent before the slab with that sample is queued. Only for
+    /// one thread at a time, and if the recorder [takes](Self::takes_source) one.
+    pub fn add_source(&self, source: SourceInfo) {
+        // A recorder that has ended takes no samples either.
+        let _has_ended = self.sources.try_send(source);
+        self.wake.set();
+    }
+
     /// Sends a command. `reply` receives the answer: at once if refused, else on the recorder's
     /// thread.
     pub fn send(

@@ -101,6 +101,7 @@ impl Recorder {
             // The watchdog sees by this that the loop is not stuck.
             self.slot.metrics.recorder.iterations.add(1);
             let queued = self.take_batch(&mut batch);
+            self.take_sources();
             if !batch.is_empty() {
                 self.record(&mut batch);
             }
@@ -172,6 +173,20 @@ impl Recorder {
         PollResult::More
     }
 
+    /// Takes the new sources, and describes them in the open segment. Comes after slabs were taken:
+    /// what is in these has been sent by then.
+    pub(super) fn take_sources(&mut self) {
+        let mut is_new = false;
+        while let Ok(source) = self.commands.sources.try_recv() {
+            self.slot.add_source(source);
+            is_new = true;
+        }
+        if is_new {
+            // At once: what a kill leaves of a source that no file describes is not recovered.
+            self.slot.describe_sources(monotonic_ns());
+        }
+    }
+
     /// Writes a batch with the gaps before its samples, and puts its slabs back into the pool.
     fn record(&mut self, batch: &mut Vec<Box<Slab>>) {
         self.slot.gaps.read_ledger();
@@ -180,7 +195,8 @@ impl Recorder {
         let now = monotonic_ns();
         self.pass_on(batch);
         self.slot.ensure_segment(bytes, now);
-        if !self.write(batch, now) {
+        let is_described = self.slot.describe_sources(now);
+        if !(is_described && self.write(batch, now)) {
             for run in batch.iter().flat_map(|slab| slab.ranges()) {
                 self.slot.gaps.losses.add(Loss {
                     source: run.source,
@@ -297,6 +313,7 @@ impl Recorder {
 
     /// All samples are taken: write the last losses, footer and trailer, then wait for the syncer.
     fn finish(mut self) -> RecorderReport {
+        self.take_sources();
         self.slot.gaps.read_ledger();
         let now = monotonic_ns();
         self.copy_sampled_counts();
@@ -313,6 +330,7 @@ impl Recorder {
         }
         // Space reserved for later segments helps this one to end.
         self.slot.storage.release_reserve();
+        self.slot.describe_sources(now);
         self.slot.write_last_gaps(now);
         self.slot.seal();
         self.slot.latencies.collect();

@@ -57,6 +57,12 @@ impl GapTracker {
         self.losses.resize_sources(sources);
     }
 
+    /// Adds the state of the next source.
+    pub(super) fn add_source(&mut self) {
+        self.progress.push(RecordedProgress { stride: 1, ..RecordedProgress::default() });
+        self.losses.add_source();
+    }
+
     /// Frees the list of losses of a removed source whose last sample is in the files.
     pub(super) fn free_losses(&mut self, source: u16) {
         let place = usize::from(source);

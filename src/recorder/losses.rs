@@ -6,6 +6,9 @@ use crate::slab::{Causes, Loss, LossLedger};
 /// Maximum number of losses per source; beyond that neighbours are merged, and the gap names all
 /// their causes.
 const LOSSES_MAX: usize = 1024;
+/// The same for a source that an application has added: there may be thousands, and its list is
+/// not allocated ahead.
+const ADDED_LOSSES_MAX: usize = 64;
 
 /// Consecutive samples that are not in the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,11 @@ impl LossTracker {
         self.sources.extend((0..missing).map(|_| Vec::with_capacity(LOSSES_MAX)));
     }
 
+    /// Adds an empty list for the next source.
+    pub(super) fn add_source(&mut self) {
+        self.sources.push(Vec::new());
+    }
+
     /// Frees the list of a source that will have no further loss.
     pub(super) fn free(&mut self, source: u16) {
         if let Some(losses) = self.sources.get_mut(usize::from(source)) {
@@ -48,7 +56,8 @@ impl LossTracker {
     /// Adds a loss, merged with its neighbour if the cause is the same.
     pub(super) fn add(&mut self, loss: Loss) {
         let Some(losses) = self.sources.get_mut(usize::from(loss.source)) else { return };
-        let full = losses.len() >= LOSSES_MAX;
+        // A list that was not allocated ahead grows up to its own limit.
+        let full = losses.len() >= losses.capacity().clamp(ADDED_LOSSES_MAX, LOSSES_MAX);
         match losses.last_mut() {
             Some(last) if last.first_seq + last.count == loss.first_seq && last.causes == loss.causes => {
                 last.count += loss.count;
@@ -224,5 +233,10 @@ mod tests {
         tracker.add(loss(10_000, 1, Causes::TOO_LARGE));
         assert_eq!(tracker.of(0).len(), LOSSES_MAX);
         assert_eq!(tracker.causes(0, 9999, 10_001, &ledger), Causes::POOL_EMPTY | Causes::TOO_LARGE);
+        tracker.add_source();
+        for k in 0..2 * ADDED_LOSSES_MAX as u64 {
+            tracker.add(Loss { source: 1, ..loss(k * 2, 1, Causes::POOL_EMPTY) });
+        }
+        assert_eq!(tracker.of(1).len(), ADDED_LOSSES_MAX);
     }
 }

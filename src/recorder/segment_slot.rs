@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use flatcap_format::host::ClockReading;
-use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentWriter};
+use flatcap_format::segment::{
+    SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentWriter, SourceInfo,
+};
 use flatcap_format::storage::Storage;
 
 use super::gap_tracker::GapTracker;
@@ -167,6 +169,37 @@ impl SegmentSlot {
             self.reopen(now);
         }
         self.index_if_due(now);
+    }
+
+    /// Adds a source to the run. Segments that begin from now on have it in their header.
+    pub(super) fn add_source(&mut self, source: SourceInfo) {
+        let sources = &mut self.plan.header.sources;
+        // Ids are given in order. A reload that was faster has brought it already.
+        if usize::from(source.id) != sources.len() {
+            return;
+        }
+        sources.push(source);
+        let count = sources.len();
+        self.gaps.add_source();
+        self.latencies.update_sources(count, Vec::new(), Vec::new());
+    }
+
+    /// Describes the sources that the open segment does not have. Returns false if one is left
+    /// without a descriptor: its samples must not follow.
+    pub(super) fn describe_sources(&mut self, now: u64) -> bool {
+        while let Some(segment) = &self.segment {
+            // Both lists are in the order of ids.
+            let known = segment.writer.header().sources.len();
+            let Some(source) = self.plan.header.sources.get(known) else { return true };
+            let next_seq = self.gaps.progress.get(known).map_or(0, |progress| progress.next_seq);
+            let source = SourceInfo { next_seq, ..source.clone() };
+            self.append_control(now, |writer| writer.append_source(source));
+            let has_it = |segment: &OpenSegment| segment.writer.header().sources.len() > known;
+            if !self.segment.as_ref().is_some_and(has_it) {
+                return false;
+            }
+        }
+        false
     }
 
     /// Appends a control frame, if a segment is open.

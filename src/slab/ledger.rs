@@ -32,9 +32,12 @@ impl Causes {
     pub const READ_FAILED: Self = Self(1 << 3);
     /// The storage refused the write.
     pub const STORAGE: Self = Self(1 << 4);
+    /// The writer has ended in the middle of the sample.
+    pub const CRASH: Self = Self(1 << 5);
+    /// The bytes were not those that were written.
+    pub const DAMAGED: Self = Self(1 << 6);
     /// The source did not answer in time.
     pub const TIMED_OUT: Self = Self(1 << 7);
-
     /// Left out on purpose, to record the source less often.
     pub const THINNED: Self = Self(1 << 9);
 
@@ -181,6 +184,8 @@ mod tests {
             (Causes::TOO_LARGE, GapCause::TooLarge),
             (Causes::READ_FAILED, GapCause::ReadFailed),
             (Causes::STORAGE, GapCause::Storage),
+            (Causes::CRASH, GapCause::Crash),
+            (Causes::DAMAGED, GapCause::Damaged),
             (Causes::TIMED_OUT, GapCause::TimedOut),
             (Causes::THINNED, GapCause::Thinned),
         ];

@@ -18,6 +18,8 @@ use crate::os::wake_event::WakeEvent;
 const DEFERRED_MAX_NS: u64 = 1_000_000_000;
 /// Interval at which a group that waits for space checks whether the run is stopped.
 const STOP_POLL_NS: u64 = 10_000_000;
+/// Sources by which the list of pending losses grows.
+const PENDING_STEP: usize = 64;
 /// How long a group keeps waiting for space after the stop, all its slabs together. A healthy
 /// recorder makes space within milliseconds; a stalled one must not delay the end.
 const WAIT_AFTER_STOP_NS: u64 = 1_000_000_000;
@@ -42,7 +44,8 @@ pub struct SlabProducerSettings {
     pub flush_interval_ns: u64,
     /// Sequence counters, for crash recovery after a kill of this process.
     pub sequence_counters: Arc<SequenceCounters>,
-    /// Number of sources; ids are below it.
+    /// Number of sources at the start, for whose losses there is space. The first loss of a source
+    /// with a higher id makes more.
     pub sources: usize,
     /// The group's counters.
     pub metrics: Arc<GroupMetrics>,
@@ -69,8 +72,8 @@ pub struct SlabProducer {
     settings: SlabProducerSettings,
     high_water: usize,
     open: Option<Box<Slab>>,
-    pending: Box<[Option<Loss>]>, // per source: the loss that may still grow
-    give_up_ns: Option<u64>,      // no waiting after this; set by the first wait after the stop
+    pending: Vec<Option<Loss>>, // per source: the loss that may still grow
+    give_up_ns: Option<u64>,    // no waiting after this; set by the first wait after the stop
 }
 
 impl SlabProducer {
@@ -179,6 +182,11 @@ impl SlabProducer {
     #[cold]
     pub fn lose(&mut self, sample: SampleMeta, causes: Causes) {
         self.record_loss(Loss { source: sample.source, first_seq: sample.seq, count: 1, causes });
+    }
+
+    /// Number of slabs that can be queued without a loss.
+    pub fn queue_space(&self) -> usize {
+        self.settings.queue.capacity().saturating_sub(self.settings.queue.len())
     }
 
     /// Whether the open slab should be queued: its first frame is older than the interval, or would
@@ -314,7 +322,11 @@ impl SlabProducer {
 
     /// Extends the pending loss, or starts a new one.
     fn record_loss(&mut self, loss: Loss) {
-        let Some(pending) = self.pending.get_mut(usize::from(loss.source)) else { return };
+        let place = usize::from(loss.source);
+        if place >= self.pending.len() {
+            self.pending.resize((place + 1).next_multiple_of(PENDING_STEP), None);
+        }
+        let Some(pending) = self.pending.get_mut(place) else { return };
         match pending {
             Some(open) if open.first_seq + open.count == loss.first_seq && open.causes == loss.causes => {
                 open.count += loss.count;

@@ -15,5 +15,5 @@ mod worker;
 
 pub use order::{OrderError, OrderId, SnapshotHandle, SnapshotOrder, SnapshotRequests, snapshot_requests};
 pub use record::{CapturedLog, SnapshotRecord, read_record};
-pub use store::{ListedSnapshot, SnapshotFolder, SnapshotLimits, listed, set_kept};
+pub use store::{ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder, SnapshotLimits, listed, set_kept};
 pub use worker::{SnapshotSettings, SnapshotWorker};

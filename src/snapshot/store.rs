@@ -9,6 +9,9 @@ use flatcap_format::storage::{Storage, StorageFile};
 use super::record::{KEEP_NAME, PARTIAL_SUFFIX, RECORD_NAME, SnapshotRecord, read_json};
 use crate::os::directory_tree::DirectoryTree;
 
+/// Name of the directory of snapshots in the data directory.
+pub const SNAPSHOTS_NAME: &str = "snapshots";
+
 /// A directory of directories.
 pub trait SnapshotFolder: Send + Sync + std::fmt::Debug {
     /// Returns the names of the directories in it.

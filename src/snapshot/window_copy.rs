@@ -77,6 +77,7 @@ pub(super) fn copy_window(copy: &WindowCopy<'_>, target: &dyn Storage) -> io::Re
     let mut cut = WindowCut {
         writer,
         sources: next,
+        first_seqs: start.next_seq,
         marker: copy.marker.clone(),
         window: (copy.first_mono_ns, copy.last_mono_ns),
         frames: Vec::with_capacity(WRITE_BYTES),
@@ -181,7 +182,8 @@ impl SourceCut {
 struct WindowCut {
     writer: SegmentWriter,
     sources: BTreeMap<u16, SourceCut>,
-    marker: Option<Marker>, // until it is written
+    first_seqs: BTreeMap<u16, u64>, // of the sources that begin in the first segments
+    marker: Option<Marker>,         // until it is written
     window: (u64, u64),
     frames: Vec<u8>,
     headers: Vec<u8>, // copies of the frames' headers
@@ -191,18 +193,26 @@ struct WindowCut {
 }
 
 impl WindowCut {
-    fn copy_segment(&mut self, reader: &mut SegmentReader) -> io::Result<()> {
+    /// Adds the sources that the segment has so far.
+    fn add_sources(&mut self, reader: &SegmentReader) -> io::Result<()> {
         let is_new = |source: &&SourceInfo| !self.sources.contains_key(&source.id);
         let new: Vec<SourceInfo> = reader.header().sources.iter().filter(is_new).cloned().collect();
         for source in new {
             self.flush()?;
-            self.sources.insert(source.id, SourceCut::from(source.next_seq));
-            self.writer.append_source(source)?;
+            let next_seq = self.first_seqs.get(&source.id).copied().unwrap_or(source.next_seq);
+            self.sources.insert(source.id, SourceCut::from(next_seq));
+            self.writer.append_source(SourceInfo { next_seq, ..source })?;
         }
+        Ok(())
+    }
+
+    fn copy_segment(&mut self, reader: &mut SegmentReader) -> io::Result<()> {
+        self.add_sources(reader)?;
         while let Some(advance) = reader.advance().map_err(io::Error::other)? {
             let Advance::Frame(at) = advance else { continue };
             match at.kind {
                 FrameKind::Telemetry => self.copy_sample(reader, at)?,
+                FrameKind::Descriptor => self.add_sources(reader)?,
                 FrameKind::Gap => {
                     if let Some(gap) = Gap::decode(reader.payload(at))
                         && let Some(source) = self.sources.get_mut(&gap.source)

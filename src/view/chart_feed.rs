@@ -139,8 +139,17 @@ impl ChartFeed {
     }
 }
 
+fn period_ns(chart: &Chart) -> u64 {
+    if chart.period_ns == 0 { PERIOD_DEFAULT_NS } else { chart.period_ns }
+}
+
+/// Returns how long a value holds of which the next one is due after this time.
+fn held_ns(period_ns: u64) -> i64 {
+    i64::try_from(period_ns).unwrap_or(i64::MAX).saturating_mul(PERIODS_HELD)
+}
+
 fn change_time(chart: &Chart) -> ChangeTime {
-    let period_ns = if chart.period_ns == 0 { PERIOD_DEFAULT_NS } else { chart.period_ns };
+    let period_ns = period_ns(chart);
     let resolution_ns = chart.formula.resolution_ns;
     // A source that is slowed down by a budget is read at every second, third, ... tick.
     let most_ns = period_ns.saturating_mul(5).max(resolution_ns * 3).max(2 * PERIOD_DEFAULT_NS);
@@ -149,13 +158,11 @@ fn change_time(chart: &Chart) -> ChangeTime {
 
 impl ChartSeries {
     fn new(chart: &Chart, from_ns: i64, step_ns: i64) -> Self {
-        let period_ns = if chart.period_ns == 0 { PERIOD_DEFAULT_NS } else { chart.period_ns };
-        let held_ns = i64::try_from(period_ns).unwrap_or(i64::MAX).saturating_mul(PERIODS_HELD);
         Self {
             columns: StepColumns::new(step_ns, from_ns),
             recent: VecDeque::new(),
             has_forgotten: false,
-            held_ns,
+            held_ns: held_ns(period_ns(chart)),
         }
     }
 
@@ -302,6 +309,17 @@ impl StreamVisitor for ChartFold {
         for (chart, series) in self.charts.iter().zip(&mut self.series) {
             if chart.source == source {
                 series.columns.add_loss(lost_ns.start.saturating_add(1), lost_ns.end.saturating_sub(1));
+            }
+        }
+    }
+
+    fn add_thinned(&mut self, source: &str, count: u64, time_ns: u64) {
+        for (chart, series) in self.charts.iter().zip(&mut self.series) {
+            // The values hold: the source was recorded as often as intended.
+            let is_explained =
+                time_ns / PERIODS_HELD.unsigned_abs() <= count.saturating_mul(period_ns(chart));
+            if chart.source == source && is_explained {
+                series.held_ns = series.held_ns.max(held_ns(time_ns));
             }
         }
     }

@@ -30,6 +30,8 @@ pub(super) trait StreamVisitor {
     fn add_rows(&mut self, rows: StreamedRows<'_>);
     /// Samples of a source were lost between two wall times.
     fn add_gap(&mut self, source: &str, lost_ns: Range<i64>);
+    /// Samples of a source were left out on purpose: so many in a row, in this time.
+    fn add_thinned(&mut self, source: &str, count: u64, time_ns: u64);
     /// A note.
     fn add_marker(&mut self, marker: Marker);
 }
@@ -176,8 +178,11 @@ impl SampleStream {
                     visitor.begin_run();
                     true
                 }
-                // The values hold: the source was recorded as often as intended.
-                PendingPart::Gap(_, gap) if gap.is_thinned() => true,
+                PendingPart::Gap(source, gap) if gap.is_thinned() => {
+                    let time_ns = gap.before_mono_ns.saturating_sub(gap.after_mono_ns);
+                    visitor.add_thinned(source, gap.count, time_ns);
+                    true
+                }
                 PendingPart::Gap(source, gap) => {
                     let lost_ns = wall_ns(gap.after_mono_ns).zip(wall_ns(gap.before_mono_ns));
                     let lost_ns = lost_ns.filter(|(after_ns, _)| *after_ns <= until_ns);

@@ -262,5 +262,7 @@ impl StreamVisitor for TableFold {
 
     fn add_gap(&mut self, _source: &str, _lost_ns: Range<i64>) {}
 
+    fn add_thinned(&mut self, _source: &str, _count: u64, _time_ns: u64) {}
+
     fn add_marker(&mut self, _marker: Marker) {}
 }

@@ -66,7 +66,7 @@ export async function settled(page) {
     return drawn && (reading ?? "0") === "0" && notes.every((note) => !note.includes("reading"));
   };
   await page.waitForFunction(isIdle);
-  // A view that moved is read after 40 ms.
+  // A chart that came into view is read in one of the next frames.
   await page.waitForTimeout(150);
   await page.waitForFunction(isIdle);
 }

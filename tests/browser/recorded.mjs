@@ -131,6 +131,10 @@ await withBrowser(program, async (open) => {
   const top = await again.locator(".chart").first().boundingBox();
   await again.mouse.move(mark.x, top.y + 50);
   assert.match(await again.locator("#cursor").textContent(), /deploy 1\.2\.3 \\u\{1b\}\[2J/);
+  // So is a snapshot, whose reason is no markup.
+  const kept = await placeOf(again, spike);
+  await again.mouse.move(kept.x, top.y + 50);
+  assert.match(await again.locator("#cursor").textContent(), /snapshot oom-1: <script>/);
 
   // 400 pixels, in the dark: nothing is cut off, and colors follow the system.
   const color = (one) => one.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::imports::ImportGraph;
 
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules". `stream`, `lane`, `push`,
-/// `trigger`, `explain` and `arrow` are the crates of these names; `flatcap-export` is another
-/// program; those from `host` to `query` are in flatcap-format.
+/// `trigger`, `explain` and `arrow` are the crates of these names; `flatcap-export` and
+/// `flatcap-ship` are other programs; those from `host` to `query` are in flatcap-format.
 const EDGES: &[(&str, &[&str])] = &[
     ("stream", &[]),
     ("lane", &["stream"]),
@@ -25,6 +25,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("segment", &["block", "stream", "schema", "storage", "mapped_file", "host", "histogram"]),
     ("replay", &["segment", "stream", "duration"]),
     ("query", &["replay", "segment", "block", "schema", "host"]),
+    ("metric", &["query", "schema"]),
+    ("promql", &["metric", "query", "replay", "segment", "schema"]),
     ("trigger", &["query", "schema", "duration"]),
     ("explain", &["query", "replay", "segment", "schema"]),
     ("arrow", &["query", "replay", "segment", "schema"]),
@@ -37,8 +39,8 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "config",
         &[
-            "block", "sampling", "keyword", "recorder", "slab", "stream", "schema", "duration", "trigger",
-            "os",
+            "block", "sampling", "keyword", "ingest", "recorder", "slab", "stream", "schema", "duration",
+            "trigger", "os",
         ],
     ),
     (
@@ -47,11 +49,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("compress", &["block", "segment", "stream", "os", "metrics", "storage"]),
     ("snapshot", &["segment", "stream", "schema", "os", "metrics", "storage", "block"]),
+    ("ingest", &["lane", "slab", "segment", "schema", "stream", "os", "metrics"]),
     ("import", &["segment", "stream", "frame", "schema", "schemas", "os", "storage", "host"]),
     ("export", &["replay", "segment", "stream", "os"]),
     ("control", &["metrics", "os", "config", "histogram"]),
     ("human", &[]),
-    ("view", &["query", "replay", "segment", "schema", "explain", "control", "os", "human"]),
+    (
+        "view",
+        &[
+            "snapshot", "metric", "promql", "duration", "query", "replay", "segment", "schema", "explain",
+            "control", "os", "human",
+        ],
+    ),
     (
         "daemon",
         &[
@@ -66,6 +75,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "control",
             "compress",
             "snapshot",
+            "ingest",
+            "lane",
             "block",
             "storage",
             "frame",
@@ -104,21 +115,27 @@ const EDGES: &[(&str, &[&str])] = &[
             "trigger",
         ],
     ),
-    ("flatcap-export", &["query", "replay", "segment", "schema", "storage", "arrow"]),
+    ("flatcap-export", &["metric", "query", "replay", "segment", "schema", "storage", "arrow"]),
+    (
+        "flatcap-ship",
+        &["flatcap-export", "arrow", "query", "replay", "segment", "schema", "storage", "host", "duration"],
+    ),
     ("lib", &["cli"]),
     ("main", &["lib"]),
 ];
 
 /// The sources of each crate that ships.
-const CRATES: [&str; 9] = [
+const CRATES: &[&str] = &[
     "crates/flatcap-stream/src",
     "crates/flatcap-lane/src",
     "crates/flatcap-push/src",
     "crates/flatcap-format/src",
     "crates/flatcap-trigger/src",
+    "crates/flatcap-promql/src",
     "crates/flatcap-explain/src",
     "crates/flatcap-arrow/src",
     "crates/flatcap-export/src",
+    "crates/flatcap-ship/src",
     "src",
 ];
 
@@ -186,14 +203,16 @@ fn crate_of(path: &Path) -> Option<(&'static str, &Path)> {
 }
 
 /// The crates that are one module.
-const MODULE_CRATES: [(&str, &str); 7] = [
+const MODULE_CRATES: &[(&str, &str)] = &[
     ("crates/flatcap-stream/src", "stream"),
     ("crates/flatcap-lane/src", "lane"),
     ("crates/flatcap-push/src", "push"),
     ("crates/flatcap-trigger/src", "trigger"),
+    ("crates/flatcap-promql/src", "promql"),
     ("crates/flatcap-explain/src", "explain"),
     ("crates/flatcap-arrow/src", "arrow"),
     ("crates/flatcap-export/src", "flatcap-export"),
+    ("crates/flatcap-ship/src", "flatcap-ship"),
 ];
 
 /// Returns the module that a shipped file belongs to: a folder, a file beside the folders, or all
@@ -228,7 +247,7 @@ fn modules_import_only_what_they_may() {
                     wrong.push(format!("{}: {module} -> {to}", path.display()));
                 }
             }
-            for (_, to) in MODULE_CRATES {
+            for &(_, to) in MODULE_CRATES {
                 if line.contains(&format!("flatcap_{to}::")) && !allowed.contains(&to) && module != to {
                     wrong.push(format!("{}: {module} -> {to}", path.display()));
                 }
@@ -252,7 +271,7 @@ fn modules_import_only_what_they_may() {
 // Proves that no file imports itself through others, in a module or across modules.
 #[test]
 fn no_files_import_each_other() {
-    for folder in CRATES {
+    for &folder in CRATES {
         let shipped_file = |(path, text): (PathBuf, String)| {
             let inner = path.strip_prefix(folder).ok()?.to_owned();
             (!is_for_tests(&path)).then(|| (inner, shipped(&text).to_owned()))
@@ -348,7 +367,7 @@ fn every_dependency_has_a_reason() {
 #[test]
 fn every_module_is_in_the_document() {
     let document = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
-    for folder in CRATES {
+    for &folder in CRATES {
         for entry in std::fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {

@@ -55,6 +55,7 @@ mod overload;
 mod page;
 mod payload_verifier;
 mod privileges;
+mod pushing;
 mod reading;
 mod recording;
 mod reference_tools;

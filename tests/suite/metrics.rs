@@ -136,7 +136,12 @@ fn every_metric_is_in_the_document() {
 #[test]
 fn rules_and_dashboard_name_what_is_there() {
     let metrics = metrics();
-    let (rules, dashboard) = (read("deploy/prometheus/alerts.yaml"), read("deploy/grafana/flatcap.json"));
+    let rules = read("deploy/prometheus/alerts.yaml");
+    let mut dashboard: Value = serde_json::from_str(&read("deploy/grafana/flatcap.json")).unwrap();
+    // Those of the host ask a recording; a test of the page asks them.
+    let panels = dashboard["panels"].as_array_mut().unwrap();
+    panels.retain(|panel| panel["datasource"]["uid"] != "${recording}");
+    let dashboard = dashboard.to_string();
     for (what, text, least) in [("rules", &rules, 12), ("dashboard", &dashboard, 25)] {
         let named = named_metrics(text, &metrics);
         let missing: Vec<&String> = named.iter().filter(|name| !metrics.contains_key(*name)).collect();

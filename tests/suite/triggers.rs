@@ -54,6 +54,23 @@ fn rules_are_checked_before_anything_starts() {
     }
 }
 
+// Proves that a rule may need a source that an argument turns on, and that it is refused without.
+#[test]
+fn arguments_turn_on_sources_of_rules() {
+    let rig = Rig::new();
+    let text = "[source.load]\nenabled = false\n[trigger.a]\nwhen = \"load.load1 > 100000\"\n";
+    let file = rig.write("rules.toml", text);
+    let args = ["record", "--config", file.to_str().unwrap(), "--for", "200ms"];
+    let refused = rig.call(&args);
+    assert_eq!(refused.status, Some(2), "{}", refused.err);
+    assert!(refused.err.contains("rules.toml:4:8: [trigger.a] when"), "{}", refused.err);
+    let call = rig.call(&[&args[..], &["--source", "+load@10ms"]].concat());
+    assert_eq!(call.status, Some(0), "{}", call.err);
+    let other = rig.call(&[&args[..], &["--source", "synthetic"]].concat());
+    assert_eq!(other.status, Some(2), "{}", other.err);
+    assert!(other.err.contains("--source: [trigger.a] when"), "{}", other.err);
+}
+
 /// The times at which rules fired, from the marks of a recording.
 fn marked(rig: &Rig) -> Vec<i64> {
     let call = rig.call(&["marks", "--json"]);

@@ -16,9 +16,12 @@ export interface Field {
   is_share?: boolean;
 }
 
-export interface Mark {
+/** A point in time that is flagged: a mark, or what a snapshot was taken for. */
+export interface Flag {
   wall_ns: string;
   text: string;
+  /** The time that the snapshot kept. */
+  kept?: { from_ns: string; to_ns: string };
 }
 
 export interface Departure {

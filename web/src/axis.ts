@@ -1,6 +1,6 @@
-// The axis of time above the charts, with marks as flags.
+// The axis of time above the charts, with marks and snapshots as flags.
 
-import type { Mark } from "./api";
+import type { Flag } from "./api";
 import { color } from "./dom";
 import { dateText, tickText, timeText } from "./times";
 import { ticks, xOf, type View } from "./view";
@@ -8,7 +8,7 @@ import { ticks, xOf, type View } from "./view";
 const HEIGHT = 40;
 
 /** Draws the axis. */
-export function drawAxis(canvas: HTMLCanvasElement, view: View, marks: Mark[]): void {
+export function drawAxis(canvas: HTMLCanvasElement, view: View, flags: Flag[]): void {
   const ratio = devicePixelRatio || 1;
   const width = canvas.parentElement!.clientWidth;
   canvas.width = Math.round(width * ratio);
@@ -43,10 +43,15 @@ export function drawAxis(canvas: HTMLCanvasElement, view: View, marks: Mark[]): 
   const isFine = step < 100000000n;
   const start = isFine ? `${dateText(view.span.from)} ${timeText(view.span.from, 1000000000n)}` : dateText(view.span.from);
   ctx.fillText(start, view.left, 8);
-  for (const mark of marks) {
-    const x = place(BigInt(mark.wall_ns));
+  for (const flag of flags) {
+    ctx.fillStyle = color(flag.kept === undefined ? "mark" : "snapshot");
+    if (flag.kept !== undefined) {
+      const left = Math.max(view.left, place(BigInt(flag.kept.from_ns)));
+      const right = Math.min(width, place(BigInt(flag.kept.to_ns)));
+      if (right >= left) ctx.fillRect(left, HEIGHT - 3, Math.max(2, right - left), 3);
+    }
+    const x = place(BigInt(flag.wall_ns));
     if (x < view.left || x > width) continue;
-    ctx.fillStyle = color("mark");
     ctx.beginPath();
     ctx.moveTo(x, 28);
     ctx.lineTo(x + 9, 32);

@@ -1,7 +1,7 @@
 // A chart: uPlot has scales, grid and canvas; the lines are drawn here, from extrema.
 
 import uPlot from "uplot";
-import type { Field, Mark } from "./api";
+import type { Field, Flag } from "./api";
 import { color, make } from "./dom";
 import { drawing, extrema, rowAt, type Envelope, type Series } from "./envelope";
 import { ticks, xOf, type View } from "./view";
@@ -28,7 +28,7 @@ export class Chart {
   private readonly plot: uPlot;
   private range: [number, number] = [0, 1];
 
-  constructor(readonly field: Field, private readonly view: View, private readonly marks: () => Mark[]) {
+  constructor(readonly field: Field, private readonly view: View, private readonly flags: () => Flag[]) {
     this.element.dataset["id"] = field.id;
     this.element.tabIndex = -1;
     this.title.textContent = shown(field.id);
@@ -162,11 +162,11 @@ export class Chart {
     for (let number = all.length - 1; number >= 0; number -= 1) {
       this.drawSeries(u, all[number]!, color(`c${number % COLORS}`), ratio);
     }
-    ctx.strokeStyle = color("mark");
     ctx.lineWidth = ratio;
     ctx.setLineDash([3 * ratio, 3 * ratio]);
-    for (const mark of this.marks()) {
-      const x = Math.floor(bbox.left + xOf(BigInt(mark.wall_ns), this.view.span, bbox.width)) + 0.5;
+    for (const flag of this.flags()) {
+      ctx.strokeStyle = color(flag.kept === undefined ? "mark" : "snapshot");
+      const x = Math.floor(bbox.left + xOf(BigInt(flag.wall_ns), this.view.span, bbox.width)) + 0.5;
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);

@@ -1,7 +1,7 @@
 // The page: keys, pointer and answers change the view; everything is drawn from it.
 
 import { heldText, parseHeld } from "./address";
-import { Api, Refused, type Departure, type Explanation, type Field, type LiveEvent, type Mark, type Recording } from "./api";
+import { Api, Refused, type Departure, type Explanation, type Field, type LiveEvent, type Flag, type Recording } from "./api";
 import { drawAxis } from "./axis";
 import { Chart } from "./chart";
 import { button, find, make } from "./dom";
@@ -48,7 +48,7 @@ let whole: Span = { from: 0n, to: 1n };
 let known: Field[] = [];
 let fields: Field[] = [];
 let periods = new Map<string, number>();
-let marks: Mark[] = [];
+let flags: Flag[] = [];
 let pins: string[] = asked.pins;
 let shownCharts: Chart[] = [];
 let focused = 0;
@@ -98,7 +98,7 @@ function arrange(): void {
 }
 
 function added(id: string): Chart {
-  const chart = new Chart(fieldOf(id), view, () => marks);
+  const chart = new Chart(fieldOf(id), view, () => flags);
   chart.pinButton.addEventListener("click", () => togglePin(id));
   watcher.observe(chart.element);
   return chart;
@@ -158,7 +158,7 @@ function draw(): void {
   if (drawing === 0) {
     drawing = requestAnimationFrame(() => {
       drawing = 0;
-      drawAxis(find("#axis canvas") as unknown as HTMLCanvasElement, view, marks);
+      drawAxis(find("#axis canvas") as unknown as HTMLCanvasElement, view, flags);
       for (const chart of visible) chart.redraw();
       drawOver();
     });
@@ -180,8 +180,8 @@ function drawOver(): void {
     selected.style.width = `${Math.max(2, right - left)}px`;
     selectedTools.classList.toggle("at-left", left > charts.clientWidth - 260);
   }
-  const flag = cursor === null ? undefined : marks.find((mark) => {
-    return Math.abs(xOf(BigInt(mark.wall_ns), span, width()) - xOf(cursor, span, width())) < SNAP;
+  const flag = cursor === null ? undefined : flags.find((flag) => {
+    return Math.abs(xOf(BigInt(flag.wall_ns), span, width()) - xOf(cursor, span, width())) < SNAP;
   });
   const length = lengthText(span.to - span.from);
   cursorText.textContent =
@@ -198,14 +198,17 @@ function move(span: Span, isFrozen = true): void {
   holdSoon();
   clearTimeout(settling);
   settling = window.setTimeout(readAll, SETTLE_MS);
+  showReading();
 }
 
 function readAll(): void {
+  settling = 0;
   for (const chart of shownCharts) {
     chart.request?.abort();
     chart.request = null;
   }
   for (const chart of visible) read(chart);
+  showReading();
 }
 
 function read(chart: Chart): void {
@@ -223,8 +226,13 @@ function readNext(): void {
       readNext();
     });
   }
-  // Charts that wait or are read; tests wait for none.
-  document.documentElement.dataset["reading"] = String(waiting.size + inFlight);
+  showReading();
+}
+
+/** Says how many charts wait or are read, or will be once the view has settled: tests wait for none. */
+function showReading(): void {
+  const coming = settling === 0 ? 0 : 1;
+  document.documentElement.dataset["reading"] = String(waiting.size + inFlight + coming);
 }
 
 /** Returns the time to read: the view, and where samples are few, the ones around it. */
@@ -391,14 +399,17 @@ function writeMark(): void {
   if (!recording.can_mark) return;
   panel.mark(async (text) => {
     const said = await api.mark(text);
-    setTimeout(() => void readMarks(), 1000);
+    setTimeout(() => void readFlags(), 1000);
     return said;
   });
   layout();
 }
 
-async function readMarks(): Promise<void> {
-  marks = await api.get<Mark[]>("marks").catch(() => marks);
+/** Reads marks and snapshots; without them the page is as good. */
+async function readFlags(): Promise<void> {
+  const both = [api.get<Flag[]>("marks"), api.get<Flag[]>("snapshots")];
+  const [marks, snapshots] = await Promise.all(both.map((list) => list.catch(() => null)));
+  flags = marks && snapshots ? [...marks, ...snapshots] : flags;
   draw();
 }
 
@@ -626,7 +637,7 @@ async function start(): Promise<void> {
   find("#mark").hidden = !recording.can_mark;
   showState();
   listen();
-  void readMarks();
+  void readFlags();
   const hasView = /(^|[#&])(from|at|live)=/.test(location.hash);
   if (!hasView && recording.is_growing) {
     arrange();

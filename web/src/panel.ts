@@ -66,7 +66,7 @@ export class Panel {
     const list = make("dl");
     for (const [keys, meaning] of KEYS) list.append(make("dt", "", keys), make("dd", "", meaning));
     this.element.append(list);
-    this.add("Hatched: no samples, for they were lost or the recorder did not run. A flag is a mark.", "quiet");
+    this.add("Hatched: no samples, for they were lost or the recorder did not run. A flag is a mark, or a snapshot with a bar for the time that it kept.", "quiet");
     this.add(`flatcap ${version}`, "quiet");
   }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | read the samples of one source, lists as lists of structs | [`SourceReader`] |
 //! | read rows of selected fields, joined on time | [`FieldsReader`] |
+//! | read the samples of all sources, as rows of files | [`RowBatches`] |
 //! | lay out the samples of all sources, for files | [`SampleReader`], [`FileLayout`] |
 //!
 //! Fields have metadata: `unit`, `meaning` (how successive values relate) and `description`, from
@@ -18,6 +19,7 @@ mod error;
 mod field_columns;
 mod fields_reader;
 mod layout;
+mod row_batches;
 mod sample_reader;
 mod source_batches;
 mod source_reader;
@@ -29,6 +31,7 @@ pub use columns::IntegerTypes;
 pub use error::BatchError;
 pub use fields_reader::FieldsReader;
 pub use layout::{Descriptions, FileLayout, LayoutOptions, ZONE, meaning, time_type};
+pub use row_batches::{RowBatchItem, RowBatches};
 pub use sample_reader::{RecordedItem, SampleBatch, SampleReader};
 pub use source_batches::SourceBatches;
 pub use source_reader::SourceReader;

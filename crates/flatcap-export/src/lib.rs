@@ -2,7 +2,8 @@
 //! Perfetto and `OpenMetrics`.
 //!
 //! `flatcap export` replaces itself by the program `flatcap-export`. It is a package of its own, so
-//! that who builds or runs the recorder does not compile these libraries.
+//! that who builds or runs the recorder does not compile these libraries. `flatcap-ship` takes the
+//! tables of gaps, marks and sources from here.
 //!
 //! Never changes a recording, never shows a file under its name before it is complete, and never
 //! replaces a file unless asked to.
@@ -25,8 +26,10 @@ pub use crate::arrow::to_arrow;
 pub use crate::mcap::to_mcap;
 pub use crate::openmetrics::to_openmetrics;
 pub use crate::parquet::to_parquet;
-pub use crate::parquet_file::ParquetOptions;
+pub use crate::parquet_file::{ParquetOptions, parquet_properties};
 pub use crate::perfetto::to_perfetto;
 pub use cli::main;
 pub use error::ColumnarError;
+pub use output::file_name;
+pub use record_table::{Cell, CellType, RecordTable};
 pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};

@@ -4,16 +4,15 @@
 //! The format wants all values of a series together, so each field is read by itself, and several
 //! times if its elements have more values than fit into memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader};
-use flatcap_format::query::{
-    ColumnInfo, CommonUnit, ElementNames, FieldInfo, FieldPath, NO_ELEMENT, Query, Recording, RunInfo,
-};
+use flatcap_format::metric::{HostLabels, Metric, metrics};
+use flatcap_format::query::{ColumnInfo, CommonUnit, FieldPath, Query, Recording};
 use flatcap_format::replay::Notice;
-use flatcap_format::schema::{ColumnType, MetricKind};
+use flatcap_format::schema::ColumnType;
 use flatcap_format::segment::Gap;
 
 use crate::error::ColumnarError;
@@ -26,20 +25,6 @@ const STEP_NS: u64 = 1_000_000_000;
 const STEP_NS_MIN: u64 = 1_000_000;
 /// Most values that are held: 64 MiB. Further series are read later.
 const VALUES_MAX: usize = 4 << 20;
-/// Common units, and how Prometheus spells them in names.
-const UNIT_WORDS: [(&str, &str); 10] = [
-    ("s", "seconds"),
-    ("B", "bytes"),
-    ("Hz", "hertz"),
-    ("%", "percent"),
-    ("degC", "celsius"),
-    ("A", "amperes"),
-    ("V", "volts"),
-    ("W", "watts"),
-    ("J", "joules"),
-    ("rpm", "rpm"),
-];
-
 /// Writes the selected fields: the first value of each series in each step. A file appears at the
 /// end; without a path, standard output gets the text. The export stops if `watch` returns false.
 ///
@@ -66,44 +51,33 @@ pub fn to_openmetrics(
         recording: &recording,
         step_ns,
         out: SingleOutput::create(path, request.should_replace)?,
-        families: BTreeSet::new(),
+        begun: BTreeSet::new(),
         lost: BTreeMap::new(),
         report: ColumnarReport::default(),
         values: 0,
         is_unreadable: false,
     };
-    for (source, field) in wanted_fields(&recording, request)? {
-        if !export.add_field(&source, &field, watch)? {
+    for metric in wanted_metrics(&recording, request)? {
+        if !export.add_metric(&metric, watch)? {
             return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
         }
     }
     export.complete()
 }
 
-/// Returns the numeric fields, each with its source.
-fn wanted_fields(
-    recording: &Recording,
-    request: &ColumnarRequest,
-) -> Result<Vec<(String, FieldInfo)>, ColumnarError> {
+/// Returns the metrics of the fields that were asked for.
+fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Metric>, ColumnarError> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
-    let is_wanted = |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
-    let mut all = Vec::new();
-    for source in recording.fields().into_iter().filter(|source| is_wanted(&source.source)) {
-        let mut known = BTreeSet::new();
-        for field in source.fields {
-            let path = format!("{}.{}", source.source, field.path);
-            let is_asked = asked.is_empty() || asked.iter().any(|asked| is_below(&path, asked));
-            // What only identifies something, or says since when it is there, is no measurement.
-            let is_number = match field.kind {
-                MetricKind::Text => false,
-                MetricKind::State => !asked.is_empty(),
-                _ => true,
-            };
-            if is_asked && is_number && known.insert(field.path.clone()) {
-                all.push((source.source.clone(), field));
-            }
-        }
-    }
+    let sources = &request.filter.sources;
+    let is_wanted = |metric: &Metric| {
+        let path = metric.path();
+        let is_asked = asked.is_empty() || asked.iter().any(|asked| is_below(&path, asked));
+        // What only identifies something, or says since when it is there, is no measurement.
+        let is_number = metric.is_measured() || !asked.is_empty();
+        is_asked && is_number && (sources.is_empty() || sources.contains(&metric.source))
+    };
+    let mut all = metrics(recording);
+    all.retain(is_wanted);
     if all.is_empty() {
         return Err(ColumnarError::Usage(
             "none of these fields is a number: openmetrics has numbers alone; flatcap fields lists them"
@@ -141,8 +115,8 @@ struct OpenMetricsExport<'r> {
     recording: &'r Recording,
     step_ns: u64,
     out: SingleOutput,
-    /// The names of families, which must differ.
-    families: BTreeSet<String>,
+    /// The sources of which there is a family.
+    begun: BTreeSet<String>,
     /// The times and counts of lost samples of each source and host.
     lost: BTreeMap<(String, String), Vec<(i64, u64)>>,
     report: ColumnarReport,
@@ -160,33 +134,29 @@ struct FieldSeries {
     held: usize,
     /// Series that are left for another pass.
     later: BTreeSet<String>,
-    /// Unit and kind, as the schema of the values has them.
-    about: Option<(Option<String>, MetricKind)>,
 }
 
 impl OpenMetricsExport<'_> {
-    /// Writes the family of a field. Returns false if `watch` stops the export.
-    fn add_field(
+    /// Writes the family of a metric. Returns false if `watch` stops the export.
+    fn add_metric(
         &mut self,
-        source: &str,
-        field: &FieldInfo,
+        metric: &Metric,
         watch: &mut dyn FnMut(ColumnarEvent) -> bool,
     ) -> Result<bool, ColumnarError> {
-        let is_first = !self.families.iter().any(|name| name.starts_with(&family_prefix(source)));
+        let is_first = !self.begun.contains(&metric.source);
         let mut done: BTreeSet<String> = BTreeSet::new();
-        let mut name = None;
         loop {
-            let Some(found) = self.read_field(source, field, (&done, is_first && done.is_empty()), watch)?
-            else {
+            let Some(found) = self.read(metric, (&done, is_first && done.is_empty()), watch)? else {
                 return Ok(false);
             };
-            let FieldSeries { series, later, about, .. } = found;
-            let Some((unit, kind)) = about.filter(|_| !series.is_empty()) else { return Ok(true) };
-            let family = match &name {
-                Some(name) => name,
-                None => name.insert(self.begin_family(source, field, (unit.as_deref(), kind))?),
-            };
-            self.put_series(family, kind, &series)?;
+            let FieldSeries { series, later, .. } = found;
+            if series.is_empty() {
+                return Ok(true);
+            }
+            if done.is_empty() {
+                self.begin_family(metric)?;
+            }
+            self.put_series(metric, &series)?;
             done.extend(series.into_keys());
             if later.is_empty() {
                 return Ok(true);
@@ -196,29 +166,29 @@ impl OpenMetricsExport<'_> {
 
     /// Reads the values of a field, but for those of the series that are done; none if `watch`
     /// stops the export.
-    fn read_field(
+    fn read(
         &mut self,
-        source: &str,
-        field: &FieldInfo,
+        metric: &Metric,
         (done, takes_gaps): (&BTreeSet<String>, bool),
         watch: &mut dyn FnMut(ColumnarEvent) -> bool,
     ) -> Result<Option<FieldSeries>, ColumnarError> {
-        let path = format!("{source}.{}", field.path);
-        let path: FieldPath = path
+        let source = &*metric.source;
+        let path: FieldPath = metric
+            .path()
             .parse()
             .map_err(|error: flatcap_format::query::PathError| ColumnarError::Fields(error.into()))?;
         let mut filter = self.request.filter.clone();
         filter.sources = [source.to_owned()].into();
         let query = Query { fields: vec![path], filter, ..Query::default() };
         let mut reader = SampleReader::new(self.recording.query(&query)?);
-        let (mut found, mut host, mut offset_ns) = (FieldSeries::default(), String::new(), None);
+        let (mut found, mut host, mut offset_ns) = (FieldSeries::default(), HostLabels::default(), None);
         // Gaps come before the samples around them, so before the time by the wall clock is known.
         let (mut host_name, mut gaps) = (String::new(), Vec::new());
         while let Some(item) = reader.next()? {
             let event = match item {
                 RecordedItem::Run(run) => {
                     self.count_lost((source, &host_name), offset_ns, std::mem::take(&mut gaps));
-                    (host, host_name) = (host_labels(&run), run.host.name);
+                    (host, host_name) = (HostLabels::of(&run), run.host.name);
                     offset_ns = None;
                     continue;
                 }
@@ -242,7 +212,7 @@ impl OpenMetricsExport<'_> {
                 }
                 RecordedItem::Marker(_) => continue,
                 // Each file is read for each field: its problems are reported once.
-                RecordedItem::Notice(_) if !self.families.is_empty() || !done.is_empty() => continue,
+                RecordedItem::Notice(_) if !self.begun.is_empty() || !done.is_empty() => continue,
                 RecordedItem::Notice(notice) => {
                     self.is_unreadable |= matches!(notice, Notice::Unreadable(_));
                     ColumnarEvent::Notice(notice)
@@ -271,49 +241,33 @@ impl OpenMetricsExport<'_> {
         }
     }
 
-    /// Writes the head of a family. Returns its name.
-    fn begin_family(
-        &mut self,
-        source: &str,
-        field: &FieldInfo,
-        (unit, kind): (Option<&str>, MetricKind),
-    ) -> Result<String, ColumnarError> {
-        let common = CommonUnit::of(unit, false);
-        let word = UNIT_WORDS.iter().find(|(name, _)| *name == common.name).map(|(_, word)| *word);
-        let base = family_name(source, &field.path, (unit, word));
-        let mut name = base.clone();
-        let mut number = 1;
-        while !self.families.insert(name.clone()) {
-            number += 1;
-            // Two fields may have one name once their characters are those of Prometheus.
-            name = format!("{base}_{number}");
-        }
-        let unit = word.filter(|word| name.ends_with(&format!("_{word}")));
+    /// Writes the head of a family.
+    fn begin_family(&mut self, metric: &Metric) -> Result<(), ColumnarError> {
+        self.begun.insert(metric.source.clone());
+        let Metric { family, field, unit, .. } = metric;
         let meaning = field.meaning.split_whitespace().collect::<Vec<_>>().join(" ");
-        let kind = if kind == MetricKind::Counter { "counter" } else { "gauge" };
-        let mut head = format!("# TYPE {name} {kind}\n");
+        let kind = if metric.is_counter() { "counter" } else { "gauge" };
+        let mut head = format!("# TYPE {family} {kind}\n");
         // Writing to a string cannot fail.
         if let Some(unit) = unit {
-            let _infallible = writeln!(head, "# UNIT {name} {unit}");
+            let _infallible = writeln!(head, "# UNIT {family} {unit}");
         }
         if !meaning.is_empty() {
-            let _infallible = writeln!(head, "# HELP {name} {}", escaped(&meaning));
+            let _infallible = writeln!(head, "# HELP {family} {}", escaped(&meaning));
         }
-        self.out.put(head.as_bytes())?;
-        Ok(name)
+        self.out.put(head.as_bytes())
     }
 
     fn put_series(
         &mut self,
-        family: &str,
-        kind: MetricKind,
+        metric: &Metric,
         series: &BTreeMap<String, Vec<(i64, i64, f64)>>,
     ) -> Result<(), ColumnarError> {
-        let suffix = if kind == MetricKind::Counter { "_total" } else { "" };
+        let name = metric.name();
         let mut text = String::new();
         for (labels, values) in series {
             for (wall_ms, _, value) in values {
-                put_line(&mut text, (family, suffix), labels, *value, *wall_ms);
+                put_line(&mut text, &name, labels, *value, *wall_ms);
                 self.values += 1;
             }
             self.out.put(text.as_bytes())?;
@@ -344,7 +298,7 @@ impl OpenMetricsExport<'_> {
                 if wall_ms > last_ms {
                     last_ms = wall_ms;
                     #[expect(clippy::cast_precision_loss, reason = "values of Prometheus have 53 bits")]
-                    put_line(&mut text, ("flatcap_lost", "_total"), &labels, *count as f64, wall_ms);
+                    put_line(&mut text, "flatcap_lost_total", &labels, *count as f64, wall_ms);
                 }
             }
         }
@@ -361,21 +315,26 @@ impl FieldSeries {
         &mut self,
         samples: &SampleBatch,
         reader: &SampleReader,
-        (host, step_ns, done): (&str, u64, &BTreeSet<String>),
+        (host, step_ns, done): (&HostLabels, u64, &BTreeSet<String>),
     ) {
         for batch in &samples.tables {
             let Some(table) = reader.table(batch.table) else { continue };
+            // The labels of each element, which are the same for all rows of a batch.
+            let mut known: HashMap<Option<u32>, String> = HashMap::new();
             let columns = table.columns.iter().zip(&batch.columns);
             for (info, values) in columns.filter(|(info, _)| is_number(info)) {
-                self.about.get_or_insert_with(|| (info.unit.as_deref().map(str::to_owned), info.kind));
                 let unit = CommonUnit::of(info.unit.as_deref(), false);
                 for row in 0..batch.rows() {
                     let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).copied() else { continue };
                     let Some(value) = values.number(row) else { continue };
-                    let labels = series_labels(host, batch.element(row), reader.elements());
                     let step = i128::from(wall_ns).div_euclid(i128::from(step_ns));
                     let step = i64::try_from(step).unwrap_or_default();
-                    if !done.contains(&labels) && !self.later.contains(&labels) {
+                    let element = batch.element(row);
+                    let labels = known.entry(element).or_insert_with(|| {
+                        let labels = host.series(element, reader.elements());
+                        labels_text(labels.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+                    });
+                    if !done.contains(labels) && !self.later.contains(labels) {
                         self.push(labels, (wall_ns.div_euclid(1_000_000), step, unit.convert(value)));
                     }
                 }
@@ -383,12 +342,12 @@ impl FieldSeries {
         }
     }
 
-    fn push(&mut self, labels: String, value: (i64, i64, f64)) {
-        let is_new = !self.series.contains_key(&labels);
-        if is_new {
-            self.order.push(labels.clone());
+    fn push(&mut self, labels: &str, value: (i64, i64, f64)) {
+        if !self.series.contains_key(labels) {
+            self.order.push(labels.to_owned());
+            self.series.insert(labels.to_owned(), Vec::new());
         }
-        let values = self.series.entry(labels).or_default();
+        let Some(values) = self.series.get_mut(labels) else { return };
         // A clock that was set back has no place among earlier times.
         if values.last().is_some_and(|(_, step, _)| value.1 <= *step) {
             return;
@@ -407,58 +366,13 @@ fn is_number(info: &ColumnInfo) -> bool {
     info.column_type != ColumnType::Text && !info.is_identity
 }
 
-fn family_prefix(source: &str) -> String {
-    format!("flatcap_{}_", plain(source))
-}
-
-/// Returns the name of a family: source, path without elements, and unit.
-fn family_name(source: &str, path: &str, (unit, word): (Option<&str>, Option<&str>)) -> String {
-    let mut name = format!("{}{}", family_prefix(source), plain(&path.replace("[*]", "")));
-    // Its values are in base units: `max_ns` becomes `max_seconds`.
-    if let (Some(unit), Some(_)) = (unit, word)
-        && let Some(stem) = name.strip_suffix(&format!("_{}", plain(unit)))
-    {
-        name.truncate(stem.len());
-    }
-    if let Some(stem) = name.strip_suffix("_total") {
-        name.truncate(stem.len());
-    }
-    match word {
-        Some(word) if !name.ends_with(&format!("_{word}")) => format!("{name}_{word}"),
-        _ => name,
-    }
-}
-
-/// Returns a text with the characters that names may have.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
-}
-
-/// Returns the labels of a host, as they are in front of those of a series.
-fn host_labels(run: &RunInfo) -> String {
-    let own = run.host.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    labels_text(std::iter::once(("host", run.host.name.as_str())).chain(own))
-}
-
-fn series_labels(host: &str, element: Option<u32>, names: &ElementNames) -> String {
-    let Some(element) = element else { return host.to_owned() };
-    let identity = if element == NO_ELEMENT { &[][..] } else { names.identity(element) };
-    let own = if identity.is_empty() {
-        labels_text([("element", names.label(element))])
-    } else {
-        labels_text(identity.iter().map(|part| (&*part.field, &*part.value)))
-    };
-    format!("{host},{own}")
-}
-
-/// Returns labels as text. A name that would be that of the host is prefixed, as Prometheus does.
+/// Returns labels as text.
 fn labels_text<'l>(labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> String {
     let mut text = String::new();
     for (at, (name, value)) in labels.into_iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
-        let prefix = if name.starts_with(|first: char| first.is_ascii_digit()) { "_" } else { "" };
         // Writing to a string cannot fail.
-        let _infallible = write!(text, "{comma}{prefix}{}=\"{}\"", plain(name), escaped(value));
+        let _infallible = write!(text, "{comma}{name}=\"{}\"", escaped(value));
     }
     text
 }
@@ -467,39 +381,22 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn put_line(text: &mut String, (family, suffix): (&str, &str), labels: &str, value: f64, wall_ms: i64) {
+fn put_line(text: &mut String, name: &str, labels: &str, value: f64, wall_ms: i64) {
     let (seconds, ms) = (wall_ms.div_euclid(1000), wall_ms.rem_euclid(1000));
     // Writing to a string cannot fail.
-    let _infallible = writeln!(text, "{family}{suffix}{{{labels}}} {value} {seconds}.{ms:03}");
+    let _infallible = writeln!(text, "{name}{{{labels}}} {value} {seconds}.{ms:03}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Proves that names have the base unit once, and only characters that names may have.
-    #[test]
-    fn names_follow_the_conventions() {
-        let named = |source, path, unit: Option<&str>| {
-            let common = CommonUnit::of(unit, false);
-            let word = UNIT_WORDS.iter().find(|(name, _)| *name == common.name).map(|(_, word)| *word);
-            family_name(source, path, (unit, word))
-        };
-        assert_eq!(
-            named("self", "sources[*].lateness.max_ns", Some("ns")),
-            "flatcap_self_sources_lateness_max_seconds"
-        );
-        assert_eq!(named("disk", "devices[*].read_bytes", Some("bytes")), "flatcap_disk_devices_read_bytes");
-        assert_eq!(named("file.a-b", "io_some.total", Some("us")), "flatcap_file_a_b_io_some_seconds");
-        assert_eq!(named("load", "tasks", None), "flatcap_load_tasks");
-    }
-
-    // Proves that labels are escaped and that their names are those of Prometheus.
+    // Proves that the values of labels are escaped.
     #[test]
     fn labels_are_escaped() {
         assert_eq!(
-            labels_text([("host", "a\"b\\c\n"), ("1st-part", "\u{e4}")]),
-            "host=\"a\\\"b\\\\c\\n\",_1st_part=\"\u{e4}\""
+            labels_text([("host", "a\"b\\c\n"), ("role", "\u{e4}")]),
+            "host=\"a\\\"b\\\\c\\n\",role=\"\u{e4}\""
         );
     }
 
@@ -519,9 +416,9 @@ mod tests {
     fn series_that_do_not_fit_are_read_later() {
         let mut found = FieldSeries::default();
         for step in 0..i64::try_from(VALUES_MAX).unwrap() {
-            found.push("a".to_owned(), (step, step, 1.0));
+            found.push("a", (step, step, 1.0));
         }
-        found.push("b".to_owned(), (0, 0, 2.0));
+        found.push("b", (0, 0, 2.0));
         assert_eq!((found.series.len(), found.held), (1, VALUES_MAX));
         assert!(found.later.contains("b"));
     }

@@ -150,7 +150,7 @@ impl Drop for UnpublishedFile {
 /// for an empty text.
 ///
 /// The files with a leading `_` are the export's own, so a name of a source does not begin so.
-pub(crate) fn file_name(text: &str) -> String {
+pub fn file_name(text: &str) -> String {
     let plain = |(at, c): (usize, char)| match c {
         '.' | '-' | '_' if at > 0 => c,
         _ if c.is_ascii_alphanumeric() => c,

@@ -22,7 +22,7 @@ const GROUP_ROWS: usize = 128 << 10;
 /// The same for files that are read from a local disk: small groups skip more.
 const LOCAL_GROUP_ROWS: usize = 4 << 10;
 /// Options of Parquet files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ParquetOptions {
     /// Whether `ulong` becomes UINT64 instead of INT64.
     pub is_unsigned: bool,
@@ -55,7 +55,8 @@ impl ParquetFile {
         }
         let failed = |error| ColumnarError::Write { path: path.clone(), error };
         let pending = directory.begin(name).map_err(failed)?;
-        let writer = ArrowWriter::try_new(pending, Arc::clone(schema), Some(properties(schema, options)));
+        let writer =
+            ArrowWriter::try_new(pending, Arc::clone(schema), Some(parquet_properties(schema, options)));
         let writer = writer.map_err(|error| failed(io_error(error)))?;
         Ok(Self { path, writer, rows: 0, held_bytes: 0 })
     }
@@ -105,9 +106,9 @@ fn io_error(error: ParquetError) -> io::Error {
     }
 }
 
-/// Returns how the columns are encoded. Dictionaries of numbers are not worth their memory:
-/// counters never repeat, and the differences of the rest take a few bits. Texts repeat.
-fn properties(schema: &SchemaRef, options: ParquetOptions) -> WriterProperties {
+/// Returns how the columns of a file are encoded. Dictionaries of numbers are not worth their
+/// memory: counters never repeat, and the differences of the rest take a few bits. Texts repeat.
+pub fn parquet_properties(schema: &SchemaRef, options: ParquetOptions) -> WriterProperties {
     let group_rows = if options.is_local { LOCAL_GROUP_ROWS } else { GROUP_ROWS };
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("flatcap-export ", env!("CARGO_PKG_VERSION")).to_owned())

@@ -13,34 +13,40 @@ const ROWS_MAX: usize = 4096;
 
 /// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CellType {
+pub enum CellType {
+    /// INT64.
     Number,
+    /// UTF-8.
     Text,
-    /// Wall nanoseconds.
+    /// A timestamp in microseconds, UTC.
     Time,
 }
 
 /// A value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Cell {
+pub enum Cell {
+    /// None.
     #[default]
     Absent,
+    /// A number.
     Number(i64),
+    /// A text.
     Text(String),
-    /// Wall nanoseconds.
+    /// A time, in wall nanoseconds.
     Time(i64),
 }
 
 /// Rows of values that are collected one by one.
 #[derive(Debug)]
-pub(crate) struct RecordTable {
+pub struct RecordTable {
     pub(crate) schema: SchemaRef,
     types: Vec<CellType>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl RecordTable {
-    pub(crate) fn new(columns: &[(&str, CellType)]) -> Self {
+    /// Creates a table of these columns, which may lack values.
+    pub fn new(columns: &[(&str, CellType)]) -> Self {
         let field = |(name, cell_type): &(&str, CellType)| {
             let data_type = match cell_type {
                 CellType::Number => DataType::Int64,
@@ -54,14 +60,22 @@ impl RecordTable {
         Self { schema: Arc::new(Schema::new(fields)), types, rows: Vec::new() }
     }
 
-    /// Adds a row. Returns whether the rows should be taken.
-    pub(crate) fn push(&mut self, row: Vec<Cell>) -> bool {
+    /// Returns the columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Adds a row, with a cell per column. Returns whether the rows should be taken.
+    pub fn push(&mut self, row: Vec<Cell>) -> bool {
         self.rows.push(row);
         self.rows.len() >= ROWS_MAX
     }
 
     /// Takes the rows.
-    pub(crate) fn take(&mut self) -> Result<RecordBatch, ColumnarError> {
+    ///
+    /// # Errors
+    /// `Encode` for cells of other types than their columns'.
+    pub fn take(&mut self) -> Result<RecordBatch, ColumnarError> {
         let rows = std::mem::take(&mut self.rows);
         let arrays = self.types.iter().enumerate().map(|(column, cell_type)| {
             let cells = rows.iter().map(|row| row.get(column).unwrap_or(&Cell::Absent));

@@ -7,33 +7,34 @@ pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Decimal digits of a recorded latency: an error of at most 1 %, and 15 KiB per histogram.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
-/// Latencies of a run or of a segment, added up from intervals.
-#[derive(Debug, Clone)]
-pub struct TotalHistogram(Histogram<u64>);
-
-impl Default for TotalHistogram {
-    fn default() -> Self {
-        Self(histogram())
-    }
-}
+/// Latencies of a run or of a segment, added up from intervals. The default takes memory from the
+/// first one on: sources that applications push have none.
+#[derive(Debug, Clone, Default)]
+pub struct TotalHistogram(Option<Box<Histogram<u64>>>);
 
 impl TotalHistogram {
-    /// Memory of a histogram, in bytes: its counters have 64 bits.
+    /// Memory of a histogram with latencies, in bytes: its counters have 64 bits.
     pub const BYTES: usize = 3_840 * size_of::<u64>();
+
+    /// Creates an empty total whose memory is there already, so that it does not grow later.
+    pub fn allocated() -> Self {
+        Self(Some(Box::new(histogram())))
+    }
 
     /// Adds `count` latencies of `value_ns`, from a bucket of another histogram.
     pub fn add_bucket(&mut self, value_ns: u64, count: u64) {
-        self.0.saturating_record_n(value_ns, count);
+        self.0.get_or_insert_with(|| Box::new(histogram())).saturating_record_n(value_ns, count);
     }
 
     /// Returns the non-empty buckets: highest value in nanoseconds, count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.0.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
+        let buckets = self.0.iter().flat_map(|histogram| histogram.iter_recorded());
+        buckets.map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
     }
 
     /// Returns the total in four numbers.
     pub fn summary(&self) -> LatencySummary {
-        LatencySummary::of(&self.0)
+        self.0.as_deref().map(LatencySummary::of).unwrap_or_default()
     }
 }
 
@@ -64,7 +65,7 @@ impl LatencySummary {
 fn histogram() -> Histogram<u64> {
     let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
         .expect("1 <= LATENCY_NS_MAX / 2 and 0 <= SIGNIFICANT_DIGITS <= 5");
-    // Write to it once, so that its pages are mapped now and not at some later latency.
+    // Write to it once, so that its pages are mapped now and not one by one.
     histogram.reset();
     histogram
 }
@@ -73,9 +74,13 @@ fn histogram() -> Histogram<u64> {
 mod tests {
     use super::*;
 
-    // Proves that a histogram takes the stated memory.
+    // Proves that a histogram takes the stated memory, and none before the first latency.
     #[test]
     fn a_histogram_has_its_stated_size() {
-        assert_eq!(TotalHistogram::default().0.distinct_values() * size_of::<u64>(), TotalHistogram::BYTES);
+        assert_eq!(super::histogram().distinct_values() * size_of::<u64>(), TotalHistogram::BYTES);
+        let mut total = TotalHistogram::default();
+        assert_eq!((total.buckets().count(), total.summary()), (0, LatencySummary::default()));
+        total.add_bucket(1000, 3);
+        assert_eq!((total.buckets().count(), total.summary().count), (1, 3));
     }
 }

@@ -6,6 +6,7 @@
 //! | to | use |
 //! |---|---|
 //! | ask for values of fields, as columns | [`query::Recording`] |
+//! | name fields as metrics of Prometheus | [`metric::metrics`] |
 //! | read a recording in the order of time | [`replay::MergedReader`] |
 //! | read one segment frame by frame | [`segment::SegmentReader`] |
 //! | decode a payload by the schema in the file | [`schema::CompiledSchema`] |
@@ -34,6 +35,7 @@ pub mod frame;
 pub mod histogram;
 pub mod host;
 mod mapped_file;
+pub mod metric;
 pub mod query;
 pub mod replay;
 pub mod schema;

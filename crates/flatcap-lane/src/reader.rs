@@ -9,8 +9,8 @@ use flatcap_stream::{DeframeStatus, KindDeframer, SliceDeframer};
 use super::atomics::{Ordering, fence};
 use super::envelope::{self, KNOWN_FLAGS, SampleHeader};
 use super::layout::{
-    CONTROL_BYTES, ControlPage, LaneHeader, LaneLayoutError, NO_SOURCE, RETURNED_AT, SLOTS, begun_at,
-    encode_pair, id_at, id_of, lost_at, number_at, pair,
+    CONTROL_BYTES, ControlPage, LaneFlags, LaneHeader, LaneLayoutError, NO_SOURCE, PAIR_BYTES, RETURNED_AT,
+    SLOTS, WALL_OFFSET_AT, begun_at, encode_pair, id_at, id_of, lost_at, number_at, pair,
 };
 use super::slab_state::{SlabState, SlabUse, USES_MAX};
 
@@ -118,6 +118,8 @@ pub struct SlotAccount {
     pub next_seq: Option<u64>,
     /// The client's number of the next sample.
     pub begun: u64,
+    /// How many samples the client has counted as lost that no jump has accounted for.
+    pub lost: u64,
 }
 
 /// What is known of a slot.
@@ -267,6 +269,33 @@ impl LaneReader {
         Ok(())
     }
 
+    /// Tells the writer what to add to monotonic time to get wall time, from its next sample on.
+    ///
+    /// # Errors
+    /// Any error of the memory.
+    pub fn set_wall_offset(&self, memory: &impl ReaderMemory, wall_offset_ns: i64) -> io::Result<()> {
+        memory.write_at(&encode_pair(wall_offset_ns.cast_unsigned()), WALL_OFFSET_AT as u64)
+    }
+
+    /// Returns the wall offset in the memory of a lane that was [resumed](Self::resume); none if it
+    /// is not whole.
+    ///
+    /// # Errors
+    /// Any error of the memory.
+    pub fn wall_offset(&self, memory: &impl ReaderMemory) -> io::Result<Option<i64>> {
+        let mut bytes = [0; PAIR_BYTES];
+        memory.read_at(&mut bytes, WALL_OFFSET_AT as u64)?;
+        Ok(pair(number_at(&bytes, 0), number_at(&bytes, PAIR_BYTES / 2)).map(u64::cast_signed))
+    }
+
+    /// Tells the writer whether frames are taken.
+    ///
+    /// # Errors
+    /// Any error of the memory.
+    pub fn set_flags(&self, memory: &impl ReaderMemory, flags: LaneFlags) -> io::Result<()> {
+        memory.write_at(&flags.bits().to_le_bytes(), LaneFlags::OFFSET)
+    }
+
     /// Reads and checks the frames of one slab that are not taken yet. Returns none if there are
     /// none. Without [`take`](Self::take), the next call returns the same frames, and perhaps more.
     ///
@@ -341,6 +370,7 @@ impl LaneReader {
                 source: slot.source,
                 next_seq: slot.next_seq,
                 begun: number_at(&page, begun_at(number)),
+                lost: number_at(&page, lost_at(number)).saturating_sub(slot.explained),
             })
             .collect())
     }

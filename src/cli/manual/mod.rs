@@ -15,11 +15,13 @@ mod command_pages;
 mod config_page;
 mod roff;
 
+/// Text of the page about `flatcap-ship`, without its title line.
+const SHIP: &str = include_str!("../../../deploy/man/flatcap-ship.1");
 /// Text of the page about the service, without its title line.
 const SERVICE: &str = include_str!("../../../deploy/man/flatcap-service.8");
 
-/// Write the manual pages into a directory: flatcap(1), one page per verb, flatcap.toml(5),
-/// flatcap-service(8).
+/// Write the manual pages into a directory: flatcap(1), one page per verb, flatcap-ship(1),
+/// flatcap.toml(5), flatcap-service(8).
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Directory for the pages; created if missing. Existing pages are replaced.
@@ -51,6 +53,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 
 fn pages(date: Date) -> Vec<ManPage> {
     let mut pages = command_pages::pages(date);
+    pages.push(ManPage {
+        file: "flatcap-ship.1".to_owned(),
+        text: with_title("FLATCAP-SHIP", "1", date, SHIP),
+    });
     pages.push(ManPage {
         file: "flatcap.toml.5".to_owned(),
         text: with_title("FLATCAP.TOML", "5", date, &config_page::text()),

@@ -59,7 +59,7 @@ impl SelfSampler {
 
     /// Creates a sampler of this file and these counters.
     pub fn new(stat: HostFile, metrics: Arc<Metrics>) -> Self {
-        let sources = Vec::with_capacity(metrics.sources.capacity());
+        let sources = Vec::with_capacity(metrics.sources.len());
         let groups = Vec::with_capacity(metrics.groups.len());
         Self { metrics, stat, sources, groups }
     }
@@ -77,7 +77,7 @@ impl Sampler for SelfSampler {
         };
         self.sources.clear();
         let sources = self.metrics.sources.iter().zip(0..);
-        let sources = sources.filter(|(source, _)| source.removed.get() == 0);
+        let sources = sources.filter(|(source, _)| source.removed.get() == 0 && !source.is_pushed);
         self.sources.extend(sources.map(|(source, id)| {
             wire::SourceState::new(
                 id,

@@ -4,6 +4,8 @@ use flatcap_explain::{Explanation, FieldDeparture, Suspect, SuspectKind, ValueUn
 use flatcap_format::segment::Marker;
 use serde::Serialize;
 
+use crate::snapshot::SnapshotRecord;
+
 /// Suspects and fields that the page lists.
 const LISTED_MAX: usize = 20;
 
@@ -75,9 +77,34 @@ impl From<Marker> for MarkAnswer {
     }
 }
 
+/// A snapshot beside the segments.
 #[derive(Debug, Serialize)]
-pub(super) struct SnapshotsAnswer {
-    pub(super) snapshots: Vec<String>,
+pub(super) struct SnapshotAnswer {
+    /// When the rule fired, or the snapshot was ordered.
+    wall_ns: String,
+    text: String,
+    name: String,
+    kept: KeptAnswer,
+}
+
+/// The time of a snapshot.
+#[derive(Debug, Serialize)]
+struct KeptAnswer {
+    from_ns: String,
+    to_ns: String,
+}
+
+impl From<SnapshotRecord> for SnapshotAnswer {
+    fn from(record: SnapshotRecord) -> Self {
+        let SnapshotRecord { name, reason, fired_wall_ns, first_wall_ns, last_wall_ns, .. } = record;
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        Self {
+            wall_ns: fired_wall_ns.to_string(),
+            text: format!("snapshot {name}{why}"),
+            name,
+            kept: KeptAnswer { from_ns: first_wall_ns.to_string(), to_ns: last_wall_ns.to_string() },
+        }
+    }
 }
 
 /// What was different in a window.

@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::api_request::{RangeRequest, WallRange};
 use super::range_answer::{RangeRow, RangeSeries};
-use super::recording_reader::{RecordingReader, ShownPaths};
+use super::recording_reader::RecordingReader;
+use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
 use crate::os::clock::read_clocks;
 use crate::os::thread;

@@ -1,8 +1,9 @@
 //! Shows a recording as a page in a browser, on this host alone.
 //!
 //! A thread accepts connections, checks who asks and serves the files of the page. Two threads
-//! answer requests for data, one of them those that may take seconds, and a third one reads what is
-//! recorded now, once for all viewers. None of them is a part of the recorder.
+//! answer requests for data, one of them those that may take seconds; a third one answers a data
+//! source for Prometheus, and a fourth one reads what is recorded now, once for all viewers. None of
+//! them is a part of the recorder.
 //!
 //! Never: holds up a recorder, or answers without the token.
 
@@ -12,9 +13,17 @@ mod api_error;
 mod api_request;
 mod assets;
 mod live;
+mod promql_answers;
+mod promql_reader;
+mod promql_request;
+#[cfg(test)]
+mod promql_tests;
 mod range_answer;
 mod recording_reader;
+#[cfg(test)]
+mod served_page;
 mod server;
+mod shown_paths;
 #[cfg(test)]
 mod tests;
 mod work_budget;

@@ -1,21 +1,21 @@
 //! Reads what the page asks for. One thread owns a reader, with its summaries and open feeds.
 
-use std::path::PathBuf;
-
 use flatcap_format::query::{
     FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, Recording,
 };
-use flatcap_format::replay::{HostIdentity, ReplayFilter, recording_span};
+use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::schema::FieldValue;
 use flatcap_format::segment::{Marker, list, markers};
 
 use super::api_answers::{
-    ChartAnswer, FieldAnswer, FieldsAnswer, MarkAnswer, SampleAnswer, SamplesAnswer, SnapshotsAnswer,
+    ChartAnswer, FieldAnswer, FieldsAnswer, MarkAnswer, SampleAnswer, SamplesAnswer, SnapshotAnswer,
     SourceAnswer, SourcesAnswer,
 };
 use super::api_request::{RangeRequest, SAMPLES_MAX, WallRange};
 use super::range_answer::{RangeAnswer, RangeRow, RangeSeries};
+use super::shown_paths::ShownPaths;
 use crate::os::clock::{monotonic_ns, read_clocks};
+use crate::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
 use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::{StepColumn, ViewError};
@@ -39,18 +39,6 @@ const FIELDS_MAX: usize = 4000;
 const MARKS_MAX: usize = 1000;
 /// Longest meaning of a field that is sent, in characters.
 const MEANING_MAX: usize = 200;
-
-/// What is shown.
-#[derive(Debug, Clone)]
-pub(super) struct ShownPaths {
-    /// Segment files, or directories of segments.
-    pub(super) paths: Vec<PathBuf>,
-    /// The host; none if all segments are of one.
-    pub(super) host: Option<HostIdentity>,
-    pub(super) host_name: String,
-    /// A recorder may be asked to write marks.
-    pub(super) can_mark: bool,
-}
 
 /// Reads a recording for the page.
 #[derive(Debug)]
@@ -99,16 +87,12 @@ impl RecordingReader {
     /// Opens the recording anew if it grows and was opened a while ago.
     fn refresh(&mut self) -> Result<(), ViewError> {
         let now_ns = monotonic_ns();
-        if now_ns.saturating_sub(self.opened_ns) >= OPEN_NS && self.is_growing()? {
+        if now_ns.saturating_sub(self.opened_ns) >= OPEN_NS && self.shown.is_growing()? {
             self.recording = Recording::open(&self.shown.paths)?;
             self.catalog = Catalog::of(&self.recording);
             self.opened_ns = now_ns;
         }
         Ok(())
-    }
-
-    fn is_growing(&self) -> Result<bool, ViewError> {
-        Ok(list(&self.shown.paths)?.iter().any(|listing| listing.live))
     }
 
     /// Returns the titles of the charts of the overview.
@@ -130,7 +114,7 @@ impl RecordingReader {
             host: self.shown.host_name.clone(),
             from_ns: from_ns.to_string(),
             to_ns: to_ns.to_string(),
-            is_growing: self.is_growing()?,
+            is_growing: self.shown.is_growing()?,
             can_mark: self.shown.can_mark,
             sources,
         })
@@ -233,7 +217,7 @@ impl RecordingReader {
             let newest_ns = open.feed.series().first().and_then(ChartSeries::newest_ns);
             // What a recorder has not written yet is read the next time.
             let known_ns = newest_ns.unwrap_or(open.from_ns).saturating_add(1).min(to_ns);
-            open.reached_ns = if is_complete && !self.is_growing()? { to_ns } else { known_ns };
+            open.reached_ns = if is_complete && !self.shown.is_growing()? { to_ns } else { known_ns };
         }
         let rows = open.feed.series().first().map_or(Vec::new(), |series| {
             let first = from_ns.div_euclid(step_ns);
@@ -314,16 +298,15 @@ impl RecordingReader {
         Ok(found.drain(first..).map(MarkAnswer::from).collect())
     }
 
-    /// Returns the names of directories of snapshots beside the segments.
-    pub(super) fn snapshots(&self) -> SnapshotsAnswer {
+    /// Returns the newest snapshots beside the segments, the oldest first.
+    pub(super) fn snapshots(&self) -> Vec<SnapshotAnswer> {
         let folders =
-            self.shown.paths.iter().filter_map(|path| std::fs::read_dir(path.join("snapshots")).ok());
+            self.shown.paths.iter().filter_map(|path| std::fs::read_dir(path.join(SNAPSHOTS_NAME)).ok());
         let entries = folders.flatten().flatten();
-        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let mut names: Vec<String> =
-            folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).take(MARKS_MAX).collect();
-        names.sort();
-        SnapshotsAnswer { snapshots: names }
+        let mut found: Vec<SnapshotRecord> = entries.filter_map(|entry| read_record(&entry.path())).collect();
+        found.sort_by_key(|record| record.fired_wall_ns);
+        let first = found.len().saturating_sub(MARKS_MAX);
+        found.drain(first..).map(SnapshotAnswer::from).collect()
     }
 }
 

@@ -32,9 +32,13 @@ use super::api_error::ApiError;
 use super::api_request::{ApiRequest, WallRange};
 use super::assets::Asset;
 use super::live::{LiveBody, LiveEvents, LiveHub};
-use super::recording_reader::{RecordingReader, ShownPaths};
+use super::promql_answers::PromqlAnswer;
+use super::promql_reader::PromqlReader;
+use super::promql_request::PromqlRequest;
+use super::recording_reader::RecordingReader;
+use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
-use super::worker::{ApiAnswer, Worker};
+use super::worker::{ApiAnswer, PAGE_ANSWER_BYTES_MAX, PROMQL_ANSWER_BYTES_MAX, Worker};
 use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
 use crate::os::clock::NS_PER_S;
 use crate::os::throttle::Throttle;
@@ -43,8 +47,10 @@ use crate::view::ViewError;
 
 /// Time limit for the request line and headers, and for the body.
 const REQUEST_WAIT: Duration = Duration::from_secs(3);
-/// Time limit for the client to receive an answer of at most 1 MiB.
+/// Time limit for the client to receive an answer.
 const READ_WAIT: Duration = Duration::from_secs(10);
+/// Limit on the parameters in the body of a data source's request, in bytes.
+const PARAMETERS_BYTES_MAX: usize = 64 << 10;
 /// Size limit for the request line and headers together.
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// Limit on the number of headers of a request.
@@ -90,6 +96,7 @@ pub struct PageServer {
     shown: ShownPaths,
     client: Option<Client>,
     reader: RecordingReader,
+    promql: PromqlReader,
 }
 
 type PageBody = Either<Full<Bytes>, LiveBody>;
@@ -106,12 +113,13 @@ impl PageServer {
         }
         let shown = ShownPaths { paths, host, host_name, can_mark: client.is_some() };
         let reader = RecordingReader::open(shown.clone())?;
+        let promql = PromqlReader::open(shown.clone())?;
         let failed = |error| ViewError::Listen { address: listen, error };
         let listener = TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let token = token.map_or_else(|| new_token().map_err(ViewError::Page), Ok)?;
-        Ok(Self { listener, address, token, shown, client, reader })
+        Ok(Self { listener, address, token, shown, client, reader, promql })
     }
 
     /// Returns the address of the page.
@@ -129,19 +137,24 @@ impl PageServer {
     /// # Errors
     /// The kernel refuses a resource.
     pub fn run(self, stop: oneshot::Receiver<()>) -> io::Result<()> {
-        let Self { listener, token, shown, client, reader, .. } = self;
+        let Self { listener, token, shown, client, reader, mut promql, .. } = self;
         let throttle = Arc::new(Throttle::new(CPU_NS_PER_S).with_burst(BURST_NS));
         let ending = Arc::new(WakeEvent::new());
         let budget = WorkBudget::new(Arc::clone(&throttle), Arc::clone(&ending));
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
-        let (quick, thread) = Worker::start("page-range", budget.clone(), quick_answers(reader))?;
+        let limits = || (budget.clone(), PAGE_ANSWER_BYTES_MAX);
+        let (quick, thread) = Worker::start("page-range", limits(), quick_answers(reader))?;
         threads.push(thread);
         let slow_answers = slow_answers(shown.clone(), client);
-        let (slow, thread) = Worker::start("page-explain", budget.clone(), slow_answers)?;
+        let (slow, thread) = Worker::start("page-explain", limits(), slow_answers)?;
+        threads.push(thread);
+        let limits = (budget.clone(), PROMQL_ANSWER_BYTES_MAX);
+        let answer = move |request: &PromqlRequest| promql.answer(request);
+        let (promql, thread) = Worker::start("page-promql", limits, answer)?;
         threads.push(thread);
         let (live, thread) = LiveHub::start(shown, budget)?;
         threads.push(thread);
-        let context = Rc::new(PageContext { access: PageAccess::new(token), quick, slow, live });
+        let context = Rc::new(PageContext { access: PageAccess::new(token), quick, slow, promql, live });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tasks = LocalSet::new();
         let served = tasks.block_on(&runtime, async {
@@ -226,8 +239,9 @@ fn slow_answers(
 /// The state shared by all connections.
 struct PageContext {
     access: PageAccess,
-    quick: Worker,
-    slow: Worker,
+    quick: Worker<ApiRequest>,
+    slow: Worker<ApiRequest>,
+    promql: Worker<PromqlRequest>,
     live: LiveHub,
 }
 
@@ -324,6 +338,9 @@ impl PageContext {
             return Ok((asset(&asked)?, AnswerEnd::InTime));
         };
         self.access.check_token(asked.headers())?;
+        if PromqlRequest::is_path(path) {
+            return Ok((self.promql_response(asked).await?, AnswerEnd::InTime));
+        }
         let request = ApiRequest::parse(asked.method(), path, asked.uri().query().unwrap_or_default())?;
         let answer = match request {
             ApiRequest::Live => {
@@ -333,12 +350,34 @@ impl PageContext {
                 return Ok((response, AnswerEnd::WhenDropped(dropped)));
             }
             ApiRequest::Mark(_) => {
-                self.slow.ask(ApiRequest::Mark(body_text(asked.into_body()).await?)).await?
+                let text = limited_text(asked.into_body(), MARK_BYTES_MAX).await?;
+                self.slow.ask(ApiRequest::Mark(text)).await?
             }
             request @ (ApiRequest::Explain(_) | ApiRequest::Spikes(_)) => self.slow.ask(request).await?,
             request => self.quick.ask(request).await?,
         };
         Ok((full(answer.body, answer.media_type), AnswerEnd::InTime))
+    }
+
+    /// Answers a data source, errors included, in its form.
+    async fn promql_response(&self, asked: Asked<Incoming>) -> Result<Response<PageBody>, ApiError> {
+        let (head, body) = asked.into_parts();
+        let answer = async {
+            let body = limited_text(body, PARAMETERS_BYTES_MAX).await?;
+            let path = head.uri.path().strip_prefix("/api/v1").unwrap_or_default();
+            let query = head.uri.query().unwrap_or_default();
+            self.promql.ask(PromqlRequest::parse(&head.method, path, (query, &body))?).await
+        };
+        match answer.await {
+            Ok(answer) => Ok(full(answer.body, answer.media_type)),
+            Err(error) => {
+                let status = error.status;
+                let answer = ApiAnswer::json(&PromqlAnswer::error(error))?;
+                let mut response = full(answer.body, answer.media_type);
+                *response.status_mut() = status;
+                Ok(response)
+            }
+        }
     }
 }
 
@@ -365,18 +404,18 @@ fn asset(asked: &Asked<Incoming>) -> Result<Response<PageBody>, ApiError> {
     Ok(response)
 }
 
-/// Reads the text of a mark, which the recorder checks.
-async fn body_text(body: Incoming) -> Result<String, ApiError> {
-    let limited = Limited::new(body, MARK_BYTES_MAX);
+/// Reads a body.
+async fn limited_text(body: Incoming, bytes_max: usize) -> Result<String, ApiError> {
+    let limited = Limited::new(body, bytes_max);
     let Ok(read) = timeout(REQUEST_WAIT, limited.collect()).await else {
         return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 3 s"));
     };
     let bytes = read
         .map_err(|_| {
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body exceeds {MARK_BYTES_MAX} bytes"))
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body exceeds {bytes_max} bytes"))
         })?
         .to_bytes();
-    String::from_utf8(bytes.into()).map_err(|_| ApiError::bad("a mark must be UTF-8"))
+    String::from_utf8(bytes.into()).map_err(|_| ApiError::bad("the body must be UTF-8"))
 }
 
 fn full(body: impl Into<Bytes>, media_type: &'static str) -> Response<PageBody> {

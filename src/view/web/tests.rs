@@ -1,87 +1,21 @@
 //! The page against a recording with known values: its API, and the page itself in a browser.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::JoinHandle;
 
 use flatcap_format::query::{OverviewCache, OverviewRequest, Recording};
 use proptest::prelude::*;
 use serde_json::Value;
-use tokio::sync::oneshot;
 
 use super::api_request::{RangeRequest, WallRange};
 use super::range_answer::{RangeAnswer, RangeRow};
-use super::recording_reader::{RecordingReader, ShownPaths};
-use super::{PageOptions, PageServer};
-use crate::os::thread;
+use super::recording_reader::RecordingReader;
+use super::served_page::{HOST, ServedPage, TOKEN};
+use super::shown_paths::ShownPaths;
 use crate::view::test_recording::{LOST, MARK, SPIKE, TICK_NS, TICKS, wall_ns, write_recording};
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-/// A host that would take the page over if its name were markup.
-const HOST: &str = "<script>document.title='taken'</script>\u{202e}";
 /// The largest change per second of the recording: 20,482 sectors in one tick.
 const SPIKE_RATE: f64 = 20_482.0 * 512.0 / 0.01;
-
-/// A page that is served until this is dropped.
-struct ServedPage {
-    folder: tempfile::TempDir,
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<std::io::Result<()>>>,
-}
-
-impl ServedPage {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        write_recording(folder.path());
-        std::fs::create_dir_all(folder.path().join("snapshots/oom-1")).unwrap();
-        let options = PageOptions {
-            paths: vec![folder.path().to_owned()],
-            host: None,
-            host_name: HOST.to_owned(),
-            client: None,
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            token: Some(TOKEN.to_owned()),
-        };
-        let server = PageServer::bind(options).unwrap();
-        let address = server.address();
-        let (stop, stopped) = oneshot::channel();
-        let thread = thread::spawn("page", move || server.run(stopped)).unwrap();
-        Self { folder, address, stop: Some(stop), thread: Some(thread) }
-    }
-
-    /// Sends a request, and returns head and body of the answer.
-    fn ask(&self, line: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        let length = body.len();
-        let text = format!("{line} HTTP/1.1\r\n{headers}Content-Length: {length}\r\n\r\n{body}");
-        stream.write_all(text.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
-        (String::from_utf8(answer[..end].to_vec()).unwrap(), answer[end + 4..].to_vec())
-    }
-
-    fn get(&self, path: &str) -> (String, Vec<u8>) {
-        let headers = format!("Host: {}\r\nAuthorization: Bearer {TOKEN}\r\n", self.address);
-        self.ask(&format!("GET /api/v1/{path}"), &headers, "")
-    }
-
-    fn json(&self, path: &str) -> Value {
-        let (head, body) = self.get(path);
-        assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head} {}", String::from_utf8_lossy(&body));
-        serde_json::from_slice(&body).unwrap()
-    }
-}
-
-impl Drop for ServedPage {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        let _ended = self.thread.take().map(JoinHandle::join);
-    }
-}
 
 fn reader(folder: &Path) -> RecordingReader {
     let paths = vec![folder.to_owned()];
@@ -187,7 +121,10 @@ fn the_api_returns_what_was_recorded() {
     assert_eq!(samples["samples"][0]["value"], "22480");
     assert_eq!(samples["samples"][0]["wall_ns"], wall_ns(SPIKE).to_string());
     assert_eq!(page.json("marks")[0]["wall_ns"], wall_ns(MARK).to_string());
-    assert_eq!(page.json("snapshots")["snapshots"][0], "oom-1");
+    let snapshots = page.json("snapshots");
+    assert_eq!((snapshots.as_array().unwrap().len(), &snapshots[0]["name"]), (1, &"oom-1".into()));
+    assert_eq!(snapshots[0]["wall_ns"], wall_ns(SPIKE).to_string());
+    assert_eq!(snapshots[0]["kept"]["from_ns"], wall_ns(SPIKE - 100).to_string());
     let (from, to) = (wall_ns(SPIKE), wall_ns(SPIKE + 80));
     let found = page.json(&format!("explain?from={from}&to={to}"));
     assert_eq!(found["suspects"][0]["name"], "billing");
@@ -350,7 +287,7 @@ fn the_page_shows_the_recording_in_a_browser() {
     let page = ServedPage::new();
     let images = match std::env::var("FLATCAP_IMAGES") {
         Ok(wanted) if wanted == "write" => root().join("docs/images"),
-        _ => page.folder.path().join("images"),
+        _ => page.recording().join("images"),
     };
     std::fs::create_dir_all(&images).unwrap();
     let output = Command::new("node")

@@ -8,14 +8,15 @@ use hyper::StatusCode;
 use tokio::sync::oneshot;
 
 use super::api_error::ApiError;
-use super::api_request::ApiRequest;
 use super::work_budget::WorkBudget;
 use crate::os::thread;
 
 /// Requests that may wait; further ones are refused.
 const QUEUED_MAX: usize = 64;
-/// Most bytes of an answer.
-pub(super) const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of an answer to the page...
+pub(super) const PAGE_ANSWER_BYTES_MAX: usize = 1 << 20;
+/// ...and to a data source, which asks for all series of a panel at once.
+pub(super) const PROMQL_ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The body of an answer.
 #[derive(Debug)]
@@ -37,37 +38,37 @@ type ApiResult = Result<ApiAnswer, ApiError>;
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-struct Job {
-    request: ApiRequest,
+struct Job<R> {
+    request: R,
     reply: oneshot::Sender<ApiResult>,
 }
 
 /// Sends requests to a worker, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Worker {
-    jobs: Sender<Job>,
+pub(super) struct Worker<R> {
+    jobs: Sender<Job<R>>,
 }
 
-impl Worker {
-    /// Starts a thread that answers with `answer`, within a budget.
+impl<R: Send + 'static> Worker<R> {
+    /// Starts a thread that answers with `answer`, within a budget, by at most so many bytes.
     ///
     /// # Errors
     /// The kernel refuses a thread.
     pub(super) fn start(
         name: &str,
-        budget: WorkBudget,
-        mut answer: impl FnMut(&ApiRequest) -> ApiResult + Send + 'static,
+        (budget, bytes_max): (WorkBudget, usize),
+        mut answer: impl FnMut(&R) -> ApiResult + Send + 'static,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (jobs, waiting) = bounded(QUEUED_MAX);
         let thread = thread::spawn(name, move || {
             WorkBudget::yield_to_samplers();
-            serve(&waiting, &budget, &mut answer);
+            serve(&waiting, (&budget, bytes_max), &mut answer);
         })?;
         Ok((Self { jobs }, thread))
     }
 
     /// Sends a request and waits for the answer.
-    pub(super) async fn ask(&self, request: ApiRequest) -> ApiResult {
+    pub(super) async fn ask(&self, request: R) -> ApiResult {
         let (reply, answer) = oneshot::channel();
         self.jobs.try_send(Job { request, reply }).map_err(|_| ApiError::busy())?;
         answer.await.unwrap_or_else(|_| {
@@ -76,20 +77,24 @@ impl Worker {
     }
 }
 
-fn serve(waiting: &Receiver<Job>, budget: &WorkBudget, answer: &mut impl FnMut(&ApiRequest) -> ApiResult) {
+fn serve<R>(
+    waiting: &Receiver<Job<R>>,
+    (budget, bytes_max): (&WorkBudget, usize),
+    answer: &mut impl FnMut(&R) -> ApiResult,
+) {
     while let Ok(job) = waiting.recv() {
         // Nobody waits any more: the page has zoomed on.
         if job.reply.is_closed() {
             continue;
         }
         let result = budget.run(|| answer(&job.request)).and_then(|answer| {
-            if answer.body.len() <= ANSWER_BYTES_MAX {
+            if answer.body.len() <= bytes_max {
                 return Ok(answer);
             }
             let bytes = answer.body.len();
             Err(ApiError::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                format!("the answer has {bytes} bytes, the limit is {ANSWER_BYTES_MAX}; ask for less"),
+                format!("the answer has {bytes} bytes, the limit is {bytes_max}; ask for less"),
             ))
         });
         // The client may be gone.
@@ -111,15 +116,12 @@ mod tests {
     fn answers_are_bounded() {
         let throttle = Arc::new(Throttle::new(1_000_000_000));
         let budget = WorkBudget::new(throttle, Arc::new(WakeEvent::new()));
-        let answer = |request: &ApiRequest| {
-            let bytes = ANSWER_BYTES_MAX + usize::from(*request == ApiRequest::Fields);
-            Ok(ApiAnswer { media_type: "text/plain", body: vec![0; bytes] })
-        };
-        let (worker, thread) = Worker::start("answers", budget, answer).unwrap();
+        let answer = |bytes: &usize| Ok(ApiAnswer { media_type: "text/plain", body: vec![0; *bytes] });
+        let (worker, thread) = Worker::start("answers", (budget, PAGE_ANSWER_BYTES_MAX), answer).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let whole = runtime.block_on(worker.ask(ApiRequest::Marks)).unwrap();
-        assert_eq!(whole.body.len(), ANSWER_BYTES_MAX);
-        let error = runtime.block_on(worker.ask(ApiRequest::Fields)).unwrap_err();
+        let whole = runtime.block_on(worker.ask(PAGE_ANSWER_BYTES_MAX)).unwrap();
+        assert_eq!(whole.body.len(), PAGE_ANSWER_BYTES_MAX);
+        let error = runtime.block_on(worker.ask(PAGE_ANSWER_BYTES_MAX + 1)).unwrap_err();
         assert!(error.text.contains("1048577 bytes, the limit is 1048576"), "{}", error.text);
         drop(worker);
         thread.join().unwrap();

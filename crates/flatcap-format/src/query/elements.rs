@@ -33,6 +33,8 @@ pub struct ElementIdentity {
     pub field: Arc<str>,
     /// The value; a number as its digits.
     pub value: Box<str>,
+    /// It tells elements apart, and does not only describe one.
+    pub is_key: bool,
 }
 
 impl ElementNames {

@@ -16,6 +16,7 @@ mod elements;
 mod error;
 mod fields;
 mod filter;
+mod fixed_bytes;
 mod frame_scan;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -53,6 +54,7 @@ mod summary;
 mod table_rows;
 mod template;
 mod template_cache;
+mod thinned_numbers;
 mod units;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};

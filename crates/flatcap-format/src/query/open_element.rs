@@ -65,7 +65,8 @@ impl<'r> OpenElement<'r> {
         if naming.is_labelled && self.label_number.is_none() && is_number(&text) {
             self.label_number = Some(text.as_str().into());
         }
-        self.identity.push(ElementIdentity { field: Arc::clone(&naming.field), value: text.into() });
+        let (field, is_key) = (Arc::clone(&naming.field), naming.is_key);
+        self.identity.push(ElementIdentity { field, value: text.into(), is_key });
     }
 
     /// The first text, and the first number that is declared to identify it: `postgres[812]`;

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::engine_tests::{TimedSample, cpu, write_segment};
 use super::*;
 use crate::host::ClockReading;
-use crate::segment::{SealState, SegmentName, compressed, example};
+use crate::schema::segment::GapCause;
+use crate::segment::{Gap, SealState, SegmentName, compressed, example};
 use crate::storage::Folder;
 use crate::testing::effort;
 
@@ -333,4 +334,68 @@ fn overviews_of_hosts_show_a_single_sample() {
     request.fields = vec!["cpu.forks".parse().unwrap()];
     request.wall_ns = 5..5;
     assert!(recording.overview(&request, &mut cache).unwrap().series.is_empty());
+}
+
+// Proves that samples that were left out on purpose are no gap, however far apart the others are, in
+// a segment and between two, and that lost samples among them are one.
+#[test]
+fn samples_left_out_on_purpose_are_no_gap() {
+    // One of ten samples is in the files.
+    const KEPT: u64 = 10;
+    const LOST_AFTER: u64 = 25;
+    let folder = tempfile::tempdir().unwrap();
+    let mono_ns = |kept: u64| (1 + kept * KEPT) * PERIOD_NS;
+    let mut paths = Vec::new();
+    for number in 1..=2 {
+        let kept = 20 * (number - 1)..20 * number;
+        let samples = kept.clone().map(|kept| TimedSample {
+            source: 0,
+            seq: kept * KEPT,
+            mono_ns: mono_ns(kept),
+            wall_ns: mono_ns(kept).cast_signed(),
+            body: cpu(&[kept, 1, 1], 1),
+        });
+        let mut header = example();
+        header.segment = number;
+        let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: 0 };
+        (header.clocks, header.clock_table) = (clocks, vec![clocks]);
+        header.sources[0].period_ns = PERIOD_NS;
+        let run_id = header.run_id;
+        let name = SegmentName { number, created_s: 0, run_id, state: SealState::Active };
+        let mut writer = write_segment(folder.path(), name, header, samples);
+        let gaps = kept.map(|kept| Gap {
+            source: 0,
+            first: kept * KEPT + 1,
+            count: KEPT - 1,
+            causes: if kept == LOST_AFTER { GapCause::QueueFull } else { GapCause::Thinned }.bits(),
+            after_mono_ns: mono_ns(kept),
+            before_mono_ns: mono_ns(kept + 1),
+        });
+        writer.append_gaps(&gaps.collect::<Vec<_>>()).unwrap();
+        let sealed = writer.seal().unwrap();
+        sealed.publish(&Folder(folder.path().to_owned())).unwrap();
+        paths.push(folder.path().join(sealed.name().to_string()));
+    }
+    let recording = Recording::open(&paths).unwrap();
+    for pixels in [2, 500] {
+        let request = OverviewRequest {
+            fields: vec!["cpu.forks".parse().unwrap()],
+            wall_ns: 0..mono_ns(40).cast_signed(),
+            pixels,
+            is_rate: false,
+            host: None,
+        };
+        let overview = recording.overview(&request, &mut OverviewCache::new(1 << 20)).unwrap();
+        let (mut count, mut missing_ns) = (0, 0);
+        for row in &overview.series[0].rows {
+            match row {
+                OverviewRow::Pixel(values) => {
+                    count += values.count;
+                    missing_ns += values.missing_ns;
+                }
+                OverviewRow::Gap(gap) => missing_ns += (gap.end - gap.start).unsigned_abs(),
+            }
+        }
+        assert_eq!((count, missing_ns), (40, KEPT * PERIOD_NS), "{pixels}: {overview:?}");
+    }
 }

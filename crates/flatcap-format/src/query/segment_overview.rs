@@ -12,6 +12,7 @@ use super::rate::has_rate;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
 use super::series_cells::{HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesFold, SourceSpan};
+use super::thinned_numbers::ThinnedNumbers;
 use crate::replay::HostIdentity;
 use crate::schema::{ColumnType, CountedValue};
 use crate::segment::SelectedSegment;
@@ -72,8 +73,14 @@ impl SegmentOverview {
                         fold.add(&batch, results.tables());
                     }
                 }
+                // It comes before the samples that follow it.
+                QueryItem::Gap(source, gap) => {
+                    if let Some(fold) = &mut fold {
+                        fold.thinned.entry(source.into()).or_default().add(&gap);
+                    }
+                }
                 QueryItem::Notice(_) => overview.unreadable += 1,
-                QueryItem::Gap(..) | QueryItem::Marker(_) | QueryItem::Complete(_) => {}
+                QueryItem::Marker(_) | QueryItem::Complete(_) => {}
             }
         }
         overview.runs.extend(fold.map(|fold| fold.finish(results.tables(), results.elements())));
@@ -93,6 +100,8 @@ struct RunFold<'q> {
     request: &'q SegmentRequest<'q>,
     run: RunInfo,
     tables: BTreeMap<usize, TableFold>,
+    /// By source: the samples that are missing on purpose.
+    thinned: BTreeMap<Box<str>, ThinnedNumbers>,
     limit: SeriesLimit,
 }
 
@@ -136,14 +145,15 @@ struct WholePart {
 impl<'q> RunFold<'q> {
     fn new(request: &'q SegmentRequest<'q>, run: RunInfo) -> Self {
         let limit = SeriesLimit { remaining: request.series_max, left_out: 0 };
-        Self { request, run, tables: BTreeMap::new(), limit }
+        Self { request, run, tables: BTreeMap::new(), thinned: BTreeMap::new(), limit }
     }
 
     fn add(&mut self, batch: &ColumnBatch, tables: &[TableInfo]) {
         let Some(info) = tables.get(batch.table) else { return };
         let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, self.request));
         let mut first_row = 0;
-        for part in table.parts(&batch.times) {
+        let thinned = self.thinned.entry(info.source.clone()).or_default();
+        for part in table.parts(&batch.times, thinned) {
             let rows = first_row..batch.rows_before(part.samples.end);
             first_row = rows.end;
             table.add(batch, rows, part.hole_end_ns, &mut self.limit);
@@ -154,7 +164,10 @@ impl<'q> RunFold<'q> {
         let keys = names.keys();
         let (mut sources, mut series) = (BTreeMap::<Box<str>, SourceSpan>::new(), Vec::new());
         for (number, fold) in self.tables {
-            let (Some(info), Some(span)) = (tables.get(number), fold.span) else { continue };
+            let (Some(info), Some(mut span)) = (tables.get(number), fold.span) else { continue };
+            if let Some(thinned) = self.thinned.get(&info.source) {
+                span.widen(thinned);
+            }
             sources.entry(info.source.as_ref().into()).or_insert(span).add(&span);
             let places = fold
                 .elements
@@ -202,14 +215,22 @@ impl TableFold {
     }
 
     /// Splits the samples of a batch at the holes of the source: where numbers or time are missing.
-    fn parts(&mut self, times: &BatchTimes) -> Vec<WholePart> {
+    fn parts(&mut self, times: &BatchTimes, thinned: &ThinnedNumbers) -> Vec<WholePart> {
         let (mut parts, mut start) = (Vec::new(), 0);
         let numbers = times.seq.iter().zip(&times.mono_ns);
         let numbers = numbers.map(|(seq, mono_ns)| SampleNumber { seq: *seq, mono_ns: *mono_ns });
         let Some(first) = numbers.clone().next() else { return parts };
         let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
         for (sample, now) in numbers.enumerate() {
-            if span.last.is_followed_by_hole(now, span.hole_ns) {
+            let next_seq = span.last.seq.wrapping_add(1);
+            let between_ns = now.mono_ns.saturating_sub(span.last.mono_ns);
+            // A source that was recorded as often as intended has no hole.
+            let is_thinned = now.seq > next_seq
+                && thinned.skip(next_seq) == now.seq
+                && self.limits.follow(between_ns, now.seq - span.last.seq);
+            if is_thinned {
+                span.hole_ns = self.limits.source_ns();
+            } else if span.last.is_followed_by_hole(now, span.hole_ns) {
                 parts.push(WholePart { samples: start..sample, hole_end_ns: span.hole_end_ns });
                 span.hole_end_ns = now.mono_ns;
                 start = sample;
@@ -224,7 +245,7 @@ impl TableFold {
         for row in rows.clone() {
             self.begin(batch.element(row), limit);
         }
-        let Self { columns, places, series, .. } = self;
+        let Self { columns, places, series, limits, .. } = self;
         for (number, (column, is_rate)) in columns.iter().enumerate() {
             let Some(values) = batch.columns.get(*column) else { continue };
             for row in rows.clone() {
@@ -235,7 +256,8 @@ impl TableFold {
                 let times = (batch.times.mono_ns.get(sample), batch.times.wall_ns.get(sample));
                 let (Some(mono_ns), Some(wall_ns)) = times else { continue };
                 let counted = if *is_rate { CountedValue::of(values.get(row)) } else { None };
-                fold.add(SamplePoint { mono_ns: *mono_ns, wall_ns: *wall_ns, counted }, value, hole_end_ns);
+                let point = SamplePoint { mono_ns: *mono_ns, wall_ns: *wall_ns, counted };
+                fold.add(point, value, (*limits, hole_end_ns));
             }
         }
     }
@@ -260,8 +282,7 @@ impl TableFold {
         if is_possible {
             limit.remaining -= self.columns.len();
             self.elements.push(element);
-            let new =
-                self.columns.iter().map(|(_, is_rate)| SeriesFold::new(self.limits, self.bits, *is_rate));
+            let new = self.columns.iter().map(|(_, is_rate)| SeriesFold::new(self.bits, *is_rate));
             self.series.extend(new);
         } else {
             limit.left_out += self.columns.len() as u64;

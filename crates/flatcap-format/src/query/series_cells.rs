@@ -4,6 +4,7 @@ use super::elements::ElementIdentity;
 use super::layout::RowColumn;
 use super::pixel::PixelValues;
 use super::rate::rate;
+use super::thinned_numbers::ThinnedNumbers;
 use crate::schema::CountedValue;
 
 /// A hole is a longer time without a value than so many periods: a source that is throttled to
@@ -41,8 +42,11 @@ pub(super) struct TimeCell {
 }
 
 /// When a value counts as missing, and how far apart two values may be for a rate.
+#[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HoleLimits {
+    /// Of samples at the source's own period.
+    own_ns: u64,
     /// Of the source's samples.
     source_ns: u64,
     /// Of the values of the series.
@@ -91,7 +95,6 @@ pub(super) struct SeriesEnds {
 /// Summarizes a series.
 #[derive(Debug)]
 pub(super) struct SeriesFold {
-    limits: HoleLimits,
     bits: u32,
     is_rate: bool,
     cells: Vec<TimeCell>,
@@ -104,7 +107,25 @@ impl HoleLimits {
     pub(super) fn of(period_ns: u64, is_list: bool) -> Self {
         let source_ns = if period_ns == 0 { EVENT_HOLE_NS } else { period_ns.saturating_mul(HOLE_PERIODS) };
         let series_ns = if is_list { source_ns.max(ELEMENT_HOLE_NS) } else { source_ns };
-        Self { source_ns, series_ns }
+        Self { own_ns: source_ns, source_ns, series_ns }
+    }
+
+    /// Takes the time between two samples for the period, if all samples between them were left out
+    /// on purpose: `ticks` is the difference of their numbers. Returns false if that does not
+    /// explain the time.
+    pub(super) fn follow(&mut self, between_ns: u64, ticks: u64) -> bool {
+        if between_ns > self.own_ns.saturating_mul(ticks) {
+            return false;
+        }
+        let source_ns = between_ns.saturating_mul(HOLE_PERIODS);
+        self.source_ns = self.source_ns.max(source_ns);
+        self.series_ns = self.series_ns.max(source_ns);
+        true
+    }
+
+    /// Returns the longest time without a sample of the source that is no hole.
+    pub(super) fn source_ns(self) -> u64 {
+        self.source_ns
     }
 
     /// The longest time that a value depends on one before.
@@ -144,6 +165,12 @@ impl SourceSpan {
         Self { first: sample, last: sample, hole_end_ns: 0, hole_ns: limits.source_ns }
     }
 
+    /// Includes the numbers right before and after that were left out on purpose.
+    pub(super) fn widen(&mut self, thinned: &ThinnedNumbers) {
+        self.first.seq = thinned.skip_back(self.first.seq);
+        self.last.seq = thinned.skip(self.last.seq.wrapping_add(1)).wrapping_sub(1);
+    }
+
     /// Adds what another table has of the source.
     pub(super) fn add(&mut self, other: &Self) {
         if other.first.seq < self.first.seq {
@@ -153,6 +180,7 @@ impl SourceSpan {
             self.last = other.last;
         }
         self.hole_end_ns = self.hole_end_ns.max(other.hole_end_ns);
+        self.hole_ns = self.hole_ns.max(other.hole_ns);
     }
 }
 
@@ -166,19 +194,19 @@ impl SeriesCells {
 }
 
 impl SeriesFold {
-    pub(super) fn new(limits: HoleLimits, bits: u32, is_rate: bool) -> Self {
+    pub(super) fn new(bits: u32, is_rate: bool) -> Self {
         let (cells, ends) = (Vec::new(), None);
-        Self { limits, bits, is_rate, cells, ends, begins_after_hole: false, has_hole: false }
+        Self { bits, is_rate, cells, ends, begins_after_hole: false, has_hole: false }
     }
 
     /// Adds the value of a sample, before which the source's last hole ended at `hole_end_ns`.
     #[inline]
-    pub(super) fn add(&mut self, point: SamplePoint, value: f64, hole_end_ns: u64) {
+    pub(super) fn add(&mut self, point: SamplePoint, value: f64, (limits, hole_end_ns): (HoleLimits, u64)) {
         let mut drawn = Some(value);
         if let Some((_, tail)) = &mut self.ends {
-            self.has_hole |= self.limits.is_hole(tail.mono_ns, point.mono_ns, hole_end_ns);
+            self.has_hole |= limits.is_hole(tail.mono_ns, point.mono_ns, hole_end_ns);
             if self.is_rate {
-                drawn = self.limits.rate(tail, &point);
+                drawn = limits.rate(tail, &point);
             }
             *tail = point;
         } else {

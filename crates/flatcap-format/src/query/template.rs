@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::column::StridedRows;
 use super::elements::ElementNames;
+use super::fixed_bytes::FixedBytes;
 use super::plan::SourcePlan;
 use super::row_visitor::{AccessLog, NamedElement, RowVisitor};
 use super::table_rows::{CellBytes, TableRows};
@@ -15,11 +16,8 @@ use crate::schema::{CompiledSchema, DecodeError, FieldValue, ScalarReader};
 /// The rows of one payload, and the bytes they are read from.
 #[derive(Debug)]
 pub(super) struct SampleTemplate {
-    payload_bytes: usize,
-    /// Bytes that determine the rows and the places of their values; ordered, and apart.
-    fixed: Vec<Range<usize>>,
-    /// The contents of these, one after the other.
-    fixed_bytes: Vec<u8>,
+    /// Bytes that determine the rows and the places of their values.
+    fixed: FixedBytes,
     tables: Vec<TableRows>,
     named: Vec<NamedElement>,
 }
@@ -45,23 +43,13 @@ impl SampleTemplate {
         let mut visitor = RowVisitor::new(&plan.root, &mut tables, names, 0);
         visitor.log = Some(&mut log);
         plan.schema.walk(payload, &mut visitor)?;
-        let fixed = joined(log.fixed);
-        let bytes = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
-        let fixed_bytes = fixed.iter().flat_map(bytes).copied().collect();
-        Ok(Self { payload_bytes: payload.len(), fixed, fixed_bytes, tables, named: log.named })
+        Ok(Self { fixed: FixedBytes::of(payload, log.fixed), tables, named: log.named })
     }
 
     /// Returns whether a payload has its values at the places of this one.
+    #[inline]
     pub(super) fn fits(&self, payload: &[u8]) -> bool {
-        if payload.len() != self.payload_bytes {
-            return false;
-        }
-        let mut rest = self.fixed_bytes.as_slice();
-        self.fixed.iter().all(|range| {
-            let (own, after) = rest.split_at(range.len().min(rest.len()));
-            rest = after;
-            payload.get(range.clone()) == Some(own)
-        })
+        self.fixed.are_in(payload)
     }
 
     /// Returns the number of values of a sample.
@@ -131,7 +119,7 @@ impl SampleTemplate {
             matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)
         };
         let texts = self.cells().filter(|cell| cell.reader.is_none()).map(|cell| &cell.bytes);
-        !matrix.may_change(PAYLOAD_FIELD) && !self.fixed.iter().chain(texts).any(may_change)
+        !matrix.may_change(PAYLOAD_FIELD) && !self.fixed.ranges().iter().chain(texts).any(may_change)
     }
 
     /// Returns the values that differ between the rows of a matrix.
@@ -205,10 +193,21 @@ impl CellBytes {
             let text = bytes.get(..end.unwrap_or(bytes.len()))?;
             return str::from_utf8(text).ok().map(FieldValue::Text);
         };
-        let mut word = [0; 8];
-        word.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(schema.read_bits(reader, u64::from_le_bytes(word)))
+        Some(schema.read_bits(reader, scalar_bits(bytes)?))
     }
+}
+
+/// Returns a scalar of 1, 2, 4 or 8 bytes; none of another length.
+#[inline]
+fn scalar_bits(bytes: &[u8]) -> Option<u64> {
+    // By length, so that each is one load.
+    Some(match bytes.len() {
+        1 => u64::from(*bytes.first()?),
+        2 => u64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
+        4 => u64::from(u32::from_le_bytes(*bytes.first_chunk()?)),
+        8 => u64::from_le_bytes(*bytes.first_chunk()?),
+        _ => return None,
+    })
 }
 
 impl TableRows {
@@ -245,30 +244,4 @@ impl TableRows {
 
 fn bytes_of(field: FieldRef) -> Range<usize> {
     field.at as usize..field.at as usize + usize::from(field.bytes)
-}
-
-/// Returns the ranges in order, those that touch or overlap as one.
-fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut joined: Vec<Range<usize>> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => joined.push(range),
-        }
-    }
-    joined
-}
-
-#[cfg(test)]
-mod tests {
-    use super::joined;
-
-    // Proves that ranges in any order become the same bytes in order, each once.
-    #[test]
-    #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges")]
-    fn ranges_are_joined() {
-        assert_eq!(joined(vec![8..12, 0..4, 2..6, 12..13, 20..21]), [0..6, 8..13, 20..21]);
-        assert!(joined(Vec::new()).is_empty());
-    }
 }

@@ -32,7 +32,9 @@ impl TemplateCache {
         let is_same = found == 0 && self.is_latest;
         self.served += 1;
         self.is_latest = true;
-        if let Some(front) = self.templates.get_mut(..=found) {
+        if found > 0
+            && let Some(front) = self.templates.get_mut(..=found)
+        {
             front.rotate_right(1);
         }
         Some((self.templates.first()?, is_same))

@@ -301,12 +301,13 @@ impl SegmentWriter {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let payload = source.encode();
-        // The footer repeats it.
-        self.header_bytes += payload.len() as u64;
+        let bytes = payload.len() as u64;
+        // The footer repeats it, so there must be space for both.
+        self.header_bytes += bytes;
         if let Some(compressor) = &self.compressor {
             compressor.describe(&source);
         }
-        self.write_payload(&payload, WriteSpace::Preallocated)?;
+        self.write_payload(&payload, WriteSpace::Preallocated).inspect_err(|_| self.header_bytes -= bytes)?;
         self.counts.add_source(source.id);
         self.header.add_source(source);
         Ok(())

@@ -1,0 +1,120 @@
+//! The rows of a recording in memory, for programs that store them elsewhere than in files.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{SchemaRef, TimeUnit};
+use flatcap_format::query::{BatchTimes, Query, QuerySummary, Recording, TableInfo};
+use flatcap_format::replay::{Notice, ReplayFilter};
+use flatcap_format::segment::{Gap, Marker};
+
+use crate::columns::IntegerTypes;
+use crate::error::BatchError;
+use crate::layout::{Descriptions, FileLayout, LayoutOptions};
+use crate::sample_reader::{RecordedItem, SampleReader};
+
+/// Reads samples of any number of sources as rows: those of the Parquet files that `flatcap export`
+/// writes without options.
+#[derive(Debug)]
+pub struct RowBatches {
+    reader: SampleReader,
+    descriptions: Descriptions,
+    layouts: Vec<FileLayout>,
+    /// Layouts by the tables of a source and its schema.
+    by_tables: HashMap<Vec<usize>, usize>,
+    run_name: String,
+}
+
+/// The next part of a recording. Rows of one source come in the order of time, those of several
+/// overlap.
+#[derive(Debug)]
+pub enum RowBatchItem {
+    /// Rows of one source.
+    Rows {
+        /// Number of the layout, for [`RowBatches::schema`]: one per source and schema.
+        layout: usize,
+        /// A row per sample.
+        batch: RecordBatch,
+        /// The samples.
+        times: BatchTimes,
+    },
+    /// Samples that were lost, with the source's name.
+    Gap(String, Gap),
+    /// A note at a point in time.
+    Marker(Marker),
+    /// A problem with a file.
+    Notice(Notice),
+}
+
+impl RowBatches {
+    /// Opens the sources and times of some segments.
+    ///
+    /// # Errors
+    /// `Query` for a path that is missing or unreadable.
+    pub fn open(paths: &[PathBuf], filter: ReplayFilter) -> Result<Self, BatchError> {
+        let recording = Recording::open(paths)?;
+        let query = Query { filter, ..Query::default() };
+        Ok(Self {
+            reader: SampleReader::new(recording.query(&query)?),
+            descriptions: Descriptions::of(&recording),
+            layouts: Vec::new(),
+            by_tables: HashMap::new(),
+            run_name: String::new(),
+        })
+    }
+
+    /// Returns the next part; none at the end.
+    ///
+    /// # Errors
+    /// `Query` for a file that cannot be read, `TooLarge` for an integer beyond INT64.
+    #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for schemas between")]
+    pub fn next(&mut self) -> Result<Option<RowBatchItem>, BatchError> {
+        while let Some(item) = self.reader.next()? {
+            return Ok(Some(match item {
+                RecordedItem::Run(run) => {
+                    self.run_name = format!("{:016x}", run.run_id);
+                    continue;
+                }
+                RecordedItem::Samples(samples) => {
+                    let layout = self.layout_of(samples.table_numbers());
+                    let Some(columns) = self.layouts.get(layout) else { continue };
+                    let batch = columns.batch(&samples, &self.run_name, self.reader.elements())?;
+                    let times = samples.tables.into_iter().next().map(|table| table.times);
+                    RowBatchItem::Rows { layout, batch, times: times.unwrap_or_default() }
+                }
+                RecordedItem::Gap(source, gap) => RowBatchItem::Gap(source, gap),
+                RecordedItem::Marker(marker) => RowBatchItem::Marker(marker),
+                RecordedItem::Notice(notice) => RowBatchItem::Notice(notice),
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Returns the source and the columns of a layout.
+    pub fn schema(&self, layout: usize) -> Option<(&str, &SchemaRef)> {
+        self.layouts.get(layout).map(|layout| (layout.source.as_str(), &layout.schema))
+    }
+
+    /// Returns what was read so far.
+    pub fn summary(&self) -> QuerySummary {
+        self.reader.summary()
+    }
+
+    /// Returns the layout of samples with these tables, which is added if it is new.
+    fn layout_of(&mut self, tables: Vec<usize>) -> usize {
+        if let Some(known) = self.by_tables.get(&tables) {
+            return *known;
+        }
+        let infos: Vec<&TableInfo> = tables.iter().filter_map(|table| self.reader.table(*table)).collect();
+        let options = LayoutOptions {
+            integers: IntegerTypes::Signed,
+            time_unit: TimeUnit::Microsecond,
+            is_exploded: false,
+        };
+        let number = self.layouts.len();
+        self.layouts.extend(FileLayout::of(&infos, options, &self.descriptions));
+        self.by_tables.insert(tables, number);
+        number
+    }
+}

@@ -1,0 +1,130 @@
+//! Bytes that payloads must have at the same places to have the same structure.
+
+use std::ops::Range;
+
+const WORD_BYTES: usize = 8;
+/// Ranges from here on are compared as a whole: a call costs more than some words.
+const LONG_BYTES: usize = 32;
+
+/// Some bytes of a payload, and where they are.
+#[derive(Debug)]
+pub(super) struct FixedBytes {
+    payload_bytes: usize,
+    /// All of the bytes; ordered, and apart.
+    ranges: Vec<Range<usize>>,
+    /// Those of short ranges.
+    words: Vec<FixedWord>,
+    /// Those of long ranges, each with its content.
+    long: Vec<(Range<usize>, Box<[u8]>)>,
+}
+
+/// Eight bytes of a payload, of which some are fixed.
+#[derive(Debug)]
+struct FixedWord {
+    at: usize,
+    mask: u64,
+    value: u64,
+}
+
+impl FixedBytes {
+    /// Returns the bytes in these ranges of a payload, in any order.
+    pub(super) fn of(payload: &[u8], ranges: Vec<Range<usize>>) -> Self {
+        let ranges = joined(ranges);
+        let is_long = |range: &&Range<usize>| range.len() >= LONG_BYTES;
+        let content = |range: &Range<usize>| Box::from(payload.get(range.clone()).unwrap_or_default());
+        let long = ranges.iter().filter(is_long).map(|range| (range.clone(), content(range))).collect();
+        let mut words: Vec<FixedWord> = Vec::new();
+        for at in ranges.iter().filter(|range| !is_long(range)).flat_map(Range::clone) {
+            if words.last().is_none_or(|last| at >= last.at + WORD_BYTES) {
+                // A word ends with the payload at the latest.
+                let at = at.min(payload.len().saturating_sub(WORD_BYTES));
+                words.push(FixedWord { at, mask: 0, value: 0 });
+            }
+            if let Some(word) = words.last_mut() {
+                word.mask |= 0xff << (8 * (at - word.at));
+            }
+        }
+        for word in &mut words {
+            word.value = word_at(payload, word.at) & word.mask;
+        }
+        Self { payload_bytes: payload.len(), ranges, words, long }
+    }
+
+    /// Returns whether a payload has the same length and the same bytes there.
+    #[inline]
+    pub(super) fn are_in(&self, payload: &[u8]) -> bool {
+        payload.len() == self.payload_bytes
+            && self.words.iter().all(|word| word_at(payload, word.at) & word.mask == word.value)
+            && self.long.iter().all(|(range, content)| payload.get(range.clone()) == Some(content))
+    }
+
+    /// Returns where the bytes are: ordered, and apart.
+    pub(super) fn ranges(&self) -> &[Range<usize>] {
+        &self.ranges
+    }
+}
+
+/// Returns the bytes from `at` on; 0 beyond the end.
+#[inline]
+fn word_at(payload: &[u8], at: usize) -> u64 {
+    if let Some(word) = payload.get(at..).and_then(<[u8]>::first_chunk) {
+        return u64::from_le_bytes(*word);
+    }
+    let mut word = [0; WORD_BYTES];
+    let rest = payload.get(at..).unwrap_or_default();
+    word.iter_mut().zip(rest).for_each(|(to, byte)| *to = *byte);
+    u64::from_le_bytes(word)
+}
+
+/// Returns the ranges in order, those that touch or overlap as one.
+fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    // Proves that ranges in any order become the same bytes in order, each once.
+    #[test]
+    #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges")]
+    fn ranges_are_joined() {
+        assert_eq!(joined(vec![8..12, 0..4, 2..6, 12..13, 20..21]), [0..6, 8..13, 20..21]);
+        assert!(joined(Vec::new()).is_empty());
+    }
+
+    proptest! {
+        // Proves that a change of one byte is noticed exactly if the byte is fixed, in payloads of
+        // any length.
+        #[test]
+        fn changes_of_fixed_bytes_are_noticed(
+            payload in prop::collection::vec(any::<u8>(), 1..120),
+            ranges in prop::collection::vec((0..120_usize, 1..60_usize), 0..8),
+            (at, change) in (0..120_usize, 1..=255_u8),
+        ) {
+            let ranges: Vec<Range<usize>> = ranges
+                .into_iter()
+                .map(|(start, length)| start.min(payload.len())..(start + length).min(payload.len()))
+                .filter(|range| !range.is_empty())
+                .collect();
+            let fixed = FixedBytes::of(&payload, ranges.clone());
+            prop_assert!(fixed.are_in(&payload));
+            let mut other = payload.clone();
+            let at = at % payload.len();
+            other[at] ^= change;
+            prop_assert_eq!(fixed.are_in(&other), !ranges.iter().any(|range| range.contains(&at)));
+            other.push(0);
+            prop_assert!(!fixed.are_in(&other));
+        }
+    }
+}

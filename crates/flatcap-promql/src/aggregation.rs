@@ -1,0 +1,67 @@
+//! Aggregations of the values of several series at one step.
+
+use crate::window_function::{exact_sum, quantile_of, variance};
+
+/// An aggregation of the values of several series.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Aggregation {
+    Sum,
+    Average,
+    Min,
+    Max,
+    Count,
+    /// 1 if there is a value.
+    Group,
+    Deviation,
+    Variance,
+    Quantile(f64),
+    /// The series with the largest values: so many.
+    Largest(usize),
+    /// The series with the smallest values: so many.
+    Smallest(usize),
+}
+
+impl Aggregation {
+    /// Returns the aggregation of a name, and of the parameter of those that have one.
+    pub(crate) fn named(name: &str, parameter: Option<f64>) -> Option<Self> {
+        // A number of series; a fraction is cut off, as is what is below 0.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "documented")]
+        let count = parameter.unwrap_or_default() as usize;
+        Some(match name {
+            "sum" => Self::Sum,
+            "avg" => Self::Average,
+            "min" => Self::Min,
+            "max" => Self::Max,
+            "count" => Self::Count,
+            "group" => Self::Group,
+            "stddev" => Self::Deviation,
+            "stdvar" => Self::Variance,
+            "quantile" => Self::Quantile(parameter?),
+            "topk" => Self::Largest(count),
+            "bottomk" => Self::Smallest(count),
+            _ => return None,
+        })
+    }
+
+    /// Returns the aggregate of the values of a group; none without a value, and for those that pick
+    /// series.
+    #[allow(clippy::cast_precision_loss, reason = "the number of series")]
+    pub(crate) fn of(self, values: &[f64]) -> Option<f64> {
+        let all = values.iter().copied();
+        if values.is_empty() {
+            return None;
+        }
+        match self {
+            Self::Sum => Some(exact_sum(all)),
+            Self::Average => Some(exact_sum(all) / values.len() as f64),
+            Self::Min => all.reduce(f64::min),
+            Self::Max => all.reduce(f64::max),
+            Self::Count => Some(values.len() as f64),
+            Self::Group => Some(1.0),
+            Self::Deviation => variance(all).map(f64::sqrt),
+            Self::Variance => variance(all),
+            Self::Quantile(quantile) => Some(quantile_of(values.to_vec(), quantile)),
+            Self::Largest(_) | Self::Smallest(_) => None,
+        }
+    }
+}

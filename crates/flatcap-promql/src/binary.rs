@@ -1,0 +1,174 @@
+//! Operators between series, step by step.
+
+use std::collections::BTreeMap;
+
+use crate::error::PromqlError;
+use crate::labels::Labels;
+use crate::operator::{Operator, SetOperator};
+use crate::plan::{Cardinality, Matching};
+use crate::series::{Series, check_size, distinct};
+use crate::vector_match::MatchKeys;
+
+/// An operator, and how it treats values for which a comparison does not hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operation {
+    pub(crate) operator: Operator,
+    pub(crate) returns_bool: bool,
+}
+
+impl Operation {
+    /// Returns the value for two numbers; none if a comparison does not hold, else `kept`.
+    fn of(self, left: f64, right: f64, kept: f64) -> Option<f64> {
+        if self.keeps_values() {
+            return (self.operator.compare(left, right) == Some(true)).then_some(kept);
+        }
+        Some(self.operator.apply(left, right))
+    }
+
+    /// Returns whether it leaves values as they are, and so their names.
+    fn keeps_values(self) -> bool {
+        self.operator.is_comparison() && !self.returns_bool
+    }
+
+    /// Returns the values of series and a number; `is_left` if the series are on the left.
+    pub(crate) fn with_number(
+        self,
+        series: Vec<Series>,
+        numbers: &[f64],
+        is_left: bool,
+    ) -> Result<Vec<Series>, PromqlError> {
+        let computed = series.into_iter().map(|series| {
+            let values = series.values.iter().zip(numbers).map(|(value, number)| {
+                let value = (*value)?;
+                if is_left { self.of(value, *number, value) } else { self.of(*number, value, value) }
+            });
+            let values = values.collect();
+            let labels = if self.keeps_values() { series.labels } else { series.labels.without_name() };
+            Series { labels, values }
+        });
+        distinct(computed.collect())
+    }
+
+    /// Returns the values of the series of two sides that match.
+    pub(crate) fn between(
+        self,
+        (left, right): (&[Series], &[Series]),
+        matching: &Matching,
+        cardinality: &Cardinality,
+    ) -> Result<Vec<Series>, PromqlError> {
+        let keys = MatchKeys::new(matching, left, right);
+        let is_swapped = matches!(cardinality, Cardinality::OneToMany(_));
+        let (many, one) = if is_swapped { (right, left) } else { (left, right) };
+        let (many_keys, one_keys) =
+            if is_swapped { (&keys.right, &keys.left) } else { (&keys.left, &keys.right) };
+        let steps = many.iter().chain(one).map(|series| series.values.len()).max().unwrap_or_default();
+        let mut found: BTreeMap<(usize, usize), Vec<Option<f64>>> = BTreeMap::new();
+        let mut one_of_key: Vec<Option<usize>> = vec![None; keys.count];
+        let mut many_of_key: Vec<Option<usize>> = vec![None; keys.count];
+        for step in 0..steps {
+            one_of_key.fill(None);
+            many_of_key.fill(None);
+            for (place, (series, key)) in one.iter().zip(one_keys).enumerate() {
+                if series.at(step).is_some()
+                    && let Some(known) = one_of_key.get_mut(*key)
+                    && let Some(other) = known.replace(place)
+                {
+                    return Err(ambiguous("the one side", one, (other, place)));
+                }
+            }
+            for (place, (series, key)) in many.iter().zip(many_keys).enumerate() {
+                let Some(value) = series.at(step) else { continue };
+                let Some(matched) = one_of_key.get(*key).copied().flatten() else { continue };
+                if *cardinality == Cardinality::OneToOne
+                    && let Some(known) = many_of_key.get_mut(*key)
+                    && let Some(other) = known.replace(place)
+                {
+                    return Err(ambiguous("the left side; say group_left", many, (other, place)));
+                }
+                let Some(other) = one.get(matched).and_then(|series| series.at(step)) else { continue };
+                let (left, right) = if is_swapped { (other, value) } else { (value, other) };
+                let Some(result) = self.of(left, right, left) else { continue };
+                let values = found.entry((place, matched)).or_insert_with(|| vec![None; steps]);
+                if let Some(at) = values.get_mut(step) {
+                    *at = Some(result);
+                }
+            }
+            check_size(found.len(), steps)?;
+        }
+        let result = found.into_iter().filter_map(|((place, matched), values)| {
+            let labels =
+                self.labels(&many.get(place)?.labels, &one.get(matched)?.labels, matching, cardinality);
+            Some(Series { labels, values })
+        });
+        distinct(result.collect())
+    }
+
+    /// Returns the labels of the result of two series.
+    fn labels(self, many: &Labels, one: &Labels, matching: &Matching, cardinality: &Cardinality) -> Labels {
+        let mut labels = if self.keeps_values() { many.clone() } else { many.without_name() };
+        match cardinality {
+            Cardinality::OneToOne => match matching {
+                Matching::On(names) => labels.only(names),
+                Matching::Ignoring(names) => labels.except(names),
+            },
+            Cardinality::ManyToOne(copied) | Cardinality::OneToMany(copied) => {
+                for name in copied {
+                    labels.set(name, one.get(name));
+                }
+                labels
+            }
+        }
+    }
+}
+
+/// Returns the series of two sides by `and`, `or`, `unless`.
+pub(crate) fn combine_sets(
+    operator: SetOperator,
+    (left, right): (Vec<Series>, Vec<Series>),
+    matching: &Matching,
+) -> Result<Vec<Series>, PromqlError> {
+    let keys = MatchKeys::new(matching, &left, &right);
+    let steps = left.iter().chain(&right).map(|series| series.values.len()).max().unwrap_or_default();
+    // Whether a side has a value with a key at a step.
+    let has = |series: &[Series], own: &[usize]| {
+        let mut has: Vec<Vec<bool>> = vec![Vec::new(); keys.count];
+        for (series, key) in series.iter().zip(own) {
+            let Some(has) = has.get_mut(*key) else { continue };
+            has.resize(steps, false);
+            has.iter_mut().zip(&series.values).for_each(|(has, value)| *has |= value.is_some());
+        }
+        has
+    };
+    let keep = |series: Vec<Series>, own: &[usize], other: &[Vec<bool>], wanted: bool| {
+        let kept = series.into_iter().zip(own).map(|(mut series, key)| {
+            let other = other.get(*key).map_or(&[][..], Vec::as_slice);
+            for (step, value) in series.values.iter_mut().enumerate() {
+                if other.get(step).copied().unwrap_or(false) != wanted {
+                    *value = None;
+                }
+            }
+            series
+        });
+        kept.collect::<Vec<_>>()
+    };
+    let result = match operator {
+        SetOperator::And => keep(left, &keys.left, &has(&right, &keys.right), true),
+        SetOperator::Unless => keep(left, &keys.left, &has(&right, &keys.right), false),
+        SetOperator::Or => {
+            let of_left = has(&left, &keys.left);
+            let mut all = left;
+            all.extend(keep(right, &keys.right, &of_left, false));
+            all
+        }
+    };
+    distinct(result)
+}
+
+fn ambiguous(side: &str, series: &[Series], (one, other): (usize, usize)) -> PromqlError {
+    let labels = |place: usize| series.get(place).map(|series| series.labels.to_string()).unwrap_or_default();
+    PromqlError::Evaluation(format!(
+        "two series match on {side}: {} and {}; name the labels by on() or ignoring()",
+        labels(one),
+        labels(other)
+    ))
+}

@@ -1,0 +1,112 @@
+//! Evaluates expressions over one recording.
+
+use std::collections::BTreeSet;
+
+use flatcap_format::metric::{Metric, metrics};
+use flatcap_format::query::Recording;
+use flatcap_format::replay::HostIdentity;
+
+use crate::error::PromqlError;
+use crate::evaluation::Evaluation;
+use crate::labels::Labels;
+use crate::planner::{Planner, functions, parse, parse_selection};
+use crate::series::QueryValue;
+use crate::series_list::list_series;
+use crate::series_scan::SeriesScan;
+use crate::time_grid::TimeGrid;
+
+/// How long a sample counts after its time, unless a request says otherwise; as in Prometheus.
+const LOOKBACK_MS: i64 = 300_000;
+
+/// Evaluates expressions over one recording.
+#[derive(Debug)]
+pub struct Engine {
+    recording: Recording,
+    metrics: Vec<Metric>,
+}
+
+/// How an expression is evaluated.
+#[derive(Debug, Clone)]
+pub struct EvaluationOptions {
+    /// The host whose samples count; none for all.
+    pub host: Option<HostIdentity>,
+    /// How long a sample counts after its time, in milliseconds.
+    pub lookback_ms: i64,
+}
+
+/// The value of an expression.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueryAnswer {
+    /// The value.
+    pub value: QueryValue,
+    /// What could not be read, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// The series that pass some selectors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeriesAnswer {
+    /// Their labels.
+    pub series: BTreeSet<Labels>,
+    /// What could not be read, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl Default for EvaluationOptions {
+    fn default() -> Self {
+        Self { host: None, lookback_ms: LOOKBACK_MS }
+    }
+}
+
+impl Engine {
+    /// Evaluates over a recording, with the sources that it has now.
+    pub fn new(recording: Recording) -> Self {
+        Self { metrics: metrics(&recording), recording }
+    }
+
+    /// Returns the names of the supported functions.
+    pub fn functions() -> Vec<&'static str> {
+        functions()
+    }
+
+    /// Returns the metrics of the recording.
+    pub fn metrics(&self) -> &[Metric] {
+        &self.metrics
+    }
+
+    /// Returns the value of an expression at each step.
+    ///
+    /// # Errors
+    /// Any [`PromqlError`].
+    pub fn evaluate(
+        &self,
+        expression: &str,
+        grid: TimeGrid,
+        options: &EvaluationOptions,
+    ) -> Result<QueryAnswer, PromqlError> {
+        let node = Planner { lookback_ms: options.lookback_ms }.plan(&parse(expression)?)?;
+        let host = options.host.as_ref();
+        let scan = SeriesScan { recording: &self.recording, metrics: &self.metrics, host, grid };
+        let mut evaluation = Evaluation { scan, warnings: BTreeSet::new() };
+        let value = evaluation.value(&node)?;
+        Ok(QueryAnswer { value, warnings: evaluation.warnings.into_iter().collect() })
+    }
+
+    /// Returns the labels of the series that pass any of some selectors, of all without one. Of a
+    /// long time, the elements of its last ten minutes are listed.
+    ///
+    /// # Errors
+    /// A selector that is malformed, and errors of reading.
+    pub fn series(
+        &self,
+        selectors: &[String],
+        times_ns: (i64, i64),
+        host: Option<&HostIdentity>,
+    ) -> Result<SeriesAnswer, PromqlError> {
+        let selections = selectors.iter().map(|text| parse_selection(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut warnings = BTreeSet::new();
+        let of = (&self.recording, self.metrics.as_slice());
+        let series = list_series(of, &selections, host, times_ns, &mut warnings)?;
+        Ok(SeriesAnswer { series, warnings: warnings.into_iter().collect() })
+    }
+}

@@ -1,0 +1,28 @@
+//! Why an expression has no value.
+
+use flatcap_format::query::QueryError;
+use flatcap_format::segment::SegmentError;
+
+/// Why an expression has no value.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromqlError {
+    /// The expression is malformed, or of a part of `PromQL` that is not supported.
+    #[error("{0}")]
+    Expression(String),
+    /// The expression is valid, but its values are not: a limit, or series that do not match.
+    #[error("{0}")]
+    Evaluation(String),
+    /// The recording cannot be asked.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+impl PromqlError {
+    pub(crate) fn unsupported(what: &str) -> Self {
+        Self::Expression(format!("{what} is not supported over recordings"))
+    }
+}

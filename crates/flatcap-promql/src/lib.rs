@@ -1,0 +1,36 @@
+//! Evaluates `PromQL` over recordings.
+//!
+//! [`Engine::evaluate`] parses an expression, reads the fields that its selectors name, and computes
+//! its value at each step of a [`TimeGrid`]. Answers are those that Prometheus 2.42 gives for the
+//! same samples: windows include both ends, and rates are extrapolated to the ends of their window.
+//!
+//! The supported part: selectors with matchers and `offset`, arithmetic, comparisons, `and`, `or`,
+//! `unless`, vector matching, aggregations, and the functions that [`Engine::functions`] lists. No
+//! subqueries, `@`, histograms, or functions of calendars and label texts.
+
+mod aggregate;
+mod aggregation;
+mod batch_labels;
+mod binary;
+mod engine;
+mod error;
+mod evaluation;
+mod function;
+mod labels;
+mod operator;
+mod plan;
+mod planner;
+mod selection;
+mod series;
+mod series_list;
+mod series_scan;
+mod time_grid;
+mod vector_match;
+mod window;
+mod window_function;
+
+pub use engine::{Engine, EvaluationOptions, QueryAnswer, SeriesAnswer};
+pub use error::PromqlError;
+pub use labels::Labels;
+pub use series::{QueryValue, Series};
+pub use time_grid::{STEPS_MAX, TimeGrid};

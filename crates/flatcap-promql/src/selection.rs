@@ -1,0 +1,38 @@
+//! Which series a selector names.
+
+use flatcap_format::metric::Metric;
+use promql_parser::label::{MatchOp, Matcher};
+
+use crate::labels::{Labels, NAME};
+
+/// The matchers of a selector; a series must pass all of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Selection {
+    matchers: Vec<Matcher>,
+}
+
+impl Selection {
+    pub(crate) fn new(matchers: Vec<Matcher>) -> Self {
+        Self { matchers }
+    }
+
+    /// Returns the metrics whose name passes. Fields that say in which state something is are no
+    /// measurements and must be named in full.
+    pub(crate) fn metrics<'m>(&self, metrics: &'m [Metric]) -> Vec<&'m Metric> {
+        let is_named = self.of_name().any(|matcher| matches!(matcher.op, MatchOp::Equal));
+        let passes = |metric: &&Metric| {
+            let name = metric.name();
+            (is_named || metric.is_measured()) && self.of_name().all(|matcher| matcher.is_match(&name))
+        };
+        metrics.iter().filter(passes).collect()
+    }
+
+    /// Returns whether labels pass. A label that is not there is empty.
+    pub(crate) fn passes(&self, labels: &Labels) -> bool {
+        self.matchers.iter().all(|matcher| matcher.is_match(labels.get(&matcher.name)))
+    }
+
+    fn of_name(&self) -> impl Iterator<Item = &Matcher> {
+        self.matchers.iter().filter(|matcher| matcher.name == NAME)
+    }
+}

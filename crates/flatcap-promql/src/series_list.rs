@@ -1,0 +1,93 @@
+//! Lists the series of a recording by their labels, without their values.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flatcap_format::metric::{HostLabels, Metric};
+use flatcap_format::query::{QueryItem, Recording};
+use flatcap_format::replay::HostIdentity;
+
+use crate::batch_labels::labels_of;
+use crate::error::PromqlError;
+use crate::labels::Labels;
+use crate::selection::Selection;
+use crate::series_scan::{ask, warn};
+
+/// Most series that are listed.
+const SERIES_MAX: usize = 20_000;
+/// Longest time whose elements are listed, the newest of what is asked for: all of its samples are
+/// read.
+const LISTED_NS_MAX: i64 = 600_000_000_000;
+
+/// The fields of one list of a source, or those that are in none.
+type FieldGroup<'m> = ((&'m str, &'m str), Vec<&'m Metric>);
+
+/// Returns the labels of the series that pass any of some selections. One field of each list says
+/// which elements there were.
+pub(crate) fn list_series(
+    (recording, metrics): (&Recording, &[Metric]),
+    selections: &[Selection],
+    host: Option<&HostIdentity>,
+    (from_ns, to_ns): (i64, i64),
+    warnings: &mut BTreeSet<String>,
+) -> Result<BTreeSet<Labels>, PromqlError> {
+    let groups = field_groups(metrics, selections);
+    let first: Vec<&Metric> = groups.iter().filter_map(|(_, metrics)| metrics.first().copied()).collect();
+    if first.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let since_ns = from_ns.max(to_ns.saturating_sub(LISTED_NS_MAX));
+    let mut results = ask(recording, &first, host, (since_ns, to_ns))?;
+    let (mut labels, mut found) = (HostLabels::default(), BTreeSet::new());
+    let mut known: BTreeSet<(usize, Option<u32>)> = BTreeSet::new();
+    while let Some(item) = results.next()? {
+        let batch = match item {
+            QueryItem::Batch(batch) => batch,
+            QueryItem::Run(run) => {
+                labels = HostLabels::of(&run);
+                known.clear();
+                continue;
+            }
+            QueryItem::Notice(notice) => {
+                warn(&notice, warnings);
+                continue;
+            }
+            _ => continue,
+        };
+        let order = results.tables().get(batch.table).and_then(|table| table.columns.first());
+        let Some((_, group)) = order.and_then(|column| groups.get(column.order)) else { continue };
+        for row in 0..batch.rows() {
+            let element = batch.element(row);
+            if !known.insert((batch.table, element)) {
+                continue;
+            }
+            for metric in group {
+                let own = labels_of(metric, &labels, element, results.elements());
+                if selections.is_empty() || selections.iter().any(|selection| selection.passes(&own)) {
+                    found.insert(own);
+                }
+            }
+            if found.len() > SERIES_MAX {
+                warnings.insert(format!("there are more than {SERIES_MAX} series; the rest is left out"));
+                return Ok(found);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the metrics that may pass, by source and list.
+fn field_groups<'m>(metrics: &'m [Metric], selections: &[Selection]) -> Vec<FieldGroup<'m>> {
+    let mut groups: BTreeMap<(&str, &str), BTreeMap<&str, &Metric>> = BTreeMap::new();
+    let measured = || metrics.iter().filter(|metric| metric.is_measured()).collect();
+    let wanted: Vec<&Metric> = if selections.is_empty() {
+        measured()
+    } else {
+        selections.iter().flat_map(|selection| selection.metrics(metrics)).collect()
+    };
+    for metric in wanted {
+        let path = metric.field.path.as_str();
+        let list = path.rfind("[*]").and_then(|end| path.get(..end)).unwrap_or_default();
+        groups.entry((&metric.source, list)).or_default().insert(path, metric);
+    }
+    groups.into_iter().map(|(key, metrics)| (key, metrics.into_values().collect())).collect()
+}

@@ -1,0 +1,41 @@
+//! Which series of two sides belong together.
+
+use std::collections::HashMap;
+
+use crate::labels::Labels;
+use crate::plan::Matching;
+use crate::series::Series;
+
+impl Matching {
+    /// Returns the labels that count.
+    pub(crate) fn key(&self, labels: &Labels) -> Labels {
+        match self {
+            Self::On(names) => labels.only(names),
+            Self::Ignoring(names) => labels.without(names),
+        }
+    }
+}
+
+/// The keys of the series of two sides, as numbers: the same number for the same labels.
+#[derive(Debug)]
+pub(crate) struct MatchKeys {
+    pub(crate) left: Vec<usize>,
+    pub(crate) right: Vec<usize>,
+    /// Number of different keys.
+    pub(crate) count: usize,
+}
+
+impl MatchKeys {
+    pub(crate) fn new(matching: &Matching, left: &[Series], right: &[Series]) -> Self {
+        let mut known: HashMap<Labels, usize> = HashMap::new();
+        let mut keys = |series: &[Series]| {
+            let key = |series: &Series| {
+                let next = known.len();
+                *known.entry(matching.key(&series.labels)).or_insert(next)
+            };
+            series.iter().map(key).collect()
+        };
+        let (left, right) = (keys(left), keys(right));
+        Self { left, right, count: known.len() }
+    }
+}

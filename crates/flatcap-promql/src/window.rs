@@ -1,0 +1,129 @@
+//! The samples of a series that a step looks back on.
+
+use std::collections::VecDeque;
+
+use crate::time_grid::TimeGrid;
+use crate::window_function::WindowFunction;
+
+/// What a selector makes of the samples before each step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct WindowShape {
+    pub(crate) function: WindowFunction,
+    /// Length of the window; both ends belong to it.
+    pub(crate) range_ms: i64,
+    /// How long before its step the window ends.
+    pub(crate) offset_ms: i64,
+}
+
+impl WindowShape {
+    /// Returns the first and the last time whose samples count at any step.
+    pub(crate) fn span_ms(&self, grid: &TimeGrid) -> (i64, i64) {
+        let first = grid.at(0).saturating_sub(self.offset_ms).saturating_sub(self.range_ms);
+        (first, grid.last_ms().saturating_sub(self.offset_ms))
+    }
+}
+
+/// A window that moves over the samples of one series, and its values at the steps so far.
+#[derive(Debug, Default)]
+pub(crate) struct MovingWindow {
+    /// Times in milliseconds, and values.
+    samples: VecDeque<(i64, f64)>,
+    values: Vec<Option<f64>>,
+    last_ms: Option<i64>,
+    /// Samples that functions have looked at.
+    visited: u64,
+}
+
+impl MovingWindow {
+    /// Adds a sample, the first one of its millisecond. One of a clock that was set back has no
+    /// place among earlier times.
+    pub(crate) fn add(&mut self, (ms, value): (i64, f64), shape: &WindowShape, grid: &TimeGrid) {
+        if self.last_ms.is_some_and(|last| ms <= last) {
+            return;
+        }
+        self.last_ms = Some(ms);
+        self.settle(ms, shape, grid);
+        if shape.function == WindowFunction::Last {
+            self.samples.clear();
+        }
+        self.samples.push_back((ms, value));
+    }
+
+    /// Returns the number of samples that it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Returns how many samples functions have looked at.
+    pub(crate) fn visited(&self) -> u64 {
+        self.visited
+    }
+
+    /// Returns the values at all steps.
+    pub(crate) fn complete(mut self, shape: &WindowShape, grid: &TimeGrid) -> Vec<Option<f64>> {
+        self.settle(i64::MAX, shape, grid);
+        self.values
+    }
+
+    /// Computes the values at the steps whose windows end before a time.
+    fn settle(&mut self, before_ms: i64, shape: &WindowShape, grid: &TimeGrid) {
+        while self.values.len() < grid.steps() {
+            let end_ms = grid.at(self.values.len()).saturating_sub(shape.offset_ms);
+            let first_ms = end_ms.saturating_sub(shape.range_ms);
+            while self.samples.front().is_some_and(|(ms, _)| *ms < first_ms) {
+                self.samples.pop_front();
+            }
+            if end_ms >= before_ms {
+                return;
+            }
+            let samples = &*self.samples.make_contiguous();
+            self.visited = self.visited.saturating_add(samples.len() as u64);
+            self.values.push(shape.function.of(samples, (first_ms, end_ms)));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // Proves that a window has exactly the samples from its begin to its end, both included,
+        // whatever the steps: against one that looks at all samples for each step.
+        #[test]
+        fn windows_have_their_samples(
+            times in prop::collection::btree_set(0..400_i64, 0..60),
+            start in 0..200_i64,
+            (step, steps) in (1..90_i64, 1..12_i64),
+            (range_ms, offset_ms) in (0..150_i64, -40..90_i64),
+        ) {
+            let grid = TimeGrid::range(start, start + step * (steps - 1), step).unwrap();
+            for function in [WindowFunction::Sum, WindowFunction::Count, WindowFunction::Last] {
+                let shape = WindowShape { function, range_ms, offset_ms };
+                let mut window = MovingWindow::default();
+                for ms in &times {
+                    window.add((*ms, *ms as f64), &shape, &grid);
+                    // A second one of the millisecond, and one before it, do not count.
+                    window.add((*ms, 1e9), &shape, &grid);
+                    window.add((*ms - 1, 1e9), &shape, &grid);
+                }
+                let found = window.complete(&shape, &grid);
+                let naive: Vec<Option<f64>> = (0..grid.steps()).map(|step| {
+                    let end = grid.at(step) - offset_ms;
+                    let inside = times.iter().filter(|ms| (end - range_ms..=end).contains(ms));
+                    let inside: Vec<f64> = inside.map(|ms| *ms as f64).collect();
+                    let last = inside.last().copied()?;
+                    Some(match function {
+                        WindowFunction::Sum => inside.iter().sum(),
+                        WindowFunction::Count => inside.len() as f64,
+                        _ => last,
+                    })
+                }).collect();
+                prop_assert_eq!(found, naive);
+            }
+        }
+    }
+}

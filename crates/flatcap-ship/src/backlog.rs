@@ -1,0 +1,110 @@
+//! What a data directory has to ship: sealed segments and snapshots.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use flatcap_format::segment::{SealState, SegmentName, list};
+
+use crate::error::ShipError;
+
+/// Name of the directory of snapshots in a data directory.
+const SNAPSHOTS: &str = "snapshots";
+/// Ends the name of a snapshot that is not complete.
+const PARTIAL_SUFFIX: &str = ".partial";
+
+/// A file to ship.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SealedFile {
+    pub(crate) path: PathBuf,
+    pub(crate) name: SegmentName,
+    /// The snapshot that it is of, by the name of its directory.
+    pub(crate) snapshot: Option<String>,
+}
+
+/// Returns the sealed segments of a data directory in the order in which they are shipped:
+/// snapshots first, since retention may remove what they are of, then segments by age.
+///
+/// # Errors
+/// `Directory` or `Segment` if it cannot be listed.
+pub(crate) fn sealed_files(data_dir: &Path) -> Result<Vec<SealedFile>, ShipError> {
+    let mut files = Vec::new();
+    for (name, path) in snapshots(data_dir)? {
+        match sealed(&path) {
+            Ok(found) => files
+                .extend(found.into_iter().map(|file| SealedFile { snapshot: Some(name.clone()), ..file })),
+            // The recorder removed it meanwhile.
+            Err(ShipError::Segment(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    files.extend(sealed(data_dir)?);
+    Ok(files)
+}
+
+fn sealed(directory: &Path) -> Result<Vec<SealedFile>, ShipError> {
+    let is_sealed = |name: &SegmentName| name.state == SealState::Sealed;
+    let listed = list(&[directory.to_owned()])?.into_iter();
+    Ok(listed
+        .filter_map(|listed| Some((listed.path, listed.name.filter(is_sealed)?)))
+        .map(|(path, name)| SealedFile { path, name, snapshot: None })
+        .collect())
+}
+
+/// Returns the complete snapshots by their names, which begin with the time.
+fn snapshots(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, ShipError> {
+    let folder = data_dir.join(SNAPSHOTS);
+    let failed = |error| ShipError::Directory { path: folder.clone(), error };
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        // Links and names that are not UTF-8 are not the recorder's.
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if entry.file_type().map_err(failed)?.is_dir() && !name.ends_with(PARTIAL_SUFFIX) {
+            found.push((name, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that snapshots come first and segments by number, and that nothing open, incomplete or
+    // foreign is shipped.
+    #[test]
+    fn snapshots_come_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, b"").unwrap();
+        };
+        let segment = |number: u32| format!("{number:010}-20231114T221320Z-00000000000000ab.bin");
+        for number in [11, 2] {
+            write(&segment(number));
+        }
+        for other in [
+            format!("{}.active", segment(12)),
+            format!("{}.compressing", segment(2)),
+            "notes.bin".to_owned(),
+            format!("snapshots/20231114T221321Z-b/{}", segment(0)),
+            format!("snapshots/20231114T221320Z-a/{}", segment(0)),
+            format!("snapshots/20231114T221322Z-c.partial/{}", segment(0)),
+            "snapshots/notes".to_owned(),
+        ] {
+            write(&other);
+        }
+        let files = sealed_files(folder.path()).unwrap();
+        let found: Vec<_> = files.iter().map(|file| (file.snapshot.as_deref(), file.name.number)).collect();
+        let snapshots = [Some("20231114T221320Z-a"), Some("20231114T221321Z-b")].map(|name| (name, 0));
+        assert_eq!(found, [&snapshots[..], &[(None, 2), (None, 11)]].concat());
+        assert!(sealed_files(&folder.path().join("missing")).is_err());
+    }
+}

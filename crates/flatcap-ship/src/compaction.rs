@@ -1,0 +1,200 @@
+//! Merges hours, and removes what they replace (docs/LAKE.md, "Compaction").
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use flatcap_format::segment::SegmentName;
+
+use crate::error::ShipError;
+use crate::hour_merge::merge_hour;
+use crate::hour_plan::{HotSegment, RunHour, complete_hours};
+use crate::lake::{Created, Lake, ListedObject};
+use crate::manifest::{FORMAT, HourPlan, MANIFEST_BYTES_MAX, Manifest, to_json};
+use crate::names::{ObjectGroup, Partition, Tier, hot_folder, manifests};
+
+/// When hours are merged, and hot objects removed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CompactOptions {
+    /// Time without new segments after which an hour is complete.
+    pub(crate) settle: Duration,
+    /// How long hot objects stay after the manifest of their hour.
+    pub(crate) grace: Duration,
+    /// Now, in seconds since 1970.
+    pub(crate) now_s: i64,
+}
+
+/// What a compaction did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct CompactReport {
+    pub(crate) hours: u64,
+    pub(crate) segments: u64,
+    pub(crate) rows: u64,
+    pub(crate) removed_objects: u64,
+    /// Hours that could not be merged, and why; their hot objects stay.
+    pub(crate) refused: Vec<String>,
+}
+
+/// Merges all complete hours, then removes the hot objects of those merged long enough ago.
+///
+/// # Errors
+/// The store fails, or the stop signal. What was done stays, and the next call continues.
+pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactReport, ShipError> {
+    let state = LakeState::read(lake)?;
+    let mut report = CompactReport::default();
+    let segments: Vec<HotSegment> = state.segments.values().map(|(segment, _)| segment.clone()).collect();
+    for (hour, numbers) in complete_hours(&segments, options.now_s, seconds(options.settle)) {
+        if state.hours.contains_key(&hour.group()) {
+            // Segments that came after the plan stay hot.
+            continue;
+        }
+        match merge(lake, &state, &hour, &numbers) {
+            Ok(manifest) => {
+                report.hours += 1;
+                report.segments += manifest.segments.len() as u64;
+                report.rows = report.rows.saturating_add(manifest.rows);
+            }
+            Err(error @ (ShipError::Object { .. } | ShipError::Encode(_))) => {
+                report.refused.push(error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    for (group, objects) in &state.hot {
+        if state.is_replaced(group, options.now_s.saturating_sub(seconds(options.grace))) {
+            for name in objects {
+                lake.remove(name)?;
+                report.removed_objects += 1;
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Merges an hour by its plan, which is made if there is none.
+fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Result<Manifest, ShipError> {
+    let group = hour.group();
+    let (name, own) = (group.plan(), HourPlan { format: FORMAT, segments: numbers.to_vec() });
+    let plan = match lake.create(&name, &Bytes::from(to_json(&own)))? {
+        Created::New => own,
+        Created::Existed => {
+            let bytes = lake.read(&name, MANIFEST_BYTES_MAX)?.unwrap_or_default();
+            serde_json::from_slice(&bytes).map_err(|error| ShipError::Object {
+                name: name.clone(),
+                what: format!("no plan: {error}"),
+            })?
+        }
+    };
+    let mut segments = Vec::new();
+    for number in &plan.segments {
+        let segment = ObjectGroup::of_segment(hour.partition.clone(), hour.run_id, *number);
+        let Some((segment, (_, manifest))) = state.segments.get_key_value(&segment) else {
+            let what = format!("its segment {number} has no manifest or no objects");
+            return Err(ShipError::Object { name, what });
+        };
+        segments.push((segment, manifest));
+    }
+    let manifest = merge_hour(lake, &group, &segments)?;
+    lake.create(&group.manifest(), &Bytes::from(to_json(&manifest)))?;
+    Ok(manifest)
+}
+
+/// What of a store concerns compaction.
+#[derive(Debug, Default)]
+struct LakeState {
+    /// Names of the hot objects.
+    hot: BTreeMap<ObjectGroup, Vec<String>>,
+    /// Segments with a manifest and hot objects.
+    segments: BTreeMap<ObjectGroup, (HotSegment, Manifest)>,
+    /// Merged hours, and when their manifests were put.
+    hours: BTreeMap<ObjectGroup, i64>,
+    /// Segments of merged hours, by their hot group, with the time of the hour's manifest.
+    merged: BTreeMap<ObjectGroup, i64>,
+}
+
+impl LakeState {
+    fn read(lake: &Lake) -> Result<Self, ShipError> {
+        let mut state = Self::default();
+        for object in lake.list(&hot_folder())? {
+            if let Some((group, _, _)) = ObjectGroup::parse_table(&object.name)
+                && group.tier == Tier::Hot
+            {
+                state.hot.entry(group).or_default().push(object.name);
+            }
+        }
+        let partitions: BTreeSet<Partition> = state.hot.keys().map(|group| group.partition.clone()).collect();
+        for partition in &partitions {
+            state.read_hours(lake, partition)?;
+            state.read_segments(lake, partition)?;
+        }
+        Ok(state)
+    }
+
+    fn read_hours(&mut self, lake: &Lake, partition: &Partition) -> Result<(), ShipError> {
+        let listed = manifests_of(lake, Tier::Hour, partition)?;
+        lake.read_all(&names_of(&listed), MANIFEST_BYTES_MAX, |name, bytes| {
+            let (Some((group, put_s)), Ok(manifest)) =
+                (listed.get(name), serde_json::from_slice::<Manifest>(bytes))
+            else {
+                return Ok(());
+            };
+            let run_id = u64::from_str_radix(&manifest.run, 16).unwrap_or_default();
+            self.hours.insert(group.clone(), *put_s);
+            let segment = |number| ObjectGroup::of_segment(partition.clone(), run_id, number);
+            self.merged.extend(manifest.segments.iter().map(|number| (segment(*number), *put_s)));
+            Ok(())
+        })
+    }
+
+    fn read_segments(&mut self, lake: &Lake, partition: &Partition) -> Result<(), ShipError> {
+        let mut listed = manifests_of(lake, Tier::Hot, partition)?;
+        listed.retain(|_, (group, _)| self.hot.contains_key(group) && !self.merged.contains_key(group));
+        lake.read_all(&names_of(&listed), MANIFEST_BYTES_MAX, |name, bytes| {
+            let (Some((group, put_s)), Ok(manifest)) =
+                (listed.get(name), serde_json::from_slice::<Manifest>(bytes))
+            else {
+                return Ok(());
+            };
+            let Some(file) = SegmentName::parse(&manifest.file) else { return Ok(()) };
+            let own = Partition::new(file.created_s, partition.host());
+            // What a manifest says must be what its name says.
+            if ObjectGroup::of_segment(own, file.run_id, file.number) == *group {
+                let segment = HotSegment {
+                    partition: partition.clone(),
+                    run_id: file.run_id,
+                    number: file.number,
+                    created_s: file.created_s,
+                    put_s: *put_s,
+                };
+                self.segments.insert(group.clone(), (segment, manifest));
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns whether the hour of a segment was merged by a time.
+    fn is_replaced(&self, group: &ObjectGroup, by_s: i64) -> bool {
+        self.merged.get(group).is_some_and(|put_s| *put_s <= by_s)
+    }
+}
+
+/// Returns the manifests of a partition by name, with the time at which they were put.
+fn manifests_of(
+    lake: &Lake,
+    tier: Tier,
+    partition: &Partition,
+) -> Result<BTreeMap<String, (ObjectGroup, i64)>, ShipError> {
+    let parsed = |object: ListedObject| {
+        let group = ObjectGroup::parse_manifest(&object.name)?;
+        Some((object.name, (group, object.put_s)))
+    };
+    Ok(lake.list(&manifests(tier, partition))?.into_iter().filter_map(parsed).collect())
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn names_of(listed: &BTreeMap<String, (ObjectGroup, i64)>) -> Vec<String> {
+    listed.keys().cloned().collect()
+}

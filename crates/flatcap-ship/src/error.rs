@@ -1,0 +1,109 @@
+//! Errors that end a call, or the shipping of one segment.
+
+use std::io;
+use std::path::PathBuf;
+
+use arrow_schema::ArrowError;
+use flatcap_export::ColumnarError;
+use flatcap_format::segment::SegmentError;
+
+use crate::lake_error::LakeError;
+use crate::object_writer::ObjectWriterError;
+
+/// An error of shipping.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ShipError {
+    /// Arguments or configuration.
+    #[error("{0}")]
+    Usage(String),
+    /// A segment cannot be read.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The data directory cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    /// Rows cannot be made of a segment.
+    #[error("{}: {error}", path.display())]
+    Rows {
+        path: PathBuf,
+        #[source]
+        error: Box<ColumnarError>,
+    },
+    /// Rows cannot be encoded.
+    #[error(transparent)]
+    Encode(#[from] ObjectWriterError),
+    /// An object in the store is damaged, or none of this program's.
+    #[error("{name} in the store: {what}")]
+    Object { name: String, what: String },
+    /// The store.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+    /// A segment says nothing of its host.
+    #[error("{}: neither machine id nor name of the host; name it with `host` in the configuration", path.display())]
+    NoIdentity { path: PathBuf },
+    /// Two hosts with one identity.
+    #[error(transparent)]
+    SameIdentity(Box<IdentityConflict>),
+    /// More objects of one table than names have numbers.
+    #[error("{}: more than {limit} objects of {table}", path.display())]
+    Parts { path: PathBuf, table: String, limit: u32 },
+    /// Standard output or standard error cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// A host whose identity is another one's.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{}: the host \"{own}\" (boot {own_boot}) has the identity {id}, which in the lake belongs to \"{known}\" (boot {known_boot}); copied systems share /etc/machine-id: give this one an id of its own, or `host` in the configuration; after renaming the host, remove {object}",
+    path.display()
+)]
+pub(crate) struct IdentityConflict {
+    /// The segment.
+    pub(crate) path: PathBuf,
+    pub(crate) id: String,
+    pub(crate) own: String,
+    pub(crate) own_boot: String,
+    pub(crate) known: String,
+    pub(crate) known_boot: String,
+    /// The object in the store that says so.
+    pub(crate) object: String,
+}
+
+impl From<ArrowError> for ShipError {
+    fn from(error: ArrowError) -> Self {
+        Self::Encode(ObjectWriterError::Arrow(error))
+    }
+}
+
+impl ShipError {
+    /// Returns whether the segment is gone: retention removed it.
+    pub(crate) fn is_gone(&self) -> bool {
+        let (Self::Segment(SegmentError::Io { error, .. }) | Self::Directory { error, .. }) = self else {
+            return false;
+        };
+        error.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Returns whether it is the stop signal.
+    pub(crate) fn is_stop(&self) -> bool {
+        matches!(self, Self::Lake(LakeError::Stopped))
+    }
+
+    /// Returns whether the error is of one segment, so that others can be shipped.
+    pub(crate) fn is_of_segment(&self) -> bool {
+        matches!(
+            self,
+            Self::Segment(_)
+                | Self::Rows { .. }
+                | Self::Encode(_)
+                | Self::NoIdentity { .. }
+                | Self::SameIdentity(_)
+                | Self::Parts { .. }
+        )
+    }
+}

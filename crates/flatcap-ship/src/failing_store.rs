@@ -1,0 +1,201 @@
+//! A store in memory that fails, for tests: it refuses, answers after the fact, never answers, or
+//! ends at any request.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::pending;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, StreamExt, TryStreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+/// How a request fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing was done.
+    Refused,
+    /// It was done, and the answer is lost.
+    AfterTheFact,
+    /// No answer, and nothing was done.
+    Silent,
+}
+
+/// When requests fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FaultPlan {
+    /// Never.
+    Healthy,
+    /// From this request on all fail for good, as those of a killed process; the first one, if
+    /// true, after the fact.
+    EndsAt(u64, bool),
+    /// Every so many requests, by a generator with this seed.
+    Random { seed: u64, one_in: u64 },
+}
+
+/// A store of objects in memory, which survives those who use it.
+#[derive(Debug, Clone)]
+pub(crate) struct FailingStore {
+    inner: Arc<InMemory>,
+    plan: FaultPlan,
+    requests: Arc<AtomicU64>,
+}
+
+impl FailingStore {
+    pub(crate) fn new() -> Self {
+        Self { inner: Arc::default(), plan: FaultPlan::Healthy, requests: Arc::default() }
+    }
+
+    /// Creates a store with these objects.
+    pub(crate) fn of(objects: &BTreeMap<String, Bytes>) -> Self {
+        let store = Self::new();
+        let inner = Arc::clone(&store.inner);
+        let put = async move {
+            for (name, bytes) in objects {
+                inner.put(&Path::from(name.as_str()), bytes.clone().into()).await.unwrap();
+            }
+        };
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(put);
+        store
+    }
+
+    /// Returns another client of the same objects.
+    pub(crate) fn with(&self, plan: FaultPlan) -> Self {
+        Self { inner: Arc::clone(&self.inner), plan, requests: Arc::default() }
+    }
+
+    /// Returns how many requests this client has made.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Returns all objects.
+    pub(crate) fn objects(&self) -> BTreeMap<String, Bytes> {
+        let inner = Arc::clone(&self.inner);
+        let all = async move {
+            let listed = inner.list(None).try_collect::<Vec<ObjectMeta>>().await.unwrap();
+            let mut objects = BTreeMap::new();
+            for meta in listed {
+                let bytes = inner.get(&meta.location).await.unwrap().bytes().await.unwrap();
+                objects.insert(meta.location.to_string(), bytes);
+            }
+            objects
+        };
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(all)
+    }
+
+    fn next_fault(&self) -> (Option<Fault>, bool) {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        match self.plan {
+            FaultPlan::Healthy => (None, false),
+            FaultPlan::EndsAt(end, _) if request < end => (None, false),
+            FaultPlan::EndsAt(end, true) if request == end => (Some(Fault::AfterTheFact), true),
+            FaultPlan::EndsAt(..) => (Some(Fault::Refused), true),
+            FaultPlan::Random { seed, one_in } => {
+                let mixed = mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(request));
+                let kinds = [Fault::Refused, Fault::AfterTheFact, Fault::Silent];
+                let kind = kinds[usize::try_from((mixed >> 32) % 3).unwrap()];
+                (mixed.is_multiple_of(one_in).then_some(kind), false)
+            }
+        }
+    }
+
+    async fn answer<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let failed = |ends: bool| {
+            let source = "simulated".into();
+            if ends {
+                // Is not repeated.
+                Error::PermissionDenied { path: String::new(), source }
+            } else {
+                Error::Generic { store: "simulated", source }
+            }
+        };
+        match self.next_fault() {
+            (None, _) => request.await,
+            (Some(Fault::Refused), ends) => Err(failed(ends)),
+            (Some(Fault::AfterTheFact), ends) => {
+                drop(request.await);
+                Err(failed(ends))
+            }
+            (Some(Fault::Silent), _) => pending().await,
+        }
+    }
+}
+
+/// The output function of splitmix64.
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+impl fmt::Display for FailingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FailingStore")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for FailingStore {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.answer(self.inner.put_opts(path, payload, options)).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _path: &Path,
+        _options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(Error::NotSupported { source: "not used".into() })
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.answer(self.inner.get_opts(path, options)).await
+    }
+
+    async fn get_ranges(&self, path: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.answer(self.inner.get_ranges(path, ranges)).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        paths
+            .then(move |path| {
+                let store = store.clone();
+                async move {
+                    let path = path?;
+                    store.answer(store.inner.delete(&path)).await?;
+                    Ok(path)
+                }
+            })
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (store, prefix) = (self.clone(), prefix.cloned());
+        let listed = async move {
+            let all = store.inner.list(prefix.as_ref()).try_collect::<Vec<ObjectMeta>>();
+            match store.answer(all).await {
+                Ok(all) => futures_util::stream::iter(all.into_iter().map(Ok)).boxed(),
+                Err(error) => futures_util::stream::iter([Err(error)]).boxed(),
+            }
+        };
+        futures_util::stream::once(listed).flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.answer(self.inner.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, _from: &Path, _to: &Path, _options: CopyOptions) -> Result<()> {
+        Err(Error::NotSupported { source: "not used".into() })
+    }
+}

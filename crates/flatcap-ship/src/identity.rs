@@ -1,0 +1,62 @@
+//! The identity of a host, which its objects are named after.
+
+use std::fmt::Write as _;
+
+use flatcap_export::file_name;
+use flatcap_format::host::HostName;
+use ring::hmac;
+
+/// What the machine id is combined with, so that other programs' identities of a host differ.
+const PURPOSE: &[u8] = b"flatcap lake host identity v1";
+/// Bytes of an identity: as many as a machine id has.
+const IDENTITY_BYTES: usize = 16;
+
+/// Returns the identity of the host that recorded a segment: the configured one, one derived from
+/// its machine id, or its name. None if it has none of these.
+pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option<String> {
+    if let Some(configured) = configured {
+        return Some(configured.to_owned());
+    }
+    match host.machine_id.as_deref().map(str::trim).filter(|id| !id.is_empty()) {
+        Some(machine_id) => Some(derived(machine_id)),
+        None if host.name.is_empty() => None,
+        None => Some(format!("name-{}", file_name(&host.name))),
+    }
+}
+
+/// Returns an identity that does not reveal the machine id (machine-id(5)).
+fn derived(machine_id: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, machine_id.as_bytes());
+    let tag = hmac::sign(&key, PURPOSE);
+    tag.as_ref().iter().take(IDENTITY_BYTES).fold(String::new(), |mut text, byte| {
+        // A text takes everything.
+        let _written = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::is_plain;
+
+    // Proves that an identity depends on the machine id alone, does not contain it, and can be a
+    // part of a name.
+    #[test]
+    fn identities_are_derived() {
+        let id = "4c4c4544004a35108052b7c04f4d5831";
+        let host = |name: &str, machine_id: Option<&str>| HostName {
+            name: name.to_owned(),
+            machine_id: machine_id.map(str::to_owned),
+            boot_id: None,
+            labels: Vec::new(),
+        };
+        let own = host_identity(&host("web", Some(id)), None).unwrap();
+        assert_eq!(host_identity(&host("other", Some(&format!("{id}\n"))), None).as_ref(), Some(&own));
+        assert!(own.len() == 32 && is_plain(&own) && !own.contains(id), "{own}");
+        assert_ne!(host_identity(&host("web", Some("4c4c")), None).unwrap(), own);
+        assert_eq!(host_identity(&host("web", Some(id)), Some("web-1")).as_deref(), Some("web-1"));
+        assert_eq!(host_identity(&host("../a b", None), None).as_deref(), Some("name-x._a_b"));
+        assert_eq!(host_identity(&host("", Some("")), None), None);
+    }
+}

@@ -1,0 +1,424 @@
+//! The store: puts, reads, lists and removes objects. Repeats what fails, within the budget of
+//! bytes, until the stop signal.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::fs::File;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flatcap_format::storage::ReadAt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::budget::RateBudget;
+use crate::environment::{monotonic_ns, random_part};
+use crate::lake_error::LakeError;
+use crate::stop::StopSignal;
+use crate::store::{REQUEST_TIMEOUT, open_store};
+
+/// Time before the first repetition; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Longest time between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Attempts at one request by `once` and the other verbs that end.
+pub(crate) const ATTEMPTS: u32 = 8;
+/// Requests at the same time when many objects are read.
+const CONCURRENT_READS: usize = 16;
+/// Bytes of a request when a file is uploaded in parts.
+const PART_BYTES: usize = 8 << 20;
+/// Longest list of objects that is held, some 200 bytes each.
+const LISTED_MAX: usize = 1 << 20;
+
+/// What a put did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Created {
+    /// The object is new.
+    New,
+    /// The name exists already, and stays as it is.
+    Existed,
+}
+
+/// A listed object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedObject {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    /// When it was put, by the clock of the store, in seconds since 1970.
+    pub(crate) put_s: i64,
+}
+
+/// How failed requests are repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// Attempts at one request, the first included.
+    pub(crate) attempts: u32,
+    /// Time before the first repetition.
+    pub(crate) first_pause: Duration,
+    /// How long an answer may take.
+    pub(crate) timeout: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { attempts: ATTEMPTS, first_pause: FIRST_PAUSE, timeout: REQUEST_TIMEOUT }
+    }
+}
+
+impl Patience {
+    /// Returns how long to wait after a failed attempt, of which the first is 0: at least half of
+    /// what doubles each time, so that hosts that failed together do not return together.
+    pub(crate) fn pause(&self, attempt: u32) -> Duration {
+        let whole = self.first_pause.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
+        whole / 2 + random_part(whole / 2)
+    }
+}
+
+/// An open store.
+pub(crate) struct Lake {
+    store: Arc<dyn ObjectStore>,
+    url: String,
+    runtime: Runtime,
+    stop: StopSignal,
+    patience: Patience,
+    bandwidth: Option<RefCell<RateBudget>>,
+}
+
+impl fmt::Debug for Lake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lake").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Lake {
+    /// Opens the store of a URL, with a budget of bytes per second that are put.
+    ///
+    /// # Errors
+    /// `Url`, `Request` and `Runtime`.
+    pub(crate) fn open(url: &str, stop: StopSignal, bandwidth: Option<u64>) -> Result<Self, LakeError> {
+        let store = open_store(url)?;
+        let lake = Self::over(store, url, stop, Patience::default())?;
+        Ok(Self { bandwidth: bandwidth.map(|bytes| RefCell::new(RateBudget::new(bytes))), ..lake })
+    }
+
+    /// Opens a store without a budget.
+    ///
+    /// # Errors
+    /// `Runtime`.
+    pub(crate) fn over(
+        store: Arc<dyn ObjectStore>,
+        url: &str,
+        stop: StopSignal,
+        patience: Patience,
+    ) -> Result<Self, LakeError> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { store, url: url.to_owned(), runtime, stop, patience, bandwidth: None })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Waits, or until the stop signal.
+    ///
+    /// # Errors
+    /// `Stopped`.
+    pub(crate) fn pause(&self, duration: Duration) -> Result<(), LakeError> {
+        if duration.is_zero() {
+            return if self.stop.is_set() { Err(LakeError::Stopped) } else { Ok(()) };
+        }
+        let slept = self.runtime.block_on(async { self.stop.interrupt(tokio::time::sleep(duration)).await });
+        slept.ok_or(LakeError::Stopped)
+    }
+
+    /// Puts an object if its name is free.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout` and `Stopped`.
+    pub(crate) fn create(&self, name: &str, bytes: &Bytes) -> Result<Created, LakeError> {
+        match self.put(name, bytes, &PutMode::Create) {
+            Ok(()) => Ok(Created::New),
+            Err(LakeError::Request { error: Error::AlreadyExists { .. }, .. }) => Ok(Created::Existed),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts an object, whether or not its name is free.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout` and `Stopped`.
+    pub(crate) fn replace(&self, name: &str, bytes: &Bytes) -> Result<(), LakeError> {
+        self.put(name, bytes, &PutMode::Overwrite)
+    }
+
+    /// Puts the content of a file, part by part, whether or not the name is free.
+    ///
+    /// # Errors
+    /// `File` if it cannot be read; `Request`, `Timeout` and `Stopped`.
+    pub(crate) fn upload(&self, name: &str, file: &File) -> Result<(), LakeError> {
+        let path = object_path(name)?;
+        let mut attempt = 0;
+        loop {
+            let result = self.upload_once(name, &path, file);
+            let is_last = attempt + 1 >= self.patience.attempts;
+            match result {
+                Err(LakeError::Request { ref error, .. }) if !is_last && can_pass(error) => {}
+                Err(LakeError::Timeout { .. }) if !is_last => {}
+                result => return result,
+            }
+            self.pause(self.patience.pause(attempt))?;
+            attempt += 1;
+        }
+    }
+
+    fn upload_once(&self, name: &str, path: &Path, file: &File) -> Result<(), LakeError> {
+        let mut upload = self.once(name, self.store.put_multipart(path))?;
+        let mut offset = 0;
+        let uploaded = loop {
+            let mut part = vec![0; PART_BYTES];
+            let bytes = match file.read_all_at(&mut part, offset) {
+                Ok(bytes) => bytes,
+                Err(error) => break Err(LakeError::File { name: name.to_owned(), error }),
+            };
+            part.truncate(bytes);
+            offset += bytes as u64;
+            if part.is_empty() && offset > 0 {
+                break self.once(name, upload.complete()).map(drop);
+            }
+            if let Err(error) = self.spend(bytes).and_then(|()| self.once(name, upload.put_part(part.into())))
+            {
+                break Err(error);
+            }
+            if bytes < PART_BYTES {
+                break self.once(name, upload.complete()).map(drop);
+            }
+        };
+        if uploaded.is_err() {
+            // Best effort: stores remove parts without an object after some days.
+            let _kept = self.once(name, upload.abort());
+        }
+        uploaded
+    }
+
+    /// Waits for the budget of bytes, and charges it.
+    fn spend(&self, bytes: usize) -> Result<(), LakeError> {
+        if let Some(bandwidth) = &self.bandwidth {
+            let wait = bandwidth.borrow().wait(monotonic_ns());
+            self.pause(wait)?;
+            bandwidth.borrow_mut().charge(monotonic_ns(), bytes as u64);
+        }
+        Ok(())
+    }
+
+    fn put(&self, name: &str, bytes: &Bytes, mode: &PutMode) -> Result<(), LakeError> {
+        self.spend(bytes.len())?;
+        self.retried(name, |store, path| {
+            let (payload, options) = (bytes.clone().into(), PutOptions::from(mode.clone()));
+            async move { store.put_opts(&path, payload, options).await.map(drop) }
+        })
+    }
+
+    /// Returns the content of an object of at most so many bytes; none if there is no such object.
+    ///
+    /// # Errors
+    /// `Request`, also for a longer object, `Timeout` and `Stopped`.
+    pub(crate) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Bytes>, LakeError> {
+        let read = self.retried(name, |store, path| read_object(store, path, bytes_max));
+        found(read)
+    }
+
+    /// Reads many objects of at most so many bytes. Gives each that exists to `take`, in any order.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout` and `Stopped`; and what `take` returns.
+    pub(crate) fn read_all<E: From<LakeError>>(
+        &self,
+        names: &[String],
+        bytes_max: u64,
+        mut take: impl FnMut(&str, &Bytes) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for names in names.chunks(CONCURRENT_READS) {
+            let requests = names.iter().map(|name| {
+                let (store, path) = (Arc::clone(&self.store), Path::from(name.as_str()));
+                let read = tokio::time::timeout(self.patience.timeout, read_object(store, path, bytes_max));
+                async move { (name, read.await) }
+            });
+            let all = async {
+                let read = stream::iter(requests).buffer_unordered(CONCURRENT_READS).collect::<Vec<_>>();
+                self.stop.interrupt(read).await
+            };
+            for (name, read) in self.runtime.block_on(all).ok_or(LakeError::Stopped)? {
+                let bytes = match read {
+                    Ok(Ok(bytes)) => Some(bytes),
+                    // Once more, with repetitions.
+                    _ => self.read(name, bytes_max)?,
+                };
+                if let Some(bytes) = bytes {
+                    take(name, &bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the length of an object, in bytes; none if there is no such object.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout` and `Stopped`.
+    pub(crate) fn size(&self, name: &str) -> Result<Option<u64>, LakeError> {
+        let head = self.retried(name, |store, path| async move { store.head(&path).await });
+        Ok(found(head)?.map(|meta: ObjectMeta| meta.size))
+    }
+
+    /// Returns all objects below a folder, by name.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout`, `TooMany` and `Stopped`.
+    pub(crate) fn list(&self, folder: &str) -> Result<Vec<ListedObject>, LakeError> {
+        let mut listed = self.retried(folder, |store, path| async move {
+            store
+                .list(Some(&path))
+                .take(LISTED_MAX + 1)
+                .map_ok(ListedObject::from)
+                .try_collect::<Vec<_>>()
+                .await
+        })?;
+        if listed.len() > LISTED_MAX {
+            return Err(LakeError::TooMany { name: folder.to_owned(), limit: LISTED_MAX });
+        }
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(listed)
+    }
+
+    /// Returns the names of the folders in a folder, in order.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout` and `Stopped`.
+    pub(crate) fn folders(&self, folder: &str) -> Result<Vec<String>, LakeError> {
+        let listed =
+            self.retried(folder, |store, path| async move { store.list_with_delimiter(Some(&path)).await })?;
+        let names = listed.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Removes an object, if it exists.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout` and `Stopped`.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), LakeError> {
+        let removed = self.retried(name, |store, path| async move { store.delete(&path).await });
+        found(removed).map(|_| ())
+    }
+
+    /// Makes a request, and repeats it while that can help.
+    fn retried<T, F>(
+        &self,
+        name: &str,
+        request: impl Fn(Arc<dyn ObjectStore>, Path) -> F,
+    ) -> Result<T, LakeError>
+    where
+        F: Future<Output = object_store::Result<T>>,
+    {
+        let path = object_path(name)?;
+        let mut attempt = 0;
+        loop {
+            let result = self.once(name, request(Arc::clone(&self.store), path.clone()));
+            let is_last = attempt + 1 >= self.patience.attempts;
+            match result {
+                Err(LakeError::Request { ref error, .. }) if !is_last && can_pass(error) => {}
+                Err(LakeError::Timeout { .. }) if !is_last => {}
+                result => return result,
+            }
+            self.pause(self.patience.pause(attempt))?;
+            attempt += 1;
+        }
+    }
+
+    /// Makes a request once.
+    fn once<T>(
+        &self,
+        name: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, LakeError> {
+        let timeout = self.patience.timeout;
+        let answer = self.runtime.block_on(async {
+            self.stop.interrupt(async { tokio::time::timeout(timeout, request).await }).await
+        });
+        match answer {
+            None => Err(LakeError::Stopped),
+            Some(Err(_)) => Err(LakeError::Timeout { name: name.to_owned(), seconds: timeout.as_secs() }),
+            Some(Ok(result)) => result.map_err(|error| LakeError::Request { name: name.to_owned(), error }),
+        }
+    }
+}
+
+fn object_path(name: &str) -> Result<Path, LakeError> {
+    Path::parse(name).map_err(|source| {
+        let error = Error::InvalidPath { source };
+        LakeError::Request { name: name.to_owned(), error }
+    })
+}
+
+impl From<ObjectMeta> for ListedObject {
+    fn from(meta: ObjectMeta) -> Self {
+        Self { name: meta.location.into(), bytes: meta.size, put_s: meta.last_modified.timestamp() }
+    }
+}
+
+async fn read_object(store: Arc<dyn ObjectStore>, path: Path, bytes_max: u64) -> object_store::Result<Bytes> {
+    let object = store.get_opts(&path, GetOptions::default()).await?;
+    if object.meta.size > bytes_max {
+        let what = format!("{} bytes, more than {bytes_max}: none of this program's", object.meta.size);
+        return Err(Error::NotSupported { source: what.into() });
+    }
+    object.bytes().await
+}
+
+/// Returns none instead of the error that there is no such object.
+fn found<T>(result: Result<T, LakeError>) -> Result<Option<T>, LakeError> {
+    match result {
+        Err(LakeError::Request { error: Error::NotFound { .. }, .. }) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Returns whether the same request may succeed later.
+fn can_pass(error: &Error) -> bool {
+    matches!(error, Error::Generic { .. } | Error::JoinError { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a file is put in parts as it is, also an empty one and one that ends with a part.
+    #[test]
+    fn files_are_uploaded_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", folder.path().join("lake").display());
+        let lake = Lake::open(&url, StopSignal::new().1, None).unwrap();
+        for (name, bytes) in [("a/empty", 0), ("a/one", PART_BYTES), ("b", 2 * PART_BYTES + 5)] {
+            let content: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            let path = folder.path().join("file");
+            std::fs::write(&path, &content).unwrap();
+            lake.upload(name, &File::open(&path).unwrap()).unwrap();
+            assert!(std::fs::read(folder.path().join("lake").join(name)).unwrap() == content, "{name}");
+        }
+    }
+
+    // Proves that pauses double up to the longest, and never are less than half of that.
+    #[test]
+    fn pauses_double() {
+        let patience = Patience::default();
+        for (attempt, whole_ms) in [(0, 250), (1, 500), (3, 2000), (8, 60_000), (u32::MAX, 60_000)] {
+            let (pause, whole) = (patience.pause(attempt), Duration::from_millis(whole_ms));
+            assert!(pause >= whole / 2 && pause <= whole, "{attempt}: {pause:?}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Errors of the store.
+
+use std::error::Error as _;
+use std::io;
+
+use object_store::Error;
+
+/// An error of the store.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LakeError {
+    /// No store has this URL.
+    #[error("{url}: {what}")]
+    Url { url: String, what: String },
+    /// A request failed, as often as it was tried.
+    #[error("{name}: {}", with_causes(error))]
+    Request {
+        name: String,
+        #[source]
+        error: Error,
+    },
+    /// No answer, as often as it was tried.
+    #[error("{name}: no answer within {seconds} s")]
+    Timeout { name: String, seconds: u64 },
+    /// More objects than are listed.
+    #[error("{name}: more than {limit} objects; run `flatcap-ship compact`")]
+    TooMany { name: String, limit: usize },
+    /// A file that is uploaded cannot be read.
+    #[error("{name}: cannot read the file: {error}")]
+    File {
+        name: String,
+        #[source]
+        error: io::Error,
+    },
+    /// The stop signal.
+    #[error("stopped by a signal")]
+    Stopped,
+    /// The runtime of requests cannot be started.
+    #[error("cannot start the runtime of requests: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+/// Returns the text of an error with those causes that it does not repeat itself: that a URL is
+/// not allowed is three errors deep.
+fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let own = error.to_string();
+        if !text.contains(&own) {
+            text = format!("{text}: {own}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error that does not repeat its cause, as those of the HTTP client.
+    #[derive(Debug, thiserror::Error)]
+    #[error("builder error")]
+    struct Hidden(#[source] io::Error);
+
+    // Proves that the innermost cause is named, and no text twice.
+    #[test]
+    fn causes_are_named() {
+        let source = Box::new(Hidden(io::Error::other("URL scheme is not allowed")));
+        let error = Error::Generic { store: "S3", source };
+        let text = LakeError::Request { name: "x".to_owned(), error }.to_string();
+        assert_eq!(text, "x: Generic S3 error: builder error: URL scheme is not allowed");
+    }
+}

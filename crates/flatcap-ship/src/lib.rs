@@ -1,0 +1,47 @@
+//! Ships sealed segments of flatcap to an object store, as Parquet files that other engines query.
+//!
+//! | to | read |
+//! |---|---|
+//! | name an object | `names` |
+//! | make the objects of a segment | `conversion` |
+//! | put a segment so that it counts once | `shipper` |
+//! | know what is not shipped | `backlog` |
+//! | merge the objects of an hour | `compaction` |
+//! | talk to a store | `lake` |
+//!
+//! Never changes a segment, keeps no state on the host, and never removes an object that a manifest
+//! does not account for. docs/LAKE.md describes objects and guarantees.
+
+mod backlog;
+mod budget;
+mod cli;
+mod compaction;
+mod conversion;
+mod environment;
+mod error;
+mod fleet;
+mod hour_merge;
+mod hour_plan;
+mod identity;
+mod lake;
+mod lake_error;
+mod manifest;
+mod names;
+mod object_writer;
+mod sequence;
+mod service;
+mod ship_config;
+mod shipper;
+mod status;
+mod stop;
+mod store;
+mod tables;
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod failing_store;
+#[cfg(test)]
+mod recordings;
+
+pub use cli::main;

@@ -1,0 +1,7 @@
+//! The program `flatcap-ship`: runs the command line and returns its exit status.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    flatcap_ship::main()
+}

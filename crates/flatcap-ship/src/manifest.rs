@@ -1,0 +1,162 @@
+//! Manifests: what is complete in the store, and what it accounts for. Fields are only ever added.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the manifests.
+pub(crate) const FORMAT: u32 = 1;
+/// Longest manifest that is read, in bytes: far more than one of 4096 sources has.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+/// Most damaged ranges in a manifest.
+pub(crate) const DAMAGE_MAX: usize = 100;
+
+/// What a manifest is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ManifestKind {
+    /// A segment.
+    #[default]
+    Segment,
+    /// A snapshot.
+    Snapshot,
+    /// An hour of a run.
+    Hour,
+}
+
+/// A segment, a snapshot or an hour that is complete.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Manifest {
+    pub(crate) format: u32,
+    pub(crate) kind: ManifestKind,
+    /// Version of the program that made the objects.
+    pub(crate) converter: String,
+    pub(crate) run: String,
+    /// Number of the segment; 0 for others.
+    pub(crate) segment: u64,
+    /// Name of the snapshot's directory; empty for others.
+    pub(crate) snapshot: String,
+    /// The segments of an hour; empty for others.
+    pub(crate) segments: Vec<u64>,
+    /// File name of the segment.
+    pub(crate) file: String,
+    /// Not called `host`: engines take a column of that name from the name of the object.
+    #[serde(rename = "identity")]
+    pub(crate) host: ManifestHost,
+    /// Version of the recorder.
+    pub(crate) agent_version: String,
+    /// When the segment was created, RFC 3339, UTC, by its file name.
+    pub(crate) created: String,
+    /// The clocks when the segment was created: of a host whose time of day is wrong, these are
+    /// right.
+    pub(crate) clocks: ManifestClocks,
+    /// Times of the first and the last sample; none without samples.
+    pub(crate) first_wall_ns: Option<i64>,
+    pub(crate) last_wall_ns: Option<i64>,
+    /// Whether the segment was completed after a crash.
+    pub(crate) recovered: bool,
+    /// Bytes of the segment's frames before compression.
+    pub(crate) raw_bytes: u64,
+    /// The last digest of the segment's index (docs/FORMAT.md, "Index and digest"); empty without
+    /// footer.
+    pub(crate) digest: String,
+    /// Sums over the sources.
+    pub(crate) rows: u64,
+    pub(crate) lost: u64,
+    pub(crate) unreadable: u64,
+    pub(crate) sources: Vec<ManifestSource>,
+    pub(crate) objects: Vec<ManifestObject>,
+    /// Damaged ranges of the segment that were skipped, at most 100.
+    pub(crate) damage: Vec<ManifestDamage>,
+}
+
+/// The host of a manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ManifestHost {
+    /// Its identity.
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) boot_id: String,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// The clocks of a host, read together, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the three clocks, in the unit of all times")]
+pub(crate) struct ManifestClocks {
+    pub(crate) mono_ns: u64,
+    pub(crate) boot_ns: u64,
+    pub(crate) wall_ns: i64,
+}
+
+/// What a segment has of a source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ManifestSource {
+    pub(crate) source: String,
+    /// The table, which differs from the name if that has other characters.
+    pub(crate) table: String,
+    pub(crate) period_ns: u64,
+    /// The first number, and the one after the last. Rows and gaps account for all in between.
+    pub(crate) first_seq: u64,
+    pub(crate) next_seq: u64,
+    pub(crate) rows: u64,
+    /// What the footer says.
+    pub(crate) recorded: u64,
+    pub(crate) lost: u64,
+    pub(crate) thinned: u64,
+    pub(crate) missed: u64,
+    /// Recorded, and not readable: damaged, or not of the schema.
+    pub(crate) unreadable: u64,
+    pub(crate) first_wall_ns: Option<i64>,
+    pub(crate) last_wall_ns: Option<i64>,
+    /// Why it has no rows; empty if it has.
+    pub(crate) problem: String,
+}
+
+/// An object of a manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ManifestObject {
+    pub(crate) name: String,
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A damaged range.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ManifestDamage {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) what: String,
+}
+
+/// The segments of an hour, as the first compactor found them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct HourPlan {
+    pub(crate) format: u32,
+    pub(crate) segments: Vec<u64>,
+}
+
+/// The host that an identity belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct HostRecord {
+    pub(crate) format: u32,
+    pub(crate) name: String,
+    pub(crate) boot_id: String,
+}
+
+/// Returns the bytes of a manifest or a plan.
+pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
+    // Texts, numbers and lists always have a form in JSON.
+    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+    // One line, as most engines expect.
+    bytes.push(b'\n');
+    bytes
+}

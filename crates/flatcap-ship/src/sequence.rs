@@ -1,0 +1,62 @@
+//! Which numbers of a source are accounted for.
+
+use std::ops::Range;
+
+/// Numbers of samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SequenceNumbers {
+    ranges: Vec<Range<u64>>, // in any order; may overlap
+}
+
+impl SequenceNumbers {
+    /// Adds consecutive numbers.
+    pub(crate) fn add(&mut self, first: u64, count: u64) {
+        let end = first.saturating_add(count);
+        match self.ranges.last_mut() {
+            Some(last) if last.end == first => last.end = end,
+            _ => self.ranges.push(first..end),
+        }
+    }
+
+    /// Returns the numbers within a range that were not added, in order.
+    pub(crate) fn missing(mut self, within: Range<u64>) -> Vec<Range<u64>> {
+        self.ranges.sort_unstable_by_key(|range| range.start);
+        let mut missing = Vec::new();
+        let mut next = within.start;
+        for range in self.ranges {
+            let (start, end) = (range.start.min(within.end), range.end.min(within.end));
+            if start > next {
+                missing.push(next..start);
+            }
+            next = next.max(end);
+        }
+        if next < within.end {
+            missing.push(next..within.end);
+        }
+        missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that rows and gaps in any order leave exactly what neither has.
+    #[test]
+    fn the_rest_is_missing() {
+        let mut numbers = SequenceNumbers::default();
+        for (first, count) in [(10, 1), (11, 1), (14, 2), (12, 1), (20, 100), (15, 2)] {
+            numbers.add(first, count);
+        }
+        let missing = |numbers: &SequenceNumbers, within| -> Vec<(u64, u64)> {
+            let ranges = numbers.clone().missing(within).into_iter();
+            ranges.map(|range| (range.start, range.end)).collect()
+        };
+        assert_eq!(missing(&numbers, 10..25), [(13, 14), (17, 20)]);
+        assert_eq!(missing(&numbers, 8..9), [(8, 9)]);
+        assert_eq!(missing(&numbers, 0..11), [(0, 10)]);
+        assert_eq!(missing(&numbers, 118..122), [(120, 122)]);
+        assert_eq!(missing(&SequenceNumbers::default(), 3..5), [(3, 5)]);
+        assert_eq!(missing(&SequenceNumbers::default(), 5..5), []);
+    }
+}

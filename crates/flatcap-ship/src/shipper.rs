@@ -1,0 +1,226 @@
+//! Ships segments: puts the objects of each, then its manifest, which says that it is complete.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use bytes::Bytes;
+use flatcap_format::host::HostName;
+use flatcap_format::segment::SegmentReader;
+use flatcap_format::storage::open_regular;
+
+use crate::backlog::SealedFile;
+use crate::budget::CpuBudget;
+use crate::conversion::{ObjectSink, SegmentContent};
+use crate::error::{IdentityConflict, ShipError};
+use crate::identity::host_identity;
+use crate::lake::{Created, Lake};
+use crate::manifest::{
+    FORMAT, HostRecord, MANIFEST_BYTES_MAX, Manifest, ManifestHost, ManifestObject, to_json,
+};
+use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
+use crate::object_writer::WrittenObject;
+
+/// How segments are shipped.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ShipOptions {
+    /// The identity of the host; none to derive it.
+    pub(crate) host: Option<String>,
+    /// Labels that are added to those of the recording.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Whether the segment itself is put, too.
+    pub(crate) is_raw: bool,
+    /// Share of one core; none for no limit.
+    pub(crate) cpu_share: Option<f64>,
+}
+
+/// A segment that was shipped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ShippedSegment {
+    pub(crate) manifest: String,
+    pub(crate) objects: usize,
+    pub(crate) bytes: u64,
+    pub(crate) rows: u64,
+    /// Recorded samples that could not be read.
+    pub(crate) unreadable: u64,
+    /// Bytes that could not be read.
+    pub(crate) is_damaged: bool,
+}
+
+/// Ships the segments of a data directory.
+#[derive(Debug)]
+pub(crate) struct Shipper<'l> {
+    lake: &'l Lake,
+    options: ShipOptions,
+    budget: Option<CpuBudget>,
+    /// Names of the manifests in the store, by the folders that were listed.
+    known: BTreeMap<String, BTreeSet<String>>,
+    /// Hosts by run: all segments of a run are of one host.
+    hosts: BTreeMap<u64, ManifestHost>,
+    /// Identities that are this host's.
+    verified: BTreeSet<String>,
+}
+
+impl<'l> Shipper<'l> {
+    pub(crate) fn new(lake: &'l Lake, options: ShipOptions) -> Self {
+        let budget = options.cpu_share.map(CpuBudget::new);
+        let (known, hosts, verified) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { lake, options, budget, known, hosts, verified }
+    }
+
+    /// Returns whether the store has a segment, as of the last listing.
+    ///
+    /// # Errors
+    /// The segment cannot be read, or the store fails.
+    pub(crate) fn is_shipped(&mut self, file: &SealedFile) -> Result<bool, ShipError> {
+        let group = self.group(file)?;
+        let folder = manifests(group.tier, &group.partition);
+        if !self.known.contains_key(&folder) {
+            let listed = self.lake.list(&folder)?;
+            let ours =
+                listed.into_iter().filter(|object| ObjectGroup::parse_manifest(&object.name).is_some());
+            self.known.insert(folder.clone(), ours.map(|object| object.name).collect());
+        }
+        Ok(self.known.get(&folder).is_some_and(|names| names.contains(&group.manifest())))
+    }
+
+    /// Returns what the objects of a segment are named after.
+    ///
+    /// # Errors
+    /// As [`is_shipped`](Self::is_shipped).
+    fn group(&mut self, file: &SealedFile) -> Result<ObjectGroup, ShipError> {
+        let host = self.host(file)?;
+        let partition = Partition::new(file.name.created_s, &host.id);
+        Ok(match &file.snapshot {
+            Some(name) => ObjectGroup::of_snapshot(partition, file.name.run_id, name),
+            None => ObjectGroup::of_segment(partition, file.name.run_id, file.name.number),
+        })
+    }
+
+    /// Ships a segment. What an earlier attempt has put is used.
+    ///
+    /// # Errors
+    /// Any [`ShipError`]. The segment then has no manifest.
+    pub(crate) fn ship(&mut self, file: &SealedFile) -> Result<ShippedSegment, ShipError> {
+        let group = self.group(file)?;
+        let host = self.host(file)?;
+        if !self.verified.contains(&host.id) {
+            self.verify(&host, &file.path)?;
+            self.verified.insert(host.id.clone());
+        }
+        let budget = &mut self.budget;
+        let mut put = SegmentObjects { lake: self.lake, group: &group, budget, objects: Vec::new() };
+        let mut manifest = SegmentContent::open(file)?.convert(host, &mut put)?;
+        if self.options.is_raw {
+            put.put_raw(file)?;
+        }
+        manifest.objects = put.objects;
+        // Sources are read in other groups from a compressed segment than from a raw one.
+        manifest.objects.sort_by(|one, other| one.name.cmp(&other.name));
+        let name = group.manifest();
+        let bytes = Bytes::from(to_json(&manifest));
+        // If it exists, another process has shipped the same segment meanwhile.
+        self.lake.create(&name, &bytes)?;
+        self.known.entry(manifests(group.tier, &group.partition)).or_default().insert(name.clone());
+        Ok(ShippedSegment::of(&manifest, name))
+    }
+
+    /// Returns the host of a segment.
+    fn host(&mut self, file: &SealedFile) -> Result<ManifestHost, ShipError> {
+        if let Some(known) = self.hosts.get(&file.name.run_id) {
+            return Ok(known.clone());
+        }
+        let host = SegmentReader::open(&file.path)?.header().host.clone();
+        let id = host_identity(&host, self.options.host.as_deref())
+            .ok_or_else(|| ShipError::NoIdentity { path: file.path.clone() })?;
+        let HostName { name, boot_id, labels, .. } = host;
+        let labels = labels.into_iter().chain(self.options.labels.clone()).collect();
+        let host = ManifestHost { id, name, boot_id: boot_id.unwrap_or_default(), labels };
+        self.hosts.insert(file.name.run_id, host.clone());
+        Ok(host)
+    }
+
+    /// Takes the identity, or checks that it is this host's.
+    fn verify(&self, host: &ManifestHost, path: &Path) -> Result<(), ShipError> {
+        let own = HostRecord { format: FORMAT, name: host.name.clone(), boot_id: host.boot_id.clone() };
+        let object = host_object(&host.id);
+        if self.lake.create(&object, &Bytes::from(to_json(&own)))? == Created::New {
+            return Ok(());
+        }
+        let bytes = self.lake.read(&object, MANIFEST_BYTES_MAX)?.unwrap_or_default();
+        let known: HostRecord = serde_json::from_slice(&bytes).map_err(|error| ShipError::Object {
+            name: object.clone(),
+            what: format!("no record of a host: {error}"),
+        })?;
+        if known.name == own.name {
+            return Ok(());
+        }
+        Err(ShipError::SameIdentity(Box::new(IdentityConflict {
+            path: path.to_owned(),
+            id: host.id.clone(),
+            own: own.name,
+            own_boot: own.boot_id,
+            known: known.name,
+            known_boot: known.boot_id,
+            object,
+        })))
+    }
+}
+
+impl ShippedSegment {
+    fn of(manifest: &Manifest, name: String) -> Self {
+        Self {
+            manifest: name,
+            objects: manifest.objects.len(),
+            bytes: manifest.objects.iter().map(|object| object.bytes).sum(),
+            rows: manifest.rows,
+            unreadable: manifest.unreadable,
+            is_damaged: !manifest.damage.is_empty(),
+        }
+    }
+}
+
+/// Puts the objects of a segment.
+struct SegmentObjects<'p> {
+    lake: &'p Lake,
+    group: &'p ObjectGroup,
+    budget: &'p mut Option<CpuBudget>,
+    objects: Vec<ManifestObject>,
+}
+
+impl SegmentObjects<'_> {
+    /// Puts the segment itself. Its length changes when it is compressed, so it is always put.
+    fn put_raw(&self, file: &SealedFile) -> Result<(), ShipError> {
+        let opened = open_regular(&file.path);
+        let opened = opened.map_err(|error| ShipError::Directory { path: file.path.clone(), error })?;
+        let name = match &file.snapshot {
+            Some(_) => format!("{}.bin", self.group.stem()),
+            None => file.name.to_string(),
+        };
+        Ok(self.lake.upload(&raw_object(&self.group.partition, &name), &opened)?)
+    }
+}
+
+impl ObjectSink for SegmentObjects<'_> {
+    fn put(&mut self, table: &str, part: u32, object: WrittenObject) -> Result<(), ShipError> {
+        let name = self.group.table(table, part);
+        let bytes = Bytes::from(object.bytes);
+        put_object(self.lake, &name, &bytes)?;
+        self.objects.push(ManifestObject { name, rows: object.rows, bytes: bytes.len() as u64 });
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Result<(), ShipError> {
+        let rest = self.budget.as_mut().map(CpuBudget::rest).unwrap_or_default();
+        Ok(self.lake.pause(rest)?)
+    }
+}
+
+/// Puts an object of a segment or an hour without a manifest. One of the same name and length is
+/// the same, by an earlier attempt; one of another length is by another version of this program,
+/// and is replaced: nobody reads it without a manifest.
+pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), ShipError> {
+    if lake.create(name, bytes)? == Created::Existed && lake.size(name)? != Some(bytes.len() as u64) {
+        lake.replace(name, bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! The state of a host's shipping: what is not in the store yet, and what the service reports.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::backlog::sealed_files;
+use crate::error::ShipError;
+use crate::service::ShipState;
+use crate::shipper::Shipper;
+
+/// What is to be shipped, and what was.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ShipStatus {
+    pub(crate) store: String,
+    /// Segments that the store does not have, and their bytes.
+    pub(crate) backlog_segments: u64,
+    pub(crate) backlog_bytes: u64,
+    /// How many of them are snapshots.
+    pub(crate) backlog_snapshots: u64,
+    /// When the oldest of them was created, RFC 3339, UTC.
+    pub(crate) oldest: Option<String>,
+    /// The newest segment that the store has, by its file name.
+    pub(crate) last_segment: Option<String>,
+    /// Files that cannot be read.
+    pub(crate) unreadable: Vec<String>,
+    /// What the service says; none if it writes no state.
+    pub(crate) service: Option<ShipState>,
+}
+
+impl ShipStatus {
+    /// Compares a data directory with the store. Writes nothing.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or the store fails.
+    pub(crate) fn of(
+        shipper: &mut Shipper<'_>,
+        data_dir: &Path,
+        status_file: Option<&Path>,
+    ) -> Result<Self, ShipError> {
+        let mut status = Self::default();
+        let mut oldest_s: Option<i64> = None;
+        for file in sealed_files(data_dir)? {
+            match shipper.is_shipped(&file) {
+                Ok(true) if file.snapshot.is_none() => status.last_segment = Some(file.name.to_string()),
+                Ok(true) => {}
+                Ok(false) => {
+                    let bytes = std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
+                    status.backlog_segments += 1;
+                    status.backlog_bytes += bytes;
+                    status.backlog_snapshots += u64::from(file.snapshot.is_some());
+                    let created_s = file.name.created_s;
+                    oldest_s = Some(oldest_s.map_or(created_s, |oldest_s| oldest_s.min(created_s)));
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) if error.is_of_segment() => status.unreadable.push(error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
+        let oldest = oldest_s.and_then(|oldest_s| Timestamp::from_second(oldest_s).ok());
+        status.oldest = oldest.map(|time| time.to_string());
+        status.service = status_file.and_then(|path| ShipState::read(path).ok());
+        Ok(status)
+    }
+
+    /// Returns the lines for people.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("store         {}", self.store)];
+        let oldest = self.oldest.as_ref().map(|time| format!(", the oldest of {time}")).unwrap_or_default();
+        lines.push(format!(
+            "backlog       {} segments, {} of them snapshots, {} bytes{oldest}",
+            self.backlog_segments, self.backlog_snapshots, self.backlog_bytes
+        ));
+        lines.push(format!("last shipped  {}", self.last_segment.as_deref().unwrap_or("none")));
+        lines.extend(self.unreadable.iter().map(|error| format!("unreadable    {error}")));
+        if let Some(service) = &self.service {
+            lines.push(format!(
+                "service       {} segments and {} bytes since its start, as of {}",
+                service.segments, service.bytes, service.updated
+            ));
+            if let Some(error) = &service.error {
+                lines.push(format!("error         {error} ({} attempts)", service.failures));
+            }
+            if service.gone > 0 {
+                lines.push(format!(
+                    "removed       {} segments by retention, before they were shipped",
+                    service.gone
+                ));
+            }
+            let refused = service.refused.iter();
+            lines.extend(refused.map(|(path, error)| format!("refused       {}: {error}", path.display())));
+        }
+        lines
+    }
+
+    /// Returns whether something needs attention.
+    pub(crate) fn has_problems(&self) -> bool {
+        let service = self.service.as_ref();
+        !self.unreadable.is_empty()
+            || service.is_some_and(|service| service.error.is_some() || service.has_losses())
+    }
+}

@@ -1,0 +1,100 @@
+//! Opens the store that a URL names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
+
+use crate::lake_error::LakeError;
+
+/// How long a request may take, an object of 16 MiB included.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// Repetitions by the library, which cannot be interrupted by a stop signal; `Lake` has its own.
+const LIBRARY_RETRIES: usize = 1;
+
+/// Opens the store of a URL, by the rights and credentials of the environment. Makes no request.
+///
+/// # Errors
+/// `Url` for a URL of no known store, `Request` if the store refuses the settings.
+pub(crate) fn open_store(url: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
+    let malformed = |what: &str| LakeError::Url { url: url.to_owned(), what: what.to_owned() };
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("no scheme"))?;
+    if rest.contains(['?', '#', '@', '%']) || rest.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(malformed("?, #, @, %, spaces and control characters have no meaning in it"));
+    }
+    let failed = |error| LakeError::Request { name: url.to_owned(), error };
+    if scheme == "file" {
+        if !rest.starts_with('/') {
+            return Err(malformed("a directory has an absolute path, so three slashes: file:///srv/lake"));
+        }
+        let created = std::fs::create_dir_all(rest);
+        created.map_err(|error| malformed(&format!("the directory cannot be created: {error}")))?;
+        return Ok(Arc::new(LocalFileSystem::new_with_prefix(rest).map_err(failed)?.with_fsync(true)));
+    }
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.is_empty() {
+        return Err(malformed("no bucket"));
+    }
+    // Tells the library of the bucket alone: it would ignore the prefix.
+    let bucket_url = format!("{scheme}://{bucket}");
+    let retry = RetryConfig {
+        max_retries: LIBRARY_RETRIES,
+        retry_timeout: REQUEST_TIMEOUT,
+        ..RetryConfig::default()
+    };
+    // TLS needs it, and nothing else in this process sets one; a second call changes nothing.
+    let _known = rustls::crypto::ring::default_provider().install_default();
+    let timeout = format!("{}s", REQUEST_TIMEOUT.as_secs());
+    let store: Arc<dyn ObjectStore> = match scheme {
+        "s3" => {
+            let builder = AmazonS3Builder::from_env().with_url(bucket_url).with_retry(retry);
+            let key = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+            Arc::new(builder.with_config(key, timeout).build().map_err(failed)?)
+        }
+        "gs" => {
+            let builder = GoogleCloudStorageBuilder::from_env().with_url(bucket_url).with_retry(retry);
+            let key = GoogleConfigKey::Client(ClientConfigKey::Timeout);
+            Arc::new(builder.with_config(key, timeout).build().map_err(failed)?)
+        }
+        "az" => {
+            let builder = MicrosoftAzureBuilder::from_env().with_url(bucket_url).with_retry(retry);
+            let key = AzureConfigKey::Client(ClientConfigKey::Timeout);
+            Arc::new(builder.with_config(key, timeout).build().map_err(failed)?)
+        }
+        _ => return Err(malformed("no known store; known are file, s3, gs and az")),
+    };
+    let prefix = Path::parse(prefix).map_err(|error| malformed(&error.to_string()))?;
+    Ok(Arc::new(PrefixStore::new(store, prefix)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a URL of no store is refused with the reason, before any request.
+    #[test]
+    fn malformed_urls_are_refused() {
+        for (url, what) in [
+            ("/srv/lake", "no scheme"),
+            ("file://srv/lake", "three slashes"),
+            ("s3://", "no bucket"),
+            ("s3:///prefix", "no bucket"),
+            ("s3://key:secret@bucket/x", "@"),
+            ("ftp://bucket/x", "no known store"),
+            ("s3://bucket/a b", "spaces"),
+            ("s3://bucket/a//b", "path"),
+        ] {
+            let error = open_store(url).unwrap_err().to_string();
+            assert!(error.starts_with(url) && error.to_lowercase().contains(what), "{url}: {error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("file://{}/a/b", folder.path().display());
+        assert!(open_store(&url).is_ok() && folder.path().join("a/b").is_dir());
+    }
+}

@@ -1,0 +1,231 @@
+//! The tables beside the samples: gaps, marks and sources. And the column that says which segment
+//! a row is of.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use flatcap_export::{Cell, CellType, ColumnarError, RecordTable};
+use flatcap_format::host::ClockReading;
+use flatcap_format::schema::GapCauseNames;
+use flatcap_format::segment::{Gap, Marker, MarkerOrigin};
+
+use crate::manifest::{Manifest, ManifestSource};
+
+/// Cause of gaps whose samples were recorded and cannot be read.
+const UNREADABLE: &str = "unreadable";
+
+/// Columns that engines take from the names of objects.
+const PARTITION_COLUMNS: [&str; 3] = ["source", "date", "host"];
+
+const GAP_COLUMNS: [(&str, CellType); 8] = [
+    ("gap_source", CellType::Text),
+    ("run", CellType::Text),
+    ("first_seq", CellType::Number),
+    ("count", CellType::Number),
+    ("causes", CellType::Text),
+    ("after_mono_ns", CellType::Number),
+    ("before_mono_ns", CellType::Number),
+    ("before_time", CellType::Time),
+];
+const MARK_COLUMNS: [(&str, CellType); 6] = [
+    ("time", CellType::Time),
+    ("wall_ns", CellType::Number),
+    ("mono_ns", CellType::Number),
+    ("run", CellType::Text),
+    ("origin", CellType::Text),
+    ("text", CellType::Text),
+];
+const SOURCE_COLUMNS: [(&str, CellType); 17] = [
+    ("name", CellType::Text),
+    ("run", CellType::Text),
+    ("host_name", CellType::Text),
+    ("boot_id", CellType::Text),
+    ("labels", CellType::Text),
+    ("period_ns", CellType::Number),
+    ("first_seq", CellType::Number),
+    ("next_seq", CellType::Number),
+    ("rows", CellType::Number),
+    ("recorded", CellType::Number),
+    ("lost", CellType::Number),
+    ("thinned", CellType::Number),
+    ("missed", CellType::Number),
+    ("unreadable", CellType::Number),
+    ("first_time", CellType::Time),
+    ("last_time", CellType::Time),
+    ("problem", CellType::Text),
+];
+
+/// Where rows are from: a column of each table.
+#[derive(Debug, Clone)]
+pub(crate) enum RowOrigin {
+    /// The column `segment`, its number.
+    Segment(u64),
+    /// The column `snapshot`, its name.
+    Snapshot(String),
+}
+
+impl RowOrigin {
+    fn field(&self) -> Field {
+        match self {
+            Self::Segment(_) => Field::new("segment", DataType::Int64, false),
+            Self::Snapshot(_) => Field::new("snapshot", DataType::Utf8, false),
+        }
+    }
+
+    /// Returns columns with that of the origin. A field of the source that has its name, or that of
+    /// a partition, gets a number.
+    pub(crate) fn schema(&self, columns: &SchemaRef) -> SchemaRef {
+        let own = self.field();
+        let renamed = |field: &Arc<Field>| {
+            let is_taken = field.name() == own.name() || PARTITION_COLUMNS.contains(&field.name().as_str());
+            let field = field.as_ref().clone();
+            let name = format!("{}-2", field.name());
+            if is_taken { field.with_name(name) } else { field }
+        };
+        let fields: Vec<Field> = columns.fields().iter().map(renamed).chain([own.clone()]).collect();
+        Arc::new(Schema::new(fields))
+    }
+
+    /// Returns rows with the column of the origin.
+    pub(crate) fn add_to(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+        let rows = batch.num_rows();
+        let origin: ArrayRef = match self {
+            Self::Segment(number) => Arc::new(Int64Array::from_value(number.cast_signed(), rows)),
+            Self::Snapshot(name) => {
+                Arc::new(StringArray::from_iter_values(std::iter::repeat_n(name.as_str(), rows)))
+            }
+        };
+        let columns = batch.columns().iter().cloned().chain([origin]);
+        RecordBatch::try_new(Arc::clone(schema), columns.collect())
+    }
+}
+
+/// A gap in a source.
+#[derive(Debug, Clone)]
+pub(crate) enum SourceGap {
+    /// Samples that the recorder lost.
+    Recorded(Gap),
+    /// Recorded samples that cannot be read: first number and count.
+    Unreadable(u64, u64),
+}
+
+impl SourceGap {
+    pub(crate) fn first(&self) -> u64 {
+        match self {
+            Self::Recorded(gap) => gap.first,
+            Self::Unreadable(first, _) => *first,
+        }
+    }
+}
+
+/// Returns the table of gaps, in the order given.
+pub(crate) fn gap_table(
+    gaps: &[(String, SourceGap)],
+    run: &str,
+    clocks: &[ClockReading],
+) -> Result<RecordBatch, ColumnarError> {
+    let mut table = RecordTable::new(&GAP_COLUMNS);
+    for (source, gap) in gaps {
+        let (first, count, causes, times) = match gap {
+            SourceGap::Recorded(gap) => {
+                let causes = GapCauseNames(gap.causes).to_string();
+                (gap.first, gap.count, causes, Some((gap.after_mono_ns, gap.before_mono_ns)))
+            }
+            SourceGap::Unreadable(first, count) => (*first, *count, UNREADABLE.to_owned(), None),
+        };
+        let before_ns = times.and_then(|(_, before_ns)| wall_ns(before_ns, clocks));
+        table.push(vec![
+            Cell::Text(source.clone()),
+            Cell::Text(run.to_owned()),
+            number(first),
+            number(count),
+            Cell::Text(causes),
+            times.map_or(Cell::Absent, |(after_ns, _)| number(after_ns)),
+            times.map_or(Cell::Absent, |(_, before_ns)| number(before_ns)),
+            before_ns.map_or(Cell::Absent, Cell::Time),
+        ]);
+    }
+    table.take()
+}
+
+/// Returns the table of notes.
+pub(crate) fn mark_table(markers: &[Marker], run: &str) -> Result<RecordBatch, ColumnarError> {
+    let mut table = RecordTable::new(&MARK_COLUMNS);
+    for marker in markers {
+        let origin = match marker.origin {
+            MarkerOrigin::Person => "person",
+            MarkerOrigin::Trigger => "trigger",
+            MarkerOrigin::Recorder => "recorder",
+            _ => "unknown",
+        };
+        table.push(vec![
+            Cell::Time(marker.wall_ns),
+            Cell::Number(marker.wall_ns),
+            number(marker.mono_ns),
+            Cell::Text(run.to_owned()),
+            Cell::Text(origin.to_owned()),
+            Cell::Text(marker.text.clone()),
+        ]);
+    }
+    table.take()
+}
+
+/// Returns the table of the sources of a manifest.
+pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarError> {
+    let mut table = RecordTable::new(&SOURCE_COLUMNS);
+    let labels = serde_json::to_string(&manifest.host.labels).unwrap_or_default();
+    for source in &manifest.sources {
+        let ManifestSource { source: name, period_ns, first_seq, next_seq, rows, .. } = source;
+        let ManifestSource { recorded, lost, thinned, missed, unreadable, problem, .. } = source;
+        let time = |wall_ns: Option<i64>| wall_ns.map_or(Cell::Absent, Cell::Time);
+        let text = |text: &str| Cell::Text(text.to_owned());
+        table.push(vec![
+            text(name),
+            text(&manifest.run),
+            text(&manifest.host.name),
+            text(&manifest.host.boot_id),
+            text(&labels),
+            number(*period_ns),
+            number(*first_seq),
+            number(*next_seq),
+            number(*rows),
+            number(*recorded),
+            number(*lost),
+            number(*thinned),
+            number(*missed),
+            number(*unreadable),
+            time(source.first_wall_ns),
+            time(source.last_wall_ns),
+            text(problem),
+        ]);
+    }
+    table.take()
+}
+
+/// Returns the time of day of a monotonic time by the last reading of the clocks before it; none
+/// for time 0, which means none.
+fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
+    let last = clocks.iter().rev().find(|clocks| clocks.mono_ns <= mono_ns).or(clocks.first())?;
+    (mono_ns > 0).then(|| last.wall_offset_ns().wrapping_add_unsigned(mono_ns))
+}
+
+/// Returns a number; none if it is larger than the column holds.
+fn number(value: u64) -> Cell {
+    i64::try_from(value).map_or(Cell::Absent, Cell::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a time of day follows the reading of the clocks that applied.
+    #[test]
+    fn times_follow_the_clocks() {
+        let clocks = |mono_ns, wall_ns| ClockReading { mono_ns, boot_ns: mono_ns, wall_ns };
+        let table = [clocks(10, 1010), clocks(20, 5020)];
+        let found = [0, 5, 10, 19, 20, 30].map(|mono_ns| wall_ns(mono_ns, &table));
+        assert_eq!(found, [None, Some(1005), Some(1010), Some(1019), Some(5020), Some(5030)]);
+        assert_eq!(wall_ns(5, &[]), None);
+    }
+}

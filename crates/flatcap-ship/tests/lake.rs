@@ -1,0 +1,306 @@
+//! Runs the program on directories, and asks the result in `DuckDB`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a test says what it expects by failing"
+)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use flatcap_format::query::{ColumnValues, Query, QueryItem, Recording};
+use flatcap_format::replay::ReplayFilter;
+use serde_json::{Value, json};
+
+use recordings::{LOST, SOURCES, TestSegment, write_run};
+
+#[path = "../src/recordings.rs"]
+mod recordings;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-ship");
+
+/// Exit status and output of a call.
+#[derive(Debug)]
+struct Called {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Called {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+fn call(args: &[&str], data_dir: &Path, lake: &Path) -> Called {
+    let (data_dir, lake) = (data_dir.display().to_string(), format!("file://{}", lake.display()));
+    let paths = ["--data-dir", &data_dir, "--to", &lake];
+    Called::from(Command::new(PROGRAM).args(args).args(paths).output().unwrap())
+}
+
+fn json_of(called: &Called) -> Value {
+    serde_json::from_str(&called.out).unwrap_or_else(|_| panic!("{called:?}"))
+}
+
+/// Returns the names of all objects in a lake.
+fn objects(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(objects(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// Returns a Python with `DuckDB`; none, with one line of notice, if there is none. .ci/run
+/// installs it.
+fn judge() -> Option<PathBuf> {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
+    let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
+        let imports = Command::new(python).args(["-c", "import duckdb"]).output();
+        imports.is_ok_and(|output| output.status.success())
+    });
+    if found.is_none() {
+        println!("skipped: no Python with duckdb");
+    }
+    found
+}
+
+/// Returns rows and sums of each source of some recordings, as a query of the recordings themselves
+/// finds them.
+fn recorded(folders: &[&Path]) -> BTreeMap<String, (u64, BTreeMap<String, u128>)> {
+    let mut all: BTreeMap<String, (u64, BTreeMap<String, u128>)> = BTreeMap::new();
+    for source in SOURCES {
+        let filter = ReplayFilter { sources: [source.to_owned()].into(), ..ReplayFilter::default() };
+        for folder in folders {
+            let recording = Recording::open(&[(*folder).to_owned()]).unwrap();
+            let mut results = recording.query(&Query { filter: filter.clone(), ..Query::default() }).unwrap();
+            while let Some(item) = results.next().unwrap() {
+                let QueryItem::Batch(batch) = item else { continue };
+                let columns = results.tables()[batch.table].columns.clone();
+                let (rows, sums) = all.entry(source.to_owned()).or_default();
+                *rows += batch.rows() as u64;
+                for (info, column) in columns.iter().zip(&batch.columns) {
+                    if let ColumnValues::Unsigned(values) = &column.values {
+                        let sum: u128 = values.iter().map(|value| u128::from(*value)).sum();
+                        *sums.entry(info.path.to_string()).or_default() += sum;
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+// Proves that DuckDB finds every recorded sample once, with the same sums, and nothing missing:
+// hot, merged by the hour, and with later segments beside that; and that a hidden manifest shows.
+#[test]
+fn duckdb_finds_every_sample_once() {
+    let Some(python) = judge() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other, lake) =
+        (folder.path().join("one"), folder.path().join("other"), folder.path().join("lake"));
+    let segment = TestSegment { samples: 300, ..TestSegment::default() };
+    let of_other = TestSegment {
+        run_id: 0xdef,
+        host: ("db-1", Some("00112233445566778899aabbccddeeff")),
+        is_compressed: true,
+        ..segment.clone()
+    };
+    let ship = |count: u64| {
+        write_run(&one, &segment, count);
+        write_run(&other, &of_other, 4);
+        for data_dir in [&one, &other] {
+            let called = call(&["once", "--json"], data_dir, &lake);
+            assert_eq!(called.status, Some(0), "{called:?}");
+        }
+    };
+    let judged = |one_segments: u64| {
+        let tables: BTreeMap<String, Value> = recorded(&[&one, &other])
+            .into_iter()
+            .map(|(source, (rows, sums))| {
+                let sums: BTreeMap<String, String> =
+                    sums.into_iter().map(|(path, sum)| (path, sum.to_string())).collect();
+                let table = if source == SOURCES[1] { "odd_name_..-19e59f52".to_owned() } else { source };
+                (table, json!({ "rows": rows, "sums": sums }))
+            })
+            .collect();
+        let hidden = objects(&lake.join("v1/_segments")).into_iter();
+        let hidden: Vec<PathBuf> = hidden
+            .filter(|path| path.to_str().unwrap().ends_with("0000000000000def-0000000001.json"))
+            .collect();
+        let expected = json!({
+            "tables": tables,
+            "hosts": 2,
+            "names": [["db-1", 4], ["web-1", one_segments]],
+            "lost": (LOST * (one_segments + 4)).to_string(),
+            "marks": one_segments + 4,
+            "hidden": hidden[0],
+        });
+        let file = folder.path().join("expected.json");
+        std::fs::write(&file, expected.to_string()).unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lake.py");
+        let sql = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/lake/duckdb.sql");
+        let judged = Command::new(&python).arg(script).arg(sql).arg(&lake).arg(file).output().unwrap();
+        let judged = Called::from(judged);
+        assert_eq!(judged.status, Some(0), "{}", judged.err);
+        judged.out.trim().parse::<u64>().unwrap()
+    };
+    ship(2);
+    assert_eq!(judged(2), 2 * 300 * 6);
+    let merged = call(&["compact", "--settle=0s", "--grace=0s", "--json"], &one, &lake);
+    assert_eq!((merged.status, json_of(&merged)["hours"].as_u64()), (Some(0), Some(2)), "{merged:?}");
+    assert_eq!(judged(2), 2 * 300 * 6);
+    std::fs::remove_dir_all(&one).unwrap();
+    std::fs::remove_dir_all(&other).unwrap();
+    ship(5);
+    let removed = call(&["compact", "--settle=24h", "--grace=0s", "--json"], &one, &lake);
+    assert_eq!(json_of(&removed)["removed_objects"].as_u64(), Some(6 * 5), "{removed:?}");
+    assert_eq!(judged(5), 2 * 300 * 9);
+}
+
+// Proves that each verb says what it did: what is in the backlog and what not, the hosts of a
+// store, and a wrong configuration with its line and status 2.
+#[test]
+fn verbs_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data_dir, lake) = (folder.path().join("data"), folder.path().join("lake"));
+    let segment = TestSegment { samples: 50, ..TestSegment::default() };
+    write_run(&data_dir, &segment, 2);
+    segment.write(&data_dir.join("snapshots/20231114T221320Z-rule"));
+    let status = json_of(&call(&["status", "--json"], &data_dir, &lake));
+    assert_eq!(
+        (status["backlog_segments"].as_u64(), status["backlog_snapshots"].as_u64()),
+        (Some(3), Some(1))
+    );
+    assert!(objects(&lake).is_empty(), "status writes nothing");
+    let shipped = call(&["once"], &data_dir, &lake);
+    assert_eq!(shipped.status, Some(0), "{shipped:?}");
+    let lines: Vec<&str> = shipped.out.lines().collect();
+    assert!(lines.len() == 4 && lines[0].starts_with("v1/_snapshots/"), "snapshots first: {lines:?}");
+    assert!(lines[3].starts_with("3 segments shipped: 300 rows, "), "{lines:?}");
+    let status = call(&["status"], &data_dir, &lake);
+    assert!(status.out.contains("backlog       0 segments"), "{status:?}");
+    let fleet = call(&["status", "--fleet", "--json"], &data_dir, &lake);
+    let host = &json_of(&fleet)["hosts"][0];
+    assert_eq!(
+        (&host["name"], &host["segments"], &host["lost"]),
+        (&json!("web-1"), &json!(2), &json!(2 * LOST))
+    );
+    let fleet = call(&["status", "--fleet"], &data_dir, &lake);
+    assert!(fleet.out.lines().count() == 2 && fleet.out.contains("site=fra"), "{fleet:?}");
+
+    let config = folder.path().join("ship.toml");
+    let check = |text: &str| {
+        std::fs::write(&config, text).unwrap();
+        Called::from(Command::new(PROGRAM).args(["check-config", "--config"]).arg(&config).output().unwrap())
+    };
+    let wrong = check("[ship]\ndata_dir = \"/x\"\ninterval = \"soon\"\n");
+    assert!(wrong.status == Some(2) && wrong.err.contains("line 3"), "{wrong:?}");
+    let wrong = check("[ship]\ndata_dir = \"/x\"\n");
+    assert!(wrong.status == Some(2) && wrong.err.contains("--to"), "{wrong:?}");
+    let right = check(&format!("[ship]\ndata_dir = \"/x\"\nto = \"file://{}\"\n", lake.display()));
+    assert_eq!((right.status, json_of(&right)["interval"].as_f64()), (Some(0), Some(10.0)), "{right:?}");
+    let with_raw = folder.path().join("raw");
+    std::fs::write(&config, "[ship]\nraw = true\n").unwrap();
+    let raw = call(&["once", "--config", config.to_str().unwrap()], &data_dir, &with_raw);
+    assert_eq!(raw.status, Some(0), "{raw:?}");
+    let segments: Vec<PathBuf> = objects(&with_raw.join("v1/raw"));
+    let originals: Vec<PathBuf> = objects(&data_dir);
+    assert_eq!(segments.len(), originals.len(), "two segments and a snapshot");
+    assert_eq!(std::fs::read(&segments[0]).unwrap(), std::fs::read(&originals[0]).unwrap());
+    let unknown = call(&["once"], &folder.path().join("missing"), &lake);
+    assert!(unknown.status == Some(1) && unknown.err.contains("missing"), "{unknown:?}");
+}
+
+// Proves that the service ships what is sealed later, reports its state, and ends at SIGTERM with
+// status 0.
+#[test]
+fn the_service_ships_and_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data_dir, lake) = (folder.path().join("data"), folder.path().join("lake"));
+    let state_file = folder.path().join("status.json");
+    let config = folder.path().join("ship.toml");
+    let text = format!(
+        "[ship]\ndata_dir = \"{}\"\nto = \"file://{}\"\ninterval = \"1s\"\nstatus_file = \"{}\"\n",
+        data_dir.display(),
+        lake.display(),
+        state_file.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let segment = TestSegment { samples: 50, ..TestSegment::default() };
+    segment.write(&data_dir);
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--config"]).arg(&config).stdout(Stdio::null());
+    let mut service = command.spawn().unwrap();
+    let shipped = || {
+        let state: Value = serde_json::from_slice(&std::fs::read(&state_file).ok()?).ok()?;
+        state["segments"].as_u64()
+    };
+    let wait_for = |segments: u64| {
+        for _ in 0..600 {
+            if shipped() == Some(segments) {
+                return;
+            }
+            #[expect(clippy::disallowed_methods, reason = "a test waits for a process")]
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("{segments} segments are not shipped");
+    };
+    wait_for(1);
+    TestSegment { number: 1, ..segment }.write(&data_dir);
+    wait_for(2);
+    let status =
+        Called::from(Command::new(PROGRAM).args(["status", "--config"]).arg(&config).output().unwrap());
+    assert!(status.status == Some(0) && status.out.contains("service       2 segments"), "{status:?}");
+    let pid = service.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(service.wait().unwrap().code(), Some(0));
+}
+
+// Proves that `kill -9` at any moment changes nothing: killed until it is done, the program leaves
+// the objects of one that was not. FLATCAP_KILLS says how often it is killed.
+#[test]
+fn a_kill_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data_dir, lake) = (folder.path().join("data"), folder.path().join("lake"));
+    write_run(&data_dir, &TestSegment { samples: 400, ..TestSegment::default() }, 3);
+    let undisturbed = folder.path().join("undisturbed");
+    assert_eq!(call(&["once"], &data_dir, &undisturbed).status, Some(0));
+    let content = |lake: &Path| -> BTreeMap<PathBuf, Vec<u8>> {
+        let whole = |path: &PathBuf| !path.to_str().unwrap().contains('#');
+        let name = |path: &Path| path.strip_prefix(lake).unwrap().to_owned();
+        let found = objects(lake).into_iter().filter(whole);
+        found.map(|path| (name(&path), std::fs::read(&path).unwrap())).collect()
+    };
+    let kills = std::env::var("FLATCAP_KILLS").map_or(6, |kills| kills.parse::<u64>().unwrap());
+    let expected = content(&undisturbed);
+    let mut interrupted = 0;
+    for kill in 0..kills {
+        let to = format!("--to=file://{}", lake.display());
+        let from = format!("--data-dir={}", data_dir.display());
+        let mut command = Command::new(PROGRAM);
+        let mut child = command.args(["once", &to, &from]).stdout(Stdio::null()).spawn().unwrap();
+        // When it has put one more object than the last one, or so.
+        let wanted = usize::try_from(kill % 20).unwrap();
+        while objects(&lake).len() < wanted && child.try_wait().unwrap().is_none() {}
+        child.kill().unwrap();
+        interrupted += u64::from(child.wait().unwrap().code().is_none());
+        if wanted == 19 {
+            std::fs::remove_dir_all(&lake).unwrap();
+        }
+    }
+    assert!(interrupted > 0, "no process was killed before its end");
+    assert_eq!(call(&["once"], &data_dir, &lake).status, Some(0));
+    assert!(content(&lake) == expected, "{interrupted} kills");
+}

@@ -1,0 +1,69 @@
+//! The run as the thread of pushed frames sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use flatcap_format::segment::{Marker, MarkerOrigin, SourceInfo};
+
+use super::memory_budget::RUN_SOURCES_MAX;
+use super::run_sources::{AddSourceError, RunSources};
+use super::snapshots;
+use crate::ingest::{AddedSource, LeftLane, PushTarget, SourceRefusal};
+use crate::os::clock::{WallOffset, monotonic_ns};
+use crate::recorder::{RecorderCommand, RecorderHandle};
+use crate::sampling::sources::find;
+use crate::snapshot::SnapshotHandle;
+
+/// Adds sources to the run, and fires the black box.
+pub(super) struct RunTarget {
+    pub(super) sources: Arc<RunSources>,
+    /// Those that get the marks of triggers.
+    pub(super) recorders: Vec<RecorderHandle>,
+    pub(super) snapshots: Option<SnapshotHandle>,
+    /// What the ring holds.
+    pub(super) window: Duration,
+    pub(super) wall_offset: Arc<WallOffset>,
+    /// Takes lanes of killed runs.
+    pub(super) left_lanes: Sender<LeftLane>,
+}
+
+impl PushTarget for RunTarget {
+    fn is_reserved(&self, name: &str) -> bool {
+        // Instances are named like `file.raid`.
+        find(name.split('.').next().unwrap_or(name)).is_some()
+    }
+
+    fn add_source(&self, source: SourceInfo) -> Result<AddedSource, SourceRefusal> {
+        self.sources.add_pushed(source).map(|(id, counters)| AddedSource { id, counters }).map_err(|error| {
+            match error {
+                AddSourceError::Busy => SourceRefusal::Later,
+                AddSourceError::TooMany => SourceRefusal::Refused(format!(
+                    "this run has had {RUN_SOURCES_MAX} sources, the limit; restart the recorder"
+                )),
+            }
+        })
+    }
+
+    fn trigger(&self, text: String) -> Result<(), String> {
+        let mono_ns = monotonic_ns();
+        let wall_ns = self.wall_offset.get().wrapping_add_unsigned(mono_ns);
+        for recorder in &self.recorders {
+            let marker = Marker { mono_ns, wall_ns, origin: MarkerOrigin::Trigger, text: text.clone() };
+            recorder.send(RecorderCommand::CopyMarker(Box::new(marker)), drop);
+        }
+        if self.snapshots.is_some() {
+            let lengths = (self.window, Duration::ZERO);
+            snapshots::order(self.snapshots.as_ref(), lengths, &text, |result| match result {
+                Ok(done) => tracing::info!("{done}"),
+                Err(refusal) => tracing::error!("no snapshot: {}", refusal.message),
+            });
+        }
+        Ok(())
+    }
+
+    fn take_over(&self, lane: LeftLane) -> Result<(), String> {
+        let sent = self.left_lanes.try_send(lane);
+        sent.map_err(|_| "too many lanes wait to be rescued".to_owned())
+    }
+}

@@ -1,0 +1,101 @@
+//! The sources of a run: those of the configuration, and those that applications add meanwhile.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use flatcap_format::segment::SourceInfo;
+
+use super::memory_budget::RUN_SOURCES_MAX;
+use crate::metrics::{Metrics, SourceMetrics};
+use crate::recorder::RecorderHandle;
+
+/// Space that a source takes in each segment besides schema and names: its counts and histograms in
+/// the footer.
+const FOOTER_BYTES: u64 = 4 << 10;
+
+/// All sources that the run has had. Ids are given in order and never again, so whoever adds
+/// sources holds the lock until the recorders know them.
+pub(super) struct RunSources {
+    infos: Mutex<Vec<SourceInfo>>, // by id
+    metrics: Arc<Metrics>,
+    ring_metrics: Option<Arc<Metrics>>,
+    recorders: Vec<SourceReceiver>, // that of the ring first: it has the samples first
+}
+
+/// A recorder that learns of new sources.
+pub(super) struct SourceReceiver {
+    pub(super) recorder: RecorderHandle,
+    /// The shortest period with which it gets a source, in nanoseconds.
+    pub(super) period_min_ns: u64,
+}
+
+/// Why a source was not added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AddSourceError {
+    /// A reload is adding sources, or a recorder has not seen the last ones.
+    Busy,
+    /// The run has as many as it can have.
+    TooMany,
+}
+
+impl RunSources {
+    /// Creates the list with the sources at the start, which the recorders know.
+    pub(super) fn new(
+        infos: Vec<SourceInfo>,
+        metrics: Arc<Metrics>,
+        ring_metrics: Option<Arc<Metrics>>,
+        recorders: Vec<SourceReceiver>,
+    ) -> Self {
+        Self { infos: Mutex::new(infos), metrics, ring_metrics, recorders }
+    }
+
+    /// Returns the descriptors, by id, for a reload. Nobody else adds sources meanwhile.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<SourceInfo>> {
+        self.infos.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the counters of the next source. Only with the lock.
+    pub(super) fn add_counters(&self, counters: Arc<SourceMetrics>) {
+        // There is space: the number of ids was checked.
+        if let Some(ring) = &self.ring_metrics {
+            let create = if counters.is_pushed { SourceMetrics::pushed } else { SourceMetrics::new };
+            let copy = create(counters.name.clone(), counters.period_ns.get());
+            drop(ring.sources.push(Arc::new(copy)));
+        }
+        drop(self.metrics.sources.push(counters));
+    }
+
+    /// Adds a source that an application pushes; the id in `info` is replaced. The recorders
+    /// describe it before its first sample. Never waits.
+    pub(super) fn add_pushed(
+        &self,
+        mut info: SourceInfo,
+    ) -> Result<(u16, Arc<SourceMetrics>), AddSourceError> {
+        let mut infos = match self.infos.try_lock() {
+            Ok(infos) => infos,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(AddSourceError::Busy),
+        };
+        if !self.recorders.iter().all(|receiver| receiver.recorder.takes_source()) {
+            return Err(AddSourceError::Busy);
+        }
+        let id = u16::try_from(infos.len()).unwrap_or(u16::MAX);
+        if u64::from(id) >= RUN_SOURCES_MAX {
+            return Err(AddSourceError::TooMany);
+        }
+        info.id = id;
+        let counters = Arc::new(SourceMetrics::pushed(info.name.clone(), info.period_ns));
+        self.add_counters(Arc::clone(&counters));
+        for SourceReceiver { recorder, period_min_ns } in &self.recorders {
+            // 0 is no period: each sample is an event.
+            let period_ns = if info.period_ns == 0 { 0 } else { info.period_ns.max(*period_min_ns) };
+            recorder.add_source(SourceInfo { period_ns, ..info.clone() });
+        }
+        infos.push(info);
+        Ok((id, counters))
+    }
+}
+
+/// Returns the space that a source takes in each segment: header and footer describe it.
+pub(super) fn description_bytes(source: &SourceInfo) -> u64 {
+    source.schema.len() as u64 * 2 + FOOTER_BYTES
+}

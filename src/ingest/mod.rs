@@ -1,0 +1,26 @@
+//! Frames that applications push (docs/PUSH.md): the push socket, the lanes in shared memory, and
+//! the thread that reads them and passes their frames on to the recorder.
+//!
+//! Never: waits for a client, maps memory that a client can write to, or believes what was not
+//! checked in a copy of its own. A client that does not keep to the protocol loses its lane, and
+//! nobody else notices.
+
+mod allowed_accounts;
+mod client;
+mod frame_sink;
+mod lane;
+mod left_lane;
+mod limits;
+mod payload_verification;
+mod push_target;
+mod registry;
+mod source_pool;
+mod source_setup;
+mod worker;
+
+pub use allowed_accounts::AllowedAccounts;
+pub use left_lane::{LeftFrames, LeftLane};
+pub use limits::{LANE_SLAB_BYTES, PushLimits};
+pub use payload_verification::PayloadVerification;
+pub use push_target::{AddedSource, PushTarget, SourceRefusal};
+pub use worker::{IDLE_INTERVAL_NS, PushStop, PushWorker, PushWorkerSettings};

@@ -1,0 +1,342 @@
+//! What clients have, and the answers to their requests.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use flatcap_lane::{
+    LaneHeader, LaneResumption, PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION,
+};
+
+use super::client::ConnectedClient;
+use super::frame_sink::FrameSink;
+use super::lane::Lane;
+use super::left_lane::LeftLane;
+use super::limits::{PushLimits, SOURCE_BYTES_MIN, slabs, source_bytes};
+use super::payload_verification::verifier;
+use super::push_target::{AddedSource, PushTarget, SourceRefusal};
+use super::source_pool::{PushedSource, SourcePool};
+use super::source_setup::{RegisteredSource, SourceSetup};
+use crate::metrics::PushMetrics;
+use crate::os::clock::NS_PER_S;
+use crate::os::sealed_memory::read_sealed;
+use crate::slab::Causes;
+
+/// A client fires at most one trigger in this time: each may keep a window of the ring.
+const TRIGGER_INTERVAL_NS: u64 = NS_PER_S;
+
+/// Clients, their lanes, and the sources of lanes that have ended.
+pub(super) struct ClientRegistry {
+    pub(super) clients: BTreeMap<u64, ConnectedClient>,
+    pub(super) lanes: BTreeMap<u32, Lane>,
+    pool: SourcePool,
+    settings: RegistrySettings,
+    next_lane: u32,
+    memory_bytes: u64,
+    description_bytes: u64, // of all pushed sources, in each segment
+}
+
+/// What a registry is created with.
+pub(super) struct RegistrySettings {
+    pub(super) limits: PushLimits,
+    /// The header of each lane, except its number, its user and its slabs.
+    pub(super) lane_header: LaneHeader,
+    pub(super) target: Box<dyn PushTarget>,
+    pub(super) metrics: Arc<PushMetrics>,
+}
+
+/// The answer to a request.
+pub(super) enum RequestAnswer {
+    /// A reply.
+    Reply(PushReply),
+    /// A reply with the memory of this lane.
+    WithLane(PushReply, u32),
+    /// The request has no reply.
+    Nothing,
+    /// Not yet: the request is to be answered before the next one of this client.
+    Later(PushRequest),
+}
+
+/// A request that is refused: the reply's code, and one line for people.
+pub(super) struct RequestRefusal(pub(super) PushErrorCode, pub(super) String);
+
+type Answered = Result<RequestAnswer, RequestRefusal>;
+
+/// When a request came, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequestTime {
+    pub(super) mono_ns: u64,
+    pub(super) wall_offset_ns: i64,
+}
+
+impl ClientRegistry {
+    /// Creates an empty registry.
+    pub(super) fn new(settings: RegistrySettings) -> Self {
+        Self {
+            clients: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            pool: SourcePool::default(),
+            settings,
+            next_lane: 0,
+            memory_bytes: 0,
+            description_bytes: 0,
+        }
+    }
+
+    /// Answers a request of a client, which has sent as many descriptors as belong to it.
+    pub(super) fn answer(
+        &mut self,
+        id: u64,
+        request: PushRequest,
+        descriptor: Option<OwnedFd>,
+        now: RequestTime,
+    ) -> Answered {
+        let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
+        if !client.is_permitted {
+            let text =
+                format!("user {} may not push: add it, or one of its groups, to [push] allow", client.uid);
+            return Err(RequestRefusal(PushErrorCode::Denied, text));
+        }
+        if client.name.is_none() != matches!(request, PushRequest::Hello { .. }) {
+            let text = "hello must be the first message, and comes once".to_owned();
+            return Err(RequestRefusal(PushErrorCode::Malformed, text));
+        }
+        match request {
+            PushRequest::Hello { version, client } => self.hello(id, version, client),
+            PushRequest::Source(registration) => self.register(id, registration, descriptor),
+            PushRequest::Lane { bytes, .. } => self.new_lane(id, bytes, now),
+            PushRequest::Bind { lane, source } => self.bind(id, (lane, source), now),
+            PushRequest::Wake { .. } => Ok(RequestAnswer::Nothing),
+            PushRequest::Trigger { text, .. } => self.trigger(id, &text, now),
+            PushRequest::Resume(resumption) => {
+                let uid = client.uid;
+                self.take_over(resumption, uid, descriptor, now)
+            }
+        }
+    }
+
+    fn hello(&mut self, id: u64, version: u32, name: String) -> Answered {
+        if version != VERSION {
+            let text = format!("version {version} of the protocol; this recorder knows version {VERSION}");
+            return Err(RequestRefusal(PushErrorCode::Version, text));
+        }
+        let limits = &self.settings.limits;
+        let clients = self.clients.values().filter(|client| client.name.is_some()).count();
+        if clients >= limits.clients {
+            return Err(limit(format!("{clients} clients are connected, the limit is [push] clients")));
+        }
+        let count = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
+        let reply = PushReply::Hello {
+            version: VERSION,
+            run_id: self.settings.lane_header.run_id,
+            sources_max: count(limits.sources),
+            lanes_max: count(limits.lanes),
+        };
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.name = Some(name);
+        }
+        Ok(RequestAnswer::Reply(reply))
+    }
+
+    /// Registers a source. Nothing of it is in the recording before a lane has it.
+    fn register(&mut self, id: u64, registration: SourceRegistration, memory: Option<OwnedFd>) -> Answered {
+        let number = registration.number;
+        if number as usize >= self.settings.limits.sources {
+            let most = self.settings.limits.sources;
+            return Err(limit(format!("source {number}: a client may have {most} sources ([push] sources)")));
+        }
+        let refuse = |text: String| RequestRefusal(PushErrorCode::Schema, text);
+        if self.settings.target.is_reserved(&registration.name) {
+            let text =
+                format!("source {}: the host has a source of this name; choose another", registration.name);
+            return Err(refuse(text));
+        }
+        let limit_bytes = self.settings.limits.schema_bytes;
+        let schema = memory.map_or_else(|| Ok(Vec::new()), |memory| read_sealed(memory, limit_bytes));
+        let schema = schema.map_err(|error| match error.kind() {
+            ErrorKind::FileTooLarge => {
+                limit(format!("the schema has more than {limit_bytes} bytes ([push] schema_max)"))
+            }
+            _ => refuse(format!(
+                "the schema is not in memory sealed against writing, shrinking and growing: {error}"
+            )),
+        })?;
+        let verifier = verifier(&schema, &registration.root).map_err(|error| refuse(error.to_string()))?;
+        let bytes = source_bytes(&registration, schema.len());
+        self.charge(bytes)?;
+        let Some(client) = self.clients.get_mut(&id) else { return Ok(RequestAnswer::Nothing) };
+        let process = client.process.as_ref();
+        let setup = SourceSetup::new(registration, schema, client.name(), (client.uid, process));
+        let registered = RegisteredSource { setup: Arc::new(setup), verifier, bytes };
+        let slot = u8::try_from(number).unwrap_or(u8::MAX);
+        let before = client.sources.insert(slot, registered);
+        self.release(before.map_or(0, |before| before.bytes));
+        Ok(RequestAnswer::Reply(PushReply::Source { number }))
+    }
+
+    fn new_lane(&mut self, id: u64, bytes: u64, now: RequestTime) -> Answered {
+        let Some(uid) = self.clients.get(&id).map(|client| client.uid) else {
+            return Ok(RequestAnswer::Nothing);
+        };
+        let (limits, template) = (self.settings.limits, self.settings.lane_header);
+        if self.lanes.len() >= limits.lanes {
+            return Err(limit(format!("there are {} lanes, the limit is [push] lanes", self.lanes.len())));
+        }
+        let slabs = slabs(&limits, template.slab_bytes, bytes);
+        let header = LaneHeader { slabs, uid, lane: self.next_lane, ..template };
+        self.charge(header.bytes())?;
+        let lane = Lane::create(id, header, now.wall_offset_ns).map_err(|error| {
+            self.release(header.bytes());
+            RequestRefusal(PushErrorCode::Unavailable, format!("the memory of a lane: {error}"))
+        })?;
+        self.next_lane = self.next_lane.wrapping_add(1);
+        self.lanes.insert(header.lane, lane);
+        Ok(RequestAnswer::WithLane(PushReply::Lane { lane: header.lane, bytes: header.bytes() }, header.lane))
+    }
+
+    fn bind(&mut self, id: u64, (number, source): (u32, u32), now: RequestTime) -> Answered {
+        let unknown = |text: String| RequestRefusal(PushErrorCode::Unknown, text);
+        let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
+        let slot = u8::try_from(source).unwrap_or(u8::MAX);
+        let registered = client.sources.get(&slot).cloned();
+        let registered = registered.ok_or_else(|| unknown(format!("source {source} is not registered")))?;
+        let process = self.pool.process_label(&registered.setup, client.process_id());
+        let is_usable = |lane: &Lane| lane.client == id && lane.is_open() && !lane.is_bound(slot);
+        if !self.lanes.get(&number).is_some_and(is_usable) {
+            let text = format!("this client has no open lane {number} in which source {source} is not bound");
+            return Err(unknown(text));
+        }
+        let taken = match self.pool.take(&registered.setup, process, now.mono_ns) {
+            Some(taken) => taken,
+            None => match self.add_source(&registered, process)? {
+                Some(added) => added,
+                None => return Ok(RequestAnswer::Later(PushRequest::Bind { lane: number, source })),
+            },
+        };
+        let (source_id, next_seq) = (taken.id, taken.next_seq);
+        let setup = Arc::clone(&registered.setup);
+        if let Some(lane) = self.lanes.get_mut(&number)
+            && let Err(unused) = lane.bind(slot, registered, taken)
+        {
+            self.pool.give_back(setup, unused);
+            return Err(RequestRefusal(
+                PushErrorCode::Unavailable,
+                "the lane cannot be written to".to_owned(),
+            ));
+        }
+        Ok(RequestAnswer::Reply(PushReply::Bind { id: source_id, next_seq }))
+    }
+
+    /// Adds a source to the run. None if that has to wait.
+    fn add_source(
+        &mut self,
+        registered: &RegisteredSource,
+        process: Option<i32>,
+    ) -> Result<Option<PushedSource>, RequestRefusal> {
+        // Header and footer of each segment repeat it.
+        let described = 2 * registered.setup.schema_bytes() + SOURCE_BYTES_MIN;
+        let most = self.settings.limits.description_bytes;
+        if self.description_bytes.saturating_add(described) > most {
+            return Err(limit(format!(
+                "the descriptions of all pushed sources would take more than {most} bytes of each segment; \
+                 raise [storage] segment_size, or use smaller schemas"
+            )));
+        }
+        self.charge(registered.bytes)?;
+        match self.settings.target.add_source(registered.setup.info(process)) {
+            Ok(AddedSource { id, counters }) => {
+                self.description_bytes += described;
+                self.pool.note_added(&registered.setup, process);
+                Ok(Some(PushedSource { id, counters, process, next_seq: 0, last_mono_ns: 0 }))
+            }
+            Err(refusal) => {
+                self.release(registered.bytes);
+                match refusal {
+                    SourceRefusal::Later => Ok(None),
+                    SourceRefusal::Refused(text) => Err(limit(text)),
+                }
+            }
+        }
+    }
+
+    fn trigger(&mut self, id: u64, text: &str, now: RequestTime) -> Answered {
+        let Some(client) = self.clients.get_mut(&id) else { return Ok(RequestAnswer::Nothing) };
+        let last_ns = client.last_trigger_ns;
+        if last_ns.is_some_and(|last_ns| now.mono_ns.saturating_sub(last_ns) < TRIGGER_INTERVAL_NS) {
+            return Err(limit("a client may fire one trigger a second".to_owned()));
+        }
+        let text = format!("{}: {text}", client.name());
+        self.settings
+            .target
+            .trigger(text)
+            .map_err(|text| RequestRefusal(PushErrorCode::Unavailable, text))?;
+        client.last_trigger_ns = Some(now.mono_ns);
+        self.settings.metrics.triggers.add(1);
+        Ok(RequestAnswer::Reply(PushReply::Trigger))
+    }
+
+    fn take_over(
+        &self,
+        resumption: LaneResumption,
+        uid: u32,
+        memory: Option<OwnedFd>,
+        now: RequestTime,
+    ) -> Answered {
+        let LaneResumption { run_id, lane, .. } = resumption;
+        let refuse = |code, text: String| {
+            RequestRefusal(code, format!("lane {lane} of run {run_id:016x} is not taken over: {text}"))
+        };
+        let memory = memory.ok_or_else(|| refuse(PushErrorCode::Malformed, "no descriptor".to_owned()))?;
+        let own = (&self.settings.lane_header, now.wall_offset_ns);
+        let left = LeftLane::open(memory, resumption, uid, own)
+            .map_err(|text| refuse(PushErrorCode::Stale, text))?;
+        let taken = self.settings.target.take_over(left);
+        taken.map_err(|text| refuse(PushErrorCode::Unavailable, text))?;
+        Ok(RequestAnswer::Reply(PushReply::Resume))
+    }
+
+    /// Forgets a client whose connection is closed. Its lanes are read until they are empty.
+    pub(super) fn remove_client(&mut self, id: u64) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        self.release(client.sources.values().map(|source| source.bytes).sum());
+        self.lanes.values_mut().filter(|lane| lane.client == id).for_each(Lane::end);
+    }
+
+    /// Ends a lane for good.
+    pub(super) fn finish_lane(&mut self, number: u32, causes: Causes, sink: &mut FrameSink) {
+        let Some(lane) = self.lanes.remove(&number) else { return };
+        self.release(lane.bytes());
+        lane.finish(causes, sink, &mut self.pool);
+    }
+
+    /// Publishes how much there is.
+    pub(super) fn publish(&self) {
+        let metrics = &self.settings.metrics;
+        let clients = self.clients.values().filter(|client| client.name.is_some()).count();
+        metrics.clients.set(clients as u64);
+        metrics.lanes.set(self.lanes.len() as u64);
+        metrics.memory_bytes.set(self.memory_bytes);
+    }
+
+    fn charge(&mut self, bytes: u64) -> Result<(), RequestRefusal> {
+        let most = self.settings.limits.memory_bytes;
+        let sum = self.memory_bytes.saturating_add(bytes);
+        if sum > most {
+            let used = self.memory_bytes;
+            return Err(limit(format!(
+                "{bytes} bytes more than the {used} in use exceed the limit of {most} ([push] memory_max)"
+            )));
+        }
+        self.memory_bytes = sum;
+        Ok(())
+    }
+
+    fn release(&mut self, bytes: u64) {
+        self.memory_bytes = self.memory_bytes.saturating_sub(bytes);
+    }
+}
+
+fn limit(text: String) -> RequestRefusal {
+    RequestRefusal(PushErrorCode::Limit, text)
+}

@@ -1,0 +1,425 @@
+//! The thread that answers clients and reads their lanes.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use flatcap_lane::{
+    LaneBuffer, LaneHeader, MessageError, PACKET_BYTES_MAX, PushErrorCode, PushReply, PushRequest,
+};
+
+use super::allowed_accounts::AllowedAccounts;
+use super::client::{ConnectedClient, Incoming};
+use super::frame_sink::FrameSink;
+use super::lane::{Lane, LaneProgress, LaneReading};
+use super::limits::PushLimits;
+use super::payload_verification::PayloadVerification;
+use super::push_target::PushTarget;
+use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRefusal, RequestTime};
+use crate::metrics::PushMetrics;
+use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
+use crate::os::packet_socket::{PacketListener, ReceivedPacket};
+use crate::os::poll_event::{PollEvent, wait_readable};
+use crate::slab::{Causes, SlabProducer};
+
+/// Interval between two looks at the lanes once nothing has come for [`IDLE_AFTER_NS`].
+pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
+const IDLE_AFTER_NS: u64 = NS_PER_S;
+/// Requests of a client that are answered in one turn, so that the others get theirs.
+const REQUESTS_PER_TURN: usize = 16;
+/// Connections accepted in one turn.
+const CONNECTIONS_PER_TURN: usize = 16;
+/// Connections that have not said who they are; a further one replaces the oldest.
+const UNNAMED_MAX: usize = 64;
+/// Wall offsets that a sample may be stamped with: those of so many changes of the wall clock.
+const WALL_OFFSETS_MAX: usize = 64;
+/// Pause after a failed accept, which mostly lacks descriptors.
+const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
+/// At the end, time for frames in the making: one takes less than a microsecond, unless its thread
+/// is not running.
+const LAST_FRAMES_NS: u64 = 10_000_000;
+/// Longest time for the last frames while the recorder does not keep up.
+const STOP_MAX_NS: u64 = 3 * NS_PER_S;
+/// Interval between two attempts meanwhile.
+const STOP_INTERVAL_NS: u64 = 1_000_000;
+
+/// What the thread is created with.
+pub struct PushWorkerSettings {
+    /// The push socket.
+    pub listener: PacketListener,
+    /// Who may push.
+    pub allowed: AllowedAccounts,
+    /// What clients may take.
+    pub limits: PushLimits,
+    /// Which payloads are verified.
+    pub check: PayloadVerification,
+    /// Interval between two looks at the lanes, in nanoseconds.
+    pub drain_ns: u64,
+    /// The header of each lane, except its number, its user and its slabs.
+    pub lane_header: LaneHeader,
+    /// Takes the frames.
+    pub producer: SlabProducer,
+    /// Added to monotonic time to get wall time.
+    pub wall_offset: Arc<WallOffset>,
+    /// The run that the frames belong to.
+    pub target: Box<dyn PushTarget>,
+    /// The counters.
+    pub metrics: Arc<PushMetrics>,
+}
+
+/// Ends the thread.
+#[derive(Debug, Clone)]
+pub struct PushStop(Arc<PollEvent>);
+
+/// The thread's state.
+pub struct PushWorker {
+    listener: PacketListener,
+    allowed: AllowedAccounts,
+    registry: ClientRegistry,
+    reading: LaneReading,
+    wall_offset: Arc<WallOffset>,
+    metrics: Arc<PushMetrics>,
+    stop: Arc<PollEvent>,
+    drain_ns: u64,
+    next_client: u64,
+    accept_ns: u64, // no connection is accepted before
+    busy_ns: u64,   // when something last came
+    packet: Box<[u8; PACKET_BYTES_MAX]>,
+}
+
+/// What a turn begins with.
+struct ReadyClients {
+    is_stopped: bool,
+    is_listener_ready: bool,
+    clients: Vec<ReadyClient>,
+}
+
+struct ReadyClient {
+    id: u64,
+    has_ended: bool,
+}
+
+impl fmt::Debug for PushWorkerSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PushWorkerSettings").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PushWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PushWorker").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+impl PushStop {
+    /// Makes the thread read the lanes for the last time and end.
+    pub fn stop(&self) {
+        self.0.set();
+    }
+}
+
+impl PushWorker {
+    /// Creates the thread's state, and what ends it.
+    ///
+    /// # Errors
+    /// The kernel has no descriptors left.
+    pub fn new(settings: PushWorkerSettings) -> std::io::Result<(Self, PushStop)> {
+        let PushWorkerSettings {
+            listener,
+            allowed,
+            limits,
+            check,
+            drain_ns,
+            lane_header,
+            producer,
+            wall_offset,
+            target,
+            metrics,
+        } = settings;
+        let stop = Arc::new(PollEvent::new()?);
+        let sink = FrameSink::new(producer, lane_header.checksum);
+        let worker = Self {
+            listener,
+            allowed,
+            registry: ClientRegistry::new(RegistrySettings {
+                limits,
+                lane_header,
+                target,
+                metrics: Arc::clone(&metrics),
+            }),
+            reading: LaneReading {
+                buffer: LaneBuffer::default(),
+                sink,
+                check,
+                wall_offsets_ns: vec![wall_offset.get()],
+            },
+            wall_offset,
+            metrics,
+            stop: Arc::clone(&stop),
+            drain_ns,
+            next_client: 0,
+            accept_ns: 0,
+            busy_ns: 0,
+            packet: Box::new([0; PACKET_BYTES_MAX]),
+        };
+        Ok((worker, PushStop(stop)))
+    }
+
+    /// Answers clients and reads lanes until it is stopped.
+    pub fn run(mut self) {
+        self.metrics.is_open.set(1);
+        let mut has_more = false;
+        loop {
+            let begin_ns = monotonic_ns();
+            let pause_ns = if has_more { 0 } else { self.pause_ns(begin_ns) };
+            let ready = self.wait(pause_ns, begin_ns);
+            if ready.is_stopped {
+                return self.finish();
+            }
+            let now_ns = monotonic_ns();
+            self.update_wall_offset();
+            if ready.is_listener_ready {
+                self.accept(now_ns);
+            }
+            for client in ready.clients {
+                self.serve(&client, now_ns);
+            }
+            has_more = self.read_lanes(now_ns);
+            let next_ns = now_ns.saturating_add(self.pause_ns(now_ns));
+            self.reading.sink.flush(now_ns, next_ns);
+            self.registry.publish();
+        }
+    }
+
+    /// Returns how long to wait for requests before the next look at the lanes.
+    fn pause_ns(&self, now_ns: u64) -> u64 {
+        let is_idle = now_ns.saturating_sub(self.busy_ns) > IDLE_AFTER_NS;
+        if is_idle { IDLE_INTERVAL_NS.max(self.drain_ns) } else { self.drain_ns }
+    }
+
+    fn wait(&self, pause_ns: u64, now_ns: u64) -> ReadyClients {
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd()];
+        let listens = now_ns >= self.accept_ns;
+        descriptors.extend(listens.then(|| self.listener.as_fd()));
+        let first = descriptors.len();
+        for client in self.registry.clients.values() {
+            descriptors.push(client.connection.as_fd());
+            // Twice its connection if there is no process: each client has two places.
+            descriptors.push(client.process.as_ref().map_or(client.connection.as_fd(), AsFd::as_fd));
+        }
+        let ready = wait_readable(&descriptors, pause_ns);
+        let (own, of_clients) = ready.split_at(first);
+        let clients = self.registry.clients.iter().zip(of_clients.as_chunks::<2>().0);
+        let clients = clients.filter_map(|((id, client), [is_readable, is_over])| {
+            let has_ended = *is_over && client.process.is_some();
+            let is_ready = *is_readable || has_ended || client.postponed.is_some();
+            is_ready.then_some(ReadyClient { id: *id, has_ended })
+        });
+        ReadyClients {
+            is_stopped: own.first() == Some(&true),
+            is_listener_ready: listens && own.get(1) == Some(&true),
+            clients: clients.collect(),
+        }
+    }
+
+    /// Tells the lanes if the wall clock was set.
+    fn update_wall_offset(&mut self) {
+        let (offset_ns, known) = (self.wall_offset.get(), &mut self.reading.wall_offsets_ns);
+        if known.last() == Some(&offset_ns) {
+            return;
+        }
+        if known.len() >= WALL_OFFSETS_MAX {
+            known.remove(0);
+        }
+        known.push(offset_ns);
+        self.registry.lanes.values().for_each(|lane| lane.set_wall_offset(offset_ns));
+    }
+
+    fn accept(&mut self, now_ns: u64) {
+        for _ in 0..CONNECTIONS_PER_TURN {
+            match self.listener.accept() {
+                Ok(Some(connection)) => {
+                    self.metrics.connections.add(1);
+                    let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
+                    self.displace_unnamed();
+                    if let Some(client) = client {
+                        self.registry.clients.insert(self.next_client, client);
+                        self.next_client += 1;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an application on the push socket; trying again");
+                    self.accept_ns = now_ns.saturating_add(ACCEPT_PAUSE_NS);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Closes the oldest connection that has not said who it is, if there are too many.
+    fn displace_unnamed(&mut self) {
+        let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
+        if unnamed().count() >= UNNAMED_MAX
+            && let Some((oldest, _)) = unnamed().next()
+        {
+            let oldest = *oldest;
+            self.registry.remove_client(oldest);
+        }
+    }
+
+    /// Answers the requests of a client.
+    fn serve(&mut self, ready: &ReadyClient, now_ns: u64) {
+        for _ in 0..REQUESTS_PER_TURN {
+            let Some(client) = self.registry.clients.get_mut(&ready.id) else { return };
+            let answer = match client.receive(&mut self.packet) {
+                Incoming::Postponed(request) => self.answer(ready.id, request, None, now_ns),
+                Incoming::Packet(packet) => self.answer_packet(ready.id, packet, now_ns),
+                Incoming::Closed => return self.registry.remove_client(ready.id),
+                Incoming::Nothing => break,
+            };
+            self.busy_ns = now_ns;
+            if !self.send(ready.id, answer) {
+                return;
+            }
+        }
+        if ready.has_ended {
+            self.registry.remove_client(ready.id);
+        }
+    }
+
+    fn answer_packet(
+        &mut self,
+        id: u64,
+        packet: ReceivedPacket,
+        now_ns: u64,
+    ) -> Result<RequestAnswer, RequestRefusal> {
+        let malformed = |text: String| RequestRefusal(PushErrorCode::Malformed, text);
+        let ReceivedPacket { bytes, mut descriptors, is_cut } = packet;
+        if is_cut {
+            let text = format!("a message has more than {PACKET_BYTES_MAX} bytes, or too many descriptors");
+            return Err(malformed(text));
+        }
+        let request = PushRequest::decode(self.packet.get(..bytes).unwrap_or_default())
+            .map_err(|error: MessageError| malformed(error.to_string()))?;
+        let (sent, wanted) = (descriptors.len(), request.descriptors());
+        if sent != wanted {
+            return Err(malformed(format!("a message with {sent} descriptors, of a kind that has {wanted}")));
+        }
+        self.answer(id, request, descriptors.pop(), now_ns)
+    }
+
+    fn answer(
+        &mut self,
+        id: u64,
+        request: PushRequest,
+        descriptor: Option<std::os::fd::OwnedFd>,
+        now_ns: u64,
+    ) -> Result<RequestAnswer, RequestRefusal> {
+        let wall_offset_ns = self.reading.wall_offsets_ns.last().copied().unwrap_or_default();
+        self.registry.answer(id, request, descriptor, RequestTime { mono_ns: now_ns, wall_offset_ns })
+    }
+
+    /// Sends an answer. Returns false if nothing more of this client is to be read in this turn.
+    fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>) -> bool {
+        let Some(client) = self.registry.clients.get_mut(&id) else { return false };
+        let (reply, lane, is_last) = match answer {
+            Ok(RequestAnswer::Nothing) => return true,
+            Ok(RequestAnswer::Later(request)) => {
+                client.postponed = Some(request);
+                return false;
+            }
+            Ok(RequestAnswer::Reply(reply)) => (reply, None, false),
+            Ok(RequestAnswer::WithLane(reply, lane)) => (reply, Some(lane), false),
+            Err(RequestRefusal(code, text)) => {
+                self.metrics.refused.add(1);
+                tracing::debug!(client = client.name(), "refused: {text}");
+                (PushReply::Error { code, text }, None, code.is_fatal())
+            }
+        };
+        let memory = lane.and_then(|lane| self.registry.lanes.get(&lane)).map(Lane::memory);
+        // A client that does not read its replies is not waited for.
+        let is_sent = client.connection.send(&reply.encode(), memory).is_ok();
+        if is_last || !is_sent {
+            self.registry.remove_client(id);
+        }
+        is_sent && !is_last
+    }
+
+    /// Reads all lanes. Returns whether one of them has more.
+    fn read_lanes(&mut self, now_ns: u64) -> bool {
+        let mut has_more = false;
+        let numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
+        for number in numbers {
+            let Some(lane) = self.registry.lanes.get_mut(&number) else { continue };
+            match lane.read(&mut self.reading) {
+                LaneProgress::Empty if lane.is_open() => {}
+                // Its client has gone.
+                LaneProgress::Empty => {
+                    self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
+                }
+                LaneProgress::Frames | LaneProgress::Blocked => self.busy_ns = now_ns,
+                LaneProgress::More => {
+                    self.busy_ns = now_ns;
+                    has_more = true;
+                }
+                LaneProgress::Defect(defect) => self.end_defective(number, &defect),
+            }
+        }
+        has_more
+    }
+
+    /// Ends the lane of a client that has not kept to the protocol.
+    fn end_defective(&mut self, number: u32, defect: &str) {
+        self.metrics.lanes_refused.add(1);
+        let Some(lane) = self.registry.lanes.get_mut(&number) else { return };
+        lane.end();
+        let client = self.registry.clients.get(&lane.client);
+        tracing::warn!(
+            client = client.map_or("", ConnectedClient::name),
+            pid = client.and_then(ConnectedClient::process_id),
+            lane = number,
+            "the frames of an application are refused, and its lane is not read any more: {defect}"
+        );
+        if let Some(client) = client {
+            client.tell_ended(number, defect);
+        }
+        self.registry.finish_lane(number, Causes::DAMAGED, &mut self.reading.sink);
+    }
+
+    /// Reads the lanes for the last time, accounts for what was begun, and ends.
+    fn finish(mut self) {
+        let begin_ns = monotonic_ns();
+        self.registry.lanes.values_mut().for_each(Lane::end);
+        let (settled_ns, deadline_ns) = (begin_ns + LAST_FRAMES_NS, begin_ns + STOP_MAX_NS);
+        loop {
+            let now_ns = monotonic_ns();
+            let mut is_blocked = false;
+            let numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
+            for number in numbers {
+                let Some(lane) = self.registry.lanes.get_mut(&number) else { continue };
+                match lane.read(&mut self.reading) {
+                    LaneProgress::Empty | LaneProgress::Frames => {}
+                    LaneProgress::More | LaneProgress::Blocked => is_blocked = true,
+                    LaneProgress::Defect(defect) => self.end_defective(number, &defect),
+                }
+            }
+            // Now, since the recorder waits for nothing else.
+            self.reading.sink.flush(now_ns, u64::MAX);
+            if now_ns >= deadline_ns || (now_ns >= settled_ns && !is_blocked) {
+                break;
+            }
+            wait_readable(&[], STOP_INTERVAL_NS);
+        }
+        let numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
+        for number in numbers {
+            self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
+        }
+        for id in self.registry.clients.keys().copied().collect::<Vec<_>>() {
+            self.registry.remove_client(id);
+        }
+        self.registry.publish();
+        self.metrics.is_open.set(0);
+        self.reading.sink.finish(monotonic_ns());
+    }
+}

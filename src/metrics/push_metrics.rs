@@ -1,0 +1,38 @@
+//! Metrics of the frames that applications push.
+
+use super::counter::Counter;
+
+/// Counters of pushed frames. Zeros if applications may not push.
+#[derive(Debug, Default)]
+pub struct PushMetrics {
+    /// 1 while the push socket is open. Written by the thread that reads lanes, as are those up to
+    /// `triggers`.
+    pub is_open: Counter,
+    /// Connections accepted.
+    pub connections: Counter,
+    /// Clients: connections that have said who they are.
+    pub clients: Counter,
+    /// Lanes that are read.
+    pub lanes: Counter,
+    /// Memory of those lanes, and of what is kept of pushed sources, in bytes.
+    pub memory_bytes: Counter,
+    /// Maximum of that memory (`[push] memory_max`); 0 if applications may not push. Written by the
+    /// daemon.
+    pub memory_bytes_max: Counter,
+    /// Requests refused, for any reason.
+    pub refused: Counter,
+    /// Lanes ended because the client did not keep to the protocol, or to its schema.
+    pub lanes_refused: Counter,
+    /// Triggers fired by clients.
+    pub triggers: Counter,
+    /// Sources that were pushed in this run. Written by the daemon, as are the following.
+    pub sources: Counter,
+    /// Their samples begun.
+    pub begun: Counter,
+    /// Their frames handed to the kernel.
+    pub recorded: Counter,
+    /// Bytes of those frames.
+    pub bytes: Counter,
+    /// Their samples covered by Gap frames.
+    pub lost: Counter,
+}

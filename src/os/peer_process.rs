@@ -1,0 +1,78 @@
+//! The process at the other end of a connection: whether it lives, and what the kernel says of it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::poll_event::wait_readable;
+
+/// A process.
+#[derive(Debug)]
+pub struct PeerProcess {
+    descriptor: OwnedFd, // readable once it has ended
+    /// Its process id.
+    pub id: i32,
+    /// The path of its program; none if this user may not know it.
+    pub executable: Option<String>,
+    /// Its control group of version 2, as a path; none if there is none.
+    pub control_group: Option<String>,
+}
+
+impl PeerProcess {
+    /// Opens the process with this id.
+    ///
+    /// # Errors
+    /// It has ended, or the kernel has no descriptors left.
+    pub fn open(id: i32) -> io::Result<Self> {
+        let number = Pid::from_raw(id.max(0)).ok_or(io::ErrorKind::NotFound)?;
+        let descriptor = pidfd_open(number, PidfdFlags::empty())?;
+        let folder = PathBuf::from(format!("/proc/{id}"));
+        let executable = fs::read_link(folder.join("exe")).ok();
+        let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+        let process = Self {
+            descriptor,
+            id,
+            executable: executable.map(|path| path.to_string_lossy().into_owned()),
+            control_group: groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned),
+        };
+        // What was read is of this process only if its id was not free meanwhile.
+        if process.has_ended() { Err(io::ErrorKind::NotFound.into()) } else { Ok(process) }
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        wait_readable(&[self.as_fd()], 0) == [true]
+    }
+}
+
+impl AsFd for PeerProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    // Proves that a process is known while it lives, and that its end is seen.
+    #[test]
+    fn a_process_is_known() {
+        let own = PeerProcess::open(std::process::id().cast_signed()).unwrap();
+        let program = std::env::current_exe().unwrap();
+        assert_eq!(own.executable.as_deref(), program.to_str());
+        assert!(!own.has_ended());
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = PeerProcess::open(child.id().cast_signed()).unwrap();
+        assert!(!process.has_ended());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(process.has_ended());
+        assert!(PeerProcess::open(child.id().cast_signed()).is_err() && PeerProcess::open(0).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! Memory that is shared with another process, and whose length or content cannot change.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, memfd_create,
+};
+
+/// Creates memory of this length, all of it allocated, that nobody can lengthen or shorten.
+///
+/// # Errors
+/// The kernel has no memory or descriptors left.
+pub fn create_fixed_length(name: &str, bytes: u64) -> io::Result<File> {
+    let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fallocate(&memory, FallocateFlags::empty(), 0, bytes)?;
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memory.into())
+}
+
+/// Opens memory that a peer has sent and whose length nobody can change: reading it never waits.
+/// Returns its length, too.
+///
+/// # Errors
+/// `InvalidInput` if it is not sealed so, or any error of the underlying system calls.
+pub fn fixed_length(memory: OwnedFd) -> io::Result<(File, u64)> {
+    if !fcntl_get_seals(&memory)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let file = File::from(memory);
+    let bytes = file.metadata()?.len();
+    Ok((file, bytes))
+}
+
+/// Frees the pages from an offset on, whoever else has the memory. They read as zeros.
+///
+/// # Errors
+/// Any error of `fallocate(2)`.
+pub fn free_pages_from(memory: &File, offset: u64) -> io::Result<()> {
+    let bytes = memory.metadata()?.len().saturating_sub(offset);
+    if bytes == 0 {
+        return Ok(());
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(fallocate(memory, flags, offset, bytes)?)
+}
+
+/// Reads memory that a peer has sent. Only memory whose content is sealed is accepted: reading it
+/// never waits, and nobody changes it meanwhile.
+///
+/// # Errors
+/// `InvalidInput` if it is not sealed so, `FileTooLarge` if it has more than `bytes_max`, or any
+/// error of reading it.
+pub fn read_sealed(memory: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
+    // Files of most other kinds have no seals: an error, or too few.
+    let seals = fcntl_get_seals(&memory)?;
+    if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let file = File::from(memory);
+    let bytes = file.metadata()?.len();
+    if bytes > bytes_max {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut content = vec![0; usize::try_from(bytes).unwrap_or_default()];
+    file.read_exact_at(&mut content, 0)?;
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// Bytes of a block of `st_blocks` (stat(2)).
+    const BLOCK_BYTES: u64 = 512;
+
+    // Proves that memory of fixed length is allocated in full, cannot be cut or lengthened, and
+    // gives its pages back.
+    #[test]
+    fn a_length_stays() {
+        let memory = create_fixed_length("test", 1 << 16).unwrap();
+        let allocated = || memory.metadata().unwrap().blocks() * BLOCK_BYTES;
+        assert_eq!((memory.metadata().unwrap().len(), allocated()), (1 << 16, 1 << 16));
+        for bytes in [0, 1 << 17] {
+            assert_eq!(memory.set_len(bytes).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        }
+        memory.write_all_at(&[7; 8192], 0).unwrap();
+        free_pages_from(&memory, 4096).unwrap();
+        let mut read = [1; 8192];
+        memory.read_exact_at(&mut read, 0).unwrap();
+        assert!(read[..4096] == [7; 4096] && read[4096..] == [0; 4096]);
+        assert_eq!(allocated(), 4096);
+        assert_eq!(fixed_length(memory.into()).unwrap().1, 1 << 16);
+        assert!(fixed_length(tempfile::tempfile().unwrap().into()).is_err());
+    }
+
+    // Proves that content is read only if nobody can change it, and if it is not too long.
+    #[test]
+    fn only_sealed_content_is_read() {
+        let memory = |seals: SealFlags| {
+            let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            let mut file = File::from(memory);
+            file.write_all(b"schema").unwrap();
+            fcntl_add_seals(&file, seals).unwrap();
+            OwnedFd::from(file)
+        };
+        let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
+        assert_eq!(read_sealed(memory(all), 6).unwrap(), b"schema");
+        let kind = |memory: OwnedFd, limit| read_sealed(memory, limit).unwrap_err().kind();
+        assert_eq!(kind(memory(all), 5), io::ErrorKind::FileTooLarge);
+        assert_eq!(kind(memory(SealFlags::SHRINK | SealFlags::GROW), 6), io::ErrorKind::InvalidInput);
+        assert!(read_sealed(File::open("/proc/self/exe").unwrap().into(), 1 << 40).is_err());
+        assert!(read_sealed(tempfile::tempfile().unwrap().into(), 6).is_err());
+    }
+}
