@@ -45,8 +45,8 @@ impl Metric {
         self.field.kind == MetricKind::Counter
     }
 
-    /// Returns whether it is a measurement, and not what identifies something or says in which state
-    /// it is.
+    /// Returns whether it is a measurement, and not what identifies something or says in which
+    /// state it is.
     pub fn is_measured(&self) -> bool {
         self.field.kind != MetricKind::State
     }
@@ -97,8 +97,8 @@ pub fn metrics(recording: &Recording) -> Vec<Metric> {
 pub struct HostLabels(Vec<(String, String)>);
 
 impl HostLabels {
-    /// Returns the labels of the host of a run: its name as `host`, and those that its operator gave
-    /// it.
+    /// Returns the labels of the host of a run: its name as `host`, and those that its operator
+    /// gave it.
     pub fn of(run: &RunInfo) -> Self {
         let mut labels = vec![("host".to_owned(), run.host.name.clone())];
         for (name, value) in &run.host.labels {

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use crate::aggregation::Aggregation;
 use crate::labels::Labels;
 use crate::plan::Matching;
-use crate::series::Series;
+use crate::series::LabelledSeries;
 
 /// Returns the aggregates of groups of series.
-pub(crate) fn aggregate(aggregation: Aggregation, grouping: &Matching, series: Vec<Series>) -> Vec<Series> {
-    let mut groups: BTreeMap<Labels, Vec<Series>> = BTreeMap::new();
+pub(crate) fn aggregate(
+    aggregation: Aggregation,
+    grouping: &Matching,
+    series: Vec<LabelledSeries>,
+) -> Vec<LabelledSeries> {
+    let mut groups: BTreeMap<Labels, Vec<LabelledSeries>> = BTreeMap::new();
     for series in series {
         groups.entry(grouping.key(&series.labels)).or_default().push(series);
     }
@@ -18,12 +22,12 @@ pub(crate) fn aggregate(aggregation: Aggregation, grouping: &Matching, series: V
         Aggregation::Largest(count) => groups.flat_map(|(_, members)| pick(members, count, true)).collect(),
         Aggregation::Smallest(count) => groups.flat_map(|(_, members)| pick(members, count, false)).collect(),
         _ => groups
-            .map(|(labels, members)| Series { labels, values: combine(aggregation, &members) })
+            .map(|(labels, members)| LabelledSeries { labels, values: combine(aggregation, &members) })
             .collect(),
     }
 }
 
-fn combine(aggregation: Aggregation, members: &[Series]) -> Vec<Option<f64>> {
+fn combine(aggregation: Aggregation, members: &[LabelledSeries]) -> Vec<Option<f64>> {
     let steps = members.first().map_or(0, |member| member.values.len());
     let mut present = Vec::with_capacity(members.len());
     let values = (0..steps).map(|step| {
@@ -35,7 +39,7 @@ fn combine(aggregation: Aggregation, members: &[Series]) -> Vec<Option<f64>> {
 }
 
 /// Returns the series with, at each step, the values that are among the largest or smallest.
-fn pick(mut members: Vec<Series>, count: usize, is_largest: bool) -> Vec<Series> {
+fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec<LabelledSeries> {
     let steps = members.first().map_or(0, |member| member.values.len());
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(members.len());
     for step in 0..steps {
@@ -54,6 +58,6 @@ fn pick(mut members: Vec<Series>, count: usize, is_largest: bool) -> Vec<Series>
             }
         }
     }
-    members.retain(Series::has_values);
+    members.retain(LabelledSeries::has_values);
     members
 }

@@ -43,8 +43,8 @@ impl Aggregation {
         })
     }
 
-    /// Returns the aggregate of the values of a group; none without a value, and for those that pick
-    /// series.
+    /// Returns the aggregate of the values of a group; none without a value, and for those that
+    /// pick series.
     #[allow(clippy::cast_precision_loss, reason = "the number of series")]
     pub(crate) fn of(self, values: &[f64]) -> Option<f64> {
         let all = values.iter().copied();

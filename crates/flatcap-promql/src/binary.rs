@@ -6,7 +6,7 @@ use crate::error::PromqlError;
 use crate::labels::Labels;
 use crate::operator::{Operator, SetOperator};
 use crate::plan::{Cardinality, Matching};
-use crate::series::{Series, check_size, distinct};
+use crate::series::{LabelledSeries, check_size, distinct};
 use crate::vector_match::MatchKeys;
 
 /// An operator, and how it treats values for which a comparison does not hold.
@@ -33,10 +33,10 @@ impl Operation {
     /// Returns the values of series and a number; `is_left` if the series are on the left.
     pub(crate) fn with_number(
         self,
-        series: Vec<Series>,
+        series: Vec<LabelledSeries>,
         numbers: &[f64],
         is_left: bool,
-    ) -> Result<Vec<Series>, PromqlError> {
+    ) -> Result<Vec<LabelledSeries>, PromqlError> {
         let computed = series.into_iter().map(|series| {
             let values = series.values.iter().zip(numbers).map(|(value, number)| {
                 let value = (*value)?;
@@ -44,7 +44,7 @@ impl Operation {
             });
             let values = values.collect();
             let labels = if self.keeps_values() { series.labels } else { series.labels.without_name() };
-            Series { labels, values }
+            LabelledSeries { labels, values }
         });
         distinct(computed.collect())
     }
@@ -52,10 +52,10 @@ impl Operation {
     /// Returns the values of the series of two sides that match.
     pub(crate) fn between(
         self,
-        (left, right): (&[Series], &[Series]),
+        (left, right): (&[LabelledSeries], &[LabelledSeries]),
         matching: &Matching,
         cardinality: &Cardinality,
-    ) -> Result<Vec<Series>, PromqlError> {
+    ) -> Result<Vec<LabelledSeries>, PromqlError> {
         let keys = MatchKeys::new(matching, left, right);
         let is_swapped = matches!(cardinality, Cardinality::OneToMany(_));
         let (many, one) = if is_swapped { (right, left) } else { (left, right) };
@@ -98,7 +98,7 @@ impl Operation {
         let result = found.into_iter().filter_map(|((place, matched), values)| {
             let labels =
                 self.labels(&many.get(place)?.labels, &one.get(matched)?.labels, matching, cardinality);
-            Some(Series { labels, values })
+            Some(LabelledSeries { labels, values })
         });
         distinct(result.collect())
     }
@@ -124,13 +124,13 @@ impl Operation {
 /// Returns the series of two sides by `and`, `or`, `unless`.
 pub(crate) fn combine_sets(
     operator: SetOperator,
-    (left, right): (Vec<Series>, Vec<Series>),
+    (left, right): (Vec<LabelledSeries>, Vec<LabelledSeries>),
     matching: &Matching,
-) -> Result<Vec<Series>, PromqlError> {
+) -> Result<Vec<LabelledSeries>, PromqlError> {
     let keys = MatchKeys::new(matching, &left, &right);
     let steps = left.iter().chain(&right).map(|series| series.values.len()).max().unwrap_or_default();
     // Whether a side has a value with a key at a step.
-    let has = |series: &[Series], own: &[usize]| {
+    let has = |series: &[LabelledSeries], own: &[usize]| {
         let mut has: Vec<Vec<bool>> = vec![Vec::new(); keys.count];
         for (series, key) in series.iter().zip(own) {
             let Some(has) = has.get_mut(*key) else { continue };
@@ -139,7 +139,7 @@ pub(crate) fn combine_sets(
         }
         has
     };
-    let keep = |series: Vec<Series>, own: &[usize], other: &[Vec<bool>], wanted: bool| {
+    let keep = |series: Vec<LabelledSeries>, own: &[usize], other: &[Vec<bool>], wanted: bool| {
         let kept = series.into_iter().zip(own).map(|(mut series, key)| {
             let other = other.get(*key).map_or(&[][..], Vec::as_slice);
             for (step, value) in series.values.iter_mut().enumerate() {
@@ -164,7 +164,7 @@ pub(crate) fn combine_sets(
     distinct(result)
 }
 
-fn ambiguous(side: &str, series: &[Series], (one, other): (usize, usize)) -> PromqlError {
+fn ambiguous(side: &str, series: &[LabelledSeries], (one, other): (usize, usize)) -> PromqlError {
     let labels = |place: usize| series.get(place).map(|series| series.labels.to_string()).unwrap_or_default();
     PromqlError::Evaluation(format!(
         "two series match on {side}: {} and {}; name the labels by on() or ignoring()",

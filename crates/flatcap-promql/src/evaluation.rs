@@ -7,8 +7,8 @@ use crate::binary::{Operation, combine_sets};
 use crate::error::PromqlError;
 use crate::labels::Labels;
 use crate::operator::Operator;
-use crate::plan::{Aggregate, Binary, Node, SetOperation};
-use crate::series::{QueryValue, Series, distinct};
+use crate::plan::{AggregateNode, Binary, Node, SetOperation};
+use crate::series::{LabelledSeries, QueryValue, distinct};
 use crate::series_scan::SeriesScan;
 
 /// The evaluation of one expression.
@@ -53,7 +53,7 @@ impl Evaluation<'_> {
             }
             Node::VectorOf(of) => {
                 let values = self.scalar(of)?.into_iter().map(Some).collect();
-                Ok(QueryValue::Vector(vec![Series { labels: Labels::default(), values }]))
+                Ok(QueryValue::Vector(vec![LabelledSeries { labels: Labels::default(), values }]))
             }
             Node::Binary(binary) => self.binary(binary),
             Node::Set(set) => {
@@ -62,7 +62,7 @@ impl Evaluation<'_> {
                 Ok(QueryValue::Vector(combine_sets(*operator, sides, matching)?))
             }
             Node::Aggregate(of) => {
-                let Aggregate { aggregation, of, grouping } = &**of;
+                let AggregateNode { aggregation, of, grouping } = &**of;
                 Ok(QueryValue::Vector(aggregate(*aggregation, grouping, self.vector(of)?)))
             }
         }
@@ -88,7 +88,7 @@ impl Evaluation<'_> {
         Ok(QueryValue::Vector(vector))
     }
 
-    fn vector(&mut self, node: &Node) -> Result<Vec<Series>, PromqlError> {
+    fn vector(&mut self, node: &Node) -> Result<Vec<LabelledSeries>, PromqlError> {
         match self.value(node)? {
             QueryValue::Vector(series) => Ok(series),
             QueryValue::Scalar(_) => Err(PromqlError::Expression(
@@ -117,8 +117,8 @@ impl Evaluation<'_> {
 }
 
 /// Returns the value of each value; the metric's name goes.
-fn mapped(series: Vec<Series>, of: impl Fn(f64) -> Option<f64>) -> Result<QueryValue, PromqlError> {
-    let computed = series.into_iter().map(|series| Series {
+fn mapped(series: Vec<LabelledSeries>, of: impl Fn(f64) -> Option<f64>) -> Result<QueryValue, PromqlError> {
+    let computed = series.into_iter().map(|series| LabelledSeries {
         labels: series.labels.without_name(),
         values: series.values.iter().map(|value| of((*value)?)).collect(),
     });

@@ -1,8 +1,9 @@
 //! Evaluates `PromQL` over recordings.
 //!
-//! [`Engine::evaluate`] parses an expression, reads the fields that its selectors name, and computes
-//! its value at each step of a [`TimeGrid`]. Answers are those that Prometheus 2.42 gives for the
-//! same samples: windows include both ends, and rates are extrapolated to the ends of their window.
+//! [`Engine::evaluate`] parses an expression, reads the fields that its selectors name, and
+//! computes its value at each step of a [`TimeGrid`]. Answers are those that Prometheus 2.42 gives
+//! for the same samples: windows include both ends, and rates are extrapolated to the ends of their
+//! window.
 //!
 //! The supported part: selectors with matchers and `offset`, arithmetic, comparisons, `and`, `or`,
 //! `unless`, vector matching, aggregations, and the functions that [`Engine::functions`] lists. No
@@ -32,5 +33,5 @@ mod window_function;
 pub use engine::{Engine, EvaluationOptions, QueryAnswer, SeriesAnswer};
 pub use error::PromqlError;
 pub use labels::Labels;
-pub use series::{QueryValue, Series};
+pub use series::{LabelledSeries, QueryValue};
 pub use time_grid::{STEPS_MAX, TimeGrid};

@@ -23,7 +23,7 @@ pub(crate) enum Node {
     VectorOf(Box<Node>),
     Binary(Box<Binary>),
     Set(Box<SetOperation>),
-    Aggregate(Box<Aggregate>),
+    Aggregate(Box<AggregateNode>),
 }
 
 /// An operator between two expressions.
@@ -49,7 +49,7 @@ pub(crate) struct SetOperation {
 
 /// An aggregation over groups of series.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Aggregate {
+pub(crate) struct AggregateNode {
     pub(crate) aggregation: Aggregation,
     pub(crate) of: Node,
     pub(crate) grouping: Matching,

@@ -12,7 +12,7 @@ use crate::aggregation::Aggregation;
 use crate::error::PromqlError;
 use crate::function::Function;
 use crate::operator::{Operator, SetOperator};
-use crate::plan::{Aggregate, Binary, Cardinality, Matching, Node, SetOperation};
+use crate::plan::{AggregateNode, Binary, Cardinality, Matching, Node, SetOperation};
 use crate::selection::Selection;
 use crate::window::WindowShape;
 use crate::window_function::{QUANTILE_OVER_TIME, WindowFunction};
@@ -159,7 +159,11 @@ impl Planner {
             None => Matching::On(Vec::new()),
             modifier => matching(modifier.as_ref()),
         };
-        Ok(Node::Aggregate(Box::new(Aggregate { aggregation, of: self.plan(&aggregate.expr)?, grouping })))
+        Ok(Node::Aggregate(Box::new(AggregateNode {
+            aggregation,
+            of: self.plan(&aggregate.expr)?,
+            grouping,
+        })))
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) const VALUES_MAX: usize = 4 << 20;
 
 /// The values of one set of labels, one for each step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Series {
+pub struct LabelledSeries {
     /// The labels.
     pub labels: Labels,
     /// The value at each step; none where there is none.
@@ -23,10 +23,10 @@ pub enum QueryValue {
     /// A number.
     Scalar(Vec<f64>),
     /// Series, by labels.
-    Vector(Vec<Series>),
+    Vector(Vec<LabelledSeries>),
 }
 
-impl Series {
+impl LabelledSeries {
     /// Returns whether there is a value at any step.
     pub(crate) fn has_values(&self) -> bool {
         self.values.iter().any(Option::is_some)
@@ -39,9 +39,9 @@ impl Series {
 
 /// Returns series with each set of labels once. What an operation makes of several series may have
 /// the same labels, as without their names; that is an error if both have a value at a step.
-pub(crate) fn distinct(series: Vec<Series>) -> Result<Vec<Series>, PromqlError> {
+pub(crate) fn distinct(series: Vec<LabelledSeries>) -> Result<Vec<LabelledSeries>, PromqlError> {
     let mut known: BTreeMap<Labels, Vec<Option<f64>>> = BTreeMap::new();
-    for Series { labels, values } in series.into_iter().filter(Series::has_values) {
+    for LabelledSeries { labels, values } in series.into_iter().filter(LabelledSeries::has_values) {
         let Some(before) = known.get_mut(&labels) else {
             known.insert(labels, values);
             continue;
@@ -58,7 +58,7 @@ pub(crate) fn distinct(series: Vec<Series>) -> Result<Vec<Series>, PromqlError> 
             }
         }
     }
-    Ok(known.into_iter().map(|(labels, values)| Series { labels, values }).collect())
+    Ok(known.into_iter().map(|(labels, values)| LabelledSeries { labels, values }).collect())
 }
 
 /// Checks that a result of so many series fits.
@@ -77,11 +77,11 @@ pub(crate) fn check_size(series: usize, steps: usize) -> Result<(), PromqlError>
 mod tests {
     use super::*;
 
-    // Proves that series of the same labels are joined where only one has a value, are refused where
-    // both have one, and that series without values are left out.
+    // Proves that series of the same labels are joined where only one has a value, are refused
+    // where both have one, and that series without values are left out.
     #[test]
     fn labels_are_there_once() {
-        let series = |name: &str, values: [Option<f64>; 2]| Series {
+        let series = |name: &str, values: [Option<f64>; 2]| LabelledSeries {
             labels: Labels::new([("a".to_owned(), name.to_owned())]),
             values: values.to_vec(),
         };

@@ -12,7 +12,7 @@ use crate::batch_labels::{RowOwners, is_number, labels_of};
 use crate::error::PromqlError;
 use crate::labels::Labels;
 use crate::selection::Selection;
-use crate::series::{Series, check_size};
+use crate::series::{LabelledSeries, check_size};
 use crate::time_grid::TimeGrid;
 use crate::window::{MovingWindow, WindowShape};
 
@@ -49,7 +49,7 @@ impl SeriesScan<'_> {
         selection: &Selection,
         shape: &WindowShape,
         warnings: &mut BTreeSet<String>,
-    ) -> Result<Vec<Series>, PromqlError> {
+    ) -> Result<Vec<LabelledSeries>, PromqlError> {
         let metrics = selection.metrics(self.metrics);
         if metrics.len() > FIELDS_MAX {
             return Err(PromqlError::Evaluation(format!(
@@ -170,14 +170,14 @@ impl OpenSeries<'_> {
         Ok(())
     }
 
-    fn complete(self) -> Vec<Series> {
+    fn complete(self) -> Vec<LabelledSeries> {
         let Self { shape, grid, known, windows, .. } = self;
         let mut values: Vec<Vec<Option<f64>>> =
             windows.into_iter().map(|window| window.complete(shape, &grid)).collect();
-        let series = known.into_iter().map(|(labels, place)| Series {
+        let series = known.into_iter().map(|(labels, place)| LabelledSeries {
             labels,
             values: values.get_mut(place).map(std::mem::take).unwrap_or_default(),
         });
-        series.filter(Series::has_values).collect()
+        series.filter(LabelledSeries::has_values).collect()
     }
 }

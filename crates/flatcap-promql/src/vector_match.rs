@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::labels::Labels;
 use crate::plan::Matching;
-use crate::series::Series;
+use crate::series::LabelledSeries;
 
 impl Matching {
     /// Returns the labels that count.
@@ -26,10 +26,10 @@ pub(crate) struct MatchKeys {
 }
 
 impl MatchKeys {
-    pub(crate) fn new(matching: &Matching, left: &[Series], right: &[Series]) -> Self {
+    pub(crate) fn new(matching: &Matching, left: &[LabelledSeries], right: &[LabelledSeries]) -> Self {
         let mut known: HashMap<Labels, usize> = HashMap::new();
-        let mut keys = |series: &[Series]| {
-            let key = |series: &Series| {
+        let mut keys = |series: &[LabelledSeries]| {
+            let key = |series: &LabelledSeries| {
                 let next = known.len();
                 *known.entry(matching.key(&series.labels)).or_insert(next)
             };

@@ -2,8 +2,8 @@
 //!
 //! A thread accepts connections, checks who asks and serves the files of the page. Two threads
 //! answer requests for data, one of them those that may take seconds; a third one answers a data
-//! source for Prometheus, and a fourth one reads what is recorded now, once for all viewers. None of
-//! them is a part of the recorder.
+//! source for Prometheus, and a fourth one reads what is recorded now, once for all viewers. None
+//! of them is a part of the recorder.
 //!
 //! Never: holds up a recorder, or answers without the token.
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flatcap_format::metric::Metric;
-use flatcap_promql::{Labels, QueryAnswer, QueryValue, Series, TimeGrid};
+use flatcap_promql::{LabelledSeries, Labels, QueryAnswer, QueryValue, TimeGrid};
 use hyper::StatusCode;
 use serde::Serialize;
 
@@ -121,7 +121,10 @@ impl ValueAnswer {
     pub(super) fn range(answer: QueryAnswer, grid: &TimeGrid) -> PromqlAnswer<Self> {
         let series = match answer.value {
             QueryValue::Scalar(numbers) => {
-                vec![Series { labels: Labels::default(), values: numbers.into_iter().map(Some).collect() }]
+                vec![LabelledSeries {
+                    labels: Labels::default(),
+                    values: numbers.into_iter().map(Some).collect(),
+                }]
             }
             QueryValue::Vector(series) => series,
         };
@@ -209,7 +212,7 @@ mod tests {
             serde_json::to_string(&ValueAnswer::instant(answer, 1500)).unwrap(),
             r#"{"status":"success","data":{"resultType":"scalar","result":[1.5,"2"]},"warnings":["w"]}"#
         );
-        let series = Series { labels: Labels::default(), values: vec![None, Some(1.0)] };
+        let series = LabelledSeries { labels: Labels::default(), values: vec![None, Some(1.0)] };
         let answer = QueryAnswer { value: QueryValue::Vector(vec![series]), warnings: Vec::new() };
         let grid = TimeGrid::range(0, 1000, 1000).unwrap();
         assert_eq!(

@@ -51,8 +51,8 @@ impl PromqlRequest {
             || path.starts_with("/label/")
     }
 
-    /// Returns the request of a method, a path below /api/v1, and the parameters in its query and in
-    /// its body.
+    /// Returns the request of a method, a path below /api/v1, and the parameters in its query and
+    /// in its body.
     pub(super) fn parse(method: &Method, path: &str, (query, body): (&str, &str)) -> Result<Self, ApiError> {
         if !matches!(*method, Method::GET | Method::POST) {
             return Err(ApiError::new(

@@ -156,8 +156,8 @@ fn expressions_have_the_recorded_values() {
     assert_eq!(asked(&page, "query", &parameters)["data"]["result"], serde_json::json!([]));
 }
 
-// Proves that metrics, labels and their values are listed, from the body of a request, too, and that
-// mistakes are named in the form that a data source shows.
+// Proves that metrics, labels and their values are listed, from the body of a request, too, and
+// that mistakes are named in the form that a data source shows.
 #[test]
 fn series_are_listed() {
     let page = ServedPage::new();
@@ -364,8 +364,8 @@ fn difference(own: &Value, other: &Value) -> Option<String> {
     None
 }
 
-// Proves that answers are those of a real Prometheus with the same samples, to 1e-9, at one time and
-// at several, on the samples and between them, across lost samples, and beyond both ends.
+// Proves that answers are those of a real Prometheus with the same samples, to 1e-9, at one time
+// and at several, on the samples and between them, across lost samples, and beyond both ends.
 #[test]
 fn a_prometheus_gives_the_same_answers() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ mod elements;
 mod error;
 mod fields;
 mod filter;
-mod fixed_bytes;
+mod fixed_content;
 mod frame_scan;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

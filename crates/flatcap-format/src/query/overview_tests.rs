@@ -336,8 +336,8 @@ fn overviews_of_hosts_show_a_single_sample() {
     assert!(recording.overview(&request, &mut cache).unwrap().series.is_empty());
 }
 
-// Proves that samples that were left out on purpose are no gap, however far apart the others are, in
-// a segment and between two, and that lost samples among them are one.
+// Proves that samples that were left out on purpose are no gap, however far apart the others are,
+// in a segment and between two, and that lost samples among them are one.
 #[test]
 fn samples_left_out_on_purpose_are_no_gap() {
     // One of ten samples is in the files.

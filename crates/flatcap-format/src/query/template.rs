@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::column::StridedRows;
 use super::elements::ElementNames;
-use super::fixed_bytes::FixedBytes;
+use super::fixed_content::FixedContent;
 use super::plan::SourcePlan;
 use super::row_visitor::{AccessLog, NamedElement, RowVisitor};
 use super::table_rows::{CellBytes, TableRows};
@@ -17,7 +17,7 @@ use crate::schema::{CompiledSchema, DecodeError, FieldValue, ScalarReader};
 #[derive(Debug)]
 pub(super) struct SampleTemplate {
     /// Bytes that determine the rows and the places of their values.
-    fixed: FixedBytes,
+    fixed: FixedContent,
     tables: Vec<TableRows>,
     named: Vec<NamedElement>,
 }
@@ -43,7 +43,7 @@ impl SampleTemplate {
         let mut visitor = RowVisitor::new(&plan.root, &mut tables, names, 0);
         visitor.log = Some(&mut log);
         plan.schema.walk(payload, &mut visitor)?;
-        Ok(Self { fixed: FixedBytes::of(payload, log.fixed), tables, named: log.named })
+        Ok(Self { fixed: FixedContent::of(payload, log.fixed), tables, named: log.named })
     }
 
     /// Returns whether a payload has its values at the places of this one.

@@ -8,7 +8,7 @@ const LONG_BYTES: usize = 32;
 
 /// Some bytes of a payload, and where they are.
 #[derive(Debug)]
-pub(super) struct FixedBytes {
+pub(super) struct FixedContent {
     payload_bytes: usize,
     /// All of the bytes; ordered, and apart.
     ranges: Vec<Range<usize>>,
@@ -26,7 +26,7 @@ struct FixedWord {
     value: u64,
 }
 
-impl FixedBytes {
+impl FixedContent {
     /// Returns the bytes in these ranges of a payload, in any order.
     pub(super) fn of(payload: &[u8], ranges: Vec<Range<usize>>) -> Self {
         let ranges = joined(ranges);
@@ -117,7 +117,7 @@ mod tests {
                 .map(|(start, length)| start.min(payload.len())..(start + length).min(payload.len()))
                 .filter(|range| !range.is_empty())
                 .collect();
-            let fixed = FixedBytes::of(&payload, ranges.clone());
+            let fixed = FixedContent::of(&payload, ranges.clone());
             prop_assert!(fixed.are_in(&payload));
             let mut other = payload.clone();
             let at = at % payload.len();
