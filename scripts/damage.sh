@@ -8,5 +8,6 @@ export FLATCAP_FULL=1
 # checks of a debug build.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 CARGO_PROFILE_RELEASE_OPT_LEVEL=1
 export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true
-cargo test --release --locked --workspace --exclude flatcap-export --exclude flatcap-ship --lib --test suite -- --include-ignored \
+cargo test --release --locked --package flatcap --package flatcap-stream --package flatcap-lane --package flatcap-format \
+    --package flatcap-trigger --lib --test suite -- --include-ignored \
     block:: config::print damage:: recorder::tests schema:: compress:: segment:: fuzzing

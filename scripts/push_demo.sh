@@ -44,11 +44,26 @@ wait "$recorder" || true
 recorder=
 
 echo
-echo "Orders and the pressure beside them, from 1.9 s after the begin:"
-"$flatcap" dump "$place" --source orders --source pressure --format jsonl |
-    sed -n '/"source":"orders"/{s/.*"seq":\([0-9]*\).*"time":"\([^"]*\)".*"duration_ns":\([0-9]*\),"fields".*/\2 order \1 took \3 ns/p;}
-        /"source":"pressure"/{s/.*"time":"\([^"]*\)".*/\1 pressure/p;}' |
-    sed -n '395,420p'
+echo "Each line is from one sample of the pressure to the next. The busy loops run from second 2 to 4;"
+echo "then the application is killed, and starts again."
 echo
-echo "What every recording of it accounts for:"
+echo "second  stalled for a processor  orders  longest pause between two"
+"$flatcap" dump "$place" --source orders --source pressure --format jsonl |
+    sed -n 's/.*"source":"\(orders\|pressure\)".*"mono_ns":\([0-9]*\).*/\1 \2 &/p' |
+    awk '
+        { begin = begin ? begin : $2; at = ($2 - begin) / 1e9 }
+        $1 == "orders" {
+            if (last && $2 - last > pause) pause = $2 - last
+            last = $2
+            orders++
+        }
+        $1 == "pressure" && match($0, /"cpu_some":{[^}]*"total":[0-9]+/) {
+            text = substr($0, RSTART, RLENGTH)
+            sub(/.*"total":/, "", text)
+            if (before && lines++ % 3 == 0)
+                printf "%6.1f  %22.1f%%  %6d  %23.1f ms\n", at, (text - total) / ($2 - before) * 1e5, orders, pause / 1e6
+            total = text; before = $2; orders = 0; pause = 0
+        }'
+echo
+echo "What the recording accounts for:"
 "$flatcap" verify "$place"

@@ -1,6 +1,6 @@
 //! The Python module `flatcap._flatcap`: recordings of the flight recorder flatcap.
 //!
-//! Values leave it as Arrow streams by the `PyCapsule` interface, so that pandas, Polars, DuckDB and
+//! Values leave it as Arrow streams by the `PyCapsule` interface, so that pandas, Polars, `DuckDB` and
 //! pyarrow take them without a copy and this module depends on none of them. The package
 //! `flatcap` re-exports it; flatcap/__init__.pyi documents the interface.
 //!

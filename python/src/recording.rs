@@ -241,6 +241,7 @@ impl Recording {
 
     /// Says what was different in a window, and who did it.
     #[pyo3(signature = (at=None, *, window=None, before=None, sources=None))]
+    #[allow(clippy::too_many_arguments, reason = "options with names, as those of the command")]
     fn explain(
         &self,
         py: Python<'_>,
@@ -259,14 +260,13 @@ impl Recording {
             Some(at) => Some(self.times().wall_ns("at", at)?),
             None => snapshots::fired_wall_ns(&self.paths),
         };
-        let wall_ns = match stated_ns {
-            Some(wall_ns) => wall_ns,
-            None => {
-                let found =
-                    py.detach(|| flatcap_explain::find_spikes(&choice, ReplayFilter::default(), &mut |_| {}));
-                let first = found.map_err(of_explain)?.departures.into_iter().next();
-                first.ok_or_else(|| usage("no spikes: name a time to explain with at="))?.wall_ns
-            }
+        let wall_ns = if let Some(wall_ns) = stated_ns {
+            wall_ns
+        } else {
+            let found =
+                py.detach(|| flatcap_explain::find_spikes(&choice, ReplayFilter::default(), &mut |_| {}));
+            let first = found.map_err(of_explain)?.departures.into_iter().next();
+            first.ok_or_else(|| usage("no spikes: name a time to explain with at="))?.wall_ns
         };
         let mut notices = Vec::new();
         let found = py.detach(|| {
@@ -283,6 +283,7 @@ impl Recording {
 
     /// Finds the moments at which fields departed most from the usual, the largest first.
     #[pyo3(signature = (*, since=None, until=None, sources=None, limit=10))]
+    #[allow(clippy::too_many_arguments, reason = "options with names, as those of the command")]
     fn spikes(
         &self,
         py: Python<'_>,

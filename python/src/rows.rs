@@ -6,7 +6,7 @@ use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_schema::{DataType, Field, SchemaRef};
 use flatcap_arrow::{BatchError, FieldsReader, SourceReader};
-use flatcap_format::query::{Query, Recording as Segments, RowOptions};
+use flatcap_format::query::{FieldPath, Query, Recording as Segments, RowOptions};
 use flatcap_format::replay::RecordedHosts;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
@@ -203,7 +203,7 @@ impl Rows {
             RowsRequest::Fields { query, .. } => ("fields", query),
             RowsRequest::Samples { query, .. } => ("samples", query),
         };
-        let fields: Vec<&str> = query.fields.iter().map(|field| field.as_str()).collect();
+        let fields: Vec<&str> = query.fields.iter().map(FieldPath::as_str).collect();
         let sources = query.filter.sources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let of = if fields.is_empty() { sources } else { fields.join(", ") };
         format!("<flatcap.Rows: {what} {of}>")

@@ -1,11 +1,11 @@
 //! Times, durations and steps, as Python gives them.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use flatcap_format::duration::parse_duration;
 use flatcap_format::query::Steps;
 use flatcap_format::replay::{HostIdentity, TimePoint, TimePointError, TimeRange};
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -107,8 +107,7 @@ pub(crate) fn steps(value: &Bound<'_, PyAny>) -> PyResult<Steps> {
 
 /// Returns the wall time, in nanoseconds since 1970.
 fn now_ns() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+    i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
 /// Returns a datetime in nanoseconds since 1970, exactly: without floating point.

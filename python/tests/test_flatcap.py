@@ -4,7 +4,7 @@ import csv
 import datetime
 import io
 import json
-import signal
+import shutil
 import subprocess
 import sys
 import threading
@@ -267,6 +267,23 @@ def test_marks_gaps_and_snapshots_are_listed(recording, folder):
         (gap["source"], gap["first"], gap["count"]) for gap in gaps
     )
     assert recording.snapshots() == []
+
+
+def test_snapshots_are_recordings(folder, tmp_path):
+    """A snapshot is listed with what is known of it, and opens; explain is about its moment."""
+    data = tmp_path / "data"
+    snapshot = data / "snapshots" / "20260101T000000.000Z-io-stall"
+    shutil.copytree(folder, data)
+    shutil.copytree(folder, snapshot)
+    (data / "snapshots" / "20260102T000000.000Z-io-stall.partial").mkdir()
+    middle = sum(flatcap.open(folder).span) // 2
+    known = {"name": snapshot.name, "rule": "io-stall", "reason": "slow", "fired_wall_ns": middle, "complete": True}
+    (snapshot / "snapshot.json").write_text(json.dumps(known))
+    (found,) = flatcap.open(data).snapshots()
+    assert (found.name, found.rule, found.reason, found.kept) == (snapshot.name, "io-stall", "slow", False)
+    assert found.complete and found.path == snapshot
+    explained = flatcap.open(found.path).explain()
+    assert explained.first_wall_ns < middle < explained.last_wall_ns
 
 
 def test_other_threads_run_while_rows_are_read(recording):

@@ -20,6 +20,7 @@ mod push_target;
 mod reconfigure;
 mod recovery;
 mod reload;
+mod rescue;
 mod ring;
 mod rule_programs;
 mod rules;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
 use flatcap_format::segment::{Marker, MarkerOrigin, SourceInfo};
 
 use super::memory_budget::RUN_SOURCES_MAX;
 use super::run_sources::{AddSourceError, RunSources};
 use super::snapshots;
-use crate::ingest::{AddedSource, PushTarget, SourceRefusal};
+use crate::ingest::{AddedSource, LeftLane, PushTarget, SourceRefusal};
 use crate::os::clock::{WallOffset, monotonic_ns};
 use crate::recorder::{RecorderCommand, RecorderHandle};
 use crate::sampling::sources::find;
@@ -23,6 +24,8 @@ pub(super) struct RunTarget {
     /// What the ring holds.
     pub(super) window: Duration,
     pub(super) wall_offset: Arc<WallOffset>,
+    /// Takes lanes of killed runs.
+    pub(super) left_lanes: Sender<LeftLane>,
 }
 
 impl PushTarget for RunTarget {
@@ -57,5 +60,10 @@ impl PushTarget for RunTarget {
             });
         }
         Ok(())
+    }
+
+    fn take_over(&self, lane: LeftLane) -> Result<(), String> {
+        let sent = self.left_lanes.try_send(lane);
+        sent.map_err(|_| "too many lanes wait to be rescued".to_owned())
     }
 }

@@ -57,6 +57,11 @@ impl RecoveryThread {
         self.crashed.get().map_or(&[], Vec::as_slice)
     }
 
+    /// Returns what is set once it has ended.
+    pub(super) fn ending(&self) -> Arc<OnceLock<Vec<u64>>> {
+        Arc::clone(&self.crashed)
+    }
+
     /// Whether it is still running.
     pub(super) fn is_running(&self) -> bool {
         !self.thread.is_finished()

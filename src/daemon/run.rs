@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use crossbeam_channel::Sender;
 use flatcap_format::segment::SegmentHeader;
 
 use super::error::{DaemonError, cannot_start};
@@ -19,6 +20,7 @@ use super::settings::{assert_slabs, count, header, nanoseconds, queues, remove_m
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
 use crate::config::Config;
+use crate::ingest::LeftLane;
 use crate::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
 use crate::os::memory;
@@ -68,6 +70,8 @@ pub(super) struct RunStorage {
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
     /// Orders snapshots of the ring; none without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
+    /// Takes lanes of killed runs.
+    pub(super) left_lanes: Sender<LeftLane>,
 }
 
 /// The threads of a run.
@@ -281,6 +285,7 @@ fn push_place(
         snapshots: place.snapshots.clone(),
         window: config.blackbox.window,
         wall_offset: Arc::clone(wall_offset),
+        left_lanes: place.left_lanes.clone(),
     };
     PushPlace { run_id, directory: place.directory, wall_offset: Arc::clone(wall_offset), target }
 }

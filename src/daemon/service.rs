@@ -17,6 +17,7 @@ use super::push;
 use super::reconfigure::RunningConfig;
 use super::recovery::RecoveryThread;
 use super::reload::{ConfigReader, Reloader, answer_of};
+use super::rescue::{RescueThread, left_lanes};
 use super::ring::Ring;
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
@@ -115,7 +116,9 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         compression::prepare(config, Arc::clone(&directory) as Arc<dyn Storage>, &metrics);
     let ring = Ring::open(config, &now, &metrics);
     let (snapshots, snapshot_orders) = ring.as_ref().map(|_| snapshot_requests()).unzip();
+    let (rescue, rescued) = left_lanes();
     let place = RunStorage {
+        left_lanes: rescue,
         ring: ring.as_ref().map(|ring| (Arc::clone(&ring.storage), Arc::clone(&ring.metrics))),
         snapshots,
         directory: now.identity(),
@@ -140,11 +143,16 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         };
         SnapshotThread::start(config, place, requests, &metrics)
     });
-    let RunStorage { storage, ring: ring_storage, directory, .. } = place;
+    let RunStorage { storage, ring: ring_storage, directory, left_lanes, .. } = place;
+    // The thread of pushed frames has the only other sender, and ends the rescue with it.
+    drop(left_lanes);
+    let rescue_storage = Arc::clone(&storage);
     let ring_storage = ring_storage.map(|(storage, _)| storage);
     let recovery = recovery
         .map_or_else(|| RecoveryThread::start(storage, ring_storage, run_id, run_dir(config), directory), Ok)
         .map_err(cannot_start("the recovery of earlier runs"))?;
+    let rescue = RescueThread::start(rescue_storage, run_id, rescued, recovery.ending())
+        .map_err(cannot_start("the rescue of lanes"))?;
     let ring_path = ring.as_ref().map(|ring| ring.path.clone());
     let ring_compression =
         ring.map(Ring::start_compression).transpose().map_err(cannot_start("the compression of the ring"))?;
@@ -178,6 +186,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         run,
         reloads,
         recovery,
+        rescue,
         compression: sealing,
         ring_compression,
         keeping,
@@ -209,6 +218,7 @@ fn finish(
         run,
         reloads,
         recovery,
+        rescue,
         compression: sealing,
         ring_compression,
         keeping,
@@ -235,6 +245,7 @@ fn finish(
         keeping.finish(&mut meanwhile);
     }
     recovery.finish(&mut meanwhile);
+    rescue.finish(&mut meanwhile);
     sealing.finish(&mut meanwhile);
     if let Some(ring_compression) = ring_compression {
         ring_compression.finish(&mut meanwhile);
@@ -263,6 +274,7 @@ struct MainLoop<'a> {
     run: RunThreads,
     reloads: Reloader,
     recovery: RecoveryThread,
+    rescue: RescueThread,
     compression: CompressionThread,
     ring_compression: Option<CompressionThread>,
     keeping: Option<SnapshotThread>,

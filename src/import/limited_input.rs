@@ -10,6 +10,9 @@ use super::input::Input;
 /// file into memory.
 const ELEMENT_BYTES_MAX: u64 = 16 << 20;
 
+/// Length of the byte order mark of UTF-8.
+const BYTE_ORDER_MARK_BYTES: usize = 3;
+
 /// The bytes that may be read up to the end of the current element.
 #[derive(Debug, Clone)]
 pub(super) struct ElementBudget(Rc<Cell<u64>>);
@@ -51,7 +54,12 @@ impl LimitedInput {
 
 impl Read for LimitedInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(buffer)?;
+        let mut read = self.input.read(buffer)?;
+        // Readers of text take a byte order mark alone, which the first read may return, for the
+        // end of the input.
+        if self.read == 0 && read == BYTE_ORDER_MARK_BYTES {
+            read += self.input.read(buffer.get_mut(read..).unwrap_or_default())?;
+        }
         self.read += read as u64;
         let left = self.budget.0.get().checked_sub(read as u64).ok_or_else(|| {
             let what = format!("an element is longer than {ELEMENT_BYTES_MAX} bytes; is a quote not closed?");

@@ -9,6 +9,7 @@ mod allowed_accounts;
 mod client;
 mod frame_sink;
 mod lane;
+mod left_lane;
 mod limits;
 mod payload_verification;
 mod push_target;
@@ -18,6 +19,7 @@ mod source_setup;
 mod worker;
 
 pub use allowed_accounts::AllowedAccounts;
+pub use left_lane::{LeftFrames, LeftLane};
 pub use limits::{LANE_SLAB_BYTES, PushLimits};
 pub use payload_verification::PayloadVerification;
 pub use push_target::{AddedSource, PushTarget, SourceRefusal};

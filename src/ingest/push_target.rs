@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use flatcap_format::segment::SourceInfo;
 
+use super::left_lane::LeftLane;
 use crate::metrics::SourceMetrics;
 
 /// The run that takes pushed frames. No call waits.
@@ -23,6 +24,12 @@ pub trait PushTarget: Send {
     /// # Errors
     /// One line that says why not.
     fn trigger(&self, text: String) -> Result<(), String>;
+
+    /// Takes over a lane of an earlier run, to be read later.
+    ///
+    /// # Errors
+    /// One line that says why not.
+    fn take_over(&self, lane: LeftLane) -> Result<(), String>;
 }
 
 /// A source that was added.

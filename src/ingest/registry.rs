@@ -12,6 +12,7 @@ use flatcap_lane::{
 use super::client::ConnectedClient;
 use super::frame_sink::FrameSink;
 use super::lane::Lane;
+use super::left_lane::LeftLane;
 use super::limits::{PushLimits, SOURCE_BYTES_MIN, slabs, source_bytes};
 use super::payload_verification::verifier;
 use super::push_target::{AddedSource, PushTarget, SourceRefusal};
@@ -108,12 +109,9 @@ impl ClientRegistry {
             PushRequest::Bind { lane, source } => self.bind(id, (lane, source), now),
             PushRequest::Wake { .. } => Ok(RequestAnswer::Nothing),
             PushRequest::Trigger { text, .. } => self.trigger(id, &text, now),
-            PushRequest::Resume(LaneResumption { run_id, lane, .. }) => {
-                let text = format!(
-                    "lane {lane} of run {run_id:016x}: this recorder takes lanes over from no other connection; \
-                     what it had not read of them is lost"
-                );
-                Err(RequestRefusal(PushErrorCode::Stale, text))
+            PushRequest::Resume(resumption) => {
+                let uid = client.uid;
+                self.take_over(resumption, uid, descriptor, now)
             }
         }
     }
@@ -276,6 +274,26 @@ impl ClientRegistry {
         client.last_trigger_ns = Some(now.mono_ns);
         self.settings.metrics.triggers.add(1);
         Ok(RequestAnswer::Reply(PushReply::Trigger))
+    }
+
+    fn take_over(
+        &self,
+        resumption: LaneResumption,
+        uid: u32,
+        memory: Option<OwnedFd>,
+        now: RequestTime,
+    ) -> Answered {
+        let LaneResumption { run_id, lane, .. } = resumption;
+        let refuse = |code, text: String| {
+            RequestRefusal(code, format!("lane {lane} of run {run_id:016x} is not taken over: {text}"))
+        };
+        let memory = memory.ok_or_else(|| refuse(PushErrorCode::Malformed, "no descriptor".to_owned()))?;
+        let own = (&self.settings.lane_header, now.wall_offset_ns);
+        let left = LeftLane::open(memory, resumption, uid, own)
+            .map_err(|text| refuse(PushErrorCode::Stale, text))?;
+        let taken = self.settings.target.take_over(left);
+        taken.map_err(|text| refuse(PushErrorCode::Unavailable, text))?;
+        Ok(RequestAnswer::Reply(PushReply::Resume))
     }
 
     /// Forgets a client whose connection is closed. Its lanes are read until they are empty.

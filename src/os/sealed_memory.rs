@@ -20,6 +20,20 @@ pub fn create_fixed_length(name: &str, bytes: u64) -> io::Result<File> {
     Ok(memory.into())
 }
 
+/// Opens memory that a peer has sent and whose length nobody can change: reading it never waits.
+/// Returns its length, too.
+///
+/// # Errors
+/// `InvalidInput` if it is not sealed so, or any error of the underlying system calls.
+pub fn fixed_length(memory: OwnedFd) -> io::Result<(File, u64)> {
+    if !fcntl_get_seals(&memory)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let file = File::from(memory);
+    let bytes = file.metadata()?.len();
+    Ok((file, bytes))
+}
+
 /// Frees the pages from an offset on, whoever else has the memory. They read as zeros.
 ///
 /// # Errors
@@ -81,6 +95,8 @@ mod tests {
         memory.read_exact_at(&mut read, 0).unwrap();
         assert!(read[..4096] == [7; 4096] && read[4096..] == [0; 4096]);
         assert_eq!(allocated(), 4096);
+        assert_eq!(fixed_length(memory.into()).unwrap().1, 1 << 16);
+        assert!(fixed_length(tempfile::tempfile().unwrap().into()).is_err());
     }
 
     // Proves that content is read only if nobody can change it, and if it is not too long.

@@ -30,6 +30,16 @@ impl RunLatencies {
     pub const SOURCE_TOTALS: usize = 2 * size_of::<SourceLatencyTotals>() / size_of::<TotalHistogram>();
     /// Number of interval histograms of the recorder: queue wait, write and sync.
     pub const INTERVALS: usize = 3;
+
+    fn allocated() -> Self {
+        Self {
+            build: TotalHistogram::allocated(),
+            enqueue: TotalHistogram::allocated(),
+            queue_wait: TotalHistogram::allocated(),
+            write: TotalHistogram::allocated(),
+            sync: TotalHistogram::allocated(),
+        }
+    }
 }
 
 /// Latencies of one source.
@@ -47,6 +57,12 @@ pub(super) struct SourceLatencyTotals {
     pub(super) read_duration: TotalHistogram,
 }
 
+impl SourceLatencyTotals {
+    fn allocated() -> Self {
+        Self { lateness: TotalHistogram::allocated(), read_duration: TotalHistogram::allocated() }
+    }
+}
+
 /// The latencies of one source, summarized.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SourceLatencySummary {
@@ -55,8 +71,15 @@ pub(super) struct SourceLatencySummary {
 }
 
 impl SourceAggregate {
+    /// Of a source that may have no latencies.
     fn open() -> Self {
         Self::Open { run: Box::default(), segment: Box::default() }
+    }
+
+    /// Of a source at the start, in memory that is there already.
+    fn allocated() -> Self {
+        let totals = || Box::new(SourceLatencyTotals::allocated());
+        Self::Open { run: totals(), segment: totals() }
     }
 
     fn summary(&self) -> SourceLatencySummary {
@@ -88,12 +111,12 @@ impl LatencyAggregator {
         Self {
             consumers,
             removed: Vec::new(),
-            sources: vec![SourceAggregate::open(); metrics.sources.len()],
+            sources: metrics.sources.iter().map(|_| SourceAggregate::allocated()).collect(),
             metrics,
             queue_wait: IntervalHistogram::default(),
             write: IntervalHistogram::default(),
             sync: IntervalHistogram::default(),
-            run: RunLatencies::default(),
+            run: RunLatencies::allocated(),
         }
     }
 

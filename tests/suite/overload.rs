@@ -131,6 +131,6 @@ fn memory_is_mapped_at_the_start() {
     signal(&child, "TERM");
     let called = finish(child);
     assert_eq!(called.status, Some(0), "{called:?}");
-    assert!(called.err.contains("buffers use 63.9 MiB of memory"), "{called:?}");
+    assert!(called.err.contains("buffers use 64.0 MiB of memory"), "{called:?}");
     assert!(grown < 512, "{grown} KiB more than at the start");
 }

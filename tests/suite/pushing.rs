@@ -335,6 +335,48 @@ fn a_killed_recorder_accounts_for_what_it_took() {
     }
 }
 
+// Proves that each frame that a client has committed is in the files once, although the recorder
+// was killed and another one started while it pushed: the next one takes over the lanes.
+#[test]
+fn a_killed_recorder_loses_nothing_committed() {
+    let rig = Rig::new();
+    let mut process = record(&rig, "", "");
+    let client = client(&socket(&rig));
+    let orders = orders(&client, OnFullLane::DropNewest);
+    let stop = AtomicBool::new(false);
+    let (pushed, process) = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut k = 0;
+            while !stop.load(Ordering::Relaxed) {
+                k += u64::from(orders.push(&payload(k)).is_ok());
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+            k
+        });
+        eventually("frames", || count(&rig, "recorded") > 500);
+        process.kill();
+        // More than the killed recorder has seen.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let process = record(&rig, "", "");
+        eventually("frames of the next run", || count(&rig, "recorded") > 500);
+        stop.store(true, Ordering::Relaxed);
+        (thread.join().unwrap(), process)
+    });
+    drop((orders, client));
+    eventually("no lane", || count(&rig, "lanes") == 0);
+    let called = process.end("TERM");
+    called.assert_no_panic();
+    let lost = verified_lost(&rig);
+    let mut found: Vec<u64> =
+        rows(&rig, "orders").iter().map(|row| number(&row["data"]["counter"])).collect();
+    let recorded = found.len() as u64;
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len() as u64, recorded, "none is there twice");
+    // But for the one that the recorder was copying when it was killed: it is in a gap.
+    assert!(pushed - recorded <= 1 && lost >= pushed - recorded, "{pushed} {recorded} {lost} {called:?}");
+}
+
 // Proves that a run takes more sources than the 256 of earlier versions, in the open segment and
 // over the next ones, and that a reload adds its own meanwhile.
 #[test]

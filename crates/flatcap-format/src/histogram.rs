@@ -7,14 +7,19 @@ pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Decimal digits of a recorded latency: an error of at most 1 %, and 15 KiB per histogram.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
-/// Latencies of a run or of a segment, added up from intervals. Takes memory from the first one on:
-/// most of the sources that a run can have are not sampled by it, and have none.
+/// Latencies of a run or of a segment, added up from intervals. The default takes memory from the
+/// first one on: sources that applications push have none.
 #[derive(Debug, Clone, Default)]
 pub struct TotalHistogram(Option<Box<Histogram<u64>>>);
 
 impl TotalHistogram {
     /// Memory of a histogram with latencies, in bytes: its counters have 64 bits.
     pub const BYTES: usize = 3_840 * size_of::<u64>();
+
+    /// Creates an empty total whose memory is there already, so that it does not grow later.
+    pub fn allocated() -> Self {
+        Self(Some(Box::new(histogram())))
+    }
 
     /// Adds `count` latencies of `value_ns`, from a bucket of another histogram.
     pub fn add_bucket(&mut self, value_ns: u64, count: u64) {

@@ -9,8 +9,8 @@ use flatcap_stream::{DeframeStatus, KindDeframer, SliceDeframer};
 use super::atomics::{Ordering, fence};
 use super::envelope::{self, KNOWN_FLAGS, SampleHeader};
 use super::layout::{
-    CONTROL_BYTES, ControlPage, LaneFlags, LaneHeader, LaneLayoutError, NO_SOURCE, RETURNED_AT, SLOTS,
-    WALL_OFFSET_AT, begun_at, encode_pair, id_at, id_of, lost_at, number_at, pair,
+    CONTROL_BYTES, ControlPage, LaneFlags, LaneHeader, LaneLayoutError, NO_SOURCE, PAIR_BYTES, RETURNED_AT,
+    SLOTS, WALL_OFFSET_AT, begun_at, encode_pair, id_at, id_of, lost_at, number_at, pair,
 };
 use super::slab_state::{SlabState, SlabUse, USES_MAX};
 
@@ -275,6 +275,17 @@ impl LaneReader {
     /// Any error of the memory.
     pub fn set_wall_offset(&self, memory: &impl ReaderMemory, wall_offset_ns: i64) -> io::Result<()> {
         memory.write_at(&encode_pair(wall_offset_ns.cast_unsigned()), WALL_OFFSET_AT as u64)
+    }
+
+    /// Returns the wall offset in the memory of a lane that was [resumed](Self::resume); none if it
+    /// is not whole.
+    ///
+    /// # Errors
+    /// Any error of the memory.
+    pub fn wall_offset(&self, memory: &impl ReaderMemory) -> io::Result<Option<i64>> {
+        let mut bytes = [0; PAIR_BYTES];
+        memory.read_at(&mut bytes, WALL_OFFSET_AT as u64)?;
+        Ok(pair(number_at(&bytes, 0), number_at(&bytes, PAIR_BYTES / 2)).map(u64::cast_signed))
     }
 
     /// Tells the writer whether frames are taken.

@@ -2,7 +2,7 @@
 //! duration. `scripts/push_demo.sh` shows them beside the pressure on the host.
 //!
 //! Arguments: the push socket, and how many orders to handle.
-#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a program for people")]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "an application, not the recorder")]
 
 use std::path::PathBuf;
 use std::time::Duration;

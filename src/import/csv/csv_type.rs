@@ -67,6 +67,17 @@ impl CsvType {
         }
     }
 
+    /// Returns whether a value of the type says all that a cell does.
+    fn keeps(self, cell: &str) -> bool {
+        match self {
+            Self::Bool => bool_of(cell).is_some(),
+            Self::Unsigned => is_whole_number(cell) && cell.parse::<u64>().is_ok(),
+            Self::Signed => is_whole_number(cell) && cell.parse::<i64>().is_ok(),
+            Self::Float => is_number(cell),
+            Self::Text => true,
+        }
+    }
+
     /// Returns the value of a cell; none if it is of another type.
     pub(super) fn value(self, cell: &str) -> Option<PayloadValue<'_>> {
         match self {
@@ -85,43 +96,30 @@ fn bool_of(cell: &str) -> Option<bool> {
 }
 
 /// The types that all cells of a column so far have.
-#[derive(Debug, Clone, Copy)]
-#[allow(clippy::struct_excessive_bools, reason = "a set of types")]
+#[derive(Debug, Clone)]
 pub(super) struct PossibleTypes {
+    /// Beside text, from the narrowest on.
+    left: Vec<CsvType>,
     has_value: bool,
-    bool: bool,
-    unsigned: bool,
-    signed: bool,
-    float: bool,
 }
 
 impl PossibleTypes {
     /// Creates the types of a column without cells.
     pub(super) fn all() -> Self {
-        Self { has_value: false, bool: true, unsigned: true, signed: true, float: true }
+        let left = vec![CsvType::Bool, CsvType::Unsigned, CsvType::Signed, CsvType::Float];
+        Self { left, has_value: false }
     }
 
     /// Adds a cell that is not absent.
     pub(super) fn add(&mut self, cell: &str) {
         self.has_value = true;
-        self.bool = self.bool && bool_of(cell).is_some();
-        let is_whole = is_whole_number(cell);
-        self.unsigned = self.unsigned && is_whole && cell.parse::<u64>().is_ok();
-        self.signed = self.signed && is_whole && cell.parse::<i64>().is_ok();
-        self.float = self.float && is_number(cell, is_whole);
+        self.left.retain(|csv_type| csv_type.keeps(cell));
     }
 
     /// Returns the first type that all cells have, of bool, unsigned, integer and float; text
     /// without one, and without cells.
-    pub(super) fn narrowest(self) -> CsvType {
-        match self {
-            Self { has_value: false, .. } => CsvType::Text,
-            Self { bool: true, .. } => CsvType::Bool,
-            Self { unsigned: true, .. } => CsvType::Unsigned,
-            Self { signed: true, .. } => CsvType::Signed,
-            Self { float: true, .. } => CsvType::Float,
-            _ => CsvType::Text,
-        }
+    pub(super) fn narrowest(&self) -> CsvType {
+        self.left.first().copied().filter(|_| self.has_value).unwrap_or(CsvType::Text)
     }
 }
 
@@ -135,10 +133,11 @@ fn is_whole_number(cell: &str) -> bool {
 
 /// Returns whether a cell is a number that a float of 64 bits holds. Digits that it would not hold,
 /// as those of a long identifier, make a text.
-fn is_number(cell: &str, is_whole: bool) -> bool {
+fn is_number(cell: &str) -> bool {
     let only_digits = cell.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if only_digits {
-        return is_whole && cell.parse::<i64>().is_ok_and(|number| number.unsigned_abs() <= FLOAT_EXACT_MAX);
+        return is_whole_number(cell)
+            && cell.parse::<i64>().is_ok_and(|number| number.unsigned_abs() <= FLOAT_EXACT_MAX);
     }
     cell.parse::<f64>().is_ok()
 }

@@ -54,13 +54,13 @@ impl TimeForm {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let form = if digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             let whole = digits.split('.').next().unwrap_or_default().len();
-            Self::SinceEpoch(match whole {
-                0 => return None,
-                digits if digits <= SECOND_DIGITS_MAX => NS_PER_S,
-                digits if digits <= MILLISECOND_DIGITS_MAX => 1_000_000,
-                digits if digits <= MICROSECOND_DIGITS_MAX => 1_000,
-                _ => 1,
-            })
+            let units = [
+                (SECOND_DIGITS_MAX, NS_PER_S),
+                (MILLISECOND_DIGITS_MAX, 1_000_000),
+                (MICROSECOND_DIGITS_MAX, 1_000),
+            ];
+            let unit = units.iter().find(|(digits_max, _)| whole <= *digits_max);
+            Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns))
         } else {
             Self::Iso
         };
@@ -93,7 +93,7 @@ impl TimeForm {
                 if let Ok(stamp) = parts.to_timestamp() {
                     return nanoseconds(stamp);
                 }
-                let time = parts.to_datetime().or_else(|_| Ok::<_, jiff::Error>(parts.to_date()?.into()));
+                let time = parts.to_datetime().or_else(|_| parts.to_date().map(DateTime::from));
                 local(time.ok()?, zone)
             }
         }

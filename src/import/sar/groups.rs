@@ -36,17 +36,18 @@ pub(super) struct SarGroup {
 struct SarField {
     /// As printed, those of objects inside joined by an underscore.
     title: String,
-    kinds: SarKinds,
+    /// None until it has a value.
+    kind: Option<SarKind>,
 }
 
-/// What the values of a field are.
-#[derive(Debug, Clone, Copy, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "a set of kinds")]
-struct SarKinds {
-    is_text: bool,
-    is_bool: bool,
-    is_negative: bool,
-    is_fraction: bool,
+/// What values are, from the narrowest to the widest: a field has the widest of its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum SarKind {
+    Bool,
+    Unsigned,
+    Signed,
+    Float,
+    Text,
 }
 
 /// A group of one entry: its name, and its elements; one element if it is no list.
@@ -134,12 +135,12 @@ impl SarGroup {
             None if self.fields.len() >= FIELDS_MAX => return 1,
             None => {
                 self.positions.insert(title.clone(), self.fields.len());
-                self.fields.push(SarField { title, kinds: SarKinds::default() });
+                self.fields.push(SarField { title, kind: None });
                 self.fields.len() - 1
             }
         };
         if let Some(field) = self.fields.get_mut(at) {
-            field.kinds.add(value);
+            field.kind = field.kind.max(SarKind::of(value));
         }
         0
     }
@@ -185,7 +186,7 @@ impl SarGroup {
         each_field(element, "", &mut |title, value| {
             let Some(at) = self.positions.get(&title) else { return };
             if let (Some(place), Some(field)) = (values.get_mut(*at), self.fields.get(*at)) {
-                *place = field.kinds.value(value);
+                *place = field.kind.and_then(|kind| kind.value(value));
             }
         });
         values
@@ -194,7 +195,7 @@ impl SarGroup {
 
 impl SarField {
     fn described(&self, group: &str, name: String, is_identity: bool) -> NewField {
-        let content = self.kinds.content();
+        let content = self.kind.map_or(NewContent::Unsigned, SarKind::content);
         let kind = match content {
             NewContent::Text => MetricKind::Text,
             _ if is_identity => MetricKind::State,
@@ -230,42 +231,41 @@ fn unit_of(group: &str, title: &str) -> Option<&'static str> {
     }
 }
 
-impl SarKinds {
-    fn add(&mut self, value: &SarValue) {
+impl SarKind {
+    /// Returns what a value is; none if it is absent, or none of a field.
+    fn of(value: &SarValue) -> Option<Self> {
         match value {
-            SarValue::Text(_) => self.is_text = true,
-            SarValue::Bool(_) => self.is_bool = true,
-            SarValue::Signed(_) => self.is_negative = true,
-            SarValue::Float(_) => self.is_fraction = true,
-            SarValue::Unsigned(_) | SarValue::Null | SarValue::List(_) | SarValue::Object(_) => {}
+            SarValue::Bool(_) => Some(Self::Bool),
+            SarValue::Unsigned(_) => Some(Self::Unsigned),
+            SarValue::Signed(_) => Some(Self::Signed),
+            SarValue::Float(_) => Some(Self::Float),
+            SarValue::Text(_) => Some(Self::Text),
+            SarValue::Null | SarValue::List(_) | SarValue::Object(_) => None,
         }
     }
 
     fn content(self) -> NewContent {
         match self {
-            Self { is_text: true, .. } => NewContent::Text,
-            Self { is_fraction: true, .. } => NewContent::Float,
-            Self { is_negative: true, .. } => NewContent::Signed,
-            Self { is_bool: true, .. } => NewContent::Bool,
-            _ => NewContent::Unsigned,
+            Self::Bool => NewContent::Bool,
+            Self::Unsigned => NewContent::Unsigned,
+            Self::Signed => NewContent::Signed,
+            Self::Float => NewContent::Float,
+            Self::Text => NewContent::Text,
         }
     }
 
-    /// Returns a value as the type of the field; none if it is absent, or of a type that cannot
-    /// become it.
+    /// Returns a value as this kind; none if it is absent, or cannot become it.
     #[allow(clippy::cast_precision_loss, reason = "sadf prints two decimals, and whole numbers for zero")]
     fn value(self, value: &SarValue) -> Option<PayloadValue<'_>> {
-        Some(match (self.content(), value) {
-            (NewContent::Text, SarValue::Text(text)) => PayloadValue::Text(text),
-            (NewContent::Float, SarValue::Float(number)) => PayloadValue::Float(*number),
-            (NewContent::Float, SarValue::Unsigned(number)) => PayloadValue::Float(*number as f64),
-            (NewContent::Float, SarValue::Signed(number)) => PayloadValue::Float(*number as f64),
-            (NewContent::Signed, SarValue::Signed(number)) => PayloadValue::Signed(*number),
-            (NewContent::Signed, SarValue::Unsigned(number)) => {
-                PayloadValue::Signed(i64::try_from(*number).ok()?)
-            }
-            (NewContent::Unsigned, SarValue::Unsigned(number)) => PayloadValue::Unsigned(*number),
-            (NewContent::Bool, SarValue::Bool(value)) => PayloadValue::Bool(*value),
+        Some(match (self, value) {
+            (Self::Text, SarValue::Text(text)) => PayloadValue::Text(text),
+            (Self::Float, SarValue::Float(number)) => PayloadValue::Float(*number),
+            (Self::Float, SarValue::Unsigned(number)) => PayloadValue::Float(*number as f64),
+            (Self::Float, SarValue::Signed(number)) => PayloadValue::Float(*number as f64),
+            (Self::Signed, SarValue::Signed(number)) => PayloadValue::Signed(*number),
+            (Self::Signed, SarValue::Unsigned(number)) => PayloadValue::Signed(i64::try_from(*number).ok()?),
+            (Self::Unsigned, SarValue::Unsigned(number)) => PayloadValue::Unsigned(*number),
+            (Self::Bool, SarValue::Bool(value)) => PayloadValue::Bool(*value),
             _ => return None,
         })
     }

@@ -46,17 +46,17 @@ pub fn import(
     options: &SarOptions,
     job: ImportJob<'_, '_>,
 ) -> Result<ImportReport, ImportError> {
-    let mut import = SarImporter { options, job, report: ImportReport::default(), frames: 0 };
+    let mut importer = SarImporter { options, job, report: ImportReport::default(), frames: 0 };
     for path in files {
-        match import.import_file(path) {
+        match importer.import_file(path) {
             Err(ImportError::Stopped) => {
-                import.report.stopped = true;
+                importer.report.stopped = true;
                 break;
             }
-            result => result?,
+            ended => ended?,
         }
     }
-    Ok(import.report)
+    Ok(importer.report)
 }
 
 /// An import in progress.
@@ -78,8 +78,8 @@ impl SarImporter<'_, '_, '_> {
         let end = read_document(path, &mut finder)?;
         let hosts = finder.hosts;
         match &end {
-            Reading::Stopped => return Err(ImportError::Stopped),
-            Reading::Failed { what, .. } if hosts.is_empty() => {
+            DocumentEnd::Stopped => return Err(ImportError::Stopped),
+            DocumentEnd::Failed { what, .. } if hosts.is_empty() => {
                 let what = format!("{what}; import what sadf -j FILE -- -A prints");
                 return Err(ImportError::Kind { path: path.to_owned(), what });
             }
@@ -108,12 +108,12 @@ impl SarImporter<'_, '_, '_> {
             return Err(error);
         }
         match end? {
-            Reading::Stopped => return Err(ImportError::Stopped),
-            Reading::Failed { what, bytes } => {
+            DocumentEnd::Stopped => return Err(ImportError::Stopped),
+            DocumentEnd::Failed { what, bytes } => {
                 self.report.bytes += bytes;
                 self.report.add_flaw(path, bytes, None, format!("{what}; what is before it is imported"));
             }
-            Reading::Complete { bytes } => self.report.bytes += bytes,
+            DocumentEnd::Complete { bytes } => self.report.bytes += bytes,
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl SarImporter<'_, '_, '_> {
 }
 
 /// How a reading ended.
-enum Reading {
+enum DocumentEnd {
     Complete { bytes: u64 },
     Failed { what: String, bytes: u64 },
     Stopped,
@@ -149,15 +149,15 @@ trait DocumentReader: SarConsumer {
 }
 
 /// Reads a file to its end, or to where it is damaged.
-fn read_document(path: &Path, consumer: &mut impl DocumentReader) -> Result<Reading, ImportError> {
+fn read_document(path: &Path, consumer: &mut impl DocumentReader) -> Result<DocumentEnd, ImportError> {
     let budget = ElementBudget::new();
     let mut input = BufReader::with_capacity(BUFFER_BYTES, consumer.open(path, &budget)?);
     let mut json = serde_json::Deserializer::from_reader(&mut input);
     let result = SarDocument { consumer, budget }.deserialize(&mut json).and_then(|()| json.end());
     let bytes = input.get_ref().bytes();
-    let Err(error) = result else { return Ok(Reading::Complete { bytes }) };
+    let Err(error) = result else { return Ok(DocumentEnd::Complete { bytes }) };
     if consumer.has_ended() {
-        return Ok(Reading::Stopped);
+        return Ok(DocumentEnd::Stopped);
     }
     let (line, column) = (error.line(), error.column());
     if error.is_io() {
@@ -166,10 +166,10 @@ fn read_document(path: &Path, consumer: &mut impl DocumentReader) -> Result<Read
         if !is_damage {
             return Err(ImportError::read(path)(error));
         }
-        return Ok(Reading::Failed { what: format!("line {line}, column {column}: {error}"), bytes });
+        return Ok(DocumentEnd::Failed { what: format!("line {line}, column {column}: {error}"), bytes });
     }
     // It names the place itself.
-    Ok(Reading::Failed { what: error.to_string(), bytes })
+    Ok(DocumentEnd::Failed { what: error.to_string(), bytes })
 }
 
 /// Finds the groups of each host.

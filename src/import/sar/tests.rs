@@ -87,7 +87,7 @@ fn groups_become_sources() {
     assert_eq!(report.skipped.get("restarts of the host"), Some(&1));
     assert_eq!(report.bytes, DOCUMENT.len() as u64);
     let float = HeldValue::Float;
-    let loads = rows(folder.path(), &["sar-cpu-load.cpu_load[all].usr", "sar-cpu-load.cpu_load[0].idle"]);
+    let loads = rows(folder.path(), &["sar-cpu-load.cpu_load[all].usr", "sar-cpu-load.cpu_load[cpu=0].idle"]);
     assert_eq!(loads[0], (AT_NS, vec![float(94.53), float(9.0)]), "a whole number among fractions");
     assert_eq!(loads[1], (AT_NS + 1_000_000_000, vec![float(1.0), HeldValue::Absent]));
     let memory = rows(folder.path(), &["sar-memory.memfree", "sar-memory.memused_percent"]);

@@ -43,7 +43,8 @@ pub enum TimePointError {
 
 impl TimePoint {
     /// Parses a text, as [`TimeSpec`] describes it. It may depend on the end of the recording,
-    /// which is looked for only then; `now_ns` is the wall time, and `zone` that of times without one.
+    /// which is looked for only then; `now_ns` is the wall time, and `zone` that of times without
+    /// one.
     ///
     /// # Errors
     /// With every valid form; `Segment` for a path that is missing or unreadable.

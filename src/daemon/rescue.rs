@@ -1,0 +1,172 @@
+//! Takes over the lanes of killed runs that clients have handed over: what was committed in them is
+//! added to the last segment of their run.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use flatcap_format::segment::{
+    DirectoryRecovery, Leftovers, SampleView, SealState, SegmentHeader, SegmentName, SegmentReader,
+};
+use flatcap_format::storage::Storage;
+
+use crate::ingest::{LeftFrames, LeftLane};
+use crate::os::clock::monotonic_ns;
+use crate::os::thread;
+use crate::os::wake_event::WakeEvent;
+use crate::recorder::QuotaStorage;
+
+/// Lanes that wait. Further ones are refused.
+const LANES_WAITING_MAX: usize = 1024;
+/// Lanes that come within this time after each other are rescued together: each rescue rewrites a
+/// segment.
+const COLLECT_TIME: Duration = Duration::from_millis(500);
+/// Bytes of lanes that are rescued together: their frames are in memory meanwhile.
+const TOGETHER_BYTES_MAX: u64 = 64 << 20;
+/// Rescues of one run: each rewrites a segment, and a client must not make this recorder do nothing
+/// else.
+const RESCUES_MAX: u32 = 64;
+/// Longest wait for the recovery of earlier runs, which must come first.
+const RECOVERY_WAIT_NS: u64 = 60_000_000_000;
+const LOOK_EVERY_NS: u64 = 20_000_000;
+/// Longest time that the end of a run waits for the last rescue.
+const STOP_MAX_NS: u64 = 10_000_000_000;
+
+/// Creates the queue of lanes that are handed over.
+pub(super) fn left_lanes() -> (Sender<LeftLane>, Receiver<LeftLane>) {
+    bounded(LANES_WAITING_MAX)
+}
+
+/// The running thread. It ends with the senders of lanes.
+pub(super) struct RescueThread(JoinHandle<()>);
+
+impl RescueThread {
+    /// Starts the thread. `recovered` is set once earlier runs are recovered.
+    pub(super) fn start(
+        storage: Arc<QuotaStorage>,
+        own_run: u64,
+        lanes: Receiver<LeftLane>,
+        recovered: Arc<OnceLock<Vec<u64>>>,
+    ) -> io::Result<Self> {
+        let run = move || {
+            let mut rescues: BTreeMap<u64, u32> = BTreeMap::new(); // of runs that have files
+            while let Ok(first) = lanes.recv() {
+                wait_until_recovered(&recovered);
+                let mut bytes = first.bytes();
+                let mut together = vec![first];
+                while bytes < TOGETHER_BYTES_MAX
+                    && let Ok(next) = lanes.recv_timeout(COLLECT_TIME)
+                {
+                    bytes += next.bytes();
+                    together.push(next);
+                }
+                let mut runs: BTreeMap<u64, Vec<LeftLane>> = BTreeMap::new();
+                for lane in together {
+                    runs.entry(lane.run_id()).or_default().push(lane);
+                }
+                for (run_id, lanes) in runs {
+                    let earlier = rescues.get(&run_id).copied().unwrap_or_default();
+                    if earlier >= RESCUES_MAX {
+                        tracing::warn!(
+                            run_id,
+                            "lanes of a killed run come again and again; no more are taken"
+                        );
+                        continue;
+                    }
+                    match rescue(&*storage, own_run, run_id, lanes) {
+                        Ok(true) => drop(rescues.insert(run_id, earlier + 1)),
+                        Ok(false) => {}
+                        Err(error) => tracing::warn!(
+                            %error,
+                            "cannot look for the files of a killed run; what was in lanes of applications is lost"
+                        ),
+                    }
+                }
+            }
+        };
+        thread::spawn("rescue", run).map(Self)
+    }
+
+    /// Waits for it, up to a limit. Calls `meanwhile` with the time while it waits.
+    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
+        if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, meanwhile) {
+            // The panic hook has reported a panic of the thread.
+            let _panicked = self.0.join();
+        } else {
+            tracing::warn!("lanes of a killed run are not all rescued; what was in the others is lost");
+        }
+    }
+}
+
+fn wait_until_recovered(recovered: &OnceLock<Vec<u64>>) {
+    let (never, deadline_ns) = (WakeEvent::new(), monotonic_ns() + RECOVERY_WAIT_NS);
+    while recovered.get().is_none() && monotonic_ns() < deadline_ns {
+        never.wait_until(monotonic_ns() + LOOK_EVERY_NS);
+    }
+}
+
+/// Adds what was left in the lanes of a run to its last segment. Returns whether the run has one.
+fn rescue(storage: &dyn Storage, own_run: u64, run_id: u64, lanes: Vec<LeftLane>) -> io::Result<bool> {
+    let Some((name, header)) = last_segment(storage, run_id)? else {
+        tracing::warn!(
+            run_id,
+            "the directory has no sealed segment of a killed run; its lanes are left alone"
+        );
+        return Ok(false);
+    };
+    let mut leftovers = Leftovers::default();
+    for lane in lanes.into_iter().filter(|lane| lane.checksum() == header.checksum) {
+        let uid = lane.uid().to_string();
+        // The ids are the client's words: only sources that its user has pushed.
+        let is_own = |id: u16| header.source(id).is_some_and(|source| is_pushed_by(&source.labels, &uid));
+        let LeftFrames { frames, begun } = lane.read();
+        let header_bytes = header.checksum.frame_bytes(0);
+        let source = |frame: &Vec<u8>| {
+            frame.get(header_bytes..).and_then(SampleView::read).map(|sample| sample.source)
+        };
+        leftovers.frames.extend(frames.into_iter().filter(|frame| source(frame).is_some_and(is_own)));
+        for (id, next) in begun.into_iter().filter(|(id, _)| is_own(*id)) {
+            let known = leftovers.begun.entry(id).or_default();
+            *known = next.max(*known);
+        }
+    }
+    let header_bytes = header.checksum.frame_bytes(0);
+    leftovers.frames.sort_by_cached_key(|frame| {
+        frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)
+    });
+    let recovery = DirectoryRecovery { storage, skip_run: Some(own_run), only: Some(name), dry_run: false };
+    let mut of_run = |_| Ok(std::mem::take(&mut leftovers));
+    recovery.run(&mut of_run, &mut |name, result| match result {
+        Ok(recovered) => tracing::info!(
+            segment = %name,
+            frames = recovered.from_memory,
+            lost = recovered.lost,
+            "frames of applications that a killed run had not taken are rescued"
+        ),
+        Err(error) => {
+            tracing::error!(segment = %name, %error, "cannot add the frames of applications to an earlier run's segment");
+        }
+    })?;
+    Ok(true)
+}
+
+/// Returns the last sealed segment of a run, and its header with all sources.
+fn last_segment(storage: &dyn Storage, run_id: u64) -> io::Result<Option<(SegmentName, SegmentHeader)>> {
+    let entries = storage.entries()?;
+    let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
+    let last = names.filter(|name| name.run_id == run_id).max_by_key(|name| name.number);
+    let Some(name) = last.filter(|name| name.state == SealState::Sealed) else { return Ok(None) };
+    let file = storage.open(&name.to_string())?;
+    let reader = SegmentReader::over(Path::new(&name.to_string()), file).map_err(io::Error::other)?;
+    Ok(reader.footer().map(|footer| (name, footer.header.clone())))
+}
+
+/// Whether a source with these labels was pushed by a user.
+fn is_pushed_by(labels: &[(String, String)], uid: &str) -> bool {
+    let has = |name: &str| labels.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
+    has("client").is_some() && has("uid") == Some(uid)
+}

@@ -1,0 +1,118 @@
+//! A lane of a run that was killed: its memory has outlived the recorder in the client.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use flatcap_lane::{
+    CONTROL_BYTES, LANE_BYTES_MAX, LaneBuffer, LaneClocks, LaneHeader, LaneReader, LaneResumption, SLABS_MAX,
+};
+use flatcap_stream::ChecksumKind;
+
+use crate::os::clock::monotonic_ns;
+use crate::os::sealed_memory::fixed_length;
+
+/// Slabs that are read of a lane: all, and as many more in case its client still writes.
+const SLABS_READ_MAX: usize = 2 * SLABS_MAX;
+
+/// A lane that a client has handed over.
+#[derive(Debug)]
+pub struct LeftLane {
+    memory: File,
+    reader: LaneReader,
+    resumption: LaneResumption,
+    uid: u32,
+    wall_offset_ns: i64, // of this run
+}
+
+/// What was left in a lane.
+#[derive(Debug, Default)]
+pub struct LeftFrames {
+    /// Whole telemetry frames that were checked, in order.
+    pub frames: Vec<Vec<u8>>,
+    /// The number of the next sample of each source, by the ids in the lane, which the client may
+    /// have changed.
+    pub begun: BTreeMap<u16, u64>,
+}
+
+impl LeftLane {
+    /// Opens a lane of an earlier run of the directory that `own` names. The client has this user.
+    ///
+    /// # Errors
+    /// One line that says why the memory is no such lane.
+    pub(super) fn open(
+        memory: OwnedFd,
+        resumption: LaneResumption,
+        uid: u32,
+        (own, wall_offset_ns): (&LaneHeader, i64),
+    ) -> Result<Self, String> {
+        let (memory, bytes) = fixed_length(memory)
+            .map_err(|error| format!("the descriptor is no memory of fixed length: {error}"))?;
+        let reader = LaneReader::resume(&memory, bytes).map_err(|error| error.to_string())?;
+        let header = reader.header();
+        if (header.run_id, header.lane) != (resumption.run_id, resumption.lane) {
+            return Err(format!("the memory is that of lane {} of run {:016x}", header.lane, header.run_id));
+        }
+        if (header.directory, header.boot) != (own.directory, own.boot) || header.run_id == own.run_id {
+            return Err(
+                "the lane is of no earlier run into this data directory since the last boot".to_owned()
+            );
+        }
+        if header.bytes() > LANE_BYTES_MAX + CONTROL_BYTES as u64 {
+            return Err(format!("it has {} bytes, more than a recorder gives", header.bytes()));
+        }
+        Ok(Self { memory, reader, resumption, uid, wall_offset_ns })
+    }
+
+    /// Returns the run that it belongs to.
+    pub fn run_id(&self) -> u64 {
+        self.resumption.run_id
+    }
+
+    /// Returns the length of its memory.
+    pub fn bytes(&self) -> u64 {
+        self.reader.header().bytes()
+    }
+
+    /// Returns the user of the client.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Returns the checksum of its frames.
+    pub fn checksum(&self) -> ChecksumKind {
+        self.reader.header().checksum
+    }
+
+    /// Reads what is left, up to the first frame that is not one.
+    pub fn read(mut self) -> LeftFrames {
+        let mut left = LeftFrames::default();
+        // The client knows the last offset of its recorder; if it has changed it, frames with
+        // another one end the reading.
+        let known = self.reader.wall_offset(&self.memory).ok().flatten();
+        let offsets: Vec<i64> = known.into_iter().chain([self.wall_offset_ns]).collect();
+        let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns: &offsets };
+        let mut buffer = LaneBuffer::default();
+        for _ in 0..SLABS_READ_MAX {
+            let Ok(Some(batch)) = self.reader.look(&self.memory, &mut buffer, &clocks) else { break };
+            for frame in batch.frames {
+                let bytes = batch.bytes.get(frame.offset..frame.offset + frame.bytes);
+                left.frames.extend(bytes.map(<[u8]>::to_vec));
+                left.begun.insert(frame.sample.source, frame.sample.seq.saturating_add(1));
+            }
+            if self.reader.take(&self.memory, &buffer).is_err() {
+                break;
+            }
+        }
+        if self.resumption.is_final {
+            // No thread begins a sample in a nanosecond, from the boot on.
+            let latest = monotonic_ns();
+            let accounts = self.reader.accounts(&self.memory).unwrap_or_default();
+            for account in accounts.iter().filter(|account| account.begun <= latest) {
+                let begun = left.begun.entry(account.source).or_default();
+                *begun = account.begun.max(*begun);
+            }
+        }
+        left
+    }
+}
