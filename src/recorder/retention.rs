@@ -165,8 +165,8 @@ impl EvictionSums {
 }
 
 /// Plans the removal of files that are too old, and of enough to make `more` bytes fit: first from
-/// the reserve, then the oldest files, all files of a segment together. Files that are held go last,
-/// and never for their age.
+/// the reserve, then the oldest files, all files of a segment together. Files that are held go
+/// last, and never for their age.
 pub(super) fn plan_eviction(
     stock: DirectorySnapshot<'_>,
     limits: &RetentionLimits,
