@@ -134,10 +134,10 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
             unprinted = report(&event);
         }
     };
-    let shipped = ship_backlog(&mut shipper, config.data_dir()?, &mut state, &mut watch)?;
+    let done = ship_backlog(&mut shipper, config.data_dir()?, &mut state, &mut watch)?;
     unprinted?;
     if let Some(path) = &config.receipts {
-        write_receipts(path, &shipped)?;
+        write_receipts(path, &done)?;
     }
     if arguments.json {
         print_json(&state)?;

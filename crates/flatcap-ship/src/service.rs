@@ -125,7 +125,7 @@ pub(crate) fn ship_backlog(
     state: &mut ShipState,
     watch: &mut ShipWatch<'_>,
 ) -> Result<Vec<SegmentName>, ShipError> {
-    let mut shipped = Vec::new();
+    let mut done = Vec::new();
     for file in sealed_files(data_dir)? {
         if state.refused.contains_key(&file.path) {
             continue;
@@ -137,7 +137,7 @@ pub(crate) fn ship_backlog(
                     watch(ShipEvent::Shipped(&segment));
                 }
                 if file.snapshot.is_none() {
-                    shipped.push(file.name);
+                    done.push(file.name);
                 }
             }
             Err(error) if error.is_gone() => {
@@ -153,7 +153,7 @@ pub(crate) fn ship_backlog(
             Err(error) => return Err(error),
         }
     }
-    Ok(shipped)
+    Ok(done)
 }
 
 fn ship_new(shipper: &mut Shipper<'_>, file: &SealedFile) -> Result<Option<ShippedSegment>, ShipError> {
@@ -186,10 +186,10 @@ pub(crate) fn serve(
     loop {
         let result = ship_backlog(shipper, &options.data_dir, &mut state, watch);
         let pause = match result {
-            Ok(shipped) => {
+            Ok(done) => {
                 (state.error, state.failures) = (None, 0);
                 if let Some(path) = &options.receipts {
-                    write_receipts(path, &shipped)?;
+                    write_receipts(path, &done)?;
                 }
                 options.interval
             }
