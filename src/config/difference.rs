@@ -173,8 +173,8 @@ mod tests {
     }
 
     // Proves that what a reload can change is what it could before each key said so: everything but
-    // memory, directories, labels, the queues' timing, the socket, the checksum and the largest
-    // frame.
+    // memory, directories, labels, the queues' timing, the socket, the checksum, the receipts and
+    // the largest frame.
     #[test]
     fn keys_say_when_they_take_effect() {
         let mut config = crate::config::tables::with_every_key();
@@ -193,6 +193,7 @@ mod tests {
             "buffering.flush_interval",
             "buffering.poll_interval",
             "storage.checksum",
+            "storage.keep_until_shipped",
             "storage.frame_max",
             "blackbox.window",
             "blackbox.window_on_disk",

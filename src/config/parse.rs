@@ -250,7 +250,7 @@ mod tests {
             [buffering]\nslab_size = \"128KiB\"\nflush_interval = \"6ms\"\npoll_interval = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
             sync_interval = \"9s\"\npreallocate = \"1MiB\"\nretain_bytes = \"6GiB\"\nretain_min = \"512MiB\"\n\
-            retain_age = \"1min\"\nmin_free = \"2.5%\"\nframe_max = \"2MiB\"\n\
+            retain_age = \"1min\"\nkeep_until_shipped = \"/r\"\nmin_free = \"2.5%\"\nframe_max = \"2MiB\"\n\
             [compress]\nenabled = false\nwhile_recording = \"lz4\"\ncodec = \"brotli:3\"\nlayout = \"row\"\nblock_size = \"2MiB\"\ncpu_budget = \"3%\"\n\
             io_budget = \"4MiB\"\nsources = [\"cpu=lz4\", \"file.a=none/columnar\"]\n\
             [control]\nenabled = false\nsocket = \"/s\"\nmetrics_listen = \"[::1]:9598\"\n\
@@ -284,6 +284,7 @@ mod tests {
             retain_bytes: 6 << 30,
             retain_min: 512 << 20,
             retain_age: ms(60_000),
+            keep_until_shipped: "/r".into(),
             min_free: MinFree::BasisPoints(250),
             frame_max: 2 << 20,
         };

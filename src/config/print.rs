@@ -186,6 +186,7 @@ mod tests {
                 retain_bytes: (2 * segment_size).max(4 << 20) + retain.0,
                 retain_min: retain.0,
                 retain_age: retain.1,
+                keep_until_shipped: "".into(),
                 min_free: retain.2,
                 frame_max,
             },

@@ -185,6 +185,11 @@ settings! {
         retain_age: Duration = Duration::from_secs(7 * 24 * 60 * 60),
             Time(60 * SECOND..=3650 * DAY), Reload;
 
+        /// A file of receipts, as `flatcap-ship` writes it. Segments that it does not name are
+        /// not removed for `retain_age`, and for lack of space only after all others. If empty:
+        /// nothing is held back.
+        keep_until_shipped: PathBuf = PathBuf::new(), PathOrEmpty, Restart;
+
         /// Minimum free space of the file system: the oldest sealed segments are removed to keep
         /// it, and if none is left, nothing more is written. "auto" is 5% of the file system, at
         /// most 4GiB.

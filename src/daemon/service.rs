@@ -21,7 +21,7 @@ use super::rescue::{RescueThread, left_lanes};
 use super::ring::Ring;
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
-use super::settings::{data_dir, remove_memory, retention, run_dir};
+use super::settings::{data_dir, quota_storage, remove_memory, run_dir};
 use super::snapshots::{self, SnapshotPlace, SnapshotThread};
 use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
@@ -34,7 +34,7 @@ use crate::os::host::random_u64;
 use crate::os::reopening_directory::ReopeningDirectory;
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent;
-use crate::recorder::{QuotaStorage, RecorderCommand, RecorderReport};
+use crate::recorder::{RecorderCommand, RecorderReport};
 use crate::snapshot::{SnapshotHandle, snapshot_requests};
 use crate::{control, recorder};
 
@@ -125,11 +125,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         // Programs of rules, which are told it, run in another directory.
         data_dir: Arc::from(std::path::absolute(now.path()).unwrap_or_else(|_| now.path().to_owned())),
         compressor: compression.clone(),
-        storage: Arc::new(QuotaStorage::with_metrics(
-            directory,
-            retention(config),
-            Arc::clone(&metrics.directory),
-        )),
+        storage: Arc::new(quota_storage(config, directory, Arc::clone(&metrics.directory))),
     };
     let configured = sources.iter().map(|source| source.config.clone()).collect();
     let run_id = random_u64().map_err(cannot_start("a run id"))?;

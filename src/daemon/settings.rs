@@ -2,19 +2,22 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flatcap_format::block::{Codec, CompressionOptions};
 use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader, SourceInfo};
+use flatcap_format::storage::Storage;
 
 use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
 use crate::compress::{self, CompressionBudget, NamedSourceCompression};
 use crate::config::{Config, SourceCompressionConfig};
 use crate::ingest::IDLE_INTERVAL_NS;
+use crate::metrics::DirectoryMetrics;
 use crate::os::clock::read_clocks;
 use crate::os::host::{HostRoot, boot_id_number, host_name};
 use crate::os::{shared_memory, storage};
-use crate::recorder::{RetentionLimits, RunPlan};
+use crate::recorder::{QuotaStorage, RetentionLimits, RunPlan};
 use crate::sampling::GroupName;
 use crate::slab::{self, Arena, Geometry, Owner, QueueReceiver, QueueSender, Slab, SlabPool, slab_queue};
 
@@ -135,6 +138,17 @@ pub(super) fn run_plan(config: &Config, memory: &MemoryBudget, header: SegmentHe
         poll_interval_ns: nanoseconds(config.buffering.poll_interval),
         batch_slabs: count(memory.writing),
     }
+}
+
+/// Returns the storage with the quota of the configuration.
+pub(super) fn quota_storage(
+    config: &Config,
+    directory: Arc<dyn Storage>,
+    metrics: Arc<DirectoryMetrics>,
+) -> QuotaStorage {
+    let quota = QuotaStorage::with_metrics(directory, retention(config), metrics);
+    let receipts = &config.storage.keep_until_shipped;
+    if receipts.as_os_str().is_empty() { quota } else { quota.with_receipts(receipts.clone()) }
 }
 
 pub(super) fn retention(config: &Config) -> RetentionLimits {

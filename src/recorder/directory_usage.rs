@@ -11,6 +11,7 @@ use std::sync::Arc;
 use flatcap_format::segment::{SealState, SegmentName, SideFile};
 use flatcap_format::storage::{DiskSpace, FileEntry, StorageFile};
 
+use super::receipts::{Receipts, SegmentKey};
 use super::retention::{
     DirectorySnapshot, EvictionPlan, RetentionLimits, Shortage, StoredFile, plan_eviction,
 };
@@ -19,9 +20,6 @@ use crate::os::clock::NS_PER_S;
 /// Retry interval of a file that could not be removed: often enough for an operator who changes its
 /// rights, and rare compared with the removal of other files.
 const REMOVAL_RETRY_NS: u64 = 60 * NS_PER_S;
-
-/// The identity of a segment: number and run.
-type SegmentKey = (u64, u64);
 
 #[derive(Debug)]
 pub(super) struct DirectoryUsage {
@@ -42,6 +40,8 @@ pub(super) struct DirectoryUsage {
     pub(super) may_reserve: bool,
     /// Files that cannot be removed, and when to retry.
     unremovable: BTreeMap<String, u64>,
+    /// The segments that may be removed for their age; all if none.
+    pub(super) receipts: Option<Receipts>,
 }
 
 /// The directory of snapshots, which has limits of its own.
@@ -70,7 +70,15 @@ impl DirectoryUsage {
             reserve_file: None,
             may_reserve: true,
             unremovable: BTreeMap::new(),
+            receipts: None,
         }
+    }
+
+    /// Returns whether a file is of a segment that should be kept for lack of a receipt.
+    pub(super) fn is_held(&self, name: &str) -> bool {
+        let segment = segment_of(name);
+        let has_none = |receipts: &Receipts| segment.is_some_and(|segment| !receipts.has(key(segment)));
+        self.receipts.as_ref().is_some_and(has_none)
     }
 
     /// Applies the result of a scan. Returns its first error; a part that failed keeps its previous
@@ -113,6 +121,7 @@ impl DirectoryUsage {
                 is_ours: true,
                 removable: None,
                 age_ns: None,
+                is_held: false,
             });
         }
         for file in &mut files {
@@ -231,11 +240,7 @@ impl DirectoryUsage {
 
     /// Describes a file from its name and the recorded times.
     fn stored_file(&self, entry: &FileEntry, now_ns: u64) -> StoredFile {
-        let sealed = SegmentName::parse(&entry.name).filter(|name| name.state == SealState::Sealed);
-        let segment = sealed.or_else(|| {
-            let (name, aside) = SegmentName::parse_side_file(&entry.name)?;
-            (aside != SideFile::Recovering).then_some(name)
-        });
+        let segment = segment_of(&entry.name);
         let age_ns = segment.and_then(|name| {
             if let Some(begun_ns) = self.begun_ns.get(&key(name)) {
                 return Some(now_ns.saturating_sub(*begun_ns));
@@ -251,8 +256,19 @@ impl DirectoryUsage {
             is_ours,
             removable: segment,
             age_ns,
+            is_held: self.is_held(&entry.name),
         }
     }
+}
+
+/// Returns the segment that a file goes with, if it may be removed: of a sealed segment, or of a
+/// file set aside from one.
+fn segment_of(name: &str) -> Option<SegmentName> {
+    let sealed = SegmentName::parse(name).filter(|name| name.state == SealState::Sealed);
+    sealed.or_else(|| {
+        let (name, aside) = SegmentName::parse_side_file(name)?;
+        (aside != SideFile::Recovering).then_some(name)
+    })
 }
 
 fn key(name: SegmentName) -> SegmentKey {

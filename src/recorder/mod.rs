@@ -14,6 +14,7 @@ mod losses;
 mod maintenance;
 mod policy;
 mod quota_storage;
+mod receipts;
 mod recorder_rules;
 mod retention;
 mod rule_watch;

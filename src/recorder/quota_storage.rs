@@ -6,12 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, IoSlice};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
 use super::directory_usage::{DirectoryUsage, RESERVE_NAME};
+use super::receipts::Receipts;
 use super::retention::{RetentionLimits, StoredFile, reserve_length, usable_bytes};
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::monotonic_ns;
@@ -93,6 +95,14 @@ impl QuotaStorage {
         Self { shared }
     }
 
+    /// Holds back segments that a file of receipts does not name: they are not removed for their
+    /// age, and for lack of space only after all others.
+    #[must_use]
+    pub fn with_receipts(self, path: PathBuf) -> Self {
+        self.shared.lock_usage().receipts = Some(Receipts::new(path));
+        self
+    }
+
     /// Sets the bytes of the snapshots in the directory: they count as a part of its space.
     pub fn set_snapshot_bytes(&self, bytes: u64) {
         self.shared.lock_usage().snapshot_bytes = bytes;
@@ -112,6 +122,10 @@ impl QuotaStorage {
     pub fn enforce_limits(&self, wall_s: i64) -> io::Result<()> {
         let mut books = self.shared.lock_usage();
         books.wall_s = wall_s;
+        // Without a list, nothing has a receipt, which is what its absence means.
+        if let Some(Err(error)) = books.receipts.as_mut().map(Receipts::refresh) {
+            tracing::debug!(%error, "cannot read the receipts of keep_until_shipped");
+        }
         let SpaceResult { space: room, scan: look } = self.shared.make_space(&mut books, 0);
         room.and(look)
     }
@@ -271,7 +285,12 @@ impl QuotaCore {
 
     /// Removes a file to keep the limits. Returns whether it is gone.
     fn remove_oldest(&self, books: &mut DirectoryUsage, name: &str, now_ns: u64) -> bool {
+        let is_held = books.is_held(name);
         match self.inner.remove(name) {
+            Ok(()) if is_held => tracing::warn!(
+                file = name,
+                "removed a segment that is not shipped, to keep the retention limits"
+            ),
             Ok(()) if self.is_quiet => tracing::debug!(file = name, "removed the oldest file of the ring"),
             Ok(()) => tracing::info!(file = name, "removed the oldest file to keep the retention limits"),
             // Another process was faster.

@@ -70,6 +70,8 @@ pub(super) struct StoredFile {
     pub(super) removable: Option<SegmentName>,
     /// Age of its segment; none if unknown.
     pub(super) age_ns: Option<u64>,
+    /// It is removed only when nothing else makes space, for no receipt says that it is elsewhere.
+    pub(super) is_held: bool,
 }
 
 impl StoredFile {
@@ -163,7 +165,8 @@ impl EvictionSums {
 }
 
 /// Plans the removal of files that are too old, and of enough to make `more` bytes fit: first from
-/// the reserve, then the oldest files, all files of a segment together.
+/// the reserve, then the oldest files, all files of a segment together. Files that are held go
+/// last, and never for their age.
 pub(super) fn plan_eviction(
     stock: DirectorySnapshot<'_>,
     limits: &RetentionLimits,
@@ -172,8 +175,9 @@ pub(super) fn plan_eviction(
     let DirectorySnapshot { files, reserve, space } = stock;
     let mut removable: Vec<_> =
         files.iter().filter_map(|file| Some((StoredFile::order(&file.removable?), file))).collect();
-    removable
-        .sort_by(|(order, file), (other, other_file)| (order, &file.name).cmp(&(other, &other_file.name)));
+    removable.sort_by(|(order, file), (other, other_file)| {
+        (file.is_held, order, &file.name).cmp(&(other_file.is_held, other, &other_file.name))
+    });
     let mut sums = EvictionSums {
         limits: *limits,
         min_free: limits.min_free.bytes(space.total),
@@ -189,7 +193,7 @@ pub(super) fn plan_eviction(
     let mut names = Vec::new();
     let mut last_removed = None;
     for (order, file) in removable {
-        let is_old = file.age_ns.is_some_and(|age| age > limits.age_ns);
+        let is_old = !file.is_held && file.age_ns.is_some_and(|age| age > limits.age_ns);
         let has_space = sums.over_quota() == 0 && sums.missing_free() == 0;
         // A set-aside file is removed with its segment.
         if has_space && !is_old && last_removed != Some(order) {
@@ -254,7 +258,14 @@ mod tests {
     fn file(number: u64, allocated: u64, age_ns: u64) -> StoredFile {
         let name = SegmentName { number, created_s: 0, run_id: 1, state: SealState::Sealed };
         let name_text = format!("{number}");
-        StoredFile { name: name_text, allocated, is_ours: true, removable: Some(name), age_ns: Some(age_ns) }
+        StoredFile {
+            name: name_text,
+            allocated,
+            is_ours: true,
+            removable: Some(name),
+            age_ns: Some(age_ns),
+            is_held: false,
+        }
     }
 
     const SPACE: DiskSpace = DiskSpace { total: 1000, available: 500 };
@@ -299,6 +310,18 @@ mod tests {
         }
         assert_eq!(MinFree::BasisPoints(500).bytes(gib(400)), gib(20));
         assert_eq!(MinFree::Bytes(gib(9)).bytes(gib(1)), gib(9));
+    }
+
+    // Proves that files which are held go last, and never for their age.
+    #[test]
+    fn held_files_go_last() {
+        let held = |number, age_ns| StoredFile { is_held: true, ..file(number, 100, age_ns) };
+        let files = [held(1, 90), file(2, 100, 80), held(3, 70), file(4, 100, 10)];
+        let limits = RetentionLimits { bytes: 400, age_ns: 50, ..RetentionLimits::NONE };
+        let chosen = |more| plan_eviction(stock(&files), &limits, more);
+        assert_eq!(chosen(0), Ok(go(&["2"])), "too old");
+        assert_eq!(chosen(200), Ok(go(&["2", "4"])));
+        assert_eq!(chosen(300), Ok(go(&["2", "4", "1"])));
     }
 
     // Proves that a set-aside file is removed with its segment.

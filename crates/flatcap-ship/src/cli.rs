@@ -12,7 +12,7 @@ use crate::environment::wall_ns;
 use crate::error::ShipError;
 use crate::fleet::Fleet;
 use crate::lake::Lake;
-use crate::service::{ServiceOptions, ShipEvent, ShipState, serve, ship_backlog};
+use crate::service::{ServiceOptions, ShipEvent, ShipState, serve, ship_backlog, write_receipts};
 use crate::ship_config::{ConfigArguments, ShipConfig, ShipConfigError};
 use crate::shipper::Shipper;
 use crate::status::ShipStatus;
@@ -134,8 +134,11 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
             unprinted = report(&event);
         }
     };
-    ship_backlog(&mut shipper, config.data_dir()?, &mut state, &mut watch)?;
+    let done = ship_backlog(&mut shipper, config.data_dir()?, &mut state, &mut watch)?;
     unprinted?;
+    if let Some(path) = &config.receipts {
+        write_receipts(path, &done)?;
+    }
     if arguments.json {
         print_json(&state)?;
     } else {
@@ -151,6 +154,7 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
         data_dir: config.data_dir()?.to_owned(),
         interval: config.interval,
         status_file: config.status_file.clone(),
+        receipts: config.receipts.clone(),
     };
     let lake = open_lake(&config)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());

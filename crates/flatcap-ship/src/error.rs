@@ -26,6 +26,13 @@ pub(crate) enum ShipError {
         #[source]
         error: io::Error,
     },
+    /// The state or the receipts cannot be written.
+    #[error("cannot write {}: {error}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
     /// Rows cannot be made of a segment.
     #[error("{}: {error}", path.display())]
     Rows {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use flatcap_format::segment::SegmentName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -84,9 +85,7 @@ impl ShipState {
     /// Any error of the system calls.
     pub(crate) fn write(&mut self, path: &Path) -> io::Result<()> {
         self.updated = now();
-        let partial = path.with_extension("partial");
-        std::fs::write(&partial, serde_json::to_vec_pretty(self)?)?;
-        Ok(rustix::fs::rename(&partial, path)?)
+        write_whole(path, &serde_json::to_vec_pretty(self)?)
     }
 
     /// Reads the state that a service has written.
@@ -98,7 +97,24 @@ impl ShipState {
     }
 }
 
-/// Ships all that is not in the store.
+/// Writes the receipts of segments for the recorder ([storage] `keep_until_shipped`): a line each.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn write_receipts(path: &Path, shipped: &[SegmentName]) -> Result<(), ShipError> {
+    let line = |name: &SegmentName| format!("{:016x}-{:010}\n", name.run_id, name.number);
+    let lines: String = shipped.iter().map(line).collect();
+    write_whole(path, lines.as_bytes()).map_err(|error| ShipError::File { path: path.to_owned(), error })
+}
+
+/// Replaces a file, complete or not at all.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let partial = path.with_extension("partial");
+    std::fs::write(&partial, bytes)?;
+    Ok(rustix::fs::rename(&partial, path)?)
+}
+
+/// Ships all that is not in the store. Returns the segments that then are.
 ///
 /// # Errors
 /// The directory cannot be read, the store fails, or the stop signal. Errors of one segment are
@@ -108,16 +124,21 @@ pub(crate) fn ship_backlog(
     data_dir: &Path,
     state: &mut ShipState,
     watch: &mut ShipWatch<'_>,
-) -> Result<(), ShipError> {
+) -> Result<Vec<SegmentName>, ShipError> {
+    let mut done = Vec::new();
     for file in sealed_files(data_dir)? {
         if state.refused.contains_key(&file.path) {
             continue;
         }
         match ship_new(shipper, &file) {
-            Ok(None) => {}
-            Ok(Some(segment)) => {
-                state.add(&segment);
-                watch(ShipEvent::Shipped(&segment));
+            Ok(new) => {
+                if let Some(segment) = new {
+                    state.add(&segment);
+                    watch(ShipEvent::Shipped(&segment));
+                }
+                if file.snapshot.is_none() {
+                    done.push(file.name);
+                }
             }
             Err(error) if error.is_gone() => {
                 state.gone += 1;
@@ -132,7 +153,7 @@ pub(crate) fn ship_backlog(
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(done)
 }
 
 fn ship_new(shipper: &mut Shipper<'_>, file: &SealedFile) -> Result<Option<ShippedSegment>, ShipError> {
@@ -148,6 +169,7 @@ pub(crate) struct ServiceOptions {
     pub(crate) data_dir: PathBuf,
     pub(crate) interval: std::time::Duration,
     pub(crate) status_file: Option<PathBuf>,
+    pub(crate) receipts: Option<PathBuf>,
 }
 
 /// Ships until the stop signal. Errors of the store are reported and tried again.
@@ -164,8 +186,11 @@ pub(crate) fn serve(
     loop {
         let result = ship_backlog(shipper, &options.data_dir, &mut state, watch);
         let pause = match result {
-            Ok(()) => {
+            Ok(done) => {
                 (state.error, state.failures) = (None, 0);
+                if let Some(path) = &options.receipts {
+                    write_receipts(path, &done)?;
+                }
                 options.interval
             }
             Err(error) if error.is_stop() => return Ok(()),
@@ -177,7 +202,7 @@ pub(crate) fn serve(
             }
         };
         if let Some(path) = &options.status_file {
-            state.write(path).map_err(|error| ShipError::Directory { path: path.clone(), error })?;
+            state.write(path).map_err(|error| ShipError::File { path: path.clone(), error })?;
         }
         if lake.pause(pause).is_err() {
             return Ok(());

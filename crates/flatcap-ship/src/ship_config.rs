@@ -51,6 +51,7 @@ struct FileSettings {
     #[serde(deserialize_with = "cpu_share")]
     cpu_budget: Option<f64>,
     status_file: Option<PathBuf>,
+    receipts: Option<PathBuf>,
 }
 
 /// Options of the command line.
@@ -83,6 +84,8 @@ pub(crate) struct ShipConfig {
     /// Share of one core.
     pub(crate) cpu_budget: f64,
     pub(crate) status_file: Option<PathBuf>,
+    /// Where the recorder reads which segments are shipped.
+    pub(crate) receipts: Option<PathBuf>,
 }
 
 /// Why there is no configuration.
@@ -130,6 +133,7 @@ impl ShipConfig {
             bandwidth: file.bandwidth,
             cpu_budget: file.cpu_budget.unwrap_or(CPU_SHARE),
             status_file: file.status_file.filter(|path| !path.as_os_str().is_empty()),
+            receipts: file.receipts.filter(|path| !path.as_os_str().is_empty()),
         }
     }
 

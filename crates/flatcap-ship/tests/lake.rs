@@ -212,9 +212,13 @@ fn verbs_report() {
     let right = check(&format!("[ship]\ndata_dir = \"/x\"\nto = \"file://{}\"\n", lake.display()));
     assert_eq!((right.status, json_of(&right)["interval"].as_f64()), (Some(0), Some(10.0)), "{right:?}");
     let with_raw = folder.path().join("raw");
-    std::fs::write(&config, "[ship]\nraw = true\n").unwrap();
+    let receipts = folder.path().join("receipts");
+    let text = format!("[ship]\nraw = true\nreceipts = \"{}\"\n", receipts.display());
+    std::fs::write(&config, text).unwrap();
     let raw = call(&["once", "--config", config.to_str().unwrap()], &data_dir, &with_raw);
     assert_eq!(raw.status, Some(0), "{raw:?}");
+    let listed = std::fs::read_to_string(&receipts).unwrap();
+    assert_eq!(listed, "0000000000000abc-0000000000\n0000000000000abc-0000000001\n");
     let segments: Vec<PathBuf> = objects(&with_raw.join("v1/raw"));
     let originals: Vec<PathBuf> = objects(&data_dir);
     assert_eq!(segments.len(), originals.len(), "two segments and a snapshot");
