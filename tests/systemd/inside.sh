@@ -111,13 +111,16 @@ starts() {
     step "started: systemctl start returned when it was ready; the first segment is open"
     eventually "a status" status_has "samples/s"
     step "status: $(property StatusText)"
-    [ "$(stat -c '%U %a' "$data") $(stat -c '%U %a' /run/flatcap)" = "flatcap 750 flatcap 750" ] || fail "owners and modes"
+    # Other accounts pass through the runtime directory to the push socket: group_reads checks that
+    # they get no further.
+    [ "$(stat -c '%U %a' "$data") $(stat -c '%U %a' /run/flatcap)" = "flatcap 750 flatcap 751" ] || fail "owners and modes"
     compgen -G "/run/flatcap/*.slabs" >/dev/null || fail "no slabs in the runtime directory: $begin"
     [ "$(ps -o ni= -p "$(property MainPID)" | tr -d ' ')" = -10 ] || fail "the nice value"
     step "  its nice value: -10"
 }
 
-# Checks that a member of the group can read recordings without being root, and others cannot.
+# Checks that a member of the group can read recordings without being root, and that others read
+# neither them nor samples in memory.
 group_reads() {
     local modes
     useradd --system --groups flatcap reader
@@ -130,7 +133,14 @@ group_reads() {
     [ "$(wc -l </run/out)" -gt 100 ] || fail "dump by a member of the group: $(cat /run/out)"
     ! runuser -u stranger -- /usr/bin/flatcap info "$data" >/dev/null 2>&1 || fail "any account can read recordings"
     ! runuser -u reader -- cat "$data/flatcap.last-good.toml" >/dev/null 2>&1 || fail "a member of the group can read the last good configuration"
+    local kept
+    ! runuser -u stranger -- ls /run/flatcap >/dev/null 2>&1 || fail "any account can list the runtime directory"
+    for kept in /run/flatcap/*.slabs; do
+        ! runuser -u stranger -- head -c 1 "$kept" >/dev/null 2>&1 || fail "any account can read $kept"
+    done
+    ! runuser -u stranger -- /usr/bin/flatcap status >/dev/null 2>&1 || fail "any account can use the control socket"
     step "a member of group flatcap reads the recording (info, dump), other accounts cannot; segments are 0640"
+    step "  other accounts can neither list nor read /run/flatcap, nor use its control socket"
 }
 
 # With a configuration that is refused at the start, the service records with the last good one and
