@@ -22,8 +22,8 @@ CREATE TABLE IF NOT EXISTS hive.flatcap.sources_hot (
 CALL hive.system.sync_partition_metadata('flatcap', 'load_hot', 'ADD');
 CALL hive.system.sync_partition_metadata('flatcap', 'sources_hot', 'ADD');
 
--- `_sources` is put after the samples and before the manifest, so its rows tell nearly as well as
--- manifests which segments are complete.
+-- `_sources` is put after the samples and before the manifest, so its rows show
+-- almost as reliably as manifests which segments are complete.
 SELECT hot.*
 FROM hive.flatcap.load_hot AS hot
 WHERE EXISTS (

@@ -12,6 +12,7 @@ use crate::environment::wall_ns;
 use crate::error::ShipError;
 use crate::fleet::Fleet;
 use crate::lake::Lake;
+use crate::lake_error::LakeError;
 use crate::service::{ServiceOptions, ShipEvent, ShipState, serve, ship_backlog, write_receipts};
 use crate::ship_config::{ConfigArguments, ShipConfig, ShipConfigError};
 use crate::shipper::Shipper;
@@ -105,7 +106,8 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // If standard error is closed, the exit status still reports the error.
             let _gone = remark(&error.to_string());
-            ExitCode::from(if matches!(error, ShipError::Usage(_)) { USAGE } else { FAILED })
+            let is_usage = matches!(error, ShipError::Usage(_) | ShipError::Lake(LakeError::Url { .. }));
+            ExitCode::from(if is_usage { USAGE } else { FAILED })
         }
     }
 }
@@ -143,7 +145,8 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
         print_json(&state)?;
     } else {
         let ShipState { segments, rows, bytes, .. } = &state;
-        print(&[format!("{segments} segments shipped: {rows} rows, {bytes} bytes")])?;
+        let (segments, rows) = (counted(*segments, "segment"), counted(*rows, "row"));
+        print(&[format!("{segments} shipped: {rows}, {bytes} bytes")])?;
     }
     Ok(if state.has_losses() { DATA_LOSS } else { 0 })
 }
@@ -193,9 +196,9 @@ fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
         print_json(&report)?;
     } else {
         let CompactReport { hours, segments, rows, removed_objects, .. } = &report;
-        print(&[format!(
-            "{hours} hours merged of {segments} segments and {rows} rows; {removed_objects} objects removed"
-        )])?;
+        let (hours, segments) = (counted(*hours, "hour"), counted(*segments, "segment"));
+        let (rows, objects) = (counted(*rows, "row"), counted(*removed_objects, "object"));
+        print(&[format!("{hours} merged of {segments} and {rows}; {objects} removed")])?;
     }
     Ok(if report.refused.is_empty() { 0 } else { DATA_LOSS })
 }
@@ -216,16 +219,21 @@ fn open_lake(config: &ShipConfig) -> Result<Lake, ShipError> {
 /// Prints what happened: what was shipped to standard output, problems to standard error.
 fn report(event: &ShipEvent<'_>) -> io::Result<()> {
     match event {
-        ShipEvent::Shipped(shipped) => print(&[format!(
-            "{}: {} rows in {} objects, {} bytes",
-            shipped.manifest, shipped.rows, shipped.objects, shipped.bytes
-        )]),
+        ShipEvent::Shipped(shipped) => {
+            let (rows, objects) = (counted(shipped.rows, "row"), counted(shipped.objects as u64, "object"));
+            print(&[format!("{}: {rows} in {objects}, {} bytes", shipped.manifest, shipped.bytes)])
+        }
         ShipEvent::Refused(path, error) => remark(&format!("{} is not shipped: {error}", path.display())),
         ShipEvent::Gone(path) => {
             remark(&format!("{} was removed by retention before it was shipped", path.display()))
         }
         ShipEvent::Failed(error) => remark(&format!("{error}; trying again")),
     }
+}
+
+/// Returns a number of things: `1 row`, `2 rows`.
+fn counted(number: u64, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 fn print(lines: &[String]) -> io::Result<()> {

@@ -115,7 +115,17 @@ impl SegmentContent {
             self.totals(source.id).is_none_or(|totals| totals.recorded + totals.lost + totals.thinned > 0)
         };
         let wanted = self.header.sources.iter().filter(|source| !source.is_opaque()).filter(has_samples);
-        grouped(wanted.map(|source| (source.name.as_str(), self.sizes.get(&source.id).copied())))
+        // Sources of one name, such as those of several applications, are read together: a filter
+        // knows names.
+        let mut sizes: Vec<(&str, Option<u64>)> = Vec::new();
+        for source in wanted {
+            let bytes = self.sizes.get(&source.id).copied();
+            match sizes.iter_mut().find(|(name, _)| *name == source.name) {
+                Some((_, sum)) => *sum = sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes)),
+                None => sizes.push((&source.name, bytes)),
+            }
+        }
+        grouped(sizes.into_iter())
     }
 
     fn totals(&self, source: u16) -> Option<&FooterTotals> {
@@ -362,7 +372,10 @@ impl<'s> Conversion<'s> {
 
     fn source(&self, info: &SourceInfo) -> ManifestSource {
         let none = ReadSource::default();
-        let read = self.sources.get(&info.name).unwrap_or(&none);
+        // What was read of sources of one name is that of the first.
+        let first = self.segment.header.sources.iter().find(|source| source.name == info.name);
+        let is_first = first.is_some_and(|first| first.id == info.id);
+        let read = self.sources.get(&info.name).filter(|_| is_first).unwrap_or(&none);
         let totals = self.segment.totals(info.id).cloned().unwrap_or_default();
         let unreadable = self.gaps.iter().filter(|(name, _)| *name == info.name);
         let unreadable = unreadable.map(|(_, gap)| match gap {

@@ -161,6 +161,27 @@ fn a_segment_becomes_objects() {
     }
 }
 
+// Proves that sources of one name, such as those of two processes of an application, are one table
+// with each sample once, raw and compressed.
+#[test]
+fn sources_of_one_name_are_one_table() {
+    for is_compressed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["point", "point"];
+        TestSegment { samples: 60, is_compressed, names, ..TestSegment::default() }.write(folder.path());
+        let store = FailingStore::new();
+        let state = ship(&store, folder.path(), &ShipOptions::default()).unwrap();
+        assert_eq!((state.segments, state.rows), (1, 120));
+        let objects = store.objects();
+        let (_, manifest) = manifests(&objects, ManifestKind::Segment).pop().unwrap();
+        let rows: Vec<u64> = manifest.sources.iter().map(|source| source.rows).collect();
+        assert_eq!((manifest.rows, rows), (120, vec![120, 0, 0]));
+        let recorded: Vec<u64> = manifest.sources.iter().map(|source| source.recorded).collect();
+        assert_eq!(recorded, [60, 60, 0]);
+        assert_eq!(visible(&objects)["point"].len(), 120);
+    }
+}
+
 // Proves that the same segment gives the same bytes again, in another process, raw and compressed;
 // and that shipping twice changes nothing.
 #[test]

@@ -11,6 +11,13 @@ pub(crate) enum LakeError {
     /// No store has this URL.
     #[error("{url}: {what}")]
     Url { url: String, what: String },
+    /// The directory of a store cannot be created.
+    #[error("{url}: the directory cannot be created: {error}")]
+    Directory {
+        url: String,
+        #[source]
+        error: io::Error,
+    },
     /// A request failed, as often as it was tried.
     #[error("{name}: {}", with_causes(error))]
     Request {

@@ -113,7 +113,7 @@ pub(crate) struct ManifestSource {
     pub(crate) unreadable: u64,
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
-    /// Why it has no rows; empty if it has.
+    /// Why it has no rows, or why those are not accounted for; empty if it has, and they are.
     pub(crate) problem: String,
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct TestSegment {
     pub(crate) host: (&'static str, Option<&'static str>),
     /// Whether it is compressed while it is written.
     pub(crate) is_compressed: bool,
+    /// Names of the sources with samples; they may be equal.
+    pub(crate) names: [&'static str; 2],
 }
 
 impl Default for TestSegment {
@@ -50,6 +52,7 @@ impl Default for TestSegment {
             spacing_s: 900,
             host: ("web-1", Some("4c4c4544004a35108052b7c04f4d5831")),
             is_compressed: false,
+            names: SOURCES,
         }
     }
 }
@@ -107,8 +110,8 @@ impl TestSegment {
             clocks,
             reorder_window_ns: 1_000_000_000,
             sources: vec![
-                source((0, SOURCES[0]), false),
-                source((1, SOURCES[1]), false),
+                source((0, self.names[0]), false),
+                source((1, self.names[1]), false),
                 source((2, "opaque"), true),
             ],
             clock_table: vec![clocks],

@@ -123,6 +123,10 @@ impl ShipConfig {
     }
 
     fn of(file: FileSettings, arguments: &ConfigArguments) -> Self {
+        // The receipts of the file are for its own store: what is elsewhere is not there.
+        let is_other = |option: Option<bool>| option == Some(false);
+        let is_elsewhere = is_other(arguments.to.as_ref().zip(file.to.as_ref()).map(|(to, own)| to == own))
+            || is_other(arguments.data_dir.as_ref().zip(file.data_dir.as_ref()).map(|(dir, own)| dir == own));
         Self {
             data_dir: arguments.data_dir.clone().or(file.data_dir),
             to: arguments.to.clone().or(file.to),
@@ -133,7 +137,7 @@ impl ShipConfig {
             bandwidth: file.bandwidth,
             cpu_budget: file.cpu_budget.unwrap_or(CPU_SHARE),
             status_file: file.status_file.filter(|path| !path.as_os_str().is_empty()),
-            receipts: file.receipts.filter(|path| !path.as_os_str().is_empty()),
+            receipts: file.receipts.filter(|path| !path.as_os_str().is_empty() && !is_elsewhere),
         }
     }
 

@@ -18,13 +18,15 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Repetitions by the library, which cannot be interrupted by a stop signal; `Lake` has its own.
 const LIBRARY_RETRIES: usize = 1;
 
-/// Opens the store of a URL, by the rights and credentials of the environment. Makes no request.
+/// Opens the store of a URL, by the rights and credentials of the environment. Makes no request; of
+/// a directory, creates it.
 ///
 /// # Errors
-/// `Url` for a URL of no known store, `Request` if the store refuses the settings.
+/// `Url` for a URL of no known store, `Directory` for one that cannot be created, `Request` if the
+/// store refuses the settings.
 pub(crate) fn open_store(url: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
     let malformed = |what: &str| LakeError::Url { url: url.to_owned(), what: what.to_owned() };
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("no scheme"))?;
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("no scheme; a store is file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"))?;
     if rest.contains(['?', '#', '@', '%']) || rest.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(malformed("?, #, @, %, spaces and control characters have no meaning in it"));
     }
@@ -33,8 +35,7 @@ pub(crate) fn open_store(url: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
         if !rest.starts_with('/') {
             return Err(malformed("a directory has an absolute path, so three slashes: file:///srv/lake"));
         }
-        let created = std::fs::create_dir_all(rest);
-        created.map_err(|error| malformed(&format!("the directory cannot be created: {error}")))?;
+        std::fs::create_dir_all(rest).map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
         return Ok(Arc::new(LocalFileSystem::new_with_prefix(rest).map_err(failed)?.with_fsync(true)));
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
