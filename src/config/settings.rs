@@ -339,8 +339,8 @@ settings! {
 
         /// Memory for all lanes, and for what is kept of pushed sources, in addition to that of
         /// [recorder].
-        // 64 threads with the default lane. Below the minimum not even one lane and a schema fit;
-        // above the maximum the unit is wrong.
+        // About 60 threads with the default lane. Below the minimum not even one lane and a schema
+        // fit; above the maximum the unit is wrong.
         memory_max: u64 = 64 * MIB, Size(MIB..=64 * GIB), Restart;
 
         /// Size of a thread's lane, unless its application asks for another.

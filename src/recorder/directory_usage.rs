@@ -76,9 +76,11 @@ impl DirectoryUsage {
 
     /// Returns whether a file is of a segment that should be kept for lack of a receipt.
     pub(super) fn is_held(&self, name: &str) -> bool {
-        let segment = segment_of(name);
-        let has_none = |receipts: &Receipts| segment.is_some_and(|segment| !receipts.has(key(segment)));
-        self.receipts.as_ref().is_some_and(has_none)
+        self.lacks_receipt(segment_of(name))
+    }
+
+    fn lacks_receipt(&self, segment: Option<SegmentName>) -> bool {
+        self.receipts.as_ref().zip(segment).is_some_and(|(receipts, segment)| !receipts.has(key(segment)))
     }
 
     /// Applies the result of a scan. Returns its first error; a part that failed keeps its previous
@@ -256,7 +258,7 @@ impl DirectoryUsage {
             is_ours,
             removable: segment,
             age_ns,
-            is_held: self.is_held(&entry.name),
+            is_held: self.lacks_receipt(segment),
         }
     }
 }

@@ -120,14 +120,31 @@ impl QuotaStorage {
     /// `StorageFull` if the limits cannot be kept. Errors of the storage if the directory or the
     /// free space cannot be read; then the limits are kept by the last known numbers.
     pub fn enforce_limits(&self, wall_s: i64) -> io::Result<()> {
+        self.refresh_receipts();
         let mut books = self.shared.lock_usage();
         books.wall_s = wall_s;
-        // Without a list, nothing has a receipt, which is what its absence means.
-        if let Some(Err(error)) = books.receipts.as_mut().map(Receipts::refresh) {
-            tracing::debug!(%error, "cannot read the receipts of keep_until_shipped");
-        }
         let SpaceResult { space: room, scan: look } = self.shared.make_space(&mut books, 0);
         room.and(look)
+    }
+
+    /// Reads the receipts, if there are any and their file has changed; not under the lock, for the
+    /// recorder takes it to write.
+    fn refresh_receipts(&self) {
+        let Some(file) = self.shared.lock_usage().receipts.as_ref().map(Receipts::source) else { return };
+        match file.read_if_changed() {
+            Ok(Some(list)) => {
+                let earlier = self.shared.lock_usage().receipts.as_mut().map(|own| own.replace(list));
+                drop(earlier);
+            }
+            Ok(None) => {}
+            // The last list stays; at first it is empty, so nothing has a receipt.
+            Err(error) => {
+                if self.shared.lock_usage().receipts.as_mut().is_some_and(Receipts::fail) {
+                    let path = file.path().display();
+                    tracing::warn!(%error, "cannot read the receipts of keep_until_shipped, {path}");
+                }
+            }
+        }
     }
 
     /// Bytes that the segments, the open one and the reserve may occupy, as of the last scan.

@@ -4,13 +4,20 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use flatcap_format::storage::open_regular;
 
 /// Longest file that is read, in bytes: of a million segments.
 const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// Digits of a run, and the least digits of a number.
+const RUN_DIGITS: usize = 16;
+const NUMBER_DIGITS: usize = 10;
+
+/// Modification time and length of a file that was read.
+type FileState = (SystemTime, u64);
 
 /// The identity of a segment: number and run.
 pub(super) type SegmentKey = (u64, u64);
@@ -19,15 +26,15 @@ pub(super) type SegmentKey = (u64, u64);
 #[derive(Debug)]
 pub(super) struct Receipts {
     path: PathBuf,
-    /// Change time and length of the file that was read.
-    read: Option<(SystemTime, u64)>,
+    read: Option<FileState>,
     shipped: BTreeSet<SegmentKey>,
+    has_failed: bool,
 }
 
 impl Receipts {
     /// Creates an empty list: until the file is read, nothing has a receipt.
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, read: None, shipped: BTreeSet::new() }
+        Self { path, read: None, shipped: BTreeSet::new(), has_failed: false }
     }
 
     /// Returns whether a segment has a receipt.
@@ -35,50 +42,95 @@ impl Receipts {
         self.shipped.contains(&key)
     }
 
+    /// Returns what reading it needs, so that nobody who asks [`has`](Self::has) waits meanwhile.
+    pub(super) fn source(&self) -> ReceiptFile {
+        ReceiptFile { path: self.path.clone(), read: self.read }
+    }
+
+    /// Takes the list that was read. Returns the one before.
+    pub(super) fn replace(&mut self, list: ReceiptList) -> BTreeSet<SegmentKey> {
+        (self.read, self.has_failed) = (Some(list.read), false);
+        std::mem::replace(&mut self.shipped, list.shipped)
+    }
+
+    /// Notes that the file cannot be read. Returns whether it could be before.
+    pub(super) fn fail(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_failed, true)
+    }
+}
+
+/// The file of receipts, as it was last.
+#[derive(Debug)]
+pub(super) struct ReceiptFile {
+    path: PathBuf,
+    read: Option<FileState>,
+}
+
+/// What a file of receipts says.
+#[derive(Debug)]
+pub(super) struct ReceiptList {
+    read: FileState,
+    shipped: BTreeSet<SegmentKey>,
+}
+
+impl ReceiptFile {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads the file if it has changed.
     ///
     /// # Errors
     /// The file cannot be read; the last list then stays.
-    pub(super) fn refresh(&mut self) -> io::Result<()> {
+    pub(super) fn read_if_changed(&self) -> io::Result<Option<ReceiptList>> {
         let file = open_regular(&self.path)?;
         let about = file.metadata()?;
-        let now = (about.modified()?, about.len());
-        if self.read == Some(now) {
-            return Ok(());
+        let read = (about.modified()?, about.len());
+        if self.read == Some(read) {
+            return Ok(None);
         }
         let mut text = String::new();
         file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
-        self.shipped = text.lines().filter_map(key).collect();
-        self.read = Some(now);
-        Ok(())
+        Ok(Some(ReceiptList { read, shipped: text.lines().filter_map(key).collect() }))
     }
 }
 
-/// Reads a line.
+/// Reads a line. One that was cut off is none: its number would be that of another segment.
 fn key(line: &str) -> Option<SegmentKey> {
     let (run, number) = line.split_once('-')?;
-    Some((number.parse().ok()?, u64::from_str_radix(run, 16).ok()?))
+    let is_whole = run.len() == RUN_DIGITS && number.len() >= NUMBER_DIGITS && !line.contains('+');
+    let key = (number.parse().ok()?, u64::from_str_radix(run, 16).ok()?);
+    is_whole.then_some(key)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn refresh(receipts: &mut Receipts) -> io::Result<()> {
+        if let Some(list) = receipts.source().read_if_changed()? {
+            receipts.replace(list);
+        }
+        Ok(())
+    }
+
     // Proves that a list is read again when it is replaced, stays when it cannot be read, and that
-    // other lines are none.
+    // other lines, and those that were cut off, are none.
     #[test]
     fn lists_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("receipts");
         let mut receipts = Receipts::new(path.clone());
-        assert_eq!(receipts.refresh().unwrap_err().kind(), io::ErrorKind::NotFound);
-        std::fs::write(&path, "0000000000000abc-0000000042\nnone\n\nx-1\n").unwrap();
-        receipts.refresh().unwrap();
+        assert_eq!(refresh(&mut receipts).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let text = "0000000000000abc-0000000042\nnone\n\nx-1\nabc-0000000007\n0000000000000abc-000000004";
+        std::fs::write(&path, text).unwrap();
+        refresh(&mut receipts).unwrap();
         assert!(receipts.has((42, 0xabc)) && !receipts.has((1, 0)) && receipts.shipped.len() == 1);
         std::fs::write(&path, "0000000000000abc-0000000042\n0000000000000abc-0000000043").unwrap();
-        receipts.refresh().unwrap();
+        refresh(&mut receipts).unwrap();
         assert!(receipts.has((43, 0xabc)) && receipts.shipped.len() == 2);
+        assert!(receipts.source().read_if_changed().unwrap().is_none());
         std::fs::remove_dir_all(folder.path()).unwrap();
-        assert!(receipts.refresh().is_err() && receipts.has((43, 0xabc)));
+        assert!(refresh(&mut receipts).is_err() && receipts.has((43, 0xabc)));
     }
 }
