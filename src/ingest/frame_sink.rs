@@ -35,7 +35,7 @@ impl FrameSink {
     /// Passes on a frame of a source, after the samples that are missing before it.
     pub(super) fn pass(&mut self, source: &mut PushedSource, frame: &LaneFrame, bytes: &[u8]) {
         let sample = frame.sample;
-        self.lose(source, sample.seq.saturating_sub(source.next_seq), Causes::QUEUE_FULL);
+        self.lose(source, frame.missing, Causes::QUEUE_FULL);
         self.begin(source, sample.seq.saturating_add(1));
         source.last_mono_ns = sample.mono_ns;
         let meta = SampleMeta {

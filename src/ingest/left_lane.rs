@@ -28,7 +28,7 @@ pub struct LeftLane {
 /// What was left in a lane.
 #[derive(Debug, Default)]
 pub struct LeftFrames {
-    /// Whole telemetry frames that were checked, in order.
+    /// Whole sample frames that were checked, in order.
     pub frames: Vec<Vec<u8>>,
     /// The number of the next sample of each source, by the ids in the lane, which the client may
     /// have changed.

@@ -4,7 +4,7 @@ use flatcap_lane::{
     LANE_BYTES_MAX, LANE_BYTES_MIN, SLAB_BYTES_MIN, SLABS_MAX, SLABS_MIN, SourceRegistration,
 };
 
-/// Bytes of a lane's slab: as the recorder's own, so that the largest ring has not more slabs than
+/// Bytes of a lane's slab: as the recorder's own, so that the largest lane has not more slabs than
 /// a lane can have.
 pub const LANE_SLAB_BYTES: usize = 64 << 10;
 /// What the recorder keeps of a pushed source besides its schema, in bytes: counters, a list of

@@ -203,9 +203,12 @@ impl PushWorker {
         descriptors.extend(listens.then(|| self.listener.as_fd()));
         let first = descriptors.len();
         for client in self.registry.clients.values() {
-            descriptors.push(client.connection.as_fd());
+            // What follows a request that waits is not looked at, so it must not end the wait.
+            let is_waiting = client.postponed.is_some();
+            let connection = if is_waiting { self.stop.as_fd() } else { client.connection.as_fd() };
+            descriptors.push(connection);
             // Twice its connection if there is no process: each client has two places.
-            descriptors.push(client.process.as_ref().map_or(client.connection.as_fd(), AsFd::as_fd));
+            descriptors.push(client.process.as_ref().map_or(connection, AsFd::as_fd));
         }
         let ready = wait_readable(&descriptors, pause_ns);
         let (own, of_clients) = ready.split_at(first);
@@ -280,7 +283,7 @@ impl PushWorker {
             };
             self.busy_ns = now_ns;
             if !self.send(ready.id, answer) {
-                return;
+                break;
             }
         }
         if ready.has_ended {

@@ -4,12 +4,14 @@ use std::io::{self, ErrorKind};
 use std::mem::size_of;
 use std::os::fd::OwnedFd;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, send, socket_with, sockopt,
 };
+
+use super::poll_event::PollEvent;
 
 /// Receive buffer for the events between two reads, in bytes: some 5,000 events by the kernel's
 /// accounting.
@@ -81,28 +83,6 @@ pub struct ProcessEvents {
     socket: OwnedFd,
 }
 
-/// Ends the wait of another thread for process events.
-#[derive(Debug)]
-pub struct EventWaitStop {
-    event: OwnedFd,
-}
-
-impl EventWaitStop {
-    /// Creates a stop that is not yet requested.
-    ///
-    /// # Errors
-    /// The process has reached its limit of open files.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
-    }
-
-    /// Ends the wait, and all later ones.
-    pub fn request(&self) {
-        // Fails only if the counter is at its maximum, when the wait has ended already.
-        let _full = rustix::io::write(&self.event, &1_u64.to_le_bytes());
-    }
-}
-
 impl ProcessEvents {
     /// Subscribes to process events.
     ///
@@ -157,11 +137,10 @@ impl ProcessEvents {
         Ok(events)
     }
 
-    /// Waits for events. Returns false once `stop` is requested.
-    pub fn wait(&self, stop: &EventWaitStop) -> bool {
+    /// Waits for events. Returns false once `stop` is set.
+    pub fn wait(&self, stop: &PollEvent) -> bool {
         loop {
-            let mut waits =
-                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&stop.event, PollFlags::IN)];
+            let mut waits = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
             match poll(&mut waits, None) {
                 Err(Errno::INTR) => {}
                 Ok(_) => return waits.get(1).is_some_and(|stop| stop.revents().is_empty()),
@@ -301,7 +280,7 @@ mod tests {
             Ok(events) => events,
             Err(error) => return println!("skipped: {error}"),
         };
-        let stop = EventWaitStop::new().unwrap();
+        let stop = PollEvent::new().unwrap();
         let mut child = Command::new("true").spawn().unwrap();
         let mut is_reported = false;
         while !is_reported {
@@ -311,8 +290,8 @@ mod tests {
             });
         }
         child.wait().unwrap();
-        stop.request();
-        stop.request();
+        stop.set();
+        stop.set();
         assert!(!events.wait(&stop));
     }
 

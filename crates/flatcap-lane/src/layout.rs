@@ -8,7 +8,7 @@ use super::envelope::ENVELOPE_BYTES;
 /// Bytes before the slabs: one page, which one read takes.
 pub const CONTROL_BYTES: usize = 4096;
 /// Sources of a lane.
-pub const SLOTS: usize = 64;
+pub(crate) const SLOTS: usize = 64;
 /// Fewest slabs: one is read while the other is written.
 pub const SLABS_MIN: usize = 2;
 /// Most slabs: as many states as the page has room for.
@@ -16,15 +16,15 @@ pub const SLABS_MAX: usize = 256;
 /// Smallest slab: a page.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
 /// Largest slab: its length fits the 23 bits of a state, and a frame of this size is rare.
-pub const SLAB_BYTES_MAX: usize = 4 << 20;
+pub(crate) const SLAB_BYTES_MAX: usize = 4 << 20;
 /// Smallest ring that a client is given, in bytes.
 pub const LANE_BYTES_MIN: u64 = 256 << 10;
 /// Largest ring that a client is given, in bytes.
 pub const LANE_BYTES_MAX: u64 = 16 << 20;
 /// The id in a slot without a source.
-pub const NO_SOURCE: u16 = u16::MAX;
+pub(crate) const NO_SOURCE: u16 = u16::MAX;
 /// Bytes of a number that is written as a pair.
-pub const PAIR_BYTES: usize = 16;
+pub(crate) const PAIR_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"FCLANE01";
 /// Numbers of the header, including the magic.
@@ -214,7 +214,7 @@ impl LaneHeader {
 }
 
 /// Returns a number as a pair: itself, and its complement.
-pub fn encode_pair(number: u64) -> [u8; PAIR_BYTES] {
+pub(crate) fn encode_pair(number: u64) -> [u8; PAIR_BYTES] {
     let mut bytes = [0; PAIR_BYTES];
     put(&mut bytes, 0, &number.to_le_bytes());
     put(&mut bytes, NUMBER_BYTES, &(!number).to_le_bytes());

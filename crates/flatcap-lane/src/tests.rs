@@ -182,7 +182,7 @@ fn each_rule_has_its_defect() {
     };
     assert_eq!(defect(other_source), LaneDefect::Source(78));
     let other_offset = |memory: &TestMemory, writer: &mut LaneWriter<TestMemory>| {
-        memory.write_at(&super::encode_pair(6), 144).unwrap();
+        memory.write_at(&super::layout::encode_pair(6), 144).unwrap();
         writer.push(3, 8, 900, |_| ());
     };
     assert_eq!(defect(other_offset), LaneDefect::WallTime(906));
@@ -204,7 +204,9 @@ fn half_a_number_is_not_believed() {
     let batch = reader.look(&memory, &mut buffer, &clocks()).unwrap().unwrap();
     assert_eq!(batch.frames[0].sample.wall_ns, 905, "the offset before");
     assert!(writer.open_next(OnFullSlab::Keep));
-    for wrong in [[1_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat(), super::encode_pair(100).to_vec()] {
+    for wrong in
+        [[1_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat(), super::layout::encode_pair(100).to_vec()]
+    {
         memory.write_at(&wrong, 128).unwrap();
         assert!(!writer.open_next(OnFullSlab::Keep), "no slab was given back");
     }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatcap_lane::{LaneResumption, LaneWriter, PushReply, PushRequest, VERSION};
@@ -186,9 +186,17 @@ impl Registry {
 
     /// Returns counters for one more thread.
     pub(crate) fn new_counters(&self) -> Arc<DropCounters> {
-        let counters = Arc::<DropCounters>::default();
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counters));
-        counters
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of those of a thread that has ended this list has the only reference; their counts stay
+        // in the sum.
+        if let Some(free) = counters.iter().find(|own| Arc::strong_count(own) == 1) {
+            // Pairs with the release of that thread's reference.
+            fence(Ordering::Acquire);
+            return Arc::clone(free);
+        }
+        let new = Arc::<DropCounters>::default();
+        counters.push(Arc::clone(&new));
+        new
     }
 
     /// Returns how many samples of a source were dropped.
@@ -321,5 +329,26 @@ impl RegistryState {
                 Err(_) => self.connection = None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that counters of a thread that has ended are used again, and that nothing counted is
+    // lost by that.
+    #[test]
+    fn counters_are_reused() {
+        let registry = Registry::default();
+        let held = registry.new_counters();
+        for _ in 0..100 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| registry.new_counters().add(3));
+            });
+        }
+        assert_eq!(registry.counters.lock().unwrap().len(), 2);
+        assert_eq!((registry.dropped(3), registry.dropped(2)), (100, 0));
+        drop(held);
     }
 }

@@ -12,7 +12,8 @@ use crossbeam_queue::ArrayQueue;
 use super::texts::with_path;
 use crate::os::directory_handle::DirectoryHandle;
 use crate::os::host::HostRoot;
-use crate::os::process_events::{EventWaitStop, ProcessEvent, ProcessEvents};
+use crate::os::poll_event::PollEvent;
+use crate::os::process_events::{ProcessEvent, ProcessEvents};
 use crate::os::thread;
 use crate::schemas::host::ProcessExec;
 
@@ -32,7 +33,7 @@ pub(super) struct ExecWatcher {
 struct Shared {
     execs: ArrayQueue<ProcessExec>,
     has_lost: AtomicBool,
-    stop: EventWaitStop,
+    stop: PollEvent,
 }
 
 impl ExecWatcher {
@@ -47,7 +48,7 @@ impl ExecWatcher {
         let shared = Arc::new(Shared {
             execs: ArrayQueue::new(EXECS_MAX),
             has_lost: AtomicBool::new(false),
-            stop: EventWaitStop::new()?,
+            stop: PollEvent::new()?,
         });
         let its = Arc::clone(&shared);
         let thread = thread::spawn("exec-names", move || {
@@ -90,7 +91,7 @@ impl Shared {
 
 impl Drop for ExecWatcher {
     fn drop(&mut self) {
-        self.shared.stop.request();
+        self.shared.stop.set();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported; the names are missing, and nothing else.
             let _panicked = thread.join();
@@ -151,7 +152,7 @@ mod tests {
         let shared = Arc::new(Shared {
             execs: ArrayQueue::new(EXECS_MAX),
             has_lost: AtomicBool::new(false),
-            stop: EventWaitStop::new().unwrap(),
+            stop: PollEvent::new().unwrap(),
         });
         let watcher = ExecWatcher { shared: Arc::clone(&shared), thread: None };
         let mut execs = Vec::new();
