@@ -24,13 +24,14 @@ def plot(rows, ax, marks):
         _, ax = matplotlib.pyplot.subplots()
     span = (min(times), max(times)) if times else (0, 0)
     holes = [gap for gap in rows.recording.gaps() if not gap.is_thinned] if times else []
-    units = rows.units
+    units, all_sources = rows.units, rows.recording.sources
     for name, column in values.items():
         if name in STAMPS or not any(isinstance(value, (int, float)) for value in column):
             continue
-        sources = {hole.source for hole in holes if name.startswith(hole.source + ".")}
+        # Columns of samples are of one source, which their names leave out.
+        own = {source for source in all_sources if name.startswith(source + ".")}
         for label, points in lines(name, times, column, values):
-            ends = [hole.before_wall_ns for hole in holes if not sources or hole.source in sources]
+            ends = [hole.before_wall_ns for hole in holes if not own or hole.source in own]
             xs, ys = broken(points, sorted(ends))
             unit = f" ({units[name]})" if name in units else ""
             ax.plot([as_datetime(wall_ns) for wall_ns in xs], ys, label=label + unit, linewidth=1)

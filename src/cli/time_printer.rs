@@ -23,23 +23,24 @@ impl ZoneOption {
     /// Returns the zone: UTC on request, else the local one, on a terminal and in a pipe. Warns on
     /// standard error if TZ names no zone.
     pub(super) fn zone(&self) -> io::Result<TimeZone> {
-        if self.utc {
-            return Ok(TimeZone::UTC);
-        }
-        if let Ok(zone) = TimeZone::try_system() {
-            return Ok(plain_utc(zone));
-        }
-        // Without TZ, a host without /etc/localtime is in UTC.
-        if let Some(name) = std::env::var_os("TZ") {
-            let name = name.to_string_lossy();
-            writeln!(
-                io::stderr(),
-                "flatcap: TZ={}: no such time zone on this host; times are in UTC",
-                human::escaped(&name)
-            )?;
-        }
-        Ok(TimeZone::UTC)
+        zone_of(self.utc)
     }
+}
+
+/// As [`ZoneOption::zone`].
+pub(super) fn zone_of(is_utc: bool) -> io::Result<TimeZone> {
+    if is_utc {
+        return Ok(TimeZone::UTC);
+    }
+    if let Ok(zone) = TimeZone::try_system() {
+        return Ok(plain_utc(zone));
+    }
+    // Without TZ, a host without /etc/localtime is in UTC.
+    if let Some(name) = std::env::var_os("TZ") {
+        let name = human::escaped(&name.to_string_lossy()).to_string();
+        writeln!(io::stderr(), "flatcap: TZ={name}: no such time zone on this host; times are in UTC")?;
+    }
+    Ok(TimeZone::UTC)
 }
 
 /// Returns the fixed UTC for a zone that is called so, since such times are shorter.

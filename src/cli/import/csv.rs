@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
-use jiff::tz::TimeZone;
-
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
+use crate::cli::time_printer::zone_of;
 use crate::import::csv::{self, CsvColumns, CsvOptions, CsvType, TimeForm};
 
 /// Import CSV files: a header, a column that says the time, and columns of values.
@@ -42,7 +41,7 @@ pub(super) struct Args {
     /// Text of a cell without a value, such as NA; can be repeated.
     #[arg(long, value_name = "TEXT")]
     absent: Vec<String>,
-    /// Character between cells; tab for a tabulator.
+    /// Character between cells; tab for a tab character.
     #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
     /// Name of the source, instead of the file name; with several files once for each, in their
@@ -54,7 +53,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let named = args.types.iter().filter_map(|(column, csv_type)| Some((column.clone()?, *csv_type)));
     let other_types = args.types.iter().find(|(column, _)| column.is_none()).map(|(_, csv_type)| *csv_type);
-    let zone = if args.utc { TimeZone::UTC } else { TimeZone::try_system().unwrap_or(TimeZone::UTC) };
+    let zone = zone_of(args.utc)?;
     let options = CsvOptions {
         columns: CsvColumns {
             time: args.time.clone(),

@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
-use jiff::tz::TimeZone;
-
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
+use crate::cli::time_printer::zone_of;
 use crate::import::sar::{self, SarOptions};
 
 /// Import archives of sar, as sadf prints them: sadf -j FILE -- -A > FILE.json.
@@ -24,6 +23,6 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let zone = if args.utc { TimeZone::UTC } else { TimeZone::try_system().unwrap_or(TimeZone::UTC) };
+    let zone = zone_of(args.utc)?;
     import(&args.common, |files, job| sar::import(files, &SarOptions { zone }, job), out)
 }

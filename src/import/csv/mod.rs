@@ -106,13 +106,15 @@ impl CsvImporter<'_, '_, '_> {
             Some(found) => Some(found),
             None => self.stated_columns(&mut records)?,
         };
-        let Some(found) = found else { return Ok(()) };
-        if path.is_file() {
-            // The header, which the first reading has seen.
-            records.next()?;
+        // Without columns, the file is empty, or damaged in its first rows.
+        if let Some(found) = found {
+            if path.is_file() {
+                // The header, which the first reading has seen.
+                records.next()?;
+            }
+            let source = self.add_source(path, name, &found)?;
+            self.write_rows(source, &found, &mut records)?;
         }
-        let source = self.add_source(path, name, &found)?;
-        self.write_rows(source, &found, &mut records)?;
         self.report.bytes += records.offset();
         if let Some(damage) = records.damage() {
             let (at, damage) = (records.offset(), damage.to_owned());

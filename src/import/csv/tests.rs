@@ -172,4 +172,9 @@ fn open_quotes_are_damage() {
     assert_eq!(imported.rows.len(), 1);
     let what = &imported.report.flaws[0].what;
     assert!(what.contains("is a quote not closed?"), "{what}");
+    let mut content = b"time,\"a".to_vec();
+    content.resize(content.len() + (40 << 20), b'x');
+    let imported = try_import("data.csv", &content, &plain()).unwrap();
+    let what = &imported.report.flaws[0].what;
+    assert!(imported.rows.is_empty() && what.contains("is a quote not closed?"), "{what}");
 }

@@ -257,8 +257,9 @@ impl HostWriter<'_, '_, '_, '_> {
         let Some(groups) = self.hosts.get(host.number) else { return Ok(()) };
         self.begin_host(host)?;
         let Some(wall_ns) = wall_ns(entry, &self.importer.options.zone) else {
-            let shown = entry.get("timestamp").map(|time| format!("{time:?}")).unwrap_or_default();
-            let what = format!("statistics without a time, or with one that is not: {shown}; skipped");
+            let text = |name| entry.get("timestamp")?.get(name)?.text();
+            let (date, time) = (text("date").unwrap_or_default(), text("time").unwrap_or_default());
+            let what = format!("statistics of {:?}: not a time; skipped", format!("{date} {time}").trim());
             self.importer.report.add_flaw(self.path, 0, Some(1), what);
             return Ok(());
         };

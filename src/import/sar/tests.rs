@@ -173,6 +173,6 @@ fn other_documents_are_refused() {
     }
     let timeless = DOCUMENT.replacen("\"time\": \"22:13:20\"", "\"time\": \"soon\"", 1);
     let (report, folder) = import_text(&timeless).unwrap();
-    assert!(report.flaws[0].what.contains("statistics without a time"), "{:?}", report.flaws);
+    assert!(report.flaws[0].what.contains("not a time; skipped"), "{:?}", report.flaws);
     assert_eq!(rows(folder.path(), &["sar-memory.memfree"]).len(), 1);
 }
