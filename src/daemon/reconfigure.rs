@@ -249,7 +249,7 @@ impl RunningConfig {
         }
         if plan.sources.len() as u64 > RUN_SOURCES_MAX {
             return restart(format!(
-                "{} sources in one run, removed ones included, exceed the limit of {RUN_SOURCES_MAX}",
+                "{} sources in one run, removed and pushed ones included, exceed the limit of {RUN_SOURCES_MAX}",
                 plan.sources.len()
             ));
         }

@@ -9,7 +9,7 @@ use flatcap_format::replay::HostIdentity;
 use crate::error::PromqlError;
 use crate::evaluation::Evaluation;
 use crate::labels::Labels;
-use crate::planner::{Planner, functions, parse, parse_selection};
+use crate::planner::{Planner, parse, parse_selection};
 use crate::series::QueryValue;
 use crate::series_list::list_series;
 use crate::series_scan::SeriesScan;
@@ -62,11 +62,6 @@ impl Engine {
     /// Evaluates over a recording, with the sources that it has now.
     pub fn new(recording: Recording) -> Self {
         Self { metrics: metrics(&recording), recording }
-    }
-
-    /// Returns the names of the supported functions.
-    pub fn functions() -> Vec<&'static str> {
-        functions()
     }
 
     /// Returns the metrics of the recording.

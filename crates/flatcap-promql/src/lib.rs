@@ -6,7 +6,7 @@
 //! window.
 //!
 //! The supported part: selectors with matchers and `offset`, arithmetic, comparisons, `and`, `or`,
-//! `unless`, vector matching, aggregations, and the functions that [`Engine::functions`] lists. No
+//! `unless`, vector matching, aggregations, and functions of windows and numbers. No
 //! subqueries, `@`, histograms, or functions of calendars and label texts.
 
 mod aggregate;

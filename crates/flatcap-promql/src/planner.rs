@@ -54,7 +54,7 @@ pub(crate) fn parse(expression: &str) -> Result<Expr, PromqlError> {
 }
 
 /// Returns the names of all functions that are supported.
-pub(crate) fn functions() -> Vec<&'static str> {
+fn functions() -> Vec<&'static str> {
     let own = ["scalar", "time", "vector"];
     let mut names: Vec<&str> = WindowFunction::names().chain(Function::names()).chain(own).collect();
     names.sort_unstable();

@@ -1,6 +1,6 @@
 //! Reads the samples of a selector, once, and computes its values at all steps on the way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use flatcap_format::metric::{HostLabels, Metric};
 use flatcap_format::query::{
@@ -8,7 +8,7 @@ use flatcap_format::query::{
 };
 use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter};
 
-use crate::batch_labels::{RowOwners, is_number, labels_of};
+use crate::batch_labels::{is_number, labels_of};
 use crate::error::PromqlError;
 use crate::labels::Labels;
 use crate::selection::Selection;
@@ -123,13 +123,16 @@ impl OpenSeries<'_> {
         for (info, values) in columns.filter(|(info, _)| is_number(info)) {
             let Some(metric) = metrics.get(info.order) else { continue };
             let unit = CommonUnit::of(info.unit.as_deref(), false);
-            let mut owners = RowOwners::new();
+            // Labels are made once for each element of a batch.
+            let mut places: HashMap<Option<u32>, Option<usize>> = HashMap::new();
             for row in 0..batch.rows() {
                 let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).copied() else { continue };
                 let Some(value) = values.number(row) else { continue };
                 let element = batch.element(row);
-                let labels = || labels_of(metric, host, element, results.elements());
-                let Some(place) = owners.of(element, || self.place(labels())) else { continue };
+                let place = *places
+                    .entry(element)
+                    .or_insert_with(|| self.place(labels_of(metric, host, element, results.elements())));
+                let Some(place) = place else { continue };
                 let Some(window) = self.windows.get_mut(place) else { continue };
                 window.add((wall_ns.div_euclid(NS_PER_MS), unit.convert(value)), self.shape, &self.grid);
             }

@@ -23,54 +23,70 @@ const NS_PER_MS: i64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct PromqlReader {
     shown: ShownPaths,
+    /// None before the first request: opening reads all headers, and most pages have no data
+    /// source.
+    opened: Option<OpenedRecording>,
+}
+
+#[derive(Debug)]
+struct OpenedRecording {
     engine: Engine,
     opened_ns: u64,
 }
 
 impl PromqlReader {
-    pub(super) fn open(shown: ShownPaths) -> Result<Self, ViewError> {
-        let engine = Engine::new(Recording::open(&shown.paths)?);
-        Ok(Self { shown, engine, opened_ns: monotonic_ns() })
+    pub(super) fn new(shown: ShownPaths) -> Self {
+        Self { shown, opened: None }
     }
 
     pub(super) fn answer(&mut self, request: &PromqlRequest) -> Result<ApiAnswer, ApiError> {
-        self.refresh()?;
+        let mut opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => OpenedRecording::open(&self.shown)?,
+        };
+        let answer = opened.refresh(&self.shown).map_err(ApiError::from);
+        let answer = answer.and_then(|()| self.answer_from(&opened.engine, request));
+        self.opened = Some(opened);
+        answer
+    }
+
+    fn answer_from(&self, engine: &Engine, request: &PromqlRequest) -> Result<ApiAnswer, ApiError> {
         match request {
             PromqlRequest::Query { expression, at_ms, lookback_ms } => {
                 let at_ms = match at_ms {
                     Some(at_ms) => *at_ms,
-                    None => self.span_ms()?.1,
+                    None => self.last_ms()?,
                 };
                 let options = self.options(*lookback_ms);
-                let answer = self.engine.evaluate(expression, TimeGrid::instant(at_ms), &options)?;
+                let answer = engine.evaluate(expression, TimeGrid::instant(at_ms), &options)?;
                 ApiAnswer::json(&ValueAnswer::instant(answer, at_ms))
             }
             PromqlRequest::QueryRange { expression, grid, lookback_ms } => {
-                let answer = self.engine.evaluate(expression, *grid, &self.options(*lookback_ms))?;
+                let answer = engine.evaluate(expression, *grid, &self.options(*lookback_ms))?;
                 ApiAnswer::json(&ValueAnswer::range(answer, grid))
             }
             PromqlRequest::Series(of) => {
-                let SeriesAnswer { series, warnings } = self.series(of)?;
+                let SeriesAnswer { series, warnings } = self.series(engine, of)?;
                 ApiAnswer::json(&PromqlAnswer::new(maps(&series), warnings))
             }
             PromqlRequest::LabelNames(of) => {
-                let SeriesAnswer { series, warnings } = self.series(of)?;
+                let SeriesAnswer { series, warnings } = self.series(engine, of)?;
                 let names: BTreeSet<&str> =
                     series.iter().flat_map(|labels| labels.iter().map(|(name, _)| name)).collect();
                 ApiAnswer::json(&PromqlAnswer::new(names, warnings))
             }
             PromqlRequest::LabelValues { label, of } if label == "__name__" && of.selectors.is_empty() => {
-                let measured = self.engine.metrics().iter().filter(|metric| metric.is_measured());
+                let measured = engine.metrics().iter().filter(|metric| metric.is_measured());
                 let names: BTreeSet<String> = measured.map(Metric::name).collect();
                 ApiAnswer::json(&PromqlAnswer::new(names, Vec::new()))
             }
             PromqlRequest::LabelValues { label, of } => {
-                let SeriesAnswer { series, warnings } = self.series(of)?;
+                let SeriesAnswer { series, warnings } = self.series(engine, of)?;
                 let values = series.iter().map(|labels| labels.get(label)).filter(|value| !value.is_empty());
                 ApiAnswer::json(&PromqlAnswer::new(values.collect::<BTreeSet<&str>>(), warnings))
             }
             PromqlRequest::Metadata(name) => {
-                let known = MetadataAnswer::of(self.engine.metrics(), name.as_deref());
+                let known = MetadataAnswer::of(engine.metrics(), name.as_deref());
                 ApiAnswer::json(&PromqlAnswer::new(known, Vec::new()))
             }
             PromqlRequest::Exemplars => ApiAnswer::json(&PromqlAnswer::new([(); 0], Vec::new())),
@@ -80,35 +96,40 @@ impl PromqlReader {
         }
     }
 
-    /// Opens the recording anew if it grows and was opened a while ago.
-    fn refresh(&mut self) -> Result<(), ViewError> {
-        let now_ns = monotonic_ns();
-        if now_ns.saturating_sub(self.opened_ns) >= OPEN_NS && self.shown.is_growing()? {
-            self.engine = Engine::new(Recording::open(&self.shown.paths)?);
-            self.opened_ns = now_ns;
-        }
-        Ok(())
-    }
-
     fn options(&self, lookback_ms: i64) -> EvaluationOptions {
         EvaluationOptions { host: self.shown.host.clone(), lookback_ms }
     }
 
-    /// Returns the times of the first and the last sample; of a growing recording until now.
-    fn span_ms(&self) -> Result<(i64, i64), ViewError> {
+    /// Returns the time of the last sample; of a growing recording it is now.
+    fn last_ms(&self) -> Result<i64, ViewError> {
         let now_ns = read_clocks().wall_ns;
+        if self.shown.is_growing()? {
+            return Ok(now_ns.div_euclid(NS_PER_MS));
+        }
         let span = recording_span(&self.shown.paths, self.shown.host.as_ref())?;
-        let (from_ns, to_ns) = span.map_or((now_ns, now_ns), |span| (*span.start(), *span.end()));
-        let to_ns = if self.shown.is_growing()? { now_ns } else { to_ns };
-        Ok((from_ns.div_euclid(NS_PER_MS), to_ns.div_euclid(NS_PER_MS)))
+        Ok(span.map_or(now_ns, |span| *span.end()).div_euclid(NS_PER_MS))
     }
 
-    fn series(&self, of: &SeriesChoice) -> Result<SeriesAnswer, ApiError> {
-        let (first_ms, last_ms) = self.span_ms()?;
-        let from_ms = of.from_ms.map_or(first_ms, |from_ms| from_ms.max(first_ms));
+    fn series(&self, engine: &Engine, of: &SeriesChoice) -> Result<SeriesAnswer, ApiError> {
+        let last_ms = self.last_ms()?;
         // Of a time until now, what a recording that has ended has of it.
         let to_ms = of.to_ms.map_or(last_ms, |to_ms| to_ms.min(last_ms));
-        let times_ns = (from_ms.saturating_mul(NS_PER_MS), to_ms.saturating_add(1).saturating_mul(NS_PER_MS));
-        Ok(self.engine.series(&of.selectors, times_ns, self.shown.host.as_ref())?)
+        let from_ns = of.from_ms.map_or(i64::MIN, |from_ms| from_ms.saturating_mul(NS_PER_MS));
+        let times_ns = (from_ns, to_ms.saturating_add(1).saturating_mul(NS_PER_MS));
+        Ok(engine.series(&of.selectors, times_ns, self.shown.host.as_ref())?)
+    }
+}
+
+impl OpenedRecording {
+    fn open(shown: &ShownPaths) -> Result<Self, ViewError> {
+        Ok(Self { engine: Engine::new(Recording::open(&shown.paths)?), opened_ns: monotonic_ns() })
+    }
+
+    /// Opens the recording anew if it grows and was opened a while ago.
+    fn refresh(&mut self, shown: &ShownPaths) -> Result<(), ViewError> {
+        if monotonic_ns().saturating_sub(self.opened_ns) >= OPEN_NS && shown.is_growing()? {
+            *self = Self::open(shown)?;
+        }
+        Ok(())
     }
 }

@@ -374,7 +374,7 @@ fn a_prometheus_gives_the_same_answers() {
     let Some(prometheus) = Prometheus::start(&recording, folder.path()) else { return };
     // Without the budget of a page.
     let shown = ShownPaths { paths: vec![recording], host: None, host_name: String::new(), can_mark: false };
-    let mut reader = PromqlReader::open(shown).unwrap();
+    let mut reader = PromqlReader::new(shown);
     let mut answer = |path: &str, parameters: &str| {
         let request = PromqlRequest::parse(&Method::GET, &format!("/{path}"), (parameters, ""));
         let answer = request.and_then(|request| reader.answer(&request)).ok()?;

@@ -96,7 +96,6 @@ pub struct PageServer {
     shown: ShownPaths,
     client: Option<Client>,
     reader: RecordingReader,
-    promql: PromqlReader,
 }
 
 type PageBody = Either<Full<Bytes>, LiveBody>;
@@ -113,13 +112,12 @@ impl PageServer {
         }
         let shown = ShownPaths { paths, host, host_name, can_mark: client.is_some() };
         let reader = RecordingReader::open(shown.clone())?;
-        let promql = PromqlReader::open(shown.clone())?;
         let failed = |error| ViewError::Listen { address: listen, error };
         let listener = TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let token = token.map_or_else(|| new_token().map_err(ViewError::Page), Ok)?;
-        Ok(Self { listener, address, token, shown, client, reader, promql })
+        Ok(Self { listener, address, token, shown, client, reader })
     }
 
     /// Returns the address of the page.
@@ -137,7 +135,7 @@ impl PageServer {
     /// # Errors
     /// The kernel refuses a resource.
     pub fn run(self, stop: oneshot::Receiver<()>) -> io::Result<()> {
-        let Self { listener, token, shown, client, reader, mut promql, .. } = self;
+        let Self { listener, token, shown, client, reader, .. } = self;
         let throttle = Arc::new(Throttle::new(CPU_NS_PER_S).with_burst(BURST_NS));
         let ending = Arc::new(WakeEvent::new());
         let budget = WorkBudget::new(Arc::clone(&throttle), Arc::clone(&ending));
@@ -149,6 +147,7 @@ impl PageServer {
         let (slow, thread) = Worker::start("page-explain", limits(), slow_answers)?;
         threads.push(thread);
         let limits = (budget.clone(), PROMQL_ANSWER_BYTES_MAX);
+        let mut promql = PromqlReader::new(shown.clone());
         let answer = move |request: &PromqlRequest| promql.answer(request);
         let (promql, thread) = Worker::start("page-promql", limits, answer)?;
         threads.push(thread);
