@@ -41,11 +41,14 @@ aarch64() {
     fi
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
-    # Optimized: the emulator takes ten times as long as a processor. The program does not run, so it
-    # is not, but it shares the dependencies.
-    export CARGO_PROFILE_DEV_OPT_LEVEL=1
-    cargo test --target "$target" --package flatcap-stream --package flatcap-format --lib --tests --locked
-    cargo build --target "$target" --package flatcap --locked --config profile.dev.package.flatcap.opt-level=0
+    # The emulator takes ten times as long as a processor, so what these tests run is optimized. The
+    # program does not run.
+    local package optimized=()
+    for package in flatbuffers flatcap-stream flatcap-lane flatcap-format; do
+        optimized+=(--config "profile.dev.package.$package.opt-level=1")
+    done
+    cargo test --target "$target" "${optimized[@]}" --package flatcap-stream --package flatcap-format --lib --tests --locked
+    cargo build --target "$target" "${optimized[@]}" --package flatcap --locked
 }
 
 "$1"
