@@ -79,7 +79,9 @@ stage_all() {
     cp deploy/lake/ship.toml "$stage/examples/ship.toml"
     for engine in duckdb spark trino; do cp "deploy/lake/$engine.sql" "$stage/examples/lake-$engine.sql"; done
     cp deploy/grafana/flatcap.json "$stage/examples/grafana.json"
+    cp deploy/grafana/flatcap-ship.json "$stage/examples/grafana-ship.json"
     cp deploy/prometheus/alerts.yaml "$stage/examples/prometheus-alerts.yaml"
+    cp deploy/prometheus/ship-alerts.yaml "$stage/examples/prometheus-ship-alerts.yaml"
     cp deploy/container/daemonset.yaml "$stage/examples/kubernetes-daemonset.yaml"
     cp deploy/container/podmonitor.yaml "$stage/examples/kubernetes-podmonitor.yaml"
     cat >"$stage/changelog.Debian" <<END

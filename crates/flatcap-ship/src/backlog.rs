@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use flatcap_format::segment::{SealState, SegmentName, list};
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 use crate::error::ShipError;
 
@@ -20,6 +22,42 @@ pub(crate) struct SealedFile {
     pub(crate) name: SegmentName,
     /// The snapshot that it is of, by the name of its directory.
     pub(crate) snapshot: Option<String>,
+}
+
+/// The files that the store does not have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Backlog {
+    #[serde(rename = "backlog_segments")]
+    pub(crate) segments: u64,
+    #[serde(rename = "backlog_bytes")]
+    pub(crate) bytes: u64,
+    /// How many of them are of snapshots.
+    #[serde(rename = "backlog_snapshots")]
+    pub(crate) snapshots: u64,
+    /// When the oldest was created, in seconds since 1970; in JSON, RFC 3339, UTC.
+    #[serde(rename = "oldest", serialize_with = "as_time")]
+    pub(crate) oldest_s: Option<i64>,
+}
+
+impl Backlog {
+    pub(crate) fn add(&mut self, file: &SealedFile) {
+        let created_s = file.name.created_s;
+        self.segments += 1;
+        self.bytes += fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
+        self.snapshots += u64::from(file.snapshot.is_some());
+        self.oldest_s = Some(self.oldest_s.map_or(created_s, |oldest_s| oldest_s.min(created_s)));
+    }
+
+    /// Returns when the oldest was created.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        Timestamp::from_second(self.oldest_s?).ok()
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, clippy::ref_option, reason = "called by serde")]
+fn as_time<S: Serializer>(seconds: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+    let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map(|time| time.to_string()).serialize(serializer)
 }
 
 /// Returns the sealed segments of a data directory in the order in which they are shipped:

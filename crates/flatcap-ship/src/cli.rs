@@ -8,13 +8,14 @@ use clap::{Args, Parser, Subcommand};
 use flatcap_format::duration::parse_duration;
 
 use crate::compaction::{CompactOptions, CompactReport, compact};
+use crate::config_files::ShipConfigError;
 use crate::environment::wall_ns;
 use crate::error::ShipError;
 use crate::fleet::Fleet;
 use crate::lake::Lake;
 use crate::lake_error::LakeError;
 use crate::service::{ServiceOptions, ShipEvent, ShipState, serve, ship_backlog, write_receipts};
-use crate::ship_config::{ConfigArguments, ShipConfig, ShipConfigError};
+use crate::ship_config::{ConfigArguments, ShipConfig};
 use crate::shipper::Shipper;
 use crate::status::ShipStatus;
 use crate::stop::StopSignal;
@@ -157,12 +158,13 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
         data_dir: config.data_dir()?.to_owned(),
         interval: config.interval,
         status_file: config.status_file.clone(),
+        metrics_file: config.metrics_file.clone(),
         receipts: config.receipts.clone(),
     };
     let lake = open_lake(&config)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
     // A log that cannot be written does not end the service.
-    serve(&lake, &mut shipper, &options, &mut |event| drop(report(&event)))?;
+    serve(&lake, &mut shipper, &options, &mut |event| drop(report(&event)));
     Ok(0)
 }
 
@@ -228,6 +230,7 @@ fn report(event: &ShipEvent<'_>) -> io::Result<()> {
             remark(&format!("{} was removed by retention before it was shipped", path.display()))
         }
         ShipEvent::Failed(error) => remark(&format!("{error}; trying again")),
+        ShipEvent::Progress(..) => Ok(()),
     }
 }
 

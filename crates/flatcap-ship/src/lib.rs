@@ -6,6 +6,7 @@
 //! | make the objects of a segment | `conversion` |
 //! | put a segment so that it counts once | `shipper` |
 //! | know what is not shipped | `backlog` |
+//! | know what the operator wants | `ship_config` |
 //! | merge the objects of an hour | `compaction` |
 //! | talk to a store | `lake` |
 //!
@@ -16,6 +17,7 @@ mod backlog;
 mod budget;
 mod cli;
 mod compaction;
+mod config_files;
 mod conversion;
 mod environment;
 mod error;
@@ -26,6 +28,7 @@ mod identity;
 mod lake;
 mod lake_error;
 mod manifest;
+mod metrics_file;
 mod names;
 mod object_writer;
 mod sequence;

@@ -3,22 +3,27 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use flatcap_format::segment::SegmentName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::backlog::{SealedFile, sealed_files};
-use crate::environment::wall_ns;
+use crate::backlog::{Backlog, SealedFile, sealed_files};
+use crate::environment::{cpu_ns, monotonic_ns, wall_ns};
 use crate::error::ShipError;
 use crate::lake::{Lake, Patience};
+use crate::metrics_file::MetricsText;
 use crate::shipper::{ShippedSegment, Shipper};
 
 /// Most refused segments that the state names.
 const REFUSED_MAX: usize = 100;
 
+/// How often the state is written while a backlog is shipped.
+const REPORT_NS: u64 = 10_000_000_000;
+
 /// What happened, for the log.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum ShipEvent<'e> {
     /// A segment is in the store.
     Shipped(&'e ShippedSegment),
@@ -26,8 +31,10 @@ pub(crate) enum ShipEvent<'e> {
     Refused(&'e Path, &'e ShipError),
     /// Retention removed a segment before it was shipped.
     Gone(&'e Path),
-    /// The store fails; it is tried again.
+    /// The store or a file of the service fails; it is tried again.
     Failed(&'e ShipError),
+    /// A file was looked at.
+    Progress(&'e ShipState, &'e Shipper<'e>),
 }
 
 /// Takes what happens.
@@ -52,6 +59,8 @@ pub(crate) struct ShipState {
     pub(crate) gone: u64,
     /// The last manifest that was put.
     pub(crate) last: Option<String>,
+    /// When the store last had all that was sealed: RFC 3339, UTC.
+    pub(crate) complete: Option<String>,
     /// The error of the last attempt, if it failed.
     pub(crate) error: Option<String>,
     /// Attempts that failed in a row.
@@ -79,13 +88,43 @@ impl ShipState {
         self.last = Some(segment.manifest.clone());
     }
 
-    /// Writes the state, complete or not at all.
-    ///
-    /// # Errors
-    /// Any error of the system calls.
-    pub(crate) fn write(&mut self, path: &Path) -> io::Result<()> {
-        self.updated = now();
-        write_whole(path, &serde_json::to_vec_pretty(self)?)
+    /// Returns the metrics of this process.
+    pub(crate) fn metrics(&self, backlog: &Backlog) -> String {
+        let seconds = |time: &str| time.parse::<Timestamp>().map_or(0, Timestamp::as_second);
+        let mut text = MetricsText::default();
+        text.version(&self.version);
+        text.gauge("start_time_seconds", "When the process began, since 1970.", seconds(&self.started));
+        text.gauge("updated_time_seconds", "When this was written, since 1970.", seconds(&self.updated));
+        text.gauge(
+            "complete_time_seconds",
+            "When the store last had all that was sealed, since 1970; 0 if not since the start.",
+            self.complete.as_deref().map_or(0, seconds),
+        );
+        text.counter("segments_total", "Segments and snapshots shipped.", self.segments);
+        text.counter("rows_total", "Samples shipped.", self.rows);
+        text.counter("bytes_total", "Bytes of the objects put.", self.bytes);
+        text.counter("unreadable_samples_total", "Recorded samples that could not be read.", self.unreadable);
+        text.counter("damaged_segments_total", "Segments shipped of which a part is damaged.", self.damaged);
+        text.counter(
+            "removed_segments_total",
+            "Segments that retention removed before they were shipped.",
+            self.gone,
+        );
+        text.gauge("refused_segments", "Segments that cannot be shipped.", self.refused.len());
+        text.gauge("failures", "Attempts that failed in a row.", self.failures);
+        text.gauge(
+            "backlog_segments",
+            "Sealed segments that the store is not known to have.",
+            backlog.segments,
+        );
+        text.gauge("backlog_bytes", "Bytes of these segments.", backlog.bytes);
+        if let Some(oldest_s) = backlog.oldest_s {
+            let help = "When the oldest of these segments was created, since 1970.";
+            text.gauge("backlog_oldest_time_seconds", help, oldest_s);
+        }
+        let cpu = Duration::from_nanos(cpu_ns());
+        text.counter("cpu_seconds_total", "CPU time of the process.", cpu.as_secs_f64());
+        text.into_text()
     }
 
     /// Reads the state that a service has written.
@@ -152,6 +191,7 @@ pub(crate) fn ship_backlog(
             }
             Err(error) => return Err(error),
         }
+        watch(ShipEvent::Progress(state, shipper));
     }
     Ok(done)
 }
@@ -167,33 +207,45 @@ fn ship_new(shipper: &mut Shipper<'_>, file: &SealedFile) -> Result<Option<Shipp
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceOptions {
     pub(crate) data_dir: PathBuf,
-    pub(crate) interval: std::time::Duration,
+    pub(crate) interval: Duration,
     pub(crate) status_file: Option<PathBuf>,
+    pub(crate) metrics_file: Option<PathBuf>,
     pub(crate) receipts: Option<PathBuf>,
 }
 
-/// Ships until the stop signal. Errors of the store are reported and tried again.
-///
-/// # Errors
-/// The state cannot be written.
+/// Ships until the stop signal. Errors of the store, and of the files that the service writes, are
+/// reported and tried again.
 pub(crate) fn serve(
     lake: &Lake,
     shipper: &mut Shipper<'_>,
     options: &ServiceOptions,
     watch: &mut ShipWatch<'_>,
-) -> Result<(), ShipError> {
+) {
     let mut state = ShipState::new();
+    let mut written_ns = 0;
     loop {
-        let result = ship_backlog(shipper, &options.data_dir, &mut state, watch);
-        let pause = match result {
-            Ok(done) => {
-                (state.error, state.failures) = (None, 0);
-                if let Some(path) = &options.receipts {
-                    write_receipts(path, &done)?;
+        // A long backlog is reported while it is shipped.
+        let mut observed = |event: ShipEvent<'_>| match event {
+            ShipEvent::Progress(state, shipper) if monotonic_ns() - written_ns > REPORT_NS => {
+                written_ns = monotonic_ns();
+                if let Err(error) = write_state(state, shipper, options) {
+                    watch(ShipEvent::Failed(&error));
                 }
+            }
+            event => watch(event),
+        };
+        let result = ship_backlog(shipper, &options.data_dir, &mut state, &mut observed);
+        let result = result.and_then(|done| match &options.receipts {
+            Some(path) => write_receipts(path, &done),
+            None => Ok(()),
+        });
+        let pause = match result {
+            Ok(()) => {
+                (state.error, state.failures) = (None, 0);
+                state.complete = Some(now());
                 options.interval
             }
-            Err(error) if error.is_stop() => return Ok(()),
+            Err(error) if error.is_stop() => return,
             Err(error) => {
                 watch(ShipEvent::Failed(&error));
                 state.error = Some(error.to_string());
@@ -201,15 +253,131 @@ pub(crate) fn serve(
                 Patience::default().pause(state.failures)
             }
         };
-        if let Some(path) = &options.status_file {
-            state.write(path).map_err(|error| ShipError::File { path: path.clone(), error })?;
+        if let Err(error) = write_state(&state, shipper, options) {
+            watch(ShipEvent::Failed(&error));
         }
         if lake.pause(pause).is_err() {
-            return Ok(());
+            return;
         }
     }
 }
 
+/// Writes the state and the metrics of the service, where it is configured.
+fn write_state(state: &ShipState, shipper: &Shipper<'_>, options: &ServiceOptions) -> Result<(), ShipError> {
+    let state = ShipState { updated: now(), ..state.clone() };
+    let write = |path: &Option<PathBuf>, content: &dyn Fn() -> Vec<u8>| match path {
+        Some(path) => {
+            write_whole(path, &content()).map_err(|error| ShipError::File { path: path.clone(), error })
+        }
+        None => Ok(()),
+    };
+    // Strings and numbers are always JSON.
+    write(&options.status_file, &|| serde_json::to_vec_pretty(&state).unwrap_or_default())?;
+    write(&options.metrics_file, &|| {
+        state.metrics(&known_backlog(shipper, &options.data_dir, &state)).into_bytes()
+    })
+}
+
+/// Returns what the store is not known to have, without a request.
+fn known_backlog(shipper: &Shipper<'_>, data_dir: &Path, state: &ShipState) -> Backlog {
+    let mut backlog = Backlog::default();
+    // A directory that cannot be listed has been reported as the error of the attempt.
+    for file in sealed_files(data_dir).unwrap_or_default() {
+        if !state.refused.contains_key(&file.path) && !shipper.is_known_shipped(&file) {
+            backlog.add(&file);
+        }
+    }
+    backlog
+}
+
 fn now() -> String {
     Timestamp::from_nanosecond(i128::from(wall_ns())).unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const DOCUMENT: &str = include_str!("../../../docs/LAKE.md");
+    const ALERTS: &str = include_str!("../../../deploy/prometheus/ship-alerts.yaml");
+    const DASHBOARD: &str = include_str!("../../../deploy/grafana/flatcap-ship.json");
+
+    fn metrics() -> String {
+        let state = ShipState { rows: 7, failures: 2, ..ShipState::new() };
+        state.metrics(&Backlog { segments: 3, bytes: 4, oldest_s: Some(1_700_000_000), ..Backlog::default() })
+    }
+
+    /// Calls a program with a text. None if it is not installed.
+    fn judged(program: &str, args: &[&str], text: &str) -> Option<(bool, String)> {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .current_dir(root)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            println!("skipped: {program} is not installed");
+            return None;
+        };
+        // One that reads no input closes it.
+        let _closed = child.stdin.take().unwrap().write_all(text.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+    }
+
+    // Proves that the document lists every metric with its type and no other, and that rules and
+    // dashboard name all their metrics from it.
+    #[test]
+    fn every_metric_is_in_the_document() {
+        let text = metrics();
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let told: BTreeSet<(&str, &str)> = types.collect();
+        let rows = DOCUMENT.lines().filter(|line| line.starts_with("| `flatcap_ship_"));
+        let listed: BTreeSet<(&str, &str)> = rows
+            .map(|row| {
+                let mut cells = row.split('|').map(str::trim).skip(1);
+                (cells.next().unwrap().trim_matches('`'), cells.next().unwrap())
+            })
+            .collect();
+        assert_eq!(told, listed);
+        assert_eq!(told.len(), 16);
+        for (what, text, least) in [("rules", ALERTS, 5), ("dashboard", DASHBOARD, 11)] {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("flatcap_ship_"));
+            let named: BTreeSet<&str> = words.collect();
+            let unknown: Vec<_> =
+                named.iter().filter(|name| !told.iter().any(|(one, _)| one == *name)).collect();
+            assert!(unknown.is_empty() && named.len() >= least, "{what}: {unknown:?} of {named:?}");
+        }
+        let alerts: Vec<&str> =
+            ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+        assert!(alerts.iter().all(|alert| DOCUMENT.contains(&format!("| `{alert}` |"))) && alerts.len() == 5);
+    }
+
+    // Proves that the text is one that Prometheus reads, and that the rules fire as intended. Method:
+    // promtool, if installed.
+    #[test]
+    fn promtool_accepts_metrics_and_rules() {
+        let text = metrics();
+        assert!(text.contains("\nflatcap_ship_rows_total 7\n") && text.ends_with('\n'), "{text}");
+        assert!(text.contains("\nflatcap_ship_backlog_oldest_time_seconds 1700000000\n"), "{text}");
+        let Some((is_valid, said)) = judged("promtool", &["check", "metrics"], &text) else { return };
+        assert!(is_valid && said.is_empty(), "{said}");
+        let broken = text.replace("# TYPE", "# TIPE").replace("_total 7", "_total seven");
+        assert!(!judged("promtool", &["check", "metrics"], &broken).unwrap().0, "it judges nothing");
+        for args in [
+            ["check", "rules", "deploy/prometheus/ship-alerts.yaml"],
+            ["test", "rules", "tests/data/prometheus/ship-alerts.test.yaml"],
+        ] {
+            let (is_valid, said) = judged("promtool", &args, "").unwrap();
+            assert!(is_valid, "{said}");
+        }
+    }
 }

@@ -83,17 +83,22 @@ impl<'l> Shipper<'l> {
         Ok(self.known.get(&folder).is_some_and(|names| names.contains(&group.manifest())))
     }
 
+    /// Returns whether the store is known to have a segment, without reading or requesting anything.
+    /// After a start at which the store could not be listed, nothing is known.
+    pub(crate) fn is_known_shipped(&self, file: &SealedFile) -> bool {
+        self.hosts.get(&file.name.run_id).is_some_and(|host| {
+            let group = group_of(file, host);
+            let names = self.known.get(&manifests(group.tier, &group.partition));
+            names.is_some_and(|names| names.contains(&group.manifest()))
+        })
+    }
+
     /// Returns what the objects of a segment are named after.
     ///
     /// # Errors
     /// As [`is_shipped`](Self::is_shipped).
     fn group(&mut self, file: &SealedFile) -> Result<ObjectGroup, ShipError> {
-        let host = self.host(file)?;
-        let partition = Partition::new(file.name.created_s, &host.id);
-        Ok(match &file.snapshot {
-            Some(name) => ObjectGroup::of_snapshot(partition, file.name.run_id, name),
-            None => ObjectGroup::of_segment(partition, file.name.run_id, file.name.number),
-        })
+        Ok(group_of(file, &self.host(file)?))
     }
 
     /// Ships a segment. What an earlier attempt has put is used.
@@ -176,6 +181,15 @@ impl ShippedSegment {
             unreadable: manifest.unreadable,
             is_damaged: !manifest.damage.is_empty(),
         }
+    }
+}
+
+/// Returns what the objects of a segment of a host are named after.
+fn group_of(file: &SealedFile, host: &ManifestHost) -> ObjectGroup {
+    let partition = Partition::new(file.name.created_s, &host.id);
+    match &file.snapshot {
+        Some(name) => ObjectGroup::of_snapshot(partition, file.name.run_id, name),
+        None => ObjectGroup::of_segment(partition, file.name.run_id, file.name.number),
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::backlog::sealed_files;
+use crate::backlog::{Backlog, sealed_files};
 use crate::error::ShipError;
 use crate::service::ShipState;
 use crate::shipper::Shipper;
@@ -14,13 +13,8 @@ use crate::shipper::Shipper;
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ShipStatus {
     pub(crate) store: String,
-    /// Segments that the store does not have, and their bytes.
-    pub(crate) backlog_segments: u64,
-    pub(crate) backlog_bytes: u64,
-    /// How many of them are snapshots.
-    pub(crate) backlog_snapshots: u64,
-    /// When the oldest of them was created, RFC 3339, UTC.
-    pub(crate) oldest: Option<String>,
+    #[serde(flatten)]
+    pub(crate) backlog: Backlog,
     /// The newest segment that the store has, by its file name.
     pub(crate) last_segment: Option<String>,
     /// Files that cannot be read.
@@ -40,26 +34,16 @@ impl ShipStatus {
         status_file: Option<&Path>,
     ) -> Result<Self, ShipError> {
         let mut status = Self::default();
-        let mut oldest_s: Option<i64> = None;
         for file in sealed_files(data_dir)? {
             match shipper.is_shipped(&file) {
                 Ok(true) if file.snapshot.is_none() => status.last_segment = Some(file.name.to_string()),
                 Ok(true) => {}
-                Ok(false) => {
-                    let bytes = std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
-                    status.backlog_segments += 1;
-                    status.backlog_bytes += bytes;
-                    status.backlog_snapshots += u64::from(file.snapshot.is_some());
-                    let created_s = file.name.created_s;
-                    oldest_s = Some(oldest_s.map_or(created_s, |oldest_s| oldest_s.min(created_s)));
-                }
+                Ok(false) => status.backlog.add(&file),
                 Err(error) if error.is_gone() => {}
                 Err(error) if error.is_of_segment() => status.unreadable.push(error.to_string()),
                 Err(error) => return Err(error),
             }
         }
-        let oldest = oldest_s.and_then(|oldest_s| Timestamp::from_second(oldest_s).ok());
-        status.oldest = oldest.map(|time| time.to_string());
         status.service = status_file.and_then(|path| ShipState::read(path).ok());
         Ok(status)
     }
@@ -67,10 +51,11 @@ impl ShipStatus {
     /// Returns the lines for people.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("store         {}", self.store)];
-        let oldest = self.oldest.as_ref().map(|time| format!(", the oldest of {time}")).unwrap_or_default();
+        let backlog = &self.backlog;
+        let oldest = backlog.oldest().map(|time| format!(", the oldest of {time}")).unwrap_or_default();
         lines.push(format!(
             "backlog       {} segments, {} of them snapshots, {} bytes{oldest}",
-            self.backlog_segments, self.backlog_snapshots, self.backlog_bytes
+            backlog.segments, backlog.snapshots, backlog.bytes
         ));
         lines.push(format!("last shipped  {}", self.last_segment.as_deref().unwrap_or("none")));
         lines.extend(self.unreadable.iter().map(|error| format!("unreadable    {error}")));

@@ -227,8 +227,8 @@ fn verbs_report() {
     assert!(unknown.status == Some(1) && unknown.err.contains("missing"), "{unknown:?}");
 }
 
-// Proves that the service ships what is sealed later, reports its state, and ends at SIGTERM with
-// status 0.
+// Proves that the service ships what is sealed later, reports its state and its metrics where a
+// drop-in says, goes on where it cannot write, and ends at SIGTERM with status 0.
 #[test]
 fn the_service_ships_and_stops() {
     let folder = tempfile::tempdir().unwrap();
@@ -242,6 +242,11 @@ fn the_service_ships_and_stops() {
         state_file.display()
     );
     std::fs::write(&config, text).unwrap();
+    // A metrics file in a directory that comes later.
+    let metrics_file = folder.path().join("metrics").join("ship.prom");
+    let drop_in = format!("ship.metrics_file = \"{}\"\n", metrics_file.display());
+    std::fs::create_dir(folder.path().join("ship.d")).unwrap();
+    std::fs::write(folder.path().join("ship.d/metrics.toml"), drop_in).unwrap();
     let segment = TestSegment { samples: 50, ..TestSegment::default() };
     segment.write(&data_dir);
     let mut command = Command::new(PROGRAM);
@@ -262,11 +267,26 @@ fn the_service_ships_and_stops() {
         panic!("{segments} segments are not shipped");
     };
     wait_for(1);
+    std::fs::create_dir(metrics_file.parent().unwrap()).unwrap();
     TestSegment { number: 1, ..segment }.write(&data_dir);
     wait_for(2);
     let status =
         Called::from(Command::new(PROGRAM).args(["status", "--config"]).arg(&config).output().unwrap());
     assert!(status.status == Some(0) && status.out.contains("service       2 segments"), "{status:?}");
+    let reported = || {
+        let text = std::fs::read_to_string(&metrics_file).unwrap_or_default();
+        ["segments_total 2", "rows_total 200", "backlog_segments 0", "failures 0"]
+            .into_iter()
+            .all(|line| text.contains(&format!("\nflatcap_ship_{line}\n")))
+    };
+    for _ in 0..600 {
+        if reported() {
+            break;
+        }
+        #[expect(clippy::disallowed_methods, reason = "a test waits for a process")]
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(reported(), "{:?}", std::fs::read_to_string(&metrics_file));
     let pid = service.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(service.wait().unwrap().code(), Some(0));

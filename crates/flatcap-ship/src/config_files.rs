@@ -1,0 +1,292 @@
+//! The configuration files: TOML, and drop-ins beside it.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flatcap_format::duration::parse_duration;
+use flatcap_format::storage::open_regular;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::names::is_plain;
+
+/// The file that is read if none is named.
+pub(crate) const DEFAULT_FILE: &str = "/etc/flatcap/ship.toml";
+/// Longest configuration with its drop-ins, in bytes; as of the recorder.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Most drop-ins; as of the recorder.
+const DROP_INS_MAX: usize = 256;
+/// Shortest and longest interval.
+const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
+/// Least and largest share: below, a segment would take longer than its recording.
+const CPU_SHARES: [f64; 2] = [0.01, 64.0];
+/// Least bandwidth, in bytes per second: an object of 16 MiB within hours.
+const BANDWIDTH_MIN: u64 = 1 << 10;
+
+/// A configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShipConfigFile {
+    #[serde(default)]
+    ship: FileSettings,
+}
+
+/// The table `[ship]`. None is a key that is not set, Some(None) one that is set to nothing.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(clippy::option_option, reason = "a drop-in can take a value back")]
+pub(crate) struct FileSettings {
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) to: Option<String>,
+    #[serde(deserialize_with = "identity")]
+    pub(crate) host: Option<Option<String>>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) raw: Option<bool>,
+    #[serde(deserialize_with = "interval")]
+    pub(crate) interval: Option<Duration>,
+    #[serde(deserialize_with = "bandwidth")]
+    pub(crate) bandwidth: Option<Option<u64>>,
+    #[serde(deserialize_with = "cpu_share")]
+    pub(crate) cpu_budget: Option<f64>,
+    pub(crate) status_file: Option<PathBuf>,
+    pub(crate) metrics_file: Option<PathBuf>,
+    pub(crate) receipts: Option<PathBuf>,
+}
+
+/// What the files say, and which were read.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigFiles {
+    pub(crate) settings: FileSettings,
+    /// In the order in which they were read; later ones win.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ShipConfigError {
+    #[error("{}: {error}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        error: std::io::Error,
+    },
+    #[error("{}: {error}", path.display())]
+    Parse {
+        path: PathBuf,
+        #[source]
+        error: toml::de::Error,
+    },
+    #[error("{}: more than {FILE_BYTES_MAX} bytes together with the files before it", path.display())]
+    TooLong { path: PathBuf },
+    #[error("{}: more than {DROP_INS_MAX} drop-ins", path.display())]
+    TooMany { path: PathBuf },
+    #[error("no {key}: name it with --{option}, or as `{key}` in {DEFAULT_FILE}")]
+    Missing { key: &'static str, option: &'static str },
+}
+
+impl ConfigFiles {
+    /// Reads a file, and the drop-ins beside it: of `ship.toml`, `ship.d/*.toml`, in byte order of
+    /// their names, without hidden ones. The keys of later files win; labels are added.
+    ///
+    /// # Errors
+    /// `Read`, also if a file that is not optional is missing; `Parse`, which names the line;
+    /// `TooLong` and `TooMany`.
+    pub(crate) fn read(path: &Path, is_optional: bool) -> Result<Self, ShipConfigError> {
+        let mut read = Self::default();
+        let mut bytes_left = FILE_BYTES_MAX;
+        // A link that leads nowhere is a mistake, not a missing file.
+        if !is_optional || path.symlink_metadata().is_ok() {
+            read.add(path, &mut bytes_left)?;
+        }
+        for path in drop_ins(&path.with_extension("d"))? {
+            read.add(&path, &mut bytes_left)?;
+        }
+        Ok(read)
+    }
+
+    fn add(&mut self, path: &Path, bytes_left: &mut u64) -> Result<(), ShipConfigError> {
+        let failed = |error| ShipConfigError::Read { path: path.to_owned(), error };
+        let mut text = String::new();
+        let file = open_regular(path).map_err(failed)?;
+        let length = file.take(*bytes_left + 1).read_to_string(&mut text).map_err(failed)?;
+        *bytes_left = bytes_left
+            .checked_sub(length as u64)
+            .ok_or_else(|| ShipConfigError::TooLong { path: path.to_owned() })?;
+        let later = FileSettings::parse(&text)
+            .map_err(|error| ShipConfigError::Parse { path: path.to_owned(), error })?;
+        self.settings = std::mem::take(&mut self.settings).with(later);
+        self.files.push(path.to_owned());
+        Ok(())
+    }
+}
+
+impl FileSettings {
+    /// Parses the text of a file.
+    ///
+    /// # Errors
+    /// The first mistake, with its line.
+    pub(crate) fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        Ok(toml::from_str::<ShipConfigFile>(text)?.ship)
+    }
+
+    /// Returns these settings with those of a later file.
+    fn with(self, later: Self) -> Self {
+        let mut labels = self.labels;
+        labels.extend(later.labels);
+        Self {
+            data_dir: later.data_dir.or(self.data_dir),
+            to: later.to.or(self.to),
+            host: later.host.or(self.host),
+            labels,
+            raw: later.raw.or(self.raw),
+            interval: later.interval.or(self.interval),
+            bandwidth: later.bandwidth.or(self.bandwidth),
+            cpu_budget: later.cpu_budget.or(self.cpu_budget),
+            status_file: later.status_file.or(self.status_file),
+            metrics_file: later.metrics_file.or(self.metrics_file),
+            receipts: later.receipts.or(self.receipts),
+        }
+    }
+}
+
+/// Returns the drop-ins in a directory, which may be missing.
+fn drop_ins(folder: &Path) -> Result<Vec<PathBuf>, ShipConfigError> {
+    let failed = |error: io::Error| ShipConfigError::Read { path: folder.to_owned(), error };
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        let bytes = name.as_encoded_bytes();
+        if bytes.ends_with(b".toml") && !bytes.starts_with(b".") {
+            if found.len() == DROP_INS_MAX {
+                return Err(ShipConfigError::TooMany { path: folder.to_owned() });
+            }
+            found.push(folder.join(name));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[expect(clippy::option_option, reason = "as in FileSettings")]
+fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.as_str() {
+        "" => Ok(Some(None)),
+        plain if is_plain(plain) => Ok(Some(Some(text))),
+        _ => Err(de::Error::custom("not an identity: letters, digits, `.`, `_` and `-`, at most 200")),
+    }
+}
+
+fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let interval = parse_duration(&text).map_err(de::Error::custom)?;
+    let [least, most] = INTERVALS;
+    if interval < least || interval > most {
+        return Err(de::Error::custom(format!("{text}: an interval is 1s to 24h")));
+    }
+    Ok(Some(interval))
+}
+
+#[expect(clippy::option_option, reason = "as in FileSettings")]
+fn bandwidth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text == "unlimited" {
+        return Ok(Some(None));
+    }
+    let bytes = size(&text)
+        .ok_or_else(|| de::Error::custom(format!("{text}: bytes per second as \"500KiB\" or \"10MiB\"")))?;
+    if bytes < BANDWIDTH_MIN {
+        return Err(de::Error::custom(format!("{text}: a bandwidth is at least 1KiB")));
+    }
+    Ok(Some(Some(bytes)))
+}
+
+/// Reads a size such as `10MiB`.
+fn size(text: &str) -> Option<u64> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1_u64)];
+    let (number, scale) =
+        units.into_iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?.trim(), scale)))?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
+    number.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+fn cpu_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let share = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let share = share.map(|percent| percent / 100.0);
+    let [least, most] = CPU_SHARES;
+    match share.filter(|share| (least..=most).contains(share)) {
+        Some(share) => Ok(Some(share)),
+        None => Err(de::Error::custom(format!("{text}: a share of one core is \"1%\" to \"6400%\""))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that drop-ins are read in the order of their names, that each replaces what it sets and
+    // nothing else, that labels are added, and that a value can be taken back.
+    #[test]
+    fn drop_ins_come_after_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ship.toml");
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        std::fs::create_dir(folder.path().join("ship.d")).unwrap();
+        write("ship.d/10-site.toml", "ship.labels = { site = \"fra\" }\nship.host = \"\"\n");
+        write("ship.d/9-first-by-number.toml", "ship.to = \"s3://nine\"\nship.bandwidth = \"unlimited\"\n");
+        for ignored in [".hidden.toml", "README", "50.toml.dpkg-old"] {
+            write(&format!("ship.d/{ignored}"), "not toml");
+        }
+        assert_eq!(ConfigFiles::read(&file, true).unwrap().files.len(), 2, "the file may be missing");
+        let text = "[ship]\nto = \"s3://one\"\nhost = \"a\"\nraw = true\nbandwidth = \"1MiB\"\n\
+                    labels = { role = \"db\", site = \"ams\" }\n";
+        write("ship.toml", text);
+        let ConfigFiles { settings, files } = ConfigFiles::read(&file, false).unwrap();
+        let labels =
+            [("role", "db"), ("site", "fra")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let expected = FileSettings {
+            to: Some("s3://nine".to_owned()),
+            host: Some(None),
+            labels: BTreeMap::from(labels),
+            raw: Some(true),
+            bandwidth: Some(None),
+            ..FileSettings::default()
+        };
+        assert_eq!(settings, expected);
+        let names: Vec<_> = files.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+        assert_eq!(names, ["ship.toml", "10-site.toml", "9-first-by-number.toml"]);
+    }
+
+    // Proves that a mistake in a drop-in is reported with the drop-in's path and its line, and that
+    // what is too long, too many, missing or no regular file is refused.
+    #[test]
+    fn bad_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ship.toml");
+        let error = || ConfigFiles::read(&file, false).unwrap_err().to_string();
+        assert!(error().contains("ship.toml: No such file"), "{}", error());
+        std::fs::write(&file, "").unwrap();
+        let drop_ins = folder.path().join("ship.d");
+        std::fs::create_dir(&drop_ins).unwrap();
+        std::fs::write(drop_ins.join("a.toml"), "\n[ship]\ninterval = \"0s\"").unwrap();
+        assert!(error().contains("ship.d/a.toml: ") && error().contains("line 3"), "{}", error());
+        std::fs::write(drop_ins.join("a.toml"), "#".repeat(1 << 20)).unwrap();
+        assert!(ConfigFiles::read(&file, false).is_ok(), "the longest");
+        std::fs::write(&file, "#").unwrap();
+        assert!(error().contains("a.toml: more than 1048576 bytes"), "{}", error());
+        std::fs::write(drop_ins.join("a.toml"), "").unwrap();
+        std::fs::create_dir(drop_ins.join("b.toml")).unwrap();
+        assert!(error().contains("b.toml: "), "{}", error());
+        std::fs::remove_dir(drop_ins.join("b.toml")).unwrap();
+        for number in 0..DROP_INS_MAX {
+            std::fs::write(drop_ins.join(format!("{number}.toml")), "").unwrap();
+        }
+        assert!(error().contains("more than 256 drop-ins"), "{}", error());
+    }
+}
