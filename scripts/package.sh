@@ -77,6 +77,7 @@ stage_all() {
     mkdir "$stage/examples"
     cp config/flatcap.toml config/minimal.toml config/triggers.toml deploy/flatcap-notify-reload.conf "$stage/examples/"
     cp deploy/lake/ship.toml "$stage/examples/ship.toml"
+    cp deploy/lake/delta.py "$stage/examples/lake-delta.py"
     for engine in duckdb spark trino; do cp "deploy/lake/$engine.sql" "$stage/examples/lake-$engine.sql"; done
     cp deploy/grafana/flatcap.json "$stage/examples/grafana.json"
     cp deploy/grafana/flatcap-ship.json "$stage/examples/grafana-ship.json"

@@ -62,16 +62,16 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns a Python with `DuckDB`; none, with one line of notice, if there is none. .ci/run
-/// installs it.
-fn judge() -> Option<PathBuf> {
+/// Returns a Python with a module; none, with one line of notice, if there is none. .ci/run
+/// installs them.
+fn judge(module: &str) -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
-        let imports = Command::new(python).args(["-c", "import duckdb"]).output();
+        let imports = Command::new(python).args(["-c", &format!("import {module}")]).output();
         imports.is_ok_and(|output| output.status.success())
     });
     if found.is_none() {
-        println!("skipped: no Python with duckdb");
+        println!("skipped: no Python with {module}");
     }
     found
 }
@@ -106,7 +106,7 @@ fn recorded(folders: &[&Path]) -> BTreeMap<String, (u64, BTreeMap<String, u128>)
 // hot, merged by the hour, and with later segments beside that; and that a hidden manifest shows.
 #[test]
 fn duckdb_finds_every_sample_once() {
-    let Some(python) = judge() else { return };
+    let Some(python) = judge("duckdb") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (one, other, lake) =
         (folder.path().join("one"), folder.path().join("other"), folder.path().join("lake"));
@@ -167,6 +167,56 @@ fn duckdb_finds_every_sample_once() {
     let removed = call(&["compact", "--settle=24h", "--grace=0s", "--json"], &one, &lake);
     assert_eq!(json_of(&removed)["removed_objects"].as_u64(), Some(6 * 5), "{removed:?}");
     assert_eq!(judged(5), 2 * 300 * 9);
+}
+
+// Proves that a Delta table of merged hours has every row once, also of hours that are merged after
+// its registration, and that registering again adds nothing.
+#[test]
+fn delta_tables_have_the_merged_hours() {
+    const COUNTS: &str = "import json, sys; from deltalake import DeltaTable, QueryBuilder; \
+        table = DeltaTable(sys.argv[1]); \
+        sql = 'SELECT count(*) AS n, count(DISTINCT concat(run, seq)) AS k, count(DISTINCT host) AS h FROM t'; \
+        rows = QueryBuilder().register('t', table).execute(sql).read_all(); \
+        print(json.dumps([rows[name][0].as_py() for name in 'nkh']))";
+    let Some(python) = judge("deltalake") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let lake = folder.path().join("lake");
+    let segment = TestSegment { samples: 50, ..TestSegment::default() };
+    let other = TestSegment {
+        run_id: 0xdef,
+        host: ("db-1", Some("00112233445566778899aabbccddeeff")),
+        ..segment.clone()
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/lake");
+    let register = |lake: &Path, tables: &[&str]| {
+        let mut command = Command::new(&python);
+        Called::from(command.arg(root.join("delta.py")).arg(lake).args(tables).output().unwrap())
+    };
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for (hosts, segment) in [segment, other].into_iter().enumerate() {
+        let data_dir = folder.path().join(hosts.to_string());
+        write_run(&data_dir, &segment, 3);
+        assert_eq!(call(&["once"], &data_dir, &lake).status, Some(0));
+        let merged = call(&["compact", "--settle=0s"], &data_dir, &lake);
+        assert_eq!(merged.status, Some(0), "{merged:?}");
+        folders.push(data_dir);
+        let registered = register(&lake, &[]);
+        assert_eq!(registered.status, Some(0), "{registered:?}");
+        let again = register(&lake, &[SOURCES[0]]);
+        let said = format!("{}: 0 of {n} objects registered, {n} were\n", SOURCES[0], n = hosts + 1);
+        assert_eq!((again.status, again.out), (Some(0), said));
+        let rows = recorded(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>())[SOURCES[0]].0;
+        let table = lake.join(format!("v1/hour/source={}", SOURCES[0]));
+        let counted = Called::from(Command::new(&python).args(["-c", COUNTS]).arg(&table).output().unwrap());
+        assert_eq!(json_of(&counted), json!([rows, rows, hosts + 1]), "{counted:?}");
+    }
+    let unknown = register(&lake, &["nope"]);
+    assert!(
+        unknown.status == Some(1) && unknown.err.contains("no merged hour has the table nope"),
+        "{unknown:?}"
+    );
+    let elsewhere = register(&folder.path().join("missing"), &[]);
+    assert!(elsewhere.status == Some(1) && elsewhere.err.contains("no merged hour"), "{elsewhere:?}");
 }
 
 // Proves that each verb says what it did: what is in the backlog and what not, the hosts of a
