@@ -19,6 +19,7 @@ use crate::ship_config::{ConfigArguments, ShipConfig};
 use crate::shipper::Shipper;
 use crate::status::ShipStatus;
 use crate::stop::StopSignal;
+use crate::store::{StoreAccess, open_store};
 
 /// Exit status of an error.
 const FAILED: u8 = 1;
@@ -126,7 +127,7 @@ fn run(verb: &ShipVerb) -> Result<u8, ShipError> {
 
 fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    let lake = open_lake(&config)?;
+    let lake = open_lake(&config, StoreAccess::Write)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
     let mut state = ShipState::new();
     let mut unprinted = Ok(());
@@ -161,7 +162,7 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
         metrics_file: config.metrics_file.clone(),
         receipts: config.receipts.clone(),
     };
-    let lake = open_lake(&config)?;
+    let lake = open_lake(&config, StoreAccess::Write)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
     // A log that cannot be written does not end the service.
     serve(&lake, &mut shipper, &options, &mut |event| drop(report(&event)));
@@ -170,7 +171,7 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
 
 fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    let lake = open_lake(&config)?;
+    let lake = open_lake(&config, StoreAccess::Read)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
     let mut status = ShipStatus::of(&mut shipper, config.data_dir()?, config.status_file.as_deref())?;
     lake.url().clone_into(&mut status.store);
@@ -180,14 +181,14 @@ fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
 
 fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    let fleet = Fleet::read(&open_lake(&config)?, arguments.days, wall_ns())?;
+    let fleet = Fleet::read(&open_lake(&config, StoreAccess::Read)?, arguments.days, wall_ns())?;
     print_report(arguments.json, &fleet, || fleet.lines())?;
     Ok(0)
 }
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    let lake = open_lake(&config)?;
+    let lake = open_lake(&config, StoreAccess::Read)?;
     let now_s = wall_ns().div_euclid(NS_PER_S);
     let options = CompactOptions { settle: arguments.settle, grace: arguments.grace, now_s };
     let report = compact(&lake, options)?;
@@ -209,13 +210,13 @@ fn check_config(arguments: &ConfigArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(arguments)?;
     config.data_dir()?;
     // Opening makes no request.
-    open_lake(&config)?;
+    open_store(config.to()?, StoreAccess::Read)?;
     print_json(&config)?;
     Ok(0)
 }
 
-fn open_lake(config: &ShipConfig) -> Result<Lake, ShipError> {
-    Ok(Lake::open(config.to()?, StopSignal::of_process()?, config.bandwidth)?)
+fn open_lake(config: &ShipConfig, access: StoreAccess) -> Result<Lake, ShipError> {
+    Ok(Lake::open(config.to()?, access, StopSignal::of_process()?, config.bandwidth)?)
 }
 
 /// Prints what happened: what was shipped to standard output, problems to standard error.

@@ -19,7 +19,7 @@ use crate::budget::RateBudget;
 use crate::environment::{monotonic_ns, random_part};
 use crate::lake_error::LakeError;
 use crate::stop::StopSignal;
-use crate::store::{REQUEST_TIMEOUT, open_store};
+use crate::store::{REQUEST_TIMEOUT, StoreAccess, open_store};
 
 /// Time before the first repetition; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -98,9 +98,14 @@ impl Lake {
     /// Opens the store of a URL, with a budget of bytes per second that are put.
     ///
     /// # Errors
-    /// `Url`, `Request` and `Runtime`.
-    pub(crate) fn open(url: &str, stop: StopSignal, bandwidth: Option<u64>) -> Result<Self, LakeError> {
-        let store = open_store(url)?;
+    /// `Url`, `Directory`, `Request` and `Runtime`.
+    pub(crate) fn open(
+        url: &str,
+        access: StoreAccess,
+        stop: StopSignal,
+        bandwidth: Option<u64>,
+    ) -> Result<Self, LakeError> {
+        let store = open_store(url, access)?;
         let lake = Self::over(store, url, stop, Patience::default())?;
         Ok(Self { bandwidth: bandwidth.map(|bytes| RefCell::new(RateBudget::new(bytes))), ..lake })
     }
@@ -402,7 +407,7 @@ mod tests {
     fn files_are_uploaded_in_parts() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("file://{}", folder.path().join("lake").display());
-        let lake = Lake::open(&url, StopSignal::new().1, None).unwrap();
+        let lake = Lake::open(&url, StoreAccess::Write, StopSignal::new().1, None).unwrap();
         for (name, bytes) in [("a/empty", 0), ("a/one", PART_BYTES), ("b", 2 * PART_BYTES + 5)] {
             let content: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect();
             let path = folder.path().join("file");

@@ -1,13 +1,13 @@
 //! Ships what is not shipped: once, or again and again until the stop signal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flatcap_format::segment::SegmentName;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::backlog::{Backlog, SealedFile, sealed_files};
 use crate::environment::{cpu_ns, monotonic_ns, wall_ns};
@@ -16,7 +16,7 @@ use crate::lake::{Lake, Patience};
 use crate::metrics_file::MetricsText;
 use crate::shipper::{ShippedSegment, Shipper};
 
-/// Most refused segments that the state names.
+/// Most refused segments that the written state names.
 const REFUSED_MAX: usize = 100;
 
 /// How often the state is written while a backlog is shipped.
@@ -65,7 +65,8 @@ pub(crate) struct ShipState {
     pub(crate) error: Option<String>,
     /// Attempts that failed in a row.
     pub(crate) failures: u32,
-    /// Segments that cannot be shipped, and why; at most 100.
+    /// Segments of the directory that cannot be shipped, and why; at most 100 are written.
+    #[serde(serialize_with = "first_refused")]
     pub(crate) refused: BTreeMap<PathBuf, String>,
 }
 
@@ -165,7 +166,10 @@ pub(crate) fn ship_backlog(
     watch: &mut ShipWatch<'_>,
 ) -> Result<Vec<SegmentName>, ShipError> {
     let mut done = Vec::new();
-    for file in sealed_files(data_dir)? {
+    let files = sealed_files(data_dir)?;
+    let paths: BTreeSet<&Path> = files.iter().map(|file| file.path.as_path()).collect();
+    state.refused.retain(|path, _| paths.contains(path.as_path()));
+    for file in files {
         if state.refused.contains_key(&file.path) {
             continue;
         }
@@ -185,9 +189,7 @@ pub(crate) fn ship_backlog(
             }
             Err(error) if error.is_of_segment() => {
                 watch(ShipEvent::Refused(&file.path, &error));
-                if state.refused.len() < REFUSED_MAX {
-                    state.refused.insert(file.path, error.to_string());
-                }
+                state.refused.insert(file.path, error.to_string());
             }
             Err(error) => return Err(error),
         }
@@ -290,13 +292,19 @@ fn known_backlog(shipper: &Shipper<'_>, data_dir: &Path, state: &ShipState) -> B
     backlog
 }
 
+fn first_refused<S: Serializer>(
+    refused: &BTreeMap<PathBuf, String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(refused.iter().take(REFUSED_MAX))
+}
+
 fn now() -> String {
     Timestamp::from_nanosecond(i128::from(wall_ns())).unwrap_or_default().to_string()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::io::Write as _;
     use std::process::{Command, Stdio};
 

@@ -18,13 +18,21 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Repetitions by the library, which cannot be interrupted by a stop signal; `Lake` has its own.
 const LIBRARY_RETRIES: usize = 1;
 
-/// Opens the store of a URL, by the rights and credentials of the environment. Makes no request; of
-/// a directory, creates it.
+/// Whether a store that is a directory is created if it is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreAccess {
+    /// Objects will be put: it is created.
+    Write,
+    /// Objects will be read: a missing one has none.
+    Read,
+}
+
+/// Opens the store of a URL, by the rights and credentials of the environment. Makes no request.
 ///
 /// # Errors
 /// `Url` for a URL of no known store, `Directory` for one that cannot be created, `Request` if the
 /// store refuses the settings.
-pub(crate) fn open_store(url: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
+pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn ObjectStore>, LakeError> {
     let malformed = |what: &str| LakeError::Url { url: url.to_owned(), what: what.to_owned() };
     let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("no scheme; a store is file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"))?;
     if rest.contains(['?', '#', '@', '%']) || rest.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -35,7 +43,14 @@ pub(crate) fn open_store(url: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
         if !rest.starts_with('/') {
             return Err(malformed("a directory has an absolute path, so three slashes: file:///srv/lake"));
         }
-        std::fs::create_dir_all(rest).map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
+        let folder = std::path::Path::new(rest);
+        if access == StoreAccess::Write {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
+        } else if !folder.exists() {
+            let prefix = Path::from_absolute_path(folder).map_err(|error| malformed(&error.to_string()))?;
+            return Ok(Arc::new(PrefixStore::new(LocalFileSystem::new(), prefix)));
+        }
         return Ok(Arc::new(LocalFileSystem::new_with_prefix(rest).map_err(failed)?.with_fsync(true)));
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -78,7 +93,8 @@ pub(crate) fn open_store(url: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
 mod tests {
     use super::*;
 
-    // Proves that a URL of no store is refused with the reason, before any request.
+    // Proves that a URL of no store is refused with the reason, before any request, and that only
+    // writing creates a directory.
     #[test]
     fn malformed_urls_are_refused() {
         for (url, what) in [
@@ -91,11 +107,12 @@ mod tests {
             ("s3://bucket/a b", "spaces"),
             ("s3://bucket/a//b", "path"),
         ] {
-            let error = open_store(url).unwrap_err().to_string();
+            let error = open_store(url, StoreAccess::Write).unwrap_err().to_string();
             assert!(error.starts_with(url) && error.to_lowercase().contains(what), "{url}: {error}");
         }
         let folder = tempfile::tempdir().unwrap();
         let url = format!("file://{}/a/b", folder.path().display());
-        assert!(open_store(&url).is_ok() && folder.path().join("a/b").is_dir());
+        assert!(open_store(&url, StoreAccess::Read).is_ok() && !folder.path().join("a").exists());
+        assert!(open_store(&url, StoreAccess::Write).is_ok() && folder.path().join("a/b").is_dir());
     }
 }

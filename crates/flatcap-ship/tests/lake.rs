@@ -233,7 +233,11 @@ fn verbs_report() {
         (status["backlog_segments"].as_u64(), status["backlog_snapshots"].as_u64()),
         (Some(3), Some(1))
     );
-    assert!(objects(&lake).is_empty(), "status writes nothing");
+    for reading in [&["status", "--fleet"][..], &["compact"], &["check-config"]] {
+        let called = call(reading, &data_dir, &lake);
+        assert_eq!(called.status, Some(0), "{called:?}");
+    }
+    assert!(!lake.exists(), "they write nothing");
     let shipped = call(&["once"], &data_dir, &lake);
     assert_eq!(shipped.status, Some(0), "{shipped:?}");
     let lines: Vec<&str> = shipped.out.lines().collect();
