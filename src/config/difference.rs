@@ -212,6 +212,8 @@ mod tests {
             "push.clients",
             "push.lanes",
             "push.sources",
+            "push.user_bytes_per_second",
+            "push.user_frames_per_second",
             "push.schema_max",
             "push.verify",
             "push.drain_interval",

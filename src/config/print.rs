@@ -363,8 +363,10 @@ mod tests {
             PayloadVerification::None,
         ]);
         let others = ("/[a-z]{1,9}", allow, verify, duration("push", "drain_interval"));
-        (any::<bool>(), sizes, counts, others).prop_map(
-            |(enabled, (memory_max, lane_size, schema_max), (clients, lanes, sources), others)| {
+        let rates = (numbers("push", "user_bytes_per_second"), 0..=1_000_000_000_u32);
+        (any::<bool>(), sizes, counts, rates, others).prop_map(
+            |(enabled, (memory_max, lane_size, schema_max), (clients, lanes, sources), rates, others)| {
+                let (user_bytes_per_second, user_frames_per_second) = rates;
                 let (socket, allow, verify, drain_interval) = others;
                 PushConfig {
                     enabled,
@@ -375,6 +377,8 @@ mod tests {
                     clients,
                     lanes,
                     sources,
+                    user_bytes_per_second,
+                    user_frames_per_second,
                     schema_max,
                     verify,
                     drain_interval,

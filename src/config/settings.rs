@@ -359,6 +359,16 @@ settings! {
         // A lane has so many places.
         sources: u32 = 64, Number(1..=64), Restart;
 
+        /// Most bytes of frames that the applications of one user may push in a second; 0 for no
+        /// limit. Above it, their lanes wait: what then finds no space in a lane is lost, and
+        /// counted. What was not used in the last second is allowed on top.
+        // None: who may push is decided by `allow`, and how much is right depends on the disk.
+        user_bytes_per_second: u64 = 0, Size(0..=64 * GIB), Restart;
+
+        /// Most frames that they may push in a second; 0 for no limit.
+        // Each costs the recorder's thread some 100 ns, whatever its size.
+        user_frames_per_second: u32 = 0, Number(0..=1_000_000_000), Restart;
+
         /// Largest binary schema of a source. Each segment has the schemas of all pushed sources
         /// twice; they may take a quarter of `segment_size`.
         // The limit of the format. A schema of a hundred fields takes 20 KiB.

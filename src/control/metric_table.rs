@@ -278,6 +278,8 @@ families! {
         "Requests of applications that were refused, for any reason.";
     counter "flatcap_push_refused_lanes", Integer(push.lanes_refused.get()),
         "Lanes ended because their frames were refused.";
+    counter "flatcap_push_waits", Integer(push.waits.get()),
+        "Looks at a lane that was left, since the applications of its user had pushed more than allowed.";
     counter "flatcap_push_triggers", Integer(push.triggers.get()),
         "Triggers fired by applications.";
 }

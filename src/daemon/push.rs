@@ -131,6 +131,8 @@ fn limits(config: &Config) -> PushLimits {
         clients: count(push.clients.into()),
         lanes: count(push.lanes.into()),
         sources: count(push.sources.into()),
+        user_bytes_per_second: push.user_bytes_per_second,
+        user_frames_per_second: push.user_frames_per_second.into(),
         schema_bytes: push.schema_max,
         description_bytes: config.storage.segment_size.min(of_ring) / DESCRIPTION_SHARE,
     }

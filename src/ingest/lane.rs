@@ -16,6 +16,7 @@ use super::frame_sink::FrameSink;
 use super::payload_verification::PayloadVerification;
 use super::source_pool::{PushedSource, SourcePool};
 use super::source_setup::RegisteredSource;
+use super::user_rates::PushedAmount;
 use crate::os::clock::monotonic_ns;
 use crate::os::sealed_memory::{create_fixed_length, free_pages_from};
 use crate::slab::Causes;
@@ -79,6 +80,8 @@ pub(super) struct LaneReading {
     pub(super) check: PayloadVerification,
     /// The wall offsets that were in force in this run, the newest last.
     pub(super) wall_offsets_ns: Vec<i64>,
+    /// What was read since the reader of this set it to zero.
+    pub(super) amount: PushedAmount,
 }
 
 impl Lane {
@@ -102,6 +105,11 @@ impl Lane {
     /// Returns the memory, for the client.
     pub(super) fn memory(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
+    }
+
+    /// Returns the user of its client.
+    pub(super) fn uid(&self) -> u32 {
+        self.reader.header().uid
     }
 
     /// Returns the length of its memory, in bytes.
@@ -151,7 +159,7 @@ impl Lane {
 
     /// Passes on what is new, up to a limit.
     pub(super) fn read(&mut self, reading: &mut LaneReading) -> LaneProgress {
-        let LaneReading { buffer, sink, check, wall_offsets_ns } = reading;
+        let LaneReading { buffer, sink, check, wall_offsets_ns, amount } = reading;
         let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns };
         for turn in 0..SLABS_PER_TURN {
             if self.state == (LaneState::Ending { slabs_left: 0 }) {
@@ -166,6 +174,9 @@ impl Lane {
                 Ok(None) => return LaneProgress::Frames,
                 Err(error) => return LaneProgress::Defect(error.to_string()),
             };
+            let frames = batch.frames.iter();
+            amount.frames += batch.frames.len() as u64;
+            amount.bytes += frames.map(|frame| frame.bytes as u64).sum::<u64>();
             let bounds = (self.begun_ns, monotonic_ns());
             if let Err(defect) = pass(&mut self.sources, &batch, *check, bounds, sink) {
                 return LaneProgress::Defect(defect);

@@ -27,6 +27,10 @@ pub struct PushLimits {
     pub lanes: usize,
     /// Sources of a client.
     pub sources: usize,
+    /// Bytes that one user may push in a second; 0 for no limit.
+    pub user_bytes_per_second: u64,
+    /// Frames that one user may push in a second; 0 for no limit.
+    pub user_frames_per_second: u64,
     /// Bytes of a schema.
     pub schema_bytes: u64,
     /// Bytes that the descriptors of all pushed sources may take in a segment.
@@ -49,15 +53,17 @@ pub(super) fn source_bytes(registration: &SourceRegistration, schema_bytes: usiz
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const LIMITS: PushLimits = PushLimits {
+    pub(in crate::ingest) const LIMITS: PushLimits = PushLimits {
         memory_bytes: 64 << 20,
         lane_bytes: 1 << 20,
         clients: 64,
         lanes: 1024,
         sources: 64,
+        user_bytes_per_second: 0,
+        user_frames_per_second: 0,
         schema_bytes: 1 << 20,
         description_bytes: 64 << 20,
     };

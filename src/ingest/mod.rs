@@ -16,6 +16,7 @@ mod push_target;
 mod registry;
 mod source_pool;
 mod source_setup;
+mod user_rates;
 mod worker;
 
 pub use allowed_accounts::AllowedAccounts;

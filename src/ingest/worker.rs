@@ -16,6 +16,7 @@ use super::limits::PushLimits;
 use super::payload_verification::PayloadVerification;
 use super::push_target::PushTarget;
 use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRefusal, RequestTime};
+use super::user_rates::{PushedAmount, UserRates};
 use crate::metrics::PushMetrics;
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
 use crate::os::packet_socket::{PacketListener, ReceivedPacket};
@@ -77,6 +78,7 @@ pub struct PushWorker {
     allowed: AllowedAccounts,
     registry: ClientRegistry,
     reading: LaneReading,
+    rates: UserRates,
     wall_offset: Arc<WallOffset>,
     metrics: Arc<PushMetrics>,
     stop: Arc<PollEvent>,
@@ -152,7 +154,9 @@ impl PushWorker {
                 sink,
                 check,
                 wall_offsets_ns: vec![wall_offset.get()],
+                amount: PushedAmount::default(),
             },
+            rates: UserRates::new(&limits),
             wall_offset,
             metrics,
             stop: Arc::clone(&stop),
@@ -355,7 +359,14 @@ impl PushWorker {
         let numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
         for number in numbers {
             let Some(lane) = self.registry.lanes.get_mut(&number) else { continue };
-            match lane.read(&mut self.reading) {
+            if !self.rates.permits(lane.uid(), now_ns) {
+                self.metrics.waits.add(1);
+                self.busy_ns = now_ns;
+                continue;
+            }
+            let progress = lane.read(&mut self.reading);
+            self.rates.charge(lane.uid(), std::mem::take(&mut self.reading.amount), now_ns);
+            match progress {
                 LaneProgress::Empty if lane.is_open() => {}
                 // Its client has gone.
                 LaneProgress::Empty => {

@@ -23,6 +23,8 @@ pub struct PushMetrics {
     pub refused: Counter,
     /// Lanes ended because the client did not keep to the protocol, or to its schema.
     pub lanes_refused: Counter,
+    /// Looks at a lane that waits since its user has pushed too much.
+    pub waits: Counter,
     /// Triggers fired by clients.
     pub triggers: Counter,
     /// Sources that were pushed in this run. Written by the daemon, as are the following.

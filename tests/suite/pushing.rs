@@ -215,6 +215,30 @@ fn losses_are_counted_once() {
     assert!(gaps.iter().all(|(_, causes)| causes == "queue_full"), "{gaps:?}");
 }
 
+// Proves that the lanes of a user that pushes more than it may are left for a time, that what then
+// finds no space is lost with its cause, and that recorded and lost are what was begun.
+#[test]
+fn a_rate_is_kept() {
+    let rig = Rig::new();
+    let process = record(&rig, "lane_size = \"256KiB\"\nuser_frames_per_second = 1000", "");
+    let client = client(&socket(&rig));
+    let orders = orders(&client, OnFullLane::DropNewest);
+    let bytes = payload(1);
+    let (mut begun, mut taken) = (0_u64, 0_u64);
+    eventually("a lane waits, and samples are lost", || {
+        for _ in 0..1000 {
+            begun += 1;
+            taken += u64::from(orders.push(&bytes).is_ok());
+        }
+        let metrics = crate::control::http_request(&rig.socket(), "GET /metrics", "", "");
+        taken < begun && !metrics.contains("\nflatcap_push_waits_total 0\n")
+    });
+    drop((orders, client));
+    let (_, lost) = end(&rig, process);
+    assert_eq!((rows(&rig, "orders").len() as u64, lost), (taken, begun - taken));
+    assert!(gaps(&rig).iter().all(|(_, causes)| causes == "queue_full"), "{:?}", gaps(&rig));
+}
+
 // Proves that a stop of the recorder loses nothing that was pushed, while threads push all the
 // time.
 #[test]

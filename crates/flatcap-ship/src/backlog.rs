@@ -26,7 +26,7 @@ pub(crate) struct SealedFile {
 
 /// The files that the store does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Backlog {
+pub(crate) struct UnshippedFiles {
     #[serde(rename = "backlog_segments")]
     pub(crate) segments: u64,
     #[serde(rename = "backlog_bytes")]
@@ -39,7 +39,7 @@ pub(crate) struct Backlog {
     pub(crate) oldest_s: Option<i64>,
 }
 
-impl Backlog {
+impl UnshippedFiles {
     pub(crate) fn add(&mut self, file: &SealedFile) {
         let created_s = file.name.created_s;
         self.segments += 1;

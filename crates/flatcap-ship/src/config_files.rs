@@ -230,8 +230,8 @@ fn cpu_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, 
 mod tests {
     use super::*;
 
-    // Proves that drop-ins are read in the order of their names, that each replaces what it sets and
-    // nothing else, that labels are added, and that a value can be taken back.
+    // Proves that drop-ins are read in the order of their names, that each replaces what it sets
+    // and nothing else, that labels are added, and that a value can be taken back.
     #[test]
     fn drop_ins_come_after_the_file() {
         let folder = tempfile::tempdir().unwrap();

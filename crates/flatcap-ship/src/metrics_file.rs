@@ -1,5 +1,5 @@
-//! The text of the metrics file, in the text format of Prometheus, version 0.0.4, which the textfile
-//! collector of `node_exporter` reads.
+//! The text of the metrics file, in the text format of Prometheus, version 0.0.4, which the
+//! textfile collector of `node_exporter` reads.
 
 use std::fmt::{Display, Write as _};
 

@@ -9,7 +9,7 @@ use flatcap_format::segment::SegmentName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::backlog::{Backlog, SealedFile, sealed_files};
+use crate::backlog::{SealedFile, UnshippedFiles, sealed_files};
 use crate::environment::{cpu_ns, monotonic_ns, wall_ns};
 use crate::error::ShipError;
 use crate::lake::{Lake, Patience};
@@ -90,7 +90,7 @@ impl ShipState {
     }
 
     /// Returns the metrics of this process.
-    pub(crate) fn metrics(&self, backlog: &Backlog) -> String {
+    pub(crate) fn metrics(&self, backlog: &UnshippedFiles) -> String {
         let seconds = |time: &str| time.parse::<Timestamp>().map_or(0, Timestamp::as_second);
         let mut text = MetricsText::default();
         text.version(&self.version);
@@ -281,8 +281,8 @@ fn write_state(state: &ShipState, shipper: &Shipper<'_>, options: &ServiceOption
 }
 
 /// Returns what the store is not known to have, without a request.
-fn known_backlog(shipper: &Shipper<'_>, data_dir: &Path, state: &ShipState) -> Backlog {
-    let mut backlog = Backlog::default();
+fn known_backlog(shipper: &Shipper<'_>, data_dir: &Path, state: &ShipState) -> UnshippedFiles {
+    let mut backlog = UnshippedFiles::default();
     // A directory that cannot be listed has been reported as the error of the attempt.
     for file in sealed_files(data_dir).unwrap_or_default() {
         if !state.refused.contains_key(&file.path) && !shipper.is_known_shipped(&file) {
@@ -316,7 +316,12 @@ mod tests {
 
     fn metrics() -> String {
         let state = ShipState { rows: 7, failures: 2, ..ShipState::new() };
-        state.metrics(&Backlog { segments: 3, bytes: 4, oldest_s: Some(1_700_000_000), ..Backlog::default() })
+        state.metrics(&UnshippedFiles {
+            segments: 3,
+            bytes: 4,
+            oldest_s: Some(1_700_000_000),
+            ..UnshippedFiles::default()
+        })
     }
 
     /// Calls a program with a text. None if it is not installed.
@@ -369,8 +374,8 @@ mod tests {
         assert!(alerts.iter().all(|alert| DOCUMENT.contains(&format!("| `{alert}` |"))) && alerts.len() == 5);
     }
 
-    // Proves that the text is one that Prometheus reads, and that the rules fire as intended. Method:
-    // promtool, if installed.
+    // Proves that the text is one that Prometheus reads, and that the rules fire as intended.
+    // Method: promtool, if installed.
     #[test]
     fn promtool_accepts_metrics_and_rules() {
         let text = metrics();

@@ -83,8 +83,8 @@ impl<'l> Shipper<'l> {
         Ok(self.known.get(&folder).is_some_and(|names| names.contains(&group.manifest())))
     }
 
-    /// Returns whether the store is known to have a segment, without reading or requesting anything.
-    /// After a start at which the store could not be listed, nothing is known.
+    /// Returns whether the store is known to have a segment, without reading or requesting
+    /// anything. After a start at which the store could not be listed, nothing is known.
     pub(crate) fn is_known_shipped(&self, file: &SealedFile) -> bool {
         self.hosts.get(&file.name.run_id).is_some_and(|host| {
             let group = group_of(file, host);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::backlog::{Backlog, sealed_files};
+use crate::backlog::{UnshippedFiles, sealed_files};
 use crate::error::ShipError;
 use crate::service::ShipState;
 use crate::shipper::Shipper;
@@ -14,7 +14,7 @@ use crate::shipper::Shipper;
 pub(crate) struct ShipStatus {
     pub(crate) store: String,
     #[serde(flatten)]
-    pub(crate) backlog: Backlog,
+    pub(crate) backlog: UnshippedFiles,
     /// The newest segment that the store has, by its file name.
     pub(crate) last_segment: Option<String>,
     /// Files that cannot be read.

@@ -1,0 +1,133 @@
+//! How much each user has pushed, against the limits per second.
+
+use std::collections::BTreeMap;
+
+use super::limits::PushLimits;
+use crate::os::clock::NS_PER_S;
+
+/// Unused time that a user may catch up with at once.
+const BURST_NS: u64 = NS_PER_S;
+/// Users whose accounts are kept; beyond that, those that owe nothing are forgotten.
+const USERS_MAX: usize = 64;
+
+/// What was read from a lane.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PushedAmount {
+    pub(super) bytes: u64,
+    pub(super) frames: u64,
+}
+
+/// The accounts of all users, by the generic cell rate algorithm.
+#[derive(Debug)]
+pub(super) struct UserRates {
+    bytes_per_second: u64,
+    frames_per_second: u64,
+    users: BTreeMap<u32, UserAccount>, // by uid
+}
+
+#[derive(Debug, Default)]
+struct UserAccount {
+    paid_ns: u64, // when all that was read is paid for, on the monotonic clock
+    waits: bool,
+}
+
+impl UserRates {
+    pub(super) fn new(limits: &PushLimits) -> Self {
+        Self {
+            bytes_per_second: limits.user_bytes_per_second,
+            frames_per_second: limits.user_frames_per_second,
+            users: BTreeMap::new(),
+        }
+    }
+
+    /// Whether more may be read of a user. Reports the first time that it may not.
+    pub(super) fn permits(&mut self, uid: u32, now_ns: u64) -> bool {
+        let Some(account) = self.users.get_mut(&uid) else { return true };
+        let is_permitted = account.paid_ns <= now_ns.saturating_add(BURST_NS);
+        if !is_permitted && !account.waits {
+            account.waits = true;
+            tracing::warn!(uid, "the applications of a user push more than [push] allows: their lanes wait");
+        }
+        is_permitted
+    }
+
+    /// Charges what was read of a user.
+    pub(super) fn charge(&mut self, uid: u32, amount: PushedAmount, now_ns: u64) {
+        let needed = |amount: u64, per_second: u64| {
+            let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(per_second.max(1));
+            if per_second == 0 { 0 } else { u64::try_from(needed_ns).unwrap_or(u64::MAX) }
+        };
+        let needed_ns =
+            needed(amount.bytes, self.bytes_per_second).max(needed(amount.frames, self.frames_per_second));
+        if needed_ns == 0 {
+            return;
+        }
+        if self.users.len() >= USERS_MAX {
+            self.users.retain(|_, account| account.paid_ns > now_ns);
+        }
+        let account = self.users.entry(uid).or_default();
+        account.paid_ns = account.paid_ns.max(now_ns).saturating_add(needed_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::limits::tests::LIMITS;
+
+    const MS: u64 = 1_000_000;
+
+    fn rates(bytes: u64, frames: u64) -> UserRates {
+        UserRates::new(&PushLimits { user_bytes_per_second: bytes, user_frames_per_second: frames, ..LIMITS })
+    }
+
+    /// Returns the bytes that a user gets read in a time in which it always has more.
+    fn read_in(rates: &mut UserRates, uid: u32, from_ns: u64, to_ns: u64) -> u64 {
+        let amount = PushedAmount { bytes: 1000, frames: 10 };
+        let mut read = 0;
+        for now_ns in (from_ns..to_ns).step_by(usize::try_from(10 * MS).unwrap()) {
+            while rates.permits(uid, now_ns) {
+                rates.charge(uid, amount, now_ns);
+                read += amount.bytes;
+            }
+        }
+        read
+    }
+
+    // Proves that a user gets its rate, after a burst of what it gets in a second, whichever limit
+    // is the lower one, and that what another user does changes nothing.
+    #[test]
+    fn each_user_gets_its_rate() {
+        for (bytes, frames) in [(1 << 20, 0), (0, 10_486), (1 << 20, 1 << 30), (1 << 40, 10_486)] {
+            let mut rates = rates(bytes, frames);
+            let (start_ns, rate) = (5 * NS_PER_S, f64::from(1 << 20));
+            for uid in [1, 2] {
+                let burst = read_in(&mut rates, uid, start_ns, start_ns + 1);
+                let steady = read_in(&mut rates, uid, start_ns + 1, start_ns + 10 * NS_PER_S);
+                let relative =
+                    |read: u64, seconds: f64| f64::from(u32::try_from(read).unwrap()) / (rate * seconds);
+                assert!((0.99..1.01).contains(&relative(burst, 1.0)), "{bytes} {frames}: {burst}");
+                assert!((0.99..1.01).contains(&relative(steady, 10.0)), "{bytes} {frames}: {steady}");
+            }
+        }
+    }
+
+    // Proves that nobody waits without a limit, that one large amount is waited for, that nothing
+    // overflows, and that the accounts of many users are bounded.
+    #[test]
+    fn accounts_are_bounded() {
+        let mut unlimited = rates(0, 0);
+        unlimited.charge(1, PushedAmount { bytes: u64::MAX, frames: u64::MAX }, 1);
+        assert!(unlimited.permits(1, 1) && unlimited.users.is_empty());
+        let mut rates = rates(1000, 0);
+        rates.charge(1, PushedAmount { bytes: 5000, frames: 1 }, NS_PER_S);
+        assert!(!rates.permits(1, NS_PER_S) && !rates.permits(1, 5 * NS_PER_S - 1));
+        assert!(rates.permits(1, 5 * NS_PER_S), "5 s of rate, less the burst");
+        rates.charge(1, PushedAmount { bytes: u64::MAX, frames: 0 }, u64::MAX);
+        assert!(rates.permits(1, u64::MAX));
+        for uid in 2..1000 {
+            rates.charge(uid, PushedAmount { bytes: 1, frames: 1 }, u64::from(uid) * NS_PER_S);
+        }
+        assert!(rates.users.len() <= USERS_MAX, "{}", rates.users.len());
+    }
+}
