@@ -17,7 +17,7 @@ use crate::lake::{Lake, Patience};
 use crate::manifest::{Manifest, ManifestKind};
 use crate::names::{ObjectGroup, Tier};
 use crate::recordings::{LOST, SOURCES, TestSegment, write_run};
-use crate::service::{ShipState, ship_backlog};
+use crate::service::{ShipEvent, ShipState, ship_backlog};
 use crate::shipper::{ShipOptions, Shipper};
 use crate::stop::StopSignal;
 
@@ -112,6 +112,37 @@ fn recording(folder: &Path) {
     write_run(folder, &small, 2);
     TestSegment { number: 2, is_compressed: true, ..small.clone() }.write(folder);
     small.write(&folder.join("snapshots/20231114T221320Z-rule"));
+}
+
+// Proves that segments which retention removes while the store is away are counted and reported,
+// and that those are not of which nobody knows whether they were shipped.
+#[test]
+fn removed_segments_are_counted() {
+    let small = TestSegment { samples: 5, ..TestSegment::default() };
+    // Listing works, and nothing can be put; or nothing works.
+    for (works, expected) in [(1, 2), (0, 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        write_run(folder.path(), &small, 3);
+        let store = FailingStore::new();
+        let (mut state, mut reported) = (ShipState::new(), 0);
+        let away = lake(&store.with(FaultPlan::EndsAt(works, false)));
+        let mut shipper = Shipper::new(&away, ShipOptions::default());
+        assert!(ship_backlog(&mut shipper, folder.path(), &mut state, &mut |_| ()).is_err());
+        let mut files: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        for path in &files[..2] {
+            #[expect(clippy::disallowed_methods, reason = "the test is the retention")]
+            std::fs::remove_file(path).unwrap();
+        }
+        let back = lake(&store);
+        let mut shipper = Shipper::new(&back, ShipOptions::default());
+        for _ in 0..2 {
+            let mut watch = |event: ShipEvent<'_>| reported += u64::from(matches!(event, ShipEvent::Gone(_)));
+            ship_backlog(&mut shipper, folder.path(), &mut state, &mut watch).unwrap();
+        }
+        assert_eq!((state.gone, reported, state.segments), (expected, expected, 1), "{works}");
+    }
 }
 
 // Proves what a segment becomes: every sample a row, in order, losses and marks in their tables,

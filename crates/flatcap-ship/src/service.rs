@@ -18,7 +18,7 @@ use crate::shipper::{ShippedSegment, Shipper};
 
 /// Most refused segments that the written state names.
 const REFUSED_MAX: usize = 100;
-
+const NS_PER_S: i64 = 1_000_000_000;
 /// How often the state is written while a backlog is shipped.
 const REPORT_NS: u64 = 10_000_000_000;
 
@@ -68,16 +68,36 @@ pub(crate) struct ShipState {
     /// Segments of the directory that cannot be shipped, and why; at most 100 are written.
     #[serde(serialize_with = "first_refused")]
     pub(crate) refused: BTreeMap<PathBuf, String>,
+    /// Files that the last look has left in the directory, unshipped.
+    #[serde(skip)]
+    waiting: BTreeSet<PathBuf>,
+    #[serde(skip)]
+    started_s: i64,
 }
 
 impl ShipState {
     pub(crate) fn new() -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").to_owned(), started: now(), ..Self::default() }
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: now(),
+            started_s: wall_ns().div_euclid(NS_PER_S),
+            ..Self::default()
+        }
     }
 
     /// Returns whether data that was recorded is not in the store.
     pub(crate) fn has_losses(&self) -> bool {
         self.unreadable > 0 || self.damaged > 0 || self.gone > 0 || !self.refused.is_empty()
+    }
+
+    /// Counts the files that have gone since the last look and were not shipped.
+    fn note_removed(&mut self, files: &[SealedFile], watch: &mut ShipWatch<'_>) {
+        let paths: BTreeSet<&Path> = files.iter().map(|file| file.path.as_path()).collect();
+        self.refused.retain(|path, _| paths.contains(path.as_path()));
+        for path in self.waiting.iter().filter(|path| !paths.contains(path.as_path())) {
+            self.gone += 1;
+            watch(ShipEvent::Gone(path));
+        }
     }
 
     fn add(&mut self, segment: &ShippedSegment) {
@@ -165,15 +185,33 @@ pub(crate) fn ship_backlog(
     state: &mut ShipState,
     watch: &mut ShipWatch<'_>,
 ) -> Result<Vec<SegmentName>, ShipError> {
-    let mut done = Vec::new();
     let files = sealed_files(data_dir)?;
-    let paths: BTreeSet<&Path> = files.iter().map(|file| file.path.as_path()).collect();
-    state.refused.retain(|path, _| paths.contains(path.as_path()));
+    state.note_removed(&files, watch);
+    state.waiting = files.iter().map(|file| file.path.clone()).collect();
+    let result = ship_files(shipper, &files, state, watch);
+    for file in &files {
+        // A segment that the store was not asked about may be in it, by another process; not so if
+        // it is younger than this one.
+        if shipper.known(file).unwrap_or(file.name.created_s < state.started_s) {
+            state.waiting.remove(&file.path);
+        }
+    }
+    result
+}
+
+fn ship_files(
+    shipper: &mut Shipper<'_>,
+    files: &[SealedFile],
+    state: &mut ShipState,
+    watch: &mut ShipWatch<'_>,
+) -> Result<Vec<SegmentName>, ShipError> {
+    let mut done = Vec::new();
     for file in files {
         if state.refused.contains_key(&file.path) {
+            state.waiting.remove(&file.path);
             continue;
         }
-        match ship_new(shipper, &file) {
+        match ship_new(shipper, file) {
             Ok(new) => {
                 if let Some(segment) = new {
                     state.add(&segment);
@@ -184,12 +222,14 @@ pub(crate) fn ship_backlog(
                 }
             }
             Err(error) if error.is_gone() => {
+                state.waiting.remove(&file.path);
                 state.gone += 1;
                 watch(ShipEvent::Gone(&file.path));
             }
             Err(error) if error.is_of_segment() => {
                 watch(ShipEvent::Refused(&file.path, &error));
-                state.refused.insert(file.path, error.to_string());
+                state.waiting.remove(&file.path);
+                state.refused.insert(file.path.clone(), error.to_string());
             }
             Err(error) => return Err(error),
         }
@@ -285,7 +325,7 @@ fn known_backlog(shipper: &Shipper<'_>, data_dir: &Path, state: &ShipState) -> U
     let mut backlog = UnshippedFiles::default();
     // A directory that cannot be listed has been reported as the error of the attempt.
     for file in sealed_files(data_dir).unwrap_or_default() {
-        if !state.refused.contains_key(&file.path) && !shipper.is_known_shipped(&file) {
+        if !state.refused.contains_key(&file.path) && shipper.known(&file) != Some(true) {
             backlog.add(&file);
         }
     }

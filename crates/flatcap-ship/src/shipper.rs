@@ -83,14 +83,12 @@ impl<'l> Shipper<'l> {
         Ok(self.known.get(&folder).is_some_and(|names| names.contains(&group.manifest())))
     }
 
-    /// Returns whether the store is known to have a segment, without reading or requesting
-    /// anything. After a start at which the store could not be listed, nothing is known.
-    pub(crate) fn is_known_shipped(&self, file: &SealedFile) -> bool {
-        self.hosts.get(&file.name.run_id).is_some_and(|host| {
-            let group = group_of(file, host);
-            let names = self.known.get(&manifests(group.tier, &group.partition));
-            names.is_some_and(|names| names.contains(&group.manifest()))
-        })
+    /// Returns whether the store has a segment, without reading or requesting anything. None if the
+    /// store has not been listed for it yet.
+    pub(crate) fn known(&self, file: &SealedFile) -> Option<bool> {
+        let group = group_of(file, self.hosts.get(&file.name.run_id)?);
+        let names = self.known.get(&manifests(group.tier, &group.partition))?;
+        Some(names.contains(&group.manifest()))
     }
 
     /// Returns what the objects of a segment are named after.
