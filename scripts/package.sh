@@ -157,10 +157,10 @@ deb=$(scripts/tool.sh cargo-deb "$cargo_deb_version" --no-default-features)
 rpm=$(scripts/tool.sh cargo-generate-rpm "$cargo_generate_rpm_version" --no-default-features)
 cargo build --quiet --locked --package flatcap --package flatcap-export --package flatcap-ship --profile "$profile"
 stage_all
-# Programs that are not optimized are large: xz would take a minute, and the .rpm's zstd, which is
+# Programs that are not optimized are large: xz would take a minute, and the zstd of the .rpm, which is
 # not optimized either, three.
 compression=() rpm_compression=()
-if [ "$profile" = dev ]; then compression=(--compress-type gz --fast) rpm_compression=(--payload-compress none); fi
+if [ "$profile" = dev ]; then compression=(--fast) rpm_compression=(--payload-compress none); fi
 "$deb" --quiet --no-build --no-strip ${compression[@]+"${compression[@]}"} --deb-version "$version-1" --output "$package/"
 "$rpm" --target-dir target ${rpm_compression[@]+"${rpm_compression[@]}"} --set-metadata "version = \"$version\"" \
     --source-date "$SOURCE_DATE_EPOCH" --output "$package/" >/dev/null
