@@ -174,9 +174,8 @@ impl Lane {
                 Ok(None) => return LaneProgress::Frames,
                 Err(error) => return LaneProgress::Defect(error.to_string()),
             };
-            let frames = batch.frames.iter();
             amount.frames += batch.frames.len() as u64;
-            amount.bytes += frames.map(|frame| frame.bytes as u64).sum::<u64>();
+            amount.bytes += batch.bytes.len() as u64;
             let bounds = (self.begun_ns, monotonic_ns());
             if let Err(defect) = pass(&mut self.sources, &batch, *check, bounds, sink) {
                 return LaneProgress::Defect(defect);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::limits::PushLimits;
 use crate::os::clock::NS_PER_S;
+use crate::os::throttle::Throttle;
 
 /// Unused time that a user may catch up with at once.
 const BURST_NS: u64 = NS_PER_S;
@@ -17,7 +18,7 @@ pub(super) struct PushedAmount {
     pub(super) frames: u64,
 }
 
-/// The accounts of all users, by the generic cell rate algorithm.
+/// The accounts of all users.
 #[derive(Debug)]
 pub(super) struct UserRates {
     bytes_per_second: u64,
@@ -25,10 +26,11 @@ pub(super) struct UserRates {
     users: BTreeMap<u32, UserAccount>, // by uid
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct UserAccount {
-    paid_ns: u64, // when all that was read is paid for, on the monotonic clock
-    waits: bool,
+    bytes: Option<Throttle>,
+    frames: Option<Throttle>,
+    has_waited: bool,
 }
 
 impl UserRates {
@@ -43,9 +45,9 @@ impl UserRates {
     /// Whether more may be read of a user. Reports the first time that it may not.
     pub(super) fn permits(&mut self, uid: u32, now_ns: u64) -> bool {
         let Some(account) = self.users.get_mut(&uid) else { return true };
-        let is_permitted = account.paid_ns <= now_ns.saturating_add(BURST_NS);
-        if !is_permitted && !account.waits {
-            account.waits = true;
+        let is_permitted = account.wait_ns(now_ns) == 0;
+        if !is_permitted && !account.has_waited {
+            account.has_waited = true;
             tracing::warn!(uid, "the applications of a user push more than [push] allows: their lanes wait");
         }
         is_permitted
@@ -53,20 +55,31 @@ impl UserRates {
 
     /// Charges what was read of a user.
     pub(super) fn charge(&mut self, uid: u32, amount: PushedAmount, now_ns: u64) {
-        let needed = |amount: u64, per_second: u64| {
-            let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(per_second.max(1));
-            if per_second == 0 { 0 } else { u64::try_from(needed_ns).unwrap_or(u64::MAX) }
-        };
-        let needed_ns =
-            needed(amount.bytes, self.bytes_per_second).max(needed(amount.frames, self.frames_per_second));
-        if needed_ns == 0 {
+        let rates = (self.bytes_per_second, self.frames_per_second);
+        if rates == (0, 0) || amount.frames == 0 {
             return;
         }
         if self.users.len() >= USERS_MAX {
-            self.users.retain(|_, account| account.paid_ns > now_ns);
+            self.users.retain(|_, account| account.wait_ns(now_ns.saturating_sub(BURST_NS)) > 0);
         }
-        let account = self.users.entry(uid).or_default();
-        account.paid_ns = account.paid_ns.max(now_ns).saturating_add(needed_ns);
+        let account = self.users.entry(uid).or_insert_with(|| UserAccount::new(rates));
+        for (throttle, amount) in [(&account.bytes, amount.bytes), (&account.frames, amount.frames)] {
+            if let Some(throttle) = throttle {
+                throttle.charge(now_ns, amount);
+            }
+        }
+    }
+}
+
+impl UserAccount {
+    fn new((bytes_per_second, frames_per_second): (u64, u64)) -> Self {
+        let throttle = |rate: u64| (rate > 0).then(|| Throttle::new(rate).with_burst(BURST_NS));
+        Self { bytes: throttle(bytes_per_second), frames: throttle(frames_per_second), has_waited: false }
+    }
+
+    fn wait_ns(&self, now_ns: u64) -> u64 {
+        let throttles = [&self.bytes, &self.frames].into_iter().flatten();
+        throttles.map(|throttle| throttle.wait_ns(now_ns)).max().unwrap_or_default()
     }
 }
 
@@ -123,7 +136,7 @@ mod tests {
         rates.charge(1, PushedAmount { bytes: 5000, frames: 1 }, NS_PER_S);
         assert!(!rates.permits(1, NS_PER_S) && !rates.permits(1, 5 * NS_PER_S - 1));
         assert!(rates.permits(1, 5 * NS_PER_S), "5 s of rate, less the burst");
-        rates.charge(1, PushedAmount { bytes: u64::MAX, frames: 0 }, u64::MAX);
+        rates.charge(1, PushedAmount { bytes: u64::MAX, frames: 1 }, u64::MAX);
         assert!(rates.permits(1, u64::MAX));
         for uid in 2..1000 {
             rates.charge(uid, PushedAmount { bytes: 1, frames: 1 }, u64::from(uid) * NS_PER_S);

@@ -18,7 +18,6 @@ use crate::shipper::{ShippedSegment, Shipper};
 
 /// Most refused segments that the written state names.
 const REFUSED_MAX: usize = 100;
-const NS_PER_S: i64 = 1_000_000_000;
 /// How often the state is written while a backlog is shipped.
 const REPORT_NS: u64 = 10_000_000_000;
 
@@ -71,18 +70,11 @@ pub(crate) struct ShipState {
     /// Files that the last look has left in the directory, unshipped.
     #[serde(skip)]
     waiting: BTreeSet<PathBuf>,
-    #[serde(skip)]
-    started_s: i64,
 }
 
 impl ShipState {
     pub(crate) fn new() -> Self {
-        Self {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: now(),
-            started_s: wall_ns().div_euclid(NS_PER_S),
-            ..Self::default()
-        }
+        Self { version: env!("CARGO_PKG_VERSION").to_owned(), started: now(), ..Self::default() }
     }
 
     /// Returns whether data that was recorded is not in the store.
@@ -111,7 +103,6 @@ impl ShipState {
 
     /// Returns the metrics of this process.
     pub(crate) fn metrics(&self, backlog: &UnshippedFiles) -> String {
-        let seconds = |time: &str| time.parse::<Timestamp>().map_or(0, Timestamp::as_second);
         let mut text = MetricsText::default();
         text.version(&self.version);
         text.gauge("start_time_seconds", "When the process began, since 1970.", seconds(&self.started));
@@ -189,10 +180,11 @@ pub(crate) fn ship_backlog(
     state.note_removed(&files, watch);
     state.waiting = files.iter().map(|file| file.path.clone()).collect();
     let result = ship_files(shipper, &files, state, watch);
+    let started_s = seconds(&state.started);
     for file in &files {
         // A segment that the store was not asked about may be in it, by another process; not so if
         // it is younger than this one.
-        if shipper.known(file).unwrap_or(file.name.created_s < state.started_s) {
+        if shipper.known(file).unwrap_or(file.name.created_s < started_s) {
             state.waiting.remove(&file.path);
         }
     }
@@ -337,6 +329,11 @@ fn first_refused<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_map(refused.iter().take(REFUSED_MAX))
+}
+
+/// Returns the seconds since 1970 of a time that [`now`] has returned.
+fn seconds(time: &str) -> i64 {
+    time.parse::<Timestamp>().map_or(0, Timestamp::as_second)
 }
 
 fn now() -> String {
