@@ -18,12 +18,15 @@ import pathlib
 import sys
 from urllib.parse import unquote
 
-import pyarrow
-import pyarrow.fs
-import pyarrow.parquet
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import TableNotFoundError
-from deltalake.transaction import AddAction, create_table_with_add_actions
+try:
+    import pyarrow
+    import pyarrow.fs
+    import pyarrow.parquet
+    from deltalake import DeltaTable, Schema
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.transaction import AddAction, create_table_with_add_actions
+except ImportError as missing:
+    sys.exit(f"delta.py: {missing}; pip install deltalake pyarrow")
 
 PARTITIONS = [("date", pyarrow.date32()), ("host", pyarrow.string())]
 # Files in a commit: a commit is one object of JSON, some 300 bytes a file.
@@ -34,7 +37,15 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print(__doc__.strip(), file=sys.stderr)
         return 2
-    lake, tables = sys.argv[1].rstrip("/"), set(sys.argv[2:])
+    try:
+        return register_all(sys.argv[1].rstrip("/"), set(sys.argv[2:]))
+    except (OSError, pyarrow.ArrowException, DeltaError) as error:
+        print(f"delta.py: {sys.argv[1]}: {error}", file=sys.stderr)
+        return 1
+
+
+def register_all(lake, tables):
+    """Registers the objects of some tables, or of all. Returns the exit status."""
     if "://" not in lake:
         lake = pathlib.Path(lake).resolve().as_uri()
     files, folder = pyarrow.fs.FileSystem.from_uri(lake)

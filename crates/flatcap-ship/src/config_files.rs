@@ -71,12 +71,8 @@ pub(crate) enum ShipConfigError {
         #[source]
         error: std::io::Error,
     },
-    #[error("{}: {error}", path.display())]
-    Parse {
-        path: PathBuf,
-        #[source]
-        error: toml::de::Error,
-    },
+    #[error("{}{place}: {what}", path.display())]
+    Parse { path: PathBuf, place: String, what: String },
     #[error("{}: more than {FILE_BYTES_MAX} bytes together with the files before it", path.display())]
     TooLong { path: PathBuf },
     #[error("{}: more than {DROP_INS_MAX} drop-ins", path.display())]
@@ -113,8 +109,11 @@ impl ConfigFiles {
         *bytes_left = bytes_left
             .checked_sub(length as u64)
             .ok_or_else(|| ShipConfigError::TooLong { path: path.to_owned() })?;
-        let later = FileSettings::parse(&text)
-            .map_err(|error| ShipConfigError::Parse { path: path.to_owned(), error })?;
+        let later = FileSettings::parse(&text).map_err(|error| ShipConfigError::Parse {
+            path: path.to_owned(),
+            place: error.span().map(|span| place(&text, span.start)).unwrap_or_default(),
+            what: error.message().to_owned(),
+        })?;
         self.settings = std::mem::take(&mut self.settings).with(later);
         self.files.push(path.to_owned());
         Ok(())
@@ -148,6 +147,13 @@ impl FileSettings {
             receipts: later.receipts.or(self.receipts),
         }
     }
+}
+
+/// Returns line and column of an offset in a text, as they follow a path: `:3:1`.
+fn place(text: &str, offset: usize) -> String {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    format!(":{}:{}", before.matches('\n').count() + 1, line.chars().count() + 1)
 }
 
 /// Returns the drop-ins in a directory, which may be missing.
@@ -275,7 +281,7 @@ mod tests {
         let drop_ins = folder.path().join("ship.d");
         std::fs::create_dir(&drop_ins).unwrap();
         std::fs::write(drop_ins.join("a.toml"), "\n[ship]\ninterval = \"0s\"").unwrap();
-        assert!(error().contains("ship.d/a.toml: ") && error().contains("line 3"), "{}", error());
+        assert!(error().contains("ship.d/a.toml:3:12: 0s: an interval"), "{}", error());
         std::fs::write(drop_ins.join("a.toml"), "#".repeat(1 << 20)).unwrap();
         assert!(ConfigFiles::read(&file, false).is_ok(), "the longest");
         std::fs::write(&file, "#").unwrap();

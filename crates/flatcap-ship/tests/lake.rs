@@ -260,7 +260,7 @@ fn verbs_report() {
         Called::from(Command::new(PROGRAM).args(["check-config", "--config"]).arg(&config).output().unwrap())
     };
     let wrong = check("[ship]\ndata_dir = \"/x\"\ninterval = \"soon\"\n");
-    assert!(wrong.status == Some(2) && wrong.err.contains("line 3"), "{wrong:?}");
+    assert!(wrong.status == Some(2) && wrong.err.contains(".toml:3:"), "{wrong:?}");
     let wrong = check("[ship]\ndata_dir = \"/x\"\n");
     assert!(wrong.status == Some(2) && wrong.err.contains("--to"), "{wrong:?}");
     let right = check(&format!("[ship]\ndata_dir = \"/x\"\nto = \"file://{}\"\n", lake.display()));
