@@ -90,7 +90,10 @@ impl CompletenessCheck {
         if let Some(at) = self.indexes.get_mut(id) {
             *at = index;
         }
-        self.sources.get_mut(index)?.1.advance_to(source.next_seq)
+        let entry = &mut self.sources.get_mut(index)?.1;
+        // A lower number is one of a segment that was given up and removed, and that a power cut
+        // brought back. It repeats nothing: only samples and gaps do.
+        entry.advance_to(source.next_seq.max(entry.next_seq))
     }
 
     /// Sums up the earlier half of the entries, except those of the current run.
@@ -326,6 +329,29 @@ mod tests {
             "a segment is missing"
         );
         assert_eq!(ended(check).unexplained, 7);
+    }
+
+    // Proves that a segment whose numbers begin before those of the segment in front of it repeats
+    // nothing until it has a sample or a gap of them: after a power cut a removed segment may be
+    // back, with its header alone.
+    #[test]
+    fn only_samples_and_gaps_repeat() {
+        let mut check = started();
+        for seq in 9..20 {
+            assert_eq!(check.add_sample(RUN, 0, seq), None);
+        }
+        let mut returned = example();
+        returned.sources[0].next_seq = 12;
+        assert_eq!(check.begin_segment(&returned), []);
+        let mut next = example();
+        next.sources[0].next_seq = 20;
+        assert_eq!(check.begin_segment(&next), []);
+        assert_eq!(check.add_sample(RUN, 0, 20), None);
+        assert_eq!(check.begin_segment(&returned), []);
+        assert_eq!(check.add_sample(RUN, 0, 12), Some(SequenceFinding::Repeated));
+        assert_eq!(check.add_gap(RUN, &gap(13, 1)), Some(SequenceFinding::Repeated));
+        let source = ended(check);
+        assert_eq!((source.recorded, source.lost, source.unexplained), (13, 1, 0));
     }
 
     // Proves that a flood of runs keeps few entries and correct sums, and that the current run
