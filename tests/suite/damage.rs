@@ -540,10 +540,10 @@ fn hostile_input_costs_linear_work() {
     }
 }
 
-// Proves the same for 128 MiB of landmarks that claim 1 MB or 60 MB each. Run in release
-// (scripts/damage.sh), where hashing in vain takes a second or two.
+// Proves the same for 128 MiB of landmarks that claim 1 MB or 60 MB each: at most 8 times the input
+// is read.
 #[test]
-#[ignore = "takes minutes in a debug build"]
+#[ignore = "decodes six million frames: scripts/damage.sh"]
 fn hostile_input_of_full_size_is_read() {
     let kind = ChecksumKind::Xxh3;
     let note = framed(kind, &marker("").encode());
@@ -553,13 +553,13 @@ fn hostile_input_of_full_size_is_read() {
             let mut hostile = every_frame_kind(kind, &[]).unsealed();
             let front = hostile.len();
             hostile.extend(pattern.repeat((128 << 20) / pattern.len()));
-            let begin = std::time::Instant::now();
+            let input = hostile.len() as u64;
             let file = MemoryFile::of(hostile);
             let mut seen = SegmentContents::default();
             read_rest(&mut crate::crafted::reader(&file).unwrap(), &mut seen);
-            println!("{length}, {}: {:?}, {} read", pattern.len(), begin.elapsed(), file.read());
+            println!("{length}, {}: {} of {input} bytes read", pattern.len(), file.read());
             assert!(seen.frames.iter().filter(|place| place.start < front).count() >= 27);
-            assert!(begin.elapsed() < std::time::Duration::from_secs(60));
+            assert!(file.read() <= 8 * input, "{length}: {} bytes read", file.read());
         }
     }
 }

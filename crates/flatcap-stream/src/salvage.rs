@@ -3,8 +3,7 @@
 //! A frame's checksum covers its payload, not its length, so after a damaged frame the start of the
 //! next one is unknown. The search tries every offset, cheap tests first, and accepts a candidate
 //! when the evidence for it is strong enough ([`EVIDENCE_BITS`]): its checksum, its FlatBuffers
-//! identifier, and frames that follow it without a gap. docs/ARCHITECTURE.md, "The stream library",
-//! has the rules and their reasons.
+//! identifier, and frames that follow it without a gap.
 
 use std::convert::Infallible;
 
