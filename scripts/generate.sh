@@ -187,3 +187,22 @@ if [ "${1:-}" = --check ]; then
     fi
     echo "$kept is up to date"
 fi
+
+# The payloads of the kernel's sources.
+kept=crates/flatcap-tasks/generated
+payloads=$kept
+if [ "${1:-}" = --check ]; then
+    payloads=$(mktemp -d)
+    trap 'rm -rf "$out" "$modules" "$formats" "$bindings" "$fixtures" "$records" "$payloads"' EXIT
+fi
+for schema in crates/flatcap-tasks/schemas/*.fbs; do
+    "$flatc" --rust -o "$payloads" "$schema"
+    "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames crates/flatcap-tasks/schemas -o "$payloads" "$schema"
+done
+if [ "${1:-}" = --check ]; then
+    if ! diff -r "$kept" "$payloads"; then
+        echo "$kept does not match its schemas: run scripts/generate.sh and commit the result" >&2
+        exit 1
+    fi
+    echo "$kept is up to date"
+fi

@@ -1,0 +1,93 @@
+//! A file of which each part is read only if its length is within a limit.
+//!
+//! Files are read and not mapped: who shortens a mapped file ends the process that reads it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flatcap_format::storage::linux::open_regular;
+
+use crate::error::SymbolError;
+
+/// A regular file that is open for reading.
+#[derive(Debug)]
+pub(crate) struct BoundedFile {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FilePart {
+    /// What it is, for errors.
+    pub(crate) what: &'static str,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// Most bytes that are read.
+    pub(crate) limit: u64,
+}
+
+impl BoundedFile {
+    pub(crate) fn open(path: &Path) -> Result<Self, SymbolError> {
+        let failed = |error| SymbolError::Read { path: path.to_owned(), error };
+        let file = open_regular(path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        Ok(Self { path: path.to_owned(), file, length })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn malformed(&self, what: &'static str) -> SymbolError {
+        SymbolError::Malformed { path: self.path.clone(), what }
+    }
+
+    /// Checks that a part is within its limit and the file.
+    pub(crate) fn check(&self, part: FilePart) -> Result<(), SymbolError> {
+        let FilePart { what, offset, bytes, limit } = part;
+        if bytes > limit {
+            return Err(SymbolError::TooLarge { path: self.path.clone(), what, bytes, limit });
+        }
+        if offset.checked_add(bytes).is_none_or(|end| end > self.length) {
+            return Err(self.malformed(what));
+        }
+        Ok(())
+    }
+
+    /// Reads a part.
+    pub(crate) fn read(&self, part: FilePart) -> Result<Vec<u8>, SymbolError> {
+        self.check(part)?;
+        let mut bytes = vec![0; usize::try_from(part.bytes).unwrap_or_default()];
+        self.file
+            .read_exact_at(&mut bytes, part.offset)
+            .map_err(|error| SymbolError::Read { path: self.path.clone(), error })?;
+        Ok(bytes)
+    }
+
+    /// Reads the text before the next zero byte. Returns `None` for an empty, an unreadable or a
+    /// longer text.
+    pub(crate) fn read_text(&self, offset: u64, bytes_max: usize) -> Option<String> {
+        /// Most names are shorter.
+        const FIRST_BYTES: usize = 256;
+        let mut text = Vec::new();
+        let mut step = FIRST_BYTES.min(bytes_max);
+        loop {
+            let begin = text.len();
+            text.resize(begin + step, 0);
+            let at = offset.checked_add(u64::try_from(begin).ok()?)?;
+            let count = self.file.read_at(text.get_mut(begin..)?, at).ok()?;
+            text.truncate(begin + count);
+            if let Some(end) = text.iter().position(|byte| *byte == 0) {
+                text.truncate(end);
+                return Some(String::from_utf8_lossy(&text).into_owned()).filter(|text| !text.is_empty());
+            }
+            step = (bytes_max - text.len()).min(text.len());
+            if count == 0 || step == 0 {
+                return None;
+            }
+        }
+    }
+}

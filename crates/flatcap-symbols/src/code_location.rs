@@ -1,0 +1,67 @@
+//! Where code is, as recordings say it.
+
+use crate::build_id::BuildId;
+
+/// Where code comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// An executable or a library: offsets are in the file.
+    File,
+    /// The kernel and its modules: offsets are from the symbol `_text`.
+    Kernel,
+    /// The kernel, where the address of `_text` was not known: offsets are addresses.
+    KernelAddress,
+    /// Memory without a file.
+    Unknown,
+}
+
+/// A file with code, the kernel, or memory without a file, as it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Path of the file, as its process saw it; a name in brackets for others.
+    pub path: String,
+    /// Its build id, if it was recorded.
+    pub build_id: Option<BuildId>,
+    /// The boot of the host, for a kernel: addresses of its modules are those of one boot.
+    pub boot_id: Option<String>,
+}
+
+/// A place in an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CodeLocation {
+    /// The offset, by the kind of the object.
+    pub offset: u64,
+    /// Whether it is the address to which a call returns. That may already belong to the next
+    /// function, so that the byte before it is looked up.
+    pub is_return: bool,
+}
+
+impl ObjectKey {
+    /// Returns the name that is shown: that of the file without its folders.
+    pub fn short_name(&self) -> &str {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        match (name, self.kind) {
+            (_, ObjectKind::Kernel | ObjectKind::KernelAddress) => "[kernel]",
+            ("", _) => "[unknown]",
+            (name, _) => name,
+        }
+    }
+
+    /// Returns what is shown of a place without a name: `name+0xoffset`. Of memory without a file
+    /// the name alone: its addresses say nothing to anybody else.
+    pub fn unnamed(&self, location: CodeLocation) -> String {
+        match self.kind {
+            ObjectKind::Unknown => self.short_name().to_owned(),
+            _ => format!("{}+{:#x}", self.short_name(), location.offset),
+        }
+    }
+}
+
+impl CodeLocation {
+    /// Returns the offset to look up.
+    pub(crate) fn lookup_offset(self) -> u64 {
+        self.offset.saturating_sub(u64::from(self.is_return))
+    }
+}

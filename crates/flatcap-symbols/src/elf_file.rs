@@ -1,0 +1,259 @@
+//! The parts of an ELF file: build id, segments and sections.
+
+use std::path::Path;
+
+use object::LittleEndian;
+use object::elf::{
+    ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
+    SHF_COMPRESSED, SHF_EXECINSTR, SHT_DYNSYM, SHT_NOBITS, SHT_NOTE, SHT_SYMTAB,
+};
+use object::pod;
+use object::read::elf::{CompressionHeader, FileHeader, NoteIterator, ProgramHeader, SectionHeader};
+
+use crate::bounded_file::{BoundedFile, FilePart};
+use crate::build_id::BuildId;
+use crate::error::SymbolError;
+
+/// Most bytes of a table of segments or sections: 65,535 entries of 64 bytes.
+const TABLE_BYTES_MAX: u64 = 4 << 20;
+/// Most bytes of the names of all sections, and of all notes.
+const NAMES_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of the larger file header.
+const HEADER_BYTES: u64 = 64;
+
+/// An ELF file that is open.
+#[derive(Debug)]
+pub(crate) struct ElfFile {
+    pub(crate) file: BoundedFile,
+    /// Whether addresses have 64 bits.
+    pub(crate) is_64: bool,
+    pub(crate) build_id: Option<BuildId>,
+    pub(crate) segments: Vec<LoadedSegment>,
+    pub(crate) sections: Vec<ElfSection>,
+}
+
+/// A part of the file that is mapped to memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoadedSegment {
+    pub(crate) offset: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) address: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) is_code: bool,
+}
+
+/// A named part of the file.
+#[derive(Debug, Clone)]
+pub(crate) struct ElfSection {
+    pub(crate) name: String,
+    pub(crate) content: SectionContent,
+    /// Number of another section: of symbols, that with their names.
+    pub(crate) link: usize,
+    /// Whether it has code.
+    pub(crate) is_code: bool,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) compression: Option<SectionCompression>,
+}
+
+/// What a section contains, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SectionContent {
+    Symbols,
+    DynamicSymbols,
+    Notes,
+    /// The file lacks its bytes: they are in another file.
+    Absent,
+    Other,
+}
+
+/// How the bytes of a section are compressed; `offset` and `bytes` are those of its compressed
+/// bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SectionCompression {
+    pub(crate) codec: SectionCodec,
+    pub(crate) uncompressed_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SectionCodec {
+    Zlib,
+    Zstd,
+}
+
+impl ElfFile {
+    /// Opens a file and reads its tables. Only files of little-endian hosts are read, as are
+    /// recordings.
+    pub(crate) fn open(path: &Path) -> Result<Self, SymbolError> {
+        let file = BoundedFile::open(path)?;
+        let part = FilePart { what: "the ELF header", offset: 0, bytes: HEADER_BYTES, limit: HEADER_BYTES };
+        let head = file.read(part)?;
+        if FileHeader64::<LittleEndian>::parse(head.as_slice()).is_ok() {
+            Self::read::<FileHeader64<LittleEndian>>(file, &head)
+        } else {
+            Self::read::<FileHeader32<LittleEndian>>(file, &head)
+        }
+    }
+
+    fn read<Elf>(file: BoundedFile, head: &[u8]) -> Result<Self, SymbolError>
+    where
+        Elf: FileHeader<Endian = LittleEndian>,
+    {
+        let header = Elf::parse(head).map_err(|_| file.malformed("the ELF header"))?;
+        let endian = header.endian().map_err(|_| file.malformed("the byte order"))?;
+        let table = |what, offset: u64, entry: usize, count: u16| {
+            let bytes = entry as u64 * u64::from(count);
+            file.read(FilePart { what, offset, bytes, limit: TABLE_BYTES_MAX })
+        };
+        let segment_bytes = table(
+            "the table of segments",
+            header.e_phoff(endian).into(),
+            size_of::<Elf::ProgramHeader>(),
+            header.e_phnum(endian),
+        )?;
+        let section_bytes = table(
+            "the table of sections",
+            header.e_shoff(endian).into(),
+            size_of::<Elf::SectionHeader>(),
+            header.e_shnum(endian),
+        )?;
+        let headers = pod::slice_from_all_bytes::<Elf::ProgramHeader>(&segment_bytes);
+        let headers = headers.map_err(|()| file.malformed("the table of segments"))?;
+        let segments =
+            headers.iter().filter(|header| header.p_type(endian) == PT_LOAD).map(|header| LoadedSegment {
+                offset: header.p_offset(endian).into(),
+                file_bytes: header.p_filesz(endian).into(),
+                address: header.p_vaddr(endian).into(),
+                memory_bytes: header.p_memsz(endian).into(),
+                is_code: header.p_flags(endian).contains(PF_X),
+            });
+        let segments = segments.collect();
+        let sections = sections::<Elf>(&file, header, endian, &section_bytes)?;
+        let of_sections = sections.iter().filter(|section| section.content == SectionContent::Notes);
+        let of_sections = of_sections.map(|section| (section.offset, section.bytes));
+        // A debug file keeps the table of segments of the other file, whose offsets are wrong in
+        // it, so sections come first.
+        let of_segments = headers.iter().filter(|header| header.p_type(endian) == PT_NOTE);
+        let of_segments =
+            of_segments.map(|header| (header.p_offset(endian).into(), header.p_filesz(endian).into()));
+        let build_id = of_sections.chain(of_segments).find_map(|(offset, bytes)| {
+            let part = FilePart { what: "a note", offset, bytes, limit: NAMES_BYTES_MAX };
+            build_id::<Elf>(&file.read(part).ok()?, endian)
+        });
+        Ok(Self { is_64: header.is_type_64(), build_id, segments, sections, file })
+    }
+
+    /// Returns the section with this name.
+    pub(crate) fn section(&self, name: &str) -> Option<&ElfSection> {
+        let is_it = |section: &&ElfSection| section.name == name && section.content != SectionContent::Absent;
+        self.sections.iter().find(is_it)
+    }
+
+    /// Returns the address of the code at an offset in the file.
+    pub(crate) fn address_of(&self, offset: u64) -> Option<u64> {
+        self.code().find_map(|segment| {
+            let within = offset.checked_sub(segment.offset).filter(|within| *within < segment.file_bytes)?;
+            segment.address.checked_add(within)
+        })
+    }
+
+    /// Returns the same for a debug file, which lacks the bytes of segments, so that its offsets
+    /// may be of no use: linkers lay out code at its offset after the address of the first segment.
+    pub(crate) fn address_by_layout(&self, offset: u64) -> Option<u64> {
+        let address = self.segments.first()?.address.checked_add(offset)?;
+        let is_in = |segment: &LoadedSegment| {
+            address.checked_sub(segment.address).is_some_and(|within| within < segment.memory_bytes)
+        };
+        self.code().any(is_in).then_some(address)
+    }
+
+    fn code(&self) -> impl Iterator<Item = &LoadedSegment> {
+        self.segments.iter().filter(|segment| segment.is_code)
+    }
+}
+
+fn sections<Elf>(
+    file: &BoundedFile,
+    header: &Elf,
+    endian: LittleEndian,
+    table: &[u8],
+) -> Result<Vec<ElfSection>, SymbolError>
+where
+    Elf: FileHeader<Endian = LittleEndian>,
+{
+    let malformed = || file.malformed("the table of sections");
+    let headers = pod::slice_from_all_bytes::<Elf::SectionHeader>(table).map_err(|()| malformed())?;
+    let Some(names) = headers.get(usize::from(header.e_shstrndx(endian).0)) else { return Ok(Vec::new()) };
+    let names = file.read(FilePart {
+        what: "the names of sections",
+        offset: names.sh_offset(endian).into(),
+        bytes: names.sh_size(endian).into(),
+        limit: NAMES_BYTES_MAX,
+    })?;
+    let section = |header: &Elf::SectionHeader| {
+        let at = usize::try_from(header.sh_name(endian)).unwrap_or(usize::MAX);
+        let name = names.get(at..).and_then(|rest| rest.split(|byte| *byte == 0).next()).unwrap_or_default();
+        let content = match header.sh_type(endian) {
+            SHT_SYMTAB => SectionContent::Symbols,
+            SHT_DYNSYM => SectionContent::DynamicSymbols,
+            SHT_NOTE => SectionContent::Notes,
+            SHT_NOBITS => SectionContent::Absent,
+            _ => SectionContent::Other,
+        };
+        let mut section = ElfSection {
+            name: String::from_utf8_lossy(name).into_owned(),
+            content,
+            link: usize::try_from(header.sh_link(endian)).unwrap_or(usize::MAX),
+            is_code: header.sh_flags(endian).contains(SHF_EXECINSTR),
+            offset: header.sh_offset(endian).into(),
+            bytes: header.sh_size(endian).into(),
+            compression: None,
+        };
+        if header.sh_flags(endian).contains(SHF_COMPRESSED) && content != SectionContent::Absent {
+            set_compression::<Elf::CompressionHeader>(file, endian, &mut section)?;
+        }
+        Ok(section)
+    };
+    headers.iter().map(section).collect()
+}
+
+/// Reads how a section is compressed.
+fn set_compression<Compression>(
+    file: &BoundedFile,
+    endian: LittleEndian,
+    section: &mut ElfSection,
+) -> Result<(), SymbolError>
+where
+    Compression: CompressionHeader<Endian = LittleEndian>,
+{
+    let (what, bytes) = ("a compressed section", size_of::<Compression>() as u64);
+    let head = file.read(FilePart { what, offset: section.offset, bytes, limit: bytes })?;
+    let (header, _) = pod::from_bytes::<Compression>(&head).map_err(|()| file.malformed(what))?;
+    let codec = match header.ch_type(endian) {
+        ELFCOMPRESS_ZLIB => SectionCodec::Zlib,
+        ELFCOMPRESS_ZSTD => SectionCodec::Zstd,
+        _ => return Err(file.malformed("the codec of a section")),
+    };
+    let uncompressed_bytes = header.ch_size(endian).into();
+    section.offset = section.offset.checked_add(bytes).ok_or_else(|| file.malformed(what))?;
+    section.bytes = section.bytes.checked_sub(bytes).ok_or_else(|| file.malformed(what))?;
+    section.compression = Some(SectionCompression { codec, uncompressed_bytes });
+    Ok(())
+}
+
+/// Returns the build id among the notes of a kernel of this host.
+pub(crate) fn build_id_of_notes(notes: &[u8]) -> Option<BuildId> {
+    build_id::<FileHeader64<LittleEndian>>(notes, LittleEndian)
+}
+
+/// Returns the build id among notes.
+fn build_id<Elf: FileHeader<Endian = LittleEndian>>(notes: &[u8], endian: LittleEndian) -> Option<BuildId> {
+    // The default alignment is 4 bytes, that of all notes of GNU about build ids.
+    let mut notes = NoteIterator::<Elf>::new(endian, Elf::Word::default(), notes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
+            return BuildId::new(note.desc());
+        }
+    }
+    None
+}

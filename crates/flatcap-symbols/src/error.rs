@@ -1,0 +1,78 @@
+//! Why a file gives no names.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::build_id::BuildId;
+
+/// A file that gives no names.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SymbolError {
+    /// The file cannot be opened or read.
+    #[error("cannot read {}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system call, or that the file is not a regular one.
+        #[source]
+        error: io::Error,
+    },
+    /// The file is not a valid ELF file, or text of another form.
+    #[error("{} is malformed: {what}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A part of the file is larger than its limit.
+    #[error("{}: {what} has {bytes} bytes, the limit is {limit}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The part.
+        what: &'static str,
+        /// Its length in bytes.
+        bytes: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The file has other code than the recorded one.
+    #[error(
+        "{} has the build id {found}, recorded is {recorded}: it was replaced since; a copy of the old one, or its \
+         debug file, can be passed by --symbols DIR",
+        path.display()
+    )]
+    OtherBuildId {
+        /// The file.
+        path: PathBuf,
+        /// Its build id.
+        found: BuildId,
+        /// The one in the recording.
+        recorded: BuildId,
+    },
+    /// The file has no build id, or the recording has none of it.
+    #[error("{}: no build id in the {missing_in}, so it may be another file than the recorded one", path.display())]
+    NoBuildId {
+        /// The file.
+        path: PathBuf,
+        /// `file` or `recording`.
+        missing_in: &'static str,
+    },
+    /// The file has no names of functions.
+    #[error("{} is stripped: --symbols DIR can name a directory with its debug file", path.display())]
+    Stripped {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The kernel hides its addresses.
+    #[error("{} hides addresses from this user: run as root", path.display())]
+    HiddenAddresses {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The recorded kernel is not the running one.
+    #[error("the recorded kernel is not the running one: --symbols DIR can have its vmlinux or System.map")]
+    OtherKernel,
+}

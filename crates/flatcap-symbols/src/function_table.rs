@@ -1,0 +1,163 @@
+//! The functions of a file, by their addresses.
+
+use object::LittleEndian;
+use object::elf::{
+    STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym32, Sym64, SymbolType,
+};
+use object::pod;
+use object::read::elf::Sym;
+
+use crate::bounded_file::FilePart;
+use crate::elf_file::{ElfFile, ElfSection, SectionContent};
+use crate::error::SymbolError;
+
+/// Most bytes of a table of symbols. That of a browser of 250 MB has some 30 MB.
+const SYMBOLS_BYTES_MAX: u64 = 512 << 20;
+/// Most functions of a file; further ones are left out.
+const FUNCTIONS_MAX: usize = 4 << 20;
+/// Symbols that are read at once.
+const CHUNK_SYMBOLS: u64 = 1 << 15;
+/// Most bytes of a name. Names of C++ with templates can be long.
+const NAME_BYTES_MAX: usize = 64 << 10;
+/// Symbols before the nearest one that may contain an address: functions that contain others.
+const OUTER_SYMBOLS_MAX: usize = 16;
+
+/// The functions of a file in the order of their addresses. Names are read when asked for.
+#[derive(Debug)]
+pub(crate) struct FunctionTable {
+    functions: Vec<FunctionSpan>,
+    /// Offset of the names in the file.
+    names_offset: u64,
+    names_bytes: u64,
+}
+
+/// Where a function is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct FunctionSpan {
+    begin: u64,
+    /// Of functions at one address the first one is shown.
+    rank: u8,
+    /// Offset of its name.
+    name: u32,
+    /// Not after the next function's begin, if the file does not state its length.
+    end: u64,
+}
+
+impl FunctionTable {
+    /// Reads the functions of a file: those of its full table of symbols, else those that other
+    /// files can link to. Returns `None` if it has neither.
+    pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
+        for content in [SectionContent::Symbols, SectionContent::DynamicSymbols] {
+            let Some(section) = elf.sections.iter().find(|section| section.content == content) else {
+                continue;
+            };
+            let table = if elf.is_64 {
+                Self::read_section::<Sym64<LittleEndian>>(elf, section)?
+            } else {
+                Self::read_section::<Sym32<LittleEndian>>(elf, section)?
+            };
+            if !table.functions.is_empty() {
+                return Ok(Some(table));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_section<Symbol>(elf: &ElfFile, section: &ElfSection) -> Result<Self, SymbolError>
+    where
+        Symbol: Sym<Endian = LittleEndian>,
+    {
+        let what = "the table of symbols";
+        let symbol_bytes = size_of::<Symbol>() as u64;
+        elf.file.check(FilePart {
+            what,
+            offset: section.offset,
+            bytes: section.bytes,
+            limit: SYMBOLS_BYTES_MAX,
+        })?;
+        let names = elf.sections.get(section.link).ok_or_else(|| elf.file.malformed(what))?;
+        let mut functions = Vec::new();
+        let count = section.bytes / symbol_bytes;
+        let mut next = 0;
+        while next < count && functions.len() < FUNCTIONS_MAX {
+            let chunk = CHUNK_SYMBOLS.min(count - next);
+            let bytes = elf.file.read(FilePart {
+                what,
+                offset: section.offset + next * symbol_bytes,
+                bytes: chunk * symbol_bytes,
+                limit: CHUNK_SYMBOLS * symbol_bytes,
+            })?;
+            let symbols =
+                pod::slice_from_all_bytes::<Symbol>(&bytes).map_err(|()| elf.file.malformed(what))?;
+            let is_exported = section.content == SectionContent::DynamicSymbols;
+            functions.extend(symbols.iter().filter_map(|symbol| function_span(elf, symbol, is_exported)));
+            next += chunk;
+        }
+        Ok(Self::of(functions, (names.offset, names.bytes)))
+    }
+
+    fn of(mut functions: Vec<FunctionSpan>, (names_offset, names_bytes): (u64, u64)) -> Self {
+        functions.sort_unstable();
+        functions.dedup_by_key(|function| function.begin);
+        let begins: Vec<u64> = functions.iter().skip(1).map(|function| function.begin).collect();
+        for (function, next) in functions.iter_mut().zip(begins.into_iter().chain([u64::MAX])) {
+            if function.end == NO_END {
+                function.end = next;
+            }
+        }
+        Self { functions, names_offset, names_bytes }
+    }
+
+    /// Returns the name of the function that has the code at an address, as in the file.
+    pub(crate) fn name_at(&self, elf: &ElfFile, address: u64) -> Option<String> {
+        let after = self.functions.partition_point(|function| function.begin <= address);
+        let nearest = self.functions.get(..after)?.iter().rev().take(OUTER_SYMBOLS_MAX);
+        let function = nearest.into_iter().find(|function| address < function.end)?;
+        let name = u64::from(function.name);
+        (name < self.names_bytes)
+            .then(|| elf.file.read_text(self.names_offset.saturating_add(name), NAME_BYTES_MAX))?
+    }
+
+    /// Returns about how many bytes of memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.functions.len() * size_of::<FunctionSpan>()
+    }
+}
+
+/// The end of a function whose length the file does not state.
+const NO_END: u64 = 0;
+
+/// Returns where a symbol is, if it is a function.
+fn function_span<Symbol>(elf: &ElfFile, symbol: &Symbol, is_exported: bool) -> Option<FunctionSpan>
+where
+    Symbol: Sym<Endian = LittleEndian>,
+{
+    let (begin, bytes): (u64, u64) =
+        (symbol.st_value(LittleEndian).into(), symbol.st_size(LittleEndian).into());
+    let name = symbol.st_name(LittleEndian);
+    if symbol.is_undefined(LittleEndian) || name == 0 || begin == 0 {
+        return None;
+    }
+    let is_code = match symbol.st_type() {
+        STT_FUNC | STT_GNU_IFUNC => true,
+        // Functions in assembly language often have no type. Local ones are labels.
+        STT_NOTYPE => symbol.st_bind() != STB_LOCAL && is_in_code(elf, symbol.st_shndx(LittleEndian).0),
+        SymbolType(_) => false,
+    };
+    let rank = match symbol.st_bind() {
+        STB_GLOBAL => 0,
+        STB_WEAK => 1,
+        _ => 2,
+    };
+    let end = match bytes {
+        // After an exported function there are others, which are not exported.
+        0 if is_exported => begin.checked_add(1)?,
+        0 => NO_END,
+        bytes => begin.checked_add(bytes)?,
+    };
+    is_code.then_some(FunctionSpan { begin, rank, name, end })
+}
+
+fn is_in_code(elf: &ElfFile, section: u16) -> bool {
+    elf.sections.get(usize::from(section)).is_some_and(|section| section.is_code)
+}

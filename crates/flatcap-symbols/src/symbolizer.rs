@@ -1,0 +1,188 @@
+//! Names of functions, with what was read of files so far.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::build_id::BuildId;
+use crate::code_location::{CodeLocation, ObjectKey, ObjectKind};
+use crate::error::SymbolError;
+use crate::kernel_names::KernelNames;
+use crate::kernel_symbols::KernelSymbols;
+use crate::object_search::candidates;
+use crate::object_symbols::{ObjectSymbols, RecordedOffset};
+
+/// Most memory of what was read of files, about, in bytes. Above, all of it is dropped, and read
+/// again if it is needed.
+const MEMORY_BYTES_MAX: usize = 512 << 20;
+/// Most names that are kept.
+const NAMES_MAX: usize = 1 << 18;
+/// Most characters of a name.
+const NAME_CHARS_MAX: usize = 1024;
+/// The kernel's symbols while it runs, and its notes, which have its build id.
+const KALLSYMS: &str = "/proc/kallsyms";
+const KERNEL_NOTES: &str = "/sys/kernel/notes";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Names functions. What it reads of a file it keeps.
+#[derive(Debug)]
+pub struct Symbolizer {
+    directories: Vec<PathBuf>,
+    objects: HashMap<ObjectKey, ObjectSource>,
+    names: HashMap<(ObjectKey, CodeLocation), FunctionNames>,
+    memory_bytes: usize,
+}
+
+/// The names of the functions at a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FunctionNames {
+    /// The names, the innermost first: functions that were inlined there, then the one that they
+    /// were inlined into. At least one.
+    pub names: Vec<String>,
+    /// Whether they are names of functions. Else there is one text: the file and the offset.
+    pub is_known: bool,
+}
+
+/// What gives the names of an object.
+#[derive(Debug)]
+enum ObjectSource {
+    Files(Box<ObjectSymbols>),
+    Kernel(Box<KernelNames>),
+    /// Why there are none.
+    Failed(SymbolError),
+    /// Memory without a file has none.
+    Nothing,
+}
+
+impl Symbolizer {
+    /// Creates one that looks for files in these directories first.
+    pub fn new(directories: Vec<PathBuf>) -> Self {
+        Self { directories, objects: HashMap::new(), names: HashMap::new(), memory_bytes: 0 }
+    }
+
+    /// Returns the names of the functions at a place in an object.
+    pub fn names(&mut self, object: &ObjectKey, location: CodeLocation) -> FunctionNames {
+        // A key of the map is owned, so that a look-up copies the object; files are far slower.
+        let key = (object.clone(), location);
+        if let Some(names) = self.names.get(&key) {
+            return names.clone();
+        }
+        let mut names = self.source(object).names_at(object, location);
+        names.retain(|name| !name.is_empty());
+        let names = if names.is_empty() {
+            FunctionNames { names: vec![object.unnamed(location)], is_known: false }
+        } else {
+            FunctionNames { names: names.iter().map(|name| plain(name)).collect(), is_known: true }
+        };
+        if self.names.len() >= NAMES_MAX {
+            self.names.clear();
+        }
+        self.names.insert(key, names.clone());
+        names
+    }
+
+    /// Returns why objects have no names so far, in the order of their paths.
+    pub fn errors(&self) -> Vec<&SymbolError> {
+        let mut errors: Vec<(&ObjectKey, &SymbolError)> = self
+            .objects
+            .iter()
+            .filter_map(|(object, source)| match source {
+                ObjectSource::Failed(error) => Some((object, error)),
+                _ => None,
+            })
+            .collect();
+        errors.sort_by_key(|(object, _)| *object);
+        errors.into_iter().map(|(_, error)| error).collect()
+    }
+
+    fn source(&mut self, object: &ObjectKey) -> &ObjectSource {
+        if self.memory_bytes > MEMORY_BYTES_MAX {
+            self.objects.retain(|_, source| source.memory_bytes() == 0);
+            self.memory_bytes = 0;
+        }
+        if !self.objects.contains_key(object) {
+            let source = self.read(object).unwrap_or_else(ObjectSource::Failed);
+            self.memory_bytes += source.memory_bytes();
+            self.objects.insert(object.clone(), source);
+        }
+        self.objects.get(object).unwrap_or(&ObjectSource::Nothing)
+    }
+
+    fn read(&self, object: &ObjectKey) -> Result<ObjectSource, SymbolError> {
+        match object.kind {
+            ObjectKind::Unknown => Ok(ObjectSource::Nothing),
+            ObjectKind::File => {
+                let symbols = ObjectSymbols::read(object, &candidates(object, &self.directories))?;
+                Ok(ObjectSource::Files(Box::new(symbols)))
+            }
+            ObjectKind::Kernel | ObjectKind::KernelAddress => self.kernel(object),
+        }
+    }
+
+    /// Reads the symbols of a kernel: of its files, of the named directories, or of the running
+    /// one, if it is the recorded one. What the first two lack in the same boot, such as modules,
+    /// the running one has.
+    fn kernel(&self, object: &ObjectKey) -> Result<ObjectSource, SymbolError> {
+        let boot_id = fs::read_to_string(BOOT_ID).unwrap_or_default();
+        let is_same_boot = object.boot_id.as_deref().is_some_and(|recorded| recorded == boot_id.trim());
+        let modules = || is_same_boot.then(|| KernelSymbols::read(Path::new(KALLSYMS)).ok()).flatten();
+        if object.kind == ObjectKind::Kernel {
+            if let Ok(files) = ObjectSymbols::read(object, &candidates(object, &self.directories)) {
+                return Ok(ObjectSource::Kernel(Box::new(KernelNames::of_files(files, modules()))));
+            }
+            let mut maps = self.directories.iter().map(|directory| directory.join("System.map"));
+            if let Some(map) = maps.find(|map| map.is_file()) {
+                // A System.map has no build id: the user knows of which kernel it is.
+                let list = KernelSymbols::read(&map)?;
+                return Ok(ObjectSource::Kernel(Box::new(KernelNames::of_list(list, modules()))));
+            }
+        }
+        let is_same_kernel = object.kind == ObjectKind::Kernel
+            && object.build_id.as_ref().is_some_and(|recorded| {
+                running_build_id().is_some_and(|running| running.is_recorded_as(recorded))
+            });
+        if !is_same_boot && !is_same_kernel {
+            return Err(SymbolError::OtherKernel);
+        }
+        let running = KernelSymbols::read(Path::new(KALLSYMS))?;
+        let names =
+            if is_same_boot { KernelNames::of_boot(running) } else { KernelNames::of_list(running, None) };
+        Ok(ObjectSource::Kernel(Box::new(names)))
+    }
+}
+
+impl ObjectSource {
+    /// Returns about how many bytes of memory it takes; 0 if it is not to be read again.
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Files(symbols) => symbols.memory_bytes(),
+            // There are few kernels, and their lists are long.
+            Self::Kernel(names) => names.memory_bytes(),
+            Self::Failed(_) | Self::Nothing => 0,
+        }
+    }
+
+    /// Returns the names at a place; none if no function is known there.
+    fn names_at(&self, object: &ObjectKey, location: CodeLocation) -> Vec<String> {
+        let offset = location.lookup_offset();
+        match self {
+            Self::Files(symbols) => symbols.names_at(RecordedOffset::InFile(offset)),
+            Self::Kernel(names) => match object.kind {
+                ObjectKind::KernelAddress => names.names_at_address(offset),
+                _ => names.names_at_offset(offset),
+            },
+            Self::Failed(_) | Self::Nothing => Vec::new(),
+        }
+    }
+}
+
+/// Returns the build id of the running kernel.
+fn running_build_id() -> Option<BuildId> {
+    crate::elf_file::build_id_of_notes(&fs::read(KERNEL_NOTES).ok()?)
+}
+
+/// Returns a name on one line, without what could control a terminal, and not too long.
+fn plain(name: &str) -> String {
+    let printable = name.chars().map(|c| if c.is_control() { '?' } else { c });
+    printable.take(NAME_CHARS_MAX).collect()
+}

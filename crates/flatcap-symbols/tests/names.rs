@@ -1,0 +1,350 @@
+//! Names of functions: of the tests' own executable, and of programs that a compiler of C makes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "a test says what it expects by failing"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flatcap_symbols::{BuildId, CodeLocation, ObjectKey, ObjectKind, Symbolizer};
+
+#[inline(never)]
+fn a_function_of_the_test(value: u64) -> u64 {
+    black_box(value).rotate_left(3)
+}
+
+/// A line of /proc/self/maps about a file.
+#[derive(Debug)]
+struct Mapping {
+    begin: u64,
+    end: u64,
+    offset: u64,
+    path: String,
+}
+
+fn mappings() -> Vec<Mapping> {
+    let text = fs::read_to_string("/proc/self/maps").unwrap();
+    let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let mapping = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (begin, end) = words[0].split_once('-').unwrap();
+        let path = (*words.get(5)?).to_owned();
+        Some(Mapping { begin: number(begin), end: number(end), offset: number(words[2]), path })
+    };
+    text.lines().filter_map(mapping).collect()
+}
+
+/// Returns the build id of a file, by the tool readelf.
+fn build_id(path: &Path) -> Option<BuildId> {
+    let text = output(Command::new("readelf").arg("-n").arg(path))?;
+    let id = text.lines().find_map(|line| line.trim().strip_prefix("Build ID: "))?;
+    BuildId::from_hex(id)
+}
+
+/// Returns what a tool prints; none, with one line of notice, if it is not there.
+fn output(command: &mut Command) -> Option<String> {
+    let Ok(output) = command.output() else {
+        println!("skipped: {} is not installed", command.get_program().display());
+        return None;
+    };
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn object(path: &Path, build_id: Option<BuildId>) -> ObjectKey {
+    ObjectKey { kind: ObjectKind::File, path: path.display().to_string(), build_id, boot_id: None }
+}
+
+fn at(offset: u64) -> CodeLocation {
+    CodeLocation { offset, is_return: false }
+}
+
+const PRINT: &str = "FLATCAP_PRINT_PLACE";
+
+// Proves that a function of this executable is named by its offset in the file. Prints the offset
+// for the next test.
+#[test]
+fn a_function_of_this_process_is_named() {
+    let address = a_function_of_the_test as fn(u64) -> u64 as usize as u64;
+    black_box(a_function_of_the_test(black_box(1)));
+    let maps = mappings();
+    let map = maps.iter().find(|map| (map.begin..map.end).contains(&address)).unwrap();
+    let offset = address - map.begin + map.offset;
+    if std::env::var_os(PRINT).is_some() {
+        println!("\nplace {offset}");
+    }
+    let Some(id) = build_id(Path::new(&map.path)) else { return };
+    let found = Symbolizer::new(Vec::new()).names(&object(Path::new(&map.path), Some(id)), at(offset));
+    assert!(found.is_known && found.names == ["names::a_function_of_the_test"], "{found:?}");
+}
+
+// Proves that a function is named after its process has ended, and after its file was moved to a
+// directory that is named; that the file at its place counts only with its build id; and that the
+// error says so.
+#[test]
+fn names_outlive_the_process() {
+    let own = std::env::current_exe().unwrap();
+    let Some(id) = build_id(&own) else { return };
+    let mut child = Command::new(&own);
+    child.args(["a_function_of_this_process_is_named", "--exact", "--nocapture"]).env(PRINT, "1");
+    let printed = output(&mut child).unwrap();
+    let offset = printed.lines().find_map(|line| line.strip_prefix("place ")).unwrap().parse().unwrap();
+    let name = |path: &Path, id: Option<BuildId>, directories: Vec<PathBuf>| {
+        let mut symbolizer = Symbolizer::new(directories);
+        let found = symbolizer.names(&object(path, id), at(offset));
+        let errors: Vec<String> = symbolizer.errors().iter().map(ToString::to_string).collect();
+        (found.names.concat(), found.is_known, errors.concat())
+    };
+    let known = ("names::a_function_of_the_test".to_owned(), true, String::new());
+    assert_eq!(name(&own, Some(id.clone()), Vec::new()), known);
+
+    let folder = tempfile::tempdir().unwrap();
+    let gone = Path::new("/nowhere/bin/app");
+    let by_name = folder.path().join("app");
+    fs::copy(&own, &by_name).unwrap();
+    let directories = || vec![folder.path().to_owned()];
+    assert_eq!(name(gone, Some(id.clone()), directories()), known);
+    fs::create_dir_all(folder.path().join("nowhere/bin")).unwrap();
+    fs::rename(&by_name, folder.path().join("nowhere/bin/app")).unwrap();
+    assert_eq!(name(gone, Some(id.clone()), directories()), known);
+    let hex = id.to_string();
+    let tree = folder.path().join(".build-id").join(&hex[..2]);
+    fs::create_dir_all(&tree).unwrap();
+    fs::rename(folder.path().join("nowhere/bin/app"), tree.join(format!("{}.debug", &hex[2..]))).unwrap();
+    assert_eq!(name(gone, Some(id.clone()), directories()), known);
+
+    let (shown, is_known, error) = name(gone, Some(id), Vec::new());
+    assert_eq!((shown, is_known), (format!("app+{offset:#x}"), false));
+    assert!(error.contains("cannot read /nowhere/bin/app"), "{error}");
+    let other = BuildId::from_hex("0123456789abcdef0123456789abcdef01234567");
+    let (_, is_known, error) = name(&own, other, Vec::new());
+    assert!(!is_known && error.contains("recorded is 0123456789abcdef") && error.contains(&hex), "{error}");
+    let (_, is_known, error) = name(&own, None, Vec::new());
+    assert!(!is_known && error.contains("no build id in the recording"), "{error}");
+}
+
+// Proves that 95 % of the functions of this executable have the name that the tool nm prints. The
+// middle of each is asked for.
+#[test]
+fn functions_have_the_names_that_nm_prints() {
+    let own = std::env::current_exe().unwrap();
+    let Some(id) = build_id(&own) else { return };
+    let Some(table) = output(Command::new("nm").args(["-S", "-C", "--defined-only"]).arg(&own)) else {
+        return;
+    };
+    let maps = mappings();
+    let own_maps: Vec<&Mapping> = maps.iter().filter(|map| Path::new(&map.path) == own).collect();
+    let base = own_maps.iter().map(|map| map.begin - map.offset).min().unwrap();
+    let first = own_maps.iter().find(|map| map.offset == 0).unwrap();
+    assert_eq!(base, first.begin, "the executable is position-independent");
+    let mut functions: BTreeMap<(u64, u64), BTreeSet<String>> = BTreeMap::new();
+    for line in table.lines() {
+        let mut words = line.splitn(4, ' ');
+        let (Some(address), Some(size), Some(kind), Some(name)) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        if !["t", "T", "w", "W"].contains(&kind) {
+            continue;
+        }
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        let (address, size) = (number(address), number(size));
+        let without_hash = match name.rsplit_once("::h") {
+            Some((name, hash)) if hash.len() == 16 => name,
+            _ => name,
+        };
+        let names = functions.entry((address, size)).or_default();
+        names.insert(without_hash.to_owned());
+    }
+    let key = object(&own, Some(id));
+    let mut symbolizer = Symbolizer::new(Vec::new());
+    let (mut named, mut same) = (0, 0);
+    for ((address, size), names) in &functions {
+        let place = first.begin + address + size / 2;
+        let map = own_maps.iter().find(|map| (map.begin..map.end).contains(&place)).unwrap();
+        let found = symbolizer.names(&key, at(place - map.begin + map.offset));
+        named += usize::from(found.is_known);
+        same += usize::from(found.names.last().is_some_and(|name| names.contains(name)));
+    }
+    println!("{} functions, {named} have a name, {same} that of nm", functions.len());
+    assert!(functions.len() > 500 && named * 100 >= functions.len() * 95, "{named} of {}", functions.len());
+    assert!(same * 100 >= functions.len() * 95, "{same} of {}", functions.len());
+}
+
+const PROGRAM: &str = "
+    #include <stdio.h>
+    static volatile int sink;
+    static inline __attribute__((always_inline)) void innermost(int n) { sink = n * 3; sink = sink / 7; }
+    static inline __attribute__((always_inline)) void middle(int n) { innermost(n); sink++; }
+    __attribute__((noinline)) void outermost(int n) { middle(n); }
+    int main(void) { outermost(1); return 0; }
+";
+
+/// A program of C, or none, with one line of notice, if no compiler is installed.
+fn compiled(folder: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
+    let source = folder.join("program.c");
+    fs::write(&source, PROGRAM).unwrap();
+    let path = folder.join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wl,--build-id"]).args(options).arg("-o").arg(&path).arg(&source);
+    output(&mut compiler).map(|_| path)
+}
+
+/// Returns the offset in the file of a function, by the tools nm and readelf.
+fn offset_of(path: &Path, function: &str) -> Option<u64> {
+    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
+    let table = output(Command::new("nm").arg(path))?;
+    let line = table.lines().find(|line| line.ends_with(&format!(" {function}"))).unwrap();
+    let address = number(line.split(' ').next().unwrap());
+    let segments = output(Command::new("readelf").arg("-lW").arg(path))?;
+    segments.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if *words.first()? != "LOAD" {
+            return None;
+        }
+        let (offset, begin, bytes) = (number(words[1]), number(words[2]), number(words[4]));
+        (begin..begin + bytes).contains(&address).then(|| address - begin + offset)
+    })
+}
+
+// Proves that inlined functions are named by debug information in all its encodings, that the debug
+// file of a stripped program names them from any of its places, and that a stripped program alone
+// gives file and offset.
+#[test]
+fn inlined_functions_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let encodings = [
+        &["-g"][..],
+        &["-g", "-gz=zlib"],
+        &["-g", "-gdwarf-4"],
+        &["-g", "-no-pie"],
+        &["-g", "-Wl,-z,noseparate-code"],
+    ];
+    for (number, options) in encodings.iter().enumerate() {
+        let Some(path) = compiled(folder.path(), &format!("program{number}"), options) else { return };
+        let (Some(offset), Some(id)) = (offset_of(&path, "outermost"), build_id(&path)) else { return };
+        let names = |symbolizer: &mut Symbolizer, path: &Path| {
+            let found = symbolizer.names(&object(path, Some(id.clone())), at(offset + 4));
+            (found.names.join(" "), found.is_known)
+        };
+        let expected = ("innermost middle outermost".to_owned(), true);
+        assert_eq!(names(&mut Symbolizer::new(Vec::new()), &path), expected, "{options:?}");
+
+        let hex = id.to_string();
+        let tree = folder.path().join(format!("debug{number}/.build-id")).join(&hex[..2]);
+        fs::create_dir_all(&tree).unwrap();
+        let debug_file = tree.join(format!("{}.debug", &hex[2..]));
+        let mut objcopy = Command::new("objcopy");
+        if output(objcopy.arg("--only-keep-debug").arg(&path).arg(&debug_file)).is_none() {
+            return;
+        }
+        output(Command::new("strip").arg(&path)).unwrap();
+        let directory = folder.path().join(format!("debug{number}"));
+        assert_eq!(names(&mut Symbolizer::new(vec![directory.clone()]), &path), expected, "{options:?}");
+        // On another host there is the debug file alone.
+        let elsewhere = Path::new("/nowhere/program");
+        assert_eq!(names(&mut Symbolizer::new(vec![directory]), elsewhere), expected, "{options:?}");
+
+        let mut alone = Symbolizer::new(Vec::new());
+        let shown = format!("program{number}+{:#x}", offset + 4);
+        assert_eq!(names(&mut alone, &path), (shown, false), "{options:?}");
+        let errors = alone.errors();
+        assert!(errors.is_empty() || errors[0].to_string().contains("is stripped"), "{errors:?}");
+    }
+}
+
+// Proves that the address to which a call returns is that of the calling function, although the
+// next one may begin there, and is shown as it was recorded.
+#[test]
+fn return_addresses_are_of_the_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(path) = compiled(folder.path(), "program", &[]) else { return };
+    let (Some(offset), Some(id)) = (offset_of(&path, "outermost"), build_id(&path)) else { return };
+    let mut symbolizer = Symbolizer::new(Vec::new());
+    let key = object(&path, Some(id));
+    let first = symbolizer.names(&key, CodeLocation { offset: offset + 1, is_return: true });
+    assert_eq!(first.names, ["outermost"]);
+    let before = symbolizer.names(&key, CodeLocation { offset, is_return: true });
+    assert_ne!(before.names, ["outermost"]);
+    let nowhere = symbolizer.names(&key, CodeLocation { offset: 0xffff_ffff, is_return: true });
+    assert_eq!(nowhere.names, ["program+0xffffffff"]);
+}
+
+// Proves that damaged and hostile files are errors, and that none is waited for. Method: each byte
+// of the headers and tables of a program set to other values, all of its lengths, a FIFO, a
+// directory, a sparse file of a terabyte.
+#[test]
+fn hostile_files_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(path) = compiled(folder.path(), "program", &["-g"]) else { return };
+    let Some(id) = build_id(&path) else { return };
+    let bytes = fs::read(&path).unwrap();
+    let key = object(&path, Some(id));
+    let ask = || {
+        let mut symbolizer = Symbolizer::new(Vec::new());
+        (0..4).map(|at_page| symbolizer.names(&key, at(at_page * 0x800)).names.len()).sum::<usize>()
+    };
+    let tables = usize::try_from(u64::from_le_bytes(bytes[40..48].try_into().unwrap())).unwrap();
+    let headers = (0..0x400).chain(tables..bytes.len());
+    for place in headers.step_by(3) {
+        for value in [0, 0x7f, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[place] = value;
+            fs::write(&path, &damaged).unwrap();
+            assert!(ask() >= 4);
+        }
+    }
+    for length in (0..bytes.len()).step_by(bytes.len() / 64) {
+        fs::write(&path, &bytes[..length]).unwrap();
+        assert!(ask() >= 4);
+    }
+    fs::write(&path, &bytes).unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    assert!(ask() >= 4);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(ask() >= 4);
+    fs::remove_dir(&path).unwrap();
+    output(Command::new("mkfifo").arg(&path)).unwrap();
+    let mut symbolizer = Symbolizer::new(Vec::new());
+    assert!(!symbolizer.names(&key, at(0)).is_known);
+    assert!(symbolizer.errors()[0].to_string().contains("is a FIFO, not a regular file"));
+}
+
+// Proves that functions of the running kernel are named by their offset from _text, if this user
+// may see them, and that another kernel gives none.
+#[test]
+fn functions_of_the_kernel_are_named() {
+    let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let address = |name: &str| {
+        let line = kallsyms.lines().find(|line| line.ends_with(&format!(" {name}")))?;
+        u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|address| *address > 0)
+    };
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let key = |kind, boot_id: &str| ObjectKey {
+        kind,
+        path: "[kernel]".to_owned(),
+        build_id: None,
+        boot_id: Some(boot_id.trim().to_owned()),
+    };
+    let mut symbolizer = Symbolizer::new(Vec::new());
+    let other = symbolizer.names(&key(ObjectKind::Kernel, "another"), at(0x1234));
+    assert_eq!((other.names, other.is_known), (vec!["[kernel]+0x1234".to_owned()], false));
+    let (Some(text), Some(function)) = (address("_text"), address("schedule")) else {
+        println!("skipped: /proc/kallsyms hides addresses from this user");
+        return;
+    };
+    let by_offset = symbolizer.names(&key(ObjectKind::Kernel, &boot_id), at(function - text + 8));
+    assert_eq!(by_offset.names, ["schedule"]);
+    let by_address = symbolizer.names(&key(ObjectKind::KernelAddress, &boot_id), at(function + 8));
+    assert_eq!(by_address.names, ["schedule"]);
+}

@@ -1,0 +1,170 @@
+//! Checked payloads of the source `profile`.
+
+use flatbuffers::{ForwardsUOffset, Vector};
+
+use crate::error::{PayloadError, check_index, check_times};
+use crate::generated::kernel::{
+    CodeKind, CodeObject, SampledThread, Stack, StackFrame, StackSample, root_as_profile,
+};
+use crate::task::{TaskName, ThreadInfo};
+
+/// A payload of the source `profile`: what threads were doing at some moments.
+#[derive(Debug, Clone, Copy)]
+pub struct ProfileBatch<'p> {
+    begin_ns: u64,
+    end_ns: u64,
+    interval_ns: u64,
+    lost: u64,
+    threads: Vector<'p, SampledThread>,
+    samples: Vector<'p, StackSample>,
+    stacks: Vector<'p, ForwardsUOffset<Stack<'p>>>,
+    frames: Vector<'p, StackFrame>,
+    objects: Vector<'p, ForwardsUOffset<CodeObject<'p>>>,
+}
+
+/// What a thread was doing at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackSampleView {
+    /// When, in monotonic nanoseconds.
+    pub time_ns: u64,
+    /// The thread.
+    pub thread: ThreadInfo,
+    /// The CPU on which it ran.
+    pub cpu: u16,
+    /// The call chain, for [`ProfileBatch::stack`].
+    pub stack: u16,
+}
+
+/// A place in the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CodePlace {
+    /// Offset in the file of the object; an address for objects without a file.
+    pub offset: u64,
+    /// The object, for [`ProfileBatch::object`].
+    pub object: u16,
+}
+
+/// Where code comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodeObjectView<'p> {
+    /// What it is. May have a value that no schema so far names.
+    pub kind: CodeKind,
+    /// Path of the file, as the process sees it, or a name in brackets.
+    pub path: &'p str,
+    /// The build id; empty if it is not known.
+    pub build_id: &'p [u8],
+}
+
+impl<'p> ProfileBatch<'p> {
+    /// Checks a payload: all of its structure, times, and every index in it.
+    ///
+    /// # Errors
+    /// The payload cannot be read.
+    pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
+        let profile = root_as_profile(payload)?;
+        let batch = Self {
+            begin_ns: profile.begin(),
+            end_ns: profile.end(),
+            interval_ns: profile.interval(),
+            lost: profile.lost(),
+            threads: profile.threads(),
+            samples: profile.samples(),
+            stacks: profile.stacks(),
+            frames: profile.frames(),
+            objects: profile.objects(),
+        };
+        batch.check()?;
+        Ok(batch)
+    }
+
+    fn check(&self) -> Result<(), PayloadError> {
+        check_times(self.begin_ns, self.end_ns)?;
+        for sample in self.samples {
+            check_index(("samples", sample.thread()), ("threads", self.threads.len()))?;
+            check_index(("samples", sample.stack()), ("stacks", self.stacks.len()))?;
+        }
+        for stack in self.stacks {
+            for frame in stack.frames() {
+                check_index(("stacks", frame), ("frames", self.frames.len()))?;
+            }
+        }
+        for frame in self.frames {
+            check_index(("frames", frame.object()), ("objects", self.objects.len()))?;
+        }
+        Ok(())
+    }
+
+    /// The time from which it has all samples, in monotonic nanoseconds.
+    pub fn begin_ns(&self) -> u64 {
+        self.begin_ns
+    }
+
+    /// The time before which it has all samples, in monotonic nanoseconds.
+    pub fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+
+    /// CPU time that each sample stands for, in nanoseconds.
+    pub fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    /// Records that the kernel could not deliver since the source was opened.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The samples, in the order of time.
+    pub fn samples(&self) -> impl ExactSizeIterator<Item = StackSampleView> + use<'p> {
+        let threads = self.threads;
+        self.samples.iter().map(move |sample| StackSampleView {
+            time_ns: sample.time(),
+            thread: thread_at(threads, sample.thread()),
+            cpu: sample.cpu(),
+            stack: sample.stack(),
+        })
+    }
+
+    /// The places of a call chain, the innermost function first; none of a chain that it does not
+    /// have.
+    pub fn stack(&self, stack: u16) -> impl Iterator<Item = CodePlace> + use<'p> {
+        let (at, frames) = (usize::from(stack), self.frames);
+        let own = (at < self.stacks.len()).then(|| self.stacks.get(at).frames());
+        own.into_iter().flatten().filter_map(move |frame| {
+            let at = usize::from(frame);
+            let frame = (at < frames.len()).then(|| frames.get(at))?;
+            Some(CodePlace { offset: frame.offset(), object: frame.object() })
+        })
+    }
+
+    /// Where code comes from, all of it.
+    pub fn objects(&self) -> impl Iterator<Item = CodeObjectView<'p>> + use<'p> {
+        self.objects.iter().map(object_view)
+    }
+
+    /// Where the code of an object comes from; none of one that it does not have.
+    pub fn object(&self, object: u16) -> Option<CodeObjectView<'p>> {
+        let at = usize::from(object);
+        let object = (at < self.objects.len()).then(|| self.objects.get(at))?;
+        Some(object_view(object))
+    }
+}
+
+fn object_view(object: CodeObject<'_>) -> CodeObjectView<'_> {
+    CodeObjectView {
+        kind: object.kind(),
+        path: object.path(),
+        build_id: object.build_id().map_or(&[][..], |bytes| bytes.bytes()),
+    }
+}
+
+/// Returns a thread whose index was checked.
+fn thread_at(threads: Vector<'_, SampledThread>, index: u16) -> ThreadInfo {
+    let index = usize::from(index);
+    if index >= threads.len() {
+        return ThreadInfo::default();
+    }
+    let thread = threads.get(index);
+    let name: [u8; 16] = thread.name().into();
+    ThreadInfo { thread: thread.thread(), process: thread.process(), name: TaskName::new(&name) }
+}

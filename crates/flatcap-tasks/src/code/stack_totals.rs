@@ -1,0 +1,314 @@
+//! How much CPU time each call chain of each process took in a window.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::batch::ProfileBatch;
+use super::known_build_ids::KnownBuildIds;
+use crate::generated::kernel::CodeKind;
+use crate::task::TaskName;
+
+/// Most call chains of processes that are told apart.
+const STACKS_MAX: usize = 1 << 14;
+/// Most places of a call chain that are kept, from the innermost function on. The kernel records up
+/// to 127 (`kernel.perf_event_max_stack`).
+const STACK_DEPTH_MAX: usize = 512;
+/// Most places in the code that are told apart.
+const FRAMES_MAX: usize = 1 << 18;
+/// Most executables, libraries and so on that are told apart.
+const OBJECTS_MAX: usize = 1 << 12;
+
+/// Adds up samples of stacks. Equal call chains of one process are one.
+#[derive(Debug)]
+pub struct StackTotals {
+    window: Range<u64>,
+    objects: Vec<CodeObjectInfo>,
+    object_numbers: HashMap<CodeObjectInfo, u32>,
+    frames: Vec<CodeFrame>,
+    frame_numbers: HashMap<CodeFrame, u32>,
+    stacks: Vec<StackTotal>,
+    stack_numbers: HashMap<(u32, Box<[u32]>), u32>,
+    total_ns: u64,
+    samples: u64,
+    left_out_ns: u64,
+    lost: u64,
+    last_lost: Option<u64>,
+}
+
+/// Where code comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CodeObjectInfo {
+    /// What it is.
+    pub kind: CodeKind,
+    /// Path of the file, as the process saw it, or a name in brackets.
+    pub path: Box<str>,
+    /// The build id; empty if it is not known.
+    pub build_id: Box<[u8]>,
+}
+
+/// A place in the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CodeFrame {
+    /// The object, as an index of [`StackTotals::objects`].
+    pub object: u32,
+    /// Offset in the file of the object; an address for objects without a file.
+    pub offset: u64,
+}
+
+/// A call chain of a process, and its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StackTotal {
+    /// Process id.
+    pub process: u32,
+    /// Name of the thread; that of the last sample, if threads of the process differ.
+    pub name: TaskName,
+    /// The places in the code, as indexes of [`StackTotals::frames`]; the first is the innermost
+    /// function. Empty if the chain is not known.
+    pub frames: Box<[u32]>,
+    /// Samples.
+    pub samples: u64,
+    /// CPU time that the samples stand for, in nanoseconds.
+    pub ns: u64,
+}
+
+/// The time of a function, or of a place without a known function, in a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameTotal {
+    /// Process id.
+    pub process: u32,
+    /// Name of a thread of it.
+    pub name: TaskName,
+    /// Name of the function, if it is known.
+    pub function: Option<String>,
+    /// A place in it, as an index of [`StackTotals::frames`]: the one that took longest.
+    pub frame: u32,
+    /// Time in the function itself, in nanoseconds.
+    pub self_ns: u64,
+    /// Time in the function and in those that it called, in nanoseconds.
+    pub total_ns: u64,
+}
+
+impl StackTotals {
+    /// Adds up samples in a window of monotonic nanoseconds.
+    pub fn new(window: Range<u64>) -> Self {
+        Self {
+            window,
+            objects: Vec::new(),
+            object_numbers: HashMap::new(),
+            frames: Vec::new(),
+            frame_numbers: HashMap::new(),
+            stacks: Vec::new(),
+            stack_numbers: HashMap::new(),
+            total_ns: 0,
+            samples: 0,
+            left_out_ns: 0,
+            lost: 0,
+            last_lost: None,
+        }
+    }
+
+    /// Adds the samples of a payload that are in the window.
+    pub fn add(&mut self, batch: &ProfileBatch<'_>) {
+        let last_lost = self.last_lost.replace(batch.lost()).unwrap_or(batch.lost());
+        if batch.begin_ns() < self.window.end && batch.end_ns() > self.window.start {
+            self.lost = self.lost.saturating_add(batch.lost().saturating_sub(last_lost));
+        }
+        // The numbers of a payload's places, once they are known.
+        let mut known_stacks = HashMap::<u16, Option<Box<[u32]>>>::new();
+        let window = self.window.clone();
+        for sample in batch.samples().filter(|sample| window.contains(&sample.time_ns)) {
+            let frames =
+                known_stacks.entry(sample.stack).or_insert_with(|| self.number_stack(batch, sample.stack));
+            let ns = batch.interval_ns();
+            self.samples += 1;
+            self.total_ns = self.total_ns.saturating_add(ns);
+            let place = frames.as_ref().and_then(|frames| self.place(sample.thread.process, frames));
+            let Some(total) = place.and_then(|place| self.stacks.get_mut(place)) else {
+                self.left_out_ns = self.left_out_ns.saturating_add(ns);
+                continue;
+            };
+            total.name = sample.thread.name;
+            total.samples += 1;
+            total.ns = total.ns.saturating_add(ns);
+        }
+    }
+
+    /// Fills in the build ids of files that were recorded without. Places and call chains that are
+    /// the same then are one.
+    pub fn complete_build_ids(&mut self, known: &KnownBuildIds) {
+        let mut objects = std::mem::take(&mut self.objects);
+        for object in &mut objects {
+            let build_id = known.completed(object.kind, &object.path, &object.build_id);
+            object.build_id = build_id.into();
+        }
+        let frames = std::mem::take(&mut self.frames);
+        let stacks = std::mem::take(&mut self.stacks);
+        self.object_numbers.clear();
+        self.frame_numbers.clear();
+        self.stack_numbers.clear();
+        for stack in stacks {
+            // There are no more of them than before, so that all have a number.
+            let numbered = stack.frames.iter().filter_map(|frame| {
+                let frame = frames.get(*frame as usize)?;
+                let object = objects.get(frame.object as usize)?.clone();
+                let object = number_of(&mut self.objects, &mut self.object_numbers, object, OBJECTS_MAX)?;
+                let frame = CodeFrame { object, ..*frame };
+                number_of(&mut self.frames, &mut self.frame_numbers, frame, FRAMES_MAX)
+            });
+            let numbered: Box<[u32]> = numbered.collect();
+            let place = self.place(stack.process, &numbered);
+            let Some(total) = place.and_then(|place| self.stacks.get_mut(place)) else { continue };
+            total.name = stack.name;
+            total.samples += stack.samples;
+            total.ns = total.ns.saturating_add(stack.ns);
+        }
+    }
+
+    /// The call chains: those that took longest first.
+    pub fn stacks(&self) -> Vec<&StackTotal> {
+        let mut stacks: Vec<&StackTotal> = self.stacks.iter().collect();
+        stacks.sort_by_key(|stack| (std::cmp::Reverse(stack.ns), stack.process));
+        stacks
+    }
+
+    /// All places in the code, of which each is in a call chain.
+    pub fn frames(&self) -> &[CodeFrame] {
+        &self.frames
+    }
+
+    /// All executables, libraries and so on.
+    pub fn objects(&self) -> &[CodeObjectInfo] {
+        &self.objects
+    }
+
+    /// Returns the object of a place.
+    pub fn object(&self, frame: CodeFrame) -> Option<&CodeObjectInfo> {
+        self.objects.get(frame.object as usize)
+    }
+
+    /// Returns a place by its index.
+    pub fn frame(&self, frame: u32) -> Option<CodeFrame> {
+        self.frames.get(frame as usize).copied()
+    }
+
+    /// The time of each function in each process: those with the most time of their own first.
+    /// Places with the same name in one object are one function; those without a name are apart.
+    /// A function that calls itself counts once.
+    pub fn functions(&self, mut name: impl FnMut(&CodeObjectInfo, u64) -> Option<String>) -> Vec<FrameTotal> {
+        let names: Vec<Option<String>> = self
+            .frames
+            .iter()
+            .map(|frame| self.object(*frame).and_then(|object| name(object, frame.offset)))
+            .collect();
+        // A function is known by its object and name, other places by their number.
+        let mut functions = HashMap::<(u32, &str), u32>::new();
+        let mut function_of: Vec<u32> = Vec::with_capacity(self.frames.len());
+        for ((number, frame), name) in (0..).zip(&self.frames).zip(&names) {
+            function_of.push(match name {
+                Some(name) => *functions.entry((frame.object, name)).or_insert(number),
+                None => number,
+            });
+        }
+        let mut totals = HashMap::<(u32, u32), (FrameTotal, u64)>::new();
+        // The last stack in which a function was seen, counted from 1 on.
+        let mut seen_in = vec![0_usize; self.frames.len()];
+        for (stack_number, stack) in self.stacks.iter().enumerate() {
+            for (depth, frame) in stack.frames.iter().enumerate() {
+                let Some(function) = function_of.get(*frame as usize).copied() else { continue };
+                let Some(seen_in) = seen_in.get_mut(function as usize) else { continue };
+                if std::mem::replace(seen_in, stack_number + 1) == stack_number + 1 {
+                    continue;
+                }
+                let (total, most_ns) = totals.entry((stack.process, function)).or_insert_with(|| {
+                    let function = names.get(*frame as usize).cloned().flatten();
+                    let (process, name) = (stack.process, stack.name);
+                    (FrameTotal { process, name, function, frame: *frame, self_ns: 0, total_ns: 0 }, 0)
+                });
+                total.total_ns = total.total_ns.saturating_add(stack.ns);
+                if depth == 0 {
+                    total.self_ns = total.self_ns.saturating_add(stack.ns);
+                }
+                if stack.ns > *most_ns {
+                    (*most_ns, total.frame) = (stack.ns, *frame);
+                }
+            }
+        }
+        let mut totals: Vec<FrameTotal> = totals.into_values().map(|(total, _)| total).collect();
+        totals.sort_by_key(|total| {
+            (std::cmp::Reverse((total.self_ns, total.total_ns)), total.process, total.frame)
+        });
+        totals
+    }
+
+    /// CPU time that all samples stand for, in nanoseconds.
+    pub fn total_ns(&self) -> u64 {
+        self.total_ns
+    }
+
+    /// All samples.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// CPU time of call chains beyond the limits, in nanoseconds.
+    pub fn left_out_ns(&self) -> u64 {
+        self.left_out_ns
+    }
+
+    /// Records that the kernel could not deliver, in payloads of the window.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Returns the numbers of a call chain's places; none beyond the limits.
+    fn number_stack(&mut self, batch: &ProfileBatch<'_>, stack: u16) -> Option<Box<[u32]>> {
+        batch
+            .stack(stack)
+            .take(STACK_DEPTH_MAX)
+            .map(|place| {
+                let object = batch.object(place.object)?;
+                let info = CodeObjectInfo {
+                    kind: object.kind,
+                    path: object.path.into(),
+                    build_id: object.build_id.into(),
+                };
+                let object = number_of(&mut self.objects, &mut self.object_numbers, info, OBJECTS_MAX)?;
+                let frame = CodeFrame { object, offset: place.offset };
+                number_of(&mut self.frames, &mut self.frame_numbers, frame, FRAMES_MAX)
+            })
+            .collect()
+    }
+
+    /// Returns the place of a call chain of a process; none beyond the limit.
+    fn place(&mut self, process: u32, frames: &[u32]) -> Option<usize> {
+        // A box for each look-up: samples are few, a hundred per second and CPU.
+        let key = (process, Box::from(frames));
+        if let Some(place) = self.stack_numbers.get(&key) {
+            return usize::try_from(*place).ok();
+        }
+        if self.stacks.len() >= STACKS_MAX {
+            return None;
+        }
+        let place = self.stacks.len();
+        self.stack_numbers.insert(key, u32::try_from(place).ok()?);
+        let name = TaskName::default();
+        self.stacks.push(StackTotal { process, name, frames: frames.into(), samples: 0, ns: 0 });
+        Some(place)
+    }
+}
+
+/// Returns the number of an item, which may be new; none beyond the limit.
+fn number_of<T: Clone + Eq + std::hash::Hash>(
+    items: &mut Vec<T>,
+    numbers: &mut HashMap<T, u32>,
+    item: T,
+    most: usize,
+) -> Option<u32> {
+    if let Some(number) = numbers.get(&item) {
+        return Some(*number);
+    }
+    let number = u32::try_from(items.len()).ok().filter(|_| items.len() < most)?;
+    items.push(item.clone());
+    numbers.insert(item, number);
+    Some(number)
+}

@@ -1,0 +1,136 @@
+//! Stacks that are added up.
+
+use super::*;
+use crate::generated::kernel::CodeKind;
+use crate::task::{TaskName, ThreadInfo};
+use crate::testing::ProfilePayload;
+
+/// Two threads of a process and one of another; `main` calls `work`, which calls itself.
+fn payload() -> ProfilePayload {
+    let thread =
+        |thread, process, name: &str| ThreadInfo { thread, process, name: TaskName::new(name.as_bytes()) };
+    ProfilePayload {
+        begin_ns: 0,
+        end_ns: 100,
+        interval_ns: 10,
+        threads: vec![thread(1, 1, "one"), thread(2, 1, "one"), thread(9, 9, "nine")],
+        samples: vec![(10, 0, 0, 0), (20, 1, 1, 0), (30, 0, 0, 1), (40, 2, 0, 1), (50, 0, 0, 2)],
+        stacks: vec![vec![1, 2, 0], vec![0], vec![]],
+        frames: vec![(0, 0x100), (0, 0x200), (0, 0x208)],
+        objects: vec![(CodeKind::File, "/usr/bin/program".to_owned(), vec![0xAB])],
+        lost: 0,
+    }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "the type of a look-up")]
+fn name(object: &CodeObjectInfo, offset: u64) -> Option<String> {
+    assert_eq!((&*object.path, &*object.build_id), ("/usr/bin/program", &[0xAB][..]));
+    Some(if offset < 0x200 { "main" } else { "work" }.to_owned())
+}
+
+// Proves that equal call chains of a process are one, that a function that calls itself counts
+// once, and that a sample without a call chain counts.
+#[test]
+fn functions_have_their_time() {
+    let mut totals = StackTotals::new(0..100);
+    totals.add(&ProfileBatch::read(&payload().bytes()).unwrap());
+    let stacks: Vec<(u32, usize, u64)> =
+        totals.stacks().iter().map(|stack| (stack.process, stack.frames.len(), stack.ns)).collect();
+    assert_eq!(stacks, [(1, 3, 20), (1, 1, 10), (1, 0, 10), (9, 1, 10)]);
+    assert_eq!((totals.samples(), totals.total_ns(), totals.left_out_ns()), (5, 50, 0));
+    let functions: Vec<(u32, Option<String>, u64, u64)> = totals
+        .functions(name)
+        .into_iter()
+        .map(|total| (total.process, total.function, total.self_ns, total.total_ns))
+        .collect();
+    let function = |name: &str| Some(name.to_owned());
+    assert_eq!(
+        functions,
+        [(1, function("work"), 20, 20), (1, function("main"), 10, 30), (9, function("main"), 10, 10)]
+    );
+    // Without names, places are told apart.
+    assert_eq!(totals.functions(|_, _| None).len(), 4);
+}
+
+// Proves that samples outside of the window do not count.
+#[test]
+fn the_window_is_kept() {
+    let mut totals = StackTotals::new(20..40);
+    totals.add(&ProfileBatch::read(&payload().bytes()).unwrap());
+    assert_eq!(totals.samples(), 2);
+}
+
+// Proves that each index of a payload is checked.
+#[test]
+fn payloads_are_checked() {
+    let error = |change: fn(&mut ProfilePayload)| {
+        let mut payload = payload();
+        change(&mut payload);
+        ProfileBatch::read(&payload.bytes()).unwrap_err().to_string()
+    };
+    let stack = error(|payload| payload.samples.push((60, 0, 0, 3)));
+    assert_eq!(stack, "samples has the index 3 of stacks, which has 3 elements");
+    assert!(error(|payload| payload.samples.push((60, 3, 0, 0))).contains("of threads"));
+    assert!(error(|payload| payload.stacks.push(vec![3])).contains("stacks has the index 3 of frames"));
+    assert!(error(|payload| payload.frames.push((1, 0))).contains("frames has the index 1 of objects"));
+}
+
+// Proves that a file without a build id gets that of its path, of payloads before and after, unless
+// the path has two; and that places, call chains and functions that are the same then are one.
+#[test]
+fn build_ids_are_completed() {
+    let file = |path: &str, id: &[u8]| (CodeKind::File, path.to_owned(), id.to_vec());
+    let payload = |objects: Vec<(CodeKind, String, Vec<u8>)>| ProfilePayload {
+        stacks: vec![vec![0], vec![1], vec![2]],
+        frames: vec![(0, 0x100), (1, 0x100), (2, 0x100)],
+        samples: vec![(10, 0, 0, 0), (20, 0, 0, 1), (30, 0, 0, 2)],
+        objects,
+        ..payload()
+    };
+    let kernel = (CodeKind::Kernel, "/a".to_owned(), Vec::new());
+    let early = payload(vec![file("/a", b""), file("/b", b""), kernel.clone()]).bytes();
+    let late = payload(vec![file("/a", b"1"), file("/b", b"2"), file("/c", b"")]).bytes();
+    let replaced = payload(vec![file("/b", b"3"), file("/a", b"1"), file("/b", b"2")]).bytes();
+    let batches = [&early, &late, &replaced].map(|bytes| ProfileBatch::read(bytes).unwrap());
+    let mut known = KnownBuildIds::default();
+    for batch in &batches {
+        known.add(batch);
+    }
+    let completed = |path| known.completed(CodeKind::File, path, b"");
+    assert_eq!([completed("/a"), completed("/b"), completed("/c")], [&b"1"[..], b"", b""]);
+    assert_eq!(known.completed(CodeKind::Kernel, "/a", b""), b"");
+    assert_eq!(known.completed(CodeKind::File, "/a", b"4"), b"4");
+    let mut totals = StackTotals::new(0..100);
+    for batch in batches.iter().take(2) {
+        totals.add(batch);
+    }
+    let before = (totals.samples(), totals.total_ns());
+    assert_eq!((totals.stacks().len(), totals.objects().len()), (6, 6));
+    totals.complete_build_ids(&known);
+    let ids = |totals: &StackTotals| -> Vec<(String, Box<[u8]>, u64)> {
+        let stacks = totals.stacks().into_iter();
+        let object =
+            |stack: &StackTotal| totals.object(totals.frame(stack.frames[0]).unwrap()).unwrap().clone();
+        stacks.map(|stack| (object(stack).path.to_string(), object(stack).build_id, stack.samples)).collect()
+    };
+    let text = |path: &str, id: &[u8], samples| (path.to_owned(), Box::from(id), samples);
+    let mut found = ids(&totals);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            text("/a", b"", 1),
+            text("/a", b"1", 2),
+            text("/b", b"", 1),
+            text("/b", b"2", 1),
+            text("/c", b"", 1)
+        ]
+    );
+    assert_eq!((totals.samples(), totals.total_ns()), before);
+    assert_eq!(totals.functions(|_, _| None).iter().map(|total| total.self_ns).sum::<u64>(), before.1);
+    // What is known already changes nothing, and more samples can be added.
+    totals.complete_build_ids(&KnownBuildIds::default());
+    assert_eq!(totals.stacks().len(), 5);
+    totals.add(&batches[1]);
+    assert_eq!((totals.stacks().len(), totals.samples()), (5, before.0 + 3));
+}

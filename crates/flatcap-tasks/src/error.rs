@@ -1,0 +1,92 @@
+//! Errors of reading a payload.
+
+use std::fmt;
+
+use flatbuffers::InvalidFlatbuffer;
+
+/// A payload that cannot be read. Whoever wrote the recording has an error, or the file is damaged.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PayloadError {
+    /// The bytes are no FlatBuffer of this schema.
+    Malformed(InvalidFlatbuffer),
+    /// An index of one list leads outside of another.
+    Index {
+        /// The list that has the index.
+        list: &'static str,
+        /// The list that is meant.
+        of: &'static str,
+        /// The index.
+        index: u16,
+        /// Length of the list that is meant.
+        length: usize,
+    },
+    /// The payload ends before it begins.
+    Backwards {
+        /// Its `begin`, in monotonic nanoseconds.
+        begin_ns: u64,
+        /// Its `end`, in monotonic nanoseconds.
+        end_ns: u64,
+    },
+    /// The payload is about more time than a source records at once.
+    TooLong {
+        /// Its length in nanoseconds.
+        length_ns: u64,
+        /// The limit in nanoseconds.
+        limit_ns: u64,
+    },
+}
+
+impl fmt::Display for PayloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(_) => f.write_str("the payload is not valid by its schema"),
+            Self::Index { list, of, index, length } => {
+                write!(f, "{list} has the index {index} of {of}, which has {length} elements")
+            }
+            Self::Backwards { begin_ns, end_ns } => {
+                write!(f, "the payload begins at {begin_ns} ns and ends at {end_ns} ns")
+            }
+            Self::TooLong { length_ns, limit_ns } => {
+                write!(f, "the payload is about {length_ns} ns, the limit is {limit_ns} ns")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PayloadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Malformed(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<InvalidFlatbuffer> for PayloadError {
+    fn from(error: InvalidFlatbuffer) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+/// Most time that one payload is about: the work and the memory for its steps have a limit.
+pub const PAYLOAD_NS_MAX: u64 = 60_000_000_000;
+
+/// Checks the times of a payload.
+pub(crate) fn check_times(begin_ns: u64, end_ns: u64) -> Result<(), PayloadError> {
+    let Some(length_ns) = end_ns.checked_sub(begin_ns) else {
+        return Err(PayloadError::Backwards { begin_ns, end_ns });
+    };
+    if length_ns > PAYLOAD_NS_MAX {
+        return Err(PayloadError::TooLong { length_ns, limit_ns: PAYLOAD_NS_MAX });
+    }
+    Ok(())
+}
+
+/// Checks that an index of `list` leads into `of`.
+pub(crate) fn check_index(
+    (list, index): (&'static str, u16),
+    (of, length): (&'static str, usize),
+) -> Result<(), PayloadError> {
+    if usize::from(index) < length { Ok(()) } else { Err(PayloadError::Index { list, of, index, length }) }
+}

@@ -1,0 +1,65 @@
+//! What threads did: who ran, who waited for a CPU, who slept, which code ran, what the kernel
+//! logged.
+//!
+//! | to | use |
+//! |---|---|
+//! | read the events of the scheduler | [`SchedBatch`] |
+//! | know what each thread and CPU did | [`Timeline`], which tells a [`TimelineObserver`] |
+//! | add up times in a window | [`TaskTimes`] |
+//! | know what of a window was not recorded | [`RecordingHoles`] |
+//! | have the counters of threads and processes at equal steps | [`TaskSteps`] |
+//! | read sampled stacks | [`ProfileBatch`] |
+//! | add them up | [`StackTotals`] |
+//! | know the build ids of files that were recorded without | [`KnownBuildIds`] |
+//! | read lines of the kernel log | [`LogBatch`] |
+//!
+//! The caller passes payloads of the sources `sched`, `profile` and `kmsg` in the order of their
+//! numbers. [`schema`] has their schemas.
+//!
+//! Never: reads a file or a clock, or trusts a payload.
+
+mod code;
+mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod generated;
+mod log;
+mod sched;
+mod task;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use code::{
+    CodeFrame, CodeObjectInfo, CodeObjectView, CodePlace, FrameTotal, KnownBuildIds, ProfileBatch,
+    StackSampleView, StackTotal, StackTotals,
+};
+pub use error::{PAYLOAD_NS_MAX, PayloadError};
+pub use log::{LogBatch, LogLineView};
+pub use sched::{
+    Blocker, CpuHistory, CpuSlice, CpuTimes, HoleCause, Interval, IntervalEnd, ProcessTimes, RecordingFaults,
+    RecordingHole, RecordingHoles, STEP_NS_MIN, SchedBatch, SchedEvent, SchedEventKind, SchedEvents,
+    TaskSample, TaskState, TaskSteps, TaskTimes, TaskWakeup, ThreadTimes, Timeline, TimelineObserver,
+};
+pub use task::{Task, TaskName, ThreadInfo};
+
+/// The payloads of the kernel's sources (schemas/): their accessors and binary schemas.
+pub mod schema {
+    pub use super::generated::kernel::*;
+
+    /// Binary schema of the source `sched`.
+    pub const SCHED: &[u8] = include_bytes!("../generated/sched.bfbs");
+    /// Full name of its root table.
+    pub const SCHED_ROOT: &str = "flatcap.kernel.Sched";
+    /// Binary schema of the source `profile`.
+    pub const PROFILE: &[u8] = include_bytes!("../generated/profile.bfbs");
+    /// Full name of its root table.
+    pub const PROFILE_ROOT: &str = "flatcap.kernel.Profile";
+    /// Binary schema of the source `kmsg`.
+    pub const KMSG: &[u8] = include_bytes!("../generated/kmsg.bfbs");
+    /// Full name of its root table.
+    pub const KMSG_ROOT: &str = "flatcap.kernel.Kmsg";
+    /// Binary schema of the samples of [`TaskSteps`](super::TaskSteps).
+    pub const TASKS: &[u8] = include_bytes!("../generated/tasks.bfbs");
+    /// Full name of its root table.
+    pub const TASKS_ROOT: &str = "flatcap.kernel.Tasks";
+}

@@ -1,0 +1,56 @@
+//! What the kernel logged: payloads of the source `kmsg`.
+
+use flatbuffers::{ForwardsUOffset, Vector};
+
+use crate::error::PayloadError;
+use crate::generated::kernel::{LogLine, root_as_kmsg};
+
+/// A payload of the source `kmsg`: lines of the kernel log.
+#[derive(Debug, Clone, Copy)]
+pub struct LogBatch<'p> {
+    lost: u64,
+    lines: Vector<'p, ForwardsUOffset<LogLine<'p>>>,
+}
+
+/// A line of the kernel log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogLineView<'p> {
+    /// When, in nanoseconds of the clock of the kernel log. This clock is CLOCK_MONOTONIC without
+    /// its corrections, and deviates from it by up to 4 s a day.
+    pub time_ns: u64,
+    /// Number of the line since boot.
+    pub sequence: u64,
+    /// Severity: 0 is an emergency, 3 an error, 4 a warning, 6 information, 7 for debugging.
+    pub priority: u8,
+    /// Who wrote it: 0 is the kernel; others are facilities of syslog(3).
+    pub facility: u8,
+    /// The text. It may have control characters.
+    pub text: &'p str,
+}
+
+impl<'p> LogBatch<'p> {
+    /// Checks a payload.
+    ///
+    /// # Errors
+    /// The payload cannot be read.
+    pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
+        let kmsg = root_as_kmsg(payload)?;
+        Ok(Self { lost: kmsg.lost(), lines: kmsg.lines() })
+    }
+
+    /// Lines that were overwritten before they were read, since the source was opened.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The lines, in the order of their numbers.
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = LogLineView<'p>> + use<'p> {
+        self.lines.iter().map(|line| LogLineView {
+            time_ns: line.time(),
+            sequence: line.sequence(),
+            priority: line.priority(),
+            facility: line.facility(),
+            text: line.text(),
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! Checked payloads of the source `sched`.
+
+use flatbuffers::Vector;
+
+use crate::error::{PayloadError, check_index, check_times};
+use crate::generated::kernel::{
+    RunningThread, ScheduledThread, Switch, TaskEvent, TaskEventKind, Wakeup, root_as_sched,
+};
+use crate::task::{TaskName, ThreadInfo};
+
+/// A payload of the source `sched`: what the scheduler did between two times.
+#[derive(Debug, Clone, Copy)]
+pub struct SchedBatch<'p> {
+    begin_ns: u64,
+    end_ns: u64,
+    lost: u64,
+    stopped_ns: u64,
+    is_stopped: bool,
+    has_wakeups: bool,
+    threads: Vector<'p, ScheduledThread>,
+    running: Vector<'p, RunningThread>,
+    switches: Vector<'p, Switch>,
+    wakeups: Vector<'p, Wakeup>,
+    events: Vector<'p, TaskEvent>,
+}
+
+/// Something that happened at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchedEvent {
+    /// When, in monotonic nanoseconds, as recorded.
+    pub time_ns: u64,
+    /// What happened.
+    pub kind: SchedEventKind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchedEventKind {
+    /// A thread began, ended, or changed.
+    Changed {
+        /// The thread, after the change.
+        thread: ThreadInfo,
+        /// What changed. May have a value that no schema so far names.
+        change: TaskEventKind,
+        /// Process id of the parent; 0 if it is not known.
+        parent: u32,
+    },
+    /// A thread was made ready to run.
+    Woken {
+        /// The thread.
+        thread: ThreadInfo,
+        /// The thread that did it, or that an interrupt had stopped.
+        waker: ThreadInfo,
+        /// The CPU on which the waker ran.
+        cpu: u16,
+    },
+    /// A CPU stopped running one thread and ran another.
+    Switched {
+        /// The thread that stopped.
+        previous: ThreadInfo,
+        /// The thread that ran from then on.
+        next: ThreadInfo,
+        /// The CPU.
+        cpu: u16,
+        /// Whether the previous thread could have run on.
+        is_preempted: bool,
+    },
+}
+
+impl<'p> SchedBatch<'p> {
+    /// Checks a payload: all of its structure, times, and every index in it.
+    ///
+    /// # Errors
+    /// The payload cannot be read.
+    pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
+        let sched = root_as_sched(payload)?;
+        let batch = Self {
+            begin_ns: sched.begin(),
+            end_ns: sched.end(),
+            lost: sched.lost(),
+            stopped_ns: sched.stopped(),
+            is_stopped: sched.is_stopped(),
+            has_wakeups: sched.has_wakeups(),
+            threads: sched.threads(),
+            running: sched.running(),
+            switches: sched.switches(),
+            wakeups: sched.wakeups(),
+            events: sched.events(),
+        };
+        batch.check()?;
+        Ok(batch)
+    }
+
+    fn check(&self) -> Result<(), PayloadError> {
+        check_times(self.begin_ns, self.end_ns)?;
+        let threads = ("threads", self.threads.len());
+        for running in self.running {
+            check_index(("running", running.thread()), threads)?;
+        }
+        for switch in self.switches {
+            check_index(("switches", switch.previous()), threads)?;
+            check_index(("switches", switch.next()), threads)?;
+        }
+        for wakeup in self.wakeups {
+            check_index(("wakeups", wakeup.thread()), threads)?;
+            check_index(("wakeups", wakeup.waker()), threads)?;
+        }
+        for event in self.events {
+            check_index(("events", event.thread()), threads)?;
+        }
+        Ok(())
+    }
+
+    /// The time from which it has all events, in monotonic nanoseconds.
+    pub fn begin_ns(&self) -> u64 {
+        self.begin_ns
+    }
+
+    /// The time before which it has all events, in monotonic nanoseconds.
+    pub fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+
+    /// Records that the kernel could not deliver since the source was opened.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// How long switches were not recorded since the source was opened, in nanoseconds.
+    pub fn stopped_ns(&self) -> u64 {
+        self.stopped_ns
+    }
+
+    /// Whether switches are not recorded at its end.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Whether wakeups are recorded. Without them, the time that a thread waits for a CPU after it
+    /// slept counts as sleep.
+    pub fn has_wakeups(&self) -> bool {
+        self.has_wakeups
+    }
+
+    /// The threads that it mentions.
+    pub fn threads(&self) -> impl ExactSizeIterator<Item = ThreadInfo> + use<'p> {
+        self.threads.iter().map(thread_info)
+    }
+
+    /// The thread that runs on each CPU at its begin, as far as it is known.
+    pub fn running(&self) -> impl Iterator<Item = (u16, ThreadInfo)> + use<'p> {
+        let threads = self.threads;
+        self.running.iter().map(move |running| (running.cpu(), thread_at(threads, running.thread())))
+    }
+
+    /// The number of context switches.
+    pub fn switches(&self) -> usize {
+        self.switches.len()
+    }
+
+    /// When which thread stopped running on which CPU, in the order of time.
+    pub(super) fn stopped_threads(&self) -> impl Iterator<Item = (u64, u16, ThreadInfo)> + use<'p> {
+        let threads = self.threads;
+        self.switches
+            .iter()
+            .map(move |switch| (switch.time(), switch.cpu(), thread_at(threads, switch.previous())))
+    }
+
+    /// All events in the order of time. Of those with one time, changes come first, then wakeups.
+    pub fn events(&self) -> SchedEvents<'p> {
+        SchedEvents { batch: *self, next_change: 0, next_wakeup: 0, next_switch: 0 }
+    }
+}
+
+/// The events of a payload, in the order of time.
+#[derive(Debug, Clone)]
+pub struct SchedEvents<'p> {
+    batch: SchedBatch<'p>,
+    next_change: usize,
+    next_wakeup: usize,
+    next_switch: usize,
+}
+
+impl Iterator for SchedEvents<'_> {
+    type Item = SchedEvent;
+
+    fn next(&mut self) -> Option<SchedEvent> {
+        let SchedBatch { threads, switches, wakeups, events, .. } = self.batch;
+        let change = (self.next_change < events.len()).then(|| events.get(self.next_change));
+        let wakeup = (self.next_wakeup < wakeups.len()).then(|| wakeups.get(self.next_wakeup));
+        let switch = (self.next_switch < switches.len()).then(|| switches.get(self.next_switch));
+        let after_change = |time_ns: u64| change.is_none_or(|change| time_ns < change.time());
+        let after_wakeup = |time_ns: u64| wakeup.is_none_or(|wakeup| time_ns < wakeup.time());
+        if let Some(switch) = switch.filter(|own| after_change(own.time()) && after_wakeup(own.time())) {
+            self.next_switch += 1;
+            let kind = SchedEventKind::Switched {
+                previous: thread_at(threads, switch.previous()),
+                next: thread_at(threads, switch.next()),
+                cpu: switch.cpu(),
+                is_preempted: switch.preempted(),
+            };
+            return Some(SchedEvent { time_ns: switch.time(), kind });
+        }
+        if let Some(wakeup) = wakeup.filter(|own| after_change(own.time())) {
+            self.next_wakeup += 1;
+            let kind = SchedEventKind::Woken {
+                thread: thread_at(threads, wakeup.thread()),
+                waker: thread_at(threads, wakeup.waker()),
+                cpu: wakeup.cpu(),
+            };
+            return Some(SchedEvent { time_ns: wakeup.time(), kind });
+        }
+        let change = change?;
+        self.next_change += 1;
+        let kind = SchedEventKind::Changed {
+            thread: thread_at(threads, change.thread()),
+            change: change.kind(),
+            parent: change.parent(),
+        };
+        Some(SchedEvent { time_ns: change.time(), kind })
+    }
+}
+
+/// Returns a thread whose index was checked.
+fn thread_at(threads: Vector<'_, ScheduledThread>, index: u16) -> ThreadInfo {
+    let index = usize::from(index);
+    if index < threads.len() { thread_info(threads.get(index)) } else { ThreadInfo::default() }
+}
+
+fn thread_info(thread: &ScheduledThread) -> ThreadInfo {
+    let name: [u8; 16] = thread.name().into();
+    ThreadInfo { thread: thread.thread(), process: thread.process(), name: TaskName::new(&name) }
+}

@@ -1,0 +1,418 @@
+//! What threads and processes did so far, as samples at equal steps of time.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use flatbuffers::FlatBufferBuilder;
+
+use super::cpu_history::CpuHistory;
+use super::interval::{Interval, IntervalEnd, TaskState, TimelineObserver};
+use super::timeline::Timeline;
+use crate::generated::kernel::{ProcessWork, Tasks, TasksArgs, ThreadWork};
+use crate::task::{Task, TaskName};
+
+/// The shortest step, in nanoseconds.
+pub const STEP_NS_MIN: u64 = 100_000;
+/// After so much time a sample has all threads.
+const ALL_NS: u64 = 1_000_000_000;
+/// Most parts of steps of threads that are held: what exceeds it counts for no thread. A payload of
+/// 100 ms in which a hundred threads are always active takes a thousand of them.
+const PARTS_MAX: usize = 1 << 20;
+/// Most threads that are known, beside those that are active.
+const THREADS_MAX: usize = 1 << 17;
+
+/// Makes samples of a timeline: the counters of threads and processes at each multiple of a step of
+/// time. What lies across a step is split there, so counters are exact.
+#[derive(Debug)]
+pub struct TaskSteps {
+    step_ns: u64,
+    /// What is added to monotonic time before it is divided by the step.
+    phase_ns: u64,
+    /// The time whose samples are being made.
+    stretch: Range<u64>,
+    /// What is before was counted.
+    counted_until_ns: u64,
+    /// What threads did in each step, by the step's number, and by that of the task.
+    steps: BTreeMap<u64, BTreeMap<u64, ThreadPart>>,
+    parts: usize,
+    /// The sample at the begin of the stretch was made.
+    has_begun: bool,
+    /// The number of the sample at the end of the next step.
+    next_sample: u64,
+    last_sample: Option<u64>,
+    threads: HashMap<u64, ThreadState>,
+    processes: BTreeMap<u32, ProcessCount>,
+}
+
+/// A sample of the source `tasks`.
+#[derive(Debug)]
+pub struct TaskSample<'s> {
+    /// Its number: its time, by the clock whose multiples are steps, divided by the step.
+    pub number: u64,
+    /// Its time, in monotonic nanoseconds.
+    pub time_ns: u64,
+    /// It is at the begin of what is known, and not at the end of a step.
+    pub is_begin: bool,
+    /// Its payload, of the schema [`TASKS`](crate::schema::TASKS).
+    pub payload: &'s [u8],
+}
+
+/// Counters of a thread, or what they grew by.
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    on_cpu_ns: u64,
+    ready_ns: u64,
+    switches: u64,
+    migrations: u64,
+}
+
+/// What a thread did in a step.
+#[derive(Debug, Clone, Copy)]
+struct ThreadPart {
+    task: Task,
+    work: Work,
+    has_ended: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ThreadState {
+    task: Task,
+    work: Work,
+    last_cpu: Option<u16>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct ProcessCount {
+    name: TaskName,
+    work: Work,
+    /// Numbers of its threads that have not ended.
+    threads: BTreeSet<u64>,
+}
+
+impl TaskSteps {
+    /// Makes samples each `step_ns`, which is raised to [`STEP_NS_MIN`].
+    pub fn new(step_ns: u64) -> Self {
+        Self {
+            step_ns: step_ns.max(STEP_NS_MIN),
+            phase_ns: 0,
+            stretch: 0..0,
+            counted_until_ns: 0,
+            steps: BTreeMap::new(),
+            parts: 0,
+            has_begun: true,
+            next_sample: 0,
+            last_sample: None,
+            threads: HashMap::new(),
+            processes: BTreeMap::new(),
+        }
+    }
+
+    /// Makes samples at multiples of the step by a clock that is ahead of the monotonic one by
+    /// `offset_ns`. To be called before the first payload.
+    pub fn set_offset(&mut self, offset_ns: i64) {
+        let step_ns = i64::try_from(self.step_ns).unwrap_or(i64::MAX);
+        self.phase_ns = offset_ns.rem_euclid(step_ns).unsigned_abs();
+    }
+
+    /// Returns the samples that the last payload of the timeline completed. To be called after each
+    /// payload, whose intervals this has observed.
+    pub fn reach(&mut self, timeline: &Timeline, mut take: impl FnMut(&TaskSample<'_>)) {
+        let stretch = timeline.stretch();
+        if stretch.start != self.stretch.start || self.stretch.is_empty() {
+            self.finish(&mut take);
+            self.count_rest();
+        }
+        if self.stretch.is_empty() && !stretch.is_empty() {
+            self.has_begun = false;
+            self.next_sample = self.number(stretch.start) + 1;
+        }
+        self.stretch = stretch;
+        // What was open when the recording stopped was reported as lost.
+        for interval in timeline.active() {
+            self.interval(&interval, timeline.history());
+        }
+        self.counted_until_ns = self.counted_until_ns.max(timeline.now_ns());
+        if self.is_within(self.next_sample) {
+            self.begin(&mut take);
+        }
+        // Threads are listed if they do something in the step after, too.
+        while self.is_within(self.next_sample.saturating_add(1)) {
+            self.make_next(&mut take);
+        }
+    }
+
+    /// Returns the last sample, of which it is not known yet what threads did after it. Samples of
+    /// further payloads follow it.
+    pub fn finish(&mut self, mut take: impl FnMut(&TaskSample<'_>)) {
+        if !self.stretch.is_empty() {
+            self.begin(&mut take);
+        }
+        while self.is_within(self.next_sample) {
+            self.make_next(&mut take);
+        }
+    }
+
+    /// Whether the time of a sample is known.
+    fn is_within(&self, number: u64) -> bool {
+        let is_possible = number.checked_mul(self.step_ns).is_some();
+        is_possible && self.time_ns(number) <= self.stretch.end && !self.stretch.is_empty()
+    }
+
+    /// The number of the step that contains a monotonic time; the sample at its end has the next
+    /// one.
+    fn number(&self, mono_ns: u64) -> u64 {
+        mono_ns.saturating_add(self.phase_ns) / self.step_ns
+    }
+
+    /// The monotonic time of a sample.
+    fn time_ns(&self, number: u64) -> u64 {
+        number.saturating_mul(self.step_ns).saturating_sub(self.phase_ns)
+    }
+
+    /// The monotonic time before which all samples were returned.
+    pub fn complete_ns(&self) -> u64 {
+        if self.has_begun { self.time_ns(self.next_sample) } else { self.stretch.start }
+    }
+
+    /// Makes the sample at the begin of what is known, if it was not made.
+    fn begin(&mut self, take: &mut impl FnMut(&TaskSample<'_>)) {
+        let number = self.number(self.stretch.start);
+        let has_begun = std::mem::replace(&mut self.has_begun, true);
+        if !has_begun && self.last_sample.is_none_or(|last| number > last) {
+            let begun = self.known_in(number);
+            self.make((number, None), &begun, take);
+        }
+    }
+
+    /// Makes the sample at the end of a step.
+    fn make_next(&mut self, take: &mut impl FnMut(&TaskSample<'_>)) {
+        let number = self.next_sample;
+        self.count_step(number - 1);
+        let mut listed = self.known_in(number);
+        if let Some(ended) = self.steps.get(&(number - 1)) {
+            listed.extend(ended.keys().copied());
+        }
+        self.make((number, Some(self.time_ns(number))), &listed, take);
+        self.drop_step(number - 1);
+        self.next_sample = number + 1;
+    }
+
+    /// Returns the tasks that do something in a step.
+    fn known_in(&mut self, step: u64) -> BTreeSet<u64> {
+        let parts: Vec<Task> =
+            self.steps.get(&step).into_iter().flat_map(|step| step.values().map(|part| part.task)).collect();
+        for task in &parts {
+            self.know(*task);
+        }
+        parts.iter().map(|task| task.number).collect()
+    }
+
+    /// Makes a sample, of the end of a step at a monotonic time or of the begin of what is known.
+    fn make(
+        &mut self,
+        (number, end_ns): (u64, Option<u64>),
+        listed: &BTreeSet<u64>,
+        take: &mut impl FnMut(&TaskSample<'_>),
+    ) {
+        let is_whole = number.is_multiple_of((ALL_NS / self.step_ns).max(1)) || self.last_sample.is_none();
+        let mut threads: Vec<&ThreadState> = if is_whole {
+            self.threads.values().collect()
+        } else {
+            listed.iter().filter_map(|number| self.threads.get(number)).collect()
+        };
+        threads.sort_unstable_by_key(|thread| (thread.task.info.thread, thread.task.number));
+        // Of threads with one id, the later one is there.
+        threads.dedup_by(|next, kept| {
+            let is_same = next.task.info.thread == kept.task.info.thread;
+            if is_same {
+                *kept = *next;
+            }
+            is_same
+        });
+        let wanted: BTreeSet<u32> = threads.iter().map(|thread| thread.task.info.process).collect();
+        let processes: Vec<ProcessWork> = wanted
+            .iter()
+            .filter_map(|process| Some((process, self.processes.get(process)?)))
+            .map(|(process, state)| {
+                let Work { on_cpu_ns, ready_ns, switches, migrations } = state.work;
+                ProcessWork::new(*process, state.name.bytes(), on_cpu_ns, ready_ns, switches, migrations)
+            })
+            .collect();
+        let threads: Vec<ThreadWork> = threads
+            .iter()
+            .map(|state| {
+                let Work { on_cpu_ns, ready_ns, switches, migrations } = state.work;
+                let info = &state.task.info;
+                ThreadWork::new(
+                    info.thread,
+                    info.process,
+                    info.name.bytes(),
+                    on_cpu_ns,
+                    ready_ns,
+                    switches,
+                    migrations,
+                )
+            })
+            .collect();
+        let mut builder = FlatBufferBuilder::new();
+        let args = TasksArgs {
+            processes: Some(builder.create_vector(&processes)),
+            threads: Some(builder.create_vector(&threads)),
+        };
+        let tasks = Tasks::create(&mut builder, &args);
+        builder.finish_minimal(tasks);
+        self.last_sample = Some(number);
+        let (is_begin, payload) = (end_ns.is_none(), builder.finished_data());
+        take(&TaskSample { number, time_ns: end_ns.unwrap_or(self.stretch.start), is_begin, payload });
+    }
+
+    /// Adds what threads did in a step to their counters.
+    fn count_step(&mut self, step: u64) {
+        let Some(parts) = self.steps.get(&step) else { return };
+        let parts: Vec<ThreadPart> = parts.values().copied().collect();
+        for part in parts {
+            self.know(part.task);
+            let Some(thread) = self.threads.get_mut(&part.task.number) else { continue };
+            thread.work.add(part.work);
+            if let Some(process) = self.processes.get_mut(&part.task.info.process) {
+                process.work.add(part.work);
+            }
+        }
+    }
+
+    /// Forgets a step that was counted, and the threads that ended in it.
+    fn drop_step(&mut self, step: u64) {
+        let Some(parts) = self.steps.remove(&step) else { return };
+        self.parts -= parts.len();
+        for part in parts.values().filter(|part| part.has_ended) {
+            self.forget(part.task);
+        }
+    }
+
+    /// Counts the steps that have no sample: what follows them is not known.
+    fn count_rest(&mut self) {
+        for step in self.steps.keys().copied().collect::<Vec<_>>() {
+            if self.time_ns(step) < self.stretch.end {
+                self.count_step(step);
+                self.drop_step(step);
+            }
+        }
+        self.stretch = 0..0;
+    }
+
+    /// Takes note of a thread and its process.
+    fn know(&mut self, task: Task) {
+        if !self.threads.contains_key(&task.number) && self.threads.len() >= THREADS_MAX {
+            self.forget_idle();
+        }
+        let new = ThreadState { task, work: Work::default(), last_cpu: None };
+        let thread = self.threads.entry(task.number).or_insert(new);
+        thread.task = task;
+        let process = self.processes.entry(task.info.process).or_default();
+        process.threads.insert(task.number);
+        if task.info.thread == task.info.process || process.name.is_empty() {
+            process.name = task.info.name;
+        }
+    }
+
+    fn forget(&mut self, task: Task) {
+        self.threads.remove(&task.number);
+        if let Some(process) = self.processes.get_mut(&task.info.process) {
+            process.threads.remove(&task.number);
+            if process.threads.is_empty() {
+                self.processes.remove(&task.info.process);
+            }
+        }
+    }
+
+    /// Forgets the threads that do nothing in the steps that are held. Their counters begin anew.
+    fn forget_idle(&mut self) {
+        let active: BTreeSet<u64> = self.steps.values().flat_map(|step| step.keys().copied()).collect();
+        let idle: Vec<Task> = self
+            .threads
+            .values()
+            .map(|thread| thread.task)
+            .filter(|task| !active.contains(&task.number))
+            .collect();
+        for task in idle {
+            self.forget(task);
+        }
+    }
+
+    /// Returns what a thread did in a step, to add to it.
+    fn part(&mut self, step: u64, task: Task) -> Option<&mut ThreadPart> {
+        let new = ThreadPart { task, work: Work::default(), has_ended: false };
+        let part = match self.steps.entry(step).or_default().entry(task.number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if self.parts >= PARTS_MAX => return None,
+            Entry::Vacant(place) => {
+                self.parts += 1;
+                place.insert(new)
+            }
+        };
+        part.task = task;
+        Some(part)
+    }
+}
+
+impl TimelineObserver for TaskSteps {
+    fn interval(&mut self, interval: &Interval, _: &CpuHistory) {
+        let task = interval.task;
+        if task.is_idle() {
+            return;
+        }
+        let has_ended = interval.end == IntervalEnd::Exited;
+        if has_ended && let Some(part) = self.part(self.number(interval.end_ns), task) {
+            part.has_ended = true;
+        }
+        if interval.state == TaskState::Sleeping {
+            return;
+        }
+        let is_running = interval.state == TaskState::Running;
+        let first_ns = interval.begin_ns.max(self.counted_until_ns);
+        let mut begin_ns = first_ns;
+        while begin_ns < interval.end_ns {
+            let step = self.number(begin_ns);
+            // The last times that a clock can show have one step.
+            let step_end_ns = self.time_ns(step + 1);
+            let end_ns = if step_end_ns > begin_ns { step_end_ns } else { u64::MAX }.min(interval.end_ns);
+            let Some(part) = self.part(step, task) else { return };
+            let own = if is_running { &mut part.work.on_cpu_ns } else { &mut part.work.ready_ns };
+            *own += end_ns - begin_ns;
+            begin_ns = end_ns;
+        }
+        if !is_running {
+            return;
+        }
+        if interval.begin_ns >= self.counted_until_ns {
+            let has_moved = self.move_to(task, interval.cpu);
+            if has_moved && let Some(part) = self.part(self.number(interval.begin_ns), task) {
+                part.work.migrations += 1;
+            }
+        }
+        let has_stopped = matches!(interval.end, IntervalEnd::Preempted | IntervalEnd::Slept) || has_ended;
+        if has_stopped && let Some(part) = self.part(self.number(interval.end_ns), task) {
+            part.work.switches += 1;
+        }
+    }
+}
+
+impl TaskSteps {
+    /// Notes on which CPU a thread runs. Returns whether it ran on another one before.
+    fn move_to(&mut self, task: Task, cpu: Option<u16>) -> bool {
+        self.know(task);
+        let Some(thread) = self.threads.get_mut(&task.number) else { return false };
+        let before = std::mem::replace(&mut thread.last_cpu, cpu);
+        before.is_some() && before != cpu
+    }
+}
+
+impl Work {
+    fn add(&mut self, other: Self) {
+        self.on_cpu_ns += other.on_cpu_ns;
+        self.ready_ns += other.ready_ns;
+        self.switches += other.switches;
+        self.migrations += other.migrations;
+    }
+}

@@ -1,0 +1,175 @@
+//! Payloads from plain values, for tests.
+
+use flatbuffers::FlatBufferBuilder;
+
+use crate::generated::kernel::{
+    CodeKind, CodeObject, CodeObjectArgs, Kmsg, KmsgArgs, LogLine, LogLineArgs, Profile, ProfileArgs,
+    RunningThread, SampledThread, Sched, SchedArgs, ScheduledThread, Stack, StackArgs, StackFrame,
+    StackSample, Switch, TaskEvent, TaskEventKind, Wakeup,
+};
+use crate::task::ThreadInfo;
+
+/// What a payload of the source `sched` has. Threads are named by their index.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SchedPayload {
+    /// `begin`, in nanoseconds.
+    pub begin_ns: u64,
+    /// `end`, in nanoseconds.
+    pub end_ns: u64,
+    /// The threads.
+    pub threads: Vec<ThreadInfo>,
+    /// CPU and thread.
+    pub running: Vec<(u16, u16)>,
+    /// Time, CPU, previous thread, next thread, preempted.
+    pub switches: Vec<(u64, u16, u16, u16, bool)>,
+    /// Time, CPU, thread, waker.
+    pub wakeups: Vec<(u64, u16, u16, u16)>,
+    /// Time, thread, what happened.
+    pub events: Vec<(u64, u16, TaskEventKind)>,
+    /// Wakeups are not recorded.
+    pub lacks_wakeups: bool,
+    /// Records that the kernel could not deliver.
+    pub lost: u64,
+    /// How long switches were not recorded, in nanoseconds.
+    pub stopped_ns: u64,
+    /// Whether switches are not recorded at the end.
+    pub is_stopped: bool,
+}
+
+/// What a payload of the source `profile` has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProfilePayload {
+    /// `begin`, in nanoseconds.
+    pub begin_ns: u64,
+    /// `end`, in nanoseconds.
+    pub end_ns: u64,
+    /// CPU time of each sample, in nanoseconds.
+    pub interval_ns: u64,
+    /// The threads.
+    pub threads: Vec<ThreadInfo>,
+    /// Time, thread, CPU, stack.
+    pub samples: Vec<(u64, u16, u16, u16)>,
+    /// Indexes of frames, the innermost first.
+    pub stacks: Vec<Vec<u16>>,
+    /// Object and offset.
+    pub frames: Vec<(u16, u64)>,
+    /// Kind, path, build id.
+    pub objects: Vec<(CodeKind, String, Vec<u8>)>,
+    /// Records that the kernel could not deliver.
+    pub lost: u64,
+}
+
+/// What a payload of the source `kmsg` has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KmsgPayload {
+    /// Time, number, priority, text.
+    pub lines: Vec<(u64, u64, u8, String)>,
+    /// Lines that were overwritten.
+    pub lost: u64,
+}
+
+impl SchedPayload {
+    /// Returns the payload's bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        let threads: Vec<ScheduledThread> = self
+            .threads
+            .iter()
+            .map(|info| ScheduledThread::new(info.thread, info.process, info.name.bytes()))
+            .collect();
+        let running: Vec<RunningThread> =
+            self.running.iter().map(|(cpu, thread)| RunningThread::new(*cpu, *thread)).collect();
+        let switches: Vec<Switch> = self
+            .switches
+            .iter()
+            .map(|(time, cpu, previous, next, is_preempted)| {
+                Switch::new(*time, *previous, *next, *cpu, *is_preempted)
+            })
+            .collect();
+        let wakeups: Vec<Wakeup> = self
+            .wakeups
+            .iter()
+            .map(|(time, cpu, thread, waker)| Wakeup::new(*time, *thread, *waker, *cpu))
+            .collect();
+        let events: Vec<TaskEvent> =
+            self.events.iter().map(|(time, thread, kind)| TaskEvent::new(*time, *thread, *kind, 0)).collect();
+        let args = SchedArgs {
+            begin: self.begin_ns,
+            end: self.end_ns,
+            threads: Some(builder.create_vector(&threads)),
+            running: Some(builder.create_vector(&running)),
+            switches: Some(builder.create_vector(&switches)),
+            wakeups: Some(builder.create_vector(&wakeups)),
+            events: Some(builder.create_vector(&events)),
+            has_wakeups: !self.lacks_wakeups,
+            lost: self.lost,
+            stopped: self.stopped_ns,
+            is_stopped: self.is_stopped,
+        };
+        let sched = Sched::create(&mut builder, &args);
+        builder.finish_minimal(sched);
+        builder.finished_data().to_vec()
+    }
+}
+
+impl ProfilePayload {
+    /// Returns the payload's bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        let threads: Vec<SampledThread> = self
+            .threads
+            .iter()
+            .map(|info| SampledThread::new(info.thread, info.process, info.name.bytes()))
+            .collect();
+        let samples: Vec<StackSample> = self
+            .samples
+            .iter()
+            .map(|(time, thread, cpu, stack)| StackSample::new(*time, *thread, *cpu, *stack))
+            .collect();
+        let frames: Vec<StackFrame> =
+            self.frames.iter().map(|(object, offset)| StackFrame::new(*offset, *object)).collect();
+        let mut stacks = Vec::new();
+        for stack in &self.stacks {
+            let frames = Some(builder.create_vector(stack));
+            stacks.push(Stack::create(&mut builder, &StackArgs { frames }));
+        }
+        let mut objects = Vec::new();
+        for (kind, path, build_id) in &self.objects {
+            let path = Some(builder.create_string(path));
+            let build_id = (!build_id.is_empty()).then(|| builder.create_vector(build_id));
+            objects.push(CodeObject::create(&mut builder, &CodeObjectArgs { kind: *kind, path, build_id }));
+        }
+        let args = ProfileArgs {
+            begin: self.begin_ns,
+            end: self.end_ns,
+            interval: self.interval_ns,
+            threads: Some(builder.create_vector(&threads)),
+            samples: Some(builder.create_vector(&samples)),
+            stacks: Some(builder.create_vector(&stacks)),
+            frames: Some(builder.create_vector(&frames)),
+            objects: Some(builder.create_vector(&objects)),
+            lost: self.lost,
+        };
+        let profile = Profile::create(&mut builder, &args);
+        builder.finish_minimal(profile);
+        builder.finished_data().to_vec()
+    }
+}
+
+impl KmsgPayload {
+    /// Returns the payload's bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        let mut lines = Vec::new();
+        for (time, sequence, priority, text) in &self.lines {
+            let text = Some(builder.create_string(text));
+            let args =
+                LogLineArgs { time: *time, sequence: *sequence, priority: *priority, facility: 0, text };
+            lines.push(LogLine::create(&mut builder, &args));
+        }
+        let args = KmsgArgs { lines: Some(builder.create_vector(&lines)), lost: self.lost };
+        let kmsg = Kmsg::create(&mut builder, &args);
+        builder.finish_minimal(kmsg);
+        builder.finished_data().to_vec()
+    }
+}
