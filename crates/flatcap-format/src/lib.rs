@@ -6,6 +6,7 @@
 //! | to | use |
 //! |---|---|
 //! | ask for values of fields, as columns | [`query::Recording`] |
+//! | read the kernel's events: scheduler, stacks, log | [`query::Recording::kernel_events`] |
 //! | name fields as metrics of Prometheus | [`metric::metrics`] |
 //! | read a recording in the order of time | [`replay::MergedReader`] |
 //! | read one segment frame by frame | [`segment::SegmentReader`] |

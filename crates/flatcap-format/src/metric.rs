@@ -2,6 +2,8 @@
 //!
 //! An export and a query by `PromQL` share these, so both know a field by the same name. See
 //! <https://prometheus.io/docs/practices/naming/> and the specification of `OpenMetrics` 1.0.
+//!
+//! Never: reads a value.
 
 use std::collections::BTreeSet;
 

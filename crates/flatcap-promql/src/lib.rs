@@ -8,6 +8,8 @@
 //! The supported part: selectors with matchers and `offset`, arithmetic, comparisons, `and`, `or`,
 //! `unless`, vector matching, aggregations, and functions of windows and numbers. No
 //! subqueries, `@`, histograms, or functions of calendars and label texts.
+//!
+//! Never: opens a socket, or reads a clock.
 
 mod aggregate;
 mod aggregation;

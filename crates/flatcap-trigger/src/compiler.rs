@@ -13,6 +13,7 @@ use crate::error::RuleError;
 use crate::exits::ExitWatch;
 use crate::limits;
 use crate::program::{Check, CompiledComparison, Computed, ElementsCheck, Program};
+use crate::scale::Scale;
 use crate::series::Stage;
 use crate::slot::{Reading, SlotPlan};
 use crate::transform::Transform;
@@ -279,10 +280,9 @@ impl<'s> RuleCompiler<'s> {
                 Ok(TypedValue { value: Computed::Number(*value), dimension: None })
             }
             ValueTerm::Number { value, unit: Some(unit), text } => {
-                let known = Dimension::of_written(unit);
-                let (dimension, factor) =
-                    known.ok_or_else(|| RuleError::mismatch(text, format!("unknown unit {unit:?}")))?;
-                let value = Computed::Number(crate::slot::scaled(*value, factor));
+                let (dimension, factor) = Dimension::of_written(unit)
+                    .ok_or_else(|| RuleError::mismatch(text, format!("unknown unit {unit:?}")))?;
+                let value = Computed::Number(Scale::of(factor).apply(*value));
                 Ok(TypedValue { value, dimension: Some(dimension) })
             }
             ValueTerm::Field(operand) => self.slot_of(scope, *operand, None, elements),
@@ -332,7 +332,7 @@ impl<'s> RuleCompiler<'s> {
         }
         let (dimension, factor, stages) = self.stages(operand, located)?;
         let default = if is_changed { Reading::Identity } else { Reading::Number };
-        let slot = self.slot(located, &operand.path, reading.unwrap_or(default), (stages, factor));
+        let slot = self.slot(located, &operand.path, reading.unwrap_or(default), (stages, Scale::of(factor)));
         scope.program.sources.push(located.source);
         if let Some(list) = &located.list {
             match &elements.list {
@@ -406,7 +406,7 @@ impl<'s> RuleCompiler<'s> {
         located: &LocatedField,
         path: &FieldPath,
         reading: Reading,
-        (stages, factor): (Vec<Stage>, f64),
+        (stages, scale): (Vec<Stage>, Scale),
     ) -> usize {
         let mut field = 0;
         if let Some(fields) = self.fields.get_mut(located.source) {
@@ -416,8 +416,8 @@ impl<'s> RuleCompiler<'s> {
                 fields.len() - 1
             });
         }
-        let is_list = located.list.is_some();
-        let plan = SlotPlan { source: located.source, field, reading, stages, factor, is_list };
+        let (source, is_list) = (located.source, located.list.is_some());
+        let plan = SlotPlan { source, field, reading, stages, scale, is_list };
         let known = self.slots.iter().position(|known| known.is_same(&plan));
         known.unwrap_or_else(|| {
             self.slots.push(plan);
@@ -428,7 +428,7 @@ impl<'s> RuleCompiler<'s> {
     fn exited(&mut self, scope: &mut Scope<'_>, tests: &ExitTests) -> Result<Check, RuleError> {
         let mut slot = |path: &FieldPath| -> Result<(usize, usize), RuleError> {
             let located = self.locate(path)?;
-            Ok((located.source, self.slot(&located, path, Reading::Number, (Vec::new(), 1.0))))
+            Ok((located.source, self.slot(&located, path, Reading::Number, (Vec::new(), Scale::One))))
         };
         let processes = tests.processes.as_ref().map(|path| slot(path).map(|(_, slot)| slot)).transpose()?;
         let (source, exits) = slot(&tests.exits)?;

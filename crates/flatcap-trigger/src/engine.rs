@@ -435,10 +435,7 @@ impl RuleState {
         let clear = self.clear.as_ref().map_or(!when, |clear| clear.evaluate(inputs));
         self.counts.evaluated += 1;
         self.counts.unknown += u64::from(when == Truth::Unknown);
-        let result = self.machine.observe(inputs.now_ns, when, clear);
-        if result == StepResult::default() {
-            return;
-        }
+        let Some(result) = self.machine.observe(inputs.now_ns, when, clear) else { return };
         if result.fired.is_some() {
             // Before the values change, those of an episode that ends are reported.
             self.report(StepResult { fired: None, suppressed: None, ..result }, events);

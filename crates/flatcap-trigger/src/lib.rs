@@ -22,6 +22,7 @@ pub mod limits;
 mod machine;
 mod parser;
 mod program;
+mod scale;
 mod scanner;
 mod series;
 mod slot;

@@ -118,8 +118,23 @@ impl TriggerMachine {
     }
 
     /// Takes the results of the condition and of `clear` at a time. A time before an earlier one
-    /// counts as that one. Where both hold, the condition counts.
-    pub(crate) fn observe(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> StepResult {
+    /// counts as that one. Where both hold, the condition counts. Returns none if the machine did
+    /// nothing.
+    #[inline]
+    pub(crate) fn observe(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> Option<StepResult> {
+        // As after almost every sample.
+        if when != Truth::True
+            && self.condition == ConditionState::Idle
+            && matches!(self.episode, EpisodeState::Ready)
+        {
+            self.now_ns = self.now_ns.max(mono_ns);
+            return None;
+        }
+        let result = self.step(mono_ns, when, clear);
+        (result != StepResult::default()).then_some(result)
+    }
+
+    fn step(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> StepResult {
         let mut result = self.advance(mono_ns);
         let since_ns = match (self.condition, when, clear) {
             (ConditionState::Firing, Truth::False | Truth::Unknown, Truth::True) => {
@@ -263,7 +278,7 @@ mod tests {
         let (mut episodes, mut suppressed) = (Vec::new(), Vec::new());
         let mut open: Option<Episode> = None;
         for (t, when, clear) in steps {
-            let result = machine.observe(*t, *when, *clear);
+            let result = machine.observe(*t, *when, *clear).unwrap_or_default();
             if let Some(ended) = result.ended {
                 assert_eq!(open.take(), Some(ended));
                 episodes.push(ended);
@@ -329,9 +344,9 @@ mod tests {
     #[test]
     fn time_does_not_step_back() {
         let mut machine = TriggerMachine::new(TriggerTimes { after_ns: 5, ..TIMES });
-        assert!(machine.observe(100, Truth::True, Truth::False).fired.is_some());
+        assert!(machine.observe(100, Truth::True, Truth::False).unwrap().fired.is_some());
         machine.observe(90, Truth::False, Truth::True);
-        let (episode, extends) = machine.observe(91, Truth::True, Truth::False).fired.unwrap();
+        let (episode, extends) = machine.observe(91, Truth::True, Truth::False).unwrap().fired.unwrap();
         assert!(extends);
         assert_eq!((episode.condition_ns, episode.last_fired_ns, episode.until_ns), (100, 100, 105));
     }
@@ -345,10 +360,16 @@ mod tests {
         machine.advance(1);
         let mut next = TriggerMachine::new(times);
         next.adopt(&machine);
-        assert_eq!(next.observe(10, Truth::True, Truth::False).suppressed, Some(Suppression::HoldOff));
+        assert_eq!(
+            next.observe(10, Truth::True, Truth::False).unwrap().suppressed,
+            Some(Suppression::HoldOff)
+        );
         next.observe(60, Truth::False, Truth::True);
-        assert_eq!(next.observe(61, Truth::True, Truth::False).fired.unwrap().0.number, 2);
+        assert_eq!(next.observe(61, Truth::True, Truth::False).unwrap().fired.unwrap().0.number, 2);
         next.observe(112, Truth::False, Truth::True);
-        assert_eq!(next.observe(300, Truth::True, Truth::False).suppressed, Some(Suppression::DailyLimit));
+        assert_eq!(
+            next.observe(300, Truth::True, Truth::False).unwrap().suppressed,
+            Some(Suppression::DailyLimit)
+        );
     }
 }

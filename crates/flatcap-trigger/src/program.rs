@@ -97,7 +97,10 @@ impl Program {
     /// Returns whether the condition holds.
     #[inline]
     pub(crate) fn evaluate(&self, inputs: &Inputs<'_>) -> Truth {
-        self.root.evaluate(inputs, None)
+        match &self.root {
+            Check::Compare(comparison) => comparison.evaluate(inputs, None),
+            root => root.evaluate(inputs, None),
+        }
     }
 
     /// Returns the comparisons and their values. `label` names an element of a source.
@@ -228,34 +231,44 @@ impl Computed {
     fn value(&self, inputs: &Inputs<'_>, row: Option<usize>) -> f64 {
         match self {
             Self::Number(number) => *number,
-            Self::Slot(slot) => {
-                let Some(slot) = inputs.slots.get(*slot) else { return f64::NAN };
-                if !inputs.is_current(slot) {
-                    return f64::NAN;
-                }
-                match row.filter(|_| slot.plan.is_list) {
-                    Some(row) => slot.rows.get(row).copied().unwrap_or(f64::NAN),
-                    None => slot.value,
-                }
-            }
+            Self::Slot(slot) => inputs.slot_value(*slot, row),
             Self::Lateness(source) => {
                 inputs.sources.get(*source).map_or(f64::NAN, |source| source.lateness_s)
             }
-            Self::Pair(operation, pair) => {
-                let (left, right) = (pair.0.value(inputs, row), pair.1.value(inputs, row));
-                match operation {
-                    Arithmetic::Add => left + right,
-                    Arithmetic::Subtract => left - right,
-                    Arithmetic::Multiply => left * right,
-                    Arithmetic::Divide if right == 0.0 => f64::NAN,
-                    Arithmetic::Divide => left / right,
-                }
-            }
+            Self::Pair(operation, pair) => Self::combined(*operation, pair, inputs, row),
+        }
+    }
+
+    /// Returns the value of a pair. Apart from [`value`](Self::value), which is inlined since it is
+    /// not recursive itself: most comparisons are of a field with a number.
+    fn combined(
+        operation: Arithmetic,
+        (left, right): &(Self, Self),
+        inputs: &Inputs<'_>,
+        row: Option<usize>,
+    ) -> f64 {
+        let (left, right) = (left.value(inputs, row), right.value(inputs, row));
+        match operation {
+            Arithmetic::Add => left + right,
+            Arithmetic::Subtract => left - right,
+            Arithmetic::Multiply => left * right,
+            Arithmetic::Divide if right == 0.0 => f64::NAN,
+            Arithmetic::Divide => left / right,
         }
     }
 }
 
 impl Inputs<'_> {
+    /// Returns the value of a slot, in a row if it has rows; NaN if it is unknown.
+    #[inline]
+    fn slot_value(&self, slot: usize, row: Option<usize>) -> f64 {
+        let Some(slot) = self.slots.get(slot).filter(|slot| self.is_current(slot)) else { return f64::NAN };
+        match row.filter(|_| slot.plan.is_list) {
+            Some(row) => slot.rows.get(row).copied().unwrap_or(f64::NAN),
+            None => slot.value,
+        }
+    }
+
     /// Returns whether the values of a slot still hold.
     #[inline]
     fn is_current(&self, slot: &FieldSlot) -> bool {

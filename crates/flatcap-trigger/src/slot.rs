@@ -8,6 +8,7 @@ use flatcap_format::schema::FieldValue;
 use regex::Regex;
 
 use crate::limits;
+use crate::scale::Scale;
 use crate::series::{RawNumber, Series, Stage};
 
 /// How a value of a payload becomes a number.
@@ -60,15 +61,15 @@ pub(crate) struct SlotPlan {
     pub(crate) field: usize,
     pub(crate) reading: Reading,
     pub(crate) stages: Vec<Stage>,
-    /// Values times this are in base units.
-    pub(crate) factor: f64,
+    /// How values become base units.
+    pub(crate) scale: Scale,
     pub(crate) is_list: bool,
 }
 
 impl SlotPlan {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        (self.source, self.field, &self.stages) == (other.source, other.field, &other.stages)
-            && self.factor.total_cmp(&other.factor).is_eq()
+        (self.source, self.field, &self.stages, self.scale)
+            == (other.source, other.field, &other.stages, other.scale)
             && self.reading.is_same(&other.reading)
     }
 
@@ -163,7 +164,7 @@ impl FieldSlot {
         } else {
             self.series.push(&self.plan.stages, mono_ns, raw)
         };
-        let number = scaled(number, self.plan.factor);
+        let number = self.plan.scale.apply(number);
         match element {
             Some(element) => {
                 self.rows.push(number);
@@ -213,13 +214,6 @@ impl FieldSlot {
     }
 }
 
-/// Converts a value. A factor below 1 is one over a whole number, by which a division is exact more
-/// often, as in [`CommonUnit`](flatcap_format::query::CommonUnit).
-#[inline]
-pub(crate) fn scaled(value: f64, factor: f64) -> f64 {
-    if factor < 1.0 { value / (1.0 / factor).round() } else { value * factor }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,7 +227,7 @@ mod tests {
             field: 0,
             reading,
             stages: vec![stage],
-            factor: 1.0,
+            scale: Scale::One,
             is_list: true,
         })
     }

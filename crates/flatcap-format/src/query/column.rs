@@ -290,10 +290,7 @@ impl ValueColumn {
                 ColumnValues::Text(later)
             }
         };
-        let mut valid = ValidRows::default();
-        (at..self.valid.rows).for_each(|row| valid.push(self.valid.has(row)));
-        self.valid.truncate(at);
-        Self { values, valid }
+        Self { values, valid: self.valid.split_off(at) }
     }
 
     /// Keeps the first `rows` rows.
@@ -410,6 +407,11 @@ impl PartialEq for ValidRows {
 impl Eq for ValidRows {}
 
 impl ValidRows {
+    /// Returns the set of all rows of a column with this number of rows.
+    pub fn all(rows: usize) -> Self {
+        Self { bits: None, rows }
+    }
+
     /// Returns whether the row is in the set.
     #[inline]
     pub fn has(&self, row: usize) -> bool {
@@ -471,6 +473,18 @@ impl ValidRows {
                 *word &= !(1 << (row % 64));
             }
         }
+    }
+
+    /// Splits off the rows from `at` on.
+    fn split_off(&mut self, at: usize) -> Self {
+        let mut later = Self::default();
+        if self.are_all() {
+            later = Self::all(self.rows.saturating_sub(at));
+        } else {
+            (at..self.rows).for_each(|row| later.push(self.has(row)));
+        }
+        self.truncate(at);
+        later
     }
 
     fn truncate(&mut self, rows: usize) {

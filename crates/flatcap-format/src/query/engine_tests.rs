@@ -1,22 +1,20 @@
 //! The two ways of reading against each other: by columns and templates, and by a walk of each
 //! payload.
 
-use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
-use flatcap_stream::Framer;
 use proptest::prelude::*;
 
+use super::test_segment::{TimedSample, write_samples};
 use super::tests::files;
 use super::*;
 use crate::fixtures::host::{
     CoreTimes, Cpu, CpuArgs, CpuTimes, Process, ProcessArgs, ProcessCounters, ProcessExit,
 };
-use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use crate::replay::ReplayFilter;
 use crate::segment::{
-    Frames, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo,
-    Verification, compressed, example,
+    SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
+    compressed, example,
 };
 use crate::storage::Folder;
 use crate::testing::effort;
@@ -100,15 +98,6 @@ const SCHEMAS: [(&str, &[u8]); 4] = [
 const MARKED: &[u8] = include_bytes!("../../../../tests/data/schema/marked.bin");
 const SHAPES: &[u8] = include_bytes!("../../../../tests/data/schema/shapes.bin");
 
-/// A sample, and when it was taken.
-pub(super) struct TimedSample {
-    pub(super) source: u16,
-    pub(super) seq: u64,
-    pub(super) mono_ns: u64,
-    pub(super) wall_ns: i64,
-    pub(super) body: Vec<u8>,
-}
-
 /// Writes a sealed segment of samples, one per microsecond. Returns its path.
 fn segment_of(folder: &Path, samples: &[Written]) -> PathBuf {
     let mut next = [0_u64; 4];
@@ -144,24 +133,7 @@ pub(super) fn write_segment(
             ..first.clone()
         })
         .collect();
-    let mut writer = SegmentWriter::create(&Folder(folder.to_owned()), name, header, &[], 0).unwrap();
-    for (number, sample) in (0_u64..).zip(samples) {
-        let TimedSample { source, seq, mono_ns, wall_ns, body } = sample;
-        let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 1 };
-        let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
-        Envelope::new(source).write(&mut payload, &stamp, &body);
-        let kind = writer.checksum();
-        let mut frame = Vec::new();
-        kind.frame_and_write(&mut frame, &payload).unwrap();
-        let headers = [&frame[..kind.frame_bytes(0)]];
-        let mut pieces = [IoSlice::new(&frame)];
-        writer.append(Frames { pieces: &mut pieces, headers: &headers, count: 1 }).unwrap();
-        writer.count_samples(source, 1, SampleSpan::of(seq, mono_ns, wall_ns));
-        if number % 50 == 49 {
-            writer.append_index(0).unwrap();
-        }
-    }
-    writer
+    write_samples(folder, name, header, samples)
 }
 
 pub(super) fn cpu(counts: &[u64], cores: u16) -> Vec<u8> {

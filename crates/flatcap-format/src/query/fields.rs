@@ -11,6 +11,8 @@ pub struct SourceFields {
     pub source: String,
     /// Its nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
+    /// No segment contains it: its samples are computed from those of another source.
+    pub is_computed: bool,
     /// The fields, in the order of the schema; none for a source without a schema.
     pub fields: Vec<FieldInfo>,
 }
@@ -44,6 +46,7 @@ impl Recording {
             found.push(SourceFields {
                 source: first.name.clone(),
                 period_ns: first.period_ns,
+                is_computed: first.is_computed,
                 fields: merged(&schemas),
             });
         }

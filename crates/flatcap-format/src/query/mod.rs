@@ -11,6 +11,7 @@ mod block_scan;
 mod collector;
 mod column;
 mod compared;
+mod computed;
 mod condition;
 mod elements;
 mod error;
@@ -22,6 +23,7 @@ mod frame_scan;
 pub mod fuzzing;
 mod held_value;
 mod join;
+mod kernel_reader;
 mod layout;
 mod merge;
 mod open_block;
@@ -52,6 +54,7 @@ mod steps;
 mod struct_rows;
 mod summary;
 mod table_rows;
+mod task_feed;
 mod template;
 mod template_cache;
 mod thinned_numbers;
@@ -59,12 +62,14 @@ mod units;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, TextColumn, ValidRows, ValueColumn};
+pub use computed::computed_sources;
 pub use condition::RowCondition;
 pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};
 pub use fields::{FieldInfo, SourceFields};
 pub use held_value::HeldValue;
 pub use join::RowStamp;
+pub use kernel_reader::{KernelItem, KernelReader, KernelSource};
 pub use layout::RowColumn;
 pub use overview::{Overview, OverviewRequest};
 pub use overview_cache::OverviewCache;
@@ -88,5 +93,9 @@ pub use units::CommonUnit;
 mod engine_tests;
 #[cfg(test)]
 mod overview_tests;
+#[cfg(test)]
+mod tasks_tests;
+#[cfg(test)]
+mod test_segment;
 #[cfg(test)]
 mod tests;

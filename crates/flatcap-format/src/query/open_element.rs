@@ -39,7 +39,9 @@ impl<'r> OpenElement<'r> {
     pub(super) fn end_key(&mut self) {
         if !self.has_key {
             // The length is a part of it: after an insertion a position may be another element.
-            self.push_key(&(self.length as u64).to_le_bytes());
+            if !self.list.are_events {
+                self.push_key(&(self.length as u64).to_le_bytes());
+            }
             self.push_key(&(self.position as u64).to_le_bytes());
         }
     }

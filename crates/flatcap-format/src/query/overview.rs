@@ -1,4 +1,7 @@
 //! Overviews: what fields were over a range of time, for drawing.
+//!
+//! Every value is read. The bounds of columns would be read far faster (docs/BENCHMARKS.md), but
+//! they have no last values and no rates, and a block can be as long as half a pixel.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::engine_tests::{TimedSample, cpu, write_segment};
+use super::engine_tests::{cpu, write_segment};
+use super::test_segment::TimedSample;
 use super::*;
 use crate::host::ClockReading;
 use crate::schema::segment::GapCause;

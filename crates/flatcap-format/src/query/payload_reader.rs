@@ -47,7 +47,7 @@ pub fn locate_field(
     path: &FieldPath,
 ) -> Result<LocatedField, QueryError> {
     let known: Vec<KnownSource<'_>> =
-        sources.iter().map(|(name, schema)| KnownSource { name, schema }).collect();
+        sources.iter().map(|(name, schema)| KnownSource { name, schema, is_computed: false }).collect();
     let (source, selected) = locate(&known, path)?;
     let not_found = || QueryError::NoField { path: path.to_string(), nearest: Vec::new() };
     let (name, schema) = sources.get(source).ok_or_else(not_found)?;
@@ -114,7 +114,7 @@ impl PayloadReader {
         paths: &[FieldPath],
         unnamed_lists: &[&str],
     ) -> Result<Self, QueryError> {
-        let known = [KnownSource { name: source, schema }];
+        let known = [KnownSource { name: source, schema, is_computed: false }];
         let selected = paths.iter().map(|path| locate(&known, path).map(|(_, field)| field));
         let selected = selected.collect::<Result<Vec<_>, _>>()?;
         let mut lists: Vec<String> = Vec::new();
@@ -161,6 +161,10 @@ impl PayloadReader {
                 template.name_elements(names);
             }
             for (field, (table, column)) in places.iter().enumerate() {
+                if let Some(value) = template.read_single(&plan.schema, payload, field) {
+                    take(field, None, value);
+                    continue;
+                }
                 let info = plan.tables.get(*table).and_then(|table| table.columns.get(*column));
                 let is_text = info.is_some_and(|info| info.column_type == ColumnType::Text);
                 template.read_column(&plan.schema, payload, (*table, *column), |element, value| {

@@ -134,6 +134,8 @@ pub(super) struct ListPlan {
     pub(super) picks: Vec<(usize, ElementTest)>,
     /// The list for [`ElementNames`](super::ElementNames); none if its elements are not told apart.
     pub(super) number: Option<u32>,
+    /// Its elements are events: what is at a position says nothing of the next sample's.
+    pub(super) are_events: bool,
     /// Its elements are structs of numbers and texts, and all of them count.
     pub(super) structs: Option<StructPlan>,
 }
@@ -230,7 +232,8 @@ impl SourcePlan {
             });
         }
         // Fields that name the elements of these lists are read, too.
-        let naming = naming_leaves(&leaves, lists.iter().map(|(path, _)| path.as_str()));
+        let are_events = schema.has_events();
+        let naming = naming_leaves(&leaves, lists.iter().map(|(path, _)| path.as_str()), are_events);
         let mut needed: Vec<usize> =
             cells.iter().map(|(leaf, ..)| *leaf).chain(naming.iter().map(|(leaf, _)| *leaf)).collect();
         needed.sort_unstable();
@@ -241,7 +244,12 @@ impl SourcePlan {
         let mut root = PlanNode::default();
         for (leaf, number) in narrowed.fields().zip(&needed) {
             let own = cells.iter().filter(|(leaf, ..)| leaf == number);
-            let node = root.descendant(&leaf, &mut list_number, source);
+            let mut list_plan = |path: &str| ListPlan {
+                number: list_number(&format!("{source}.{path}")),
+                are_events,
+                ..ListPlan::default()
+            };
+            let node = root.descendant(&leaf, &mut list_plan);
             node.cells = own.map(|(_, table, column)| (*table, *column)).collect();
             node.naming = naming.iter().find(|(leaf, _)| leaf == number).map(|(_, naming)| naming.clone());
         }
@@ -271,8 +279,7 @@ impl PlanNode {
     fn descendant(
         &mut self,
         leaf: &LeafField<'_>,
-        list_number: &mut impl FnMut(&str) -> Option<u32>,
-        source: &str,
+        list_plan: &mut impl FnMut(&str) -> ListPlan,
     ) -> &mut Self {
         let mut end = 0;
         let mut names = leaf.path.split('.');
@@ -280,9 +287,7 @@ impl PlanNode {
             end += names.next().map_or(0, |name| name.len() + usize::from(end > 0));
             let child = node.child(*position);
             if leaf.lists.contains(&end) && child.list.is_none() {
-                let path = leaf.path.get(..end).unwrap_or_default();
-                let number = list_number(&format!("{source}.{path}"));
-                child.list = Some(Box::new(ListPlan { number, ..ListPlan::default() }));
+                child.list = Some(Box::new(list_plan(leaf.path.get(..end).unwrap_or_default())));
             }
             child
         })
@@ -371,8 +376,13 @@ fn test_text(test: &IdentityTest) -> String {
 /// Returns the leaves that identify or name the elements of these lists and of those around them.
 ///
 /// Fields with the attribute `identity` are the key. Without one, texts and unsigned states are, as
-/// in a schema that declares none. Texts name the element in any case.
-fn naming_leaves<'l>(leaves: &[LeafField<'_>], lists: impl Iterator<Item = &'l str>) -> Vec<(usize, Naming)> {
+/// in a schema that declares none. Texts name the element in any case. Events without an identity
+/// have their positions: with their values, each would be an element of its own.
+fn naming_leaves<'l>(
+    leaves: &[LeafField<'_>],
+    lists: impl Iterator<Item = &'l str>,
+    are_events: bool,
+) -> Vec<(usize, Naming)> {
     let mut around: Vec<&str> = lists
         .flat_map(|list| {
             let known = leaves
@@ -396,6 +406,9 @@ fn naming_leaves<'l>(leaves: &[LeafField<'_>], lists: impl Iterator<Item = &'l s
             })
             .collect();
         let has_identity = own.iter().any(|(_, leaf)| leaf.field.is_identity());
+        if are_events && !has_identity {
+            continue;
+        }
         let has_text = own.iter().any(|(_, leaf)| leaf.field.column_type() == Some(ColumnType::Text));
         for (number, leaf) in own {
             let column_type = leaf.field.column_type();

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use flatcap_tasks::schema::SCHED_ROOT;
+
 use super::compared::compared_fields;
+use super::computed::tasks_source;
 use super::condition::RowCondition;
 use super::error::{ConditionError, QueryError};
 use super::request::Query;
 use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
 use crate::schema::CompiledSchema;
-use crate::segment::{SegmentError, SegmentHeader, SegmentReader, list, runs};
+use crate::segment::{SegmentError, SegmentHeader, SegmentReader, SourceInfo, list, runs};
 
 /// The segments of some paths, and the sources in them.
 #[derive(Debug)]
@@ -28,6 +31,9 @@ pub struct RecordedSource {
     pub period_ns: u64,
     /// Its schema; none if its payloads have none, or one that is malformed.
     pub schema: Option<CompiledSchema>,
+    /// No segment contains it: its samples are computed from those of another source. A query has
+    /// them if it names the source or one of its fields.
+    pub is_computed: bool,
 }
 
 impl Recording {
@@ -63,7 +69,7 @@ impl Recording {
                 add_sources(&mut sources, reader.header());
             }
         }
-        Ok(Self { paths: paths.to_vec(), sources: sources.into_values().collect() })
+        Ok(Self { paths: paths.to_vec(), sources: with_computed(sources) })
     }
 
     /// Returns the sources, by name.
@@ -118,7 +124,7 @@ impl Recording {
             {}
             add_sources(&mut sources, reader.footer().map_or(reader.header(), |footer| &footer.header));
         }
-        Ok(sources.into_values().collect())
+        Ok(with_computed(sources))
     }
 }
 
@@ -138,11 +144,30 @@ fn applies(sources: &[RecordedSource], query: &Query, condition: &RowCondition) 
 
 /// Returns the sources that a query wants and that have a schema.
 fn known<'s>(sources: &'s [RecordedSource], query: &Query) -> Vec<KnownSource<'s>> {
-    let is_wanted = |name: &str| query.filter.sources.is_empty() || query.filter.sources.contains(name);
-    let wanted = sources.iter().filter(|source| is_wanted(&source.name));
-    wanted
-        .filter_map(|source| Some(KnownSource { name: &source.name, schema: source.schema.as_ref()? }))
-        .collect()
+    let wanted = sources.iter().filter(|source| query.wants(&source.name, source.is_computed));
+    wanted.filter_map(RecordedSource::known).collect()
+}
+
+impl RecordedSource {
+    /// Returns the source for the resolution of paths, if it has fields.
+    pub(super) fn known(&self) -> Option<KnownSource<'_>> {
+        let schema = self.schema.as_ref()?;
+        Some(KnownSource { name: &self.name, schema, is_computed: self.is_computed })
+    }
+}
+
+/// Returns these sources, and those that are computed from them, by name.
+fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSource> {
+    let has_events = sources.keys().any(|(_, root, _)| root == SCHED_ROOT);
+    let mut sources: Vec<RecordedSource> = sources.into_values().collect();
+    let SourceInfo { name, period_ns, root, schema, .. } = tasks_source();
+    let schema = CompiledSchema::compile(&schema, &root).ok();
+    let tasks = RecordedSource { name, period_ns, schema, is_computed: true };
+    if has_events && sources.iter().all(|source| source.name != tasks.name) {
+        let place = sources.partition_point(|source| source.name < tasks.name);
+        sources.insert(place, tasks);
+    }
+    sources
 }
 
 type SourceKey = (String, String, Vec<u8>);
@@ -154,6 +179,7 @@ fn add_sources(sources: &mut BTreeMap<SourceKey, RecordedSource>, header: &Segme
             name: source.name.clone(),
             period_ns: source.period_ns,
             schema: CompiledSchema::compile(&source.schema, &source.root).ok(),
+            is_computed: false,
         });
     }
 }

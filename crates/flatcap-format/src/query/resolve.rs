@@ -23,13 +23,18 @@ pub(super) struct SelectedField {
 pub(super) struct KnownSource<'s> {
     pub(super) name: &'s str,
     pub(super) schema: &'s CompiledSchema,
+    /// Its samples are computed from those of another source.
+    pub(super) is_computed: bool,
 }
 
 /// Returns the fields that the paths select, for each source, in the order of the paths. No path
 /// selects all fields. A path means, in this order:
 ///
 /// 1. the field, object or list with this path, after the name of a source or in every source;
-/// 2. the only field whose path ends so (`mem_available`, `memory.mem_available`).
+/// 2. the only field whose path ends so (`mem_available`, `memory.mem_available`). One in a list
+///    that repeats another in more detail counts if there is no other.
+///
+/// Computed sources count if the path begins with their name, or if no other source has the field.
 ///
 /// # Errors
 /// `NoField`, `Ambiguous`, `NoList`, `NoColumn`.
@@ -52,7 +57,12 @@ pub(super) fn resolve(
         return Ok(selected);
     }
     for (order, path) in paths.iter().enumerate() {
-        let found = find(sources, &leaves, path)?;
+        let found = match find(sources, &leaves, path, false) {
+            Err(QueryError::NoField { .. }) if sources.iter().any(|source| source.is_computed) => {
+                find(sources, &leaves, path, true)
+            }
+            found => found,
+        }?;
         for (source, leaf, picks) in found {
             let Some(own) = selected.get_mut(source) else { continue };
             if !own.iter().any(|known| known.leaf == leaf && known.picks == picks) {
@@ -69,6 +79,7 @@ fn find(
     sources: &[KnownSource<'_>],
     leaves: &[Vec<LeafField<'_>>],
     path: &FieldPath,
+    has_computed: bool,
 ) -> Result<Vec<Found>, QueryError> {
     // A source's name may contain dots; the longest name wins.
     let named = sources.iter().filter_map(|source| Some((source.name, parts_of(source.name, &path.parts)?)));
@@ -79,13 +90,15 @@ fn find(
             Some((name, parts)) if name == source.name => {
                 candidates.push((number, path.parts.get(parts..).unwrap_or_default()));
             }
+            None if source.is_computed && !has_computed => {}
             Some(_) => {}
             None => candidates.push((number, &path.parts)),
         }
     }
     // The name of a source may be the name of a field, too.
     if longest.is_some() {
-        candidates.extend((0..sources.len()).map(|number| (number, path.parts.as_slice())));
+        let counted = sources.iter().enumerate().filter(|(_, source)| has_computed || !source.is_computed);
+        candidates.extend(counted.map(|(number, _)| (number, path.parts.as_slice())));
     }
     let (mut exact, mut ends) = (Vec::new(), Vec::new());
     for (source, parts) in candidates {
@@ -116,6 +129,12 @@ fn find(
         return Ok(exact);
     }
     ends.dedup();
+    let is_detail = |(source, leaf, _): &Found| {
+        leaves.get(*source).and_then(|leaves| leaves.get(*leaf)).is_some_and(|leaf| leaf.is_detail)
+    };
+    if ends.iter().any(|end| !is_detail(end)) {
+        ends.retain(|end| !is_detail(end));
+    }
     // Sources of the same kind on several hosts have the same fields.
     let texts: Vec<String> =
         ends.iter().map(|(source, leaf, _)| full_path(sources, leaves, *source, *leaf)).collect();

@@ -1,24 +1,24 @@
 //! The results of a query: batches of columns, and what happened between them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use super::batch::ColumnBatch;
 use super::collector::{Collector, Collectors};
 use super::compared::{compared_fields, row_filter};
-use super::condition::RowCondition;
+use super::computed::{TASKS_ID, computed_sources, events_of, tasks_source};
 use super::elements::ElementNames;
 use super::error::QueryError;
 use super::filter::{is_visible, visible};
-use super::path::FieldPath;
 use super::plan::{SourcePlan, TableInfo};
 use super::request::Query;
 use super::resolve::{KnownSource, SelectedField, resolve};
 use super::scan_step::ScanStep;
 use super::segment_scan::SegmentScan;
 use super::summary::QuerySummary;
+use super::task_feed::{EventPlace, FeedStep, TaskFeed};
 use crate::host::HostName;
-use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem, ReplayPart};
+use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem, ReplayPart, WantedTimes};
 use crate::schema::CompiledSchema;
 use crate::segment::{Gap, Marker, SegmentError, SegmentHeader, SelectedSegment, SourceInfo};
 
@@ -35,15 +35,19 @@ const COUNTED_SAMPLES: u64 = 256;
 #[derive(Debug)]
 pub struct QueryResults {
     reader: MergedReader,
-    fields: Vec<FieldPath>,
-    filter: ReplayFilter,
-    condition: Option<RowCondition>,
-    unnamed_lists: BTreeSet<String>,
+    /// Where the reader reads: the computed source has one of its own.
+    paths: Vec<PathBuf>,
+    segments: Vec<SelectedSegment>,
+    query: Query,
     tables: Vec<TableInfo>,
     names: ElementNames,
     lists: BTreeMap<String, u32>,
     run: RunInfo,
+    /// The times that are wanted of the run.
+    times: Option<WantedTimes>,
     sources: Collectors,
+    /// Computes the samples of the source that is not in the segments, if it is asked.
+    tasks: Option<TaskFeed>,
     held_samples: usize,
     held_values: usize,
     ready: VecDeque<QueryItem>,
@@ -84,28 +88,30 @@ pub struct RunInfo {
 impl QueryResults {
     pub(super) fn open(paths: &[PathBuf], query: &Query) -> Result<Self, QueryError> {
         let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
-        Ok(Self::of(MergedReader::open(paths, filter)?, query))
+        Ok(Self { paths: paths.to_vec(), ..Self::of(MergedReader::open(paths, filter)?, query) })
     }
 
     /// Asks some segments alone, of a recording that was checked to have the fields.
     pub(super) fn of_segments(segments: Vec<SelectedSegment>, query: &Query) -> Self {
         let filter = ReplayFilter { fields: Vec::new(), ..query.filter.clone() };
-        Self::of(MergedReader::of_segments(segments, filter), query)
+        let reader = MergedReader::of_segments(segments.clone(), filter);
+        Self { segments, ..Self::of(reader, query) }
     }
 
     fn of(reader: MergedReader, query: &Query) -> Self {
         let host = HostName { name: String::new(), machine_id: None, boot_id: None, labels: Vec::new() };
         Self {
             reader,
-            fields: query.fields.clone(),
-            filter: query.filter.clone(),
-            condition: query.condition.clone(),
-            unnamed_lists: query.unnamed_lists.clone(),
+            paths: Vec::new(),
+            segments: Vec::new(),
+            query: query.clone(),
             tables: Vec::new(),
             names: ElementNames::default(),
             lists: BTreeMap::new(),
             run: RunInfo { run_id: 0, host },
+            times: None,
             sources: BTreeMap::new(),
+            tasks: None,
             held_samples: 0,
             held_values: 0,
             ready: VecDeque::new(),
@@ -148,6 +154,7 @@ impl QueryResults {
                 return Ok(Some(item));
             }
             if !self.advance()? {
+                self.read_tasks(u64::MAX)?;
                 self.flush(None);
                 return Ok(self.ready.pop_front());
             }
@@ -196,7 +203,7 @@ impl QueryResults {
                 self.held_samples += 1;
                 self.held_values += collector.values() - before;
                 let reached_ns = sample.mono_ns;
-                self.flush_if_full(reached_ns);
+                self.flush_if_full(reached_ns)?;
             }
             ReplayItem::Gap(gap, _) => self.push_gap(gap),
             ReplayItem::Marker(marker, _) => self.ready.push_back(QueryItem::Marker(marker)),
@@ -216,7 +223,7 @@ impl QueryResults {
                 if self.summary.samples / COUNTED_SAMPLES > before / COUNTED_SAMPLES {
                     let reached_ns = scan.complete_ns(self.sources.len());
                     self.count_held();
-                    self.flush_if_full(reached_ns);
+                    self.flush_if_full(reached_ns)?;
                 }
             }
             ScanStep::Gap(gap) => self.push_gap(gap),
@@ -240,8 +247,10 @@ impl QueryResults {
     }
 
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), QueryError> {
+        self.end_tasks()?;
         self.flush(Some(u64::MAX));
         self.sources.clear();
+        self.times = Some(WantedTimes::of(&self.query.filter, header));
         self.run = RunInfo { run_id: header.run_id, host: header.host.clone() };
         self.ready.push_back(QueryItem::Run(self.run.clone()));
         self.add_sources(&header.sources)
@@ -249,23 +258,23 @@ impl QueryResults {
 
     /// Plans the wanted sources of these. A path that none of them has was found in another run.
     fn add_sources(&mut self, sources: &[SourceInfo]) -> Result<(), QueryError> {
-        let is_wanted = |source: &&SourceInfo| {
-            self.filter.sources.is_empty() || self.filter.sources.contains(&source.name)
-        };
+        let computed = computed_sources(sources).next().map(|_| tasks_source());
+        let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
+        let all = sources.iter().filter(|source| source.id != TASKS_ID).chain(&computed);
         let mut compiled = Vec::new();
-        for source in sources.iter().filter(is_wanted).filter(|source| !source.is_opaque()) {
+        for source in all.filter(is_wanted).filter(|source| !source.is_opaque()) {
             match CompiledSchema::compile(&source.schema, &source.root) {
                 Ok(schema) => compiled.push((source, schema)),
                 Err(_) => self.summary.malformed_schemas += 1,
             }
         }
         let known: Vec<KnownSource<'_>> =
-            compiled.iter().map(|(source, schema)| KnownSource { name: &source.name, schema }).collect();
+            compiled.iter().map(|(source, schema)| known_source(source, schema)).collect();
         let mut selected = vec![Vec::new(); known.len()];
-        if self.fields.is_empty() {
+        if self.query.fields.is_empty() {
             selected = resolve(&known, &[])?;
         }
-        for (order, path) in self.fields.iter().enumerate() {
+        for (order, path) in self.query.fields.iter().enumerate() {
             let found = match resolve(&known, std::slice::from_ref(path)) {
                 Ok(found) => found,
                 Err(QueryError::NoField { .. }) => continue,
@@ -283,7 +292,10 @@ impl QueryResults {
                 self.add_source(source, schema, selected)?;
             }
         }
-        Ok(())
+        match events_of(sources) {
+            Some(events) if self.tasks.is_none() => self.begin_tasks(events),
+            _ => Ok(()),
+        }
     }
 
     fn add_source(
@@ -292,12 +304,12 @@ impl QueryResults {
         schema: &CompiledSchema,
         mut selected: Vec<SelectedField>,
     ) -> Result<(), QueryError> {
-        let known = KnownSource { name: &source.name, schema };
-        let compared = match &self.condition {
+        let known = known_source(source, schema);
+        let compared = match &self.query.condition {
             Some(condition) => compared_fields(condition, known, &mut selected)?,
             None => None,
         };
-        let (lists, unnamed) = (&mut self.lists, &self.unnamed_lists);
+        let (lists, unnamed) = (&mut self.lists, &self.query.unnamed_lists);
         let number = |path: &str| {
             let next = u32::try_from(lists.len()).unwrap_or(u32::MAX);
             (!unnamed.contains(path)).then(|| *lists.entry(path.to_owned()).or_insert(next))
@@ -310,21 +322,76 @@ impl QueryResults {
         let mut number =
             |table| if is_visible(table) { number_of(tables, &visible(table)) } else { usize::MAX };
         plan.numbers = plan.tables.iter().map(&mut number).collect();
-        let filter = self.condition.as_ref().zip(compared);
+        let filter = self.query.condition.as_ref().zip(compared);
         let filter = filter.and_then(|(condition, compared)| row_filter(condition, &compared, &plan));
         self.sources.insert(source.id, Collector::new(plan, filter));
         Ok(())
     }
 
     /// Returns the rows before a monotonic time as batches if many are held.
-    fn flush_if_full(&mut self, reached_ns: u64) {
+    fn flush_if_full(&mut self, reached_ns: u64) -> Result<(), QueryError> {
         if self.is_full() {
-            self.flush(Some(reached_ns));
-            // Sources that step far back behind each other must not exhaust memory.
+            self.read_tasks(reached_ns)?;
+            self.flush_before(reached_ns);
+        }
+        Ok(())
+    }
+
+    fn flush_before(&mut self, reached_ns: u64) {
+        self.flush(Some(reached_ns));
+        // Sources that step far back behind each other must not exhaust memory.
+        if self.is_full() {
+            self.flush(None);
+        }
+    }
+
+    /// Begins to compute the source that the run does not contain, if it is asked.
+    fn begin_tasks(&mut self, events: &SourceInfo) -> Result<(), QueryError> {
+        let Some(times) = self.times.as_ref().filter(|_| self.sources.contains_key(&TASKS_ID)) else {
+            return Ok(());
+        };
+        let place = EventPlace {
+            paths: &self.paths,
+            segments: &self.segments,
+            run_id: self.run.run_id,
+            source: events,
+            filter: &self.query.filter,
+            times,
+        };
+        self.tasks = Some(TaskFeed::open(&place, self.query.computed_step_ns)?);
+        Ok(())
+    }
+
+    /// Computes samples up to a monotonic time.
+    fn read_tasks(&mut self, until_ns: u64) -> Result<(), QueryError> {
+        while let (Some(feed), Some(collector)) = (&mut self.tasks, self.sources.get_mut(&TASKS_ID)) {
+            if feed.reached_ns() > until_ns || feed.reached_ns() == u64::MAX {
+                break;
+            }
+            let (names, summary) = (&mut self.names, &mut self.summary);
+            let step = feed.step(&mut |sample| summary.add(collector.add(sample, names).is_ok()))?;
+            let reached_ns = feed.reached_ns().min(until_ns);
+            match step {
+                FeedStep::Read => {}
+                FeedStep::Undecodable => self.summary.undecodable += 1,
+                FeedStep::End => break,
+            }
+            self.count_held();
             if self.is_full() {
-                self.flush(None);
+                self.flush_before(reached_ns);
             }
         }
+        Ok(())
+    }
+
+    /// Computes the rest of the run.
+    fn end_tasks(&mut self) -> Result<(), QueryError> {
+        self.read_tasks(u64::MAX)?;
+        if let (Some(mut feed), Some(collector)) = (self.tasks.take(), self.sources.get_mut(&TASKS_ID)) {
+            let (names, summary) = (&mut self.names, &mut self.summary);
+            feed.finish(&mut |sample| summary.add(collector.add(sample, names).is_ok()));
+        }
+        Ok(())
     }
 
     fn is_full(&self) -> bool {
@@ -358,8 +425,13 @@ impl QueryResults {
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        self.tasks.as_mut().map_or(Ok(()), TaskFeed::refresh)?;
         self.reader.refresh()
     }
+}
+
+fn known_source<'s>(source: &'s SourceInfo, schema: &'s CompiledSchema) -> KnownSource<'s> {
+    KnownSource { name: &source.name, schema, is_computed: source.id == TASKS_ID }
 }
 
 /// Returns the index of a table, which is added if it is new.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::batch::ColumnBatch;
+use super::computed::part_of_step;
 use super::error::QueryError;
 use super::held_value::HeldValue;
 use super::join::{RowBuffer, RowStamp, SampleJoin};
@@ -101,6 +102,7 @@ impl RowReader {
         selected: SelectedColumns,
     ) -> Result<Self, QueryError> {
         let periods = selected.periods;
+        query.computed_step_ns = options.steps.map(|steps| part_of_step(steps.step_ns));
         let mut window = RowWindow::default();
         if options.is_rate {
             let longest = periods.values().copied().max().unwrap_or_default();

@@ -1,4 +1,8 @@
 //! Reads the series of one segment, summarized in equal parts of time.
+//!
+//! The rate of the first sample of a segment needs the last one of the segment before, so summaries
+//! keep both ends of each series. They keep those of each source, too: a series may have no value
+//! in a segment although its source has no gap there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -43,11 +43,8 @@ impl SelectedColumns {
     }
 
     fn new(sources: &[RecordedSource], query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
-        let is_wanted = |name: &str| query.filter.sources.is_empty() || query.filter.sources.contains(name);
-        let known = sources.iter().filter(|source| is_wanted(&source.name));
-        let known: Vec<KnownSource<'_>> = known
-            .filter_map(|source| Some(KnownSource { name: &source.name, schema: source.schema.as_ref()? }))
-            .collect();
+        let wanted = sources.iter().filter(|source| query.wants(&source.name, source.is_computed));
+        let known: Vec<KnownSource<'_>> = wanted.filter_map(RecordedSource::known).collect();
         let mut found = Self {
             own_names: Vec::new(),
             columns: Vec::new(),

@@ -11,7 +11,7 @@ use super::row_visitor::{AccessLog, NamedElement, RowVisitor};
 use super::table_rows::{CellBytes, TableRows};
 use crate::block::{FieldRef, MatrixRows, ValueType};
 use crate::schema::envelope::{ENVELOPE_BYTES, PAYLOAD_LENGTH_AT};
-use crate::schema::{CompiledSchema, DecodeError, FieldValue, ScalarReader};
+use crate::schema::{ColumnType, CompiledSchema, DecodeError, FieldValue, ScalarReader};
 
 /// The rows of one payload, and the bytes they are read from.
 #[derive(Debug)]
@@ -20,6 +20,9 @@ pub(super) struct SampleTemplate {
     fixed: FixedContent,
     tables: Vec<TableRows>,
     named: Vec<NamedElement>,
+    /// Of each field that was asked for: the cell of its one value, if it is a scalar in no list
+    /// and has no names.
+    single: Vec<Option<CellBytes>>,
 }
 
 impl SampleTemplate {
@@ -43,7 +46,8 @@ impl SampleTemplate {
         let mut visitor = RowVisitor::new(&plan.root, &mut tables, names, 0);
         visitor.log = Some(&mut log);
         plan.schema.walk(payload, &mut visitor)?;
-        Ok(Self { fixed: FixedContent::of(payload, log.fixed), tables, named: log.named })
+        let single = plan.places.iter().map(|place| single_cell(plan, &tables, (*place)?)).collect();
+        Ok(Self { fixed: FixedContent::of(payload, log.fixed), tables, named: log.named, single })
     }
 
     /// Returns whether a payload has its values at the places of this one.
@@ -93,6 +97,20 @@ impl SampleTemplate {
             }
         }
         true
+    }
+
+    /// Reads the one value of a field, by its number, in a payload that fits. None if the field is
+    /// no plain scalar or is in a list: [`read_column`](Self::read_column) reads those.
+    #[inline]
+    pub(super) fn read_single<'v>(
+        &'v self,
+        schema: &'v CompiledSchema,
+        payload: &'v [u8],
+        field: usize,
+    ) -> Option<FieldValue<'v>> {
+        let cell = self.single.get(field)?.as_ref()?;
+        let bits = scalar_bits(payload.get(cell.bytes.clone())?)?;
+        Some(schema.read_bits(cell.reader.as_ref()?, bits))
     }
 
     /// Reads the values of a column of a table in a payload that fits, in the order of its rows; a
@@ -165,6 +183,17 @@ impl SampleTemplate {
             }
         }
     }
+}
+
+/// Returns the cell of a field of a table that is no list, if it is a scalar without names.
+fn single_cell(
+    plan: &SourcePlan,
+    tables: &[TableRows],
+    (table, column): (usize, usize),
+) -> Option<CellBytes> {
+    let info = plan.tables.get(table)?.columns.get(column)?;
+    let rows = tables.get(table).filter(|rows| !rows.is_list && info.column_type != ColumnType::Text)?;
+    rows.cell(0, column).filter(|cell| cell.reader.is_some()).cloned()
 }
 
 /// Some rows of a matrix.

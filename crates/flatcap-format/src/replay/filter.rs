@@ -72,7 +72,7 @@ pub(crate) struct WantedTimes {
 
 impl WantedTimes {
     /// Returns the times that a filter wants of the run with this header.
-    pub(super) fn of(filter: &ReplayFilter, header: &SegmentHeader) -> Self {
+    pub(crate) fn of(filter: &ReplayFilter, header: &SegmentHeader) -> Self {
         let wall_ns = filter.since_ns.unwrap_or(i64::MIN)..filter.until_ns.unwrap_or(i64::MAX);
         let mono_ns = filter.elapsed.as_ref().map_or(0..u64::MAX, |elapsed| elapsed.mono_ns(header));
         Self { wall_ns, mono_ns }

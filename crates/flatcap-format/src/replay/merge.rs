@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use flatcap_stream::{ChecksumKind, Framer};
 
 use super::filter::{ReplayFilter, RunSelection, WantedTimes};
+use super::held_frame::{HeldFrame, HeldKind};
 use super::item::{Notice, ReplayItem, ReplayPart, ReplaySample, WholeSegment};
 use crate::segment::{
     Advance, ClockSync, Damage, FrameKind, Gap, Marker, SampleView, SegmentError, SegmentHeader,
@@ -33,6 +34,7 @@ const RECOVERY_REFRESHES: u64 = 100;
 pub struct MergedReader {
     paths: Vec<PathBuf>,
     filter: ReplayFilter,
+    run_id: Option<u64>, // segments of other runs are not read
     pending_segments: VecDeque<SelectedSegment>,
     last_numbers: BTreeMap<(usize, u64), u64>, // read, by index in `paths` and run
     current: Option<SegmentReader>,
@@ -45,7 +47,7 @@ pub struct MergedReader {
     refreshes: u64,                // the first finds existing segments, later ones follow
     later_run_since: Option<u64>,  // refresh that found a later run
     header: Option<(SegmentHeader, Vec<u8>)>,
-    next_run: Option<(SegmentHeader, Vec<u8>)>, // returned once no frame of the previous run is held
+    next_run: Option<(SegmentHeader, Vec<u8>)>, // once no frame of the previous run is held
     new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the current run
     current_source: Option<(SourceInfo, Vec<u8>)>,
     wants_attachments: bool,    // each segment of a run begins with the same
@@ -59,30 +61,11 @@ pub struct MergedReader {
     free_buffers: Vec<Vec<u8>>, // buffers for reuse
 }
 
-/// A frame held back. Ordered by time, then by arrival: frames of one source keep their order.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct HeldFrame {
-    mono_ns: u64,
-    arrival: u64,
-    kind: HeldKind,
-    frame: Vec<u8>,
-    header_bytes: usize,
-}
-
 /// The end of the wanted part of a segment: the first sample at or after both of these.
 #[derive(Debug, Clone, Copy)]
 struct WantedEnd {
     mono_ns: u64,
     offset: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum HeldKind {
-    Sample,
-    Gap,
-    Attachment,
-    ClockSync,
-    Marker,
 }
 
 /// The result of reading one frame.
@@ -104,11 +87,28 @@ impl MergedReader {
         Ok(reader)
     }
 
+    /// Opens a reader of one run: of its segments in `paths`, and of these segments. A file without
+    /// a segment's name is read, whatever runs it has.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub(crate) fn of_run(
+        run_id: u64,
+        (paths, segments): (&[PathBuf], Vec<SelectedSegment>),
+        filter: ReplayFilter,
+    ) -> Result<Self, SegmentError> {
+        let none = Self::of_segments(segments, filter);
+        let mut reader = Self { paths: paths.to_vec(), run_id: Some(run_id), ..none };
+        reader.refresh()?;
+        Ok(reader)
+    }
+
     /// Creates a reader of these segments alone.
     pub(crate) fn of_segments(segments: Vec<SelectedSegment>, filter: ReplayFilter) -> Self {
         Self {
             paths: Vec::new(),
             filter,
+            run_id: None,
             pending_segments: segments.into(),
             last_numbers: BTreeMap::new(),
             current: None,
@@ -155,6 +155,9 @@ impl MergedReader {
                     new.push(listing);
                     continue;
                 };
+                if self.run_id.is_some_and(|run_id| run_id != name.run_id) {
+                    continue;
+                }
                 let last = self.last_numbers.get(&(index, name.run_id)).copied();
                 if last.is_none_or(|last| name.number > last) {
                     self.last_numbers.insert((index, name.run_id), name.number);

@@ -3,6 +3,7 @@
 //! Never: writes a file, decodes a payload, holds more than the frames of one reorder window.
 
 mod filter;
+mod held_frame;
 mod hosts;
 mod item;
 mod merge;

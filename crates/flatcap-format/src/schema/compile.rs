@@ -170,7 +170,8 @@ impl<'b> SchemaCompiler<'b> {
                 FieldContext { object: name, field: checked_name(field.name(), name)?, struct_bytes };
             compiled.push(Field { index: compiled.len(), ..self.field(field, &context)? });
         }
-        Ok(CompiledObject { name: name.into(), struct_bytes, fields: compiled.into() })
+        let has_events = attribute(object.attributes(), "events").is_some();
+        Ok(CompiledObject { name: name.into(), struct_bytes, has_events, fields: compiled.into() })
     }
 
     fn field(
@@ -226,6 +227,7 @@ impl<'b> SchemaCompiler<'b> {
             default: default(field, resolved.kind),
             index: 0,
             is_identity: attribute("identity").is_some(),
+            is_detail: attribute("detail").is_some(),
             is_required: field.required(),
             metric_kind: metric_kind(attribute("meaning")),
             name: context.field.into(),

@@ -41,7 +41,13 @@ impl CompiledSchema {
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
         LeafFields {
             schema: self,
-            open: vec![OpenObject { object: self.root, next: 0, path_length: 0, is_list: false }],
+            open: vec![OpenObject {
+                object: self.root,
+                next: 0,
+                path_length: 0,
+                is_list: false,
+                is_detail: false,
+            }],
             path: String::new(),
         }
     }
@@ -49,6 +55,12 @@ impl CompiledSchema {
     /// Returns the full name of the root table.
     pub fn root_name(&self) -> &str {
         &self.object(self.root).name
+    }
+
+    /// Returns whether the root table has the attribute `events`: a payload is a batch of events,
+    /// each with its own time, and its numbers are no series of samples.
+    pub fn has_events(&self) -> bool {
+        self.object(self.root).has_events
     }
 
     #[expect(
@@ -92,12 +104,15 @@ pub(super) struct CompiledObject {
     pub(super) name: Box<str>,
     /// Length in bytes of a struct, `None` for a table, which is reached through an offset.
     pub(super) struct_bytes: Option<usize>,
+    /// It has the attribute `events`.
+    pub(super) has_events: bool,
     /// In the order of their ids.
     pub(super) fields: Box<[Field]>,
 }
 
 /// One field of a table or struct: its name, its attributes, and how it is decoded.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "attributes, each of which a field has or not")]
 pub struct Field {
     pub(super) value_type: FieldType,
     /// In a table the field's slot in the vtable, in a struct the field's offset.
@@ -114,6 +129,8 @@ pub struct Field {
     pub(super) index: usize,
     /// Identifies an element of a list.
     pub(super) is_identity: bool,
+    /// A list that repeats another one in more detail.
+    pub(super) is_detail: bool,
     /// A table without it is invalid.
     pub(super) is_required: bool,
     pub(super) metric_kind: MetricKind,
@@ -263,6 +280,8 @@ pub struct LeafField<'p> {
     pub(crate) lists: Vec<usize>,
     /// The position of each field of the path in its object.
     pub(crate) positions: Vec<usize>,
+    /// It is in a list with the attribute `detail`, which repeats another one in more detail.
+    pub(crate) is_detail: bool,
 }
 
 /// Iterates over leaf fields. `open` has the current objects, outermost first.
@@ -281,6 +300,8 @@ struct OpenObject {
     path_length: usize,
     /// The path leads to a list of these objects.
     is_list: bool,
+    /// That list has the attribute `detail`.
+    is_detail: bool,
 }
 
 impl<'p> LeafFields<'p> {
@@ -293,6 +314,7 @@ impl<'p> LeafFields<'p> {
             field,
             lists: lists.chain(own).collect(),
             positions: self.open.iter().map(|open| open.next - 1).collect(),
+            is_detail: self.open.iter().any(|open| open.is_detail),
         }
     }
 }
@@ -318,7 +340,8 @@ impl<'p> Iterator for LeafFields<'p> {
             match field.nested() {
                 Some(object) if self.open.iter().all(|open| open.object != object) => {
                     let (path_length, is_list) = (self.path.len(), field.is_list());
-                    self.open.push(OpenObject { object, next: 0, path_length, is_list });
+                    let is_detail = field.is_detail;
+                    self.open.push(OpenObject { object, next: 0, path_length, is_list, is_detail });
                 }
                 _ => return Some(self.leaf(field)),
             }

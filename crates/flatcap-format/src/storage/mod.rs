@@ -2,6 +2,8 @@
 //!
 //! Traits, so that a recorder can supply a directory with quotas and rights, and a test one that
 //! fails or crashes.
+//!
+//! Never: knows what files contain.
 
 use std::fmt::Debug;
 use std::fs::{File, FileTimes, TryLockError};

@@ -1,0 +1,21 @@
+//! Frames that wait for their turn in the order of time.
+
+/// A frame held back. Ordered by time, then by arrival: frames of one source keep their order.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HeldFrame {
+    pub(super) mono_ns: u64,
+    pub(super) arrival: u64,
+    pub(super) kind: HeldKind,
+    pub(super) frame: Vec<u8>,
+    pub(super) header_bytes: usize,
+}
+
+/// What a frame that is held back is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum HeldKind {
+    Sample,
+    Gap,
+    Attachment,
+    ClockSync,
+    Marker,
+}
