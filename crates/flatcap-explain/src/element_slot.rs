@@ -1,14 +1,38 @@
 //! The last values of an element, and what they make of the next ones.
 
-use flatcap_format::query::{ColumnValues, ValueColumn};
+use flatcap_format::query::{ColumnBatch, ColumnValues, ValueColumn};
 use flatcap_format::schema::FieldValue;
 
 use super::measure::Measure;
-use super::observation::{Observer, SeriesInfo, SeriesStore};
+use super::observation::{HELD_MAX_NS, Observation, Observer, SeriesInfo, SeriesStore};
 
 /// Most values of a text that are told apart for one element: a state has a few, and a free text is
 /// none.
 const STATES_MAX: usize = 8;
+/// The observations of a new element are not joined for so long: the blocks that its baseline
+/// needs, and one more.
+const YOUNG_NS: u64 = 10_000_000_000;
+/// A longer time without a sample is a hole, not a slow change.
+const INTERVAL_MAX_NS: u64 = 300_000_000_000;
+
+/// A row, and the time between the last sample of its element and this one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ElementRow {
+    pub(super) row: usize,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    /// Its element is new, and was not there at `from_ns`.
+    pub(super) is_born: bool,
+}
+
+/// The columns of a table that are followed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FollowedColumns<'t> {
+    /// Columns with numbers.
+    pub(super) numbers: &'t [(usize, Measure)],
+    /// Columns with texts.
+    pub(super) states: &'t [usize],
+}
 
 /// The last values of an element.
 #[derive(Debug)]
@@ -24,7 +48,9 @@ pub(super) struct ElementSlot {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NumberCell {
     pub(super) last: Option<Number>,
-    pub(super) series: Option<u32>,
+    series: Option<u32>,
+    /// The last observation. It is not passed on until a value differs from its own.
+    held: Option<Observation>,
     /// The parent has what was counted here: it has waited for the process.
     is_inherited: bool,
 }
@@ -73,7 +99,59 @@ impl SeriesPlace {
     }
 }
 
+impl ElementRow {
+    /// Returns the time since the last sample; none if that is a hole.
+    #[inline]
+    pub(super) fn interval_ns(&self) -> Option<u64> {
+        Some(self.to_ns.saturating_sub(self.from_ns)).filter(|ns| (1..=INTERVAL_MAX_NS).contains(ns))
+    }
+}
+
 impl ElementSlot {
+    /// Observes the next rows of the element.
+    pub(super) fn observe<O: Observer>(
+        &mut self,
+        batch: &ColumnBatch,
+        rows: &[ElementRow],
+        columns: FollowedColumns<'_>,
+        store: &mut SeriesStore<'_, O>,
+    ) {
+        let Some(first) = rows.first() else { return };
+        let place =
+            SeriesPlace { table: batch.table, element: batch.element(first.row), born_ns: self.born_ns };
+        // New elements are compared with what others did soon after they began.
+        let is_young = self.born_ns.is_some_and(|born_ns| first.from_ns < born_ns.saturating_add(YOUNG_NS));
+        let joins = O::JOINS && !is_young;
+        let mut observations = std::mem::take(store.observations);
+        for ((column, measure), cell) in columns.numbers.iter().zip(&mut self.numbers) {
+            let Some(values) = batch.columns.get(*column) else { continue };
+            observations.clear();
+            cell.add(values, rows, *measure, (joins, &mut observations));
+            cell.observe(&observations, || place.info(*column, *measure), store);
+        }
+        *store.observations = observations;
+        for (column, cell) in columns.states.iter().zip(&mut self.states) {
+            let Some(values) = batch.columns.get(*column) else { continue };
+            for row in rows {
+                cell.observe((&place, *column), values.get(row.row), (row.from_ns, row.to_ns), store);
+            }
+        }
+    }
+
+    /// Passes held observations on.
+    pub(super) fn flush(
+        &mut self,
+        (table, element): (usize, Option<u32>),
+        columns: FollowedColumns<'_>,
+        store: &mut SeriesStore<'_, impl Observer>,
+    ) {
+        let place = SeriesPlace { table, element, born_ns: self.born_ns };
+        for ((column, measure), cell) in columns.numbers.iter().zip(&mut self.numbers) {
+            let held = cell.held.take();
+            cell.observe(held.as_slice(), || place.info(*column, *measure), store);
+        }
+    }
+
     /// Returns the series of the element.
     pub(super) fn series(&self) -> impl Iterator<Item = usize> {
         let numbers = self.numbers.iter().filter_map(|cell| cell.series.map(|series| series as usize));
@@ -86,6 +164,20 @@ impl ElementSlot {
 }
 
 impl NumberCell {
+    fn observe(
+        &mut self,
+        observations: &[Observation],
+        info: impl FnOnce() -> SeriesInfo,
+        store: &mut SeriesStore<'_, impl Observer>,
+    ) {
+        if observations.is_empty() {
+            return;
+        }
+        let begin = || u32::try_from(store.begin(info())).unwrap_or(u32::MAX);
+        let series = *self.series.get_or_insert_with(begin);
+        store.observe(series as usize, observations);
+    }
+
     /// Returns what a counter grew by since the last sample.
     pub(super) fn growth(&self, now: Option<Number>) -> Option<u64> {
         match (self.last?, now?) {
@@ -112,21 +204,58 @@ impl NumberCell {
         }
     }
 
+    /// Adds the observations of the next rows to `observations`. If it joins, an observation lasts
+    /// as long as the value stays the same, and is held until then.
+    fn add(
+        &mut self,
+        values: &ValueColumn,
+        rows: &[ElementRow],
+        measure: Measure,
+        (joins, observations): (bool, &mut Vec<Observation>),
+    ) {
+        let mut rest = rows;
+        while let Some((row, mut after)) = rest.split_first() {
+            let now = number(values, row.row);
+            self.add_row(now, row, measure, (joins, observations));
+            if joins && let Some(joined) = equal_rows(values, now, &mut after) {
+                self.add_row(now, &joined, measure, (joins, observations));
+            }
+            rest = after;
+        }
+    }
+
+    #[inline]
+    fn add_row(
+        &mut self,
+        now: Option<Number>,
+        row: &ElementRow,
+        measure: Measure,
+        (joins, observations): (bool, &mut Vec<Observation>),
+    ) {
+        let value = self.value(now, measure, row);
+        self.last = now;
+        let Some(value) = value else { return };
+        if let Some(held) = self.held.as_mut().filter(|held| held.continues(row.from_ns, value)) {
+            held.to_ns = row.to_ns;
+            return;
+        }
+        let next = Observation { from_ns: row.from_ns, to_ns: row.to_ns, value };
+        if joins {
+            observations.extend(self.held.replace(next));
+        } else {
+            observations.push(next);
+        }
+    }
+
     /// Returns the value between the last sample and this one. The counters of a new element were 0
     /// at the sample before.
     #[inline]
-    pub(super) fn value(
-        &self,
-        now: Option<Number>,
-        measure: Measure,
-        interval_ns: u64,
-        is_born: bool,
-    ) -> Option<f64> {
-        let now = now?;
+    fn value(&self, now: Option<Number>, measure: Measure, row: &ElementRow) -> Option<f64> {
+        let (now, interval_ns) = (now?, row.interval_ns()?);
         if !measure.is_counter {
             return Some(now.float() * measure.factor);
         }
-        let before = if is_born { Some(Number::Integer(0)) } else { self.last };
+        let before = if row.is_born { Some(Number::Integer(0)) } else { self.last };
         let grown = match (before?, now) {
             // Most counters stay as they are.
             (Number::Integer(before), Number::Integer(now)) if before == now => return Some(0.0),
@@ -172,11 +301,11 @@ impl StateCell {
                 store.begin(SeriesInfo { born_ns, ..info(state.text.clone()) })
             });
             let is_there = now == Some(number) && before == now;
-            store.observe(series, span, f64::from(u8::from(is_there)));
+            store.observe(series, &[state_observation(span, is_there)]);
         }
         let Some(usual_text) = usual.and_then(|usual| Some(&self.known.get(usual)?.text)) else { return };
         let away = *self.away.get_or_insert_with(|| store.begin(info(format!("not {usual_text}").into())));
-        store.observe(away, span, f64::from(u8::from(now != usual && before != usual)));
+        store.observe(away, &[state_observation(span, now != usual && before != usual)]);
     }
 
     /// Returns the number of a state; none for a further one of too many.
@@ -189,6 +318,27 @@ impl StateCell {
             })
         })
     }
+}
+
+/// Takes the rows with the same value as the row before, and returns them as one row. Most values
+/// of most columns do not change.
+fn equal_rows(values: &ValueColumn, before: Option<Number>, rows: &mut &[ElementRow]) -> Option<ElementRow> {
+    let (ColumnValues::Unsigned(numbers), Some(Number::Integer(before))) = (&values.values, before) else {
+        return None;
+    };
+    let first = *rows.first().filter(|_| values.valid.are_all())?;
+    let is_equal = |row: &&ElementRow| {
+        numbers.get(row.row) == Some(&before)
+            && row.interval_ns().is_some()
+            && row.to_ns - first.from_ns <= HELD_MAX_NS
+    };
+    let (equal, after) = rows.split_at_checked(rows.iter().take_while(is_equal).count())?;
+    *rows = after;
+    Some(ElementRow { to_ns: equal.last()?.to_ns, ..first })
+}
+
+fn state_observation((from_ns, to_ns): (u64, u64), is_there: bool) -> Observation {
+    Observation { from_ns, to_ns, value: f64::from(u8::from(is_there)) }
 }
 
 impl Number {

@@ -88,20 +88,26 @@ struct Track {
     /// Number of the block: monotonic time in blocks.
     block: Option<u64>,
     steps: [TimedMean; CARRIED_STEPS + BLOCK_STEPS],
-    /// A value in the current block, or in the one before, was not 0.
-    is_active: bool,
-    was_active: bool,
+    /// The series is at rest while it has this value: 0, or the last one of the last block in which
+    /// it moved.
+    rest: f64,
+    /// In the current block, or in the one before, it had another value.
+    moves: bool,
+    moved: bool,
+    last: f64,
     before: VecDeque<BlockStats>,
-    /// How many of these, the last ones, were 0 throughout.
-    zero_blocks: usize,
+    /// How many of these, the last ones, were at rest throughout.
+    resting_blocks: usize,
 }
 
-/// The time of an observation, cut at steps. Most successive observations are of the same time.
+/// The time of an observation, cut at steps. The same time is cut once.
 #[derive(Debug, Default)]
 struct CutSpan {
     from_ns: u64,
     to_ns: u64,
     parts: Vec<StepPart>,
+    /// The step of the last part.
+    step_ns: std::ops::Range<u64>,
 }
 
 /// A part of an observation that lies within a step.
@@ -118,9 +124,16 @@ impl CutSpan {
     /// Cuts another time, if it is another one.
     #[inline]
     fn set(&mut self, from_ns: u64, to_ns: u64) {
-        if (self.from_ns, self.to_ns) != (from_ns, to_ns) {
-            (self.from_ns, self.to_ns) = (from_ns, to_ns);
-            self.cut();
+        if (self.from_ns, self.to_ns) == (from_ns, to_ns) {
+            return;
+        }
+        (self.from_ns, self.to_ns) = (from_ns, to_ns);
+        match self.parts.as_mut_slice() {
+            // Most are in the same step as the one before.
+            [part] if self.step_ns.start <= from_ns && from_ns < to_ns && to_ns <= self.step_ns.end => {
+                part.weight = part_of_step(to_ns - from_ns);
+            }
+            _ => self.cut(),
         }
     }
 
@@ -131,16 +144,21 @@ impl CutSpan {
             let step = at_ns / STEP_NS;
             let end_ns = ((step + 1) * STEP_NS).min(self.to_ns);
             let in_block = usize::try_from(step % BLOCK_STEPS as u64).unwrap_or_default();
-            #[allow(clippy::cast_precision_loss, reason = "a part of a step")]
-            let weight = (end_ns - at_ns) as f64 / STEP_NS as f64;
             self.parts.push(StepPart {
                 block: step / BLOCK_STEPS as u64,
                 place: CARRIED_STEPS + in_block,
-                weight,
+                weight: part_of_step(end_ns - at_ns),
             });
+            self.step_ns = step * STEP_NS..(step + 1) * STEP_NS;
             at_ns = end_ns;
         }
     }
+}
+
+/// Returns a time within a step as a part of it.
+#[allow(clippy::cast_precision_loss, reason = "less than a second")]
+fn part_of_step(ns: u64) -> f64 {
+    ns as f64 / STEP_NS as f64
 }
 
 /// What new elements did: the largest value of any of them in a block, by table and column.
@@ -236,6 +254,8 @@ impl DepartureFinder {
 }
 
 impl Observer for DepartureFinder {
+    const JOINS: bool = true;
+
     fn begin(&mut self, series: usize, _: &SeriesInfo) {
         if self.tracks.len() <= series {
             self.tracks.resize_with(series + 1, Track::default);
@@ -245,9 +265,10 @@ impl Observer for DepartureFinder {
         }
     }
 
-    fn observe(&mut self, series: usize, info: &SeriesInfo, observation: Observation) {
-        if let Some(track) = self.tracks.get_mut(series) {
-            self.newcomers.first_block.get_or_insert(observation.from_ns / BLOCK_NS);
+    fn observe(&mut self, series: usize, info: &SeriesInfo, observations: &[Observation]) {
+        let (Some(track), Some(first)) = (self.tracks.get_mut(series), observations.first()) else { return };
+        self.newcomers.first_block.get_or_insert(first.from_ns / BLOCK_NS);
+        for observation in observations {
             self.cut.set(observation.from_ns, observation.to_ns);
             track.add(info, (&self.cut.parts, observation.value), &mut self.newcomers, &mut self.found);
         }
@@ -266,7 +287,7 @@ impl ReadObserver for DepartureFinder {
         // Monotonic time may begin anew. What was usual before the restart is so after it.
         for track in &mut self.tracks {
             (track.block, track.steps) = (None, Default::default());
-            (track.is_active, track.was_active) = (false, false);
+            (track.moves, track.moved) = (false, false);
         }
     }
 
@@ -288,15 +309,23 @@ impl Track {
     ) {
         let Some(first) = parts.first() else { return };
         let mut block = *self.block.get_or_insert(first.block);
-        self.is_active |= value != 0.0;
+        self.set_last(value);
+        // Blocks without an observation are no part of a baseline.
+        let is_next = first.block <= block + 1;
+        if let Some(last) = parts.last().filter(|last| block < last.block && is_next && self.always_rested())
+        {
+            block = last.block;
+            self.rest_until(block);
+        }
         for part in parts {
             while block < part.block {
                 self.finish_block(info, newcomers, found);
                 block += 1;
                 self.block = Some(block);
-                self.is_active |= value != 0.0;
+                self.set_last(value);
             }
-            // A series that restarts may overlap what was evaluated.
+            // The steps of earlier blocks are not needed while the series is at rest. A series that
+            // restarts may overlap what was evaluated.
             if part.block == block
                 && let Some(mean) = self.steps.get_mut(part.place)
             {
@@ -314,10 +343,14 @@ impl Track {
         found: &mut Vec<(u64, Departure)>,
     ) {
         let Some(block) = self.block else { return };
-        let is_idle = !self.is_active && !self.was_active;
-        (self.was_active, self.is_active) = (self.is_active, false);
-        if is_idle && self.finish_idle(info, block, newcomers) {
+        let rests = !self.moves && !self.moved;
+        (self.moved, self.moves) = (self.moves, false);
+        if rests && self.finish_resting(info, block, newcomers) {
             return;
+        }
+        if self.moved {
+            self.rest = self.last;
+            self.resting_blocks = 0;
         }
         let is_sparse = info.measure.class == ValueClass::Offspring;
         let mut windows = [f32::NAN; BLOCK_STEPS];
@@ -372,27 +405,57 @@ impl Track {
         } else {
             BlockStats::of(observed)
         };
-        self.zero_blocks = 0;
+        self.resting_blocks = 0;
         self.keep_block(stats);
     }
 
-    /// Ends a block in which all values were 0, if that is no departure. Most blocks of most series
-    /// are so.
-    fn finish_idle(&mut self, info: &SeriesInfo, block: u64, newcomers: &mut Newcomers) -> bool {
+    /// Ends a block in which the series was at rest, if that is no departure. Most series are at
+    /// rest most of the time.
+    fn finish_resting(&mut self, info: &SeriesInfo, block: u64, newcomers: &mut Newcomers) -> bool {
         // Windows of less than that would not count.
         let is_observed = self.steps.iter().any(|step| step.weight > OBSERVED_MIN);
-        if !is_observed || (self.zero_blocks < self.before.len() && self.may_depart(info, 0.0, 0.0)) {
+        #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
+        let rest = self.rest as f32;
+        // Steps without an observation count as 0 there.
+        let is_mixed = info.measure.class == ValueClass::Offspring && rest != 0.0;
+        let was_always = self.resting_blocks == self.before.len() && (rest == 0.0 || self.resting_blocks > 0);
+        if !is_observed || is_mixed || (!was_always && self.may_depart(info, rest, rest)) {
             return false;
         }
         self.begin_steps();
         if info.is_newcomer && self.before.len() < BLOCKS_MIN {
-            newcomers.add(info, block, 0.0);
+            newcomers.add(info, block, rest);
         }
-        if self.zero_blocks < BLOCKS_MAX {
-            self.zero_blocks += 1;
-            self.keep_block(Some(BlockStats::constant(0.0)));
+        if self.resting_blocks < BLOCKS_MAX {
+            self.resting_blocks += 1;
+            self.keep_block(Some(BlockStats::constant(rest)));
         }
         true
+    }
+
+    /// Returns whether the series is at rest, and was in all blocks of its baseline.
+    fn always_rested(&self) -> bool {
+        let is_known = self.before.len() >= BLOCKS_MIN && self.resting_blocks == self.before.len();
+        is_known && !self.moves && !self.moved
+    }
+
+    /// Ends the blocks before a later one. The series was at rest in all of them, so that they have
+    /// no departure.
+    fn rest_until(&mut self, block: u64) {
+        let ended = block.saturating_sub(self.block.unwrap_or(block));
+        let ended = usize::try_from(ended).unwrap_or(usize::MAX).min(BLOCKS_MAX - self.before.len());
+        #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
+        let rest = self.rest as f32;
+        self.before.extend(std::iter::repeat_n(BlockStats::constant(rest), ended));
+        self.resting_blocks = self.before.len();
+        self.block = Some(block);
+        self.steps = Default::default();
+        self.steps[..CARRIED_STEPS].fill(TimedMean { sum: rest, weight: 1.0 });
+    }
+
+    fn set_last(&mut self, value: f64) {
+        self.last = value;
+        self.moves |= value.to_bits() != self.rest.to_bits();
     }
 
     /// Begins the steps of the next block.
@@ -500,7 +563,8 @@ mod tests {
         finder.begin(0, info);
         for (at, value) in values.iter().enumerate() {
             let from_ns = at as u64 * STEP_NS;
-            finder.observe(0, info, Observation { from_ns, to_ns: from_ns + STEP_NS, value: *value });
+            let value = *value;
+            finder.observe(0, info, &[Observation { from_ns, to_ns: from_ns + STEP_NS, value }]);
         }
         finder.end(0, info);
         std::mem::take(&mut finder.found)
@@ -521,6 +585,45 @@ mod tests {
         assert_eq!(*middle_ns, 20_650_000_000);
         assert!((departure.value - 1.0).abs() < 1e-6 && (departure.usual.level - 0.05).abs() < 1e-6);
         assert!(departure.score > 1.4, "{departure:?}");
+    }
+
+    // Proves that the same departures are found whether equal values come as one observation or
+    // each by itself, at 0 and at other values, and across a time without observations.
+    #[test]
+    fn rest_hides_nothing() {
+        let levels =
+            [(0.0, 500), (4.0, 3), (0.0, 90), (3.0, 700), (9.0, 4), (3.0, 45), (0.0, 300), (2.0, 30)];
+        for gap_steps in [0, 7, 130, 4000] {
+            let (mut single, mut joined) = (DepartureFinder::default(), DepartureFinder::default());
+            let info = series(0, None, false);
+            let mut at_ns = STEP_NS / 3;
+            for finder in [&mut single, &mut joined] {
+                finder.begin(0, &info);
+            }
+            for (round, (value, steps)) in levels.into_iter().chain(levels).enumerate() {
+                let one = |step: u64| {
+                    let from_ns = at_ns + step * STEP_NS;
+                    Observation { from_ns, to_ns: from_ns + STEP_NS, value }
+                };
+                let each: Vec<Observation> = (0..steps).map(one).collect();
+                single.observe(0, &info, &each);
+                let to_ns = at_ns + steps * STEP_NS;
+                joined.observe(0, &info, &[Observation { from_ns: at_ns, to_ns, value }]);
+                at_ns = to_ns + if round == 4 { gap_steps * STEP_NS } else { 0 };
+            }
+            for finder in [&mut single, &mut joined] {
+                finder.end(0, &info);
+            }
+            let shown = |finder: &DepartureFinder| -> Vec<String> {
+                let all = finder.found.iter().filter(|(_, departure)| departure.score > 0.6);
+                all.map(|(at_ns, departure)| {
+                    format!("{} {:.2} {:.2}", at_ns / STEP_NS, departure.value, departure.usual.level)
+                })
+                .collect()
+            };
+            assert!(single.found.len() >= 6, "{gap_steps}: {:?}", shown(&single));
+            assert_eq!(shown(&joined), shown(&single), "{gap_steps}");
+        }
     }
 
     // Proves that a new level departs until it is the usual one, and that there is no departure
@@ -559,7 +662,7 @@ mod tests {
             finder.observe(
                 0,
                 &info,
-                Observation { from_ns: begin_ns, to_ns: begin_ns + 1_000_000_000, value: 1.0 },
+                &[Observation { from_ns: begin_ns, to_ns: begin_ns + 1_000_000_000, value: 1.0 }],
             );
             finder.end(0, &info);
             found.extend(std::mem::take(&mut finder.found).into_iter().map(|_| number));

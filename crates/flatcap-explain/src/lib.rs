@@ -3,13 +3,16 @@
 //! [`find_spikes`] looks for the moments, [`explain`] at one of them. Both turn the batches of a
 //! query into series, compare windows with what is usual, and rank by how far they depart. The
 //! formulas are in docs/ARCHITECTURE.md, "Ranking". No field is known by its name: what counts is
-//! unit and kind of a value, and the shape of the list that has it.
+//! unit and kind of a value, and the shape of the list that has it. [`find_causes`] reads the
+//! kernel's events of a window: who ran, who waited, which code ran, what was logged.
 //!
 //! Never: prints, opens a file, or holds more than a bounded number of series.
 
 mod attribution;
 mod baseline;
+mod causes;
 mod clock;
+mod element_rows;
 mod element_slot;
 mod events;
 mod measure;
@@ -21,6 +24,10 @@ mod series;
 mod window;
 
 pub use attribution::SuspectKind;
+pub use causes::{
+    KernelCauses, LoggedLine, LoggedLines, RunningProcess, TaskCauses, UnrecordedTime, WaitingProcess,
+    find_causes,
+};
 pub use measure::ValueUnit;
 pub use reading::{ExplainError, RecordingChoice};
 pub use report::{Explanation, FieldDeparture, Offspring, Spikes, Suspect, explain, find_spikes};

@@ -6,6 +6,9 @@ use super::measure::Measure;
 /// 300 bytes, one whose blocks differ up to 1 KiB.
 const SERIES_MAX: usize = 1 << 16;
 
+/// An observation that lasts longer is not continued.
+pub(super) const HELD_MAX_NS: u64 = 20_000_000_000;
+
 /// What a series is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeriesInfo {
@@ -31,10 +34,12 @@ pub(super) struct Observation {
 
 /// Receives the observations of all series.
 pub(super) trait Observer {
+    /// The observer accepts one observation for a time in which the value stays the same.
+    const JOINS: bool;
     /// A series begins. Its number may have been that of another one, which has ended.
     fn begin(&mut self, series: usize, info: &SeriesInfo);
-    /// Its observations come in the order of time.
-    fn observe(&mut self, series: usize, info: &SeriesInfo, observation: Observation);
+    /// Its observations come in the order of time, and do not overlap.
+    fn observe(&mut self, series: usize, info: &SeriesInfo, observations: &[Observation]);
     /// A series ends.
     fn end(&mut self, series: usize, info: &SeriesInfo);
 }
@@ -45,6 +50,18 @@ pub(super) struct SeriesStore<'s, O> {
     pub(super) free: &'s mut Vec<usize>,
     pub(super) left_out: &'s mut u64,
     pub(super) observer: &'s mut O,
+    pub(super) observations: &'s mut Vec<Observation>, // reused
+}
+
+impl Observation {
+    /// Returns whether the next observation may become a part of this one. It begins at `from_ns`
+    /// and has this value.
+    #[inline]
+    pub(super) fn continues(&self, from_ns: u64, value: f64) -> bool {
+        self.to_ns == from_ns
+            && self.value.to_bits() == value.to_bits()
+            && from_ns.saturating_sub(self.from_ns) < HELD_MAX_NS
+    }
 }
 
 impl<O: Observer> SeriesStore<'_, O> {
@@ -68,9 +85,9 @@ impl<O: Observer> SeriesStore<'_, O> {
         number
     }
 
-    pub(super) fn observe(&mut self, series: usize, (from_ns, to_ns): (u64, u64), value: f64) {
+    pub(super) fn observe(&mut self, series: usize, observations: &[Observation]) {
         if let Some(info) = self.series.get(series) {
-            self.observer.observe(series, info, Observation { from_ns, to_ns, value });
+            self.observer.observe(series, info, observations);
         }
     }
 

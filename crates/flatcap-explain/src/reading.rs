@@ -69,7 +69,7 @@ pub(super) trait ReadObserver: Observer {
     fn begin_run(&mut self);
     /// Called before the observations of a batch.
     fn before_batch(&mut self, batch: &ColumnBatch, clock: &RunClock);
-    /// Called after the observations of a batch.
+    /// Called after the observations of a batch, and at the end of a run.
     fn after_batch(&mut self, clock: &RunClock, set: &SeriesSet);
 }
 
@@ -83,6 +83,10 @@ pub(super) fn read(
 ) -> Result<ReadResults, ExplainError> {
     let recording = Recording::open(&choice.paths)?;
     let RankedFields { fields, sources, unnamed_lists } = ranked_fields(&recording, &choice.sources);
+    // A query without fields asks for all.
+    if fields.is_empty() {
+        return Err(ExplainError::NoSamples);
+    }
     let filter = ReplayFilter { sources, host: choice.host.clone(), ..filter };
     let query = Query { fields, filter, unnamed_lists, ..Query::default() };
     let mut read = ReadResults {
@@ -104,6 +108,8 @@ pub(super) fn read(
                     return Err(ExplainError::SeveralHosts(vec![host.clone(), name]));
                 }
                 read.host = Some(name);
+                read.set.flush(observer);
+                observer.after_batch(&read.clock, &read.set);
                 read.set.begin_run();
                 observer.begin_run();
                 read.clock = RunClock::default();
@@ -125,6 +131,7 @@ pub(super) fn read(
     if read.samples == 0 {
         return Err(ExplainError::NoSamples);
     }
+    read.set.flush(observer);
     read.has_findings |= read.results.summary().undecodable > 0;
     Ok(read)
 }
@@ -183,6 +190,10 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
     let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for source in recording.sources() {
         let Some(schema) = &source.schema else { continue };
+        // Events are no series of samples, and a computed source repeats another one.
+        if schema.has_events() || source.is_computed {
+            continue;
+        }
         let is_own = source.name == OWN_SOURCE;
         if !is_own && !wanted.is_empty() && !wanted.contains(&source.name) {
             continue;

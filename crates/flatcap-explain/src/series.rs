@@ -9,12 +9,11 @@ use std::collections::{BTreeMap, HashMap};
 use flatcap_format::query::{ColumnBatch, ColumnInfo, ElementNames, NO_ELEMENT, RowSource, TableInfo};
 use flatcap_format::schema::{FieldValue, MetricKind};
 
-use super::element_slot::{ElementSlot, NumberCell, SeriesPlace, StateCell, number, seconds};
+use super::element_rows::ElementRows;
+use super::element_slot::{ElementRow, ElementSlot, FollowedColumns, NumberCell, StateCell, number, seconds};
 use super::measure::{Measure, ValueClass};
-use super::observation::{Observer, SeriesInfo, SeriesStore};
+use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
-/// A longer time without a sample is a hole, not a slow change.
-const INTERVAL_MAX_NS: u64 = 300_000_000_000;
 /// An element is new if it was not there in so much time before: every second, a sample has all of
 /// them.
 const NEW_AFTER_NS: u64 = 2_200_000_000;
@@ -43,6 +42,7 @@ pub(super) struct SeriesSet {
     pub(super) left_out: u64,
     /// Elements that were not seen for so long are forgotten.
     forgets_after_ns: u64,
+    observations: Vec<Observation>, // reused
 }
 
 #[derive(Debug)]
@@ -51,6 +51,8 @@ struct TableSeries {
     /// By the number of the element: elements are numbered from 0, without holes. A table that is
     /// no list has one.
     slots: Vec<Option<Box<ElementSlot>>>,
+    /// Rows to be observed. Always empty in a list of processes, where each row depends on others.
+    rows: ElementRows,
     offspring: BTreeMap<u32, usize>,
     first_ns: Option<u64>,
     last_ns: Option<u64>,
@@ -82,6 +84,7 @@ impl SeriesSet {
             elements_by_pid: HashMap::new(),
             left_out: 0,
             forgets_after_ns,
+            observations: Vec::new(),
         }
     }
 
@@ -97,7 +100,7 @@ impl SeriesSet {
     /// Forgets the last values: those of the next run are of other counters.
     pub(super) fn begin_run(&mut self) {
         for table in &mut self.tables {
-            (table.first_ns, table.last_ns) = (None, None);
+            (table.first_ns, table.last_ns, table.swept_ns) = (None, None, 0);
             for slot in table.slots.iter_mut().flatten() {
                 slot.numbers.iter_mut().for_each(|cell| cell.last = None);
                 slot.states.iter_mut().for_each(|cell| cell.last = None);
@@ -133,9 +136,35 @@ impl SeriesSet {
             if let Some(table) = self.tables.get_mut(batch.table) {
                 table.first_ns.get_or_insert(*mono_ns);
                 table.last_ns = Some(*mono_ns);
+                if mono_ns.saturating_sub(table.swept_ns) >= self.forgets_after_ns {
+                    self.observe_rows(batch, observer);
+                    self.sweep(batch.table, *mono_ns, observer);
+                }
             }
-            self.sweep(batch.table, *mono_ns, observer);
         }
+        self.observe_rows(batch, observer);
+    }
+
+    /// Passes held observations on, at the end of a run.
+    pub(super) fn flush(&mut self, observer: &mut impl Observer) {
+        let Self { tables, series, free, left_out, observations, .. } = self;
+        let mut store = SeriesStore { series, free, left_out, observer, observations };
+        for (number, table) in tables.iter_mut().enumerate() {
+            let TableSeries { shape, slots, .. } = table;
+            for (element, slot) in (0_u32..).zip(slots) {
+                if let Some(slot) = slot {
+                    slot.flush((number, shape.is_list.then_some(element)), shape.columns(), &mut store);
+                }
+            }
+        }
+    }
+
+    /// Observes the rows of a batch that were added so far.
+    fn observe_rows(&mut self, batch: &ColumnBatch, observer: &mut impl Observer) {
+        let Self { tables, series, free, left_out, observations, .. } = self;
+        let Some(TableSeries { shape, slots, rows, .. }) = tables.get_mut(batch.table) else { return };
+        let mut store = SeriesStore { series, free, left_out, observer, observations };
+        rows.observe(batch, shape.columns(), slots, &mut store);
     }
 
     fn add_row(
@@ -145,10 +174,10 @@ impl SeriesSet {
         offspring: &mut BTreeMap<u64, f64>,
         observer: &mut impl Observer,
     ) {
-        let Self { tables, series, free, left_out, .. } = self;
+        let Self { tables, series, free, left_out, observations, .. } = self;
         let Some(table) = tables.get_mut(reading.batch.table) else { return };
         let element = reading.batch.element(reading.row);
-        let TableSeries { shape, slots, first_ns, .. } = table;
+        let TableSeries { shape, slots, rows, first_ns, .. } = table;
         let parent = shape.parent.and_then(|column| reading.unsigned(column));
         if shape.numbers.is_empty() {
             if let Some(parent) = parent {
@@ -156,39 +185,26 @@ impl SeriesSet {
             }
             return;
         }
-        let mut store = SeriesStore { series, free, left_out, observer };
         shape.leave_out_children(slots, reading);
         let Some((slot, is_first)) = shape.slot(slots, *first_ns, reading) else { return };
-        let place = SeriesPlace { table: reading.batch.table, element, born_ns: slot.born_ns };
-        let span = (slot.seen_ns, reading.mono_ns);
-        let interval = reading.mono_ns.saturating_sub(slot.seen_ns);
-        let is_hole = interval == 0 || interval > INTERVAL_MAX_NS;
-        for ((column, measure), cell) in shape.numbers.iter().zip(&mut slot.numbers) {
-            let Some(values) = reading.batch.columns.get(*column) else { continue };
-            let now = number(values, reading.row);
-            let value = cell.value(now, *measure, interval, slot.born_ns.is_some() && is_first);
-            cell.last = now;
-            if let Some(value) = value.filter(|_| !is_hole) {
-                let series = if let Some(series) = cell.series {
-                    series as usize
-                } else {
-                    let series = store.begin(place.info(*column, *measure));
-                    cell.series = Some(u32::try_from(series).unwrap_or(u32::MAX));
-                    series
-                };
-                store.observe(series, span, value);
-            }
-        }
-        // What a thread of the kernel waits for is the work of others.
-        if parent != Some(KERNEL_PARENT) {
-            for (column, cell) in shape.states.iter().zip(&mut slot.states) {
-                let Some(values) = reading.batch.columns.get(*column) else { continue };
-                cell.observe((&place, *column), values.get(reading.row), span, &mut store);
-            }
-        }
+        let row = ElementRow {
+            row: reading.row,
+            from_ns: slot.seen_ns,
+            to_ns: reading.mono_ns,
+            is_born: slot.born_ns.is_some() && is_first,
+        };
         slot.seen_ns = reading.mono_ns;
+        let born_ns = slot.born_ns;
+        if shape.parent.is_none() {
+            rows.add(element.unwrap_or_default() as usize, row);
+        } else {
+            // What a thread of the kernel waits for is the work of others.
+            let states = if parent == Some(KERNEL_PARENT) { &[] } else { shape.states.as_slice() };
+            let columns = FollowedColumns { states, ..shape.columns() };
+            let mut store = SeriesStore { series, free, left_out, observer, observations };
+            slot.observe(reading.batch, &[row], columns, &mut store);
+        }
         if is_first && let Some(element) = element {
-            let born_ns = slot.born_ns;
             self.add_process(element, parent, born_ns, names);
             self.add_child(reading.batch.table, element, parent);
             if let Some(parent) = parent.filter(|_| born_ns.is_some()) {
@@ -222,9 +238,9 @@ impl SeriesSet {
         offspring: &mut BTreeMap<u64, f64>,
         observer: &mut impl Observer,
     ) {
-        let Self { tables, series, free, left_out, elements_by_pid, .. } = self;
+        let Self { tables, series, free, left_out, elements_by_pid, observations, .. } = self;
         let Some(own) = tables.get_mut(table) else { return };
-        let mut store = SeriesStore { series, free, left_out, observer };
+        let mut store = SeriesStore { series, free, left_out, observer, observations };
         let interval = span.end.saturating_sub(span.start);
         if interval == 0 {
             return;
@@ -232,7 +248,7 @@ impl SeriesSet {
         let column = own.shape.width;
         for (parent, count) in std::mem::take(offspring) {
             let Some(element) = elements_by_pid.get(&parent).copied() else { continue };
-            let is_late = own.first_ns.is_some_and(|first| first + NEW_AFTER_NS < span.start);
+            let is_late = own.first_ns.is_some_and(|first| first.saturating_add(NEW_AFTER_NS) < span.start);
             let series = *own.offspring.entry(element).or_insert_with(|| {
                 store.begin(SeriesInfo {
                     table,
@@ -244,22 +260,21 @@ impl SeriesSet {
                     is_newcomer: false,
                 })
             });
-            store.observe(series, (span.start, span.end), count / seconds(interval));
+            let value = count / seconds(interval);
+            store.observe(series, &[Observation { from_ns: span.start, to_ns: span.end, value }]);
         }
     }
 
     /// Ends the series of elements that were not seen for long.
     fn sweep(&mut self, table: usize, mono_ns: u64, observer: &mut impl Observer) {
-        let Some(own) = self.tables.get_mut(table) else { return };
-        if mono_ns.saturating_sub(own.swept_ns) < self.forgets_after_ns {
-            return;
-        }
-        own.swept_ns = mono_ns;
         let limit_ns = mono_ns.saturating_sub(self.forgets_after_ns);
-        let Self { series, free, left_out, processes, elements_by_pid, .. } = self;
-        let mut store = SeriesStore { series, free, left_out, observer };
+        let Self { tables, series, free, left_out, processes, elements_by_pid, observations, .. } = self;
+        let Some(own) = tables.get_mut(table) else { return };
+        own.swept_ns = mono_ns;
+        let mut store = SeriesStore { series, free, left_out, observer, observations };
         for (element, slot) in (0_u32..).zip(own.slots.iter_mut().filter(|_| own.shape.is_list)) {
-            let Some(ended) = slot.take_if(|slot| slot.seen_ns < limit_ns) else { continue };
+            let Some(mut ended) = slot.take_if(|slot| slot.seen_ns < limit_ns) else { continue };
+            ended.flush((table, Some(element)), own.shape.columns(), &mut store);
             ended.series().for_each(|series| store.end(series));
             if let Some(facts) = processes.remove(&element)
                 && elements_by_pid.get(&facts.pid) == Some(&element)
@@ -329,6 +344,7 @@ impl TableSeries {
         Self {
             shape,
             slots: Vec::new(),
+            rows: ElementRows::default(),
             offspring: BTreeMap::new(),
             first_ns: None,
             last_ns: None,
@@ -338,6 +354,10 @@ impl TableSeries {
 }
 
 impl TableShape {
+    fn columns(&self) -> FollowedColumns<'_> {
+        FollowedColumns { numbers: &self.numbers, states: &self.states }
+    }
+
     /// Leaves out of the byte counters of a process what its children did that have ended: the
     /// kernel adds their bytes to its own at once when it waits for them. A child that is not in
     /// this sample has ended, or was skipped because it does little, as its bytes are then few.
@@ -398,7 +418,7 @@ impl TableShape {
         let slot = slots.get_mut(at)?;
         let is_first = slot.is_none();
         let slot = slot.get_or_insert_with(|| {
-            let is_late = first_ns.is_some_and(|first| first + NEW_AFTER_NS < reading.mono_ns);
+            let is_late = first_ns.is_some_and(|first| first.saturating_add(NEW_AFTER_NS) < reading.mono_ns);
             let is_new = element.is_some() && is_late;
             Box::new(ElementSlot {
                 seen_ns: reading.before_ns.unwrap_or(reading.mono_ns),
@@ -415,4 +435,130 @@ impl TableShape {
 /// Returns the process id in the identity of an element.
 pub(super) fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
     names.identity(element).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_format::query::{BatchTimes, ColumnValues, ValidRows, ValueColumn};
+    use flatcap_format::schema::ColumnType;
+
+    use super::*;
+
+    const STEP_NS: u64 = 10_000_000;
+    const ELEMENTS: usize = 3;
+
+    /// What was observed, by the name of the series, as a function of time.
+    #[derive(Default)]
+    struct Recorded<const JOINS: bool> {
+        functions: BTreeMap<(Option<u32>, usize), Vec<Observation>>,
+        calls: usize,
+    }
+
+    fn is_next(last: &Observation, next: &Observation) -> bool {
+        last.to_ns == next.from_ns && last.value.to_bits() == next.value.to_bits()
+    }
+
+    impl<const JOINS: bool> Observer for Recorded<JOINS> {
+        const JOINS: bool = JOINS;
+
+        fn begin(&mut self, _: usize, _: &SeriesInfo) {}
+
+        fn observe(&mut self, _: usize, info: &SeriesInfo, observations: &[Observation]) {
+            let known = self.functions.entry((info.element, info.column)).or_default();
+            for next in observations {
+                self.calls += 1;
+                match known.last_mut() {
+                    Some(last) if is_next(last, next) => last.to_ns = next.to_ns,
+                    last => {
+                        assert!(last.is_none_or(|last| last.to_ns <= next.from_ns), "out of order");
+                        known.push(*next);
+                    }
+                }
+            }
+        }
+
+        fn end(&mut self, _: usize, _: &SeriesInfo) {}
+    }
+
+    fn table() -> TableInfo {
+        let column = |path: &str, kind| ColumnInfo {
+            path: path.into(),
+            column_type: ColumnType::Unsigned,
+            type_name: "ulong".into(),
+            unit: Some("bytes".into()),
+            kind,
+            is_identity: false,
+            order: 0,
+        };
+        let columns = vec![column("moved", MetricKind::Counter), column("held", MetricKind::Gauge)];
+        TableInfo { source: "s".into(), list: Some("l[*]".into()), columns }
+    }
+
+    /// The samples of a range: a counter that rests, and a gauge that rests longer. The last
+    /// element ends after half of all samples, and later nothing is recorded for some minutes.
+    fn batch(samples: std::ops::Range<usize>, all: usize) -> ColumnBatch {
+        let mut rows = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (number, sample) in samples.clone().enumerate() {
+            let here = if sample < all / 2 { ELEMENTS } else { ELEMENTS - 1 };
+            for element in 0..here {
+                rows.0.push(u32::try_from(number).unwrap());
+                rows.1.push(u32::try_from(element).unwrap());
+                let moved = if sample / 40 % 3 == element { sample * 7 } else { sample / 40 * 280 };
+                rows.2.push(moved as u64);
+                rows.3.push((sample / (900 + 500 * element)) as u64);
+            }
+        }
+        let hole_ns = |sample: usize| if sample < all * 2 / 3 { 0 } else { 400_000_000_000 };
+        let mono_ns: Vec<u64> =
+            samples.map(|sample| (1 + sample as u64) * STEP_NS + hole_ns(sample)).collect();
+        let times = BatchTimes {
+            seq: mono_ns.clone(),
+            wall_ns: mono_ns.iter().map(|ns| ns.cast_signed()).collect(),
+            duration_ns: vec![0; mono_ns.len()],
+            flags: vec![0; mono_ns.len()],
+            mono_ns,
+        };
+        let column = |values: Vec<u64>| ValueColumn {
+            valid: ValidRows::all(values.len()),
+            values: ColumnValues::Unsigned(values),
+        };
+        let columns = vec![column(rows.2), column(rows.3)];
+        ColumnBatch {
+            table: 0,
+            times,
+            rows: RowSource::Elements { samples: rows.0, elements: rows.1 },
+            columns,
+        }
+    }
+
+    /// Returns what is observed of batches of `length` samples.
+    fn observed<const JOINS: bool>(length: usize) -> Recorded<JOINS> {
+        let (all, tables) = (4000, [table()]);
+        let mut set = SeriesSet::new(10_000_000_000);
+        let mut recorded = Recorded::default();
+        let mut from = 0;
+        while from < all {
+            let to = (from + length).min(all);
+            set.add(&batch(from..to, all), &tables, &ElementNames::default(), &mut recorded);
+            from = to;
+        }
+        set.flush(&mut recorded);
+        recorded
+    }
+
+    // Proves that series are the same functions of time whether equal values are joined or not, and
+    // in batches of any length; and that joining spares most observations.
+    #[test]
+    fn joined_observations_are_the_same() {
+        let single = observed::<false>(1);
+        assert_eq!(single.functions.len(), 2 * ELEMENTS);
+        assert!(single.functions.values().all(|function| function.len() > 1));
+        for length in [1, 7, 256, 4000] {
+            let (joined, other) = (observed::<true>(length), observed::<false>(length));
+            assert!(joined.functions == single.functions, "joined, {length}");
+            assert!(other.functions == single.functions, "not joined, {length}");
+            assert_eq!(other.calls, single.calls);
+            assert!(joined.calls < single.calls / 2, "{} of {}", joined.calls, single.calls);
+        }
+    }
 }

@@ -253,7 +253,34 @@ fn correlation(pairs: &[(f64, f64)]) -> f64 {
     if scale > 0.0 { product / scale } else { 0.0 }
 }
 
+impl SteppedSeries {
+    fn add(&mut self, observation: &Observation, origin_ns: u64, window: &ComparedWindow) {
+        let Observation { from_ns, to_ns, value } = *observation;
+        let step_ns = window.step_ns;
+        let mut at_ns = from_ns.max(origin_ns);
+        while at_ns < to_ns {
+            let step = (at_ns - origin_ns) / step_ns;
+            let end_ns = (origin_ns + (step + 1) * step_ns).min(to_ns);
+            let Some(mean) = usize::try_from(step).ok().and_then(|step| self.steps.get_mut(step)) else {
+                break;
+            };
+            #[allow(clippy::cast_precision_loss, reason = "a part of a step")]
+            mean.add(value, (end_ns - at_ns) as f64 / step_ns as f64);
+            at_ns = end_ns;
+        }
+        let guard_ns = origin_ns + (window.steps_before - window.guard_steps) as u64 * step_ns;
+        let window_end_ns = origin_ns + window.steps() as u64 * step_ns;
+        if to_ns >= guard_ns && from_ns < window_end_ns && self.recent.len() < RECENT_MAX {
+            #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
+            self.recent.push((to_ns, value as f32));
+        }
+    }
+}
+
 impl Observer for WindowSteps {
+    // `explain` names the first sample that differs.
+    const JOINS: bool = false;
+
     fn begin(&mut self, series: usize, info: &SeriesInfo) {
         if self.tracks.len() <= series {
             self.tracks.resize_with(series + 1, SteppedSeries::default);
@@ -271,26 +298,10 @@ impl Observer for WindowSteps {
         track.steps.iter_mut().take(born).for_each(|step| *step = TimedMean::ZERO);
     }
 
-    fn observe(&mut self, series: usize, _: &SeriesInfo, observation: Observation) {
+    fn observe(&mut self, series: usize, _: &SeriesInfo, observations: &[Observation]) {
         let (Some(track), Some(origin_ns)) = (self.tracks.get_mut(series), self.origin_ns) else { return };
-        let Observation { from_ns, to_ns, value } = observation;
-        let step_ns = self.window.step_ns;
-        let mut at_ns = from_ns.max(origin_ns);
-        while at_ns < to_ns {
-            let step = (at_ns - origin_ns) / step_ns;
-            let end_ns = (origin_ns + (step + 1) * step_ns).min(to_ns);
-            let Some(mean) = usize::try_from(step).ok().and_then(|step| track.steps.get_mut(step)) else {
-                break;
-            };
-            #[allow(clippy::cast_precision_loss, reason = "a part of a step")]
-            mean.add(value, (end_ns - at_ns) as f64 / step_ns as f64);
-            at_ns = end_ns;
-        }
-        let guard_ns = origin_ns + (self.window.steps_before - self.window.guard_steps) as u64 * step_ns;
-        let window_end_ns = origin_ns + self.window.steps() as u64 * step_ns;
-        if to_ns >= guard_ns && from_ns < window_end_ns && track.recent.len() < RECENT_MAX {
-            #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
-            track.recent.push((to_ns, value as f32));
+        for observation in observations {
+            track.add(observation, origin_ns, &self.window);
         }
     }
 

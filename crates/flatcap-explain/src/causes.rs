@@ -1,0 +1,423 @@
+//! What the kernel's events say of a window: who ran, who waited for a CPU and because of whom,
+//! which code ran, what the kernel logged.
+
+use std::ops::Range;
+
+use flatcap_format::query::{KernelItem, KernelReader, KernelSource, Recording, RunInfo};
+use flatcap_format::replay::{Notice, ReplayFilter};
+use flatcap_format::segment::SampleView;
+use flatcap_tasks::{
+    Blocker, CpuHistory, HoleCause, Interval, KnownBuildIds, LogBatch, ProcessTimes, ProfileBatch,
+    RecordingFaults, RecordingHole, RecordingHoles, SchedBatch, StackTotals, TaskTimes, Timeline,
+    TimelineObserver,
+};
+
+use super::reading::{ExplainError, RecordingChoice};
+
+/// Time before the window that is not compared with it: it may be the beginning of what the window
+/// shows.
+const GUARD_NS: u64 = 2_000_000_000;
+/// Events that are read beside these times, beside two periods of their sources: those of a sample
+/// are before its time, and a wait that ends later says who ran meanwhile.
+const AROUND_NS: u64 = 1_200_000_000;
+/// Most time before the window that is compared with it.
+const BEFORE_NS_MAX: u64 = 60_000_000_000;
+/// Most lines of the kernel log that are kept; further ones are counted.
+const LINES_MAX: usize = 1_000;
+/// Most processes that waited.
+const WAITING_MAX: usize = 100;
+/// Most processes that ran while one waited.
+const BLOCKERS_MAX: usize = 8;
+
+/// What the kernel's events say of a window. A part is absent if the recording has no such source.
+#[derive(Debug, Default)]
+pub struct KernelCauses {
+    /// Who ran and who waited.
+    pub tasks: Option<TaskCauses>,
+    /// Which code ran.
+    pub stacks: Option<StackTotals>,
+    /// The boot of the host in which that code ran, if it is known.
+    pub stacks_boot_id: Option<String>,
+    /// What the kernel logged.
+    pub log: Option<LoggedLines>,
+    /// There was damage, a file that cannot be read, or events that cannot be read.
+    pub has_findings: bool,
+}
+
+/// Who ran and who waited in a window.
+#[derive(Debug)]
+pub struct TaskCauses {
+    /// Length of the window, in nanoseconds.
+    pub window_ns: u64,
+    /// The part of it that was recorded, as a mean of all CPUs, in nanoseconds.
+    pub recorded_ns: u64,
+    /// Those that ran longest first.
+    pub running: Vec<RunningProcess>,
+    /// The hundred that waited longest, those first.
+    pub waiting: Vec<WaitingProcess>,
+    /// Times in the window in which not all switches were recorded, in the order of their begins.
+    pub unrecorded: Vec<UnrecordedTime>,
+    /// Further such times, beyond the limit.
+    pub further_unrecorded: u64,
+    /// What the recording lacks, from before the window on.
+    pub faults: RecordingFaults,
+}
+
+/// A time in which not all switches were recorded. It overlaps the window, in which it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnrecordedTime {
+    /// When it begins, as wall time in nanoseconds; it may be before the window.
+    pub begin_wall_ns: i64,
+    /// When it ends, as wall time in nanoseconds.
+    pub end_wall_ns: i64,
+    /// Why.
+    pub cause: HoleCause,
+}
+
+impl TaskCauses {
+    /// Returns whether all of the window was recorded: only then who is not listed did not run.
+    pub fn is_complete(&self) -> bool {
+        self.unrecorded.is_empty() && self.further_unrecorded == 0 && self.recorded_ns >= self.window_ns
+    }
+}
+
+/// A process that ran. Times are in nanoseconds, and those of several threads add up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningProcess {
+    /// Process id.
+    pub process: u32,
+    /// Its name.
+    pub name: String,
+    /// Time on CPUs.
+    pub on_cpu_ns: u64,
+    /// What is usual in a time of this length before; none if nothing is known of that time.
+    pub usual_ns: Option<u64>,
+    /// How often its threads stopped running.
+    pub switches: u64,
+}
+
+/// A process that waited for a CPU. Times are in nanoseconds, and those of several threads add up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingProcess {
+    /// Process id.
+    pub process: u32,
+    /// Its name.
+    pub name: String,
+    /// Time ready to run, waiting for a CPU.
+    pub run_delay_ns: u64,
+    /// The longest wait of one thread.
+    pub longest_ns: u64,
+    /// What is usual in a time of this length before; none if nothing is known of that time.
+    pub usual_ns: Option<u64>,
+    /// Who ran on the CPU meanwhile, on which the thread ran afterwards: those that ran longest
+    /// first. Thread 0 is the idle loop.
+    pub blockers: Vec<Blocker>,
+}
+
+/// Lines of the kernel log.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct LoggedLines {
+    /// The first lines in the window.
+    pub lines: Vec<LoggedLine>,
+    /// Further lines in the window.
+    pub further: u64,
+    /// Lines that were overwritten before they were read, in the time that was read.
+    pub lost: u64,
+}
+
+/// A line of the kernel log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggedLine {
+    /// When, as wall time in nanoseconds.
+    pub wall_ns: i64,
+    /// Severity: 0 is an emergency, 7 is for debugging.
+    pub priority: u8,
+    /// The text.
+    pub text: String,
+}
+
+/// Reads what the kernel's events say of a window of wall time, and compares it with the time
+/// before it.
+///
+/// # Errors
+/// Those of the recording. One without such events has no causes, which is no error.
+pub fn find_causes(
+    choice: &RecordingChoice,
+    window: (i64, i64),
+    before_ns: u64,
+    report: &mut dyn FnMut(&Notice),
+) -> Result<KernelCauses, ExplainError> {
+    let recording = Recording::open(&choice.paths)?;
+    let before_ns = before_ns.min(BEFORE_NS_MAX);
+    let mut causes = KernelCauses::default();
+    for kind in [KernelSource::Scheduler, KernelSource::Stacks, KernelSource::Log] {
+        let own = recording.kernel_sources().filter(|(own, ..)| *own == kind);
+        let Some(period_ns) = own.map(|(.., period_ns)| period_ns).max() else { continue };
+        let around_ns = period_ns.saturating_mul(2).saturating_add(AROUND_NS);
+        let compared_ns =
+            if kind == KernelSource::Scheduler { before_ns.saturating_add(GUARD_NS) } else { 0 };
+        let filter = ReplayFilter {
+            since_ns: Some(window.0.saturating_sub_unsigned(compared_ns.saturating_add(around_ns))),
+            until_ns: Some(window.1.saturating_add_unsigned(around_ns)),
+            host: choice.host.clone(),
+            ..ReplayFilter::default()
+        };
+        let Some(reader) = recording.kernel_events(&filter, |own| own == kind)? else { continue };
+        let mut events = EventReading { reader, report, has_findings: false };
+        match kind {
+            KernelSource::Scheduler => causes.tasks = read_tasks(&mut events, window, before_ns)?,
+            KernelSource::Stacks => {
+                if let Some(RunStacks { totals, boot_id, .. }) = read_stacks(&mut events, window)? {
+                    (causes.stacks, causes.stacks_boot_id) = (Some(totals), boot_id);
+                }
+            }
+            KernelSource::Log => causes.log = Some(read_log(&mut events, window)?),
+        }
+        causes.has_findings |= events.has_findings;
+    }
+    Ok(causes)
+}
+
+/// A part of the events.
+enum EventPart<'e> {
+    /// A run begins.
+    Run(&'e RunInfo),
+    Sample(&'e SampleView<'e>),
+}
+
+/// Events being read.
+struct EventReading<'r> {
+    reader: KernelReader,
+    report: &'r mut dyn FnMut(&Notice),
+    has_findings: bool,
+}
+
+impl EventReading<'_> {
+    /// Calls `take` for each run that begins and each sample. It returns whether the payload could
+    /// be read.
+    fn read(&mut self, mut take: impl FnMut(EventPart<'_>) -> bool) -> Result<(), ExplainError> {
+        while let Some(item) = self.reader.next()? {
+            match item {
+                KernelItem::Run(run) => {
+                    take(EventPart::Run(&run));
+                }
+                KernelItem::Payload(_, sample) => self.has_findings |= !take(EventPart::Sample(&sample)),
+                KernelItem::Notice(notice) => {
+                    self.has_findings = true;
+                    (self.report)(&notice);
+                }
+                KernelItem::Gap(..) | KernelItem::Other => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns what must be added to monotonic time for wall time, as a sample has both.
+fn wall_offset_ns(sample: &SampleView<'_>) -> i64 {
+    sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns)
+}
+
+/// Returns a window of wall time by the monotonic clock.
+fn mono_window(sample: &SampleView<'_>, window: (i64, i64)) -> Range<u64> {
+    let offset_ns = wall_offset_ns(sample);
+    let mono_ns = |wall_ns: i64| u64::try_from(wall_ns.saturating_sub(offset_ns)).unwrap_or_default();
+    mono_ns(window.0)..mono_ns(window.1)
+}
+
+/// Times in the window, and in the time before, and what of the window is not known.
+struct ComparedTimes {
+    offset_ns: i64,
+    window: TaskTimes,
+    before: TaskTimes,
+    holes: RecordingHoles,
+}
+
+impl ComparedTimes {
+    /// Returns whether anything is known of the window.
+    fn are_of_window(&self) -> bool {
+        !self.window.cpus().is_empty() || self.holes.holes().next().is_some()
+    }
+
+    fn unrecorded(&self) -> Vec<UnrecordedTime> {
+        let wall_ns = |mono_ns: u64| self.offset_ns.saturating_add_unsigned(mono_ns);
+        let unrecorded = self.holes.holes().map(|hole| UnrecordedTime {
+            begin_wall_ns: wall_ns(hole.begin_ns),
+            end_wall_ns: wall_ns(hole.end_ns),
+            cause: hole.cause,
+        });
+        unrecorded.collect()
+    }
+}
+
+impl TimelineObserver for ComparedTimes {
+    fn interval(&mut self, interval: &Interval, history: &CpuHistory) {
+        self.window.interval(interval, history);
+        self.before.interval(interval, history);
+    }
+
+    fn hole(&mut self, hole: &RecordingHole) {
+        self.holes.hole(hole);
+    }
+}
+
+fn read_tasks(
+    events: &mut EventReading<'_>,
+    window: (i64, i64),
+    before_ns: u64,
+) -> Result<Option<TaskCauses>, ExplainError> {
+    let mut timeline = Timeline::new();
+    let mut times: Option<ComparedTimes> = None;
+    events.read(|part| {
+        let EventPart::Sample(sample) = part else {
+            if let Some(times) = &mut times {
+                timeline.begin_run(times);
+            }
+            // The window is in one run: that of the samples in it.
+            times = times.take().filter(ComparedTimes::are_of_window);
+            return true;
+        };
+        let Ok(batch) = SchedBatch::read(sample.payload) else { return false };
+        let times = times.get_or_insert_with(|| {
+            let window = mono_window(sample, window);
+            let end_ns = window.start.saturating_sub(GUARD_NS);
+            ComparedTimes {
+                offset_ns: wall_offset_ns(sample),
+                before: TaskTimes::new(end_ns.saturating_sub(before_ns)..end_ns),
+                holes: RecordingHoles::new(window.clone()),
+                window: TaskTimes::new(window),
+            }
+        });
+        timeline.add(sample.seq, &batch, times);
+        true
+    })?;
+    let Some(mut times) = times else { return Ok(None) };
+    times.window.reach(&timeline);
+    times.before.reach(&timeline);
+    Ok(Some(task_causes(&times, timeline.faults())))
+}
+
+fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
+    let window_ns = times.window.window().end - times.window.window().start;
+    let recorded_ns = self::recorded_ns(&times.window);
+    let before_ns = self::recorded_ns(&times.before);
+    let before = times.before.processes();
+    // In a time as long as the window, of what was recorded of it.
+    let usual = |process: u32, ns_of: fn(&ProcessTimes) -> u64| {
+        let known = before.iter().find(|times| times.process == process).map_or(0, ns_of);
+        let scaled = u128::from(known) * u128::from(recorded_ns) / u128::from(before_ns.max(1));
+        (before_ns > 0).then(|| u64::try_from(scaled).unwrap_or(u64::MAX))
+    };
+    let processes = times.window.processes();
+    let running = processes.iter().filter(|process| process.on_cpu_ns > 0).map(|process| RunningProcess {
+        process: process.process,
+        name: process.name.to_string(),
+        on_cpu_ns: process.on_cpu_ns,
+        usual_ns: usual(process.process, |times| times.on_cpu_ns),
+        switches: process.switches,
+    });
+    let mut waiting: Vec<&ProcessTimes> = processes.iter().filter(|process| process.ready_ns > 0).collect();
+    waiting.sort_by_key(|process| std::cmp::Reverse(process.ready_ns));
+    let waiting = waiting.into_iter().take(WAITING_MAX).map(|process| {
+        let mut blockers = times.window.blocking_processes(|waiting| waiting.process == process.process);
+        blockers.truncate(BLOCKERS_MAX);
+        WaitingProcess {
+            process: process.process,
+            name: process.name.to_string(),
+            run_delay_ns: process.ready_ns,
+            longest_ns: process.longest_ready_ns,
+            usual_ns: usual(process.process, |times| times.ready_ns),
+            blockers,
+        }
+    });
+    TaskCauses {
+        window_ns,
+        recorded_ns,
+        running: running.collect(),
+        waiting: waiting.collect(),
+        unrecorded: times.unrecorded(),
+        further_unrecorded: times.holes.further(),
+        faults,
+    }
+}
+
+/// Returns the part of a window that was recorded, as a mean of its CPUs.
+fn recorded_ns(times: &TaskTimes) -> u64 {
+    let cpus = times.cpus();
+    let total: u64 = cpus.values().map(|cpu| cpu.busy_ns + cpu.idle_ns).sum();
+    total / u64::try_from(cpus.len().max(1)).unwrap_or(1)
+}
+
+/// The call chains of a run in the window.
+struct RunStacks {
+    totals: StackTotals,
+    build_ids: KnownBuildIds,
+    boot_id: Option<String>,
+}
+
+impl RunStacks {
+    fn are_of_window(&self) -> bool {
+        self.totals.samples() > 0
+    }
+}
+
+fn read_stacks(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<Option<RunStacks>, ExplainError> {
+    let mut stacks: Option<RunStacks> = None;
+    let mut boot_id = None;
+    events.read(|part| {
+        let sample = match part {
+            EventPart::Sample(sample) => sample,
+            EventPart::Run(run) => {
+                // The window is in one run: that of the samples in it. Build ids are of a run, too.
+                stacks = stacks.take().filter(RunStacks::are_of_window);
+                boot_id.clone_from(&run.host.boot_id);
+                return true;
+            }
+        };
+        let Ok(batch) = ProfileBatch::read(sample.payload) else { return false };
+        let stacks = stacks.get_or_insert_with(|| RunStacks {
+            totals: StackTotals::new(mono_window(sample, window)),
+            build_ids: KnownBuildIds::default(),
+            boot_id: boot_id.clone(),
+        });
+        stacks.totals.add(&batch);
+        stacks.build_ids.add(&batch);
+        true
+    })?;
+    if let Some(stacks) = &mut stacks {
+        stacks.totals.complete_build_ids(&stacks.build_ids);
+    }
+    Ok(stacks)
+}
+
+fn read_log(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<LoggedLines, ExplainError> {
+    let mut log = LoggedLines::default();
+    let mut lost = None;
+    let mut before_ns = None;
+    events.read(|part| {
+        let EventPart::Sample(sample) = part else {
+            (lost, before_ns) = (None, None);
+            return true;
+        };
+        let Ok(batch) = LogBatch::read(sample.payload) else { return false };
+        let before = lost.replace(batch.lost()).unwrap_or(batch.lost());
+        log.lost = log.lost.saturating_add(batch.lost().saturating_sub(before));
+        for line in batch.lines() {
+            // The clock of the log deviates; a line was written between two samples.
+            let first_ns = before_ns.unwrap_or_default();
+            let mono_ns = line.time_ns.clamp(first_ns, sample.mono_ns.max(first_ns));
+            let wall_ns = wall_offset_ns(sample).wrapping_add_unsigned(mono_ns);
+            if !(window.0..window.1).contains(&wall_ns) {
+                continue;
+            }
+            if log.lines.len() < LINES_MAX {
+                log.lines.push(LoggedLine { wall_ns, priority: line.priority, text: line.text.to_owned() });
+            } else {
+                log.further += 1;
+            }
+        }
+        before_ns = Some(sample.mono_ns);
+        true
+    })?;
+    Ok(log)
+}

@@ -1,0 +1,51 @@
+//! The rows of a batch by element. All rows of an element are observed at once, column by column,
+//! so that a column and its series stay in the cache.
+
+use flatcap_format::query::ColumnBatch;
+
+use super::element_slot::{ElementRow, ElementSlot, FollowedColumns};
+use super::observation::{Observer, SeriesStore};
+
+/// The rows of a batch that are not observed yet.
+#[derive(Debug, Default)]
+pub(super) struct ElementRows {
+    /// Of each slot.
+    rows: Vec<Vec<ElementRow>>,
+    /// The slots that have rows.
+    used: Vec<usize>,
+    /// Empty lists with their memory. A slot that is not used has none: elements come and go.
+    spare: Vec<Vec<ElementRow>>,
+}
+
+impl ElementRows {
+    /// Adds the next row of the element in a slot.
+    pub(super) fn add(&mut self, slot: usize, row: ElementRow) {
+        if self.rows.len() <= slot {
+            self.rows.resize_with(slot + 1, Vec::new);
+        }
+        let Some(rows) = self.rows.get_mut(slot) else { return };
+        if rows.is_empty() {
+            self.used.push(slot);
+            *rows = self.spare.pop().unwrap_or_default();
+        }
+        rows.push(row);
+    }
+
+    /// Observes all rows and forgets them. They must be rows of this batch.
+    pub(super) fn observe(
+        &mut self,
+        batch: &ColumnBatch,
+        columns: FollowedColumns<'_>,
+        slots: &mut [Option<Box<ElementSlot>>],
+        store: &mut SeriesStore<'_, impl Observer>,
+    ) {
+        for at in self.used.drain(..) {
+            let mut rows = self.rows.get_mut(at).map(std::mem::take).unwrap_or_default();
+            if let Some(Some(slot)) = slots.get_mut(at) {
+                slot.observe(batch, &rows, columns, store);
+            }
+            rows.clear();
+            self.spare.push(rows);
+        }
+    }
+}
