@@ -30,7 +30,9 @@ pub fn to_arrow(
     if request.fields.is_empty() {
         let is_wanted =
             |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
-        let sources = recording.sources().iter().filter(|source| source.schema.is_some());
+        let sources = recording.sources().iter().filter(|source| {
+            source.schema.is_some() && (!source.is_computed || request.filter.sources.contains(&source.name))
+        });
         let names: BTreeSet<&str> = sources.map(|source| source.name.as_str()).collect();
         let wanted: Vec<&str> = names.into_iter().filter(|name| is_wanted(name)).collect();
         if wanted.len() > 1 {

@@ -15,12 +15,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::arrow::to_arrow;
 use crate::error::ColumnarError;
+use crate::flame::to_flame;
+use crate::folded::to_folded;
 use crate::mcap::to_mcap;
 use crate::openmetrics::to_openmetrics;
 use crate::parquet::to_parquet;
 use crate::parquet_file::ParquetOptions;
 use crate::perfetto::to_perfetto;
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+use crate::stack_lines::StackOptions;
+use crate::symbolize::{SymbolizeArguments, symbolize};
 
 /// Exit status of an error.
 const FAILED: u8 = 1;
@@ -83,6 +87,12 @@ struct Arguments {
     /// Small row groups, for reading from a local disk.
     #[arg(long)]
     local: bool,
+    /// Only the stacks of this process: its name or its id.
+    #[arg(long, value_name = "NAME|PID")]
+    process: Option<String>,
+    /// Look for executables and debug files in this directory first; can be repeated.
+    #[arg(long = "symbols", value_name = "DIR")]
+    symbol_directories: Vec<PathBuf>,
     /// Replace existing files.
     #[arg(long)]
     force: bool,
@@ -98,19 +108,31 @@ enum Format {
     Mcap,
     Perfetto,
     Openmetrics,
+    Folded,
+    Flame,
 }
+
+/// The verb that names functions; without it the program exports.
+const SYMBOLIZE: &str = "symbolize";
 
 /// Runs the program with the process's own arguments and streams.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let is_symbolize = std::env::args_os().nth(1).is_some_and(|verb| verb == SYMBOLIZE);
+    let result = if is_symbolize {
+        SymbolizeArguments::try_parse_from(std::env::args_os().skip(1))
+            .map(|arguments| run_symbolize(&arguments))
+    } else {
+        Arguments::try_parse().map(|arguments| run(&arguments))
+    };
+    let result = match result {
+        Ok(result) => result,
         Err(error) => {
             // clap prints help and version to standard output and errors to standard error.
             let _unprintable = error.print();
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
     };
-    match run(&arguments) {
+    match result {
         Ok(status) => ExitCode::from(status),
         // Its reader has all it wanted.
         Err(ColumnarError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -123,6 +145,12 @@ pub fn main() -> ExitCode {
             })
         }
     }
+}
+
+fn run_symbolize(arguments: &SymbolizeArguments) -> Result<u8, ColumnarError> {
+    raise_descriptor_limit();
+    symbolize(arguments, &mut io::stdin().lock(), &mut io::BufWriter::new(io::stdout().lock()))?;
+    Ok(0)
 }
 
 fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
@@ -164,14 +192,20 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
         is_exploded: arguments.explode,
         is_local: arguments.local,
     };
+    let stacks = StackOptions {
+        process: arguments.process.clone(),
+        symbol_directories: arguments.symbol_directories.clone(),
+    };
     // None for standard output.
     let path = Some(arguments.output.as_path()).filter(|_| !arguments.is_for_output());
     let report = match arguments.to {
         Format::Parquet => to_parquet(&request, &arguments.output, options, &mut watch)?,
         Format::Arrow => to_arrow(&request, path, &mut watch)?,
         Format::Mcap => to_mcap(&request, &arguments.output, &mut watch)?,
-        Format::Perfetto => to_perfetto(&request, path, &mut watch)?,
+        Format::Perfetto => to_perfetto(&request, path, &stacks, &mut watch)?,
         Format::Openmetrics => to_openmetrics(&request, path, &mut watch)?,
+        Format::Folded => to_folded(&request, path, &stacks, &mut watch)?,
+        Format::Flame => to_flame(&request, path, &stacks, &mut watch)?,
     };
     bar.finish_and_clear();
     if report.is_stopped {
@@ -199,6 +233,16 @@ impl Arguments {
     /// Checks that the options fit the format.
     fn check(&self) -> Result<(), ColumnarError> {
         let usage = |text: &str| Err(ColumnarError::Usage(text.to_owned()));
+        let is_of_stacks = matches!(self.to, Format::Folded | Format::Flame);
+        if self.process.is_some() && !is_of_stacks {
+            return usage("--process: only stacks are of a process; --to folded and --to flame have them");
+        }
+        if !self.symbol_directories.is_empty() && !is_of_stacks && self.to != Format::Perfetto {
+            return usage("--symbols: only folded, flame and perfetto have names of functions");
+        }
+        if is_of_stacks && (self.fields.is_some() || self.step_ns.is_some()) {
+            return usage("--fields and --every are for formats with columns; folded and flame have stacks");
+        }
         match self.to {
             Format::Parquet if self.is_for_output() => {
                 usage("--output -: parquet is a directory of files; --to arrow writes to standard output")
@@ -209,9 +253,8 @@ impl Arguments {
             Format::Mcap if self.fields.is_some() => {
                 usage("--fields: mcap has whole payloads; choose sources with --source")
             }
-            Format::Arrow | Format::Mcap | Format::Perfetto | Format::Openmetrics
-                if self.explode || self.unsigned || self.local =>
-            {
+            Format::Parquet => Ok(()),
+            _ if self.explode || self.unsigned || self.local => {
                 usage("--explode, --unsigned and --local are for parquet")
             }
             _ => Ok(()),
@@ -263,6 +306,7 @@ impl ColumnarReport {
                 self.undecodable
             ))?;
         }
+        self.remarks.iter().try_for_each(|text| remark(text))?;
         if self.has_unnamed_elements {
             remark(
                 "too many elements of lists inside lists: the later ones have the name \"?\"; choose a shorter time",

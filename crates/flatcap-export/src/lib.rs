@@ -1,5 +1,5 @@
 //! Writes recordings of flatcap in formats that need large libraries: Parquet, Arrow, MCAP,
-//! Perfetto and `OpenMetrics`.
+//! Perfetto, `OpenMetrics`, and stacks with the names of their functions.
 //!
 //! `flatcap export` replaces itself by the program `flatcap-export`. It is a package of its own, so
 //! that who builds or runs the recorder does not compile these libraries. `flatcap-ship` takes the
@@ -11,18 +11,29 @@
 mod arrow;
 mod cli;
 mod error;
+mod flame;
+mod flame_graph;
+mod folded;
+mod kernel_samples;
 mod mcap;
 mod openmetrics;
 mod output;
 mod parquet;
 mod parquet_file;
 mod perfetto;
+mod perfetto_kernel;
 mod perfetto_packets;
+mod perfetto_sched;
+mod perfetto_stacks;
 mod record_table;
 mod request;
 mod single_output;
+mod stack_lines;
+mod symbolize;
 
 pub use crate::arrow::to_arrow;
+pub use crate::flame::to_flame;
+pub use crate::folded::to_folded;
 pub use crate::mcap::to_mcap;
 pub use crate::openmetrics::to_openmetrics;
 pub use crate::parquet::to_parquet;
@@ -33,3 +44,4 @@ pub use error::ColumnarError;
 pub use output::file_name;
 pub use record_table::{Cell, CellType, RecordTable};
 pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+pub use stack_lines::StackOptions;

@@ -69,12 +69,17 @@ pub fn to_openmetrics(
 fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Metric>, ColumnarError> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let sources = &request.filter.sources;
+    // They repeat another source.
+    let computed: BTreeSet<&str> =
+        recording.sources().iter().filter(|source| source.is_computed).map(|source| &*source.name).collect();
     let is_wanted = |metric: &Metric| {
         let path = metric.path();
         let is_asked = asked.is_empty() || asked.iter().any(|asked| is_below(&path, asked));
         // What only identifies something, or says since when it is there, is no measurement.
         let is_number = metric.is_measured() || !asked.is_empty();
-        is_asked && is_number && (sources.is_empty() || sources.contains(&metric.source))
+        let is_repeated =
+            computed.contains(&*metric.source) && asked.is_empty() && !sources.contains(&metric.source);
+        is_asked && is_number && !is_repeated && (sources.is_empty() || sources.contains(&metric.source))
     };
     let mut all = metrics(recording);
     all.retain(is_wanted);

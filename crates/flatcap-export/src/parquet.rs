@@ -127,6 +127,7 @@ pub fn to_parquet(
         undecodable: summary.undecodable + summary.malformed_schemas,
         has_unnamed_elements: summary.has_more_elements,
         opaque,
+        remarks: Vec::new(),
     })
 }
 

@@ -1,5 +1,5 @@
-//! Perfetto: a counter track for each numeric field of each element, marks as instants, and lost
-//! samples as slices.
+//! Perfetto: a counter track for each numeric field of each element, marks as instants, lost
+//! samples as slices, the scheduler, and sampled stacks.
 //!
 //! Time in the trace is that of the host since its boot. Runs of other boots follow by their wall
 //! time. A value that is equal to the one before is left out: a counter keeps its value.
@@ -17,27 +17,32 @@ use flatcap_format::segment::{Gap, Marker};
 use prost::Message;
 
 use crate::error::ColumnarError;
+use crate::kernel_samples::KernelRun;
+use crate::perfetto_kernel::{KernelSequence, KernelTrace, KernelTraceSink, read_kernel_trace};
 use crate::perfetto_packets::{
     CLOCK_BOOTTIME, CLOCK_REALTIME, COUNTER, Clock, ClockSnapshot, CounterDescriptor, INSTANT, PACKET_KEY,
     SEQUENCE_BEGINS, SLICE_BEGIN, SLICE_END, TracePacket, TrackDescriptor, TrackEvent,
 };
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
+use crate::stack_lines::StackOptions;
 
-/// The one sequence of packets.
+/// The sequences of packets. Only stacks name what earlier packets of their sequence interned.
 const SEQUENCE: u32 = 1;
+const STACKS_SEQUENCE: u32 = 2;
 /// The track of marks; others are numbered from it on.
 const MARKS_TRACK: u64 = 1;
 
 /// Writes the selected fields as a trace: a file, which appears at the end, or, without a path, to
-/// standard output. Counters are written as rates per second, in common units. The export stops if
-/// `watch` returns false.
+/// standard output. Counters are written as rates per second, in common units. If no fields are
+/// named, the trace has the scheduler and stacks, too. The export stops if `watch` returns false.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
 pub fn to_perfetto(
     request: &ColumnarRequest,
     path: Option<&Path>,
+    options: &StackOptions,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
 ) -> Result<ColumnarReport, ColumnarError> {
     let recording = Recording::open(&request.paths)?;
@@ -50,7 +55,7 @@ pub fn to_perfetto(
     while let Some(item) = reader.next()? {
         let event = match item {
             RecordedItem::Run(run) => {
-                export.begin_run(run.host.name);
+                export.begin_run(run.run_id, run.host.name);
                 continue;
             }
             RecordedItem::Samples(samples) => {
@@ -75,6 +80,16 @@ pub fn to_perfetto(
             return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
         }
     }
+    let kernel = if request.fields.is_empty() {
+        // The first reading reported what is wrong with the files.
+        let mut watch = |event: ColumnarEvent| matches!(event, ColumnarEvent::Notice(_)) || watch(event);
+        read_kernel_trace(request, options, &mut watch, &mut export)?
+    } else {
+        KernelTrace::default()
+    };
+    if kernel.is_stopped {
+        return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
+    }
     if export.events == 0 {
         if is_unreadable {
             // Nothing could be read; the notices say why.
@@ -87,8 +102,9 @@ pub fn to_perfetto(
     let summary = reader.summary();
     Ok(ColumnarReport {
         files: export.complete(request.should_replace)?,
-        undecodable: summary.undecodable + summary.malformed_schemas,
+        undecodable: summary.undecodable + summary.malformed_schemas + kernel.malformed,
         has_unnamed_elements: summary.has_more_elements,
+        remarks: kernel.remarks,
         ..ColumnarReport::default()
     })
 }
@@ -109,8 +125,11 @@ struct PerfettoExport {
     groups: HashMap<String, u64>,
     host: String,
     next_track: u64,
+    run_id: u64,
     /// Added to monotonic time to get time in the trace; none before the first sample of a run.
     offset_ns: Option<i64>,
+    /// The same of each run so far.
+    offsets: HashMap<u64, i64>,
     /// Gaps of the run that came before its first sample.
     early_gaps: Vec<(String, Gap)>,
     /// Wall time minus time in the trace; none before the first sample of all.
@@ -136,7 +155,9 @@ impl PerfettoExport {
             groups: HashMap::new(),
             host: String::new(),
             next_track: MARKS_TRACK + 1,
+            run_id: 0,
             offset_ns: None,
+            offsets: HashMap::new(),
             early_gaps: Vec::new(),
             wall_offset_ns: None,
             packet: Vec::new(),
@@ -144,7 +165,8 @@ impl PerfettoExport {
         }
     }
 
-    fn begin_run(&mut self, host: String) {
+    fn begin_run(&mut self, run_id: u64, host: String) {
+        self.run_id = run_id;
         self.host = host;
         self.offset_ns = None;
         // Of a run without samples, which has no time.
@@ -168,6 +190,7 @@ impl PerfettoExport {
         let Some(wall_offset_ns) = self.wall_offset_ns else {
             self.wall_offset_ns = Some(wall_ns.wrapping_sub_unsigned(mono_ns));
             self.offset_ns = Some(0);
+            self.offsets.insert(self.run_id, 0);
             let clock = |id, ns| Clock { clock_id: Some(id), timestamp: Some(ns) };
             let clocks = vec![
                 clock(CLOCK_BOOTTIME, mono_ns),
@@ -183,7 +206,9 @@ impl PerfettoExport {
             return self.describe(MARKS_TRACK, "marks", None, None);
         };
         let trace_ns = wall_ns.wrapping_sub(wall_offset_ns);
-        self.offset_ns = Some(trace_ns.wrapping_sub_unsigned(mono_ns));
+        let offset_ns = trace_ns.wrapping_sub_unsigned(mono_ns);
+        self.offset_ns = Some(offset_ns);
+        self.offsets.insert(self.run_id, offset_ns);
         Ok(())
     }
 
@@ -381,7 +406,11 @@ impl PerfettoExport {
     }
 
     fn put(&mut self, packet: TracePacket) -> Result<(), ColumnarError> {
-        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
+        self.put_on(SEQUENCE, packet)
+    }
+
+    fn put_on(&mut self, sequence: u32, packet: TracePacket) -> Result<(), ColumnarError> {
+        let packet = TracePacket { trusted_packet_sequence_id: Some(sequence), ..packet };
         self.packet.clear();
         self.packet.push(PACKET_KEY);
         packet.encode_length_delimited(&mut self.packet).map_err(|error| self.out.failed(error.into()))?;
@@ -390,6 +419,22 @@ impl PerfettoExport {
 
     fn complete(self, should_replace: bool) -> Result<Vec<ColumnarFile>, ColumnarError> {
         self.out.complete(should_replace, (None, self.events))
+    }
+}
+
+impl KernelTraceSink for PerfettoExport {
+    fn offset_ns(&mut self, run: &KernelRun, mono_ns: u64, wall_ns: i64) -> Result<i64, ColumnarError> {
+        if let Some(offset_ns) = self.offsets.get(&run.run_id) {
+            return Ok(*offset_ns);
+        }
+        self.begin_run(run.run_id, run.host.clone());
+        self.set_clocks(mono_ns, wall_ns)?;
+        Ok(self.offset_ns.unwrap_or_default())
+    }
+
+    fn put_kernel(&mut self, sequence: KernelSequence, packet: TracePacket) -> Result<(), ColumnarError> {
+        self.events += 1;
+        self.put_on(if sequence == KernelSequence::Stacks { STACKS_SEQUENCE } else { SEQUENCE }, packet)
     }
 }
 

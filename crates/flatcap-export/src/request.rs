@@ -62,6 +62,8 @@ pub struct ColumnarReport {
     pub has_unnamed_elements: bool,
     /// Sources without a schema, which have no columns: not exported.
     pub opaque: Vec<String>,
+    /// What the user should know about the contents: a line each.
+    pub remarks: Vec<String>,
 }
 
 /// An exported file.

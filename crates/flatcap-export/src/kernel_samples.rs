@@ -1,0 +1,173 @@
+//! The payloads of the kernel's sources: what the scheduler did, and which code ran.
+//!
+//! A payload is written after the events in it, so reading goes on after the end of the selected
+//! time, and each event is judged by its own time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use flatcap_format::query::Recording;
+use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap_format::segment::{Elapsed, SegmentHeader, SourceInfo};
+use flatcap_tasks::PAYLOAD_NS_MAX;
+use flatcap_tasks::schema::{PROFILE_ROOT, SCHED_ROOT};
+
+use crate::error::ColumnarError;
+use crate::request::{ColumnarEvent, ColumnarRequest};
+
+/// What a payload is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum KernelPayload {
+    /// What the scheduler did.
+    Sched,
+    /// Which code ran.
+    Profile,
+}
+
+/// A payload of one of these sources.
+#[derive(Debug)]
+pub(crate) struct KernelSample<'p> {
+    pub(crate) source: KernelPayload,
+    /// The run that recorded it.
+    pub(crate) run: &'p KernelRun,
+    /// When it was read, by both clocks.
+    pub(crate) mono_ns: u64,
+    pub(crate) wall_ns: i64,
+    /// The selected time, in monotonic nanoseconds of the run.
+    pub(crate) window: Range<u64>,
+    pub(crate) payload: &'p [u8],
+}
+
+/// A run of a recorder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KernelRun {
+    pub(crate) run_id: u64,
+    pub(crate) host: String,
+    pub(crate) machine_id: Option<String>,
+    pub(crate) boot_id: Option<String>,
+}
+
+/// How reading ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct KernelReading {
+    /// Whether the watcher stopped it.
+    pub(crate) is_stopped: bool,
+    /// Whether a file could not be read at all.
+    pub(crate) is_unreadable: bool,
+    /// Whether the recording has one of the sources.
+    pub(crate) has_sources: bool,
+}
+
+/// Passes the payloads of these sources to `take`, in the order of time. Stops if `watch` returns
+/// false.
+pub(crate) fn read_kernel_samples(
+    request: &ColumnarRequest,
+    sources: &[KernelPayload],
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    take: &mut dyn FnMut(KernelSample<'_>) -> Result<(), ColumnarError>,
+) -> Result<KernelReading, ColumnarError> {
+    let mut reading = KernelReading::default();
+    let names = source_names(request, sources)?;
+    if names.is_empty() {
+        return Ok(reading);
+    }
+    reading.has_sources = true;
+    let mut reader = MergedReader::open(&request.paths, widened(&request.filter, names))?;
+    let (mut run, mut elapsed) = (KernelRun::default(), 0..u64::MAX);
+    let mut ids = BTreeMap::new();
+    while let Some(item) = reader.next()? {
+        match item {
+            ReplayItem::Header(header, _) => {
+                run = KernelRun::of(header);
+                elapsed =
+                    request.filter.elapsed.as_ref().map_or(0..u64::MAX, |elapsed| elapsed.mono_ns(header));
+                ids.clear();
+                ids.extend(header.sources.iter().filter_map(|source| source_id(source, sources)));
+            }
+            ReplayItem::Source(source, _) => ids.extend(source_id(source, sources)),
+            ReplayItem::Sample(sample) => {
+                let sample = sample.telemetry;
+                let Some(source) = ids.get(&sample.source).copied() else { continue };
+                let offset_ns = sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns);
+                let window = window(&request.filter, offset_ns, &elapsed);
+                let (mono_ns, wall_ns, payload) = (sample.mono_ns, sample.wall_ns, sample.payload);
+                take(KernelSample { source, run: &run, mono_ns, wall_ns, window, payload })?;
+                if !watch(ColumnarEvent::Progress(wall_ns)) {
+                    return Ok(KernelReading { is_stopped: true, ..reading });
+                }
+            }
+            ReplayItem::Notice(notice) => {
+                reading.is_unreadable |= matches!(notice, Notice::Unreadable(_));
+                if !watch(ColumnarEvent::Notice(notice)) {
+                    return Ok(KernelReading { is_stopped: true, ..reading });
+                }
+            }
+            ReplayItem::Gap(..) | ReplayItem::Marker(..) | ReplayItem::Other(..) => {}
+        }
+    }
+    Ok(reading)
+}
+
+impl KernelRun {
+    fn of(header: &SegmentHeader) -> Self {
+        Self {
+            run_id: header.run_id,
+            host: header.host.name.clone(),
+            machine_id: header.host.machine_id.clone(),
+            boot_id: header.host.boot_id.clone(),
+        }
+    }
+}
+
+impl KernelPayload {
+    /// Returns the source whose payloads have this root table.
+    fn of(root: &str) -> Option<Self> {
+        match root {
+            SCHED_ROOT => Some(Self::Sched),
+            PROFILE_ROOT => Some(Self::Profile),
+            _ => None,
+        }
+    }
+}
+
+fn source_id(source: &SourceInfo, wanted: &[KernelPayload]) -> Option<(u16, KernelPayload)> {
+    KernelPayload::of(&source.root).filter(|found| wanted.contains(found)).map(|found| (source.id, found))
+}
+
+/// Returns the names of the selected sources with these payloads. Their names are up to the
+/// configuration, what their payloads are is not.
+fn source_names(
+    request: &ColumnarRequest,
+    wanted: &[KernelPayload],
+) -> Result<BTreeSet<String>, ColumnarError> {
+    let recording = Recording::open(&request.paths)?;
+    let selected = &request.filter.sources;
+    let names = recording.sources().iter().filter(|source| {
+        let found = source.schema.as_ref().and_then(|schema| KernelPayload::of(schema.root_name()));
+        let is_selected = selected.is_empty() || selected.contains(&source.name);
+        found.is_some_and(|found| wanted.contains(&found)) && is_selected
+    });
+    Ok(names.map(|source| source.name.clone()).collect())
+}
+
+/// Returns the filter that also passes what was written after the end of the selected time.
+fn widened(filter: &ReplayFilter, sources: BTreeSet<String>) -> ReplayFilter {
+    let longest_ns = PAYLOAD_NS_MAX;
+    ReplayFilter {
+        sources,
+        until_ns: filter.until_ns.map(|until_ns| until_ns.saturating_add_unsigned(longest_ns)),
+        elapsed: filter.elapsed.as_ref().map(|elapsed| Elapsed {
+            ns: elapsed.ns.start..elapsed.ns.end.saturating_add(longest_ns),
+            ..elapsed.clone()
+        }),
+        ..filter.clone()
+    }
+}
+
+/// Returns the selected time by the monotonic clock, which wall time exceeds by `offset_ns`.
+fn window(filter: &ReplayFilter, offset_ns: i64, elapsed: &Range<u64>) -> Range<u64> {
+    let mono_ns = |wall_ns: i64| u64::try_from(wall_ns.saturating_sub(offset_ns)).unwrap_or_default();
+    let since_ns = filter.since_ns.map_or(0, mono_ns).max(elapsed.start);
+    let until_ns = filter.until_ns.map_or(u64::MAX, mono_ns).min(elapsed.end);
+    since_ns..until_ns
+}

@@ -1,0 +1,163 @@
+//! What the kernel's sources add to a trace of Perfetto: the scheduler, and sampled stacks.
+
+use std::collections::HashMap;
+
+use flatcap_symbols::Symbolizer;
+use flatcap_tasks::{KnownBuildIds, ProfileBatch, SchedBatch};
+
+use crate::error::ColumnarError;
+use crate::kernel_samples::{KernelPayload, KernelReading, KernelRun, KernelSample, read_kernel_samples};
+use crate::perfetto_packets::TracePacket;
+use crate::perfetto_sched::SchedTracks;
+use crate::perfetto_stacks::StackTracks;
+use crate::request::{ColumnarEvent, ColumnarRequest};
+use crate::stack_lines::{StackOptions, symbol_remarks};
+
+/// Most runs whose build ids are known beforehand.
+const RUNS_MAX: usize = 1 << 10;
+
+/// Which packets may name what others interned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KernelSequence {
+    Sched,
+    Stacks,
+}
+
+/// What came of the kernel's sources.
+#[derive(Debug, Default)]
+pub(crate) struct KernelTrace {
+    pub(crate) is_stopped: bool,
+    pub(crate) malformed: u64,
+    pub(crate) remarks: Vec<String>,
+}
+
+/// A trace to which packets of the kernel's sources are added.
+pub(crate) trait KernelTraceSink {
+    /// Returns time in the trace minus monotonic time of a run. Begins its clocks at these times,
+    /// if nothing else of the run was selected.
+    fn offset_ns(&mut self, run: &KernelRun, mono_ns: u64, wall_ns: i64) -> Result<i64, ColumnarError>;
+
+    /// Adds a packet.
+    fn put_kernel(&mut self, sequence: KernelSequence, packet: TracePacket) -> Result<(), ColumnarError>;
+}
+
+/// Adds the kernel's sources to a trace.
+pub(crate) fn read_kernel_trace(
+    request: &ColumnarRequest,
+    options: &StackOptions,
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    sink: &mut dyn KernelTraceSink,
+) -> Result<KernelTrace, ColumnarError> {
+    let Some(build_ids) = read_build_ids(request, watch)? else {
+        return Ok(KernelTrace { is_stopped: true, ..KernelTrace::default() });
+    };
+    let mut tracks = KernelTracks {
+        build_ids,
+        no_build_ids: KnownBuildIds::default(),
+        sched: SchedTracks::default(),
+        stacks: StackTracks::new(Symbolizer::new(options.symbol_directories.clone())),
+        run: KernelRun::default(),
+        offset_ns: 0,
+        other_host: None,
+        malformed: 0,
+    };
+    let mut take = |sample: KernelSample<'_>| {
+        tracks.add(&sample, sink)?;
+        tracks.put(sink)
+    };
+    let sources = [KernelPayload::Sched, KernelPayload::Profile];
+    let KernelReading { is_stopped, .. } = read_kernel_samples(request, &sources, watch, &mut take)?;
+    tracks.sched.end(tracks.offset_ns);
+    tracks.put(sink)?;
+    let mut remarks = symbol_remarks(tracks.stacks.symbolizer());
+    if let Some(host) = &tracks.other_host {
+        // Process ids of two hosts are not told apart.
+        remarks.push(format!(
+            "the trace has the scheduler and stacks of the host {} alone; --host {host} selects those of another",
+            tracks.run.host
+        ));
+    }
+    Ok(KernelTrace { is_stopped, malformed: tracks.malformed, remarks })
+}
+
+/// Reads the build ids of files beforehand, by the numbers of runs: stacks are written before those
+/// that were recorded late. Returns none if `watch` stops it.
+fn read_build_ids(
+    request: &ColumnarRequest,
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<Option<HashMap<u64, KnownBuildIds>>, ColumnarError> {
+    let mut known = HashMap::<u64, KnownBuildIds>::new();
+    let mut take = |sample: KernelSample<'_>| {
+        let run_id = sample.run.run_id;
+        if let Ok(batch) = ProfileBatch::read(sample.payload)
+            && (known.len() < RUNS_MAX || known.contains_key(&run_id))
+        {
+            known.entry(run_id).or_default().add(&batch);
+        }
+        Ok(())
+    };
+    let reading = read_kernel_samples(request, &[KernelPayload::Profile], watch, &mut take)?;
+    Ok((!reading.is_stopped).then_some(known))
+}
+
+struct KernelTracks {
+    build_ids: HashMap<u64, KnownBuildIds>,
+    /// Of a run whose build ids are not known beforehand.
+    no_build_ids: KnownBuildIds,
+    sched: SchedTracks,
+    stacks: StackTracks,
+    run: KernelRun,
+    offset_ns: i64,
+    /// Another host in the recording.
+    other_host: Option<String>,
+    malformed: u64,
+}
+
+impl KernelTracks {
+    fn add(
+        &mut self,
+        sample: &KernelSample<'_>,
+        sink: &mut dyn KernelTraceSink,
+    ) -> Result<(), ColumnarError> {
+        let KernelRun { run_id, host, machine_id, .. } = sample.run;
+        let is_first = self.run == KernelRun::default();
+        if !is_first && (host, machine_id) != (&self.run.host, &self.run.machine_id) {
+            self.other_host = Some(host.clone());
+            return Ok(());
+        }
+        // Nothing after the selected time begins a clock.
+        if sample.window.is_empty() {
+            return Ok(());
+        }
+        let offset_ns = sink.offset_ns(sample.run, sample.mono_ns, sample.wall_ns)?;
+        if *run_id != self.run.run_id {
+            self.sched.end(self.offset_ns);
+            self.run = sample.run.clone();
+        }
+        self.offset_ns = offset_ns;
+        let is_read = match sample.source {
+            KernelPayload::Sched => SchedBatch::read(sample.payload)
+                .map(|batch| self.sched.add(&batch, &sample.window, offset_ns)),
+            KernelPayload::Profile => ProfileBatch::read(sample.payload).map(|batch| {
+                for sampled in batch.samples().filter(|sampled| sample.window.contains(&sampled.time_ns)) {
+                    self.sched.describe(sampled.thread, sampled.time_ns, offset_ns);
+                }
+                let boot_id = sample.run.boot_id.as_deref();
+                let build_ids = self.build_ids.get(run_id).unwrap_or(&self.no_build_ids);
+                self.stacks.add(&batch, (boot_id, build_ids), (&sample.window, offset_ns));
+            }),
+        };
+        self.malformed += u64::from(is_read.is_err());
+        Ok(())
+    }
+
+    fn put(&mut self, sink: &mut dyn KernelTraceSink) -> Result<(), ColumnarError> {
+        for packet in self.sched.take() {
+            sink.put_kernel(KernelSequence::Sched, packet)?;
+        }
+        for packet in self.stacks.take() {
+            sink.put_kernel(KernelSequence::Stacks, packet)?;
+        }
+        Ok(())
+    }
+}

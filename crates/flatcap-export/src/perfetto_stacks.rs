@@ -1,0 +1,211 @@
+//! Sampled stacks in a trace of Perfetto. Functions, files and stacks are interned: each is there
+//! once, and named by a number from then on.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::Range;
+
+use flatcap_symbols::{CodeLocation, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_tasks::{CodeObjectInfo, KnownBuildIds, ProfileBatch, StackSampleView};
+
+use crate::perfetto_packets::{
+    InternedData, InternedString, MODE_KERNEL, MODE_USER, PerfSample, PerfSampleDefaults, SEQUENCE_BEGINS,
+    SEQUENCE_CONTINUES, SW_CPU_CLOCK, Timebase, TraceCallstack, TraceFrame, TraceMapping, TracePacket,
+    TracePacketDefaults,
+};
+use crate::stack_lines::object_key;
+
+/// Items of a kind that are interned. Above, all are forgotten, and interned again.
+const INTERNED_MAX: usize = 1 << 17;
+
+/// Makes packets of the samples of a host.
+#[derive(Debug)]
+pub(crate) struct StackTracks {
+    symbolizer: Symbolizer,
+    interned: InternedNumbers,
+    /// The time that a sample stands for, as the last packet stated it.
+    interval_ns: Option<u64>,
+    packets: Vec<TracePacket>,
+}
+
+/// The numbers of what was interned.
+#[derive(Debug, Default)]
+struct InternedNumbers {
+    functions: HashMap<String, u64>,
+    paths: HashMap<String, u64>,
+    build_ids: HashMap<Vec<u8>, u64>,
+    mappings: HashMap<ObjectKey, u64>,
+    frames: HashMap<(u64, u64, u64), u64>,
+    callstacks: HashMap<Vec<u64>, u64>,
+    /// What the next packet has to state.
+    fresh: InternedData,
+}
+
+impl StackTracks {
+    pub(crate) fn new(symbolizer: Symbolizer) -> Self {
+        Self { symbolizer, interned: InternedNumbers::default(), interval_ns: None, packets: Vec::new() }
+    }
+
+    /// What the functions were named by.
+    pub(crate) fn symbolizer(&self) -> &Symbolizer {
+        &self.symbolizer
+    }
+
+    /// Adds the samples of a payload in the selected time. `boot_id` and `build_ids` are of its
+    /// run; `offset_ns` is time in the trace minus monotonic time.
+    pub(crate) fn add(
+        &mut self,
+        batch: &ProfileBatch<'_>,
+        (boot_id, build_ids): (Option<&str>, &KnownBuildIds),
+        (window, offset_ns): (&Range<u64>, i64),
+    ) {
+        let is_selected = |sample: &StackSampleView| window.contains(&sample.time_ns);
+        // The idle loops of the CPUs have no stacks of interest.
+        let samples = batch.samples().filter(is_selected).filter(|sample| !sample.thread.is_idle());
+        let mut known: HashMap<u16, (u64, i32)> = HashMap::new();
+        for sample in samples {
+            self.begin(batch.interval_ns());
+            let stack = known.entry(sample.stack);
+            let (callstack, mode) =
+                *stack.or_insert_with(|| self.stack(batch, sample.stack, (boot_id, build_ids)));
+            let perf_sample = PerfSample {
+                cpu: Some(u32::from(sample.cpu)),
+                pid: Some(sample.thread.process),
+                tid: Some(sample.thread.thread),
+                callstack_iid: Some(callstack),
+                cpu_mode: Some(mode),
+            };
+            self.packets.push(TracePacket {
+                timestamp: Some(sample.time_ns.saturating_add_signed(offset_ns)),
+                sequence_flags: Some(SEQUENCE_CONTINUES),
+                interned_data: self.interned.take(),
+                perf_sample: Some(perf_sample),
+                ..TracePacket::default()
+            });
+        }
+        if self.interned.is_full() {
+            self.interned = InternedNumbers::default();
+            self.interval_ns = None;
+        }
+    }
+
+    /// Takes the packets so far.
+    pub(crate) fn take(&mut self) -> Vec<TracePacket> {
+        std::mem::take(&mut self.packets)
+    }
+
+    /// Begins what is interned, unless it has begun.
+    fn begin(&mut self, interval_ns: u64) {
+        if self.interval_ns.replace(interval_ns) == Some(interval_ns) {
+            return;
+        }
+        self.interned = InternedNumbers::default();
+        let timebase = Timebase { period: Some(interval_ns), counter: Some(SW_CPU_CLOCK) };
+        let perf_sample_defaults = Some(PerfSampleDefaults { timebase: Some(timebase) });
+        self.packets.push(TracePacket {
+            sequence_flags: Some(SEQUENCE_BEGINS),
+            defaults: Some(TracePacketDefaults { perf_sample_defaults }),
+            ..TracePacket::default()
+        });
+    }
+
+    /// Returns the number of a stack, and the mode in which its innermost function ran.
+    fn stack(
+        &mut self,
+        batch: &ProfileBatch<'_>,
+        stack: u16,
+        (boot_id, build_ids): (Option<&str>, &KnownBuildIds),
+    ) -> (u64, i32) {
+        let (mut frames, mut mode) = (Vec::new(), MODE_USER);
+        for (depth, place) in batch.stack(stack).enumerate() {
+            let Some(object) = batch.object(place.object) else { continue };
+            let info = CodeObjectInfo {
+                kind: object.kind,
+                path: object.path.into(),
+                build_id: build_ids.completed(object.kind, object.path, object.build_id).into(),
+            };
+            let object = object_key(&info, boot_id);
+            if depth == 0 && matches!(object.kind, ObjectKind::Kernel | ObjectKind::KernelAddress) {
+                mode = MODE_KERNEL;
+            }
+            let location = CodeLocation { offset: place.offset, is_return: depth > 0 };
+            let found = self.symbolizer.names(&object, location);
+            let mapping = self.interned.mapping(&object, &info.build_id);
+            for name in found.names {
+                frames.push(self.interned.frame(mapping, place.offset, name));
+            }
+        }
+        // The trace has the outermost frame first.
+        frames.reverse();
+        (self.interned.callstack(frames), mode)
+    }
+}
+
+impl InternedNumbers {
+    fn is_full(&self) -> bool {
+        [self.functions.len(), self.frames.len(), self.callstacks.len(), self.mappings.len()]
+            .into_iter()
+            .any(|count| count > INTERNED_MAX)
+    }
+
+    /// Takes what a packet has to state, if that is anything.
+    fn take(&mut self) -> Option<InternedData> {
+        let fresh = std::mem::take(&mut self.fresh);
+        (fresh != InternedData::default()).then_some(fresh)
+    }
+
+    fn mapping(&mut self, object: &ObjectKey, build_id: &[u8]) -> u64 {
+        if let Some(iid) = self.mappings.get(object) {
+            return *iid;
+        }
+        let parts = object.path.split('/').filter(|part| !part.is_empty());
+        let path_string_ids = parts
+            .map(|part| {
+                let (iid, is_new) = number(&mut self.paths, part.to_owned());
+                self.fresh.mapping_paths.extend(is_new.then(|| string(iid, part.as_bytes())));
+                iid
+            })
+            .collect();
+        let build_id = (!build_id.is_empty()).then(|| {
+            let (iid, is_new) = number(&mut self.build_ids, build_id.to_vec());
+            self.fresh.build_ids.extend(is_new.then(|| string(iid, build_id)));
+            iid
+        });
+        let (iid, _) = number(&mut self.mappings, object.clone());
+        self.fresh.mappings.push(TraceMapping { iid: Some(iid), build_id, path_string_ids });
+        iid
+    }
+
+    fn frame(&mut self, mapping: u64, offset: u64, name: String) -> u64 {
+        let text = name.clone();
+        let (function, is_new) = number(&mut self.functions, name);
+        self.fresh.function_names.extend(is_new.then(|| string(function, text.as_bytes())));
+        let (iid, is_new) = number(&mut self.frames, (mapping, offset, function));
+        let frame = || TraceFrame {
+            iid: Some(iid),
+            function_name_id: Some(function),
+            mapping_id: Some(mapping),
+            rel_pc: Some(offset),
+        };
+        self.fresh.frames.extend(is_new.then(frame));
+        iid
+    }
+
+    fn callstack(&mut self, frames: Vec<u64>) -> u64 {
+        let (iid, is_new) = number(&mut self.callstacks, frames.clone());
+        let callstack = || TraceCallstack { iid: Some(iid), frame_ids: frames };
+        self.fresh.callstacks.extend(is_new.then(callstack));
+        iid
+    }
+}
+
+/// Returns the number of an item, from 1 on, and whether it is new.
+fn number<T: Eq + Hash>(numbers: &mut HashMap<T, u64>, item: T) -> (u64, bool) {
+    let next = numbers.len() as u64 + 1;
+    let iid = *numbers.entry(item).or_insert(next);
+    (iid, iid == next)
+}
+
+fn string(iid: u64, text: &[u8]) -> InternedString {
+    InternedString { iid: Some(iid), str: Some(text.to_vec()) }
+}

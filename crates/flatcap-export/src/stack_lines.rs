@@ -1,0 +1,294 @@
+//! Sampled stacks as lines of text, and how often each was sampled.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use flatcap_symbols::{BuildId, CodeLocation, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_tasks::schema::CodeKind;
+use flatcap_tasks::{CodeObjectInfo, KnownBuildIds, ProfileBatch, StackTotals, TaskName};
+
+use crate::error::ColumnarError;
+use crate::kernel_samples::{KernelPayload, KernelRun, KernelSample, read_kernel_samples};
+use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
+
+/// Samples whose stacks are told apart before their functions are named.
+const SAMPLES_AT_ONCE: u64 = 8192;
+/// Most bytes of all lines. Stacks beyond it are left out, and counted.
+const LINES_BYTES_MAX: usize = 256 << 20;
+/// Most processes whose names are kept.
+const PROCESSES_MAX: usize = 1 << 16;
+/// Most objects without names that are reported.
+const ERRORS_SHOWN: usize = 8;
+
+/// Which stacks are exported, and how they are named.
+#[derive(Debug, Clone, Default)]
+pub struct StackOptions {
+    /// The process: its name, or its process id; all if none.
+    pub process: Option<String>,
+    /// Directories with executables and debug files, which are looked at first.
+    pub symbol_directories: Vec<PathBuf>,
+}
+
+/// Stacks as text.
+#[derive(Debug, Default)]
+pub(crate) struct StackLines {
+    /// How often each stack was sampled: `process;outer;...;inner`, in the order of the text.
+    pub(crate) lines: BTreeMap<String, u64>,
+    /// All samples in the lines.
+    pub(crate) samples: u64,
+    /// CPU time that they stand for, in nanoseconds.
+    pub(crate) cpu_ns: u64,
+    /// The hosts.
+    pub(crate) hosts: BTreeSet<String>,
+}
+
+/// What reading came to.
+#[derive(Debug)]
+pub(crate) enum StackReading {
+    /// The stacks, and what the export reports about them.
+    Lines(StackLines, ColumnarReport),
+    /// There are none: the export was stopped, or no file could be read.
+    Nothing(ColumnarReport),
+}
+
+/// Reads the selected stacks.
+pub(crate) fn read_stacks(
+    request: &ColumnarRequest,
+    options: &StackOptions,
+    watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+) -> Result<StackReading, ColumnarError> {
+    let mut collector = StackCollector::new(options);
+    let mut take = |sample: KernelSample<'_>| {
+        collector.add(&sample);
+        Ok(())
+    };
+    let reading = read_kernel_samples(request, &[KernelPayload::Profile], watch, &mut take)?;
+    if reading.is_stopped {
+        let report = ColumnarReport { is_stopped: true, ..ColumnarReport::default() };
+        return Ok(StackReading::Nothing(report));
+    }
+    collector.name_functions();
+    if collector.stacks.samples == 0 {
+        if reading.is_unreadable {
+            // The notices say why.
+            return Ok(StackReading::Nothing(ColumnarReport::default()));
+        }
+        return Err(collector.no_stacks(request, reading.has_sources)?);
+    }
+    let report = collector.report();
+    Ok(StackReading::Lines(collector.stacks, report))
+}
+
+/// Adds up samples, and names their functions from time to time.
+struct StackCollector<'o> {
+    options: &'o StackOptions,
+    symbolizer: Symbolizer,
+    run: KernelRun,
+    window: Range<u64>,
+    totals: StackTotals,
+    /// Of the files of the run so far.
+    build_ids: KnownBuildIds,
+    /// The names of processes of the run: those of their first threads.
+    processes: HashMap<u32, TaskName>,
+    stacks: StackLines,
+    bytes: usize,
+    left_out: u64,
+    other_samples: u64,
+    malformed: u64,
+    lost: u64,
+    last_lost: Option<u64>,
+    unnamed_places: u64,
+    places: u64,
+}
+
+impl<'o> StackCollector<'o> {
+    fn new(options: &'o StackOptions) -> Self {
+        Self {
+            options,
+            symbolizer: Symbolizer::new(options.symbol_directories.clone()),
+            run: KernelRun::default(),
+            window: 0..0,
+            totals: StackTotals::new(0..0),
+            build_ids: KnownBuildIds::default(),
+            processes: HashMap::new(),
+            stacks: StackLines::default(),
+            bytes: 0,
+            left_out: 0,
+            other_samples: 0,
+            malformed: 0,
+            lost: 0,
+            last_lost: None,
+            unnamed_places: 0,
+            places: 0,
+        }
+    }
+
+    fn add(&mut self, sample: &KernelSample<'_>) {
+        let Ok(batch) = ProfileBatch::read(sample.payload) else {
+            self.malformed += 1;
+            return;
+        };
+        if *sample.run != self.run {
+            self.name_functions();
+            if sample.run.run_id != self.run.run_id {
+                self.processes.clear();
+                self.build_ids = KnownBuildIds::default();
+                self.last_lost = None;
+            }
+            self.stacks.hosts.insert(sample.run.host.clone());
+            self.run = sample.run.clone();
+        }
+        if sample.window != self.window || self.totals.samples() >= SAMPLES_AT_ONCE {
+            self.name_functions();
+            self.window = sample.window.clone();
+            self.totals = StackTotals::new(sample.window.clone());
+        }
+        if batch.begin_ns() < sample.window.end && batch.end_ns() > sample.window.start {
+            let before = self.last_lost.unwrap_or(batch.lost());
+            self.lost = self.lost.saturating_add(batch.lost().saturating_sub(before));
+        }
+        self.last_lost = Some(batch.lost());
+        for thread in batch.samples().map(|sample| sample.thread) {
+            let is_known = self.processes.contains_key(&thread.process);
+            let is_first_thread = thread.thread == thread.process && !thread.name.is_empty();
+            if is_first_thread && (is_known || self.processes.len() < PROCESSES_MAX) {
+                self.processes.insert(thread.process, thread.name);
+            }
+        }
+        self.build_ids.add(&batch);
+        self.totals.add(&batch);
+    }
+
+    /// Turns the stacks so far into lines.
+    fn name_functions(&mut self) {
+        let mut totals = std::mem::replace(&mut self.totals, StackTotals::new(self.window.clone()));
+        totals.complete_build_ids(&self.build_ids);
+        let objects = totals.objects().iter();
+        let objects: Vec<ObjectKey> =
+            objects.map(|object| object_key(object, self.run.boot_id.as_deref())).collect();
+        let mut named = 0;
+        for stack in totals.stacks() {
+            named += stack.samples;
+            // The idle loops of the CPUs.
+            if stack.process == 0 {
+                continue;
+            }
+            let process = self.processes.get(&stack.process).copied().unwrap_or(stack.name);
+            if !self.is_wanted(stack.process, process) {
+                self.other_samples += stack.samples;
+                continue;
+            }
+            let mut line = if process.is_empty() {
+                format!("[process {}]", stack.process)
+            } else {
+                part(&process.text())
+            };
+            if stack.frames.is_empty() {
+                line.push_str(";[unknown]");
+            }
+            for (depth, frame) in stack.frames.iter().enumerate().rev() {
+                let Some(frame) = totals.frame(*frame) else { continue };
+                let Some(object) = objects.get(frame.object as usize) else { continue };
+                let location = CodeLocation { offset: frame.offset, is_return: depth > 0 };
+                let found = self.symbolizer.names(object, location);
+                self.places += stack.samples;
+                self.unnamed_places += if found.is_known { 0 } else { stack.samples };
+                for name in found.names.iter().rev() {
+                    line.push(';');
+                    line.push_str(&part(name));
+                }
+            }
+            let average_ns = stack.ns.checked_div(stack.samples).unwrap_or_default();
+            self.put(line, stack.samples, average_ns);
+        }
+        // Stacks beyond the limits of `totals`.
+        self.left_out += totals.samples().saturating_sub(named);
+    }
+
+    fn put(&mut self, line: String, samples: u64, interval_ns: u64) {
+        let bytes = line.len() + size_of::<(String, u64)>();
+        if !self.stacks.lines.contains_key(&line) {
+            if self.bytes + bytes > LINES_BYTES_MAX {
+                self.left_out += samples;
+                return;
+            }
+            self.bytes += bytes;
+        }
+        *self.stacks.lines.entry(line).or_default() += samples;
+        self.stacks.samples += samples;
+        self.stacks.cpu_ns = self.stacks.cpu_ns.saturating_add(samples.saturating_mul(interval_ns));
+    }
+
+    fn is_wanted(&self, id: u32, name: TaskName) -> bool {
+        self.options.process.as_deref().is_none_or(|wanted| wanted == name.text() || wanted == id.to_string())
+    }
+
+    fn report(&self) -> ColumnarReport {
+        let mut remarks = symbol_remarks(&self.symbolizer);
+        if self.unnamed_places > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+            let share = 100.0 * self.unnamed_places as f64 / self.places.max(1) as f64;
+            remarks.push(format!("{share:.1} % of the places in stacks have no name of a function"));
+        }
+        if self.left_out > 0 {
+            remarks.push(format!("{} samples are left out: too many different stacks", self.left_out));
+        }
+        if self.lost > 0 {
+            remarks.push(format!("the kernel could not deliver {} records of this time", self.lost));
+        }
+        ColumnarReport { undecodable: self.malformed, remarks, ..ColumnarReport::default() }
+    }
+
+    /// Returns the error of an export without stacks.
+    fn no_stacks(&self, request: &ColumnarRequest, has_source: bool) -> Result<ColumnarError, ColumnarError> {
+        if let Some(process) = self.options.process.as_deref().filter(|_| self.other_samples > 0) {
+            let text = format!("--process {process}: no process of that name or id was sampled in this time");
+            return Ok(ColumnarError::Usage(text));
+        }
+        if !has_source {
+            let text = "the recording has no stacks: the source profile records them, if it is enabled";
+            return Ok(ColumnarError::Usage(text.to_owned()));
+        }
+        let none = || ColumnarError::NoSamples("the source profile has none at all".to_owned());
+        Ok(request.no_samples()?.unwrap_or_else(none))
+    }
+}
+
+/// Returns what is missing of the names of functions, for the user.
+pub(crate) fn symbol_remarks(symbolizer: &Symbolizer) -> Vec<String> {
+    let errors = symbolizer.errors();
+    let shown = errors.iter().take(ERRORS_SHOWN).map(|error| format!("no names of functions: {error}"));
+    let mut remarks: Vec<String> = shown.collect();
+    if errors.len() > ERRORS_SHOWN {
+        remarks.push(format!("no names of functions for {} further files", errors.len() - ERRORS_SHOWN));
+    }
+    remarks
+}
+
+/// Returns the object as the symbolizer knows it.
+pub(crate) fn object_key(object: &CodeObjectInfo, boot_id: Option<&str>) -> ObjectKey {
+    let kind = match object.kind {
+        CodeKind::File => ObjectKind::File,
+        CodeKind::Kernel => ObjectKind::Kernel,
+        CodeKind::KernelAddress => ObjectKind::KernelAddress,
+        _ => ObjectKind::Unknown,
+    };
+    let is_kernel = matches!(kind, ObjectKind::Kernel | ObjectKind::KernelAddress);
+    ObjectKey {
+        kind,
+        path: object.path.to_string(),
+        build_id: BuildId::new(&object.build_id),
+        boot_id: boot_id.filter(|_| is_kernel).map(str::to_owned),
+    }
+}
+
+/// Returns a name as a part of a line, which `;` and line ends would end.
+fn part(name: &str) -> String {
+    let plain = |c: char| match c {
+        ';' => ':',
+        c if c.is_control() => '?',
+        c => c,
+    };
+    name.chars().map(plain).collect()
+}

@@ -1,0 +1,96 @@
+//! The verb `symbolize`: names functions for `flatcap explain`, which has no libraries for it.
+//!
+//! Each line of standard input is a JSON object that names a place, each line of the answer one
+//! with its names, in the same order.
+
+use std::io::{self, BufRead, Read, Write};
+use std::path::PathBuf;
+
+use flatcap_symbols::{BuildId, CodeLocation, ObjectKey, ObjectKind, Symbolizer};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ColumnarError;
+
+/// Most bytes of a line: a path has at most 4,096, and each can need six characters in JSON.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Names functions: reads places as JSON lines, writes names as JSON lines. Called by `flatcap
+/// explain`.
+#[derive(Debug, clap::Parser)]
+#[command(name = "flatcap-export symbolize", max_term_width = 100)]
+pub(crate) struct SymbolizeArguments {
+    /// Look for executables and debug files in this directory first; can be repeated.
+    #[arg(long = "symbols", value_name = "DIR")]
+    directories: Vec<PathBuf>,
+}
+
+/// A place in the code.
+#[derive(Debug, Deserialize)]
+struct PlaceObject {
+    kind: PlaceKind,
+    path: String,
+    build_id: Option<String>,
+    offset: u64,
+    #[serde(default)]
+    is_return: bool,
+    boot_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PlaceKind {
+    File,
+    Kernel,
+    KernelAddress,
+    Unknown,
+}
+
+/// The names of a place.
+#[derive(Debug, Serialize)]
+struct NamesObject {
+    /// The innermost function first.
+    names: Vec<String>,
+    /// Whether they are names of functions, and not file and offset.
+    is_known: bool,
+}
+
+/// Answers the places of `input` in `out`.
+///
+/// # Errors
+/// `Usage` for a line that is no place, with its number; `Output` for a failed write.
+pub(crate) fn symbolize(
+    arguments: &SymbolizeArguments,
+    input: &mut dyn BufRead,
+    out: &mut dyn Write,
+) -> Result<(), ColumnarError> {
+    let mut symbolizer = Symbolizer::new(arguments.directories.clone());
+    let mut line = Vec::new();
+    for number in 1_u64.. {
+        line.clear();
+        if (&mut *input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let place: PlaceObject = serde_json::from_slice(&line)
+            .map_err(|error| ColumnarError::Usage(format!("line {number} of standard input: {error}")))?;
+        let (object, location) = place.parts();
+        let found = symbolizer.names(&object, location);
+        let answer = NamesObject { names: found.names, is_known: found.is_known };
+        serde_json::to_writer(&mut *out, &answer).map_err(io::Error::from)?;
+        writeln!(out)?;
+    }
+    Ok(out.flush()?)
+}
+
+impl PlaceObject {
+    fn parts(self) -> (ObjectKey, CodeLocation) {
+        let kind = match self.kind {
+            PlaceKind::File => ObjectKind::File,
+            PlaceKind::Kernel => ObjectKind::Kernel,
+            PlaceKind::KernelAddress => ObjectKind::KernelAddress,
+            PlaceKind::Unknown => ObjectKind::Unknown,
+        };
+        let build_id = self.build_id.as_deref().and_then(BuildId::from_hex);
+        let object = ObjectKey { kind, path: self.path, build_id, boot_id: self.boot_id };
+        (object, CodeLocation { offset: self.offset, is_return: self.is_return })
+    }
+}
