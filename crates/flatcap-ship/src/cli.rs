@@ -7,14 +7,20 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use flatcap_format::duration::parse_duration;
 
+use crate::bus::MessageBus;
 use crate::compaction::{CompactOptions, CompactReport, compact};
 use crate::config_files::ShipConfigError;
 use crate::environment::wall_ns;
 use crate::error::ShipError;
 use crate::fleet::Fleet;
-use crate::lake::Lake;
+use crate::lake::{Lake, Patience};
 use crate::lake_error::LakeError;
+use crate::messenger::{MessageEvent, Messenger};
+#[cfg(feature = "nats")]
+use crate::nats::NatsBus;
+use crate::nats_settings::NatsSettings;
 use crate::service::{ServiceOptions, ShipEvent, ShipState, serve, ship_backlog, write_receipts};
+use crate::shared_outbox::{MessageCounts, SharedOutbox};
 use crate::ship_config::{ConfigArguments, ShipConfig};
 use crate::shipper::Shipper;
 use crate::status::ShipStatus;
@@ -27,6 +33,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Exit status of a call that ends well, but lacks data which was recorded.
 const DATA_LOSS: u8 = 3;
+/// Attempts of `once` to send messages: some seconds, since the next call sends them as well.
+const MESSAGE_ATTEMPTS: u32 = 5;
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// Ships sealed segments of the flight recorder flatcap to an object store, as Parquet files that
@@ -127,8 +135,11 @@ fn run(verb: &ShipVerb) -> Result<u8, ShipError> {
 
 fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    let lake = open_lake(&config, StoreAccess::Write)?;
-    let mut shipper = Shipper::new(&lake, config.ship_options());
+    let stop = StopSignal::of_process()?;
+    let lake = open_lake(&config, StoreAccess::Write, &stop)?;
+    let mut messenger = open_messenger(&config, &stop)?;
+    let outbox = messenger.as_ref().map(Messenger::outbox);
+    let mut shipper = Shipper::new(&lake, config.ship_options()).with_outbox(outbox);
     let mut state = ShipState::new();
     let mut unprinted = Ok(());
     let mut watch = |event: ShipEvent<'_>| {
@@ -143,13 +154,22 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     if let Some(path) = &config.receipts {
         write_receipts(path, &done)?;
     }
+    if let Some(messenger) = &mut messenger {
+        // What cannot be logged is in the exit status as well.
+        messenger.send_all(MESSAGE_ATTEMPTS, &mut |event| drop(report_message(&event)))?;
+    }
+    state.messages = shipper.messages();
     if arguments.json {
         print_json(&state)?;
     } else {
         let ShipState { segments, rows, bytes, .. } = &state;
         let (segments, rows) = (counted(*segments, "segment"), counted(*rows, "row"));
         print(&[format!("{segments} shipped: {rows}, {bytes} bytes")])?;
+        if let Some(messages) = &state.messages {
+            print(&[format!("{} sent", counted(messages.sent, "message"))])?;
+        }
     }
+    state.messages.as_ref().map_or(Ok(()), check_sent)?;
     Ok(if state.has_losses() { DATA_LOSS } else { 0 })
 }
 
@@ -162,16 +182,25 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
         metrics_file: config.metrics_file.clone(),
         receipts: config.receipts.clone(),
     };
-    let lake = open_lake(&config, StoreAccess::Write)?;
-    let mut shipper = Shipper::new(&lake, config.ship_options());
+    let stop = StopSignal::of_process()?;
+    let lake = open_lake(&config, StoreAccess::Write, &stop)?;
+    let messenger = open_messenger(&config, &stop)?;
+    let outbox = messenger.as_ref().map(Messenger::outbox);
+    let mut shipper = Shipper::new(&lake, config.ship_options()).with_outbox(outbox);
     // A log that cannot be written does not end the service.
+    let start = |messenger: Messenger| messenger.start(|event| drop(report_message(&event)));
+    let messages = messenger.map(start).transpose()?;
     serve(&lake, &mut shipper, &options, &mut |event| drop(report(&event)));
+    if let Some(thread) = messages {
+        // The stop signal ends it, too. A panic of it has been printed.
+        let _ended = thread.join();
+    }
     Ok(0)
 }
 
 fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    let lake = open_lake(&config, StoreAccess::Read)?;
+    let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
     let mut shipper = Shipper::new(&lake, config.ship_options());
     let mut status = ShipStatus::of(&mut shipper, config.data_dir()?, config.status_file.as_deref())?;
     lake.url().clone_into(&mut status.store);
@@ -181,14 +210,15 @@ fn status(arguments: &StatusArguments) -> Result<u8, ShipError> {
 
 fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    let fleet = Fleet::read(&open_lake(&config, StoreAccess::Read)?, arguments.days, wall_ns())?;
+    let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
+    let fleet = Fleet::read(&lake, arguments.days, wall_ns())?;
     print_report(arguments.json, &fleet, || fleet.lines())?;
     Ok(0)
 }
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    let lake = open_lake(&config, StoreAccess::Read)?;
+    let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
     let now_s = wall_ns().div_euclid(NS_PER_S);
     let options = CompactOptions { settle: arguments.settle, grace: arguments.grace, now_s };
     let report = compact(&lake, options)?;
@@ -211,12 +241,51 @@ fn check_config(arguments: &ConfigArguments) -> Result<u8, ShipError> {
     config.data_dir()?;
     // Opening makes no request.
     open_store(config.to()?, StoreAccess::Read)?;
+    if let Some(settings) = &config.nats {
+        open_bus(settings, &StopSignal::new().1)?;
+    }
     print_json(&config)?;
     Ok(0)
 }
 
-fn open_lake(config: &ShipConfig, access: StoreAccess) -> Result<Lake, ShipError> {
-    Ok(Lake::open(config.to()?, access, StopSignal::of_process()?, config.bandwidth)?)
+fn open_lake(config: &ShipConfig, access: StoreAccess, stop: &StopSignal) -> Result<Lake, ShipError> {
+    Ok(Lake::open(config.to()?, access, stop.clone(), config.bandwidth)?)
+}
+
+/// Returns what announces the manifests; none if no messages are configured.
+fn open_messenger(config: &ShipConfig, stop: &StopSignal) -> Result<Option<Messenger>, ShipError> {
+    let Some(settings) = &config.nats else { return Ok(None) };
+    let bus = open_bus(settings, stop)?;
+    let outbox = SharedOutbox::open(&settings.outbox)?;
+    let lake = Lake::open(config.to()?, StoreAccess::Read, stop.clone(), None)?.without_repetitions();
+    Ok(Some(Messenger::new(outbox, lake, bus, &settings.subject, Patience::default())))
+}
+
+/// Returns the bus of the configuration. Does not connect.
+#[cfg(feature = "nats")]
+fn open_bus(settings: &NatsSettings, stop: &StopSignal) -> Result<Box<dyn MessageBus>, ShipError> {
+    let bus = NatsBus::new(settings, stop.clone()).map_err(|error| ShipError::Usage(error.to_string()))?;
+    Ok(Box::new(bus))
+}
+
+/// Refuses: this program is built without messages. The configuration has done so before.
+#[cfg(not(feature = "nats"))]
+fn open_bus(_: &NatsSettings, _: &StopSignal) -> Result<Box<dyn MessageBus>, ShipError> {
+    Err(ShipError::Usage(crate::nats_settings::NOT_BUILT_IN.to_owned()))
+}
+
+/// Returns an error if a message is not sent.
+fn check_sent(messages: &MessageCounts) -> Result<(), ShipError> {
+    let MessageCounts { unsent, dropped, error, .. } = messages;
+    let numbers = [(*unsent, "unsent, kept for the next call"), (*dropped, "dropped")];
+    let numbers = numbers.into_iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<String> =
+        numbers.map(|(number, what)| format!("{} {what}", counted(number, "message"))).collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let reason = error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+    Err(ShipError::Messages(parts.join(", ") + &reason))
 }
 
 /// Prints what happened: what was shipped to standard output, problems to standard error.
@@ -232,6 +301,17 @@ fn report(event: &ShipEvent<'_>) -> io::Result<()> {
         }
         ShipEvent::Failed(error) => remark(&format!("{error}; trying again")),
         ShipEvent::Progress(..) => Ok(()),
+    }
+}
+
+/// Prints what happened to messages.
+fn report_message(event: &MessageEvent<'_>) -> io::Result<()> {
+    match event {
+        MessageEvent::Failed { unsent, error } => {
+            remark(&format!("{} unsent: {error}; trying again", counted(*unsent, "message")))
+        }
+        MessageEvent::Refused { manifest, error } => remark(&format!("{manifest} is not announced: {error}")),
+        MessageEvent::Problem(problem) => remark(problem),
     }
 }
 

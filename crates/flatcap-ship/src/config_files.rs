@@ -10,6 +10,7 @@ use flatcap_format::storage::open_regular;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::names::is_plain;
+use crate::nats_settings::{NatsSettings, nats};
 
 /// The file that is read if none is named.
 pub(crate) const DEFAULT_FILE: &str = "/etc/flatcap/ship.toml";
@@ -52,6 +53,8 @@ pub(crate) struct FileSettings {
     pub(crate) status_file: Option<PathBuf>,
     pub(crate) metrics_file: Option<PathBuf>,
     pub(crate) receipts: Option<PathBuf>,
+    #[serde(deserialize_with = "nats")]
+    pub(crate) nats: Option<Option<NatsSettings>>,
 }
 
 /// What the files say, and which were read.
@@ -145,6 +148,7 @@ impl FileSettings {
             status_file: later.status_file.or(self.status_file),
             metrics_file: later.metrics_file.or(self.metrics_file),
             receipts: later.receipts.or(self.receipts),
+            nats: later.nats.or(self.nats),
         }
     }
 }

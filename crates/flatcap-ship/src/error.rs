@@ -19,14 +19,14 @@ pub(crate) enum ShipError {
     /// A segment cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// The data directory cannot be read.
+    /// The data directory or the outbox cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     Directory {
         path: PathBuf,
         #[source]
         error: io::Error,
     },
-    /// The state or the receipts cannot be written.
+    /// The state, the receipts or the outbox cannot be written.
     #[error("cannot write {}: {error}", path.display())]
     File {
         path: PathBuf,
@@ -49,6 +49,9 @@ pub(crate) enum ShipError {
     /// The store.
     #[error(transparent)]
     Lake(#[from] LakeError),
+    /// Messages about what was shipped are unsent.
+    #[error("{0}")]
+    Messages(String),
     /// A segment says nothing of its host.
     #[error("{}: neither machine id nor name of the host; name it with `host` in the configuration", path.display())]
     NoIdentity { path: PathBuf },

@@ -124,6 +124,11 @@ impl Lake {
         Ok(Self { store, url: url.to_owned(), runtime, stop, patience, bandwidth: None })
     }
 
+    /// Makes each request once: the caller repeats what fails.
+    pub(crate) fn without_repetitions(self) -> Self {
+        Self { patience: Patience { attempts: 1, ..self.patience }, ..self }
+    }
+
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -138,6 +143,27 @@ impl Lake {
         }
         let slept = self.runtime.block_on(async { self.stop.interrupt(tokio::time::sleep(duration)).await });
         slept.ok_or(LakeError::Stopped)
+    }
+
+    /// Waits for an event, at most so long, or until the stop signal.
+    ///
+    /// # Errors
+    /// `Stopped`.
+    pub(crate) fn wait_for(
+        &self,
+        event: impl Future<Output = ()>,
+        at_most: Option<Duration>,
+    ) -> Result<(), LakeError> {
+        let waited = self.runtime.block_on(async {
+            let wait = async {
+                match at_most {
+                    Some(at_most) => tokio::time::timeout(at_most, event).await.unwrap_or_default(),
+                    None => event.await,
+                }
+            };
+            self.stop.interrupt(wait).await
+        });
+        waited.ok_or(LakeError::Stopped)
     }
 
     /// Puts an object if its name is free.

@@ -9,12 +9,17 @@
 //! | know what the operator wants | `ship_config` |
 //! | merge the objects of an hour | `compaction` |
 //! | talk to a store | `lake` |
+//! | announce what was shipped | `messenger` |
+//! | know what is not announced | `outbox` |
+//! | talk to a bus | `nats` |
 //!
-//! Never changes a segment, keeps no state on the host, and never removes an object that a manifest
-//! does not account for. docs/LAKE.md describes objects and guarantees.
+//! Never changes a segment, keeps no state on the host but the names of unsent messages, and never
+//! removes an object that a manifest does not account for. docs/LAKE.md describes objects and
+//! guarantees.
 
 mod backlog;
 mod budget;
+mod bus;
 mod cli;
 mod compaction;
 mod config_files;
@@ -28,11 +33,18 @@ mod identity;
 mod lake;
 mod lake_error;
 mod manifest;
+mod messenger;
 mod metrics_file;
 mod names;
+#[cfg(feature = "nats")]
+mod nats;
+mod nats_settings;
 mod object_writer;
+mod outbox;
+mod outbox_file;
 mod sequence;
 mod service;
+mod shared_outbox;
 mod ship_config;
 mod shipper;
 mod status;
@@ -44,6 +56,8 @@ mod tables;
 mod crash_tests;
 #[cfg(test)]
 mod failing_store;
+#[cfg(test)]
+mod message_tests;
 #[cfg(test)]
 mod recordings;
 

@@ -14,6 +14,7 @@ use crate::environment::{cpu_ns, monotonic_ns, wall_ns};
 use crate::error::ShipError;
 use crate::lake::{Lake, Patience};
 use crate::metrics_file::MetricsText;
+use crate::shared_outbox::MessageCounts;
 use crate::shipper::{ShippedSegment, Shipper};
 
 /// Most refused segments that the written state names.
@@ -64,6 +65,8 @@ pub(crate) struct ShipState {
     pub(crate) error: Option<String>,
     /// Attempts that failed in a row.
     pub(crate) failures: u32,
+    /// Messages about what was shipped; none if none are configured.
+    pub(crate) messages: Option<MessageCounts>,
     /// Segments of the directory that cannot be shipped, and why; at most 100 are written.
     #[serde(serialize_with = "first_refused")]
     pub(crate) refused: BTreeMap<PathBuf, String>,
@@ -134,6 +137,15 @@ impl ShipState {
             let help = "When the oldest of these segments was created, since 1970.";
             text.gauge("backlog_oldest_time_seconds", help, oldest_s);
         }
+        let messages = self.messages.clone().unwrap_or_default();
+        text.counter("messages_total", "Messages that the bus has acknowledged.", messages.sent);
+        text.counter(
+            "dropped_messages_total",
+            "Messages that are not sent: too many were unsent, or the bus refused this one.",
+            messages.dropped,
+        );
+        text.gauge("unsent_messages", "Messages that the bus has not acknowledged yet.", messages.unsent);
+        text.gauge("message_failures", "Attempts to send that failed in a row.", messages.failures);
         let cpu = Duration::from_nanos(cpu_ns());
         text.counter("cpu_seconds_total", "CPU time of the process.", cpu.as_secs_f64());
         text.into_text()
@@ -298,7 +310,7 @@ pub(crate) fn serve(
 
 /// Writes the state and the metrics of the service, where it is configured.
 fn write_state(state: &ShipState, shipper: &Shipper<'_>, options: &ServiceOptions) -> Result<(), ShipError> {
-    let state = ShipState { updated: now(), ..state.clone() };
+    let state = ShipState { updated: now(), messages: shipper.messages(), ..state.clone() };
     let write = |path: &Option<PathBuf>, content: &dyn Fn() -> Vec<u8>| match path {
         Some(path) => {
             write_whole(path, &content()).map_err(|error| ShipError::File { path: path.clone(), error })
@@ -397,8 +409,8 @@ mod tests {
             })
             .collect();
         assert_eq!(told, listed);
-        assert_eq!(told.len(), 16);
-        for (what, text, least) in [("rules", ALERTS, 5), ("dashboard", DASHBOARD, 11)] {
+        assert_eq!(told.len(), 20);
+        for (what, text, least) in [("rules", ALERTS, 7), ("dashboard", DASHBOARD, 15)] {
             let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with("flatcap_ship_"));
             let named: BTreeSet<&str> = words.collect();
@@ -408,7 +420,7 @@ mod tests {
         }
         let alerts: Vec<&str> =
             ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-        assert!(alerts.iter().all(|alert| DOCUMENT.contains(&format!("| `{alert}` |"))) && alerts.len() == 5);
+        assert!(alerts.iter().all(|alert| DOCUMENT.contains(&format!("| `{alert}` |"))) && alerts.len() == 6);
     }
 
     // Proves that the text is one that Prometheus reads, and that the rules fire as intended.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config_files::{ConfigFiles, DEFAULT_FILE, FileSettings, ShipConfigError};
+use crate::nats_settings::NatsSettings;
 use crate::shipper::ShipOptions;
 
 /// How often the directory is looked at. A segment counts in the lake within seconds of this.
@@ -52,6 +53,8 @@ pub(crate) struct ShipConfig {
     pub(crate) metrics_file: Option<PathBuf>,
     /// Where the recorder reads which segments are shipped.
     pub(crate) receipts: Option<PathBuf>,
+    /// Where messages about what was shipped go; none for no messages.
+    pub(crate) nats: Option<NatsSettings>,
 }
 
 impl ShipConfig {
@@ -69,9 +72,10 @@ impl ShipConfig {
     }
 
     fn of(file: FileSettings, arguments: &ConfigArguments) -> Self {
-        // The receipts of the file are for its own store: what is elsewhere is not there.
+        // Receipts and messages of the file are for its own store: what is elsewhere is not there.
         let is_other = |option: Option<bool>| option == Some(false);
-        let is_elsewhere = is_other(arguments.to.as_ref().zip(file.to.as_ref()).map(|(to, own)| to == own))
+        let is_other_store = is_other(arguments.to.as_ref().zip(file.to.as_ref()).map(|(to, own)| to == own));
+        let is_elsewhere = is_other_store
             || is_other(arguments.data_dir.as_ref().zip(file.data_dir.as_ref()).map(|(dir, own)| dir == own));
         let path = |path: Option<PathBuf>| path.filter(|path| !path.as_os_str().is_empty());
         Self {
@@ -87,6 +91,7 @@ impl ShipConfig {
             status_file: path(file.status_file),
             metrics_file: path(file.metrics_file),
             receipts: path(file.receipts).filter(|_| !is_elsewhere),
+            nats: file.nats.flatten().filter(|_| !is_other_store),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use flatcap_format::host::HostName;
@@ -19,6 +20,7 @@ use crate::manifest::{
 };
 use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
 use crate::object_writer::WrittenObject;
+use crate::shared_outbox::{MessageCounts, SharedOutbox};
 
 /// How segments are shipped.
 #[derive(Debug, Clone, Default)]
@@ -58,13 +60,25 @@ pub(crate) struct Shipper<'l> {
     hosts: BTreeMap<u64, ManifestHost>,
     /// Identities that are this host's.
     verified: BTreeSet<String>,
+    /// Takes the names of the manifests that are put; none if no messages are configured.
+    outbox: Option<Arc<SharedOutbox>>,
 }
 
 impl<'l> Shipper<'l> {
     pub(crate) fn new(lake: &'l Lake, options: ShipOptions) -> Self {
         let budget = options.cpu_share.map(CpuBudget::new);
         let (known, hosts, verified) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { lake, options, budget, known, hosts, verified }
+        Self { lake, options, budget, known, hosts, verified, outbox: None }
+    }
+
+    /// Announces each manifest in an outbox.
+    pub(crate) fn with_outbox(self, outbox: Option<Arc<SharedOutbox>>) -> Self {
+        Self { outbox, ..self }
+    }
+
+    /// Returns the messages of this process; none if it sends none.
+    pub(crate) fn messages(&self) -> Option<MessageCounts> {
+        self.outbox.as_ref().map(|outbox| outbox.counts())
     }
 
     /// Returns whether the store has a segment, as of the last listing.
@@ -121,8 +135,15 @@ impl<'l> Shipper<'l> {
         manifest.objects.sort_by(|one, other| one.name.cmp(&other.name));
         let name = group.manifest();
         let bytes = Bytes::from(to_json(&manifest));
+        if let Some(outbox) = &self.outbox {
+            outbox.prepare(&name);
+        }
         // If it exists, another process has shipped the same segment meanwhile.
-        self.lake.create(&name, &bytes)?;
+        let created = self.lake.create(&name, &bytes);
+        if let Some(outbox) = &self.outbox {
+            outbox.post(&name, created.is_ok());
+        }
+        created?;
         self.known.entry(manifests(group.tier, &group.partition)).or_default().insert(name.clone());
         Ok(ShippedSegment::of(&manifest, name))
     }

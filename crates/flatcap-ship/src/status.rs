@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::backlog::{UnshippedFiles, sealed_files};
 use crate::error::ShipError;
 use crate::service::ShipState;
+use crate::shared_outbox::MessageCounts;
 use crate::shipper::Shipper;
 
 /// What is to be shipped, and what was.
@@ -67,6 +68,15 @@ impl ShipStatus {
             if let Some(error) = &service.error {
                 lines.push(format!("error         {error} ({} attempts)", service.failures));
             }
+            if let Some(messages) = &service.messages {
+                lines.push(format!(
+                    "messages      {} sent since its start, {} unsent, {} dropped",
+                    messages.sent, messages.unsent, messages.dropped
+                ));
+                if let Some(error) = &messages.error {
+                    lines.push(format!("bus           {error} ({} attempts)", messages.failures));
+                }
+            }
             if service.gone > 0 {
                 lines.push(format!(
                     "removed       {} segments by retention, before they were shipped",
@@ -83,6 +93,11 @@ impl ShipStatus {
     pub(crate) fn has_problems(&self) -> bool {
         let service = self.service.as_ref();
         !self.unreadable.is_empty()
-            || service.is_some_and(|service| service.error.is_some() || service.has_losses())
+            || service.is_some_and(|service| {
+                let has_lost = |messages: &MessageCounts| messages.error.is_some() || messages.dropped > 0;
+                service.error.is_some()
+                    || service.has_losses()
+                    || service.messages.as_ref().is_some_and(has_lost)
+            })
     }
 }

@@ -64,8 +64,7 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
         retry_timeout: REQUEST_TIMEOUT,
         ..RetryConfig::default()
     };
-    // TLS needs it, and nothing else in this process sets one; a second call changes nothing.
-    let _known = rustls::crypto::ring::default_provider().install_default();
+    install_cryptography();
     let timeout = format!("{}s", REQUEST_TIMEOUT.as_secs());
     let store: Arc<dyn ObjectStore> = match scheme {
         "s3" => {
@@ -87,6 +86,12 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
     };
     let prefix = Path::parse(prefix).map_err(|error| malformed(&error.to_string()))?;
     Ok(Arc::new(PrefixStore::new(store, prefix)))
+}
+
+/// Installs the cryptography of TLS, which this process has none of by itself.
+pub(crate) fn install_cryptography() {
+    // Nothing else in this process installs one; a second call changes nothing.
+    let _known = rustls::crypto::ring::default_provider().install_default();
 }
 
 #[cfg(test)]

@@ -1,0 +1,141 @@
+//! The names of unsent messages on the disk, for the next process: a directory with one file.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use flatcap_format::storage::open_regular;
+
+use crate::error::ShipError;
+use crate::names::ObjectGroup;
+use crate::outbox::UNSENT_MAX;
+
+/// Name of the file in its directory: a line for each manifest.
+const FILE: &str = "unsent";
+/// Name of the file while it is written.
+const PARTIAL: &str = "unsent.partial";
+/// Longest file that is read, in bytes: names of manifests have at most some 500.
+const FILE_BYTES_MAX: u64 = 1024 * UNSENT_MAX as u64;
+
+/// The names of unsent messages on the disk. The directory is locked while this exists.
+#[derive(Debug)]
+pub(crate) struct OutboxFile {
+    folder: PathBuf,
+    directory: File, // holds the lock: the file itself is replaced
+}
+
+impl OutboxFile {
+    /// Opens a directory, which is created if it is missing, and reads the names that an earlier
+    /// process has left. Lines that are no names of manifests are skipped.
+    ///
+    /// # Errors
+    /// `File` if it cannot be created or another process uses it; `Directory` if it cannot be read.
+    pub(crate) fn open(folder: &Path) -> Result<(Self, Vec<String>), ShipError> {
+        let failed = |error| ShipError::File { path: folder.to_owned(), error };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let directory = File::open(folder).map_err(failed)?;
+        directory.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => failed(io::Error::new(
+                ErrorKind::WouldBlock,
+                "another flatcap-ship uses it; stop that one, or name another directory as `outbox`",
+            )),
+            TryLockError::Error(error) => failed(error),
+        })?;
+        let path = folder.join(FILE);
+        let text = read(&path).map_err(|error| ShipError::Directory { path, error })?;
+        let is_name = |line: &&str| ObjectGroup::parse_manifest(line).is_some();
+        let manifests = text.lines().filter(is_name).map(str::to_owned).collect();
+        Ok((Self { folder: folder.to_owned(), directory }, manifests))
+    }
+
+    /// Replaces the names. They are on the disk when this returns.
+    ///
+    /// # Errors
+    /// `File`. The names before are then still there.
+    pub(crate) fn write<'n>(&self, manifests: impl Iterator<Item = &'n str>) -> Result<(), ShipError> {
+        let text: String = manifests.flat_map(|name| [name, "\n"]).collect();
+        let path = self.folder.join(FILE);
+        self.replace(&path, text.as_bytes()).map_err(|error| ShipError::File { path, error })
+    }
+
+    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let partial = self.folder.join(PARTIAL);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&partial)?;
+        file.write_all(bytes)?;
+        // Without this, a power failure after the renaming could leave an empty file.
+        file.sync_all()?;
+        rustix::fs::rename(&partial, path)?;
+        self.directory.sync_all()
+    }
+}
+
+impl Drop for OutboxFile {
+    /// Unlocks at once. To close the file is not enough: a process that is being started has a copy
+    /// of it until it executes its program.
+    fn drop(&mut self) {
+        drop(self.directory.unlock());
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = match open_regular(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(text),
+        file => file?,
+    };
+    let length = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64;
+    if length > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("more than {FILE_BYTES_MAX} bytes: no list of manifests")));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "v1/_segments/date=2023-11-14/host=web-1/00000000000000ab-0000000042.json";
+
+    // Proves that names are read back by the next process, that a second process is refused while
+    // the first has them and no longer, even if a child has a copy of the locked file, and that
+    // damaged lines and an interrupted write leave the others.
+    #[test]
+    fn names_are_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/outbox");
+        let (file, found) = OutboxFile::open(&path).unwrap();
+        assert!(found.is_empty());
+        let other = NAME.replace("42", "43");
+        file.write([NAME, &other].into_iter()).unwrap();
+        let refused = OutboxFile::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("a/outbox: another flatcap-ship uses it"), "{refused}");
+        let _of_child = file.directory.try_clone().unwrap();
+        drop(file);
+        std::fs::write(path.join(PARTIAL), "v1/_seg").unwrap();
+        assert_eq!(OutboxFile::open(&path).unwrap().1, [NAME, other.as_str()]);
+        std::fs::write(path.join(FILE), format!("../x\n{NAME}\n\n{}", &other[..30])).unwrap();
+        let (file, found) = OutboxFile::open(&path).unwrap();
+        assert_eq!(found, [NAME]);
+        file.write(std::iter::empty()).unwrap();
+        assert_eq!(std::fs::read(path.join(FILE)).unwrap(), b"");
+    }
+
+    // Proves that a directory that cannot be used is reported with its path, and left as it is.
+    #[test]
+    fn unusable_directories_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        let error = OutboxFile::open(&path).unwrap_err().to_string();
+        assert!(error.contains("cannot write") && error.contains("/file: "), "{error}");
+        let path = folder.path().join("outbox");
+        std::fs::create_dir(&path).unwrap();
+        let long = "x".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1);
+        for content in [long.as_bytes(), b"\xff"] {
+            std::fs::write(path.join(FILE), content).unwrap();
+            let error = OutboxFile::open(&path).unwrap_err().to_string();
+            assert!(error.contains("cannot read") && error.contains("outbox/unsent: "), "{error}");
+            assert_eq!(std::fs::read(path.join(FILE)).unwrap(), content);
+        }
+    }
+}

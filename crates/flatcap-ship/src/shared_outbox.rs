@@ -1,0 +1,153 @@
+//! The outbox of a process: the shipper fills it, and the messenger, on another thread, empties it.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::error::ShipError;
+use crate::outbox::{MessageOutcome, Outbox, UNSENT_MAX};
+use crate::outbox_file::OutboxFile;
+
+/// Most messages that are settled before the disk knows it. A crash sends them again.
+const UNSAVED_MAX: u32 = 64;
+
+/// The messages of this process, for its state and its metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct MessageCounts {
+    pub(crate) sent: u64,
+    pub(crate) unsent: u64,
+    /// Manifests that are not announced: the outbox was full, or the bus refused the message.
+    pub(crate) dropped: u64,
+    /// Attempts that failed in a row.
+    pub(crate) failures: u32,
+    /// The error of the last attempt, if it failed.
+    pub(crate) error: Option<String>,
+}
+
+/// An outbox that two threads share, and its file.
+#[derive(Debug)]
+pub(crate) struct SharedOutbox {
+    state: Mutex<OutboxState>,
+    posted: Notify,
+}
+
+#[derive(Debug)]
+struct OutboxState {
+    outbox: Outbox,
+    file: OutboxFile,
+    /// Messages that were settled since the file was written.
+    unsaved: u32,
+    /// The error of the last attempt, if it failed.
+    error: Option<String>,
+    /// What the operator should know and was not told yet.
+    problem: Option<String>,
+}
+
+impl SharedOutbox {
+    /// Opens the outbox in a directory, with what an earlier process has left.
+    ///
+    /// # Errors
+    /// Those of [`OutboxFile::open`].
+    pub(crate) fn open(folder: &Path) -> Result<Self, ShipError> {
+        let (file, manifests) = OutboxFile::open(folder)?;
+        let outbox = Outbox::of(manifests);
+        let state = OutboxState { outbox, file, unsaved: 0, error: None, problem: None };
+        Ok(Self { state: Mutex::new(state), posted: Notify::new() })
+    }
+
+    /// Notes on the disk that a manifest is about to be put. An error is a problem to report, and
+    /// no reason not to ship: the message is lost only if this process ends before it is sent.
+    pub(crate) fn prepare(&self, manifest: &str) {
+        let mut state = self.lock();
+        if state.outbox.prepare(manifest) {
+            state.save();
+        }
+    }
+
+    /// Makes the prepared manifest due, and wakes the messenger.
+    pub(crate) fn post(&self, manifest: &str, is_put: bool) {
+        let mut state = self.lock();
+        if !state.outbox.post(manifest, is_put) {
+            let problem = format!("{manifest} is not announced: {UNSENT_MAX} messages are unsent already");
+            state.problem = Some(problem);
+        }
+        drop(state);
+        self.posted.notify_one();
+    }
+
+    /// Waits until a manifest is posted. Returns at once if one was since the last call.
+    pub(crate) async fn posted(&self) {
+        self.posted.notified().await;
+    }
+
+    /// Returns the manifest whose message is due, with its ticket.
+    pub(crate) fn due(&self, now_ns: u64) -> Option<(u64, String)> {
+        self.lock().outbox.due(now_ns).map(|(ticket, manifest)| (ticket, manifest.to_owned()))
+    }
+
+    /// Returns how long to wait for the next message to be due. None if there is none.
+    pub(crate) fn wait(&self, now_ns: u64) -> Option<Duration> {
+        self.lock().outbox.wait(now_ns)
+    }
+
+    /// Removes a message that needs no other attempt.
+    pub(crate) fn settle(&self, ticket: u64, outcome: MessageOutcome) {
+        let mut state = self.lock();
+        state.outbox.settle(ticket, outcome);
+        state.error = None;
+        state.unsaved += 1;
+        if state.unsaved >= UNSAVED_MAX {
+            state.save();
+        }
+    }
+
+    /// Counts an attempt that failed. The next one is due after a pause.
+    pub(crate) fn fail(&self, now_ns: u64, pause: Duration, error: &str) {
+        let mut state = self.lock();
+        state.outbox.fail(now_ns, pause);
+        state.error = Some(error.to_owned());
+    }
+
+    /// Writes to the disk which messages were settled.
+    pub(crate) fn save(&self) {
+        let mut state = self.lock();
+        if state.unsaved > 0 {
+            state.save();
+        }
+    }
+
+    /// Returns the last problem that was not reported yet.
+    pub(crate) fn take_problem(&self) -> Option<String> {
+        self.lock().problem.take()
+    }
+
+    /// Returns the messages of this process.
+    pub(crate) fn counts(&self) -> MessageCounts {
+        let state = self.lock();
+        let outbox = &state.outbox;
+        MessageCounts {
+            sent: outbox.sent(),
+            unsent: outbox.unsent(),
+            dropped: outbox.dropped(),
+            failures: outbox.failures(),
+            error: state.error.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OutboxState {
+    fn save(&mut self) {
+        match self.file.write(self.outbox.manifests()) {
+            Ok(()) => self.unsaved = 0,
+            Err(error) => self.problem = Some(error.to_string()),
+        }
+    }
+}
