@@ -1,4 +1,4 @@
-//! Formats numbers and names for people, and parses dates that they write.
+//! Formats numbers and names for people, and parses dates that they write. Prints nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

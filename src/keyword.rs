@@ -1,4 +1,6 @@
 //! Settings with a few named values. Each value has one keyword, which is stated once.
+//!
+//! Never: knows a setting.
 
 /// A setting whose values are keywords.
 pub(crate) trait Keyword: Copy + PartialEq + 'static {

@@ -157,9 +157,10 @@ fn a_warm_group_allocates_nothing() {
     let names: Vec<&str> = host_sources().chain(own).collect();
     let small_host = small_host();
     // Starting a program allocates; group `blocking` reads its sources on threads of their own.
-    let is_program = |name: &&str| *name == "command";
+    // `profile` allocates for what each program that starts on this host maps.
+    let follows_programs = |name: &&str| ["command", "profile"].contains(name);
     let metrics = metrics(&names);
-    for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !is_program(name)) {
+    for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !follows_programs(name)) {
         let sampler = match sampler(name, &metrics, small_host.path()) {
             Ok(sampler) => sampler,
             Err(missing) => {
@@ -216,7 +217,7 @@ fn a_warm_group_allocates_nothing() {
         assert_eq!(begun(), WARM_UP, "{name} was read each time");
         // These sources allocate for programs started on this host meanwhile: one quiet interval is
         // enough.
-        let sees_others = ["cgroup", "perf", "process"].contains(name);
+        let sees_others = ["cgroup", "perf", "process", "sched"].contains(name);
         if !sees_others {
             assert_eq!(run(SAMPLES), 0, "allocations of {name} in {SAMPLES} samples");
             assert_eq!(begun(), WARM_UP + SAMPLES, "{name} was read each time");

@@ -217,6 +217,7 @@ impl Pipeline {
             preallocate: storage.preallocate,
             compression: None,
             poll_interval_ns: buffering.poll_interval.as_nanos() as u64,
+            batches: Vec::new(),
             batch_slabs: usize::try_from(MemoryBudget::of(&self.config).writing)?,
         })
     }

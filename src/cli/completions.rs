@@ -10,7 +10,7 @@ use super::{Cli, ExitStatus};
 use crate::sampling::sources::CATALOG;
 
 /// The verbs whose --source takes names of sources.
-const VERBS_WITH_SOURCES: [&str; 4] = ["record", "dump", "replay", "export"];
+const VERBS_WITH_SOURCES: [&str; 5] = ["record", "dump", "replay", "export", "flame"];
 
 /// Print the completions for a shell.
 #[derive(Debug, clap::Args)]

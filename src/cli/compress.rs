@@ -29,8 +29,10 @@ use crate::os::signal::SignalWatch;
 use crate::os::storage::{DataDirectory, DataDirectoryError};
 use crate::os::wake_event::WakeEvent;
 
-/// Compress sealed segments: rewrite them as compressed blocks, which read back byte for byte, or
-/// undo that. `record` compresses in the background.
+/// Compress sealed segments, or restore the raw ones.
+///
+/// Segments are rewritten as compressed blocks, which read back byte for byte. `record` compresses
+/// in the background.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Sealed segments, or directories of segments. No recorder may use the directory [default:

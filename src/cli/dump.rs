@@ -70,8 +70,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let recording = Recording::open(&args.selection.paths)?;
     let has_schema =
         |name: &str| recording.sources().iter().any(|source| source.name == name && source.schema.is_some());
-    let are_fields_asked =
-        args.rows.are_given() || (args.format == RowFormat::Csv && filter.sources.len() > 1);
+    // Its samples are in no file.
+    let is_computed =
+        |name: &String| recording.sources().iter().any(|source| source.name == *name && source.is_computed);
+    let are_fields_asked = args.rows.are_given()
+        || (args.format != RowFormat::Table && filter.sources.iter().any(is_computed))
+        || (args.format == RowFormat::Csv && filter.sources.len() > 1);
     // Without a segment that can be read, the samples are read to say why. Payloads without a
     // schema have no fields.
     let have_no_schema = recording.sources().iter().all(|source| source.schema.is_none());

@@ -5,20 +5,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_explain::{
-    ExplainError, Explanation, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain, find_spikes,
+    ExplainError, Explanation, KernelCauses, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain,
+    find_causes, find_spikes,
 };
 use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::segment::list;
+use flatcap_tasks::CodeObjectInfo;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
+use super::causes::{CausesObject, CausesScreen, FunctionNames};
 use super::error::CliError;
 use super::hosts::find_host;
 use super::measured_value::{self, measured, short_name};
 use super::recordings::{default_recordings, no_segments};
 use super::selection::{recorded_time, wall_time};
-use super::snapshots::snapshot_time;
+use super::snapshots::{attached_logs, snapshot_time};
 use super::spikes::{printed_length, report_left_out};
+use super::symbol_program::{StackNames, symbol_directory};
 use super::terminal::Output;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
@@ -34,9 +38,12 @@ const FIELD_WIDTH: usize = 34;
 /// Parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
 
-/// Say what was different in a window, and who did it: processes, control groups, disks and
-/// interfaces by what they used more than before, and the fields that departed most from what is
-/// usual for them.
+/// Say what was different in a window, and who did it.
+///
+/// Processes, control groups, disks and interfaces are ranked by what they used more than before,
+/// and fields by how far they departed from what is usual for them. Of recordings with the kernel's
+/// events it says who ran, who waited for a CPU and because of whom, which code ran, and what the
+/// kernel logged.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
@@ -59,6 +66,10 @@ pub(super) struct Args {
     host: Option<String>,
     #[command(flatten)]
     zone: ZoneOption,
+    /// Look for executables and debug files in this directory first, to name functions. Can be
+    /// repeated.
+    #[arg(long = "symbols", value_name = "DIR", value_parser = symbol_directory)]
+    symbol_directories: Vec<PathBuf>,
     /// Most suspects, and most fields, to list.
     #[arg(long, value_name = "N", default_value_t = 8)]
     limit: usize,
@@ -108,18 +119,28 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
         found => found?,
     };
+    let causes = find_causes(&choice, found.window, before_ns, &mut |_| {})?;
+    let boot_id = causes.stacks_boot_id.as_deref();
+    let known =
+        causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &args.symbol_directories));
+    let known = known.unwrap_or_default();
+    let names: FunctionNames<'_> = &mut |object: &CodeObjectInfo, offset: u64| known.function(object, offset);
     if args.json {
-        let object = ExplanationObject::new(&found, args.limit);
+        let causes = CausesObject::new(&causes, args.limit, names);
+        let object = ExplanationObject::new(&found, causes, args.limit);
         serde_json::to_writer(&mut *out, &object).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        Screen { times: TimePrinter::new(zone), limit: args.limit, out }.print(&found)?;
+        Screen { times: TimePrinter::new(zone), limit: args.limit, out }.print(&found, &causes, names)?;
+        for name in attached_logs(&args.paths) {
+            writeln!(out, "attached: {name}; flatcap info --attachment {name} PATH prints it")?;
+        }
     }
     if found.left_out > 0 {
         report_left_out(found.left_out)?;
     }
     let outcome = outcome?;
-    Ok(if found.has_findings { ExitStatus::DataLoss } else { outcome })
+    Ok(if found.has_findings || causes.has_findings { ExitStatus::DataLoss } else { outcome })
 }
 
 /// Returns the error of a time without samples: with the time that the recording spans.
@@ -135,6 +156,8 @@ struct ExplanationObject<'e> {
     fields: Vec<FieldObject<'e>>,
     markers: Vec<MarkerObject<'e>>,
     lost: u64,
+    #[serde(flatten)]
+    causes: CausesObject,
 }
 
 #[derive(Serialize)]
@@ -172,7 +195,7 @@ struct MarkerObject<'e> {
 }
 
 impl<'e> ExplanationObject<'e> {
-    fn new(found: &'e Explanation, limit: usize) -> Self {
+    fn new(found: &'e Explanation, causes: CausesObject, limit: usize) -> Self {
         let suspects = found.suspects.iter().take(limit).map(|suspect| SuspectObject {
             kind: suspect.kind,
             name: &suspect.name,
@@ -200,6 +223,7 @@ impl<'e> ExplanationObject<'e> {
                 .map(|marker| MarkerObject { wall_ns: marker.wall_ns, text: &marker.text })
                 .collect(),
             lost: found.lost,
+            causes,
         }
     }
 }
@@ -237,13 +261,21 @@ struct Screen<'o> {
 }
 
 impl Screen<'_> {
-    fn print(&mut self, found: &Explanation) -> io::Result<()> {
+    fn print(
+        &mut self,
+        found: &Explanation,
+        causes: &KernelCauses,
+        names: FunctionNames<'_>,
+    ) -> io::Result<()> {
         let from = self.times.milliseconds(found.window.0);
         let length = printed_length(found.window.1.abs_diff(found.window.0));
         let before = printed_length(found.before_ns);
         let host = human::escaped(&found.host).into_owned();
         writeln!(self.out, "{from}, {length} against {before} before, host {host}")?;
         self.print_suspects(found)?;
+        let width = Output::Stdout.width_to_fit();
+        CausesScreen { times: &mut self.times, limit: self.limit, width, out: self.out }
+            .print(causes, names)?;
         self.print_fields(found)?;
         self.print_rest(found)
     }

@@ -17,6 +17,7 @@ use super::error::CliError;
 use super::export_program;
 use super::rows::row_request::{FieldList, RowArgs, parse_fields};
 use super::selection::RecordingSelection;
+use super::symbol_program::symbol_directory;
 use super::{ExitStatus, human, report_notice};
 use crate::config;
 use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_streams};
@@ -24,8 +25,9 @@ use crate::os::output::{OutputDirectory, PendingFile};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent as Stop;
 
-/// Export recordings to files of another format. All files appear at the end, complete. Existing
-/// files are replaced only with --force.
+/// Export recordings to files of another format.
+///
+/// All files appear at the end, complete. Existing files are replaced only with --force.
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 pub(super) struct Args {
@@ -58,6 +60,13 @@ pub(super) struct Args {
     /// from a local disk can skip more.
     #[arg(long)]
     local: bool,
+    /// Folded and flame: only the stacks of this process, by its name or its id.
+    #[arg(long, value_name = "NAME|PID")]
+    process: Option<String>,
+    /// Folded, flame and perfetto: look for executables and debug files in this directory first, by
+    /// build ids (DIR/.build-id), paths and names. Can be repeated.
+    #[arg(long = "symbols", value_name = "DIR", value_parser = symbol_directory)]
+    symbol_directories: Vec<PathBuf>,
     /// Checksum before each payload of a stream.
     #[arg(long, value_parser = checksum(), default_value_t = ChecksumKind::Xxh3)]
     checksum: ChecksumKind,
@@ -67,6 +76,16 @@ pub(super) struct Args {
     /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
+}
+
+/// The arguments of a flame graph, without what is selected.
+#[derive(Debug, Clone)]
+pub(super) struct FlameOptions {
+    pub(super) output: PathBuf,
+    pub(super) process: Option<String>,
+    pub(super) symbol_directories: Vec<PathBuf>,
+    pub(super) force: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -82,12 +101,17 @@ enum ExportFormat {
     /// An MCAP file: a channel per source with the payloads unchanged and their schema. Needs the
     /// program flatcap-export.
     Mcap,
-    /// A trace for Perfetto: a counter track per field and element, marks, lost samples. Needs the
-    /// program flatcap-export.
+    /// A trace for Perfetto: a counter track per field and element, marks, lost samples, the
+    /// scheduler, stacks. Needs the program flatcap-export.
     Perfetto,
     /// `OpenMetrics` text with times, for `promtool tsdb create-blocks-from openmetrics`. Needs the
     /// program flatcap-export.
     Openmetrics,
+    /// Stacks as lines `process;outer;...;inner count`, for tools that draw flame graphs. Needs the
+    /// program flatcap-export.
+    Folded,
+    /// A flame graph, as flame writes it. Needs the program flatcap-export.
+    Flame,
     /// The rows of `dump --format csv`.
     Csv,
     /// The objects of `dump --format jsonl`.
@@ -95,19 +119,20 @@ enum ExportFormat {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let zone = args.selection.zone.zone()?;
-    let filter = args.selection.filter(&zone)?;
     match args.to {
         ExportFormat::Stream => {}
         ExportFormat::Csv => return rows(args, RowFormat::Csv, out),
         ExportFormat::Jsonl => return rows(args, RowFormat::Jsonl, out),
-        _ => return export_program::run(&program_arguments(args, &filter)),
+        _ => return run_program(args),
     }
+    let zone = args.selection.zone.zone()?;
+    let filter = args.selection.filter(&zone)?;
     if let Some(option) = args.column_option() {
         return Err(CliError::Usage(format!(
             "{option} is for formats with columns, such as parquet; a stream has whole payloads"
         )));
     }
+    args.check_stack_options()?;
     let options =
         ExportOptions { directory: args.output.clone(), checksum: args.checksum, should_replace: args.force };
     let stop = Arc::new(Stop::new());
@@ -143,8 +168,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(outcome)
 }
 
+/// Exports by the program `flatcap-export`, by which this process is replaced.
+pub(super) fn run_program(args: &Args) -> Result<ExitStatus, CliError> {
+    let filter = args.selection.filter(&args.selection.zone.zone()?)?;
+    export_program::run(&program_arguments(args, &filter))
+}
+
 /// Writes what `dump` prints to a file, which appears at the end, or to standard output.
 fn rows(args: &Args, format: RowFormat, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    args.check_stack_options()?;
     if args.explode || args.unsigned || args.local {
         let why = "--explode, --unsigned and --local are for parquet";
         return Err(CliError::Usage(why.to_owned()));
@@ -243,6 +275,36 @@ struct RowsFile<'a> {
 }
 
 impl Args {
+    /// Returns the arguments of a flame graph.
+    pub(super) fn of_flame(selection: RecordingSelection, flame: FlameOptions) -> Self {
+        let FlameOptions { output, process, symbol_directories, force, json } = flame;
+        Self {
+            selection,
+            to: ExportFormat::Flame,
+            output,
+            fields: None,
+            every: None,
+            explode: false,
+            unsigned: false,
+            local: false,
+            process,
+            symbol_directories,
+            checksum: ChecksumKind::Xxh3,
+            force,
+            json,
+        }
+    }
+
+    /// Checks that no option is for formats with stacks.
+    fn check_stack_options(&self) -> Result<(), CliError> {
+        if self.process.is_none() && self.symbol_directories.is_empty() {
+            return Ok(());
+        }
+        let why =
+            "--process and --symbols are for formats with stacks: folded, flame, and perfetto --symbols";
+        Err(CliError::Usage(why.to_owned()))
+    }
+
     /// Returns the first option that is only for formats with columns.
     fn column_option(&self) -> Option<&'static str> {
         let given = [
@@ -265,6 +327,8 @@ fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
         ExportFormat::Mcap => "mcap",
         ExportFormat::Perfetto => "perfetto",
         ExportFormat::Openmetrics => "openmetrics",
+        ExportFormat::Folded => "folded",
+        ExportFormat::Flame => "flame",
         // Formats of this program.
         ExportFormat::Stream | ExportFormat::Csv | ExportFormat::Jsonl => "",
     };
@@ -277,6 +341,9 @@ fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     if let Some(fields) = &args.fields {
         let paths: Vec<&str> = fields.0.iter().map(FieldPath::as_str).collect();
         option("fields", &paths.join(","));
+    }
+    if let Some(process) = &args.process {
+        option("process", process);
     }
     if let Some(host) = &filter.host {
         option("host", &host.name);
@@ -304,9 +371,15 @@ fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     ] {
         all.extend(is_given.then(|| name.into()));
     }
-    let mut output = OsString::from("--output=");
-    output.push(&args.output);
-    all.extend([output, "--".into()]);
+    // Paths need not be text.
+    let mut path_option = |name: &str, path: &Path| {
+        let mut argument = OsString::from(name);
+        argument.push(path);
+        all.push(argument);
+    };
+    args.symbol_directories.iter().for_each(|directory| path_option("--symbols=", directory));
+    path_option("--output=", &args.output);
+    all.push("--".into());
     all.extend(args.selection.paths.iter().map(OsString::from));
     all
 }

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::ExitStatus;
@@ -18,12 +18,16 @@ const PROGRAM: &str = "flatcap-export";
 
 /// Replaces this process by the program, with these arguments. Returns only with an error.
 pub(super) fn run(arguments: &[OsString]) -> Result<ExitStatus, CliError> {
-    // Only beside this program, never in PATH: that may hold another version, or under root the
-    // program of somebody else.
-    let own = env::current_exe().map_err(|error| CliError::ExportProgram { what: error.to_string() })?;
-    let program = own.with_file_name(PROGRAM);
+    let program = path().map_err(|error| CliError::ExportProgram { what: error.to_string() })?;
     let error = Command::new(&program).args(arguments).exec();
     Err(CliError::ExportProgram { what: failure(&program, &error) })
+}
+
+/// Returns the path that the program has if it is installed.
+pub(super) fn path() -> io::Result<PathBuf> {
+    // Only beside this program, never in PATH: that may hold another version, or under root the
+    // program of somebody else.
+    Ok(env::current_exe()?.with_file_name(PROGRAM))
 }
 
 /// Says why the program could not be started, and what to do.

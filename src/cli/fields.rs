@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn printed(fields: Vec<FieldInfo>, width: usize) -> String {
-        let source = SourceFields { source: "cpu".to_owned(), period_ns: 0, fields };
+        let source = SourceFields { source: "cpu".to_owned(), period_ns: 0, fields, is_computed: false };
         let mut out = Vec::new();
         print_tables(&[source], width, &mut out).unwrap();
         String::from_utf8(out).unwrap()

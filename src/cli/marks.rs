@@ -14,8 +14,9 @@ use super::tables::left_aligned;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human};
 
-/// List the marks of recordings: the notes that `mark` wrote and the firings of rules, with their
-/// times.
+/// List the marks of recordings, with their times.
+///
+/// Marks are the notes that `mark` wrote and the firings of rules.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod causes;
 mod check_config;
 mod check_trigger;
 mod checksum;
@@ -21,6 +22,7 @@ mod explain;
 mod export;
 mod export_program;
 mod fields;
+mod flame;
 mod hex;
 mod hosts;
 mod import;
@@ -44,6 +46,7 @@ mod snapshots;
 mod sources;
 mod spikes;
 mod status;
+mod symbol_program;
 mod tables;
 mod terminal;
 mod time_printer;
@@ -95,6 +98,7 @@ enum Verb {
     Seal(RenamedArgs),
     Import(import::Args),
     Export(export::Args),
+    Flame(flame::Args),
     Status(status::Args),
     Rotate(remote::RotateArgs),
     Mark(remote::MarkArgs),
@@ -197,6 +201,7 @@ fn run_with_log(
         Verb::Seal(_) => Err(CliError::Usage("the verb seal was renamed; run flatcap compress".to_owned())),
         Verb::Import(args) => import::run(&args, out),
         Verb::Export(args) => export::run(&args, out),
+        Verb::Flame(args) => flame::run(&args),
         Verb::Completions(args) => completions::run(&args, out),
         Verb::Manual(args) => manual::run(&args, out),
         Verb::Status(args) => status::run(&args, out),

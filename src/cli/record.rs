@@ -22,8 +22,9 @@ use crate::metrics::LimitingBudget;
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::find;
 
-/// Record this host in the foreground, until a signal or the end of --for. The service runs this
-/// verb.
+/// Record this host until a signal or the end of --for.
+///
+/// Records in the foreground. The service runs this verb.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = configuration::HELP)]
 pub(super) struct Args {
@@ -211,14 +212,13 @@ impl ConsoleUi {
         let data_dir = summary.data_dir.display();
         self.print_line(&format!(
             "{}\n{}\nrecorded {} in {}: {} in {} segment(s) under {data_dir}\n\
-             next: flatcap info {data_dir}; flatcap verify {data_dir}; flatcap dump {data_dir} --source {}",
+             next: flatcap spikes {data_dir}; flatcap explain {data_dir}; flatcap view {data_dir}",
             fitted(sources_table(report), Output::Stderr.width(), &SPARE_SOURCE_COLUMNS),
             latencies_table(report).trim_fmt(),
             count(report.sources.iter().map(|source| source.recorded).sum(), "frame"),
             human::elapsed(summary.elapsed_ns),
             human::bytes(report.bytes),
             report.segments_sealed,
-            report.sources.first().map_or("cpu", |source| source.name.as_str()),
         ));
         for group in report.groups.iter().filter(|group| group.waited_ns > 0) {
             self.print_line(&format!(

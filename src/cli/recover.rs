@@ -16,9 +16,10 @@ use crate::os::shared_memory;
 use crate::os::storage::DataDirectory;
 use crate::slab::CrashedRun;
 
-/// Recover the segments of a crashed recorder: seal those that it left unsealed, without torn tails
-/// and damage. Removed bytes and damaged files are kept in separate files. `record` does the same
-/// when it starts.
+/// Recover the segments of a crashed recorder.
+///
+/// Seals those that it left unsealed, without torn tails and damage. Removed bytes and damaged
+/// files are kept in separate files. `record` does the same when it starts.
 ///
 /// Sealed segments of a directory are not read: verify finds the damaged ones, and recover repairs
 /// each that is named.

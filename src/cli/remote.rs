@@ -39,8 +39,9 @@ pub(super) struct RotateArgs {
     recorder: RecorderSocket,
 }
 
-/// Write a line of text into the recording, with the time. `flatcap marks` lists such marks, and
-/// `flatcap dump` prints them among the samples.
+/// Write a line of text into the recording, with the time.
+///
+/// `flatcap marks` lists such marks, and `flatcap dump` prints them among the samples.
 #[derive(Debug, clap::Args)]
 pub(super) struct MarkArgs {
     /// Text to write: one line, at most 4096 bytes.

@@ -14,8 +14,10 @@ use crate::os::signal::SignalWatch;
 use crate::os::sink::{ReplaySink, SinkAddress};
 use crate::os::wake_event::{WakeEvent, WakeReason};
 
-/// Send recorded frames again, byte for byte and at their recorded pace: header first, then samples
-/// and gaps, so that the output is itself a segment stream. Over UDP, one frame per datagram.
+/// Send recorded frames again, at their recorded pace.
+///
+/// Frames are the recorded ones, byte for byte: header first, then samples and gaps, so that the
+/// output is itself a segment stream. Over UDP, one frame per datagram.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

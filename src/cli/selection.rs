@@ -1,9 +1,10 @@
-//! Arguments of `dump`, `replay` and `export` that select parts of recordings.
+//! Arguments of `dump`, `replay`, `export` and `flame` that select parts of recordings.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use flatcap_format::query::Recording;
 use flatcap_format::replay::{
     HostIdentity, RecordedHosts, ReplayFilter, TimePoint, TimePointError, TimeRange, recording_span,
 };
@@ -44,7 +45,13 @@ pub(super) struct RecordingSelection {
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     until: Option<String>,
     /// Read only the time around this one, half of --window before and half after it.
-    #[arg(long, value_name = "T", allow_hyphen_values = true, conflicts_with_all = ["since", "until"])]
+    #[arg(
+        long,
+        visible_alias = "at",
+        value_name = "T",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["since", "until"]
+    )]
     around: Option<String>,
     /// Length of the time that --around reads [default: 300ms].
     #[arg(long, value_name = "DURATION", requires = "around", value_parser = config::duration_argument)]
@@ -116,7 +123,10 @@ impl RecordingSelection {
         if wanted.is_subset(&self.described_sources()?) {
             return Ok(());
         }
-        let known = self.known_sources()?;
+        let recording = Recording::open_with_added_sources(&self.paths)?;
+        let computed = recording.sources().iter().filter(|source| source.is_computed);
+        let mut known = self.known_sources()?;
+        known.extend(computed.map(|source| source.name.clone()));
         if known.is_empty() {
             // Nothing could be read; the reader reports why.
             return Ok(());

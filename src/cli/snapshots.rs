@@ -16,8 +16,10 @@ use crate::config;
 use crate::os::directory_tree::DirectoryTree;
 use crate::snapshot::{ListedSnapshot, SNAPSHOTS_NAME, SnapshotFolder, listed, read_record, set_kept};
 
-/// Keep the last seconds of every source at its own rate: what the ring of `[blackbox]` holds. The
-/// snapshot is a directory of segments in `snapshots` of the data directory.
+/// Keep the last seconds of every source at its own rate.
+///
+/// Keeps what the ring of `[blackbox]` holds. The snapshot is a directory of segments in
+/// `snapshots` of the data directory.
 #[derive(Debug, clap::Args)]
 pub(super) struct OrderArgs {
     /// How much of the past to keep.
@@ -46,7 +48,7 @@ pub(super) struct Args {
     /// With keep: take the mark away.
     #[arg(long)]
     undo: bool,
-    /// Data directory [default: ./flatcap-data, else /var/lib/flatcap].
+    /// Data directory [default: ./flatcap-data, else, to list and show, /var/lib/flatcap].
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
     /// With list: print a JSON array of the snapshots.
@@ -127,6 +129,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 pub(super) fn snapshot_time(paths: &[PathBuf]) -> Option<i64> {
     let [path] = paths else { return None };
     read_record(path).map(|record| record.fired_wall_ns)
+}
+
+/// Returns the names of the logs of the host that are attached to a snapshot, if that is the only
+/// path.
+pub(super) fn attached_logs(paths: &[PathBuf]) -> Vec<String> {
+    let [path] = paths else { return Vec::new() };
+    let logs = read_record(path).map(|record| record.logs).unwrap_or_default();
+    logs.into_iter().filter_map(|log| log.attachment).collect()
 }
 
 fn row<'a>(snapshot: &'a ListedSnapshot, path: &Path) -> SnapshotRow<'a> {

@@ -23,7 +23,9 @@ const MEASURED_SAMPLES: u64 = 101;
 /// Columns that a narrow terminal does not show.
 const SPARE_COLUMNS: [SpareColumns; 1] = [("when values change", &[5])];
 
-/// List the sources of this host: the measured cost per sample, and why a source is not available.
+/// List the sources of this host and what a sample costs.
+///
+/// The cost is measured. A source that is not available has its reason.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print one JSON array instead of a table.

@@ -19,9 +19,10 @@ const NAME_WIDTH_MIN: usize = 34;
 /// Blanks before a name on a line of its own.
 const NAME_INDENT: usize = 4;
 
-/// List the moments at which fields departed most from the usual. The largest come first; each
-/// is compared with the minute before. flatcap explain --at TIME then says what was different, and
-/// who did it.
+/// List the moments that departed most from the usual.
+///
+/// The largest come first; each is compared with the minute before. `flatcap explain --at TIME`
+/// then says what was different, and who did it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

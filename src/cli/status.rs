@@ -28,9 +28,11 @@ const LONG_WAIT_NS: u64 = 300_000_000_000;
 const SPARE_COLUMNS: [SpareColumns; 4] =
     [("requested Hz", &[1]), ("max lateness", &[9]), ("cost", &[10]), ("lateness p99", &[8])];
 
-/// Show the state of the running recorder: rates, losses, the open segment, disk space. The exit
-/// status is 3 if samples were lost, the storage has failed, the last reload was refused, or the
-/// recorder uses its last good configuration.
+/// Show the state of the running recorder.
+///
+/// Rates, losses, the open segment, disk space. The exit status is 3 if samples were lost, the
+/// storage has failed, the last reload was refused, or the recorder uses its last good
+/// configuration.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print one JSON object instead of tables.

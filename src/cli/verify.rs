@@ -18,8 +18,9 @@ use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::slab::Causes;
 
-/// Verify segments: read them in full and check checksums, order, footers, and that recorded + lost
-/// = sampled.
+/// Verify segments: read them in full and check everything.
+///
+/// Checks checksums, order, footers, and that recorded + lost = sampled.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].

@@ -22,9 +22,10 @@ use crate::view::ViewError;
 use crate::view::terminal::{Appearance, Session, show};
 use crate::view::web::PageOptions;
 
-/// Show a recording on the terminal: charts of the host, processes, control groups, disks,
-/// interfaces and all fields, at any time of it. Without PATH the running recorder's, live. Press ?
-/// for the keys. With --web, as a page for a browser.
+/// Show a recording on the terminal, or as a page with --web.
+///
+/// Charts of the host, processes, control groups, disks, interfaces and all fields, at any time of
+/// it. Without PATH the running recorder's, live. Press ? for the keys.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: those of the running recorder, else

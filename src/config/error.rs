@@ -241,6 +241,9 @@ pub enum Problem {
         /// What is wrong, and what to write.
         reason: String,
     },
+    /// A source whose samples are to be in the ring alone, without a ring.
+    #[error("needs the ring; set [blackbox] window, such as \"5min\", or write mode = \"always\"")]
+    ArmedWithoutRing,
     /// All sources are off.
     #[error("no source is enabled; enable at least one")]
     NoSource,

@@ -31,6 +31,11 @@ pub(super) const ACCOUNTS_MAX: usize = 64;
 /// Longest name of an account, in bytes: more than useradd(8) accepts.
 pub(super) const ACCOUNT_BYTES_MAX: usize = 63;
 
+/// Most sources of applications that rules name: a host has a few rules about applications.
+pub(super) const PUSHED_SOURCES_MAX: usize = 64;
+/// Longest name of a pushed source, in bytes (docs/PUSH.md).
+pub(super) const PUSHED_SOURCE_BYTES_MAX: usize = 64;
+
 /// 1,024 TiB, more than any file system has: a larger size has the wrong unit.
 pub(super) const FILE_SYSTEM_BYTES_MAX: u64 = 1 << 50;
 
@@ -76,6 +81,8 @@ pub enum ExpectedValue {
     Labels,
     /// Users and groups.
     Accounts,
+    /// Names of sources that applications push.
+    PushedSources,
     /// A boolean.
     Flag,
     /// A path that is not empty.
@@ -148,6 +155,9 @@ impl ExpectedValue {
             Self::Accounts => {
                 format!("up to {ACCOUNTS_MAX} users and groups, names of up to {ACCOUNT_BYTES_MAX} bytes")
             }
+            Self::PushedSources => {
+                format!("up to {PUSHED_SOURCES_MAX} names of up to {PUSHED_SOURCE_BYTES_MAX} bytes")
+            }
             Self::Flag => "true or false".to_owned(),
             Self::Command | Self::CommandOrNone => {
                 format!("up to {} arguments of up to {ARG_BYTES_MAX} bytes", ARGV_MAX - 1)
@@ -183,6 +193,7 @@ impl ExpectedValue {
             Self::Accounts => {
                 ("write a list such as [\"user:app\", \"group:flatcap-push\"], {}, none twice", "{}.")
             }
+            Self::PushedSources => ("write a list such as [\"orders\", \"engine\"], {}, none twice", "{}."),
             Self::Flag => ("write {} without quotes", "{}."),
             Self::Path | Self::PathOrEmpty => ("write a path in quotes", ""),
             Self::AbsolutePath => ("write an absolute path in quotes, without \"..\"", ""),

@@ -1,5 +1,6 @@
 //! Reads a configuration from its layers - a file, its drop-ins, environment variables - and
-//! records which of them set each value.
+//! records which of them set each value. Crates for layered configuration stop at the first error
+//! and lose its line.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -42,7 +43,8 @@ pub struct Layers {
     scope: CheckScope,
 }
 
-/// A validated configuration and where its values come from.
+/// A validated configuration and, beside it, where its values come from: two configurations are
+/// equal if they do the same.
 #[derive(Debug)]
 pub struct LoadedConfig {
     /// The settings.

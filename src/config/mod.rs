@@ -49,6 +49,7 @@ pub use file::{DROP_INS_MAX, FILE_BYTES_MAX, SkippedFiles};
 pub use instance_name::{INSTANCE_NAME_BYTES_MAX, INSTANCES_MAX};
 pub use layers::{DROP_IN_DIRECTORY, FILE_NAME, Layers, LoadedConfig};
 pub use reference::{ReferenceKey, ReferencePart, reference};
+pub use rule_check::missing_source;
 pub use settings::{
     BlackboxConfig, BufferingConfig, COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, Config, ControlConfig,
     GroupConfig, GroupConfigs, PushConfig, RecorderConfig, StorageConfig,

@@ -190,7 +190,8 @@ mod tests {
     };
     use crate::recorder::{MinFree, SyncPolicy};
     use crate::sampling::{
-        GroupName, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat,
+        BatchMode, GroupName, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
+        TextSource, ValueFormat,
     };
 
     /// Returns the sources without instances.
@@ -346,7 +347,9 @@ mod tests {
             [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n\
             [source.process]\nusers = [\"u\"]\ncgroups = [\"c\"]\ntop = 13\nby = \"io\"\ncommand_lines = true\n\
             [source.cgroup]\ndepth = 14\n\
-            [source.perf]\nevents = [\"page-faults\"]\nprocesses = [\"p\"]\n";
+            [source.perf]\nevents = [\"page-faults\"]\nprocesses = [\"p\"]\n\
+            [source.sched]\nwakeups = false\nring = \"1MiB\"\nmode = \"armed\"\n\
+            [source.profile]\nfrequency = 15\n";
         let config = Config::parse("f.toml", text).unwrap();
         let source = |name: &str| config.sources.iter().find(|source| source.full_name() == name).unwrap();
         let load = source("load");
@@ -363,6 +366,9 @@ mod tests {
         assert_eq!(source("cgroup").cgroup.unwrap().depth, 14);
         let perf = source("perf").perf.as_ref().unwrap();
         assert_eq!((perf.events[0].as_str(), perf.processes.join(" ")), ("page-faults", "p".to_owned()));
+        assert_eq!(source("sched").sched, Some(SchedConfig { wakeups: false, ring: 1 << 20 }));
+        assert_eq!((source("sched").mode, load.mode), (Some(BatchMode::Armed), None));
+        assert_eq!(source("profile").profile.unwrap().frequency, 15);
     }
 
     #[test]

@@ -97,8 +97,8 @@ mod tests {
     use crate::sampling::sources::{CATALOG, find};
     use crate::sampling::{
         CgroupConfig, CommandSpec, Expression, OwnKeys, Pattern, PerfConfig, PerfEvent, ProcessConfig,
-        ProcessRank, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, Timing,
-        ValueFormat,
+        ProcessRank, ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
+        TextSource, Timing, ValueFormat,
     };
     use crate::slab::OnFull;
     use flatcap_format::testing::effort;
@@ -230,10 +230,13 @@ mod tests {
                 },
             );
         let cgroup = (0..=64_u32).prop_map(|depth| CgroupConfig { depth });
-        let own = (synthetic, process, cgroup);
+        let sched = (any::<bool>(), 17..=26_usize)
+            .prop_map(|(wakeups, bits)| SchedConfig { wakeups, ring: 1 << bits });
+        let profile = (1..=999_u32).prop_map(|frequency| ProfileConfig { frequency });
+        let own = (synthetic, process, cgroup, sched, profile);
         let specs = || CATALOG.iter().filter(|spec| !spec.has_instances());
         (prop::collection::vec(each, specs().count()), own).prop_map(move |(each, own)| {
-            let (synthetic, process, cgroup) = own;
+            let (synthetic, process, cgroup, sched, profile) = own;
             let source = |(spec, each): (&'static SourceSpec, _)| {
                 let (enabled, period, required, budget, include, exclude) = each;
                 SourceConfig {
@@ -247,6 +250,8 @@ mod tests {
                     synthetic: (spec.keys == OwnKeys::Synthetic).then_some(synthetic),
                     process: (spec.keys == OwnKeys::Process).then(|| process.clone()),
                     cgroup: (spec.keys == OwnKeys::Cgroup).then_some(cgroup),
+                    sched: (spec.keys == OwnKeys::Sched).then_some(sched),
+                    profile: (spec.keys == OwnKeys::Profile).then_some(profile),
                     ..by_default(spec)
                 }
             };
@@ -362,12 +367,13 @@ mod tests {
             PayloadVerification::First,
             PayloadVerification::None,
         ]);
-        let others = ("/[a-z]{1,9}", allow, verify, duration("push", "drain_interval"));
+        let named = prop::collection::btree_set("[a-z.\u{e4}]{1,9}", 0..4);
+        let others = ("/[a-z]{1,9}", allow, named, verify, duration("push", "drain_interval"));
         let rates = (numbers("push", "user_bytes_per_second"), 0..=1_000_000_000_u32);
         (any::<bool>(), sizes, counts, rates, others).prop_map(
             |(enabled, (memory_max, lane_size, schema_max), (clients, lanes, sources), rates, others)| {
                 let (user_bytes_per_second, user_frames_per_second) = rates;
-                let (socket, allow, verify, drain_interval) = others;
+                let (socket, allow, rule_sources, verify, drain_interval) = others;
                 PushConfig {
                     enabled,
                     socket: socket.into(),
@@ -377,6 +383,7 @@ mod tests {
                     clients,
                     lanes,
                     sources,
+                    rule_sources: rule_sources.into_iter().collect(),
                     user_bytes_per_second,
                     user_frames_per_second,
                     schema_max,

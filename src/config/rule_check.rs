@@ -15,27 +15,49 @@ impl Config {
     }
 
     /// Compiles the enabled rules for the enabled sources, whether this host has them or not.
+    /// Rules about sources that applications will push are left out.
     ///
     /// # Errors
     /// All conditions that do not fit.
     pub fn compile_rules(&self) -> Result<TriggerEngine, Vec<RuleProblem>> {
-        let rules = self.rules();
+        let mut rules = self.rules();
         if rules.is_empty() {
             return TriggerEngine::new(&[], &[]);
         }
-        compile(&rules, self.enabled_sources()).map_err(|mut problems| {
-            let off: Vec<String> = self
-                .sources
-                .iter()
-                .filter(|source| !source.enabled)
-                .map(|source| source.full_name().into_owned())
-                .collect();
-            for problem in &mut problems {
-                name_disabled_source(problem, &off);
-            }
-            problems
-        })
+        let problems = match compile(&rules, self.enabled_sources()) {
+            Ok(engine) => return Ok(engine),
+            Err(problems) => problems,
+        };
+        let is_pushed = |problem: &RuleProblem| missing_source(problem, &self.push.rule_sources).is_some();
+        let (pushed, mut problems): (Vec<_>, Vec<_>) = problems.into_iter().partition(is_pushed);
+        if problems.is_empty() {
+            rules.retain(|rule| !pushed.iter().any(|problem| *problem.rule == *rule.name));
+            return compile(&rules, self.enabled_sources());
+        }
+        let off: Vec<String> = self
+            .sources
+            .iter()
+            .filter(|source| !source.enabled)
+            .map(|source| source.full_name().into_owned())
+            .collect();
+        for problem in &mut problems {
+            name_disabled_source(problem, &off);
+        }
+        Err(problems)
     }
+}
+
+/// Returns which of these sources a rule names and lacks, if that is what is wrong with it.
+pub fn missing_source<'n>(problem: &RuleProblem, names: &'n [String]) -> Option<&'n str> {
+    let path = match &problem.error {
+        RuleError::NoField { path, .. } => path,
+        RuleError::NoSource { name, .. } => name,
+        _ => return None,
+    };
+    let is_named = |name: &&String| {
+        path.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    names.iter().find(is_named).map(String::as_str)
 }
 
 fn compile<'c>(
@@ -59,16 +81,11 @@ fn compile<'c>(
 
 /// Says that a source is off, if a rule names one that is.
 fn name_disabled_source(problem: &mut RuleProblem, off: &[String]) {
-    let path = match &problem.error {
-        RuleError::NoField { path, .. } => path,
-        RuleError::NoSource { name, .. } => name,
-        _ => return,
+    let (Some(name), RuleError::NoField { path, .. } | RuleError::NoSource { name: path, .. }) =
+        (missing_source(problem, off), &problem.error)
+    else {
+        return;
     };
-    let named = off.iter().find(|name| {
-        path.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    });
-    if let Some(name) = named {
-        let message = format!("{path:?}: the source {name} is off; set enabled = true in [source.{name}]");
-        problem.error = RuleError::Field(message);
-    }
+    let message = format!("{path:?}: the source {name} is off; set enabled = true in [source.{name}]");
+    problem.error = RuleError::Field(message);
 }

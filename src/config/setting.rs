@@ -18,7 +18,8 @@ use toml::de::DeValue;
 use super::compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
 use super::expected_value::{
     ACCOUNT_BYTES_MAX, ACCOUNTS_MAX, ExpectedValue, FILE_SYSTEM_BYTES_MAX, LABEL_NAME_BYTES_MAX,
-    LABEL_VALUE_BYTES_MAX, LABELS_MAX, MIN_FREE_POINTS_MAX, SOCKET_PATH_BYTES_MAX,
+    LABEL_VALUE_BYTES_MAX, LABELS_MAX, MIN_FREE_POINTS_MAX, PUSHED_SOURCE_BYTES_MAX, PUSHED_SOURCES_MAX,
+    SOCKET_PATH_BYTES_MAX,
 };
 use super::source::CpuShare;
 use super::units::Quantity;
@@ -347,7 +348,7 @@ setting! {
     |numbers, _| list(numbers.iter().map(ToString::to_string))
 }
 
-// A command, accounts, or numbers or names of processes.
+// A command, accounts, names of pushed sources, or numbers or names of processes.
 setting! {
     Vec<String>:
     |value, expected| {
@@ -364,8 +365,12 @@ setting! {
         let is_process = |text: &String| {
             (1..=PROCESS_BYTES_MAX).contains(&text.len()) && !text.contains(['\0', '\n'])
         };
+        let is_source = |text: &String| {
+            (1..=PUSHED_SOURCE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+        };
         let (count_max, is_item): (usize, &dyn Fn(&String) -> bool) = match expected {
             ExpectedValue::Accounts => (ACCOUNTS_MAX, &|text| is_account(text)),
+            ExpectedValue::PushedSources => (PUSHED_SOURCES_MAX, &is_source),
             _ => (PROCESSES_MAX, &is_process),
         };
         let count = texts.len();

@@ -14,7 +14,7 @@ use flatcap_stream::ChecksumKind;
 use super::compress::SourceCompressionConfig;
 use super::expected_value::ExpectedValue::{
     self, Accounts, Codec as AnyCodec, CodecOrOff, Compression, CpuShare as Percent, Duration as Time, Flag,
-    Labels, Number, Numbers, Pages, Path, PathOrEmpty, Size, SocketAddress, SocketPath,
+    Labels, Number, Numbers, Pages, Path, PathOrEmpty, PushedSources, Size, SocketAddress, SocketPath,
 };
 use super::key::{Key, key, settings};
 use super::setting::{SYNC_INTERVAL_NS, variants};
@@ -358,6 +358,11 @@ settings! {
         /// Most sources of an application.
         // A lane has so many places.
         sources: u32 = 64, Number(1..=64), Restart;
+
+        /// Names of sources that rules may name before an application has pushed one. Such a rule
+        /// is evaluated from then on, for each source of that name by itself.
+        // None: a name that no source has is most often a mistake.
+        rule_sources: Vec<String> = Vec::new(), PushedSources, Reload;
 
         /// Most bytes of frames that the applications of one user may push in a second; 0 for no
         /// limit. Above it, their lanes wait: what then finds no space in a lane is lost, and

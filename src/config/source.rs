@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::units::Quantity;
 use crate::sampling::{
-    CgroupConfig, GroupName, OwnSettings, Pattern, PerfConfig, ProcessConfig, SourceSettings, SourceSpec,
-    SyntheticConfig, TextOrigin, TextSource,
+    BatchMode, CgroupConfig, GroupName, OwnSettings, Pattern, PerfConfig, ProcessConfig, ProfileConfig,
+    SchedConfig, SourceSettings, SourceSpec, SyntheticConfig, TextOrigin, TextSource,
 };
 
 /// Sources with at most this period belong to group `fast`. At 10 ms a tick that is late by the 10
@@ -43,6 +43,12 @@ pub struct SourceConfig {
     pub cgroup: Option<CgroupConfig>,
     /// Set for the `perf` source only.
     pub perf: Option<PerfConfig>,
+    /// Set for the `sched` source only.
+    pub sched: Option<SchedConfig>,
+    /// Set for the `profile` source only.
+    pub profile: Option<ProfileConfig>,
+    /// Where samples are recorded; set for sources whose samples are batches of events.
+    pub mode: Option<BatchMode>,
     /// Set for instances only.
     pub text_source: Option<TextSource>,
 }
@@ -84,15 +90,23 @@ impl SourceConfig {
 
     /// Returns the settings that concern the source's sampler.
     pub fn settings(&self) -> SourceSettings<'_> {
-        let Self { synthetic, process, cgroup, perf, text_source, .. } = self;
+        let Self { synthetic, process, cgroup, perf, sched, profile, text_source, .. } = self;
         let own = synthetic
             .map(OwnSettings::Synthetic)
             .or_else(|| process.as_ref().map(OwnSettings::Process))
             .or_else(|| cgroup.map(OwnSettings::Cgroup))
             .or_else(|| perf.as_ref().map(OwnSettings::Perf))
+            .or_else(|| sched.map(OwnSettings::Sched))
+            .or_else(|| profile.map(OwnSettings::Profile))
             .or_else(|| text_source.as_ref().map(|text| OwnSettings::Text(text, self.instance_name())))
             .unwrap_or(OwnSettings::None);
-        SourceSettings { period: self.period, include: &self.include, exclude: &self.exclude, own }
+        SourceSettings {
+            period: self.period,
+            budget: self.budget.basis_points(),
+            include: &self.include,
+            exclude: &self.exclude,
+            own,
+        }
     }
 
     fn instance_name(&self) -> &str {

@@ -10,11 +10,12 @@ use super::expected_value::ExpectedValue::{
 use super::key::{Key, Keyed, keys};
 use super::setting::variants;
 use super::source::{CpuShare, SourceConfig};
-use super::units::{MIB, MS, SECOND, US};
+use super::units::{KIB, MIB, MS, SECOND, US};
 use crate::keyword::Keyword as _;
 use crate::sampling::{
-    CgroupConfig, CommandSpec, OwnKeys, PerfConfig, PerfEvent, ProcessConfig, ProcessRank, SourceSpec,
-    SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ValueFormat,
+    BatchMode, CgroupConfig, CommandSpec, OwnKeys, PerfConfig, PerfEvent, ProcessConfig, ProcessRank,
+    ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource,
+    ValueFormat,
 };
 
 impl Keyed for SourceConfig {
@@ -31,6 +32,9 @@ fn own_keys(keys: OwnKeys) -> [&'static [Key<SourceConfig>]; 2] {
         OwnKeys::Process => [PROCESS, &[]],
         OwnKeys::Cgroup => [CGROUP, &[]],
         OwnKeys::Perf => [PERF, &[]],
+        OwnKeys::Sched => [SCHED, BATCHES],
+        OwnKeys::Profile => [PROFILE, BATCHES],
+        OwnKeys::Batches => [BATCHES, &[]],
         OwnKeys::File => [FILE, TEXT],
         OwnKeys::Command => [COMMAND, TEXT],
     }
@@ -95,6 +99,14 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
         cgroup: (spec.keys == OwnKeys::Cgroup).then_some(CgroupConfig { depth: 8 }),
         perf: (spec.keys == OwnKeys::Perf)
             .then(|| PerfConfig { events: PERF_EVENTS.to_vec(), processes: Vec::new() }),
+        // Without wakeups it is not known who waited for a processor after it slept. A group may be
+        // late while 2 MiB are filled: 32,000 switches, 0.6 s at 50,000 a second on one CPU.
+        sched: (spec.keys == OwnKeys::Sched).then_some(SchedConfig { wakeups: true, ring: 2 << 20 }),
+        // Not 100: what happens at each tick of the kernel would be in each call chain or in none.
+        profile: (spec.keys == OwnKeys::Profile).then_some(ProfileConfig { frequency: 99 }),
+        // There may be no ring.
+        mode: matches!(spec.keys, OwnKeys::Sched | OwnKeys::Profile | OwnKeys::Batches)
+            .then_some(BatchMode::Always),
         text_source: match spec.keys {
             OwnKeys::File => text(TextOrigin::File(PathBuf::new())),
             OwnKeys::Command => text(TextOrigin::Command(command)),
@@ -216,6 +228,35 @@ keys! {
 
     /// Processes that are also counted one by one, while they run.
     processes: Processes, Reload, |source| Some(&mut source.perf.as_mut()?.processes);
+}
+
+keys! {
+    const SCHED of SourceConfig;
+
+    /// Whether wakeups are recorded, if this host allows it: they tell waiting for a processor from
+    /// sleep.
+    wakeups: Flag, Reload, |source| Some(&mut source.sched.as_mut()?.wakeups);
+
+    /// Memory in which the kernel collects the events of one processor, rounded up to a power of
+    /// two.
+    // The longest event has 64 KiB. More than 64 MiB outlasts any stall of a group.
+    ring: Size(128 * KIB..=64 * MIB), Reload, |source| Some(&mut source.sched.as_mut()?.ring);
+}
+
+keys! {
+    const PROFILE of SourceConfig;
+
+    /// Call chains per second of processor time.
+    // Each costs some microseconds; a thousand a second answer what ten thousand would.
+    frequency: Number(1..=999), Reload, |source| Some(&mut source.profile.as_mut()?.frequency);
+}
+
+keys! {
+    const BATCHES of SourceConfig;
+
+    /// Where events are recorded, in the data directory (always), or only in the ring of
+    /// [blackbox], so that snapshots have them (armed).
+    mode: ExpectedValue::keyword::<BatchMode>(), Reload, |source| source.mode.as_mut();
 }
 
 keys! {

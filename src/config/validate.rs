@@ -7,7 +7,7 @@ use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
 use super::setting::quoted;
 use super::settings::Config;
 use super::tables::{TRIGGER_TABLE, joined};
-use crate::sampling::SyntheticLayout;
+use crate::sampling::{BatchMode, SyntheticLayout};
 
 /// Size of one value of the wide shape, in bytes.
 const FIELD_BYTES: u64 = 8;
@@ -170,6 +170,12 @@ fn conflicts(config: &Config, scope: CheckScope) -> Vec<Conflict> {
     };
     if let Err(problem) = synthetic_frame(config) {
         add(vec!["source.synthetic.payload".to_owned()], &["storage.frame_max"], problem);
+    }
+    for source in config.enabled_sources().filter(|source| source.mode == Some(BatchMode::Armed)) {
+        if !config.blackbox.is_on() {
+            let key = format!("source.{}.mode", source.full_name());
+            add(vec![key], &["blackbox.window"], Problem::ArmedWithoutRing);
+        }
     }
     if config.enabled_sources().next().is_none() {
         // Most sources are on by default, so one was turned off: the last one is reported.

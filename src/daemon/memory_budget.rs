@@ -10,8 +10,10 @@ use flatcap_stream::HEADER_BYTES_MAX;
 
 use crate::config::{Config, Problem, format_size};
 use crate::metrics::{EXCHANGE_SETS, GroupLatencies, IntervalHistogram, SourceLatencies, SourceMetrics};
+use crate::os::host::HostRoot;
 use crate::recorder::{LOSS_BYTES, RunLatencies};
 use crate::sampling::GroupName;
+use crate::sampling::sources::ring_memory;
 use crate::sampling::sources::self_source::SelfSampler;
 use crate::slab::{LossLedger, PAGE_BYTES, Slab, SlabProducer};
 
@@ -64,7 +66,7 @@ struct HistogramCounts {
 
 /// The memory of each kind of buffer. The sum is at most `recorder.memory_max`, as [`memory_rule`]
 /// checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryBudget {
     /// Size of a slab, in bytes.
     pub slab_bytes: u64,
@@ -91,6 +93,8 @@ pub struct MemoryBudget {
     pub intervals: u64,
     /// Number of histograms of the run and of the open segment.
     pub totals: u64,
+    /// Rings of the kernel that sources in use read, and copies of what they have.
+    pub rings: Vec<MemoryTerm>,
 }
 
 /// One term of the memory sum.
@@ -126,13 +130,14 @@ impl MemoryBudget {
     /// Returns how a configuration uses `recorder.memory_max`.
     pub fn of(config: &Config) -> Self {
         let in_use = config.enabled_sources().count() as u64;
+        let rings = ring_terms(config);
         // Spare sources are given up one by one before a small `memory_max` is refused.
-        let with_spare = (0..=SPARE_SOURCES).rev().map(|spare| Self::of_sources(config, in_use + spare));
+        let mut with_spare =
+            (0..=SPARE_SOURCES).rev().map(|spare| Self::of_sources(config, in_use + spare, &rings));
         // If not even the sources in use fit, the sum exceeds the limit, which validation reports.
         let least = with_spare
-            .into_iter()
             .find(|least| least.sum_bytes() <= config.recorder.memory_max)
-            .unwrap_or_else(|| Self::of_sources(config, in_use));
+            .unwrap_or_else(|| Self::of_sources(config, in_use, &rings));
         let rest = config.recorder.memory_max.saturating_sub(least.sum_bytes());
         // Each further slab needs an index too.
         let each = least.slab_bytes.saturating_add(slab_index_bytes(least.slab_bytes));
@@ -149,7 +154,7 @@ impl MemoryBudget {
     }
 
     /// Returns the smallest memory for this number of sources.
-    fn of_sources(config: &Config, sources: u64) -> Self {
+    fn of_sources(config: &Config, sources: u64, rings: &[MemoryTerm]) -> Self {
         // Never 0 after validation, but the fields of `Config` are public.
         let slab_bytes = (config.buffering.slab_size as u64).max(1);
         let large_slab_bytes = u64::from(config.storage.frame_max) + HEADER_BYTES_MAX as u64;
@@ -169,6 +174,7 @@ impl MemoryBudget {
             totals: SOURCE_HISTOGRAMS.totals * sources
                 + GROUP_HISTOGRAMS.totals * GROUPS
                 + RECORDER_HISTOGRAMS.totals,
+            rings: rings.to_vec(),
         }
     }
 
@@ -260,6 +266,7 @@ impl MemoryBudget {
             let bytes = Self::losses_bytes(self.sources) + Self::sources_bytes(self.sources);
             terms.push(MemoryTerm { count: 1, holder: "recorder of the ring", bytes });
         }
+        terms.extend(&self.rings);
         terms
     }
 
@@ -267,6 +274,19 @@ impl MemoryBudget {
     pub fn sum_bytes(&self) -> u64 {
         self.terms().iter().fold(0_u64, |sum, term| sum.saturating_add(term.bytes))
     }
+}
+
+/// Returns what enabled sources hold for the rings of all CPUs, of the host that is recorded.
+fn ring_terms(config: &Config) -> Vec<MemoryTerm> {
+    let host = HostRoot::new(&config.recorder.host_root);
+    let memory = config.enabled_sources().flat_map(|source| ring_memory(&source.settings(), &host));
+    memory
+        .map(|memory| MemoryTerm {
+            count: memory.count as u64,
+            holder: memory.holder,
+            bytes: memory.bytes as u64,
+        })
+        .collect()
 }
 
 /// Returns the size of the index of a slab of this many bytes.
@@ -400,8 +420,52 @@ mod tests {
         let memory = MemoryBudget::of(&config);
         assert_eq!(memory.sources, 7);
         assert!(
-            memory.sum_bytes() <= 40 << 20 && MemoryBudget::of_sources(&config, 8).sum_bytes() > 40 << 20
+            memory.sum_bytes() <= 40 << 20
+                && MemoryBudget::of_sources(&config, 8, &[]).sum_bytes() > 40 << 20
         );
+    }
+
+    // Proves that the rings of sched and profile are terms only if these are enabled, by the number
+    // of CPUs of the host that is recorded, that queues are shorter by as much, and that the error
+    // of too little memory names them.
+    #[test]
+    fn rings_are_terms() {
+        let host = tempfile::tempdir().unwrap();
+        let online = host.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&online).unwrap();
+        std::fs::write(online.join("online"), "0-2,5\n").unwrap();
+        let root = host.path().display();
+        let parse = |sources: &str| {
+            let text = format!("[recorder]\nhost_root = \"{root}\"\n{sources}");
+            Config::parse("f.toml", &text).unwrap()
+        };
+        let page = crate::os::host::page_bytes();
+        let sched = [
+            (4, "rings of the kernel for sched", 4 * ((1 << 20) + page)),
+            (1, "copy of the rings of sched", 4 << 20),
+        ];
+        let profile = [
+            (4, "rings of the kernel for profile", 4 * ((128 << 10) + page)),
+            (1, "copy of the rings of profile", 4 * (128 << 10)),
+        ];
+        let found = |config: &Config| -> Vec<(u64, &str, u64)> {
+            let rings = MemoryBudget::of(config).rings;
+            rings.iter().map(|term| (term.count, term.holder, term.bytes)).collect()
+        };
+        let off = parse("[source.sched]\nring = \"1MiB\"\n");
+        assert_eq!(found(&off), []);
+        let sched_on = "[source.sched]\nenabled = true\nring = \"1MiB\"\n";
+        assert_eq!(found(&parse(sched_on)), sched);
+        let both = parse(&format!("{sched_on}[source.profile]\nenabled = true\n"));
+        assert_eq!(found(&both), [sched, profile].concat());
+        let (with, without) = (MemoryBudget::of(&both), MemoryBudget::of(&off));
+        assert!(with.sum_bytes() <= both.recorder.memory_max && with.queued() < without.queued());
+        let large =
+            format!("[recorder]\nhost_root = \"{root}\"\n[source.sched]\nenabled = true\nring = \"16MiB\"\n");
+        let errors = errors(&large);
+        let named = "4 rings of the kernel for sched (";
+        assert!(errors.contains(named) && errors.contains("1 copy of the rings of sched ("), "{errors}");
+        assert!(errors.contains("too little") && errors.contains("write at least"), "{errors}");
     }
 
     /// Returns the errors of a file with this text.

@@ -1,5 +1,5 @@
-//! The composition root: the only module that creates threads, queues, pools and clocks, and passes
-//! them to the others.
+//! The composition root: creates the threads, queues, pools and clocks of a run, and passes them to
+//! the other modules.
 //!
 //! It never samples, writes segments or prints.
 //!
@@ -11,6 +11,7 @@ mod compression;
 mod control;
 mod cpu_budget;
 mod error;
+mod lane_store;
 mod last_good;
 mod memory_budget;
 mod memory_limit;

@@ -139,7 +139,7 @@ fn limits(config: &Config) -> PushLimits {
 }
 
 /// Returns the header of each lane; its number, user and slabs are given with the lane.
-fn lane_header(config: &Config, run_id: u64, directory: (u64, u64)) -> LaneHeader {
+pub(super) fn lane_header(config: &Config, run_id: u64, directory: (u64, u64)) -> LaneHeader {
     let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or_default();
     let boot = boot_id_number();
     // A frame of a lane fits into a slab of the recorder.

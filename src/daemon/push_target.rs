@@ -1,11 +1,14 @@
 //! The run as the thread of pushed frames sees it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use flatcap_format::segment::{Marker, MarkerOrigin, SourceInfo};
+use flatcap_lane::LaneHeader;
 
+use super::lane_store::{LaneStore, StoredLane};
 use super::memory_budget::RUN_SOURCES_MAX;
 use super::run_sources::{AddSourceError, RunSources};
 use super::snapshots;
@@ -26,6 +29,8 @@ pub(super) struct RunTarget {
     pub(super) wall_offset: Arc<WallOffset>,
     /// Takes lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
+    /// Keeps the memory of lanes.
+    pub(super) lane_store: Arc<LaneStore>,
 }
 
 impl PushTarget for RunTarget {
@@ -65,5 +70,13 @@ impl PushTarget for RunTarget {
     fn take_over(&self, lane: LeftLane) -> Result<(), String> {
         let sent = self.left_lanes.try_send(lane);
         sent.map_err(|_| "too many lanes wait to be rescued".to_owned())
+    }
+
+    fn keep_lane(&self, header: &LaneHeader, memory: BorrowedFd<'_>) {
+        self.lane_store.keep(header, memory);
+    }
+
+    fn forget_lane(&self, header: &LaneHeader) {
+        self.lane_store.forget(StoredLane::of(header));
     }
 }

@@ -216,7 +216,9 @@ impl RunningConfig {
     /// Whether a source keeps its open files. A source with a thread of its own is opened again if
     /// the CPUs of its group change.
     fn stays(&self, before: &RunningSource, source: &SourceConfig, config: &Config) -> bool {
-        let (budget, required) = (before.config.budget, before.config.required);
+        // The budget of context switches is the sampler's own.
+        let budget = if source.sched.is_some() { source.budget } else { before.config.budget };
+        let required = before.config.required;
         let group = source.group();
         let cpus_stay = self.config.groups.get(group).cpus == config.groups.get(group).cpus;
         SourceConfig { required, budget, ..source.clone() } == before.config

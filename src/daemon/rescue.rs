@@ -14,6 +14,7 @@ use flatcap_format::segment::{
 };
 use flatcap_format::storage::Storage;
 
+use super::lane_store::{LaneStore, StoredLane};
 use crate::ingest::{LeftFrames, LeftLane};
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
@@ -47,7 +48,7 @@ pub(super) struct RescueThread(JoinHandle<()>);
 impl RescueThread {
     /// Starts the thread. `recovered` is set once earlier runs are recovered.
     pub(super) fn start(
-        storage: Arc<QuotaStorage>,
+        (storage, store): (Arc<QuotaStorage>, Arc<LaneStore>),
         own_run: u64,
         lanes: Receiver<LeftLane>,
         recovered: Arc<OnceLock<Vec<u64>>>,
@@ -77,6 +78,7 @@ impl RescueThread {
                         );
                         continue;
                     }
+                    let stored: Vec<StoredLane> = lanes.iter().map(StoredLane::of_left).collect();
                     match rescue(&*storage, own_run, run_id, lanes) {
                         Ok(true) => drop(rescues.insert(run_id, earlier + 1)),
                         Ok(false) => {}
@@ -84,6 +86,9 @@ impl RescueThread {
                             %error,
                             "cannot look for the files of a killed run; what was in lanes of applications is lost"
                         ),
+                    }
+                    for lane in stored {
+                        store.forget(lane);
                     }
                 }
             }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flatcap_format::segment::{SegmentHeader, SourceInfo};
 use flatcap_format::storage::Storage;
 
 use super::compression::CompressionThread;
@@ -16,7 +17,8 @@ use crate::config::Config;
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::shared_memory;
 use crate::os::storage::DataDirectory;
-use crate::recorder::{MinFree, QuotaStorage, RetentionLimits, RunPlan, SyncPolicy};
+use crate::recorder::{MinFree, QuotaStorage, RetentionLimits, RunPlan, SourceThinning, SyncPolicy};
+use crate::sampling::BatchMode;
 
 /// Age at which a segment of the ring is sealed. Open, it is uncompressed, and whole segments leave
 /// the ring: 5 s of six sources at 1 kHz are some megabytes.
@@ -166,14 +168,34 @@ pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
         sync: if config.blackbox.window_on_disk { plan.sync } else { SyncPolicy::Never },
         preallocate: 0,
         compression: None,
+        batches: batches(config, &plan.header),
         ..plan.clone()
     }
+}
+
+/// Returns the sources whose samples are batches of events, by id, and whether the data directory
+/// gets them.
+fn batches(config: &Config, header: &SegmentHeader) -> Vec<(u16, SourceThinning)> {
+    let thinning = |info: &SourceInfo| {
+        let source = config.sources.iter().find(|source| source.full_name() == info.name)?;
+        Some((
+            info.id,
+            match source.mode? {
+                BatchMode::Always => SourceThinning::All,
+                BatchMode::Armed => SourceThinning::None,
+            },
+        ))
+    };
+    header.sources.iter().filter_map(thinning).collect()
 }
 
 /// Returns the plan of the data directory with the periods with which it gets the sources.
 pub(super) fn thinned_plan(config: &Config, mut plan: RunPlan) -> RunPlan {
     let disk_period_ns = nanoseconds(config.blackbox.disk_period);
-    for source in plan.header.sources.iter_mut().filter(|source| source.period_ns > 0) {
+    let batches = batches(config, &plan.header);
+    let is_thinned =
+        |source: &&mut SourceInfo| source.period_ns > 0 && !batches.iter().any(|(id, _)| *id == source.id);
+    for source in plan.header.sources.iter_mut().filter(is_thinned) {
         source.period_ns = source.period_ns.max(disk_period_ns);
     }
     plan

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::SourceInfo;
-use flatcap_trigger::{ComparedQuantity, RuleSource, TriggerChange, TriggerEngine, TriggerEvent};
+use flatcap_trigger::{
+    ComparedQuantity, RuleProblem, RuleSource, TriggerChange, TriggerEngine, TriggerEvent, TriggerRule,
+};
 
 use super::rule_programs::{FiringReport, ProgramStarter, ReportedValue, RuleProgram};
-use crate::config::{Config, TriggerConfig};
+use crate::config::{Config, TriggerConfig, missing_source};
 use crate::os::host_log::HostLog;
 use crate::os::program_guard::ProgramGuard;
-use crate::recorder::{FiringListener, RecorderCommand, RecorderHandle, RecorderRules};
+use crate::recorder::{FiringListener, PushedRules, RecorderCommand, RecorderHandle, RecorderRules};
 use crate::snapshot::{OrderId, SnapshotHandle, SnapshotOrder};
 
 /// Who learns of firings.
@@ -35,50 +37,126 @@ struct RuleAction {
 }
 
 /// Returns the rules for these sources, in the order of their ids. A rule about a source that this
-/// host lacks is left out, with a warning: the configuration as such was checked before.
+/// host lacks is left out, with a warning: the configuration as such was checked before. One about
+/// a source that an application has yet to push waits for it.
 pub(super) fn compile_rules(
     config: &Config,
     sources: &[SourceInfo],
     is_read: impl Fn(u16) -> bool,
     targets: FiringTargets,
 ) -> RecorderRules {
-    let engine = compile_engine(config, sources, is_read);
-    if engine.is_empty() {
+    let rules = config.rules();
+    if rules.is_empty() {
         return RecorderRules::default();
     }
-    RecorderRules { engine, on_firing: Some(firing_listener(rule_actions(config), targets)) }
+    let (engine, waiting) = RuleSet { rules, names: &config.push.rule_sources }.compile(sources, is_read);
+    if engine.is_empty() && waiting.is_empty() {
+        return RecorderRules::default();
+    }
+    let on_firing = Some(firing_listener(rule_actions(config), targets));
+    let names = config.push.rule_sources.clone();
+    let pushed = (!waiting.is_empty()).then(|| {
+        let of_names = names.clone();
+        PushedRules::new(names, move |sources, id| compile_for_pushed(&waiting, sources, id, &of_names))
+    });
+    RecorderRules { engine, on_firing, pushed }
 }
 
-fn compile_engine(config: &Config, sources: &[SourceInfo], is_read: impl Fn(u16) -> bool) -> TriggerEngine {
-    let mut rules = config.rules();
-    if rules.is_empty() {
-        return TriggerEngine::default();
+/// The rules of a configuration.
+struct RuleSet<'c> {
+    rules: Vec<TriggerRule>,
+    /// Names of sources that applications push.
+    names: &'c [String],
+}
+
+impl RuleSet<'_> {
+    /// Compiles the rules about sources of the host, and returns those about pushed ones.
+    fn compile(
+        self,
+        sources: &[SourceInfo],
+        is_read: impl Fn(u16) -> bool,
+    ) -> (TriggerEngine, Vec<TriggerRule>) {
+        // Sources that were removed keep their ids, and have no fields.
+        let schemas = SourceSchemas::of(sources, |source| is_read(source.id));
+        let known = schemas.rule_sources();
+        let (mut fitting, mut waiting) = (Vec::new(), Vec::new());
+        for rule in self.rules {
+            let Err(problems) = TriggerEngine::new(std::slice::from_ref(&rule), &known) else {
+                fitting.push(rule);
+                continue;
+            };
+            if problems.iter().all(|problem| missing_source(problem, self.names).is_some()) {
+                waiting.push(rule);
+            } else {
+                report(&problems);
+            }
+        }
+        (TriggerEngine::new(&fitting, &known).unwrap_or_default(), waiting)
     }
-    // Sources that were removed keep their ids, and have no fields.
-    let compiled: Vec<(&str, u64, Option<CompiledSchema>)> = sources
-        .iter()
-        .map(|source| {
-            if !is_read(source.id) {
+}
+
+/// Compiles the rules that name a pushed source. Other sources of the names that applications use
+/// are not in sight: a rule is about one of them.
+fn compile_for_pushed(
+    rules: &[TriggerRule],
+    sources: &[SourceInfo],
+    id: u16,
+    names: &[String],
+) -> TriggerEngine {
+    let Some(pushed) = sources.iter().find(|source| source.id == id) else { return TriggerEngine::default() };
+    let schemas = SourceSchemas::of(sources, |source| source.id == id || !names.contains(&source.name));
+    let known = schemas.rule_sources();
+    let own = std::slice::from_ref(&pushed.name);
+    let names_own = |rule: &&TriggerRule| {
+        // What it lacks without this source is what it names.
+        let without: Vec<RuleSource<'_>> =
+            known.iter().filter(|source| source.name != pushed.name).copied().collect();
+        let problems = TriggerEngine::new(std::slice::from_ref(*rule), &without).err().unwrap_or_default();
+        problems.iter().any(|problem| missing_source(problem, own).is_some())
+    };
+    let is_fit = |rule: &&TriggerRule| match TriggerEngine::new(std::slice::from_ref(*rule), &known) {
+        Ok(_) => true,
+        Err(problems) => {
+            report(&problems);
+            false
+        }
+    };
+    let fitting: Vec<TriggerRule> = rules.iter().filter(names_own).filter(is_fit).cloned().collect();
+    TriggerEngine::new(&fitting, &known).unwrap_or_default()
+}
+
+/// The schemas of the sources of a run, by id.
+struct SourceSchemas<'s>(Vec<(&'s str, u64, Option<CompiledSchema>)>);
+
+impl<'s> SourceSchemas<'s> {
+    /// Compiles the schemas of the sources that rules may see.
+    fn of(sources: &'s [SourceInfo], is_seen: impl Fn(&SourceInfo) -> bool) -> Self {
+        let compiled = |source: &'s SourceInfo| {
+            if !is_seen(source) {
                 return ("", 0, None);
             }
             let schema = CompiledSchema::compile(&source.schema, &source.root).ok();
             (source.name.as_str(), source.period_ns, schema)
-        })
-        .collect();
-    let known: Vec<RuleSource<'_>> = compiled
-        .iter()
-        .map(|(name, period_ns, schema)| RuleSource { name, period_ns: *period_ns, schema: schema.as_ref() })
-        .collect();
-    rules.retain(|rule| match TriggerEngine::new(std::slice::from_ref(rule), &known) {
-        Ok(_) => true,
-        Err(problems) => {
-            for problem in problems {
-                tracing::warn!(rule = &*rule.name, "rule is not evaluated on this host: {problem}");
-            }
-            false
-        }
-    });
-    TriggerEngine::new(&rules, &known).unwrap_or_default()
+        };
+        Self(sources.iter().map(compiled).collect())
+    }
+
+    fn rule_sources(&self) -> Vec<RuleSource<'_>> {
+        let known = self.0.iter();
+        known
+            .map(|(name, period_ns, schema)| RuleSource {
+                name,
+                period_ns: *period_ns,
+                schema: schema.as_ref(),
+            })
+            .collect()
+    }
+}
+
+fn report(problems: &[RuleProblem]) {
+    for problem in problems {
+        tracing::warn!(rule = problem.rule, "rule is not evaluated on this host: {problem}");
+    }
 }
 
 /// Returns what each enabled rule does. A program that may not be run is reported now, and again

@@ -9,6 +9,7 @@ use crossbeam_channel::Sender;
 use flatcap_format::segment::SegmentHeader;
 
 use super::error::{DaemonError, cannot_start};
+use super::lane_store::LaneStore;
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX};
 use super::push::{PushPlace, PushThread};
 use super::push_target::RunTarget;
@@ -72,6 +73,8 @@ pub(super) struct RunStorage {
     pub(super) snapshots: Option<SnapshotHandle>,
     /// Takes lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
+    /// Keeps the memory of lanes.
+    pub(super) lane_store: Arc<LaneStore>,
 }
 
 /// The threads of a run.
@@ -286,6 +289,7 @@ fn push_place(
         window: config.blackbox.window,
         wall_offset: Arc::clone(wall_offset),
         left_lanes: place.left_lanes.clone(),
+        lane_store: Arc::clone(&place.lane_store),
     };
     PushPlace { run_id, directory: place.directory, wall_offset: Arc::clone(wall_offset), target }
 }

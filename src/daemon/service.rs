@@ -10,6 +10,7 @@ use super::compression::{self, CompressionThread};
 use super::control::ControlThread;
 use super::cpu_budget::CpuBudgetWatch;
 use super::error::{DaemonError, cannot_start, unusable};
+use super::lane_store::LaneStore;
 use super::last_good::{LastGood, LastGoodWriter};
 use super::memory_limit;
 use super::notify::ServiceNotifier;
@@ -119,6 +120,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let (rescue, rescued) = left_lanes();
     let place = RunStorage {
         left_lanes: rescue,
+        lane_store: Arc::new(LaneStore::connect()),
         ring: ring.as_ref().map(|ring| (Arc::clone(&ring.storage), Arc::clone(&ring.metrics))),
         snapshots,
         directory: now.identity(),
@@ -143,7 +145,9 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         };
         SnapshotThread::start(config, place, requests, &metrics)
     });
-    let RunStorage { storage, ring: ring_storage, directory, left_lanes, .. } = place;
+    let RunStorage { storage, ring: ring_storage, directory, left_lanes, lane_store, .. } = place;
+    let own_lanes = config.push.enabled.then(|| push::lane_header(config, run_id, directory));
+    lane_store.take_stored(own_lanes.as_ref(), run.header.clocks.wall_offset_ns(), &left_lanes);
     // The thread of pushed frames has the only other sender, and ends the rescue with it.
     drop(left_lanes);
     let rescue_storage = Arc::clone(&storage);
@@ -151,7 +155,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let recovery = recovery
         .map_or_else(|| RecoveryThread::start(storage, ring_storage, run_id, run_dir(config), directory), Ok)
         .map_err(cannot_start("the recovery of earlier runs"))?;
-    let rescue = RescueThread::start(rescue_storage, run_id, rescued, recovery.ending())
+    let rescue = RescueThread::start((rescue_storage, lane_store), run_id, rescued, recovery.ending())
         .map_err(cannot_start("the rescue of lanes"))?;
     let ring_path = ring.as_ref().map(|ring| ring.path.clone());
     let ring_compression =

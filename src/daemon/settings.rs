@@ -135,6 +135,7 @@ pub(super) fn run_plan(config: &Config, memory: &MemoryBudget, header: SegmentHe
         segment_age_ns: nanoseconds(config.storage.segment_age),
         sync: config.storage.sync,
         preallocate: config.storage.preallocate,
+        batches: Vec::new(),
         poll_interval_ns: nanoseconds(config.buffering.poll_interval),
         batch_slabs: count(memory.writing),
     }

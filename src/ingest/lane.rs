@@ -107,6 +107,11 @@ impl Lane {
         self.memory.as_fd()
     }
 
+    /// Returns its header.
+    pub(super) fn header(&self) -> &LaneHeader {
+        self.reader.header()
+    }
+
     /// Returns the user of its client.
     pub(super) fn uid(&self) -> u32 {
         self.reader.header().uid

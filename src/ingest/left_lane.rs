@@ -40,7 +40,7 @@ impl LeftLane {
     ///
     /// # Errors
     /// One line that says why the memory is no such lane.
-    pub(super) fn open(
+    pub fn open(
         memory: OwnedFd,
         resumption: LaneResumption,
         uid: u32,
@@ -67,6 +67,11 @@ impl LeftLane {
     /// Returns the run that it belongs to.
     pub fn run_id(&self) -> u64 {
         self.resumption.run_id
+    }
+
+    /// Returns its number in that run.
+    pub fn number(&self) -> u32 {
+        self.resumption.lane
     }
 
     /// Returns the length of its memory.

@@ -1,8 +1,10 @@
 //! What the room needs of the run that it belongs to.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use flatcap_format::segment::SourceInfo;
+use flatcap_lane::LaneHeader;
 
 use super::left_lane::LeftLane;
 use crate::metrics::SourceMetrics;
@@ -30,6 +32,12 @@ pub trait PushTarget: Send {
     /// # Errors
     /// One line that says why not.
     fn take_over(&self, lane: LeftLane) -> Result<(), String>;
+
+    /// Keeps the memory of a new lane where it outlives this process, if there is such a place.
+    fn keep_lane(&self, header: &LaneHeader, memory: BorrowedFd<'_>);
+
+    /// Removes a lane from there: it has ended, and was read.
+    fn forget_lane(&self, header: &LaneHeader);
 }
 
 /// A source that was added.

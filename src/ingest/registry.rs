@@ -190,6 +190,7 @@ impl ClientRegistry {
             self.release(header.bytes());
             RequestRefusal(PushErrorCode::Unavailable, format!("the memory of a lane: {error}"))
         })?;
+        self.settings.target.keep_lane(&header, lane.memory());
         self.next_lane = self.next_lane.wrapping_add(1);
         self.lanes.insert(header.lane, lane);
         Ok(RequestAnswer::WithLane(PushReply::Lane { lane: header.lane, bytes: header.bytes() }, header.lane))
@@ -307,6 +308,7 @@ impl ClientRegistry {
     pub(super) fn finish_lane(&mut self, number: u32, causes: Causes, sink: &mut FrameSink) {
         let Some(lane) = self.lanes.remove(&number) else { return };
         self.release(lane.bytes());
+        self.settings.target.forget_lane(lane.header());
         lane.finish(causes, sink, &mut self.pool);
     }
 

@@ -1,6 +1,6 @@
 //! The recorder's own metrics: counters and latency histograms, each with one writer.
 //!
-//! Never: locks, allocates in steady state, imports another module.
+//! Never: locks, allocates in steady state, imports another module of the program.
 
 mod append_only_vec;
 mod counter;

@@ -35,7 +35,8 @@ pub fn process_cpu_ns() -> u64 {
 
 /// Returns the CPU time of all threads of another process, in nanoseconds: of its running threads
 /// up to now, and of those that have ended. `None` if there is no such process. Any process may ask
-/// for it.
+/// for it. /proc/PID/stat has the same in steps of 10 ms, /proc/PID/schedstat that of the first
+/// thread alone.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix reads this clock")]
 pub fn cpu_ns_of(pid: u32) -> Option<u64> {
     /// Time on a processor, of the process (the kernel's `CPUCLOCK_SCHED`).

@@ -371,6 +371,13 @@ pub fn host_name(root: &HostRoot) -> HostName {
     }
 }
 
+/// Returns whether this process is in the host's PID namespace rather than in that of a container.
+pub fn in_initial_pid_namespace() -> bool {
+    /// The number that the kernel gives the first one (`PROC_PID_INIT_INO`).
+    const INITIAL: &[u8] = b"pid:[4026531836]";
+    rustix::fs::readlink("/proc/self/ns/pid", Vec::new()).is_ok_and(|link| link.to_bytes() == INITIAL)
+}
+
 /// Returns the page size, in bytes.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64

@@ -1,23 +1,19 @@
 //! The kernel log and the journal of the host, for a window of time.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
+use std::path::Path;
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use super::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX, RecordRead};
 use super::program::{self, KillHandle, ProgramEnd};
 use crate::keyword::keywords;
 
 /// Most bytes of a log that are kept: thousands of lines. Of the kernel log the latest, of the
 /// journal the earliest.
 const LOG_BYTES_MAX: usize = 1 << 20;
-/// The kernel's interface to its log, one record per read. `Documentation/ABI/testing/dev-kmsg`.
 const KERNEL_LOG: &str = "/dev/kmsg";
-/// A record is shorter: the kernel cuts it, and refuses a shorter buffer.
-const RECORD_BYTES_MAX: usize = 8192;
 /// Most records that are read: the log has some megabytes, and grows while it is read.
 const RECORDS_MAX: usize = 1 << 20;
 /// Lines so long before the window are kept, too: they tell what led to it.
@@ -64,43 +60,36 @@ impl HostLog {
     pub fn read(self, window: &LogWindow) -> io::Result<Vec<u8>> {
         match self {
             Self::Kernel => {
-                let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-                let mut log = OpenOptions::new().read(true).custom_flags(nonblocking).open(KERNEL_LOG)?;
-                kernel_lines(&mut log, window.mono_ns)
+                kernel_lines(KernelLog::open(Path::new(KERNEL_LOG), LogStart::Oldest)?, window.mono_ns)
             }
             Self::Journal => journal_lines(window.wall_ns),
         }
     }
 }
 
-/// Reads the records of the kernel log, each by one read, and returns those of the window.
-fn kernel_lines(log: &mut impl Read, window_ns: (u64, u64)) -> io::Result<Vec<u8>> {
+/// Reads the records of the kernel log and returns those of the window. Escapes stay, so that each
+/// record is a line.
+fn kernel_lines(mut log: KernelLog<impl Read>, window_ns: (u64, u64)) -> io::Result<Vec<u8>> {
     let slack_ns = window_ns.1 / DRIFT_PART;
     let first_ns = window_ns.0.saturating_sub(LEAD_NS + slack_ns);
     let last_ns = window_ns.1.saturating_add(slack_ns);
     let (mut buffer, mut lines) = (vec![0; RECORD_BYTES_MAX], String::new());
     for _ in 0..RECORDS_MAX {
-        let length = match log.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(length) => length,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            // Overwritten before it was read (EPIPE), or longer than any record: the next read has
-            // the next one.
-            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::InvalidInput) => continue,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+        let record = match log.read(&mut buffer)? {
+            RecordRead::Record(record) => KernelRecord::parse(record),
+            RecordRead::Overwritten => continue,
+            RecordRead::End => break,
         };
-        let text = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default());
-        let Some(record) = KernelRecord::parse(&text) else { continue };
-        if (first_ns..=last_ns).contains(&record.mono_us.saturating_mul(1000)) {
-            let KernelRecord { priority, mono_us, message } = record;
+        let Some(KernelRecord { priority, mono_us, text, .. }) = record else { continue };
+        if (first_ns..=last_ns).contains(&mono_us.saturating_mul(1000)) {
             // Writing to a string cannot fail.
             let _infallible = writeln!(
                 lines,
-                "[{:5}.{:06}] {}: {message}",
+                "[{:5}.{:06}] {}: {}",
                 mono_us / 1_000_000,
                 mono_us % 1_000_000,
-                LEVELS.get(priority).copied().unwrap_or("?")
+                LEVELS.get(usize::from(priority)).copied().unwrap_or("?"),
+                String::from_utf8_lossy(text)
             );
         }
     }
@@ -115,26 +104,6 @@ fn kernel_lines(log: &mut impl Read, window_ns: (u64, u64)) -> io::Result<Vec<u8
 
 /// Names of the levels of syslog, by number.
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
-
-/// A record of the kernel log: `priority,number,microseconds,flags;message`, and lines of
-/// `KEY=value` after it.
-#[derive(Debug, PartialEq, Eq)]
-struct KernelRecord<'t> {
-    /// Level of syslog, 0 to 7.
-    priority: usize,
-    mono_us: u64,
-    message: &'t str,
-}
-
-impl<'t> KernelRecord<'t> {
-    fn parse(text: &'t str) -> Option<Self> {
-        let (prefix, rest) = text.split_once(';')?;
-        let mut parts = prefix.split(',');
-        let priority = parts.next()?.parse::<usize>().ok()? & 7;
-        let mono_us = parts.nth(1)?.parse().ok()?;
-        Some(Self { priority, mono_us, message: rest.lines().next().unwrap_or_default() })
-    }
-}
 
 /// Returns the lines of the journal of a window.
 fn journal_lines((first_ns, last_ns): (i64, i64)) -> io::Result<Vec<u8>> {
@@ -182,20 +151,13 @@ fn journal_lines((first_ns, last_ns): (i64, i64)) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
+    use crate::os::kernel_log::tests::Records;
 
-    /// A log of which each read returns one record or error.
-    struct Records(Vec<io::Result<String>>);
-
-    impl Read for Records {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            if self.0.is_empty() {
-                return Err(ErrorKind::WouldBlock.into());
-            }
-            let record = self.0.remove(0)?;
-            buffer[..record.len()].copy_from_slice(record.as_bytes());
-            Ok(record.len())
-        }
+    fn log(records: Vec<io::Result<String>>) -> KernelLog<Records> {
+        KernelLog::of(Records(records))
     }
 
     // Proves that the lines of the window are returned with level and time, a second of its past
@@ -212,7 +174,7 @@ mod tests {
         ];
         let mut records: Vec<io::Result<String>> = records.map(|text| Ok(text.to_owned())).into();
         records.insert(3, Err(ErrorKind::BrokenPipe.into()));
-        let lines = kernel_lines(&mut Records(records), (10_000_000_000, 12_000_000_000)).unwrap();
+        let lines = kernel_lines(log(records), (10_000_000_000, 12_000_000_000)).unwrap();
         assert_eq!(
             String::from_utf8(lines).unwrap(),
             "[    9.500000] info: EXT4-fs (vda): mounted\n[   10.000001] info: systemd[1]: hello; again\n\
@@ -224,7 +186,7 @@ mod tests {
     #[test]
     fn kernel_lines_are_bounded() {
         let record = |number: usize| Ok(format!("6,{number},1000000,-;{number} {}\n", "x".repeat(1000)));
-        let lines = kernel_lines(&mut Records((0..3000).map(record).collect()), (0, 2_000_000_000)).unwrap();
+        let lines = kernel_lines(log((0..3000).map(record).collect()), (0, 2_000_000_000)).unwrap();
         let lines = String::from_utf8(lines).unwrap();
         assert!(lines.len() <= LOG_BYTES_MAX && lines.len() > LOG_BYTES_MAX - 2000, "{}", lines.len());
         assert!(lines.starts_with("[    1.000000] info: ") && lines.contains("info: 2999 x"));
@@ -234,7 +196,7 @@ mod tests {
     #[test]
     fn an_error_is_reported() {
         let refused = || io::Error::from(ErrorKind::PermissionDenied);
-        let error = kernel_lines(&mut Records(vec![Err(refused())]), (0, 1)).unwrap_err();
+        let error = kernel_lines(log(vec![Err(refused())]), (0, 1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     }
 }

@@ -3,16 +3,22 @@
 //!
 //! Never knows about frames, segments or sources; keeps no global state.
 
+pub mod build_id;
 pub mod clock;
 pub mod control_group;
+pub mod descriptor_store;
 pub mod directory;
 pub mod directory_handle;
 pub mod directory_tree;
 pub mod environment;
 pub mod ethtool;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod host;
 pub mod host_log;
 pub mod journal;
+pub mod kernel_log;
+pub mod kernel_symbols;
 pub mod local_socket;
 pub mod memory;
 pub mod mount;
@@ -22,6 +28,10 @@ mod owner_rights;
 pub mod packet_socket;
 pub mod peer_process;
 pub mod perf;
+pub mod perf_batch;
+mod perf_event;
+pub mod perf_record;
+pub mod perf_ring;
 pub mod poll_event;
 pub mod process_events;
 pub mod process_usage;

@@ -1,19 +1,15 @@
 //! Groups of `perf_event_open(2)` counters, which the kernel returns in one read.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::perf_event::{self, EventAttributes, EventFile, READ_GROUP, READ_TIME_ENABLED, READ_TIME_RUNNING};
+
+pub use super::perf_event::CountTarget;
 
 /// Maximum number of counters in a group.
 pub const GROUP_MAX: usize = 32;
 /// Words before the counts: number of counters, time enabled, time running.
 const HEADER_WORDS: usize = 3;
-const FORMAT_TIME_ENABLED: u64 = 1;
-const FORMAT_TIME_RUNNING: u64 = 2;
-const FORMAT_GROUP: u64 = 8;
-/// The first bit of the flags (`disabled`): the group does not count until it is enabled.
-const DISABLED: u64 = if cfg!(target_endian = "big") { 1 << 63 } else { 1 };
-const ENABLE: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(b'$', 0);
-const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
 /// An event, in the kernel's numbers: `perf_event_attr.type` and `.config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +18,6 @@ pub struct EventCode {
     pub kind: u32,
     /// The event within its type.
     pub config: u64,
-}
-
-/// The core or thread in which events are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CountTarget {
-    /// A core, whatever thread runs there.
-    Core(u32),
-    /// A thread, on whatever core it runs.
-    Thread(u32),
 }
 
 /// A count and its times.
@@ -44,29 +31,11 @@ pub struct CounterValue {
     pub time_running: u64,
 }
 
-/// The oldest form of the kernel's `perf_event_attr` (64 bytes), which every kernel accepts.
-#[repr(C)]
-struct PerfEventAttributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64, // 0, or `DISABLED` for the leader; so user code and kernel are both counted
-    wakeup_events: u32,
-    breakpoint: u32,
-    config1: u64,
-}
-
-const ATTRIBUTES_BYTES: u32 = 64;
-const _: () = assert!(size_of::<PerfEventAttributes>() == 64);
-
 /// Counters that start and stop together.
 #[derive(Debug)]
 pub struct CounterGroup {
     target: CountTarget,
-    counters: Vec<OwnedFd>, // the first is the leader; 1 <= len <= GROUP_MAX
+    counters: Vec<EventFile>, // the first is the leader; 1 <= len <= GROUP_MAX
 }
 
 impl CounterGroup {
@@ -97,13 +66,8 @@ impl CounterGroup {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    #[allow(unsafe_code, reason = "neither the standard library nor rustix has this request")]
     pub fn start(&self) -> io::Result<()> {
-        let leader = self.counters.first().ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: the request PERF_EVENT_IOC_ENABLE takes no pointer, and the descriptor is a
-        // counter's, which supports it.
-        unsafe { rustix::ioctl::ioctl(leader, rustix::ioctl::NoArg::<ENABLE>::new()) }?;
-        Ok(())
+        self.counters.first().ok_or(io::ErrorKind::InvalidInput)?.start()
     }
 
     /// Reads all counters at once, in the order in which they were added. Does not allocate.
@@ -128,45 +92,17 @@ impl CounterGroup {
     }
 }
 
-#[allow(unsafe_code, reason = "neither the standard library nor rustix has this system call")]
-fn open(at: CountTarget, event: EventCode, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    let attributes = PerfEventAttributes {
+/// Opens a counter of user code and kernel. The first of a group does not count until it is
+/// started.
+fn open(at: CountTarget, event: EventCode, leader: Option<&EventFile>) -> io::Result<EventFile> {
+    let attributes = EventAttributes {
         kind: event.kind,
-        size: ATTRIBUTES_BYTES,
         config: event.config,
-        sample_period: 0,
-        sample_type: 0,
-        read_format: FORMAT_TIME_ENABLED | FORMAT_TIME_RUNNING | FORMAT_GROUP,
-        flags: if leader.is_some() { 0 } else { DISABLED },
-        wakeup_events: 0,
-        breakpoint: 0,
-        config1: 0,
+        read_format: READ_TIME_ENABLED | READ_TIME_RUNNING | READ_GROUP,
+        flags: if leader.is_some() { 0 } else { perf_event::DISABLED },
+        ..EventAttributes::default()
     };
-    let id = |number: u32| i32::try_from(number).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
-    let (thread, core) = match at {
-        CountTarget::Core(core) => (-1, id(core)?),
-        // 0 would mean the calling thread.
-        CountTarget::Thread(thread) => (id(thread)?.max(1), -1),
-    };
-    // SAFETY: `attributes` is initialized, lives until the call returns, and is as long as its
-    // `size` says. The kernel only reads it (it writes `size` only if it rejects a structure as too
-    // long, which never happens for the oldest form).
-    let file = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            libc::c_long::from(thread),
-            libc::c_long::from(core),
-            libc::c_long::from(leader.map_or(-1, AsRawFd::as_raw_fd)),
-            CLOSE_ON_EXEC,
-        )
-    };
-    let file = RawFd::try_from(file).unwrap_or(-1);
-    if file < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just created this descriptor for us; no other value owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+    EventFile::open(at, attributes, leader)
 }
 
 #[cfg(test)]

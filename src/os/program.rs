@@ -79,9 +79,31 @@ pub fn run(
     kill_handle: &KillHandle,
     output: &mut Vec<u8>,
 ) -> io::Result<ProgramRun> {
+    run_with(Stdio::null(), words, (timeout_ns, kill_handle), output)
+}
+
+/// Runs a program as [`run`] does, with `input` on its standard input.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn run_with_input(
+    words: &[String],
+    input: &[u8],
+    timeout_ns: u64,
+    output: &mut Vec<u8>,
+) -> io::Result<ProgramRun> {
+    run_with(input_file(input)?.into(), words, (timeout_ns, &KillHandle::default()), output)
+}
+
+fn run_with(
+    input: Stdio,
+    words: &[String],
+    (timeout_ns, kill_handle): (u64, &KillHandle),
+    output: &mut Vec<u8>,
+) -> io::Result<ProgramRun> {
     output.clear();
     let begin = monotonic_ns();
-    let mut child = command(words)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = command(words)?.stdin(input).stdout(Stdio::piped()).spawn()?;
     let group = Pid::from_child(&child);
     *kill_handle.group() = Some(group);
     let stopped = read_until_exit(&mut child, group, begin.saturating_add(timeout_ns), output);
@@ -95,17 +117,22 @@ pub fn run(
     Ok(ProgramRun { end: stopped?.unwrap_or_else(|| program_end(status)), duration_ns })
 }
 
+/// Returns a file that is at its begin and has these bytes: not a pipe, which could be full before
+/// the program reads.
+fn input_file(input: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("flatcap-input", MemfdFlags::CLOEXEC)?);
+    file.write_all(input)?;
+    file.rewind()?;
+    Ok(file)
+}
+
 /// Starts a program as [`run`] does, with `input` on its standard input and without output. The
 /// caller waits for it.
 ///
 /// # Errors
 /// The program cannot be started.
 pub fn start_with_input(words: &[String], input: &[u8]) -> io::Result<Child> {
-    // Not a pipe, which could be full before the program reads.
-    let mut file = File::from(memfd_create("flatcap-input", MemfdFlags::CLOEXEC)?);
-    file.write_all(input)?;
-    file.rewind()?;
-    command(words)?.stdin(file).stdout(Stdio::null()).spawn()
+    command(words)?.stdin(input_file(input)?).stdout(Stdio::null()).spawn()
 }
 
 /// Returns the command of a program, with a minimal environment and a process group of its own.

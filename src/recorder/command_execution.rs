@@ -132,7 +132,7 @@ fn update_plan(
         Ok(number) => {
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
-            rules.replace(next_rules);
+            rules.replace(next_rules, &slot.plan.header.sources);
             Ok(format!("segment {number} is open"))
         }
         // A ring must not hold up a reload: it begins a segment when it can.
@@ -140,7 +140,7 @@ fn update_plan(
             slot.seal();
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
-            rules.replace(next_rules);
+            rules.replace(next_rules, &slot.plan.header.sources);
             Ok("no segment is open".to_owned())
         }
         Err(error) => {

@@ -15,7 +15,7 @@ use super::rule_watch::RuleWatch;
 use super::segment_slot::{OpenSegment, SegmentSlot, call_storage};
 use super::settings::RecorderSettings;
 use super::syncer::SyncerResult;
-use super::thinner::Thinner;
+use super::thinner::{SourceThinning, Thinner};
 use super::{GroupReport, RecorderReport, SourceReport};
 use crate::metrics::Metrics;
 use crate::os::clock::monotonic_ns;
@@ -75,6 +75,7 @@ impl Recorder {
         let (thinner, sampled) = ring.map(|ring| (ring.thinner, ring.sampled)).unzip();
         // The run's counters, also with a ring.
         let counters = Arc::clone(sampled.as_ref().unwrap_or(&metrics));
+        let rules = RuleWatch::new(rules, counters, plan.header.sources.len());
         let buffers = GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), metrics.sources.len());
         let latencies = LatencyAggregator::new(latencies, Arc::clone(&metrics));
         let gaps = GapTracker::new(ledger, Arc::clone(&metrics));
@@ -82,7 +83,7 @@ impl Recorder {
             slot: SegmentSlot::start((plan, thinner.is_some()), storage, latencies, gaps, metrics)?,
             maintenance: Maintenance::new(Arc::clone(&pool), clock_watch, wall_offset),
             commands: orders,
-            rules: RuleWatch::new(rules, counters),
+            rules,
             inbox,
             taken_until_ns: 0,
             pool,
@@ -178,7 +179,10 @@ impl Recorder {
     pub(super) fn take_sources(&mut self) {
         let mut is_new = false;
         while let Ok(source) = self.commands.sources.try_recv() {
-            self.slot.add_source(source);
+            let id = source.id;
+            if self.slot.add_source(source) {
+                self.rules.observe_source(id, &self.slot.plan.header.sources);
+            }
             is_new = true;
         }
         if is_new {
@@ -223,11 +227,16 @@ impl Recorder {
     /// Passes on a batch to the next recorder, before the ring's storage can delay it.
     fn pass_on(&mut self, batch: &[Box<Slab>]) {
         let Some(thinner) = &mut self.thinner else { return };
-        let sources = &self.slot.plan.header.sources;
+        let plan = &self.slot.plan;
         // Our recorder numbers sources from 0, so the id is the index.
-        let period_ns = |id: u16| sources.get(usize::from(id)).map_or(0, |source| source.period_ns);
+        let period_ns =
+            |id: u16| plan.header.sources.get(usize::from(id)).map_or(0, |source| source.period_ns);
+        let thinning = |id: u16| {
+            let of_batches = plan.batches.iter().find(|(batches, _)| *batches == id);
+            of_batches.map_or(SourceThinning::Interval(period_ns(id)), |(_, thinning)| *thinning)
+        };
         for slab in batch {
-            thinner.take(slab, period_ns, self.slot.gaps.reported());
+            thinner.take(slab, thinning, self.slot.gaps.reported());
         }
     }
 

@@ -35,11 +35,11 @@ pub use gap_tracker::LOSS_BYTES;
 pub use latencies::RunLatencies;
 pub use policy::SyncPolicy;
 pub use quota_storage::QuotaStorage;
-pub use recorder_rules::{FiringListener, RecorderRules};
+pub use recorder_rules::{FiringListener, PushedRules, RecorderRules};
 pub use retention::{MinFree, RetentionLimits};
 pub use run_plan::RunPlan;
 pub use settings::{RecorderSettings, RingSettings};
-pub use thinner::Thinner;
+pub use thinner::{SourceThinning, Thinner};
 
 use flatcap_format::histogram::LatencySummary;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flatcap_format::segment::Marker;
+use flatcap_format::segment::{Marker, SourceInfo};
 use flatcap_trigger::{TriggerEngine, TriggerEvent};
 
 /// Called with each firing of a rule and the marker that reports it, on the recorder's thread.
@@ -27,6 +27,40 @@ impl fmt::Debug for FiringListener {
     }
 }
 
+/// Rules about sources that applications push.
+pub struct PushedRules {
+    names: Vec<String>,
+    compile: RuleCompilation,
+}
+
+type RuleCompilation = Box<dyn FnMut(&[SourceInfo], u16) -> TriggerEngine + Send>;
+
+impl PushedRules {
+    /// Rules that name these sources. `compile` gets all sources of the run, in the order of their
+    /// ids, and the id of a pushed one; it compiles the rules that name this one. It is called on
+    /// the recorder's thread.
+    pub fn new(
+        names: Vec<String>,
+        compile: impl FnMut(&[SourceInfo], u16) -> TriggerEngine + Send + 'static,
+    ) -> Self {
+        Self { names, compile: Box::new(compile) }
+    }
+
+    pub(super) fn names(&self, source: &str) -> bool {
+        self.names.iter().any(|name| name == source)
+    }
+
+    pub(super) fn compile(&mut self, sources: &[SourceInfo], id: u16) -> TriggerEngine {
+        (self.compile)(sources, id)
+    }
+}
+
+impl fmt::Debug for PushedRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PushedRules").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
 /// The rules of a configuration, and who learns of their firings.
 #[derive(Debug, Default)]
 pub struct RecorderRules {
@@ -34,4 +68,6 @@ pub struct RecorderRules {
     pub engine: TriggerEngine,
     /// Learns of the firings.
     pub on_firing: Option<FiringListener>,
+    /// Rules about sources that applications push.
+    pub pushed: Option<PushedRules>,
 }

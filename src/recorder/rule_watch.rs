@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use flatcap_format::schema::envelope;
-use flatcap_format::segment::{Marker, MarkerOrigin};
+use flatcap_format::segment::{Marker, MarkerOrigin, SourceInfo};
 use flatcap_trigger::{TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent};
 
 use super::commands::MARK_BYTES_MAX;
-use super::recorder_rules::{FiringListener, RecorderRules};
+use super::recorder_rules::{FiringListener, PushedRules, RecorderRules};
 use super::segment_slot::SegmentSlot;
 use crate::metrics::{Metrics, RuleMetrics};
 use crate::os::clock::{NS_PER_S, monotonic_ns};
@@ -26,45 +26,120 @@ const SLAB_NS_MAX: u64 = 20_000_000;
 /// Frames after which the clock is read.
 const FRAMES_PER_CHECK: usize = 16;
 
+/// Most pushed sources that rules are evaluated for: each has windows of its own.
+const PUSHED_MAX: usize = 256;
+
+/// Bits of the number of an episode in its engine; those above are for the pushed source.
+const EPISODE_BITS: u32 = 32;
+
 /// The rules of a run.
 #[derive(Debug)]
 pub(super) struct RuleWatch {
-    engine: TriggerEngine,
+    /// That of the host's sources first, then one for each pushed source that rules name.
+    engines: Vec<WatchedEngine>,
+    /// By the id of a source, the engines that observe it.
+    observers: Vec<Vec<usize>>,
     on_firing: Option<FiringListener>,
+    pushed: Option<PushedRules>,
     metrics: Arc<Metrics>,
     events: Vec<TriggerEvent>,
     throttle: Throttle,
-    /// What the metrics have of each rule of this engine, and the place of its counters.
-    counted: Vec<(TriggerCounts, Option<usize>)>,
     has_warned: bool,
 }
 
+/// Rules, and what the metrics have of each.
+#[derive(Debug)]
+struct WatchedEngine {
+    /// The pushed source that they are about.
+    source: Option<u16>,
+    engine: TriggerEngine,
+    /// What was counted of each rule, and the place of its counters.
+    counted: Vec<(TriggerCounts, Option<usize>)>,
+}
+
 impl RuleWatch {
-    pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>) -> Self {
-        let RecorderRules { engine, on_firing } = rules;
-        let counted = counted(&engine, &metrics);
-        Self {
-            engine,
+    /// Watches a run that begins with so many sources, none of them pushed.
+    pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>, sources: usize) -> Self {
+        let RecorderRules { engine, on_firing, pushed } = rules;
+        let engines = vec![WatchedEngine::new(None, engine, &metrics)];
+        let mut watch = Self {
+            engines,
+            observers: Vec::new(),
             on_firing,
+            pushed,
             metrics,
             events: Vec::new(),
             throttle: Throttle::new(RULE_NS_PER_S).with_burst(BURST_NS),
-            counted,
             has_warned: false,
+        };
+        watch.find_observers(sources);
+        watch
+    }
+
+    /// Continues with the rules of another configuration. `sources` are those of the run.
+    pub(super) fn replace(&mut self, rules: RecorderRules, sources: &[SourceInfo]) {
+        let RecorderRules { engine, on_firing, pushed } = rules;
+        let earlier = std::mem::take(&mut self.engines);
+        (self.on_firing, self.pushed) = (on_firing, pushed);
+        self.engines.push(WatchedEngine::new(None, engine, &self.metrics));
+        for source in sources {
+            self.add_source(source.id, sources);
+        }
+        for watched in &mut self.engines {
+            if let Some(before) = earlier.iter().find(|before| before.source == watched.source) {
+                watched.engine.adopt(&before.engine);
+                watched.counted = counted(&watched.engine, &self.metrics);
+            }
+        }
+        self.find_observers(sources.len());
+    }
+
+    /// Adds the rules that name a source, if an application has pushed it. `sources` are those of
+    /// the run.
+    pub(super) fn observe_source(&mut self, id: u16, sources: &[SourceInfo]) {
+        // A source that no rule names has no observers, and most are that.
+        if self.add_source(id, sources) {
+            self.find_observers(sources.len());
         }
     }
 
-    /// Continues with the rules of another configuration.
-    pub(super) fn replace(&mut self, rules: RecorderRules) {
-        let RecorderRules { mut engine, on_firing } = rules;
-        engine.adopt(&self.engine);
-        self.counted = counted(&engine, &self.metrics);
-        (self.engine, self.on_firing) = (engine, on_firing);
+    /// Returns whether rules name the source.
+    fn add_source(&mut self, id: u16, sources: &[SourceInfo]) -> bool {
+        let Some(pushed) = &mut self.pushed else { return false };
+        let Some(source) = sources.iter().find(|source| source.id == id) else { return false };
+        if !pushed.names(&source.name) {
+            return false;
+        }
+        if self.engines.len() > PUSHED_MAX {
+            tracing::warn!(
+                source = source.name.as_str(),
+                "rules are evaluated for {PUSHED_MAX} pushed sources, and not for this one: let fewer threads push it"
+            );
+            return false;
+        }
+        let engine = pushed.compile(sources, id);
+        let is_named = !engine.is_empty();
+        if is_named {
+            self.engines.push(WatchedEngine::new(Some(id), engine, &self.metrics));
+        }
+        is_named
+    }
+
+    fn find_observers(&mut self, sources: usize) {
+        let observers = |source: usize| {
+            let engines = self.engines.iter().enumerate();
+            engines.filter(|(_, watched)| watched.engine.observes(source)).map(|(at, _)| at).collect()
+        };
+        self.observers = (0..sources).map(observers).collect();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.engines.iter().all(|watched| watched.engine.is_empty())
     }
 
     /// Observes the samples of a batch. Without time for it they are skipped and counted.
     pub(super) fn observe(&mut self, batch: &[Box<Slab>]) {
-        if self.engine.is_empty() {
+        if self.is_empty() {
             return;
         }
         let mut skipped = 0;
@@ -78,7 +153,7 @@ impl RuleWatch {
             self.throttle.charge(began_ns, monotonic_ns() - began_ns);
         }
         if skipped > 0 {
-            self.engine.interrupt();
+            self.engines.iter_mut().for_each(|watched| watched.engine.interrupt());
             self.metrics.recorder.trigger_skipped.add(skipped as u64);
             if !self.has_warned {
                 self.has_warned = true;
@@ -107,8 +182,12 @@ impl RuleWatch {
             at = start + length;
             let Some((sample, payload)) = bytes.get(start..at).and_then(envelope::split) else { continue };
             let source = usize::from(sample.source());
-            if self.engine.observes(source) {
-                self.engine.observe(source, sample.mono_ns(), payload, &mut self.events);
+            for observer in self.observers.get(source).into_iter().flatten() {
+                if let Some(watched) = self.engines.get_mut(*observer) {
+                    watched.step(&mut self.events, |engine, events| {
+                        engine.observe(source, sample.mono_ns(), payload, events);
+                    });
+                }
             }
         }
         0
@@ -116,13 +195,15 @@ impl RuleWatch {
 
     /// Observes a mark of a person.
     pub(super) fn observe_mark(&mut self, mono_ns: u64, text: &str) {
-        self.engine.observe_mark(mono_ns, text, &mut self.events);
+        for watched in &mut self.engines {
+            watched.step(&mut self.events, |engine, events| engine.observe_mark(mono_ns, text, events));
+        }
     }
 
     /// Lets time pass: all samples before `mono_ns` were observed.
     pub(super) fn advance(&mut self, mono_ns: u64) {
-        if !self.engine.is_empty() {
-            self.engine.advance(mono_ns, &mut self.events);
+        for watched in self.engines.iter_mut().filter(|watched| !watched.engine.is_empty()) {
+            watched.step(&mut self.events, |engine, events| engine.advance(mono_ns, events));
         }
     }
 
@@ -149,11 +230,38 @@ impl RuleWatch {
         }
     }
 
-    /// Adds what is new to the metrics.
     fn count(&mut self) {
+        self.engines.iter_mut().for_each(|watched| watched.count(&self.metrics));
+    }
+}
+
+impl WatchedEngine {
+    fn new(source: Option<u16>, engine: TriggerEngine, metrics: &Metrics) -> Self {
+        let counted = counted(&engine, metrics);
+        Self { source, engine, counted }
+    }
+
+    /// Lets the engine add events. An episode's number is unique in its engine, and made unique
+    /// among all: snapshots are told apart by it.
+    fn step(
+        &mut self,
+        events: &mut Vec<TriggerEvent>,
+        step: impl FnOnce(&mut TriggerEngine, &mut Vec<TriggerEvent>),
+    ) {
+        let before = events.len();
+        step(&mut self.engine, events);
+        if let Some(source) = self.source {
+            for event in events.iter_mut().skip(before) {
+                event.episode |= (u64::from(source) + 1) << EPISODE_BITS;
+            }
+        }
+    }
+
+    /// Adds what is new to the metrics.
+    fn count(&mut self, metrics: &Metrics) {
         for ((_, now), (before, place)) in self.engine.counts().zip(&mut self.counted) {
             let before = std::mem::replace(before, now);
-            let Some(metrics) = place.and_then(|place| self.metrics.rules.get(place)) else { continue };
+            let Some(metrics) = place.and_then(|place| metrics.rules.get(place)) else { continue };
             metrics.fired.add(now.fired - before.fired);
             metrics.extended.add(now.extended - before.extended);
             metrics.suppressed.add(now.suppressed() - before.suppressed());

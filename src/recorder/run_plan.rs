@@ -3,6 +3,7 @@
 use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader};
 
 use super::policy::SyncPolicy;
+use super::thinner::SourceThinning;
 
 /// Settings that are the same in every segment of a run, until a reload changes them.
 #[derive(Debug, Clone)]
@@ -21,6 +22,9 @@ pub struct RunPlan {
     pub preallocate: u64,
     /// Compressor of frames while they are recorded; none: frames are written uncompressed.
     pub compression: Option<LiveCompressor>,
+    /// Of a ring: the sources that are not thinned to an interval, by id, and what is passed on of
+    /// them.
+    pub batches: Vec<(u16, SourceThinning)>,
     /// Interval at which the queues are polled, in nanoseconds.
     pub poll_interval_ns: u64,
     /// Maximum number of slabs in one write, 1 to 16. The size of the pool counts them as in use.

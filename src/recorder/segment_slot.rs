@@ -171,17 +171,19 @@ impl SegmentSlot {
         self.index_if_due(now);
     }
 
-    /// Adds a source to the run. Segments that begin from now on have it in their header.
-    pub(super) fn add_source(&mut self, source: SourceInfo) {
+    /// Adds a source to the run. Segments that begin from now on have it in their header. Returns
+    /// whether it is new.
+    pub(super) fn add_source(&mut self, source: SourceInfo) -> bool {
         let sources = &mut self.plan.header.sources;
         // Ids are given in order. A reload that was faster has brought it already.
         if usize::from(source.id) != sources.len() {
-            return;
+            return false;
         }
         sources.push(source);
         let count = sources.len();
         self.gaps.add_source();
         self.latencies.update_sources(count, Vec::new(), Vec::new());
+        true
     }
 
     /// Describes the sources that the open segment does not have. Returns false if one is left

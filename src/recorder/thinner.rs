@@ -1,5 +1,5 @@
-//! Thinning: of each source, passes on one sample per interval to the next recorder, and reports
-//! all others to it as thinned.
+//! Thinning: of each source, passes on one sample per interval to the next recorder, or all or none
+//! of them, and reports all others to it as thinned.
 //!
 //! The first recorder takes every slab and writes it to the ring; the second one records what this
 //! passes on. So a stalled disk delays only the second one, whose queue then bridges a stall many
@@ -21,6 +21,18 @@ pub struct Thinner {
     sources: Vec<ThinnedSource>, // by id
 }
 
+/// Which samples of a source are passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceThinning {
+    /// The first of each interval, or each if the source is no faster than this period, in
+    /// nanoseconds; 0 for events.
+    Interval(u64),
+    /// Each: it has events that no other one has.
+    All,
+    /// None: they are for the ring.
+    None,
+}
+
 /// What was passed on of a source.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThinnedSource {
@@ -30,9 +42,13 @@ struct ThinnedSource {
 }
 
 impl ThinnedSource {
-    /// Whether a sample is passed on: the first of each interval, or each if the source is no
-    /// faster.
-    fn keeps(&mut self, mono_ns: u64, period_ns: u64, interval_ns: u64) -> bool {
+    /// Whether a sample is passed on.
+    fn keeps(&mut self, mono_ns: u64, thinning: SourceThinning, interval_ns: u64) -> bool {
+        let period_ns = match thinning {
+            SourceThinning::Interval(period_ns) => period_ns,
+            SourceThinning::All => return true,
+            SourceThinning::None => return false,
+        };
         let interval = mono_ns / interval_ns.max(1) + 1;
         let is_first = interval > self.last_interval;
         self.last_interval = self.last_interval.max(interval);
@@ -53,12 +69,12 @@ impl Thinner {
         Self { producer, checksum, frame_max, interval_ns, sources }
     }
 
-    /// Passes on the samples of a slab. `periods_ns` are those of the sources, by id; `losses` says
-    /// why samples between those in slabs are missing.
+    /// Passes on the samples of a slab. `thinning` says which samples of a source, by its id;
+    /// `losses` says why samples between those in slabs are missing.
     pub(super) fn take(
         &mut self,
         slab: &Slab,
-        periods_ns: impl Fn(u16) -> u64,
+        thinning: impl Fn(u16) -> SourceThinning,
         losses: (&LossTracker, &LossLedger),
     ) {
         let deframer = KindDeframer::new(self.checksum).with_max_frame_len(self.frame_max as usize);
@@ -72,7 +88,7 @@ impl Thinner {
                 mono_ns: header.mono_ns(),
                 wall_offset_ns: header.wall_ns().wrapping_sub_unsigned(header.mono_ns()),
             };
-            self.pass(&sample, frame.bytes(), periods_ns(sample.source), losses);
+            self.pass(&sample, frame.bytes(), thinning(sample.source), losses);
         }
         // A frame whose memory was damaged ends the walk: the samples after it are missing here and
         // in the ring, and count as lost without a cause.
@@ -83,12 +99,12 @@ impl Thinner {
         &mut self,
         sample: &SampleMeta,
         frame: &[u8],
-        period_ns: u64,
+        thinning: SourceThinning,
         (losses, ledger): (&LossTracker, &LossLedger),
     ) {
         let Some(source) = self.sources.get_mut(usize::from(sample.source)) else { return };
         let first_seq = std::mem::replace(&mut source.next_seq, sample.seq.saturating_add(1));
-        let keeps = source.keeps(sample.mono_ns, period_ns, self.interval_ns);
+        let keeps = source.keeps(sample.mono_ns, thinning, self.interval_ns);
         if let Some(count) = sample.seq.checked_sub(first_seq).filter(|count| *count > 0) {
             let causes = losses.causes(sample.source, first_seq, sample.seq, ledger);
             self.producer.report_loss(Loss { source: sample.source, first_seq, count, causes });
@@ -145,19 +161,22 @@ impl Thinner {
 mod tests {
     use super::*;
 
-    // Proves that one sample per interval is kept, whatever their jitter, and each of a source that
-    // is no faster than the interval.
+    // Proves that one sample per interval is kept, whatever their jitter, each of a source that is
+    // no faster than the interval, and all or none of others.
     #[test]
     fn one_sample_per_interval() {
-        let kept = |period_ns: u64, times: &[u64]| {
+        let thinned = |thinning: SourceThinning, times: &[u64]| {
             let mut source = ThinnedSource::default();
-            times.iter().copied().filter(|at| source.keeps(*at, period_ns, 100)).collect::<Vec<_>>()
+            times.iter().copied().filter(|at| source.keeps(*at, thinning, 100)).collect::<Vec<_>>()
         };
+        let kept = |period_ns: u64, times: &[u64]| thinned(SourceThinning::Interval(period_ns), times);
         let fast: Vec<u64> = (0..500).collect();
         assert_eq!(kept(1, &fast), [0, 100, 200, 300, 400]);
         assert_eq!(kept(30, &[5, 36, 99, 101, 130, 350, 351]), [5, 101, 350]);
         assert_eq!(kept(100, &[5, 99, 205, 290]), [5, 99, 205, 290]);
         assert_eq!(kept(1000, &[1, 2, 3]), [1, 2, 3]);
         assert_eq!(kept(0, &[1, 2]), [1, 2], "events");
+        assert_eq!(thinned(SourceThinning::All, &[1, 2, 101]), [1, 2, 101]);
+        assert_eq!(thinned(SourceThinning::None, &[1, 2, 101]), [0; 0]);
     }
 }

@@ -1,8 +1,9 @@
 //! Sampling: samplers read the host, a schedule decides when, and each group has one thread that
 //! does both.
 //!
-//! A sampler thread never waits for the disk, allocates in steady state, logs between two ticks or
-//! depends on the file format.
+//! A sampler thread never waits for the disk, allocates in steady state, logs between two ticks
+//! (but once for a text that does not fit its format, and when switches stop), or depends on the
+//! file format.
 
 mod budget;
 mod cpu_governor;
@@ -37,7 +38,8 @@ pub use perf_event::{PROCESSES_MAX, PerfConfig, PerfEvent};
 pub use sampler::{FixedSampler, OpenedSampler, ReadError, Sampler};
 pub use schedule::{Due, Schedule};
 pub use source_settings::{
-    CgroupConfig, OwnSettings, ProcessConfig, ProcessRank, SourceSettings, SyntheticConfig, SyntheticLayout,
+    BatchMode, CgroupConfig, OwnSettings, ProcessConfig, ProcessRank, ProfileConfig, SchedConfig,
+    SourceSettings, SyntheticConfig, SyntheticLayout,
 };
 pub use source_spec::{OpenContext, OpenSource, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 pub use text_source::{

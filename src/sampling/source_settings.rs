@@ -13,6 +13,8 @@ use crate::keyword::keywords;
 pub struct SourceSettings<'a> {
     /// Time from one sample to the next.
     pub period: Duration,
+    /// Share of one core that the source may use, in basis points.
+    pub budget: u32,
     /// Patterns of the items to record; empty for all.
     pub include: &'a [Pattern],
     /// Patterns of items not to record, even if included.
@@ -34,6 +36,10 @@ pub enum OwnSettings<'a> {
     Cgroup(CgroupConfig),
     /// Settings of the `perf` source.
     Perf(&'a PerfConfig),
+    /// Settings of the `sched` source.
+    Sched(SchedConfig),
+    /// Settings of the `profile` source.
+    Profile(ProfileConfig),
     /// The text that an instance reads, and the name of the instance.
     Text(&'a TextSource, &'a str),
 }
@@ -56,6 +62,16 @@ keywords! {
         Io = "io",
         /// Threads.
         Threads = "threads",
+    }
+}
+
+keywords! {
+    /// Where samples are recorded that are batches of events, each with a time of its own.
+    pub enum BatchMode {
+        /// In the data directory, and in the ring if there is one: all of them.
+        Always = "always",
+        /// In the ring alone, so that snapshots have them.
+        Armed = "armed",
     }
 }
 
@@ -85,6 +101,22 @@ pub struct ProcessConfig {
 pub struct CgroupConfig {
     /// Levels below the root, 0 to 64.
     pub depth: u32,
+}
+
+/// Settings of the `sched` source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchedConfig {
+    /// Whether wakeups are recorded, if this host allows it.
+    pub wakeups: bool,
+    /// Memory in which the kernel collects the events of one CPU, in bytes.
+    pub ring: usize,
+}
+
+/// Settings of the `profile` source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProfileConfig {
+    /// Call chains per second of CPU time, 1 to 999.
+    pub frequency: u32,
 }
 
 /// Settings of the `synthetic` source.

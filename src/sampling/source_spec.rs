@@ -59,6 +59,12 @@ pub enum OwnKeys {
     Cgroup,
     /// Events and processes to count.
     Perf,
+    /// Context switches and wakeups, and where they are recorded.
+    Sched,
+    /// How often call chains are sampled, and where they are recorded.
+    Profile,
+    /// Where batches of events are recorded.
+    Batches,
     /// The file of an instance, and the format of its values.
     File,
     /// The program of an instance, and the format of its values.

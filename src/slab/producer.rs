@@ -219,6 +219,7 @@ impl SlabProducer {
 
     fn note_queued(&self) {
         self.settings.metrics.slabs.add(1);
+        // Waking a parked thread costs 7 to 10 us, a push to one that polls 40 ns.
         if self.settings.queue.len() >= self.high_water {
             self.settings.wake.set();
         }

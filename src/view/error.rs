@@ -19,6 +19,9 @@ pub enum ViewError {
     /// There is nothing to show.
     #[error("the recording has no samples yet; wait for the recorder, or name another PATH")]
     NoSamples,
+    /// There are no switches to show.
+    #[error("the recording has no source with switches; record the source sched to see who ran")]
+    NoSwitches,
     /// Output to a file or a pipe.
     #[error(
         "view needs a terminal, and {0} is not one; flatcap dump, spikes and explain print the same for a file or a pipe"

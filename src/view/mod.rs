@@ -14,6 +14,7 @@ mod error;
 mod formula;
 mod history;
 mod known;
+mod lanes;
 mod sample_search;
 mod step_columns;
 mod stream;
@@ -21,6 +22,8 @@ mod table_feed;
 pub mod terminal;
 #[cfg(test)]
 mod test_recording;
+#[cfg(test)]
+mod test_schedule;
 pub mod web;
 
 pub use catalog::{Catalog, Chart, ColumnValue, ElementTable, TableColumn};

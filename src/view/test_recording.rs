@@ -13,6 +13,7 @@ use flatcap_format::segment::{
 };
 use flatcap_format::storage::Storage;
 use flatcap_stream::{ChecksumKind, SliceFramer};
+use flatcap_tasks::schema;
 
 use crate::os::storage::DataDirectory;
 use crate::schemas::host::{
@@ -22,7 +23,7 @@ use crate::schemas::host::{
 
 pub(super) const START_NS: i64 = 1_700_000_000_000_000_000;
 /// Monotonic time of the first tick: the host has run for a while.
-const START_MONO_NS: u64 = 1_000_000_000_000;
+pub(super) const START_MONO_NS: u64 = 1_000_000_000_000;
 /// A tick is 10 ms.
 pub(super) const TICK_NS: i64 = 10_000_000;
 pub(super) const TICKS: u64 = 1600;
@@ -48,6 +49,11 @@ const SOURCES: [(&str, &str, u64, &[u8]); 5] = [
 /// Returns the wall time of a tick.
 pub(super) fn wall_ns(tick: u64) -> i64 {
     START_NS + tick.cast_signed() * TICK_NS
+}
+
+/// Returns the wall time of a monotonic time.
+pub(super) fn wall_of(mono_ns: u64) -> i64 {
+    START_NS + mono_ns.cast_signed() - START_MONO_NS.cast_signed()
 }
 
 fn mono_ns(tick: u64) -> u64 {
@@ -145,21 +151,20 @@ fn cgroup(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// Writes the recording into a directory.
-pub(super) fn write_recording(folder: &Path) {
-    let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
+/// Returns the header of a segment of these sources: name, root, ticks, schema.
+fn header(sources: &[(&str, &str, u64, &[u8])]) -> SegmentHeader {
     let clocks = ClockReading { mono_ns: START_MONO_NS, boot_ns: START_MONO_NS, wall_ns: START_NS };
-    let source = |(id, (name, root, ticks, schema)): (usize, (&str, &str, u64, &[u8]))| SourceInfo {
+    let source = |(id, (name, root, ticks, schema)): (usize, &(&str, &str, u64, &[u8]))| SourceInfo {
         id: u16::try_from(id).unwrap(),
-        name: name.into(),
+        name: (*name).into(),
         labels: Vec::new(),
         kind: SourceKind::Synthetic,
         period_ns: ticks * TICK_NS.unsigned_abs(),
-        root: root.into(),
+        root: (*root).into(),
         schema: schema.to_vec(),
         next_seq: 0,
     };
-    let header = SegmentHeader {
+    SegmentHeader {
         segment: 1,
         run_id: 1,
         host: HostName { name: "db1".into(), machine_id: None, boot_id: None, labels: Vec::new() },
@@ -168,12 +173,22 @@ pub(super) fn write_recording(folder: &Path) {
         frame_max: 1 << 20,
         clocks,
         reorder_window_ns: 0,
-        sources: SOURCES.into_iter().enumerate().map(source).collect(),
+        sources: sources.iter().enumerate().map(source).collect(),
         clock_table: vec![clocks],
-    };
+    }
+}
+
+/// Begins the first segment of a recording.
+fn create(storage: &dyn Storage, sources: &[(&str, &str, u64, &[u8])]) -> SegmentWriter {
     let created_s = START_NS / 1_000_000_000;
     let name = SegmentName { number: 1, created_s, run_id: 1, state: SealState::Active };
-    let mut writer = SegmentWriter::create(&*storage, name, header, &[], 0).unwrap();
+    SegmentWriter::create(storage, name, header(sources), &[], 0).unwrap()
+}
+
+/// Writes the recording into a directory.
+pub(super) fn write_recording(folder: &Path) {
+    let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
+    let mut writer = create(&*storage, &SOURCES);
     for tick in 0..TICKS {
         if tick == MARK {
             let text = "deploy 1.2.3 \x1b[2J".to_owned();
@@ -206,9 +221,14 @@ fn append(writer: &mut SegmentWriter, source: u16, tick: u64, seq: u64) {
     let mut builder = FlatBufferBuilder::new();
     let build = [cpu, disk, network, process, cgroup][usize::from(source)];
     build(tick, &mut builder);
-    let mut body = builder.finished_data().to_vec();
+    append_payload(writer, source, (mono_ns(tick), seq), builder.finished_data());
+}
+
+/// Appends a sample that was read at a monotonic time.
+fn append_payload(writer: &mut SegmentWriter, source: u16, (mono_ns, seq): (u64, u64), payload: &[u8]) {
+    let mut body = payload.to_vec();
     body.resize(body.len().next_multiple_of(8), 0);
-    let (mono_ns, wall_ns) = (mono_ns(tick), wall_ns(tick));
+    let wall_ns = wall_of(mono_ns);
     let mut frame = vec![0; ENVELOPE_BYTES + body.len()];
     let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 0 };
     Envelope::new(source).write(&mut frame, &stamp, &body);
@@ -216,4 +236,31 @@ fn append(writer: &mut SegmentWriter, source: u16, tick: u64, seq: u64) {
     let mut pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(&frame)];
     writer.append(Frames { pieces: &mut pieces, headers: &[head.as_bytes()], count: 1 }).unwrap();
     writer.count_samples(source, 1, SampleSpan::of(seq, mono_ns, wall_ns));
+}
+
+/// A sample of the scheduler: its number, when it was read, and its payload.
+pub(super) type SchedSample = (u64, u64, Vec<u8>);
+
+/// Writes a recording of the processor and of these samples of the scheduler. Numbers that are left
+/// out are lost.
+pub(super) fn write_sched(folder: &Path, samples: &[SchedSample]) {
+    let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
+    let sched = ("sched", schema::SCHED_ROOT, 1, schema::SCHED);
+    let mut writer = create(&*storage, &[SOURCES[0], sched]);
+    let (mut tick, mut next_seq, mut before_ns) = (0, 0, 0);
+    for (seq, read_ns, payload) in samples {
+        while mono_ns(tick) < *read_ns {
+            append(&mut writer, 0, tick, tick);
+            tick += 1;
+        }
+        if *seq > next_seq {
+            let (first, count) = (next_seq, seq - next_seq);
+            let (after_mono_ns, before_mono_ns) = (before_ns, *read_ns);
+            let gap = Gap { source: 1, first, count, causes: 1, after_mono_ns, before_mono_ns };
+            writer.append_gaps(&[gap]).unwrap();
+        }
+        append_payload(&mut writer, 1, (*read_ns, *seq), payload);
+        (next_seq, before_ns) = (seq + 1, *read_ns);
+    }
+    writer.seal().unwrap().publish(&*storage).unwrap();
 }

@@ -29,7 +29,7 @@ const ABSENT: u64 = u64::MAX;
 
 /// A process in one sample.
 #[derive(Clone, Copy)]
-struct Activity {
+pub(super) struct Activity {
     pid: u64,
     name: &'static str,
     parent: u64,
@@ -42,7 +42,7 @@ struct Activity {
 }
 
 /// The processes of a sample, and the parents of those that ended since the sample before.
-type Scene = fn(u64) -> (Vec<Activity>, Vec<u64>);
+pub(super) type Scene = fn(u64) -> (Vec<Activity>, Vec<u64>);
 
 fn process(pid: u64, name: &'static str, user_time: u64) -> Activity {
     Activity { pid, name, parent: 1, state: "S", user_time, resident_size: 50 << 20, written: 0 }
@@ -63,7 +63,7 @@ fn quiet(sample: u64) -> (Vec<Activity>, Vec<u64>) {
 }
 
 /// A process that did nothing takes a whole core.
-fn computing(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+pub(super) fn computing(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     let mut processes = usual(sample);
     processes.push(process(812, "billing", progress(sample) * 10));
     (processes, Vec::new())
@@ -110,7 +110,7 @@ fn text<const N: usize>(text: &str) -> [u8; N] {
 }
 
 /// Returns the payload of a sample.
-fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u64) -> Vec<u8> {
+pub(super) fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u64) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let counters: Vec<ProcessCounters> = processes
         .iter()

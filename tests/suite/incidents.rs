@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::incident_judge::{
     DATA_FOLDER, Incident, IncidentScore, IncidentVerdict, QuietStretch, RecordingTruth, SPIKE_TOLERANCE_NS,
-    TRUTH_FILE, judge_incident, judge_quiet, kept_recordings, percent, read_truth,
+    TRUTH_FILE, disturbers, judge_incident, judge_quiet, kept_recordings, percent, read_truth,
 };
 
 const BEGIN_WALL_NS: i64 = 1_795_377_950_000_000_000;
@@ -163,6 +163,45 @@ fn quiet_stretches_must_have_no_spike() {
     assert!(judge_quiet(&stretch, Path::new("data"), &mut |_| Err("no".to_owned())).is_some());
 }
 
+// Proves that programs of others are found in the time that is searched for spikes, and that the
+// bench's own and those without a name are none.
+#[test]
+fn foreign_programs_disturb_an_incident() {
+    let answer = "time,wall_ns,element,process.execs[*].name\n\
+                  2026-11-22T20:05:49Z,1,rustc,rustc\n2026-11-22T20:05:49Z,1,true,true\n\
+                  2026-11-22T20:05:50Z,2,2,\n2026-11-22T20:05:51Z,3,rustc,rustc\n\
+                  2026-11-22T20:05:51Z,3,2,\"a,b\"\n";
+    let begun = |answer: &str| {
+        disturbers(&incident(), Path::new("data"), &mut |arguments| {
+            let asked = arguments.join(" ");
+            assert!(asked.starts_with("dump data --fields process.execs[*].name --long --format csv"));
+            assert!(asked.ends_with("--since 2026-11-22T20:05:40Z --until 2026-11-22T20:05:56Z"), "{asked}");
+            Ok(answer.as_bytes().to_vec())
+        })
+    };
+    assert_eq!(begun(answer).unwrap(), ["\"a,b\"", "rustc"]);
+    assert!(begun("time,wall_ns,element,process.execs[*].name\n").unwrap().is_empty());
+    let mut fails = |_: &[&str]| Err("it ended with 2".to_owned());
+    assert!(disturbers(&incident(), Path::new("data"), &mut fails).is_err());
+}
+
+// Proves that a function counts only if it has a name and is of the culprit, and that a recording
+// without stacks is not counted.
+#[test]
+fn code_is_named_by_a_function_of_the_culprit() {
+    let named = |functions: &str| {
+        let stacks = format!(r#"{{"suspects":[],"stacks":{{"functions":[{functions}]}}}}"#);
+        verdict_of(&spikes(&[0]), &stacks).code_named
+    };
+    let pid = incident().pid;
+    let other = format!(r#"{{"pid":{},"function":"main"}}"#, pid + 1);
+    let nameless = format!(r#"{{"pid":{pid},"function":null}}"#);
+    let own = format!(r#"{{"pid":{pid},"function":"compute"}}"#);
+    assert_eq!(named(&[other.as_str(), &nameless, &own].join(",")), Some(true));
+    assert_eq!(named(&[other, nameless].join(",")), Some(false));
+    assert_eq!(verdict_of(&spikes(&[0]), &explanation(&[])).code_named, None);
+}
+
 // Proves that scores are counted by rank, that thresholds are inclusive, and that nothing judged
 // reaches no threshold.
 #[test]
@@ -170,9 +209,13 @@ fn scores_are_compared_with_thresholds() {
     let mut score = IncidentScore::default();
     assert!(!score.reaches(0.0, 0.0));
     for rank in [Some(1), Some(1), Some(3), Some(4), None] {
-        score.add(&IncidentVerdict { spike_found: rank.is_some(), rank, answer: String::new() });
+        // Of three recordings with stacks, two name the code.
+        let code_named = rank.map(|rank| rank == 1).filter(|_| rank != Some(4));
+        let answer = String::new();
+        score.add(&IncidentVerdict { spike_found: rank.is_some(), rank, code_named, answer });
     }
-    assert_eq!(score, IncidentScore { runs: 5, spikes_found: 4, first: 2, first_three: 3 });
+    let counted = IncidentScore { runs: 5, spikes_found: 4, first: 2, first_three: 3, ..score };
+    assert_eq!((score, score.with_stacks, score.code_named), (counted, 3, 2));
     assert!(score.reaches(40.0, 60.0));
     assert!(!score.reaches(40.1, 60.0));
     assert!(!score.reaches(40.0, 60.1));

@@ -7,8 +7,13 @@ use flatcap::config::Config;
 use flatcap::os::host::HostRoot;
 use flatcap::sampling::sources::find;
 use flatcap::sampling::{OpenContext, SourceSpec};
-use flatcap::schemas::host;
 use flatcap_format::schema::CompiledSchema;
+
+/// The code that flatc generates for all sources.
+mod host {
+    pub use flatcap::schemas::host::*;
+    pub use flatcap_tasks::schema::{Kmsg, Profile, Sched};
+}
 
 /// The judge: flatbuffers' verifier with the code that flatc generates.
 type Judge = fn(&[u8]) -> bool;
@@ -48,7 +53,8 @@ fn samples_are_judged_alike() {
         "schedstat": Schedstat, "softirqs": Softirqs, "interrupts": Interrupts, "cpufreq": Cpufreq,
         "thermal": Thermal, "hwmon": Hwmon, "power": Power, "slab": Slab, "buddy": Buddy,
         "hugepages": Hugepages, "filesystem": Filesystem, "softnet": Softnet, "conntrack": Conntrack,
-        "ethtool": Ethtool, "process": Process, "cgroup": Cgroup, "perf": Perf, "gpu": Gpu,
+        "ethtool": Ethtool, "process": Process, "cgroup": Cgroup, "perf": Perf, "sched": Sched,
+        "profile": Profile, "kmsg": Kmsg, "gpu": Gpu,
         "file": File, "command": Command,
     };
     let mut rejected = 0;

@@ -1,10 +1,12 @@
 //! Frames that applications push: by the client library in Rust, C and Python, by applications and
 //! recorders that are killed, and by clients that do not keep to the protocol.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,15 +18,16 @@ use flatcap::schemas::synthetic::{Point, PointArgs};
 use flatcap_lane::{PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION};
 use flatcap_push::{ClientOptions, OnFullLane, PushClient, PushError, PushSource, SourceOptions};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg,
-    socket_with,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, recvmsg,
+    sendmsg, socket_with,
 };
 use serde_json::Value;
 
 use crate::control::start;
-use crate::rig::{CallResult, Process, Rig, WATCHDOG, eventually, number};
+use crate::rig::{CallResult, Process, Rig, WATCHDOG, eventually, number, signal};
 
 /// A schema that an application might have.
 const SCHEMA: &[u8] = include_bytes!("../../generated/synthetic.bfbs");
@@ -121,6 +124,59 @@ fn verified_lost(rig: &Rig) -> u64 {
     let verify = rig.verify();
     assert_eq!((&verify["intact"], number(&verify["unexplained"])), (&Value::Bool(true), 0), "{verify}");
     number(&verify["lost"])
+}
+
+// Proves that a rule may name a source before an application pushes it, if the configuration says
+// so; that it is evaluated for each thread's source by itself, from the first sample on, also with
+// sources of the host and after a reload; and that other names are refused.
+#[test]
+fn rules_are_about_pushed_sources() {
+    let rules = "[trigger.many]\nwhen = \"orders.counter > 110\"\n\
+                 [trigger.step]\nwhen = \"orders.counter:delta > 3 and synthetic.counter >= 0\"\n";
+    let rig = Rig::new();
+    let undeclared = rig.write("undeclared.toml", rules);
+    let refused = rig.call(&["check-config", undeclared.to_str().unwrap()]);
+    assert_eq!(refused.status, Some(2));
+    assert!(refused.err.contains("no field \"orders.counter\""), "{}", refused.err);
+    let process = record(&rig, "rule_sources = [\"orders\"]", rules);
+    let client = client(&socket(&rig));
+    let source = orders(&client, OnFullLane::Block);
+    let fired = |rule: &str| {
+        let metrics = crate::control::http_request(&rig.socket(), "GET /metrics", "", "");
+        let line = format!("flatcap_trigger_fired_total{{rule=\"{rule}\"}} ");
+        let count = metrics.lines().find_map(|text| text.strip_prefix(&line)?.parse::<u64>().ok());
+        count.unwrap_or_default()
+    };
+    source.push(&payload(0)).unwrap();
+    // Each thread's source makes steps of 1; together they make steps of 100. Both live until the
+    // end: the source of a thread that ends is given to the next one.
+    let both = std::sync::Barrier::new(2);
+    let push = |from: u64| {
+        both.wait();
+        (from..from + 20).for_each(|k| source.push(&payload(k)).unwrap());
+        both.wait();
+    };
+    std::thread::scope(|scope| {
+        [0, 100].map(|from| scope.spawn(move || push(from))).map(|thread| thread.join().unwrap())
+    });
+    eventually("frames", || count(&rig, "recorded") == 41);
+    eventually("a firing", || fired("many") == 1);
+    assert_eq!(fired("step"), 0);
+    let path = rig.path("flatcap.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("> 3", "> 2")).unwrap();
+    let reload = rig.call(&["reload"]);
+    assert_eq!(reload.status, Some(0), "{}", reload.err);
+    for k in [1, 2, 8] {
+        source.push(&payload(k)).unwrap();
+    }
+    eventually("a step", || fired("step") == 1);
+    drop((source, client));
+    let (called, lost) = end(&rig, process);
+    assert_eq!((called.status, lost), (Some(0), 0), "{called:?}");
+    assert!(!called.err.contains("not evaluated"), "{}", called.err);
+    let marks = rig.call(&["marks", "--json"]).text();
+    assert!(marks.contains("many: orders.counter > 110 ("), "{marks}");
 }
 
 // Proves that frames of an application's schema, of two threads and of an opaque source are in the
@@ -399,6 +455,135 @@ fn a_killed_recorder_loses_nothing_committed() {
     assert_eq!(found.len() as u64, recorded, "none is there twice");
     // But for the one that the recorder was copying when it was killed: it is in a gap.
     assert!(pushed - recorded <= 1 && lost >= pushed - recorded, "{pushed} {recorded} {lost} {called:?}");
+}
+
+/// A service manager that keeps descriptors: what it was sent, by name.
+struct ManagerStore {
+    socket: OwnedFd,
+    path: PathBuf,
+    stored: BTreeMap<String, OwnedFd>,
+    forgotten: Vec<String>,
+}
+
+impl ManagerStore {
+    fn new(rig: &Rig) -> Self {
+        let path = rig.path("notify");
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        Self { socket, path, stored: BTreeMap::new(), forgotten: Vec::new() }
+    }
+
+    /// Reads what was sent so far.
+    fn read(&mut self) {
+        let mut bytes = [0; 512];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut slices = [IoSliceMut::new(&mut bytes)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let Ok(received) = recvmsg(&self.socket, &mut slices, &mut control, flags) else { return };
+            let descriptors = control.drain().filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+                _ => None,
+            });
+            let descriptor = descriptors.flatten().next();
+            let text = std::str::from_utf8(&bytes[..received.bytes]).unwrap();
+            let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).map(str::to_owned);
+            match (name, descriptor) {
+                (Some(name), Some(descriptor)) => drop(self.stored.insert(name, descriptor)),
+                (Some(name), None) => self.forgotten.push(name),
+                _ => {}
+            }
+        }
+    }
+
+    /// Starts a recorder as a service, with what is stored.
+    fn start(&self, rig: &Rig, args: &[&str], log: &str) -> Process {
+        let recorder = rig.command(args);
+        let mut script = "LISTEN_PID=$$ exec \"$0\" \"$@\"".to_owned();
+        for (number, descriptor) in (3..).zip(self.stored.values()) {
+            fcntl_setfd(descriptor, FdFlags::empty()).unwrap();
+            write!(script, " {number}<>/proc/self/fd/{}", descriptor.as_raw_fd()).unwrap();
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).arg(recorder.get_program()).args(recorder.get_args());
+        shell.current_dir(recorder.get_current_dir().unwrap());
+        for (name, value) in recorder.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let names: Vec<&str> = self.stored.keys().map(String::as_str).collect();
+        shell.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+        shell.env("NOTIFY_SOCKET", &self.path).stdin(Stdio::null());
+        let log = File::create(rig.path(log)).unwrap();
+        let child = shell.stderr(log).stdout(Stdio::null()).spawn().unwrap();
+        for descriptor in self.stored.values() {
+            fcntl_setfd(descriptor, FdFlags::CLOEXEC).unwrap();
+        }
+        Process(Some(child))
+    }
+}
+
+// Proves that what an application has pushed is in the recording although it was killed together
+// with the recorder that had not read it: the service manager keeps the memory of lanes. Lanes that
+// have ended, and those that were rescued, are removed from its store.
+#[test]
+fn lanes_outlive_recorder_and_application() {
+    let rig = Rig::new();
+    let mut manager = ManagerStore::new(&rig);
+    let config = rig.write("flatcap.toml", "[push]\nenabled = true\n");
+    let args = ["record", "--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic@10ms"];
+    let mut recorder = manager.start(&rig, &args, "first.log");
+    eventually("the push socket", || status(&rig)["open"] == true);
+    let other = client(&socket(&rig));
+    orders(&other, OnFullLane::Block).push(&payload(0)).unwrap();
+    drop(other);
+    eventually("a removed lane", || {
+        manager.read();
+        manager.forgotten.len() == 1
+    });
+    manager.stored.retain(|name, _| !manager.forgotten.contains(name));
+    let mut application = start_application(&rig);
+    eventually("frames", || count(&rig, "recorded") > 1000);
+    manager.read();
+    assert_eq!((manager.stored.len(), manager.forgotten.len()), (1, 1));
+    signal(recorder.0.as_ref().unwrap(), "STOP");
+    let (name, lane) = manager.stored.first_key_value().unwrap();
+    let name = name.clone();
+    let memory = File::from(lane.try_clone().unwrap());
+    let frames = || {
+        let mut bytes = vec![0; usize::try_from(memory.metadata().unwrap().len()).unwrap()];
+        memory.read_exact_at(&mut bytes, 0).unwrap();
+        bytes.split_off(flatcap_lane::CONTROL_BYTES)
+    };
+    let mut before = Vec::new();
+    eventually("a full lane", || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let now = frames();
+        std::mem::replace(&mut before, now) == before
+    });
+    application.kill();
+    recorder.kill();
+    let recorder = manager.start(&rig, &args, "second.log");
+    eventually("a rescued lane", || {
+        manager.read();
+        manager.forgotten.contains(&name)
+    });
+    let log = std::fs::read_to_string(rig.path("second.log")).unwrap();
+    assert!(log.contains("frames of applications that a killed run had not taken are rescued"), "{log}");
+    let (_, lost) = end(&rig, recorder);
+    let mut numbers: Vec<u64> =
+        rows(&rig, "orders").iter().map(|row| number(&row["data"]["counter"])).collect();
+    // That of the first client.
+    numbers.retain({
+        let mut is_first = true;
+        move |counter| *counter > 0 || !std::mem::take(&mut is_first)
+    });
+    assert!(numbers.iter().copied().eq(0..numbers.len() as u64), "each once");
+    assert_eq!(lost, 0);
 }
 
 // Proves that a run takes more sources than the 256 of earlier versions, in the open segment and

@@ -19,7 +19,7 @@ fn three_seconds_of_this_host() {
     let called = rig.record(&["--for", "3s"]);
     let most = begin.elapsed();
     assert!(called.out.is_empty(), "data goes to files only");
-    assert!(called.err.contains("flatcap verify"), "the summary suggests the next command: {}", called.err);
+    assert!(called.err.contains("flatcap explain"), "the summary suggests the next command: {}", called.err);
     let verified = rig.call(&["verify", "--json", "flatcap-data"]);
     assert_eq!(verified.status, Some(0), "{verified:?}");
     assert_eq!(verified.json()["intact"], true);

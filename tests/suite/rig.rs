@@ -21,6 +21,13 @@ pub struct Rig {
 /// Longest wait for a condition. This watchdog ends a test that hangs; it is not a limit on speed.
 pub const WATCHDOG: Duration = Duration::from_secs(180);
 
+/// Returns a variable by which the rings of all CPUs of this host fit into memory.
+pub fn memory_for_rings() -> (&'static str, String) {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let cpus = cpus.lines().filter(|line| line.starts_with("processor")).count();
+    ("FLATCAP_RECORDER__MEMORY_MAX", format!("{}MiB", 64 + 3 * cpus))
+}
+
 /// Exit status and output of one call of the program.
 #[derive(Debug)]
 pub struct CallResult {
@@ -341,6 +348,7 @@ pub fn signal(child: &Child, name: &str) {
         "HUP" => Signal::HUP,
         "USR1" => Signal::USR1,
         "USR2" => Signal::USR2,
+        "STOP" => Signal::STOP,
         other => panic!("unknown signal {other}"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();

@@ -51,6 +51,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    if let Some(twice) = stated_twice(&args.types) {
+        return Err(CliError::Usage(twice));
+    }
     let named = args.types.iter().filter_map(|(column, csv_type)| Some((column.clone()?, *csv_type)));
     let other_types = args.types.iter().find(|(column, _)| column.is_none()).map(|(_, csv_type)| *csv_type);
     let zone = zone_of(args.utc)?;
@@ -86,6 +89,18 @@ fn stated_type(text: &str) -> Result<(Option<String>, CsvType), String> {
     Ok((column.map(str::to_owned), csv_type))
 }
 
+/// Returns an error if a column has two types, or all others have.
+fn stated_twice(types: &[(Option<String>, CsvType)]) -> Option<String> {
+    let twice = types.iter().enumerate().find_map(|(at, (column, csv_type))| {
+        let (_, before) = types.iter().take(at).find(|(other, _)| other == column)?;
+        Some((column, before, csv_type))
+    });
+    twice.map(|(column, before, csv_type)| {
+        let of = column.as_ref().map_or("all other columns".to_owned(), |column| format!("column {column}"));
+        format!("--type states two types of {of}: {} and {}; keep one", before.name(), csv_type.name())
+    })
+}
+
 fn delimiter(text: &str) -> Result<u8, String> {
     match (text, text.as_bytes()) {
         ("tab" | "\\t", _) => Ok(b'\t'),
@@ -106,6 +121,10 @@ mod tests {
         assert_eq!(stated_type("a=float"), Ok((Some("a".to_owned()), CsvType::Float)));
         assert_eq!(stated_type("text"), Ok((None, CsvType::Text)));
         assert!(stated_type("a=number").is_err());
+        let types = |texts: &[&str]| texts.iter().map(|text| stated_type(text).unwrap()).collect::<Vec<_>>();
+        assert_eq!(stated_twice(&types(&["a=float", "text", "b=float"])), None);
+        let error = stated_twice(&types(&["text", "a=float", "bool"])).unwrap();
+        assert_eq!(error, "--type states two types of all other columns: text and bool; keep one");
         assert_eq!((delimiter(";"), delimiter("tab")), (Ok(b';'), Ok(b'\t')));
         assert!(delimiter("").is_err() && delimiter("ab").is_err() && delimiter("\"").is_err());
     }

@@ -29,8 +29,9 @@ const FRAME_BYTES_MAX: u32 = 16 << 20;
 /// Flaws that are printed as lines; the JSON has all that the report keeps.
 const FLAWS_PRINTED_MAX: usize = 20;
 
-/// Import recordings from other formats. Damaged records are skipped and reported with their
-/// offset.
+/// Import recordings from other formats.
+///
+/// Damaged records are skipped and reported with their offset.
 ///
 /// SIGINT and SIGTERM end an import, even while it waits for a pipe: what was read is sealed, and
 /// the exit status is 1. A second signal ends it at once; flatcap recover then seals the rest.

@@ -16,12 +16,13 @@ const REMOTE_VERBS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
 const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
 
 /// Text of each verb's page after its options. A verb that is not listed has [`STATUS`].
-const PROSE: [(&str, &str); 27] = [
+const PROSE: [(&str, &str); 28] = [
     ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
     ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
     ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
     ("explain", include_str!("../../../deploy/man/flatcap-explain.1")),
     ("export", include_str!("../../../deploy/man/flatcap-export.1")),
+    ("flame", include_str!("../../../deploy/man/flatcap-flame.1")),
     ("flush", REMOTE_VERBS),
     ("import", IMPORT),
     ("import-csv", include_str!("../../../deploy/man/flatcap-import-csv.1")),

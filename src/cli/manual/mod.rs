@@ -20,8 +20,9 @@ const SHIP: &str = include_str!("../../../deploy/man/flatcap-ship.1");
 /// Text of the page about the service, without its title line.
 const SERVICE: &str = include_str!("../../../deploy/man/flatcap-service.8");
 
-/// Write the manual pages into a directory: flatcap(1), one page per verb, flatcap-ship(1),
-/// flatcap.toml(5), flatcap-service(8).
+/// Write the manual pages into a directory.
+///
+/// flatcap(1), one page per verb, flatcap-ship(1), flatcap.toml(5) and flatcap-service(8).
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Directory for the pages; created if missing. Existing pages are replaced.

@@ -69,6 +69,7 @@ pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Re
     let sources: Vec<&SourceFields> = sources
         .iter()
         .filter(|source| filter.sources.is_empty() || filter.sources.contains(&source.source))
+        .filter(|source| !source.is_computed || filter.sources.contains(&source.source))
         .collect();
     if counts.samples.is_empty()
         && request.selection.has_times()

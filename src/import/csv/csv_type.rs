@@ -46,7 +46,7 @@ impl FromStr for CsvType {
 
 impl CsvType {
     /// Returns the word for the type.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
             Self::Unsigned => "unsigned",
@@ -84,7 +84,7 @@ impl CsvType {
             Self::Bool => bool_of(cell).map(PayloadValue::Bool),
             Self::Unsigned => cell.parse().ok().map(PayloadValue::Unsigned),
             Self::Signed => cell.parse().ok().map(PayloadValue::Signed),
-            Self::Float => cell.parse().ok().map(PayloadValue::Float),
+            Self::Float => float_of(cell).map(PayloadValue::Float),
             Self::Text => Some(PayloadValue::Text(cell)),
         }
     }
@@ -139,7 +139,14 @@ fn is_number(cell: &str) -> bool {
         return is_whole_number(cell)
             && cell.parse::<i64>().is_ok_and(|number| number.unsigned_abs() <= FLOAT_EXACT_MAX);
     }
-    cell.parse::<f64>().is_ok()
+    float_of(cell).is_some()
+}
+
+/// Returns the number of a cell; none if there is no such number, as of 1e400, which would become
+/// infinite. Infinity that is written as a word is kept.
+fn float_of(cell: &str) -> Option<f64> {
+    let has_digits = || cell.bytes().any(|byte| byte.is_ascii_digit());
+    cell.parse::<f64>().ok().filter(|number| !number.is_infinite() || !has_digits())
 }
 
 #[cfg(test)]
@@ -167,6 +174,7 @@ mod tests {
             (&["9007199254740992", "0.5"], CsvType::Float),
             (&["9007199254740993", "0.5"], CsvType::Text),
             (&["1", "2.5", "-1e-3", "NaN"], CsvType::Float),
+            (&["1", "1e400"], CsvType::Text),
             (&["007", "12"], CsvType::Text),
             (&["18446744073709551616"], CsvType::Text),
             (&["1", "x"], CsvType::Text),
@@ -184,6 +192,8 @@ mod tests {
         assert_eq!(CsvType::Unsigned.value("18446744073709551615"), Some(PayloadValue::Unsigned(u64::MAX)));
         assert_eq!(CsvType::Signed.value("-3"), Some(PayloadValue::Signed(-3)));
         assert_eq!(CsvType::Float.value("1e3"), Some(PayloadValue::Float(1000.0)));
+        assert_eq!(CsvType::Float.value("-inf"), Some(PayloadValue::Float(f64::NEG_INFINITY)));
+        assert_eq!(CsvType::Float.value("1e400"), None, "it is not infinite");
         assert_eq!(CsvType::Bool.value("TRUE"), Some(PayloadValue::Bool(true)));
         assert_eq!(CsvType::Text.value(""), Some(PayloadValue::Text("")));
         for (kind, cell) in [(CsvType::Unsigned, "-1"), (CsvType::Signed, "1.5"), (CsvType::Bool, "1")] {

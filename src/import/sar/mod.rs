@@ -74,9 +74,9 @@ impl SarImporter<'_, '_, '_> {
                 "fields are found by reading the input twice, which a pipe does not allow; import a file";
             return Err(ImportError::Kind { path: path.to_owned(), what: what.to_owned() });
         }
-        let mut finder = GroupFinder { hosts: Vec::new(), is_stopped: false, importer: self };
+        let mut finder = GroupFinder { hosts: Vec::new(), skipped: 0, is_stopped: false, importer: self };
         let end = read_document(path, &mut finder)?;
-        let hosts = finder.hosts;
+        let (hosts, skipped) = (finder.hosts, finder.skipped);
         match &end {
             DocumentEnd::Stopped => return Err(ImportError::Stopped),
             DocumentEnd::Failed { what, .. } if hosts.is_empty() => {
@@ -84,6 +84,12 @@ impl SarImporter<'_, '_, '_> {
                 return Err(ImportError::Kind { path: path.to_owned(), what });
             }
             _ => {}
+        }
+        if skipped > 0 {
+            let what = format!(
+                "{skipped} statistics are of hosts after the first {HOSTS_MAX}, the most of one import; split the file"
+            );
+            self.report.add_flaw(path, 0, Some(skipped), what);
         }
         let left_out: u64 = hosts.iter().map(|groups| groups.left_out).sum();
         if left_out > 0 {
@@ -175,6 +181,7 @@ fn read_document(path: &Path, consumer: &mut impl DocumentReader) -> Result<Docu
 /// Finds the groups of each host.
 struct GroupFinder<'i, 'a, 's, 'w> {
     hosts: Vec<SarGroups>,
+    skipped: u64, // statistics of further hosts
     is_stopped: bool,
     importer: &'i mut SarImporter<'a, 's, 'w>,
 }
@@ -184,8 +191,9 @@ impl SarConsumer for GroupFinder<'_, '_, '_, '_> {
         while self.hosts.len() <= host.number.min(HOSTS_MAX - 1) {
             self.hosts.push(SarGroups::default());
         }
-        if let Some(groups) = self.hosts.get_mut(host.number) {
-            groups.add(entry);
+        match self.hosts.get_mut(host.number) {
+            Some(groups) => groups.add(entry),
+            None => self.skipped += 1,
         }
         self.is_stopped = !self.importer.job.progress.should_continue(self.importer.frames);
         !self.is_stopped

@@ -140,6 +140,18 @@ fn leaves(value: &serde_json::Value) -> usize {
     }
 }
 
+// Proves that what is left out of a file of too many hosts is counted and reported.
+#[test]
+fn further_hosts_are_counted() {
+    let empty = r#"{"nodename": "idle", "statistics": []},"#.repeat(HOSTS_MAX);
+    let document = DOCUMENT.replacen(r#""hosts": ["#, &format!(r#""hosts": [{empty}"#), 1);
+    let (report, _folder) = import_text(&document).unwrap();
+    let flaws: Vec<String> = report.flaws.iter().map(|flaw| flaw.what.clone()).collect();
+    let expected = "2 statistics are of hosts after the first 1024, the most of one import; split the file";
+    assert!(flaws.iter().any(|what| what == expected), "{flaws:?}");
+    assert!(report.totals.sources.is_empty());
+}
+
 // Proves that of a document that is cut at any byte, what is before the cut is imported, with the
 // place of the cut, and that nothing is imported without statistics.
 #[test]

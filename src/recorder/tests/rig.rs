@@ -250,6 +250,7 @@ impl Script {
             sync: self.sync,
             preallocate: self.preallocate,
             poll_interval_ns: 100_000,
+            batches: Vec::new(),
             batch_slabs: self.batch_slabs,
         };
         let storage = Arc::new(storage.clone()) as Arc<dyn Storage>;

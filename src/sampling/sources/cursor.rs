@@ -145,18 +145,27 @@ impl<'a> Cursor<'a> {
 }
 
 /// Returns the rest of a text that begins with `name`. Names are short, so eight bytes are compared
-/// at a time, without a function call.
+/// at a time, without a function call: loops instead of iterators, whose methods are not always
+/// inlined in a build of several codegen units.
 #[inline]
 fn strip_name<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let (head, after) = text.split_at_checked(name.len())?;
-    let (chunks, rest) = name.as_chunks::<CHUNK>();
-    let (head_chunks, head_rest) = head.as_chunks::<CHUNK>();
-    let is_name = chunks.iter().zip(head_chunks).all(|(ours, theirs)| ours == theirs)
-        && match (name.last_chunk::<CHUNK>(), head.last_chunk::<CHUNK>()) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            _ => rest.iter().eq(head_rest),
-        };
-    is_name.then_some(after)
+    let (mut head, after) = text.split_at_checked(name.len())?;
+    let mut name = name;
+    while let (Some((ours, next_ours)), Some((theirs, next_theirs))) =
+        (name.split_first_chunk::<CHUNK>(), head.split_first_chunk::<CHUNK>())
+    {
+        if ours != theirs {
+            return None;
+        }
+        (name, head) = (next_ours, next_theirs);
+    }
+    while let ([ours, next_ours @ ..], [theirs, next_theirs @ ..]) = (name, head) {
+        if ours != theirs {
+            return None;
+        }
+        (name, head) = (next_ours, next_theirs);
+    }
+    Some(after)
 }
 
 #[cfg(test)]

@@ -2,13 +2,15 @@
 //! (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
 
 use super::source_spec::{OWN_SCHEMA, host_file};
-use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
+use super::{OpenContext, OwnKeys, OwnSettings, SourceOpener, SourceSettings, SourceSpec, Unavailable};
+use crate::os::host::HostRoot;
 
 mod buddy;
 mod by_schema;
 mod cgroup;
 mod command;
 mod conntrack;
+mod core_list;
 mod counter_tables;
 mod counters;
 mod cpu;
@@ -24,6 +26,7 @@ mod hugepages;
 mod hwmon;
 mod interrupts;
 mod json_numbers;
+mod kmsg;
 mod load;
 mod memory;
 mod named_series;
@@ -32,11 +35,15 @@ mod network;
 mod numa;
 mod numbered_dirs;
 mod perf;
+mod perf_access;
 mod perf_groups;
 mod power;
 mod pressure;
 mod process;
+mod profile;
 mod prometheus;
+mod ring_memory;
+mod sched;
 mod schedstat;
 pub mod self_source;
 mod skipped_values;
@@ -53,6 +60,8 @@ mod threads;
 mod vmstat;
 #[cfg(test)]
 mod xfrm_example;
+
+pub use ring_memory::RingMemory;
 
 /// All sources, in the order in which the configuration, documents and recordings list them; those
 /// with instances are last.
@@ -87,10 +96,24 @@ pub const CATALOG: &[SourceSpec] = &[
     process::SPEC,
     cgroup::SPEC,
     perf::SPEC,
+    sched::SPEC,
+    profile::SPEC,
+    kmsg::SPEC,
     gpu::SPEC,
     file::SPEC,
     command::SPEC,
 ];
+
+/// Returns the memory of a source with these settings for the rings of all CPUs of the host. Empty
+/// if it reads none.
+pub fn ring_memory(settings: &SourceSettings<'_>, host: &HostRoot) -> Vec<RingMemory> {
+    let sizes = match settings.own {
+        OwnSettings::Sched(config) => sched::ring_sizes(config),
+        OwnSettings::Profile(config) => profile::ring_sizes(config, settings.period),
+        _ => return Vec::new(),
+    };
+    sizes.memory(host).to_vec()
+}
 
 /// Returns the source of this name.
 pub fn find(name: &str) -> Option<&'static SourceSpec> {
@@ -107,7 +130,6 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::os::host::HostRoot;
     use crate::sampling::{Incomplete, OpenedSampler, Sampler};
 
     /// Returns the payload of a source of this host, which must be present and complete.

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
+use super::core_list::{ONLINE, parse_core_list};
+use super::perf_access::{PARANOID, denied};
 use super::perf_groups::{event_code, group_events, incomplete_reason, open_groups, read_groups};
-use super::text::{self, ABSENT};
+use super::text::ABSENT;
 use super::threads::CountedProcesses;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::directory_handle::raise_open_files_limit;
@@ -15,10 +17,6 @@ use crate::os::perf::{CountTarget, CounterGroup, CounterValue};
 use crate::sampling::{Incomplete, OpenedSampler, OwnSettings, PerfEvent, ReadError, Sampler};
 use crate::schemas::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
-const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
-const ONLINE: &str = "sys/devices/system/cpu/online";
-/// Maximum number of cores; Linux supports no more.
-const CORES_MAX: usize = 8192;
 /// `include` and `exclude` match names of events. Each event on each core is an open file.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "perf",
@@ -101,14 +99,7 @@ fn countable(wanted: &[PerfEvent], at: CountTarget, paranoid: &[u8]) -> Result<V
             format!("this host cannot count {names}: {error}"),
         )));
     }
-    let level = String::from_utf8_lossy(paranoid.trim_ascii()).into_owned();
-    Err(Unavailable::of(io::Error::new(
-        error.kind(),
-        format!(
-            "perf_event_open: {error}: counting on whole cores needs CAP_PERFMON \
-             (CAP_SYS_ADMIN before Linux 5.8), or kernel.perf_event_paranoid at most 0; it is {level}"
-        ),
-    )))
+    Err(Unavailable::of(denied("counting", &error, paranoid)))
 }
 
 #[derive(Debug)]
@@ -224,29 +215,6 @@ fn scaled_columns(count: Option<CounterValue>, incomplete: &mut Incomplete) -> [
     [if has_run { value } else { ABSENT }, time_enabled, time_running, scaled.unwrap_or(ABSENT)]
 }
 
-/// Parses a list such as `0-3,5,7-8`. Returns false if it is invalid or names more cores than Linux
-/// supports; `numbers` then has the part before that.
-fn parse_core_list(content: &[u8], numbers: &mut Vec<u32>) -> bool {
-    numbers.clear();
-    let (mut lines, cut) = text::whole_lines(content);
-    let number = |text: &[u8]| text::number(text).and_then(|number| u32::try_from(number).ok());
-    for range in lines.next().unwrap_or_default().split(|byte| *byte == b',') {
-        let mut ends = range.splitn(2, |byte| *byte == b'-');
-        let Some(first) = ends.next().and_then(number) else { return false };
-        let last = match ends.next() {
-            Some(last) => number(last),
-            None => Some(first),
-        };
-        let next = numbers.last().map_or(0, |last| last + 1);
-        let Some(last) = last.filter(|last| first >= next && *last >= first) else { return false };
-        if last as usize >= CORES_MAX {
-            return false;
-        }
-        numbers.extend(first..=last);
-    }
-    cut.is_none()
-}
-
 /// The schema lists the events in the order of the configuration.
 fn schema_event(event: PerfEvent) -> CountedEvent {
     CountedEvent(event as u64)
@@ -302,22 +270,6 @@ mod tests {
             columns(large, 4 << 60, 1 << 60),
             ([large, 4 << 60, 1 << 60, ABSENT], Incomplete::UNREADABLE)
         );
-    }
-
-    // Proves that lists of cores are read exactly and limited in length, including damaged and
-    // hostile lists.
-    #[test]
-    fn lists_of_cores_are_read() {
-        let mut numbers = Vec::new();
-        assert!(parse_core_list(b"0-2,5,7-8\n", &mut numbers));
-        assert_eq!(numbers, [0, 1, 2, 5, 7, 8]);
-        assert!(parse_core_list(b"3\n", &mut numbers) && numbers == [3]);
-        for wrong in
-            [&b""[..], b"\n", b"0-", b"x\n", b"2-1\n", b"1,1\n", b"0-99999999\n", b"0-1", b"4294967296\n"]
-        {
-            assert!(!parse_core_list(wrong, &mut numbers), "{wrong:?}");
-            assert!(numbers.len() <= 2);
-        }
     }
 
     // Proves that context switches counted on this host agree with /proc/stat, read around and

@@ -52,7 +52,8 @@ mod tests {
         let host = host_with(&[("proc/1/net/xfrm_stat", "XfrmInError 5\nXfrmInNoStates \t7\n")]);
         let (include, exclude) = ([], []);
         let own = OwnSettings::None;
-        let settings = SourceSettings { period: SPEC.period, include: &include, exclude: &exclude, own };
+        let settings =
+            SourceSettings { period: SPEC.period, budget: 1_000, include: &include, exclude: &exclude, own };
         let context = OpenContext { host: &HostRoot::new(host.path()), settings };
         let mut sampler = SPEC.open(&context).unwrap();
         sampler.read().unwrap();

@@ -1,9 +1,10 @@
 //! The answers of the API as JSON. Times are texts: a number of JavaScript has 53 bits.
 
-use flatcap_explain::{Explanation, FieldDeparture, Suspect, SuspectKind, ValueUnit};
+use flatcap_explain::{Explanation, FieldDeparture, KernelCauses, Suspect, SuspectKind, ValueUnit};
 use flatcap_format::segment::Marker;
 use serde::Serialize;
 
+use super::causes_answer::CausesAnswer;
 use crate::snapshot::SnapshotRecord;
 
 /// Suspects and fields that the page lists.
@@ -17,6 +18,8 @@ pub(super) struct SourcesAnswer {
     pub(super) to_ns: String,
     pub(super) is_growing: bool,
     pub(super) can_mark: bool,
+    /// Whether /tasks has an answer.
+    pub(super) has_tasks: bool,
     pub(super) sources: Vec<SourceAnswer>,
 }
 
@@ -117,6 +120,8 @@ pub(super) struct ExplainAnswer {
     fields: Vec<DepartureAnswer>,
     lost: u64,
     left_out: u64,
+    #[serde(flatten)]
+    causes: CausesAnswer,
 }
 
 #[derive(Debug, Serialize)]
@@ -144,8 +149,8 @@ pub(super) struct DepartureAnswer {
     together: usize,
 }
 
-impl From<&Explanation> for ExplainAnswer {
-    fn from(found: &Explanation) -> Self {
+impl ExplainAnswer {
+    pub(super) fn new(found: &Explanation, causes: &KernelCauses) -> Self {
         Self {
             from_ns: found.window.0.to_string(),
             to_ns: found.window.1.to_string(),
@@ -154,6 +159,7 @@ impl From<&Explanation> for ExplainAnswer {
             fields: found.fields.iter().take(LISTED_MAX).map(DepartureAnswer::from).collect(),
             lost: found.lost,
             left_out: found.left_out,
+            causes: CausesAnswer::from(causes),
         }
     }
 }

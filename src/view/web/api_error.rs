@@ -32,6 +32,7 @@ impl ApiError {
 impl From<ViewError> for ApiError {
     fn from(error: ViewError) -> Self {
         let status = match error {
+            ViewError::NoSwitches => StatusCode::NOT_FOUND,
             ViewError::Query(_) => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };

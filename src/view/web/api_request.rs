@@ -13,7 +13,7 @@ pub(super) const SAMPLES_MAX: usize = 5000;
 /// Longest time that is explained, in nanoseconds: all of it is read.
 const EXPLAINED_MAX_NS: i64 = 3_600_000_000_000;
 /// The API, also part of the answer to an unknown path.
-const INDEX: &str = "GET /api/v1/sources, /fields, /range, /samples, /explain, /spikes, /marks, /snapshots, /live; \
+const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
      POST /api/v1/mark";
 
 /// A request of the page.
@@ -25,6 +25,8 @@ pub(super) enum ApiRequest {
     Fields,
     /// What a chart draws.
     Range(RangeRequest),
+    /// What the track of the CPUs draws.
+    Tasks(TasksRequest),
     /// The samples of a field.
     Samples {
         /// Path of the field.
@@ -57,6 +59,17 @@ pub(super) struct RangeRequest {
     pub(super) pixels: u32,
 }
 
+/// What the track of the CPUs draws.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TasksRequest {
+    /// The time, in wall nanoseconds.
+    pub(super) wall_ns: WallRange,
+    /// Width of the track.
+    pub(super) pixels: u32,
+    /// The process whose share is told apart.
+    pub(super) process: Option<u32>,
+}
+
 /// A time that is not empty, in wall nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WallRange {
@@ -85,6 +98,14 @@ impl ApiRequest {
                     pixels: parameters.number("px", 1, PIXELS_MAX)?,
                 }),
             ),
+            "/tasks" => (
+                "GET",
+                Self::Tasks(TasksRequest {
+                    wall_ns: parameters.range()?,
+                    pixels: parameters.number("px", 1, PIXELS_MAX)?,
+                    process: parameters.process()?,
+                }),
+            ),
             "/samples" => {
                 ("GET", Self::Samples { field: parameters.text("field")?, wall_ns: parameters.range()? })
             }
@@ -110,6 +131,7 @@ impl ApiRequest {
     fn parameters(&self) -> &'static [&'static str] {
         match self {
             Self::Range(_) => &["field", "from", "to", "px"],
+            Self::Tasks(_) => &["from", "to", "px", "process"],
             Self::Samples { .. } => &["field", "from", "to"],
             Self::Explain(_) | Self::Spikes(_) => &["from", "to"],
             _ => &[],
@@ -159,6 +181,10 @@ impl Parameters {
             .ok_or_else(|| ApiError::bad(format!("{name}={text} must be an integer from {least} to {most}")))
     }
 
+    fn process(&self) -> Result<Option<u32>, ApiError> {
+        self.0.contains_key("process").then(|| self.number("process", 0, u32::MAX)).transpose()
+    }
+
     fn range(&self) -> Result<WallRange, ApiError> {
         let (from_ns, to_ns) = (self.time("from")?, self.time("to")?);
         if from_ns >= to_ns {
@@ -201,6 +227,8 @@ mod tests {
             ("/range", "field=a&from=1.5&to=2&px=1", "from=1.5 is no time"),
             ("/range", "field=a&field=b&from=1&to=2&px=1", "field is there twice"),
             ("/samples", "field=a&from=1&to=2&px=1", "no parameter px"),
+            ("/tasks", "from=1&to=2&px=1537", "px=1537 must be an integer from 1 to 1536"),
+            ("/tasks", "from=1&to=2&px=9&process=-1", "process=-1 must be an integer from 0"),
             ("/explain", "from=0&to=9000000000000", "longer than 1 h"),
             ("/nothing", "", "no such path"),
         ] {

@@ -1,4 +1,5 @@
-//! What is recorded now, for all viewers: one query, whose new rows each of them gets.
+//! What is recorded now, for all viewers: one query, whose new rows each of them gets as events of
+//! an answer without end. The page reads them by `fetch`, since `EventSource` sends no token.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -12,6 +12,7 @@ mod api_answers;
 mod api_error;
 mod api_request;
 mod assets;
+mod causes_answer;
 mod live;
 mod promql_answers;
 mod promql_reader;
@@ -24,6 +25,10 @@ mod recording_reader;
 mod served_page;
 mod server;
 mod shown_paths;
+mod tasks_answer;
+mod tasks_reader;
+#[cfg(test)]
+mod tasks_tests;
 #[cfg(test)]
 mod tests;
 mod work_budget;

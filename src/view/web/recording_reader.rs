@@ -1,7 +1,7 @@
 //! Reads what the page asks for. One thread owns a reader, with its summaries and open feeds.
 
 use flatcap_format::query::{
-    FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, Recording,
+    FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
 };
 use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::schema::FieldValue;
@@ -11,13 +11,16 @@ use super::api_answers::{
     ChartAnswer, FieldAnswer, FieldsAnswer, MarkAnswer, SampleAnswer, SamplesAnswer, SnapshotAnswer,
     SourceAnswer, SourcesAnswer,
 };
-use super::api_request::{RangeRequest, SAMPLES_MAX, WallRange};
+use super::api_request::{RangeRequest, SAMPLES_MAX, TasksRequest, WallRange};
 use super::range_answer::{RangeAnswer, RangeRow, RangeSeries};
 use super::shown_paths::ShownPaths;
+use super::tasks_answer::TasksAnswer;
+use super::tasks_reader::TasksReader;
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
 use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
+use crate::view::lanes::SchedSource;
 use crate::view::{StepColumn, ViewError};
 
 /// Memory for summaries: a chart of a day takes 3 MB, and there are some twenty.
@@ -50,6 +53,7 @@ pub(super) struct RecordingReader {
     cache: OverviewCache,
     /// The one used last is last.
     feeds: Vec<OpenFeed>,
+    tasks: TasksReader,
 }
 
 /// A feed of one chart.
@@ -81,6 +85,7 @@ impl RecordingReader {
             opened_ns: monotonic_ns(),
             cache: OverviewCache::new(CACHE_BYTES_MAX),
             feeds: Vec::new(),
+            tasks: TasksReader::default(),
         })
     }
 
@@ -116,6 +121,7 @@ impl RecordingReader {
             to_ns: to_ns.to_string(),
             is_growing: self.shown.is_growing()?,
             can_mark: self.shown.can_mark,
+            has_tasks: self.sched_source().is_some(),
             sources,
         })
     }
@@ -138,6 +144,23 @@ impl RecordingReader {
             fields: fields.collect(),
             left_out: self.catalog.fields.len().saturating_sub(FIELDS_MAX),
         })
+    }
+
+    /// Returns the source of the scheduler; none without one.
+    fn sched_source(&self) -> Option<SchedSource> {
+        let is_sched = |source: &&RecordedSource| {
+            source.schema.as_ref().is_some_and(|schema| SchedSource::is_root(schema.root_name()))
+        };
+        let name = self.recording.sources().iter().find(is_sched)?.name.clone();
+        Some(SchedSource { paths: self.shown.paths.clone(), host: self.shown.host.clone(), name })
+    }
+
+    /// Returns what the track of the CPUs draws.
+    pub(super) fn tasks(&mut self, request: &TasksRequest) -> Result<TasksAnswer, ViewError> {
+        self.refresh()?;
+        let source = self.sched_source().ok_or(ViewError::NoSwitches)?;
+        let is_growing = self.shown.is_growing()?;
+        self.tasks.read(&source, is_growing, request)
     }
 
     /// Returns what a chart draws.

@@ -27,9 +27,16 @@ pub(super) struct ServedPage {
 
 impl ServedPage {
     pub(super) fn new() -> Self {
+        Self::of(|folder| {
+            write_recording(folder);
+            write_snapshot(&folder.join("snapshots/oom-1"));
+        })
+    }
+
+    /// Serves what is written into its directory.
+    pub(super) fn of(write: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        write_recording(folder.path());
-        write_snapshot(&folder.path().join("snapshots/oom-1"));
+        write(folder.path());
         let options = PageOptions {
             paths: vec![folder.path().to_owned()],
             host: None,

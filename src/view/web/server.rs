@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use flatcap_explain::{RecordingChoice, explain, find_spikes};
+use flatcap_explain::{RecordingChoice, explain, find_causes, find_spikes};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -185,6 +185,10 @@ fn quick_answers(mut reader: RecordingReader) -> impl FnMut(&ApiRequest) -> Resu
             let body = reader.range(request)?.encode();
             Ok(ApiAnswer { media_type: "application/octet-stream", body })
         }
+        ApiRequest::Tasks(request) => {
+            let body = reader.tasks(request)?.encode();
+            Ok(ApiAnswer { media_type: "application/octet-stream", body })
+        }
         ApiRequest::Samples { field, wall_ns } => ApiAnswer::json(&reader.samples(field, *wall_ns)?),
         ApiRequest::Marks => ApiAnswer::json(&reader.marks()?),
         _ => ApiAnswer::json(&reader.snapshots()),
@@ -229,7 +233,8 @@ fn slow_answers(
             let middle_ns = wall_ns.from_ns.saturating_add_unsigned(wall_ns.length_ns() / 2);
             let before_ns = length_ns.saturating_mul(2).max(BEFORE_MIN_NS);
             let found = explain(&choice, middle_ns, length_ns, before_ns, &mut |_| {})?;
-            ApiAnswer::json(&ExplainAnswer::from(&found))
+            let causes = find_causes(&choice, found.window, before_ns, &mut |_| {})?;
+            ApiAnswer::json(&ExplainAnswer::new(&found, &causes))
         }
         _ => Err(ApiError::bad("not a request of this kind")),
     }

@@ -277,30 +277,34 @@ fn browser() -> Option<PathBuf> {
     None
 }
 
-// Proves, in a real browser, that the page loads from this host alone, that a spike of one sample
-// is drawn at every zoom and its value under the cursor is exact, that selection, explanation,
-// search, keys and the address work, that hostile names stay text, and that it fits 400 pixels.
-// With FLATCAP_IMAGES=write it makes the pictures in docs/images.
-#[test]
-fn the_page_shows_the_recording_in_a_browser() {
+/// Runs a script of tests/browser with the browser, the address of a page, these arguments and a
+/// directory for pictures, which is docs/images with `FLATCAP_IMAGES=write`.
+pub(super) fn run_browser(script: &str, page: &ServedPage, arguments: &[&str]) {
     let (true, Some(browser)) = (has_node(), browser()) else { return };
-    let page = ServedPage::new();
     let images = match std::env::var("FLATCAP_IMAGES") {
         Ok(wanted) if wanted == "write" => root().join("docs/images"),
         _ => page.recording().join("images"),
     };
     std::fs::create_dir_all(&images).unwrap();
     let output = Command::new("node")
-        .arg(root().join("tests/browser/recorded.mjs"))
+        .arg(root().join("tests/browser").join(script))
         .arg(browser)
         .arg(format!("http://{}/", page.address))
-        .arg(TOKEN)
-        .arg(wall_ns(SPIKE).to_string())
-        .arg(SPIKE_RATE.to_string())
-        .arg(wall_ns(MARK).to_string())
+        .args(arguments)
         .arg(&images)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+}
+
+// Proves, in a real browser, that the page loads from this host alone, that a spike of one sample
+// is drawn at every zoom and its value under the cursor is exact, that selection, explanation,
+// search, keys and the address work, that hostile names stay text, and that it fits 400 pixels.
+// With FLATCAP_IMAGES=write it makes the pictures in docs/images.
+#[test]
+fn the_page_shows_the_recording_in_a_browser() {
+    let page = ServedPage::new();
+    let (spike, rate, mark) = (wall_ns(SPIKE).to_string(), SPIKE_RATE.to_string(), wall_ns(MARK).to_string());
+    run_browser("recorded.mjs", &page, &[TOKEN, &spike, &rate, &mark]);
 }

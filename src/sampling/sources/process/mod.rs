@@ -11,7 +11,7 @@ mod filter;
 mod slot;
 mod stat;
 mod table;
-mod texts;
+pub(super) mod texts;
 
 use std::cmp::Reverse;
 use std::io::{self, ErrorKind};

@@ -72,7 +72,11 @@ impl ProcessTexts {
 }
 
 /// Calls `call` with the path of a process's file below /proc.
-pub(super) fn with_path<T>(pid: u32, name: &str, call: impl FnOnce(&CStr) -> io::Result<T>) -> io::Result<T> {
+pub(in crate::sampling::sources) fn with_path<T>(
+    pid: u32,
+    name: &str,
+    call: impl FnOnce(&CStr) -> io::Result<T>,
+) -> io::Result<T> {
     let mut path = [0_u8; 32];
     let mut rest = path.as_mut_slice();
     write!(rest, "{pid}{name}")?;

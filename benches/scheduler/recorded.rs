@@ -1,0 +1,50 @@
+//! What a recording says of threads.
+
+use std::error::Error;
+use std::path::Path;
+
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
+use flatcap_tasks::{CpuHistory, Interval, SchedBatch, TaskTimes, ThreadTimes, Timeline, TimelineObserver};
+
+use crate::workload::ThreadAccount;
+
+/// The times of all stretches.
+struct Stretches(Vec<TaskTimes>);
+
+impl TimelineObserver for Stretches {
+    fn interval(&mut self, interval: &Interval, history: &CpuHistory) {
+        self.0.iter_mut().for_each(|times| times.interval(interval, history));
+    }
+}
+
+/// Returns what each thread did in its stretch.
+pub fn times<'a>(
+    data: &Path,
+    accounts: impl Iterator<Item = &'a ThreadAccount> + Clone,
+) -> Result<Vec<ThreadTimes>, Box<dyn Error>> {
+    let window = |account: &ThreadAccount| TaskTimes::new(account.span_ns.0..account.span_ns.1);
+    let mut stretches = Stretches(accounts.clone().map(window).collect());
+    let mut timeline = Timeline::new();
+    let mut reader = MergedReader::open(&[data.to_owned()], ReplayFilter::default())?;
+    while let Some(item) = reader.next()? {
+        match item {
+            ReplayItem::Sample(sample) => {
+                let batch = SchedBatch::read(sample.telemetry.payload)?;
+                timeline.add(sample.telemetry.seq, &batch, &mut stretches);
+            }
+            ReplayItem::Gap(gap, _) => return Err(format!("{} samples were lost", gap.count).into()),
+            _ => {}
+        }
+    }
+    let faults = timeline.faults();
+    if faults.lost > 0 || faults.stopped_ns > 0 || faults.lacks_wakeups {
+        return Err(format!("the recording is incomplete: {faults:?}").into());
+    }
+    stretches.0.iter_mut().for_each(|times| times.reach(&timeline));
+    let of_thread = |(times, account): (&TaskTimes, &ThreadAccount)| {
+        let mut found = times.threads().into_iter();
+        let found = found.find(|times| times.task.info.thread == account.thread);
+        found.ok_or_else(|| format!("{} is not in the recording", account.name).into())
+    };
+    stretches.0.iter().zip(accounts).map(of_thread).collect()
+}

@@ -1,0 +1,475 @@
+//! The part of `explain` that comes from the kernel's events: who ran, who waited for a CPU and
+//! because of whom, which code ran, what the kernel logged.
+
+use std::io::{self, Write};
+
+use flatcap_explain::{
+    KernelCauses, LoggedLines, RunningProcess, TaskCauses, UnrecordedTime, WaitingProcess,
+};
+use flatcap_tasks::schema::CodeKind;
+use flatcap_tasks::{Blocker, CodeObjectInfo, FrameTotal, HoleCause, StackTotals};
+use serde::Serialize;
+
+use super::hex::push_hex;
+use super::time_printer::TimePrinter;
+use crate::human;
+
+/// Most times that were not recorded, on the screen.
+const UNRECORDED_SHOWN: usize = 4;
+/// Most processes that ran, and that waited, on the screen.
+const PROCESSES_SHOWN: usize = 5;
+/// Most places in the code on the screen.
+const PLACES_SHOWN: usize = 5;
+/// Most lines of the kernel log on the screen.
+const LINES_SHOWN: usize = 5;
+/// Most lines of the kernel log in JSON.
+const LINES_WRITTEN: usize = 100;
+/// Most processes that are named of those that ran while one waited.
+const BLOCKERS_SHOWN: usize = 2;
+/// Columns for a process, a place in the code, and those that ran meanwhile, so that lines have 80.
+const PROCESS_WIDTH: usize = 21;
+const PLACE_WIDTH: usize = 48;
+const MEANWHILE_WIDTH: usize = 24;
+
+/// Finds the name of the function at an offset of an object.
+pub(super) type FunctionNames<'n> = &'n mut dyn FnMut(&CodeObjectInfo, u64) -> Option<String>;
+
+/// What the kernel's events say, in JSON. A list is absent if the recording has no such source.
+#[derive(Debug, Serialize)]
+pub(super) struct CausesObject {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<TasksObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Vec<WaitObject>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks: Option<StacksObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct TasksObject {
+    recorded_ns: u64,
+    lost: u64,
+    gaps: u64,
+    stopped_ns: u64,
+    has_wakeups: bool,
+    is_complete: bool,
+    unrecorded: Vec<UnrecordedObject>,
+    processes: Vec<TaskObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnrecordedObject {
+    cause: &'static str,
+    begin_wall_ns: i64,
+    end_wall_ns: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct TaskObject {
+    pid: u32,
+    name: String,
+    on_cpu_ns: u64,
+    usual_ns: Option<u64>,
+    switches: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct WaitObject {
+    pid: u32,
+    name: String,
+    run_delay_ns: u64,
+    longest_ns: u64,
+    usual_ns: Option<u64>,
+    meanwhile: Vec<BlockerObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct BlockerObject {
+    pid: u32,
+    name: String,
+    ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct StacksObject {
+    samples: u64,
+    total_ns: u64,
+    lost: u64,
+    functions: Vec<FunctionObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct FunctionObject {
+    pid: u32,
+    name: String,
+    function: Option<String>,
+    object: String,
+    build_id: String,
+    offset: u64,
+    self_ns: u64,
+    total_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LogObject {
+    lines: Vec<LineObject>,
+    further: u64,
+    lost: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LineObject {
+    wall_ns: i64,
+    priority: u8,
+    text: String,
+}
+
+impl CausesObject {
+    /// Returns at most `limit` elements of each list.
+    pub(super) fn new(causes: &KernelCauses, limit: usize, names: FunctionNames<'_>) -> Self {
+        Self {
+            tasks: causes.tasks.as_ref().map(|tasks| TasksObject::new(tasks, limit)),
+            waits: causes
+                .tasks
+                .as_ref()
+                .map(|tasks| tasks.waiting.iter().take(limit).map(WaitObject::new).collect()),
+            stacks: causes.stacks.as_ref().map(|stacks| StacksObject::new(stacks, limit, names)),
+            log: causes.log.as_ref().map(LogObject::new),
+        }
+    }
+}
+
+impl TasksObject {
+    fn new(tasks: &TaskCauses, limit: usize) -> Self {
+        let processes = tasks.running.iter().take(limit).map(|process| TaskObject {
+            pid: process.process,
+            name: process.name.clone(),
+            on_cpu_ns: process.on_cpu_ns,
+            usual_ns: process.usual_ns,
+            switches: process.switches,
+        });
+        Self {
+            recorded_ns: tasks.recorded_ns,
+            lost: tasks.faults.lost,
+            gaps: tasks.faults.gaps,
+            stopped_ns: tasks.faults.stopped_ns,
+            has_wakeups: !tasks.faults.lacks_wakeups,
+            is_complete: tasks.is_complete(),
+            unrecorded: tasks.unrecorded.iter().map(UnrecordedObject::new).collect(),
+            processes: processes.collect(),
+        }
+    }
+}
+
+impl UnrecordedObject {
+    fn new(unrecorded: &UnrecordedTime) -> Self {
+        let (cause, records) = match unrecorded.cause {
+            HoleCause::Stopped => ("stopped", None),
+            HoleCause::LostRecords(records) => ("lost_records", Some(records)),
+            HoleCause::MissingSamples => ("missing_samples", None),
+        };
+        let UnrecordedTime { begin_wall_ns, end_wall_ns, .. } = *unrecorded;
+        Self { cause, begin_wall_ns, end_wall_ns, records }
+    }
+}
+
+impl WaitObject {
+    fn new(process: &WaitingProcess) -> Self {
+        let meanwhile = process.blockers.iter().map(|blocker| BlockerObject {
+            pid: blocker.info.process,
+            name: blocker_name(blocker),
+            ns: blocker.ns,
+        });
+        Self {
+            pid: process.process,
+            name: process.name.clone(),
+            run_delay_ns: process.run_delay_ns,
+            longest_ns: process.longest_ns,
+            usual_ns: process.usual_ns,
+            meanwhile: meanwhile.collect(),
+        }
+    }
+}
+
+impl StacksObject {
+    fn new(stacks: &StackTotals, limit: usize, names: FunctionNames<'_>) -> Self {
+        let functions = top_functions(stacks, names).into_iter().take(limit).map(|total| {
+            let frame = stacks.frame(total.frame);
+            let object = frame.and_then(|frame| stacks.object(frame));
+            FunctionObject {
+                pid: total.process,
+                name: total.name.to_string(),
+                function: total.function,
+                object: object.map(|object| object.path.to_string()).unwrap_or_default(),
+                build_id: object.map(|object| hexadecimal(&object.build_id)).unwrap_or_default(),
+                offset: frame.map_or(0, |frame| frame.offset),
+                self_ns: total.self_ns,
+                total_ns: total.total_ns,
+            }
+        });
+        Self {
+            samples: stacks.samples(),
+            total_ns: stacks.total_ns(),
+            lost: stacks.lost(),
+            functions: functions.collect(),
+        }
+    }
+}
+
+impl LogObject {
+    fn new(log: &LoggedLines) -> Self {
+        let lines = log.lines.iter().take(LINES_WRITTEN).map(|line| LineObject {
+            wall_ns: line.wall_ns,
+            priority: line.priority,
+            text: line.text.clone(),
+        });
+        let left_out = log.lines.len().saturating_sub(LINES_WRITTEN);
+        let further = log.further + u64::try_from(left_out).unwrap_or(u64::MAX);
+        Self { lines: lines.collect(), further, lost: log.lost }
+    }
+}
+
+/// Prints what the kernel's events say, on 80 columns.
+pub(super) struct CausesScreen<'s> {
+    pub(super) times: &'s mut TimePrinter,
+    pub(super) limit: usize,
+    pub(super) width: usize,
+    pub(super) out: &'s mut dyn Write,
+}
+
+impl CausesScreen<'_> {
+    pub(super) fn print(&mut self, causes: &KernelCauses, names: FunctionNames<'_>) -> io::Result<()> {
+        if let Some(tasks) = &causes.tasks {
+            self.print_unrecorded(tasks)?;
+            self.print_running(tasks)?;
+            self.print_waiting(tasks)?;
+            self.print_faults(tasks)?;
+        }
+        if let Some(stacks) = &causes.stacks {
+            self.print_stacks(stacks, names)?;
+        }
+        if let Some(log) = &causes.log {
+            self.print_log(log)?;
+        }
+        Ok(())
+    }
+
+    /// Says what of the window was not recorded, and why.
+    fn print_unrecorded(&mut self, tasks: &TaskCauses) -> io::Result<()> {
+        for UnrecordedTime { begin_wall_ns, end_wall_ns, cause } in
+            tasks.unrecorded.iter().take(UNRECORDED_SHOWN)
+        {
+            let [begin, end] = [*begin_wall_ns, *end_wall_ns].map(|wall_ns| self.time_of_day(wall_ns));
+            self.line(&match cause {
+                HoleCause::Stopped => {
+                    format!("switches were not recorded from {begin} to {end}: above the budget")
+                }
+                HoleCause::LostRecords(records) => {
+                    format!("the kernel lost {records} records from {begin} to {end}")
+                }
+                HoleCause::MissingSamples => format!("samples are missing from {begin} to {end}"),
+            })?;
+        }
+        let left_out = tasks.unrecorded.len().saturating_sub(UNRECORDED_SHOWN);
+        let further = tasks.further_unrecorded + u64::try_from(left_out).unwrap_or(u64::MAX);
+        if further > 0 {
+            self.line(&format!("and {further} more times in which not all was recorded"))?;
+        }
+        if tasks.unrecorded.is_empty() {
+            return Ok(());
+        }
+        let mut text = "so these times are lower bounds".to_owned();
+        if tasks.recorded_ns < tasks.window_ns {
+            text.push_str(": ");
+            text.push_str(&recorded_part(tasks));
+        }
+        self.line(&text)
+    }
+
+    /// Says that a list is empty: nobody, if all of the window was recorded, else nobody knows.
+    fn print_nobody(&mut self, list: &str, tasks: &TaskCauses) -> io::Result<()> {
+        if tasks.is_complete() {
+            return self.line(&format!("{list}: nobody"));
+        }
+        self.line(&format!("{list}: unknown, {}", recorded_part(tasks)))
+    }
+
+    fn print_running(&mut self, tasks: &TaskCauses) -> io::Result<()> {
+        if tasks.running.is_empty() {
+            return self.print_nobody("who ran", tasks);
+        }
+        let heading = format!(
+            "{:<PROCESS_WIDTH$}  {:>10}  {:>10}  {:>10}  {:>8}",
+            "who ran", "on CPU", "of a core", "usual", "switches"
+        );
+        self.line(&heading)?;
+        for process in tasks.running.iter().take(self.limit.min(PROCESSES_SHOWN)) {
+            let RunningProcess { process: id, name, on_cpu_ns, usual_ns, switches } = process;
+            self.line(&format!(
+                "{:<PROCESS_WIDTH$}  {:>10}  {:>10}  {:>10}  {switches:>8}",
+                process_name(name, *id),
+                human::latency(*on_cpu_ns),
+                human::percent(*on_cpu_ns, tasks.recorded_ns),
+                printed_usual(*usual_ns),
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn print_waiting(&mut self, tasks: &TaskCauses) -> io::Result<()> {
+        if tasks.waiting.is_empty() {
+            return self.print_nobody("who waited for a CPU", tasks);
+        }
+        let heading = format!(
+            "{:<PROCESS_WIDTH$}  {:>9}  {:>9}  {:>9}  while these ran",
+            "who waited for a CPU", "in all", "at most", "usual"
+        );
+        self.line(&heading)?;
+        for process in tasks.waiting.iter().take(self.limit.min(PROCESSES_SHOWN)) {
+            self.line(&format!(
+                "{:<PROCESS_WIDTH$}  {:>9}  {:>9}  {:>9}  {}",
+                process_name(&process.name, process.process),
+                human::latency(process.run_delay_ns),
+                human::latency(process.longest_ns),
+                printed_usual(process.usual_ns),
+                human::shortened(&meanwhile(process), MEANWHILE_WIDTH),
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Says what the times around the window lack, with which it is compared, and all waits.
+    fn print_faults(&mut self, tasks: &TaskCauses) -> io::Result<()> {
+        let faults = tasks.faults;
+        let mut said = Vec::new();
+        // These counts are of all that was read. If a part of the window is missing, they include
+        // it, and the lines above have said so.
+        let are_outside = tasks.unrecorded.is_empty();
+        if are_outside && faults.lost > 0 {
+            said.push(format!("the kernel lost {} records", faults.lost));
+        }
+        if are_outside && faults.gaps > 0 {
+            said.push(format!("samples are missing at {} places", faults.gaps));
+        }
+        if are_outside && faults.stopped_ns > 0 {
+            said.push(format!("not recorded for {}: above the budget", human::latency(faults.stopped_ns)));
+        }
+        for (at, reason) in said.iter().enumerate() {
+            let begin = if at == 0 { "outside of the window:" } else { "and" };
+            self.line(&format!("{begin} {reason}"))?;
+        }
+        if faults.lacks_wakeups {
+            self.line("waits are lower bounds: wakeups were not recorded")?;
+        }
+        Ok(())
+    }
+
+    fn print_stacks(&mut self, stacks: &StackTotals, names: FunctionNames<'_>) -> io::Result<()> {
+        if stacks.samples() == 0 {
+            return self.line("code: no samples of stacks");
+        }
+        self.line(&format!("{:<PLACE_WIDTH$}  {:>7}  in", "code", "of all"))?;
+        for total in top_functions(stacks, names).iter().take(self.limit.min(PLACES_SHOWN)) {
+            self.line(&format!(
+                "{:<PLACE_WIDTH$}  {:>7}  {}",
+                place_name(stacks, total),
+                human::percent(total.self_ns, stacks.total_ns()),
+                process_name(&total.name.text(), total.process),
+            ))?;
+        }
+        if stacks.lost() > 0 {
+            self.line(&format!("the kernel lost {} samples of stacks", stacks.lost()))?;
+        }
+        Ok(())
+    }
+
+    fn print_log(&mut self, log: &LoggedLines) -> io::Result<()> {
+        for line in log.lines.iter().take(LINES_SHOWN) {
+            let time = self.time_of_day(line.wall_ns);
+            self.line(&format!("kernel {time} {}", human::escaped(&line.text)))?;
+        }
+        let shown = log.lines.len().min(LINES_SHOWN);
+        let more = log.further + u64::try_from(log.lines.len() - shown).unwrap_or(u64::MAX);
+        if more > 0 {
+            self.line(&format!("kernel: {more} more lines"))?;
+        }
+        if log.lost > 0 {
+            self.line(&format!("kernel: {} lines were overwritten before they were read", log.lost))?;
+        }
+        Ok(())
+    }
+
+    fn time_of_day(&mut self, wall_ns: i64) -> String {
+        let time = self.times.milliseconds(wall_ns);
+        time.get(11..23).unwrap_or(&time).to_owned()
+    }
+
+    fn line(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{}", human::shortened(text.trim_end(), self.width))
+    }
+}
+
+/// Returns the functions with time of their own, those with the most first.
+fn top_functions(stacks: &StackTotals, names: FunctionNames<'_>) -> Vec<FrameTotal> {
+    let mut functions = stacks.functions(names);
+    functions.retain(|total| total.self_ns > 0);
+    functions
+}
+
+/// Returns the name of a function with its file, or of a file with an offset.
+fn place_name(stacks: &StackTotals, total: &FrameTotal) -> String {
+    let frame = stacks.frame(total.frame);
+    let object = frame.and_then(|frame| stacks.object(frame));
+    let path = object.map_or("", |object| &object.path);
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let file = if file.is_empty() && object.is_some_and(|own| own.kind != CodeKind::File) {
+        "[unknown]"
+    } else {
+        file
+    };
+    let name = match (&total.function, frame) {
+        (Some(function), _) => format!("{function} ({file})"),
+        (None, Some(frame)) => format!("{file}+{:#x}", frame.offset),
+        (None, None) => file.to_owned(),
+    };
+    human::shortened(&human::escaped(&name), PLACE_WIDTH)
+}
+
+/// Says how much of the window was recorded.
+fn recorded_part(tasks: &TaskCauses) -> String {
+    let (recorded, window) = (human::latency(tasks.recorded_ns), human::latency(tasks.window_ns));
+    format!("{recorded} of {window} were recorded")
+}
+
+/// Returns who ran while a process waited, with their shares of its waits.
+fn meanwhile(process: &WaitingProcess) -> String {
+    let share = |blocker: &Blocker| {
+        let name = blocker_name(blocker);
+        format!("{} {}", human::escaped(&name), human::percent(blocker.ns, process.run_delay_ns))
+    };
+    let shown: Vec<String> = process.blockers.iter().take(BLOCKERS_SHOWN).map(share).collect();
+    shown.join(", ")
+}
+
+/// Returns the name of a process that ran while another one waited.
+fn blocker_name(blocker: &Blocker) -> String {
+    if blocker.info.is_idle() { "idle".to_owned() } else { blocker.info.name.to_string() }
+}
+
+fn process_name(name: &str, id: u32) -> String {
+    human::shortened_element(&format!("{}[{id}]", human::escaped(name)), PROCESS_WIDTH)
+}
+
+fn printed_usual(usual_ns: Option<u64>) -> String {
+    usual_ns.map_or_else(|| "unknown".to_owned(), human::latency)
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = Vec::new();
+    push_hex(bytes, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}

@@ -1,0 +1,47 @@
+//! `flame`: draws a flame graph.
+
+use std::path::PathBuf;
+
+use super::ExitStatus;
+use super::error::CliError;
+use super::export::{self, FlameOptions};
+use super::selection::RecordingSelection;
+use super::symbol_program::symbol_directory;
+
+/// Draw which code ran as a flame graph.
+///
+/// An SVG image of the stacks that the source `profile` recorded. The width of a function is its
+/// share of CPU time; the functions above it are those that it called. Needs the program
+/// flatcap-export.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    selection: RecordingSelection,
+    /// Only the stacks of this process: its name or its id.
+    #[arg(long, value_name = "NAME|PID")]
+    process: Option<String>,
+    /// Look for executables and debug files in this directory first, by build ids (DIR/.build-id),
+    /// paths and names. Can be repeated.
+    #[arg(long = "symbols", value_name = "DIR", value_parser = symbol_directory)]
+    symbol_directories: Vec<PathBuf>,
+    /// The image, or - for standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "flame.svg")]
+    output: PathBuf,
+    /// Replace an existing file.
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitStatus, CliError> {
+    let options = FlameOptions {
+        output: args.output.clone(),
+        process: args.process.clone(),
+        symbol_directories: args.symbol_directories.clone(),
+        force: args.force,
+        json: args.json,
+    };
+    export::run_program(&export::Args::of_flame(args.selection.clone(), options))
+}

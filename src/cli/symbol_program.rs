@@ -1,0 +1,188 @@
+//! Names of functions in stacks, by the program `flatcap-export`, which has the libraries for them.
+//!
+//! Names are an addition: without the program, or if it takes too long, file and offset are shown.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use flatcap_tasks::schema::CodeKind;
+use flatcap_tasks::{CodeObjectInfo, StackTotals};
+use serde::{Deserialize, Serialize};
+
+use super::export_program;
+use super::hex::push_hex;
+use crate::os::program::run_with_input;
+
+/// How long to wait for names. Reading the debug information of a large program takes seconds.
+const WAIT_NS_MAX: u64 = 20_000_000_000;
+/// Most places that are asked about; later ones have no names.
+const PLACES_MAX: usize = 4096;
+
+/// The functions that have the code of stacks.
+#[derive(Debug, Default)]
+pub(super) struct StackNames {
+    /// By object and offset.
+    names: HashMap<(CodeObjectInfo, u64), String>,
+}
+
+impl StackNames {
+    /// Asks the program for the functions of all places in stacks, which are of this boot of the
+    /// host. Looks for debug files in `directories` first.
+    pub(super) fn of(stacks: &StackTotals, boot_id: Option<&str>, directories: &[PathBuf]) -> Self {
+        let Ok(program) = export_program::path() else { return Self::default() };
+        Self::ask(&program, (stacks, boot_id), directories)
+    }
+
+    /// Returns the function that has the code at an offset of an object; that into which others
+    /// were inlined, if some were.
+    pub(super) fn function(&self, object: &CodeObjectInfo, offset: u64) -> Option<String> {
+        self.names.get(&(object.clone(), offset)).cloned()
+    }
+
+    fn ask(program: &Path, (stacks, boot_id): (&StackTotals, Option<&str>), directories: &[PathBuf]) -> Self {
+        // All places of a stack but the innermost are those to which a call returns.
+        let totals = stacks.stacks();
+        let returns: HashSet<u32> =
+            totals.iter().flat_map(|stack| stack.frames.iter().skip(1).copied()).collect();
+        let places = stacks.frames().iter().take(PLACES_MAX).zip(0..).filter_map(|(frame, number)| {
+            let object = stacks.object(*frame)?;
+            Some((object, frame.offset, returns.contains(&number)))
+        });
+        let places: Vec<(&CodeObjectInfo, u64, bool)> = places.collect();
+        let questions =
+            places.iter().map(|(object, offset, is_return)| question((object, boot_id), *offset, *is_return));
+        let input: String = questions.map(|line| line + "\n").collect();
+        let mut words: Vec<String> = program.to_str().map(str::to_owned).into_iter().collect();
+        words.push("symbolize".to_owned());
+        // The program has another working directory.
+        let absolute = directories.iter().filter_map(|directory| std::path::absolute(directory).ok());
+        words.extend(absolute.filter_map(|directory| Some(format!("--symbols={}", directory.to_str()?))));
+        let mut output = Vec::new();
+        // What it answered before it ended counts, however it ended.
+        if run_with_input(&words, input.as_bytes(), WAIT_NS_MAX, &mut output).is_err() {
+            return Self::default();
+        }
+        let answers = output.split(|byte| *byte == b'\n');
+        let answers = answers.map_while(|line| serde_json::from_slice::<NamesAnswer>(line).ok());
+        let names = places.into_iter().zip(answers).filter_map(|((object, offset, _), answer)| {
+            let outer = answer.names.into_iter().last().filter(|_| answer.is_known)?;
+            Some(((object.clone(), offset), outer))
+        });
+        Self { names: names.collect() }
+    }
+}
+
+/// A question to the program: a line of its input.
+#[derive(Serialize)]
+struct PlaceQuestion<'p> {
+    kind: &'static str,
+    path: &'p str,
+    build_id: Option<String>,
+    /// Of a kernel: addresses of its modules are those of one boot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot_id: Option<&'p str>,
+    offset: u64,
+    is_return: bool,
+}
+
+/// Its answer.
+#[derive(Deserialize)]
+struct NamesAnswer {
+    names: Vec<String>,
+    is_known: bool,
+}
+
+fn question((object, boot_id): (&CodeObjectInfo, Option<&str>), offset: u64, is_return: bool) -> String {
+    let kind = match object.kind {
+        CodeKind::File => "file",
+        CodeKind::Kernel => "kernel",
+        CodeKind::KernelAddress => "kernel_address",
+        _ => "unknown",
+    };
+    let build_id = (!object.build_id.is_empty()).then(|| {
+        let mut digits = Vec::new();
+        push_hex(&object.build_id, &mut digits);
+        String::from_utf8_lossy(&digits).into_owned()
+    });
+    let boot_id = boot_id.filter(|_| matches!(object.kind, CodeKind::Kernel | CodeKind::KernelAddress));
+    let place = PlaceQuestion { kind, path: &object.path, build_id, boot_id, offset, is_return };
+    // A text and numbers always become JSON.
+    serde_json::to_string(&place).unwrap_or_default()
+}
+
+/// Reads the value of `--symbols`: a directory that is there. Files that it lacks are no error.
+pub(super) fn symbol_directory(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_dir() {
+        Ok(path)
+    } else {
+        Err("no such directory; name one with executables or debug files".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_tasks::testing::ProfilePayload;
+    use flatcap_tasks::{ProfileBatch, ThreadInfo};
+
+    use super::*;
+
+    fn stacks() -> StackTotals {
+        let payload = ProfilePayload {
+            end_ns: 100,
+            interval_ns: 10,
+            threads: vec![ThreadInfo { thread: 7, process: 7, ..ThreadInfo::default() }],
+            samples: vec![(1, 0, 0, 0)],
+            stacks: vec![vec![0, 1]],
+            frames: vec![(0, 0x10), (1, 0x20)],
+            objects: vec![
+                (CodeKind::Kernel, "[kernel]".to_owned(), Vec::new()),
+                (CodeKind::File, "/bin/\"a".to_owned(), vec![0xab, 0x1]),
+            ],
+            ..ProfilePayload::default()
+        };
+        let bytes = payload.bytes();
+        let mut stacks = StackTotals::new(0..100);
+        stacks.add(&ProfileBatch::read(&bytes).unwrap());
+        stacks
+    }
+
+    // Proves that only a directory is accepted.
+    #[test]
+    fn symbols_are_in_a_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(symbol_directory(folder.path().to_str().unwrap()), Ok(folder.path().to_owned()));
+        assert!(symbol_directory(folder.path().join("missing").to_str().unwrap()).is_err());
+    }
+
+    // Proves that each place is asked for, that answers are read as far as they go, and that a
+    // program that is missing, fails or says something else gives none.
+    #[test]
+    fn answers_are_read_as_far_as_they_go() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        let stacks = stacks();
+        let ask = |text: &str| {
+            std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+            let names = StackNames::ask(&program, (&stacks, Some("b-o-o-t")), &[]);
+            let name = |(object, offset): (&CodeObjectInfo, u64)| names.function(object, offset);
+            let objects = stacks.objects();
+            [name((&objects[0], 0x10)), name((&objects[1], 0x20))]
+        };
+        let (f, g) =
+            ("{\"names\":[\"inlined\",\"f\"],\"is_known\":true}", "{\"names\":[\"g\"],\"is_known\":true}");
+        assert_eq!(ask(&format!("echo '{f}'; echo '{g}'; exit 1")), [Some("f".into()), Some("g".into())]);
+        assert_eq!(ask(&format!("echo '{f}'; echo '{{\"na'")), [Some("f".into()), None]);
+        assert_eq!(ask("cat"), [None, None]);
+        assert_eq!(ask("echo '{\"names\":[\"a+0x1\"],\"is_known\":false}'"), [None, None]);
+        let kernel = "{\"kind\":\"kernel\",\"path\":\"[kernel]\",\"build_id\":null,\"boot_id\":\"b-o-o-t\",\"offset\":16,\"is_return\":false}";
+        let file = "{\"kind\":\"file\",\"path\":\"/bin/\\\"a\",\"build_id\":\"ab01\",\"offset\":32,\"is_return\":true}";
+        let expects = |line: &str| format!("grep -qxF '{line}' && echo '{f}'");
+        assert_eq!(ask(&expects(kernel))[0].as_deref(), Some("f"));
+        assert_eq!(ask(&expects(file))[0].as_deref(), Some("f"));
+        let missing = program.with_file_name("missing");
+        assert!(StackNames::ask(&missing, (&stacks, None), &[]).names.is_empty());
+    }
+}

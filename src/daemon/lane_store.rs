@@ -1,0 +1,135 @@
+//! Lanes in the service manager's store: their memory outlives the recorder and the application
+//! together, and the next run rescues what both have left.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use crossbeam_channel::Sender;
+use flatcap_lane::{LaneHeader, LaneResumption};
+
+use crate::ingest::LeftLane;
+use crate::os::descriptor_store::{DescriptorStore, stored_descriptors};
+
+/// First part of the names of lanes in the store.
+const PREFIX: &str = "lane";
+
+/// The store; without a service manager nothing is kept.
+#[derive(Debug)]
+pub(super) struct LaneStore(Option<DescriptorStore>);
+
+/// What identifies a lane. The memory says it, too, but its client may write to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StoredLane {
+    run_id: u64,
+    lane: u32,
+    uid: u32,
+}
+
+impl LaneStore {
+    /// Connects to the service manager, if there is one.
+    pub(super) fn connect() -> Self {
+        Self(DescriptorStore::from_environment().unwrap_or_else(|error| {
+            tracing::warn!(%error, "lanes of applications are not stored by the service manager: cannot connect to it");
+            None
+        }))
+    }
+
+    /// Stores the memory of a lane.
+    pub(super) fn keep(&self, header: &LaneHeader, memory: BorrowedFd<'_>) {
+        let Some(store) = &self.0 else { return };
+        if let Err(error) = store.keep(&StoredLane::of(header).to_string(), memory) {
+            tracing::debug!(%error, lane = header.lane, "the service manager does not store a lane");
+        }
+    }
+
+    /// Removes a lane, which was read to its end.
+    pub(super) fn forget(&self, lane: StoredLane) {
+        self.forget_name(&lane.to_string());
+    }
+
+    fn forget_name(&self, name: &str) {
+        if let Some(store) = &self.0
+            && let Err(error) = store.forget(name)
+        {
+            tracing::debug!(%error, name, "the service manager still stores a lane");
+        }
+    }
+
+    /// Passes on the lanes that earlier runs have stored. `own` is the header of this run's lanes;
+    /// none if applications may not push.
+    pub(super) fn take_stored(
+        &self,
+        own: Option<&LaneHeader>,
+        wall_offset_ns: i64,
+        lanes: &Sender<LeftLane>,
+    ) {
+        let stored = stored_descriptors().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot take the lanes that the service manager has stored");
+            Vec::new()
+        });
+        for (name, memory) in stored {
+            let refusal = match own {
+                Some(own) => take(&name, memory, (own, wall_offset_ns), lanes).err(),
+                None => Some("[push] is not enabled".to_owned()),
+            };
+            if let Some(refusal) = refusal {
+                tracing::info!("a stored lane is not rescued: {name}: {refusal}");
+                self.forget_name(&name);
+            }
+        }
+    }
+}
+
+/// Passes on a stored lane, or says why not.
+fn take(
+    name: &str,
+    memory: OwnedFd,
+    own: (&LaneHeader, i64),
+    lanes: &Sender<LeftLane>,
+) -> Result<(), String> {
+    let StoredLane { run_id, lane, uid } =
+        StoredLane::parse(name).ok_or_else(|| "it is no lane".to_owned())?;
+    // Not final: its client may live, and hands over the rest itself.
+    let resumption = LaneResumption { run_id, lane, is_final: false };
+    let left = LeftLane::open(memory, resumption, uid, own)?;
+    lanes.try_send(left).map_err(|_| "too many lanes wait to be rescued".to_owned())
+}
+
+impl StoredLane {
+    pub(super) fn of(header: &LaneHeader) -> Self {
+        Self { run_id: header.run_id, lane: header.lane, uid: header.uid }
+    }
+
+    pub(super) fn of_left(lane: &LeftLane) -> Self {
+        Self { run_id: lane.run_id(), lane: lane.number(), uid: lane.uid() }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.strip_prefix(PREFIX)?.strip_prefix('-')?.split('-');
+        let run_id = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let (lane, uid) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        parts.next().is_none().then_some(Self { run_id, lane, uid })
+    }
+}
+
+impl std::fmt::Display for StoredLane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { run_id, lane, uid } = self;
+        write!(f, "{PREFIX}-{run_id:016x}-{lane}-{uid}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a name is read as it was written, and that other names are no lanes.
+    #[test]
+    fn names_are_read_as_written() {
+        let lane = StoredLane { run_id: 0xAB, lane: 7, uid: 1000 };
+        assert_eq!(lane.to_string(), "lane-00000000000000ab-7-1000");
+        assert_eq!(StoredLane::parse(&lane.to_string()), Some(lane));
+        for name in ["", "lane", "lane-", "lane-ab-7", "lane-ab-7-1000-2", "lane-xy-7-1", "socket-ab-7-1"] {
+            assert_eq!(StoredLane::parse(name), None, "{name}");
+        }
+    }
+}

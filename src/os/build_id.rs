@@ -1,0 +1,387 @@
+//! Build ids of executables and libraries: a note that linkers write into ELF files, equal for
+//! equal files alone.
+//!
+//! The files belong to anyone on the host. So only regular files are opened, all reads are bounded,
+//! and a file that is no ELF file, or a wrong one, has no build id.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+
+/// Longest build id, in bytes; the kernel reports no longer ones.
+pub const BUILD_ID_BYTES_MAX: usize = 20;
+/// Program headers of a file that are looked at. Files of usual linkers have some 15.
+const HEADERS_MAX: usize = 128;
+/// Longest note segment that is read, and how many. The note is among the first hundreds of bytes.
+const NOTES_BYTES_MAX: usize = 8 << 10;
+const NOTES_MAX: usize = 8;
+/// Length of the longer of the two headers of a file, and of the longer program header.
+const FILE_HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES_MAX: usize = 56;
+/// Type of a program header of notes (`PT_NOTE`), and of the note (`NT_GNU_BUILD_ID`).
+const NOTES: u32 = 4;
+const BUILD_ID: u32 = 3;
+const BUILD_ID_OWNER: &[u8] = b"GNU\0";
+
+/// A build id, of 1 to 20 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ElfBuildId {
+    bytes: [u8; BUILD_ID_BYTES_MAX], // zero after the length
+    length: u8,
+}
+
+impl ElfBuildId {
+    /// Makes a build id of its bytes. `None` if there are none or too many.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut padded = [0; BUILD_ID_BYTES_MAX];
+        padded.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        (!bytes.is_empty()).then_some(Self { bytes: padded, length: u8::try_from(bytes.len()).ok()? })
+    }
+
+    /// Returns its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+    }
+
+    /// Finds the build id of a file that a process has mapped. `root` is the root directory of the
+    /// process, such as /proc/PID/root, and `path` its path of the file. Another file may have
+    /// that path by now: `inode` is the number of the mapped one.
+    ///
+    /// May wait for the disk, or for the server of a file system.
+    ///
+    /// # Errors
+    /// `NotFound` if the path is that of another file; `Unsupported` for anything but a regular
+    /// file, and before Linux 5.6; `PermissionDenied` where this process may not look into the
+    /// other one or read the file; or any error of the underlying system calls.
+    pub fn of_mapped_file(root: &Path, path: &CStr, inode: u64) -> io::Result<Option<Self>> {
+        let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        // Links in a container lead to files of the container, and none leads out of it.
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let found = openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+        let status = fstat(&found)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        // Not the device: some file systems report one for files and another one for mappings.
+        if status.st_ino != inode {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let file = File::from(reopen(&found)?);
+        Self::find(|buffer, offset| file.read_at(buffer, offset))
+    }
+
+    /// Finds the build id in an ELF file, which `read_at` reads from an offset. Only files in the
+    /// byte order of this host have one, since no other runs here.
+    ///
+    /// # Errors
+    /// Any error of `read_at`.
+    pub fn find(mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<usize>) -> io::Result<Option<Self>> {
+        let mut header = [0; FILE_HEADER_BYTES];
+        read_up_to(&mut read_at, &mut header, 0)?;
+        let Some(layout) = ElfLayout::parse(&header) else { return Ok(None) };
+        let mut notes_left = NOTES_MAX;
+        let mut notes = [0; NOTES_BYTES_MAX];
+        for index in 0..layout.headers.min(HEADERS_MAX) {
+            let mut header = [0; PROGRAM_HEADER_BYTES_MAX];
+            let at =
+                (index as u64).checked_mul(layout.header_bytes).and_then(|at| at.checked_add(layout.begin));
+            let Some(at) = at else { break };
+            read_up_to(&mut read_at, &mut header, at)?;
+            let Some(segment) = NoteSegment::parse(&header, layout.is_64_bit) else { continue };
+            let length = usize::try_from(segment.length).unwrap_or(usize::MAX).min(NOTES_BYTES_MAX);
+            let Some(buffer) = notes.get_mut(..length) else { continue };
+            let length = read_up_to(&mut read_at, buffer, segment.offset)?;
+            let found = Self::in_notes(buffer.get(..length).unwrap_or_default(), segment.alignment);
+            if found.is_some() {
+                return Ok(found);
+            }
+            notes_left -= 1;
+            if notes_left == 0 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds the build id among notes, as in a segment of an ELF file or in /sys/kernel/notes. Each
+    /// note begins at a multiple of `alignment`.
+    pub fn in_notes(notes: &[u8], alignment: usize) -> Option<Self> {
+        let mut rest = notes;
+        loop {
+            let (name_bytes, content_bytes) = (u32_at(rest, 0)? as usize, u32_at(rest, 4)? as usize);
+            let kind = u32_at(rest, 8)?;
+            let content_at = 12_usize.checked_add(name_bytes)?.checked_next_multiple_of(alignment)?;
+            let end = content_at.checked_add(content_bytes)?;
+            let name = rest.get(12..)?.get(..name_bytes)?;
+            let content = rest.get(content_at..end)?;
+            if kind == BUILD_ID && name == BUILD_ID_OWNER {
+                return Self::new(content);
+            }
+            rest = rest.get(end.checked_next_multiple_of(alignment)?..)?;
+        }
+    }
+}
+
+impl fmt::Debug for ElfBuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Where the program headers of an ELF file are.
+#[derive(Debug)]
+struct ElfLayout {
+    is_64_bit: bool,
+    begin: u64,
+    header_bytes: u64,
+    headers: usize,
+}
+
+impl ElfLayout {
+    fn parse(header: &[u8; FILE_HEADER_BYTES]) -> Option<Self> {
+        const THIS_BYTE_ORDER: u8 = if cfg!(target_endian = "big") { 2 } else { 1 };
+        let (magic, rest) = header.split_at(4);
+        let is_64_bit = match rest {
+            [1, THIS_BYTE_ORDER, ..] => false,
+            [2, THIS_BYTE_ORDER, ..] => true,
+            _ => return None,
+        };
+        let (begin, header_bytes, headers) = if is_64_bit {
+            (u64_at(header, 32)?, u16_at(header, 54)?, u16_at(header, 56)?)
+        } else {
+            (u64::from(u32_at(header, 28)?), u16_at(header, 42)?, u16_at(header, 44)?)
+        };
+        let layout = Self { is_64_bit, begin, header_bytes: header_bytes.into(), headers: headers.into() };
+        (magic == b"\x7FELF").then_some(layout)
+    }
+}
+
+/// A part of a file that has notes.
+#[derive(Debug)]
+struct NoteSegment {
+    offset: u64,
+    length: u64,
+    alignment: usize,
+}
+
+impl NoteSegment {
+    /// `None` for a segment of another type.
+    fn parse(header: &[u8], is_64_bit: bool) -> Option<Self> {
+        let (offset, length, alignment) = if is_64_bit {
+            (u64_at(header, 8)?, u64_at(header, 32)?, u64_at(header, 48)?)
+        } else {
+            (u32_at(header, 4)?.into(), u32_at(header, 16)?.into(), u32_at(header, 28)?.into())
+        };
+        let alignment = if alignment == 8 { 8 } else { 4 };
+        (u32_at(header, 0)? == NOTES).then_some(Self { offset, length, alignment })
+    }
+}
+
+/// Opens a file for reading that is known to be a regular one.
+fn reopen(file: &OwnedFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// Reads until the buffer is full or the file ends. Returns the number of bytes.
+fn read_up_to(
+    read_at: &mut impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    let mut length = 0;
+    while let Some(space) = buffer.get_mut(length..).filter(|space| !space.is_empty()) {
+        let Some(offset) = offset.checked_add(length as u64) else { break };
+        match read_at(space, offset) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // Beyond the largest offset of a file.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+#[allow(clippy::host_endian_bytes, reason = "files of this host's byte order")]
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
+}
+
+#[allow(clippy::host_endian_bytes, reason = "files of this host's byte order")]
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+#[allow(clippy::host_endian_bytes, reason = "files of this host's byte order")]
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+#[allow(clippy::host_endian_bytes, reason = "files of this host's byte order")]
+mod tests {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::MetadataExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ID: [u8; 20] = *b"a build id, 20 bytes";
+
+    fn note(kind: u32, owner: &[u8], content: &[u8], alignment: usize) -> Vec<u8> {
+        let mut note = Vec::new();
+        let lengths = [u32::try_from(owner.len()).unwrap(), u32::try_from(content.len()).unwrap(), kind];
+        note.extend(lengths.iter().flat_map(|word| word.to_ne_bytes()));
+        note.extend(owner);
+        note.resize(note.len().next_multiple_of(alignment), 0);
+        note.extend(content);
+        note.resize(note.len().next_multiple_of(alignment), 0);
+        note
+    }
+
+    /// Returns an ELF file with these note segments.
+    fn elf(is_64_bit: bool, segments: &[(Vec<u8>, u64)]) -> Vec<u8> {
+        let order = if cfg!(target_endian = "big") { 2 } else { 1 };
+        let mut file = vec![0x7F, b'E', b'L', b'F', if is_64_bit { 2 } else { 1 }, order, 1];
+        file.resize(FILE_HEADER_BYTES, 0);
+        let header_bytes: usize = if is_64_bit { 56 } else { 32 };
+        let word = |file: &mut Vec<u8>, at: usize, value: usize, bytes: usize| {
+            let value = (value as u64).to_le_bytes();
+            let mut value = value[..bytes].to_vec();
+            if cfg!(target_endian = "big") {
+                value.reverse();
+            }
+            file[at..at + bytes].copy_from_slice(&value);
+        };
+        let (begin_at, sizes_at, bytes) = if is_64_bit { (32, 54, 8) } else { (28, 42, 4) };
+        word(&mut file, begin_at, FILE_HEADER_BYTES, bytes);
+        word(&mut file, sizes_at, header_bytes, 2);
+        word(&mut file, sizes_at + 2, segments.len() + 1, 2);
+        let mut content_at = FILE_HEADER_BYTES + (segments.len() + 1) * header_bytes;
+        file.resize(content_at, 0);
+        // The first header is of a segment that is loaded.
+        word(&mut file, FILE_HEADER_BYTES, 1, 4);
+        for (index, (notes, alignment)) in segments.iter().enumerate() {
+            let at = FILE_HEADER_BYTES + (index + 1) * header_bytes;
+            word(&mut file, at, 4, 4);
+            let (offset_at, length_at, alignment_at) = if is_64_bit { (8, 32, 48) } else { (4, 16, 28) };
+            word(&mut file, at + offset_at, content_at, bytes);
+            word(&mut file, at + length_at, notes.len(), bytes);
+            word(&mut file, at + alignment_at, usize::try_from(*alignment).unwrap(), bytes);
+            content_at += notes.len();
+        }
+        file.extend(segments.iter().flat_map(|(notes, _)| notes));
+        file
+    }
+
+    fn example(is_64_bit: bool) -> Vec<u8> {
+        let properties = note(5, b"GNU\0", &[1; 20], 8);
+        let notes =
+            [note(1, b"GNU\0", &[2; 16], 4), note(3, b"Go\0\0", &[3; 9], 4), note(3, b"GNU\0", &ID, 4)];
+        elf(is_64_bit, &[(properties, 8), (notes.concat(), 4)])
+    }
+
+    fn find(file: &[u8]) -> Option<ElfBuildId> {
+        let read = |buffer: &mut [u8], offset: u64| {
+            let rest = usize::try_from(offset).ok().and_then(|offset| file.get(offset..)).unwrap_or_default();
+            // One byte less than asked for: reads may be short.
+            let length = rest.len().min(buffer.len().div_ceil(2));
+            buffer[..length].copy_from_slice(&rest[..length]);
+            Ok(length)
+        };
+        ElfBuildId::find(read).unwrap()
+    }
+
+    // Proves that the build id is found in files of both word lengths, after other notes and
+    // segments of other alignments.
+    #[test]
+    fn a_build_id_is_found() {
+        for is_64_bit in [true, false] {
+            assert_eq!(find(&example(is_64_bit)).unwrap().as_bytes(), ID);
+        }
+        let aligned = [note(5, b"GNU\0", &[1; 20], 8), note(3, b"GNU\0", &ID[..8], 8)].concat();
+        assert_eq!(find(&elf(true, &[(aligned, 8)])).unwrap().as_bytes(), &ID[..8]);
+        assert_eq!(find(&elf(true, &[])), None);
+        assert_eq!(find(b"#!/bin/sh\n"), None);
+        let long = note(3, b"GNU\0", &[7; 21], 4);
+        assert_eq!(find(&elf(true, &[(long, 4)])), None);
+        assert_eq!(format!("{:?}", ElfBuildId::new(&[0x0A, 0xFF]).unwrap()), "0aff");
+    }
+
+    // Proves that a cut file and one with a damaged byte have no build id or the right number of
+    // bytes, and that nothing fails.
+    #[test]
+    fn damaged_files_are_harmless() {
+        for is_64_bit in [true, false] {
+            let file = example(is_64_bit);
+            for cut in 0..file.len() {
+                assert!(find(&file[..cut]).is_none_or(|id| id.as_bytes() == ID), "{cut}");
+            }
+            for at in 0..file.len() {
+                for byte in [0, 1, 4, 0x7F, 0x80, 0xFF] {
+                    let mut damaged = file.clone();
+                    damaged[at] = byte;
+                    let _any = find(&damaged);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        // Proves that no content of a file makes the search fail or read without end. Method:
+        // random bytes after a valid beginning.
+        #[test]
+        fn any_file_is_accepted(
+            rest in proptest::collection::vec(any::<u8>(), 0..4096),
+            is_64_bit: bool,
+            kept in 0_usize..FILE_HEADER_BYTES,
+        ) {
+            let mut file = example(is_64_bit);
+            file.truncate(kept);
+            file.extend(rest);
+            let mut reads = 0;
+            let found = ElfBuildId::find(|buffer, offset| {
+                reads += 1;
+                let rest = usize::try_from(offset).ok().and_then(|offset| file.get(offset..)).unwrap_or_default();
+                let length = rest.len().min(buffer.len());
+                buffer[..length].copy_from_slice(&rest[..length]);
+                Ok(length)
+            });
+            prop_assert!(found.is_ok() && reads <= 2 * (1 + HEADERS_MAX + NOTES_MAX), "{reads}");
+        }
+    }
+
+    // Proves that the build id of this program is found by its path, and that another file of this
+    // path, a directory, a device and a link out of the root are refused.
+    #[test]
+    fn files_of_a_process_are_read() {
+        let program = std::env::current_exe().unwrap();
+        let inode = std::fs::metadata(&program).unwrap().ino();
+        let path = CString::new(program.as_os_str().as_bytes()).unwrap();
+        let root = Path::new("/proc/self/root");
+        let found = ElfBuildId::of_mapped_file(root, &path, inode).unwrap();
+        let content = std::fs::read(&program).unwrap();
+        assert_eq!(found, find(&content));
+        let of = |path: &CStr, inode: u64| ElfBuildId::of_mapped_file(root, path, inode).unwrap_err().kind();
+        assert_eq!(of(&path, inode + 1), ErrorKind::NotFound);
+        let inode = |path: &str| std::fs::metadata(path).unwrap().ino();
+        assert_eq!(of(c"/dev/null", inode("/dev/null")), ErrorKind::Unsupported);
+        assert_eq!(of(c"/proc", inode("/proc")), ErrorKind::Unsupported);
+        // A link does not lead out of the root.
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
+        let outside = ElfBuildId::of_mapped_file(folder.path(), c"/link", inode("/etc/passwd"));
+        assert_eq!(outside.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}

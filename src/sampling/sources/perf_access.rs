@@ -1,0 +1,34 @@
+//! What the kernel allows of `perf_event_open(2)`.
+
+use std::io::{self, ErrorKind};
+
+use super::Unavailable;
+use crate::os::host::{HostRoot, in_initial_pid_namespace};
+
+/// The level from which on the kernel refuses events to those without a capability.
+pub(super) const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
+
+/// Returns an error that says what events on whole cores need. `what` is what was refused:
+/// counting, recording. `paranoid` is the content of [`PARANOID`].
+pub(super) fn denied(what: &str, error: &io::Error, paranoid: &[u8]) -> io::Error {
+    let level = String::from_utf8_lossy(paranoid.trim_ascii());
+    io::Error::new(
+        error.kind(),
+        format!(
+            "perf_event_open: {error}: {what} on whole cores needs CAP_PERFMON (CAP_SYS_ADMIN before Linux \
+             5.8), or kernel.perf_event_paranoid at most 0; it is {level}"
+        ),
+    )
+}
+
+/// Checks that records have the ids of all threads of the host: in the namespace of a container,
+/// others have none.
+pub(super) fn require_host_ids(source: &str, host: &HostRoot) -> Result<(), Unavailable> {
+    if in_initial_pid_namespace() && host.shares_pid_namespace() {
+        return Ok(());
+    }
+    let message = format!(
+        "{source} needs the PID namespace of the host (hostPID, --pid=host): threads of others have no ids"
+    );
+    Err(Unavailable::of(io::Error::new(ErrorKind::Unsupported, message)))
+}

@@ -1,0 +1,86 @@
+//! Equal parts of a time.
+
+use std::ops::RangeInclusive;
+
+/// Pixels of one length, which begin at multiples of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::view) struct PixelGrid {
+    /// Length of a pixel in nanoseconds, at least 1.
+    pub(in crate::view) pixel_ns: i64,
+    /// Number of the first pixel: its begin divided by the length.
+    pub(in crate::view) first: i64,
+    /// How many there are.
+    pub(in crate::view) count: usize,
+}
+
+/// Where a time is in a grid, cut to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct GridRange {
+    /// The pixels that it touches, by their index; empty if it is outside.
+    pub(super) pixels: RangeInclusive<usize>,
+    /// Its begin, in wall nanoseconds.
+    begin_ns: i64,
+    /// Its end, in wall nanoseconds.
+    end_ns: i64,
+}
+
+impl PixelGrid {
+    /// Returns the begin of a pixel, in wall nanoseconds.
+    pub(in crate::view) fn begin_ns(&self, index: usize) -> i64 {
+        let index = i64::try_from(index).unwrap_or(i64::MAX);
+        self.first.saturating_add(index).saturating_mul(self.pixel_ns)
+    }
+
+    /// Returns the index of the pixel of a time; none outside of the grid.
+    pub(in crate::view) fn index(&self, wall_ns: i64) -> Option<usize> {
+        let number = wall_ns.div_euclid(self.pixel_ns).checked_sub(self.first)?;
+        usize::try_from(number).ok().filter(|index| *index < self.count)
+    }
+
+    /// Returns where a time is. One without length is in the pixel of its begin.
+    pub(super) fn range(&self, begin_ns: i64, end_ns: i64) -> Option<GridRange> {
+        let (first_ns, after_ns) = (self.begin_ns(0), self.begin_ns(self.count));
+        let is_outside =
+            end_ns < first_ns || begin_ns >= after_ns || (end_ns == first_ns && begin_ns < first_ns);
+        if is_outside {
+            return None;
+        }
+        let (begin_ns, end_ns) = (begin_ns.max(first_ns), end_ns.min(after_ns));
+        let last_ns = end_ns.saturating_sub(1).max(begin_ns);
+        Some(GridRange { pixels: self.index(begin_ns)?..=self.index(last_ns)?, begin_ns, end_ns })
+    }
+
+    /// Returns how much of a time is in a pixel, in nanoseconds.
+    pub(super) fn part_ns(&self, range: &GridRange, index: usize) -> u64 {
+        let begin_ns = range.begin_ns.max(self.begin_ns(index));
+        let end_ns = range.end_ns.min(self.begin_ns(index.saturating_add(1)));
+        u64::try_from(end_ns.saturating_sub(begin_ns)).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that the parts of a time in the pixels that it touches add up to what of it is in the
+    // grid, and that a time without length is in one pixel.
+    #[test]
+    fn parts_add_up() {
+        let grid = PixelGrid { pixel_ns: 8, first: -2, count: 5 };
+        assert_eq!((grid.begin_ns(0), grid.begin_ns(5)), (-16, 24));
+        for begin_ns in -20..30_i64 {
+            for end_ns in begin_ns..32 {
+                let inside = end_ns.min(24).saturating_sub(begin_ns.max(-16)).max(0);
+                let range = grid.range(begin_ns, end_ns);
+                let parts = range
+                    .iter()
+                    .flat_map(|range| range.pixels.clone().map(move |index| grid.part_ns(range, index)));
+                assert_eq!(parts.sum::<u64>(), inside.unsigned_abs(), "{begin_ns}..{end_ns}");
+                if begin_ns == end_ns {
+                    let pixels = range.map(|range| range.pixels);
+                    assert_eq!(pixels, grid.index(begin_ns).map(|index| index..=index));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Reads payloads of the scheduler in the order of time.
+
+use std::path::PathBuf;
+
+use flatcap_format::replay::{HostIdentity, MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap_format::segment::{ListedSegment, SegmentError, SelectedSegment, list, select};
+use flatcap_tasks::{PAYLOAD_NS_MAX, SchedBatch, Timeline, schema};
+
+use super::pixel_lanes::CPUS_MAX;
+use super::stretches::{Stretch, StretchKind};
+use super::wall_interval::{LaneObserver, OnWallClock};
+use crate::view::ViewError;
+
+/// Where payloads of the scheduler are.
+#[derive(Debug, Clone)]
+pub(in crate::view) struct SchedSource {
+    /// Segment files, or directories of segments.
+    pub(in crate::view) paths: Vec<PathBuf>,
+    /// The host; none if all segments are of one.
+    pub(in crate::view) host: Option<HostIdentity>,
+    /// Name of the source.
+    pub(in crate::view) name: String,
+}
+
+/// Reads on from a time; what it has read stays known.
+#[derive(Debug)]
+pub(in crate::view) struct SchedReader {
+    reader: MergedReader,
+    timeline: Timeline,
+    continuity: Continuity,
+    has_wakeups: bool,
+    unreadable: u64,
+    cpus: usize,
+}
+
+/// What of the payloads so far says whether the next one follows them.
+#[derive(Debug, Default)]
+struct Continuity {
+    /// Wall time minus monotonic time.
+    offset_ns: i64,
+    /// The last payload of the run; none at its begin.
+    last: Option<LastBatch>,
+    /// When the run before ended, in wall nanoseconds; none once it was followed by a payload.
+    run_end_ns: Option<i64>,
+}
+
+/// What is needed of the payload before the next one.
+#[derive(Debug, Clone, Copy)]
+struct LastBatch {
+    seq: u64,
+    end_ns: i64,
+    lost: u64,
+    stopped_ns: u64,
+    is_stopped: bool,
+}
+
+impl SchedSource {
+    /// Returns whether payloads with this root are of the scheduler.
+    pub(in crate::view) fn is_root(name: &str) -> bool {
+        name == schema::SCHED_ROOT
+    }
+
+    /// Returns the paths to read for a time. Of a recording that does not grow these are the
+    /// segments that have samples of the source: it may be recorded in a few of them alone, and no
+    /// read may take long before its first sample.
+    fn paths(&self, from_ns: i64, until_ns: i64) -> Result<Vec<PathBuf>, SegmentError> {
+        let listings = list(&self.paths)?;
+        if listings.iter().any(|listing| listing.live) {
+            return Ok(self.paths.clone());
+        }
+        let selected = select(listings, Some(from_ns), Some(until_ns), None);
+        let wanted = selected.into_iter().map(|SelectedSegment { listing, .. }| listing);
+        Ok(wanted.filter(|listing| self.may_be_in(listing)).map(|listing| listing.path).collect())
+    }
+
+    fn may_be_in(&self, listing: &ListedSegment) -> bool {
+        let Ok(Some(reader)) = listing.open() else { return true };
+        let Some(footer) = reader.footer() else { return true };
+        let sources = footer.header.sources.iter().filter(|source| source.name == self.name);
+        let mut ids = sources.map(|source| source.id);
+        ids.any(|id| footer.totals.iter().any(|totals| totals.source == id && totals.recorded > 0))
+    }
+}
+
+impl SchedReader {
+    /// Opens a reader of everything from a time on, up to another one.
+    pub(in crate::view) fn open(
+        source: &SchedSource,
+        from_ns: i64,
+        until_ns: i64,
+    ) -> Result<Self, ViewError> {
+        // The time of a sample is when it was read, which is after the events in it.
+        let until_ns = until_ns.saturating_add_unsigned(PAYLOAD_NS_MAX);
+        let filter = ReplayFilter {
+            sources: [source.name.clone()].into(),
+            since_ns: Some(from_ns),
+            until_ns: Some(until_ns),
+            host: source.host.clone(),
+            ..ReplayFilter::default()
+        };
+        Ok(Self {
+            reader: MergedReader::open(&source.paths(from_ns, until_ns)?, filter)?,
+            timeline: Timeline::new(),
+            continuity: Continuity::default(),
+            has_wakeups: false,
+            unreadable: 0,
+            cpus: 0,
+        })
+    }
+
+    /// Reads up to a wall time, as long as `may_go_on`. Returns whether it got there, or to the end
+    /// of what is recorded.
+    pub(in crate::view) fn advance(
+        &mut self,
+        to_ns: i64,
+        observer: &mut impl LaneObserver,
+        may_go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, ViewError> {
+        loop {
+            if self.reached_ns().is_some_and(|reached_ns| reached_ns >= to_ns) {
+                return Ok(true);
+            }
+            if !may_go_on() {
+                return Ok(false);
+            }
+            match self.reader.next()? {
+                None => return Ok(true),
+                Some(ReplayItem::Header(..)) => {
+                    let offset_ns = self.continuity.offset_ns;
+                    self.timeline.begin_run(&mut OnWallClock { offset_ns, observer: &mut *observer });
+                    self.continuity.begin_run();
+                }
+                Some(ReplayItem::Sample(sample)) => {
+                    let sample = sample.telemetry;
+                    let Ok(batch) = SchedBatch::read(sample.payload) else {
+                        self.unreadable = self.unreadable.saturating_add(1);
+                        continue;
+                    };
+                    let offset_ns = sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns);
+                    self.continuity.offset_ns = offset_ns;
+                    let mut on_wall_clock = OnWallClock { offset_ns, observer: &mut *observer };
+                    self.timeline.add(sample.seq, &batch, &mut on_wall_clock);
+                    self.cpus = self.cpus.max(batch.running().count().min(CPUS_MAX));
+                    self.has_wakeups |= batch.has_wakeups();
+                    for stretch in self.continuity.follow(sample.seq, &batch).into_iter().flatten() {
+                        observer.stretch(stretch);
+                    }
+                }
+                Some(ReplayItem::Notice(Notice::Damaged(..) | Notice::Unreadable(_))) => {
+                    self.unreadable = self.unreadable.saturating_add(1);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Looks for segments that were begun since.
+    pub(in crate::view) fn refresh(&mut self) -> Result<(), ViewError> {
+        Ok(self.reader.refresh()?)
+    }
+
+    /// Passes on who runs and who is ready at the end of what was read.
+    pub(in crate::view) fn open_intervals(&self, observer: &mut impl LaneObserver) {
+        let mut observer = OnWallClock { offset_ns: self.continuity.offset_ns, observer };
+        for interval in self.timeline.active() {
+            observer.pass(&interval);
+        }
+    }
+
+    /// The end of the last payload, in wall nanoseconds; none before the first one.
+    pub(in crate::view) fn reached_ns(&self) -> Option<i64> {
+        self.continuity.last.map(|last| last.end_ns)
+    }
+
+    /// Whether a payload had wakeups.
+    pub(in crate::view) fn has_wakeups(&self) -> bool {
+        self.has_wakeups
+    }
+
+    /// Damaged ranges, segments that cannot be read, and payloads that are not valid.
+    pub(in crate::view) fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// The number of CPUs, as payloads have it at their begin, at most [`CPUS_MAX`].
+    pub(in crate::view) fn cpus(&self) -> usize {
+        self.cpus
+    }
+}
+
+impl Continuity {
+    fn begin_run(&mut self) {
+        self.run_end_ns = self.last.take().map(|last| last.end_ns).or(self.run_end_ns);
+    }
+
+    /// Takes note of a payload, and returns the times of which not everything is known since the
+    /// one before.
+    fn follow(&mut self, seq: u64, batch: &SchedBatch<'_>) -> [Option<Stretch>; 3] {
+        let wall_ns = |mono_ns: u64| self.offset_ns.saturating_add_unsigned(mono_ns);
+        let (begin_ns, end_ns) = (wall_ns(batch.begin_ns()), wall_ns(batch.end_ns()));
+        let before = self.last;
+        let follows = before.filter(|last| last.seq.wrapping_add(1) == seq);
+        let stretch = |kind, begin_ns, end_ns, lost| Stretch { kind, begin_ns, end_ns, lost };
+        let missing = match before {
+            Some(last) => (begin_ns > last.end_ns).then_some(last.end_ns),
+            None => self.run_end_ns.take().filter(|run_end_ns| begin_ns > *run_end_ns),
+        };
+        let missing = missing.map(|from_ns| stretch(StretchKind::NotRecorded, from_ns, begin_ns, 0));
+        let dropped = before.map_or(0, |last| batch.lost().saturating_sub(last.lost));
+        let lost = (dropped > 0).then(|| stretch(StretchKind::Lost, begin_ns, end_ns, dropped));
+        // As the timeline does: what is stopped is at the end, at the begin, or all of it.
+        let stopped_ns = before.map_or(0, |last| batch.stopped_ns().saturating_sub(last.stopped_ns));
+        let was_stopped = follows.is_some_and(|last| last.is_stopped);
+        let (is_stopped, stopped) = (batch.is_stopped(), StretchKind::Stopped);
+        let stopped = match (was_stopped, is_stopped) {
+            (false, false) => None,
+            (false, true) => {
+                let from_ns = end_ns.saturating_sub_unsigned(stopped_ns).max(begin_ns);
+                Some(stretch(stopped, from_ns, end_ns, 0))
+            }
+            (true, false) => {
+                let to_ns = begin_ns.saturating_add_unsigned(stopped_ns).min(end_ns);
+                Some(stretch(stopped, begin_ns, to_ns, 0))
+            }
+            (true, true) => Some(stretch(stopped, begin_ns, end_ns, 0)),
+        };
+        self.last = Some(LastBatch {
+            seq,
+            end_ns: before.map_or(end_ns, |last| last.end_ns.max(end_ns)),
+            lost: batch.lost(),
+            stopped_ns: batch.stopped_ns(),
+            is_stopped,
+        });
+        [missing, lost, stopped.filter(|stretch| stretch.begin_ns < stretch.end_ns)]
+    }
+}

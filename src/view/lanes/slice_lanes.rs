@@ -1,0 +1,131 @@
+//! Each slice of a short time.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+use flatcap_tasks::{IntervalEnd, TaskState, ThreadInfo};
+
+use super::stretches::{Stretch, Stretches};
+use super::wall_interval::{LaneObserver, WallInterval};
+
+/// Most threads whose last wait is kept until they run: those that are ready at a time.
+const WAITS_MAX: usize = 1 << 16;
+
+/// Time of a thread, or of the idle loop, on a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::view) struct LaneSlice {
+    /// Who ran.
+    pub(in crate::view) thread: ThreadInfo,
+    /// In wall nanoseconds.
+    pub(in crate::view) begin_ns: i64,
+    /// In wall nanoseconds.
+    pub(in crate::view) end_ns: i64,
+    pub(in crate::view) end: IntervalEnd,
+    pub(in crate::view) waited: Waited,
+}
+
+/// What a thread waited for before it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::view) struct Waited {
+    /// How long it waited for a CPU, in nanoseconds; none if that is not known.
+    pub(in crate::view) ready_ns: Option<u64>,
+    /// How long it slept before, in nanoseconds; none if it was preempted, or that is not known.
+    pub(in crate::view) slept_ns: Option<u64>,
+    /// Who made it ready.
+    pub(in crate::view) waker: Option<ThreadInfo>,
+}
+
+/// Keeps the slices of a time, up to a number of slices and of threads.
+#[derive(Debug, Clone)]
+pub(in crate::view) struct SliceLanes {
+    wall_ns: Range<i64>,
+    slices_max: usize,
+    threads_max: usize,
+    lanes: BTreeMap<u16, Vec<LaneSlice>>,
+    slices: usize,
+    threads: HashSet<ThreadInfo>,
+    /// What each thread that is ready, or about to run, has waited for.
+    waits: HashMap<u64, Waited>,
+    stretches: Stretches,
+}
+
+impl SliceLanes {
+    pub(in crate::view) fn new(wall_ns: Range<i64>, slices_max: usize, threads_max: usize) -> Self {
+        Self {
+            wall_ns,
+            slices_max,
+            threads_max,
+            lanes: BTreeMap::new(),
+            slices: 0,
+            threads: HashSet::new(),
+            waits: HashMap::new(),
+            stretches: Stretches::new(1),
+        }
+    }
+
+    /// Returns whether there are more slices, or threads, than wanted: some are left out.
+    pub(in crate::view) fn is_too_much(&self) -> bool {
+        self.slices > self.slices_max || self.threads.len() > self.threads_max
+    }
+
+    /// Returns the slices of each CPU, and the times of which not everything is known.
+    pub(in crate::view) fn into_parts(self) -> (Vec<(u16, Vec<LaneSlice>)>, Vec<Stretch>) {
+        let stretches = self.stretches.within(self.wall_ns.start, self.wall_ns.end);
+        (self.lanes.into_iter().collect(), stretches)
+    }
+
+    fn add_slice(&mut self, cpu: u16, slice: &WallInterval) {
+        let waited = self.waits.remove(&slice.task.number).unwrap_or_default();
+        if slice.begin_ns >= self.wall_ns.end || slice.end_ns < self.wall_ns.start {
+            return;
+        }
+        self.slices += 1;
+        self.threads.insert(slice.task.info);
+        self.threads.extend(waited.waker);
+        if self.is_too_much() {
+            return;
+        }
+        self.lanes.entry(cpu).or_default().push(LaneSlice {
+            thread: slice.task.info,
+            begin_ns: slice.begin_ns,
+            end_ns: slice.end_ns,
+            end: slice.end,
+            waited,
+        });
+    }
+
+    fn add_wait(&mut self, wait: &WallInterval) {
+        let number = wait.task.number;
+        if self.waits.len() >= WAITS_MAX && !self.waits.contains_key(&number) {
+            return;
+        }
+        let length_ns = wait.end_ns.abs_diff(wait.begin_ns);
+        let waited = match wait.state {
+            TaskState::Sleeping => Waited { slept_ns: Some(length_ns), ..Waited::default() },
+            _ => Waited {
+                ready_ns: Some(length_ns),
+                waker: wait.waker.map(|waker| waker.info),
+                slept_ns: self.waits.get(&number).and_then(|slept| slept.slept_ns),
+            },
+        };
+        self.waits.insert(number, waited);
+    }
+}
+
+impl LaneObserver for SliceLanes {
+    fn interval(&mut self, interval: &WallInterval) {
+        match (interval.state, interval.cpu) {
+            (TaskState::Running, Some(cpu)) => self.add_slice(cpu, interval),
+            (TaskState::Running, None) => {}
+            _ if matches!(interval.end, IntervalEnd::Ran | IntervalEnd::Woken) => self.add_wait(interval),
+            // What followed is not known, or it never ran again.
+            _ => {
+                self.waits.remove(&interval.task.number);
+            }
+        }
+    }
+
+    fn stretch(&mut self, stretch: Stretch) {
+        self.stretches.add(stretch);
+    }
+}

@@ -1,0 +1,84 @@
+//! Times of which not everything is known.
+
+/// Most stretches that are kept; beyond, the last one of a kind grows over the next.
+const STRETCHES_MAX: usize = 256;
+
+/// Why not everything is known of a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::view) enum StretchKind {
+    /// There is no sample of it.
+    NotRecorded,
+    /// The kernel dropped records: what is shown may be wrong.
+    Lost,
+    /// Switches exceeded their budget, and were not recorded.
+    Stopped,
+}
+
+/// A time of which not everything is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::view) struct Stretch {
+    pub(in crate::view) kind: StretchKind,
+    /// In wall nanoseconds.
+    pub(in crate::view) begin_ns: i64,
+    /// In wall nanoseconds.
+    pub(in crate::view) end_ns: i64,
+    /// Records that the kernel dropped.
+    pub(in crate::view) lost: u64,
+}
+
+/// Stretches in the order of time. Those of a kind that are closer than a pixel are one.
+#[derive(Debug, Clone)]
+pub(super) struct Stretches {
+    pixel_ns: i64,
+    found: Vec<Stretch>,
+}
+
+impl Stretches {
+    pub(super) fn new(pixel_ns: i64) -> Self {
+        Self { pixel_ns, found: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, next: Stretch) {
+        let is_full = self.found.len() >= STRETCHES_MAX;
+        let pixel_ns = self.pixel_ns;
+        let before = self.found.iter_mut().rev().find(|stretch| stretch.kind == next.kind);
+        if let Some(before) = before
+            && (is_full || next.begin_ns.saturating_sub(before.end_ns) < pixel_ns)
+        {
+            before.end_ns = before.end_ns.max(next.end_ns);
+            before.lost = before.lost.saturating_add(next.lost);
+        } else if !is_full {
+            self.found.push(next);
+        }
+    }
+
+    /// Returns those that overlap a time.
+    pub(super) fn within(&self, from_ns: i64, to_ns: i64) -> Vec<Stretch> {
+        let overlaps = |stretch: &&Stretch| stretch.begin_ns < to_ns && stretch.end_ns > from_ns;
+        self.found.iter().filter(overlaps).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that near stretches of a kind become one with the sum of their counts, and that their
+    // number is bounded without leaving time out.
+    #[test]
+    fn near_stretches_are_one() {
+        let stretch = |kind, begin_ns, end_ns| Stretch { kind, begin_ns, end_ns, lost: 1 };
+        let mut stretches = Stretches::new(10);
+        stretches.add(stretch(StretchKind::Lost, 0, 5));
+        stretches.add(stretch(StretchKind::Stopped, 5, 6));
+        stretches.add(stretch(StretchKind::Lost, 9, 20));
+        assert_eq!(stretches.within(0, 1)[0], Stretch { lost: 2, ..stretch(StretchKind::Lost, 0, 20) });
+        assert_eq!(stretches.within(20, 30), vec![]);
+        for at in 1..1000 {
+            stretches.add(stretch(StretchKind::Stopped, at * 100, at * 100 + 1));
+        }
+        let all = stretches.within(0, i64::MAX);
+        assert_eq!(all.len(), STRETCHES_MAX);
+        assert!(all.iter().any(|stretch| stretch.end_ns == 99_901));
+    }
+}

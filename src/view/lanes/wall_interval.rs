@@ -1,0 +1,56 @@
+//! What a timeline finds out, on the wall clock.
+
+use flatcap_tasks::{CpuHistory, Interval, IntervalEnd, Task, TaskState, TimelineObserver};
+
+use super::stretches::Stretch;
+
+/// What a thread did for some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::view) struct WallInterval {
+    pub(super) task: Task,
+    pub(super) state: TaskState,
+    /// The CPU on which it ran.
+    pub(super) cpu: Option<u16>,
+    /// In wall nanoseconds.
+    pub(super) begin_ns: i64,
+    /// In wall nanoseconds; not before `begin_ns`.
+    pub(super) end_ns: i64,
+    pub(super) end: IntervalEnd,
+    /// Who made a ready thread ready.
+    pub(super) waker: Option<Task>,
+}
+
+/// Receives what threads did, in the order in which it ended.
+pub(in crate::view) trait LaneObserver {
+    fn interval(&mut self, interval: &WallInterval);
+
+    fn stretch(&mut self, stretch: Stretch);
+}
+
+/// Passes intervals on, moved by the offset of the wall clock. An interval that began before the
+/// clock was set keeps its length.
+pub(super) struct OnWallClock<'o, O> {
+    pub(super) offset_ns: i64,
+    pub(super) observer: &'o mut O,
+}
+
+impl<O: LaneObserver> OnWallClock<'_, O> {
+    pub(super) fn pass(&mut self, interval: &Interval) {
+        let begin_ns = self.offset_ns.saturating_add_unsigned(interval.begin_ns);
+        self.observer.interval(&WallInterval {
+            task: interval.task,
+            state: interval.state,
+            cpu: interval.cpu,
+            begin_ns,
+            end_ns: self.offset_ns.saturating_add_unsigned(interval.end_ns).max(begin_ns),
+            end: interval.end,
+            waker: interval.waker,
+        });
+    }
+}
+
+impl<O: LaneObserver> TimelineObserver for OnWallClock<'_, O> {
+    fn interval(&mut self, interval: &Interval, _history: &CpuHistory) {
+        self.pass(interval);
+    }
+}

@@ -1,0 +1,224 @@
+//! What the kernel's events say of a selection, as JSON beside what departed in it.
+
+use flatcap_explain::{
+    KernelCauses, LoggedLines, RunningProcess, TaskCauses, UnrecordedTime, WaitingProcess,
+};
+use flatcap_tasks::{Blocker, HoleCause, StackTotals};
+use serde::Serialize;
+
+/// Processes, functions and lines that the page lists.
+const LISTED_MAX: usize = 20;
+/// Longest line of the kernel log that is sent, in characters.
+const LINE_MAX: usize = 500;
+
+/// What the kernel's events say. A part is absent if the recording has no such source. Lengths of
+/// time are in nanoseconds; those of several threads add up.
+#[derive(Debug, Serialize)]
+pub(super) struct CausesAnswer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<TasksPart>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Vec<WaitPart>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks: Option<StacksPart>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogPart>,
+}
+
+#[derive(Debug, Serialize)]
+struct TasksPart {
+    recorded_ns: u64,
+    lost: u64,
+    gaps: u64,
+    stopped_ns: u64,
+    has_wakeups: bool,
+    /// Whether all of the selection was recorded.
+    is_complete: bool,
+    unrecorded: Vec<UnrecordedPart>,
+    processes: Vec<ProcessPart>,
+}
+
+/// A time in which not all switches were recorded.
+#[derive(Debug, Serialize)]
+struct UnrecordedPart {
+    /// Texts: a number of JavaScript has 53 bits.
+    from_ns: String,
+    to_ns: String,
+    cause: &'static str,
+    /// Records that were lost.
+    records: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ProcessPart {
+    pid: u32,
+    name: String,
+    on_cpu_ns: u64,
+    usual_ns: Option<u64>,
+    switches: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct WaitPart {
+    pid: u32,
+    name: String,
+    run_delay_ns: u64,
+    longest_ns: u64,
+    usual_ns: Option<u64>,
+    /// Who ran on the CPU meanwhile; process 0 is nobody.
+    meanwhile: Vec<RanPart>,
+}
+
+#[derive(Debug, Serialize)]
+struct RanPart {
+    pid: u32,
+    name: String,
+    ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct StacksPart {
+    samples: u64,
+    total_ns: u64,
+    lost: u64,
+    functions: Vec<FunctionPart>,
+}
+
+#[derive(Debug, Serialize)]
+struct FunctionPart {
+    pid: u32,
+    name: String,
+    function: Option<String>,
+    object: String,
+    /// A text: a number of JavaScript has 53 bits.
+    offset: String,
+    self_ns: u64,
+    total_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LogPart {
+    lines: Vec<LinePart>,
+    /// Lines that are not listed.
+    further: u64,
+    lost: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LinePart {
+    wall_ns: String,
+    priority: u8,
+    text: String,
+}
+
+impl From<&KernelCauses> for CausesAnswer {
+    fn from(causes: &KernelCauses) -> Self {
+        let waiting =
+            |tasks: &TaskCauses| tasks.waiting.iter().take(LISTED_MAX).map(WaitPart::from).collect();
+        Self {
+            tasks: causes.tasks.as_ref().map(TasksPart::from),
+            waits: causes.tasks.as_ref().map(waiting),
+            stacks: causes.stacks.as_ref().map(StacksPart::from),
+            log: causes.log.as_ref().map(LogPart::from),
+        }
+    }
+}
+
+impl From<&TaskCauses> for TasksPart {
+    fn from(tasks: &TaskCauses) -> Self {
+        let process = |process: &RunningProcess| ProcessPart {
+            pid: process.process,
+            name: process.name.clone(),
+            on_cpu_ns: process.on_cpu_ns,
+            usual_ns: process.usual_ns,
+            switches: process.switches,
+        };
+        Self {
+            recorded_ns: tasks.recorded_ns,
+            lost: tasks.faults.lost,
+            gaps: tasks.faults.gaps,
+            stopped_ns: tasks.faults.stopped_ns,
+            has_wakeups: !tasks.faults.lacks_wakeups,
+            is_complete: tasks.is_complete(),
+            unrecorded: tasks.unrecorded.iter().take(LISTED_MAX).map(UnrecordedPart::from).collect(),
+            processes: tasks.running.iter().take(LISTED_MAX).map(process).collect(),
+        }
+    }
+}
+
+impl From<&UnrecordedTime> for UnrecordedPart {
+    fn from(unrecorded: &UnrecordedTime) -> Self {
+        let (cause, records) = match unrecorded.cause {
+            HoleCause::Stopped => ("stopped", 0),
+            HoleCause::LostRecords(records) => ("lost_records", records),
+            HoleCause::MissingSamples => ("missing_samples", 0),
+        };
+        Self {
+            from_ns: unrecorded.begin_wall_ns.to_string(),
+            to_ns: unrecorded.end_wall_ns.to_string(),
+            cause,
+            records,
+        }
+    }
+}
+
+impl From<&WaitingProcess> for WaitPart {
+    fn from(process: &WaitingProcess) -> Self {
+        let ran = |blocker: &Blocker| RanPart {
+            pid: blocker.info.process,
+            name: blocker.info.name.to_string(),
+            ns: blocker.ns,
+        };
+        Self {
+            pid: process.process,
+            name: process.name.clone(),
+            run_delay_ns: process.run_delay_ns,
+            longest_ns: process.longest_ns,
+            usual_ns: process.usual_ns,
+            meanwhile: process.blockers.iter().map(ran).collect(),
+        }
+    }
+}
+
+impl From<&StackTotals> for StacksPart {
+    fn from(stacks: &StackTotals) -> Self {
+        let places = stacks.functions(|_, _| None).into_iter().filter(|place| place.self_ns > 0);
+        let functions = places.take(LISTED_MAX).map(|place| {
+            let frame = stacks.frame(place.frame);
+            let object = frame.and_then(|frame| stacks.object(frame));
+            FunctionPart {
+                pid: place.process,
+                name: place.name.to_string(),
+                function: place.function,
+                object: object.map(|object| object.path.to_string()).unwrap_or_default(),
+                offset: frame.map_or(0, |frame| frame.offset).to_string(),
+                self_ns: place.self_ns,
+                total_ns: place.total_ns,
+            }
+        });
+        Self {
+            samples: stacks.samples(),
+            total_ns: stacks.total_ns(),
+            lost: stacks.lost(),
+            functions: functions.collect(),
+        }
+    }
+}
+
+impl From<&LoggedLines> for LogPart {
+    fn from(log: &LoggedLines) -> Self {
+        let lines: Vec<LinePart> = log
+            .lines
+            .iter()
+            .take(LISTED_MAX)
+            .map(|line| LinePart {
+                wall_ns: line.wall_ns.to_string(),
+                priority: line.priority,
+                text: line.text.chars().take(LINE_MAX).collect(),
+            })
+            .collect();
+        let left_out = log.lines.len() - lines.len();
+        let further = log.further.saturating_add(u64::try_from(left_out).unwrap_or(u64::MAX));
+        Self { lines, further, lost: log.lost }
+    }
+}

@@ -1,0 +1,226 @@
+//! What the track of the CPUs draws, as bytes: a header of JSON, then columns of numbers.
+
+use std::collections::HashMap;
+
+use flatcap_tasks::{IntervalEnd, ThreadInfo};
+use serde::Serialize;
+
+use crate::view::lanes::{LaneCell, LaneSlice, Stretch, StretchKind, WaitCell};
+
+/// Most cells of an answer: 18 bytes each. With its threads and everything else it stays below
+/// 1 MiB, whatever is in their names.
+pub(super) const CELLS_MAX: usize = 28_672;
+/// Most slices of an answer, 40 bytes each.
+pub(super) const SLICES_MAX: usize = 8192;
+/// Most threads that an answer names: with escapes, a name takes 120 bytes.
+pub(super) const THREADS_MAX: usize = 3072;
+/// Index of no thread...
+const NO_THREAD: u16 = u16::MAX;
+/// ...and of one that is not in the table, for it is full.
+const UNNAMED_THREAD: u16 = u16::MAX - 1;
+/// All of a pixel, as a share.
+const WHOLE: u64 = u16::MAX as u64;
+/// The header begins after its length.
+const LENGTH_BYTES: usize = 4;
+/// Columns are padded to multiples of this, so that all are aligned.
+const COLUMN_ALIGNMENT: usize = 8;
+
+/// What the track of the CPUs draws. Encoded, it is the length of the header (4 bytes), the header
+/// padded with spaces, and columns, all little-endian and padded to eight bytes. First those of who
+/// waited, one number (f64) per pixel: how many threads on average, and the longest wait in
+/// nanoseconds. Then those of each lane: of slices their begin and end (i64), how long the thread
+/// was ready and slept before (f64, nanoseconds, NaN if not known), thread, waker and end (u16); of
+/// pixels the thread that ran longest, number of threads, and shares of the pixel of which 65,535
+/// is all: busy, that thread, its process, known, the chosen process (u16); number of switches
+/// (u32).
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct TasksAnswer {
+    pub(super) pixel_ns: i64,
+    /// Begin of the first pixel, in wall nanoseconds.
+    pub(super) first_ns: i64,
+    /// Everything was read; otherwise the same request leads further.
+    pub(super) is_complete: bool,
+    /// Whether wakeups were recorded.
+    pub(super) has_wakeups: bool,
+    /// CPUs that were left out.
+    pub(super) left_out: usize,
+    /// Damaged ranges, payloads and segments that cannot be read.
+    pub(super) unreadable: u64,
+    pub(super) stretches: Vec<Stretch>,
+    pub(super) waiting: Vec<WaitCell>,
+    pub(super) lanes: LanesAnswer,
+}
+
+/// What each CPU did.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum LanesAnswer {
+    Slices(Vec<(u16, Vec<LaneSlice>)>),
+    /// Cells of the pixels from the first one on.
+    Pixels(Vec<(u16, Vec<LaneCell>)>),
+}
+
+#[derive(Serialize)]
+struct TasksHeader {
+    /// Times as texts: a number of JavaScript has 53 bits.
+    pixel_ns: String,
+    first_ns: String,
+    pixels: usize,
+    is_complete: bool,
+    is_exact: bool,
+    has_wakeups: bool,
+    left_out: usize,
+    unreadable: u64,
+    /// Thread id, process id, name.
+    threads: Vec<(u32, u32, String)>,
+    /// Begin, end, kind, dropped records.
+    stretches: Vec<(String, String, &'static str, u64)>,
+    lanes: Vec<LaneRows>,
+}
+
+#[derive(Serialize)]
+struct LaneRows {
+    cpu: u16,
+    rows: usize,
+}
+
+/// The threads that an answer names.
+#[derive(Default)]
+struct AnsweredThreads {
+    threads: Vec<ThreadInfo>,
+    indexes: HashMap<ThreadInfo, u16>,
+}
+
+impl AnsweredThreads {
+    fn index(&mut self, thread: Option<ThreadInfo>) -> u16 {
+        let Some(thread) = thread else { return NO_THREAD };
+        if let Some(index) = self.indexes.get(&thread) {
+            return *index;
+        }
+        let index = u16::try_from(self.threads.len()).ok().filter(|index| usize::from(*index) < THREADS_MAX);
+        let Some(index) = index else { return UNNAMED_THREAD };
+        self.threads.push(thread);
+        self.indexes.insert(thread, index);
+        index
+    }
+}
+
+impl TasksAnswer {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut table = AnsweredThreads::default();
+        let mut columns = Vec::new();
+        self.encode_waiting(&mut columns);
+        let lanes = match &self.lanes {
+            LanesAnswer::Slices(lanes) => {
+                let encoded = lanes.iter().map(|(cpu, slices)| {
+                    encode_slices(&mut columns, &mut table, slices);
+                    LaneRows { cpu: *cpu, rows: slices.len() }
+                });
+                encoded.collect()
+            }
+            LanesAnswer::Pixels(lanes) => {
+                let encoded = lanes.iter().map(|(cpu, cells)| {
+                    self.encode_cells(&mut columns, &mut table, cells);
+                    LaneRows { cpu: *cpu, rows: cells.len() }
+                });
+                encoded.collect()
+            }
+        };
+        let thread = |info: &ThreadInfo| (info.thread, info.process, info.name.text().into_owned());
+        let header = TasksHeader {
+            pixel_ns: self.pixel_ns.to_string(),
+            first_ns: self.first_ns.to_string(),
+            pixels: self.waiting.len(),
+            is_complete: self.is_complete,
+            is_exact: matches!(self.lanes, LanesAnswer::Slices(_)),
+            has_wakeups: self.has_wakeups,
+            left_out: self.left_out,
+            unreadable: self.unreadable,
+            threads: table.threads.iter().map(thread).collect(),
+            stretches: self.stretches.iter().map(stretch_row).collect(),
+            lanes,
+        };
+        // Numbers and texts always serialize.
+        let mut header = serde_json::to_string(&header).unwrap_or_default();
+        while !(header.len() + LENGTH_BYTES).is_multiple_of(COLUMN_ALIGNMENT) {
+            header.push(' ');
+        }
+        let mut bytes = u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.append(&mut columns);
+        bytes
+    }
+
+    fn encode_waiting(&self, bytes: &mut Vec<u8>) {
+        let pixel_ns = number(self.pixel_ns.unsigned_abs());
+        column(bytes, self.waiting.iter().map(|cell| (number(cell.waited_ns) / pixel_ns).to_le_bytes()));
+        column(bytes, self.waiting.iter().map(|cell| number(cell.longest_ns).to_le_bytes()));
+    }
+
+    fn encode_cells(&self, bytes: &mut Vec<u8>, table: &mut AnsweredThreads, cells: &[LaneCell]) {
+        let cells = || cells.iter();
+        let top = |cell: &LaneCell| cell.top.map(|(thread, _)| thread);
+        column(bytes, cells().map(|cell| table.index(top(cell)).to_le_bytes()));
+        column(bytes, cells().map(|cell| u16::try_from(cell.threads).unwrap_or(u16::MAX).to_le_bytes()));
+        let lengths: [fn(&LaneCell) -> u64; 5] = [
+            |cell| cell.busy_ns,
+            |cell| cell.top.map_or(0, |(_, top_ns)| top_ns),
+            |cell| cell.top_process_ns,
+            |cell| cell.known_ns,
+            |cell| cell.own_ns,
+        ];
+        for length_ns in lengths {
+            column(bytes, cells().map(|cell| self.share(length_ns(cell)).to_le_bytes()));
+        }
+        column(bytes, cells().map(|cell| cell.switches.to_le_bytes()));
+    }
+
+    /// Returns the share of a pixel; not 0 for a time that is not.
+    fn share(&self, length_ns: u64) -> u16 {
+        let of = u128::from(self.pixel_ns.unsigned_abs().max(1));
+        let share = (u128::from(length_ns) * u128::from(WHOLE)).div_ceil(of).min(u128::from(WHOLE));
+        u16::try_from(share).unwrap_or(u16::MAX)
+    }
+}
+
+fn encode_slices(bytes: &mut Vec<u8>, table: &mut AnsweredThreads, slices: &[LaneSlice]) {
+    let slices = || slices.iter();
+    let length = |length_ns: Option<u64>| length_ns.map_or(f64::NAN, number);
+    column(bytes, slices().map(|slice| slice.begin_ns.to_le_bytes()));
+    column(bytes, slices().map(|slice| slice.end_ns.to_le_bytes()));
+    column(bytes, slices().map(|slice| length(slice.waited.ready_ns).to_le_bytes()));
+    column(bytes, slices().map(|slice| length(slice.waited.slept_ns).to_le_bytes()));
+    column(bytes, slices().map(|slice| table.index(Some(slice.thread)).to_le_bytes()));
+    column(bytes, slices().map(|slice| table.index(slice.waited.waker).to_le_bytes()));
+    column(bytes, slices().map(|slice| end_code(slice.end).to_le_bytes()));
+}
+
+/// Returns the number of an end, which the page knows.
+fn end_code(end: IntervalEnd) -> u16 {
+    match end {
+        IntervalEnd::Preempted => 0,
+        IntervalEnd::Slept => 1,
+        IntervalEnd::Exited => 2,
+        // A slice ends in no other way.
+        IntervalEnd::Open => 4,
+        _ => 3,
+    }
+}
+
+fn stretch_row(stretch: &Stretch) -> (String, String, &'static str, u64) {
+    let kind = match stretch.kind {
+        StretchKind::NotRecorded => "gap",
+        StretchKind::Lost => "lost",
+        StretchKind::Stopped => "stopped",
+    };
+    (stretch.begin_ns.to_string(), stretch.end_ns.to_string(), kind, stretch.lost)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "53 bits are 104 days in nanoseconds")]
+fn number(length_ns: u64) -> f64 {
+    length_ns as f64
+}
+
+fn column<const N: usize>(bytes: &mut Vec<u8>, numbers: impl Iterator<Item = [u8; N]>) {
+    numbers.for_each(|number| bytes.extend(number));
+    bytes.resize(bytes.len().next_multiple_of(COLUMN_ALIGNMENT), 0);
+}
