@@ -8,6 +8,8 @@ export interface Held {
   cursor: bigint | null;
   selection: Span | null;
   pins: string[];
+  /** The process that stands out among those on the CPUs. */
+  process: number | null;
   isLive: boolean;
 }
 
@@ -31,6 +33,7 @@ export function parseHeld(hash: string): Held & { token: string | null; at: bigi
     cursor: time(held.get("cursor")),
     selection: span(held.get("since"), held.get("until")),
     pins: held.getAll("pin"),
+    process: /^\d{1,10}$/.test(held.get("process") ?? "") ? Number(held.get("process")) : null,
     isLive: held.get("live") === "1",
   };
 }
@@ -47,6 +50,7 @@ export function heldText(held: Held): string {
     text.set("since", String(held.selection.from));
     text.set("until", String(held.selection.to));
   }
+  if (held.process !== null) text.set("process", String(held.process));
   for (const pin of held.pins) text.append("pin", pin);
   return `#${text}`;
 }

@@ -7,6 +7,8 @@ export interface Recording {
   to_ns: string;
   is_growing: boolean;
   can_mark: boolean;
+  /** There is a track of the CPUs. */
+  has_tasks: boolean;
 }
 
 export interface Field {
@@ -14,6 +16,7 @@ export interface Field {
   unit: string;
   meaning?: string;
   is_share?: boolean;
+  source?: string;
 }
 
 /** A point in time that is flagged: a mark, or what a snapshot was taken for. */
@@ -52,6 +55,49 @@ export interface Explanation {
   suspects: Suspect[];
   fields: Departure[];
   lost: number;
+  /** What the kernel's events say; each is absent without such a source. */
+  tasks?: TaskCauses;
+  waits?: Wait[];
+  stacks?: Stacks;
+  log?: KernelLog;
+}
+
+/** Who ran. Times of causes are in nanoseconds, and those of several threads add up. */
+export interface TaskCauses {
+  recorded_ns: number;
+  lost: number;
+  gaps: number;
+  stopped_ns: number;
+  has_wakeups: boolean;
+  /** Whether all of the selection was recorded; times of which not all was. */
+  is_complete: boolean;
+  unrecorded: { from_ns: string; to_ns: string; cause: "stopped" | "lost_records" | "missing_samples"; records: number }[];
+  processes: { pid: number; name: string; on_cpu_ns: number; usual_ns: number | null; switches: number }[];
+}
+
+/** Who waited for a CPU, and who ran meanwhile. */
+export interface Wait {
+  pid: number;
+  name: string;
+  run_delay_ns: number;
+  longest_ns: number;
+  usual_ns: number | null;
+  meanwhile: { pid: number; name: string; ns: number }[];
+}
+
+/** Which code ran. */
+export interface Stacks {
+  samples: number;
+  total_ns: number;
+  lost: number;
+  functions: { pid: number; name: string; function: string | null; object: string; offset: string; self_ns: number; total_ns: number }[];
+}
+
+/** What the kernel logged. */
+export interface KernelLog {
+  lines: { wall_ns: string; priority: number; text: string }[];
+  further: number;
+  lost: number;
 }
 
 /** First and last time, smallest, largest, first and last value, number of values. */
@@ -83,8 +129,8 @@ export class Api {
     return (await response.json()) as T;
   }
 
-  async range(query: Record<string, string>, signal: AbortSignal): Promise<ArrayBuffer> {
-    return (await this.ask(`range${queryText(query)}`, { signal })).arrayBuffer();
+  async bytes(path: string, query: Record<string, string>, signal: AbortSignal): Promise<ArrayBuffer> {
+    return (await this.ask(`${path}${queryText(query)}`, { signal })).arrayBuffer();
   }
 
   async mark(text: string): Promise<string> {

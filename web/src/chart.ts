@@ -3,7 +3,8 @@
 import uPlot from "uplot";
 import type { Field, Flag } from "./api";
 import { color, make } from "./dom";
-import { drawing, extrema, rowAt, type Envelope, type Series } from "./envelope";
+import { decode, drawing, extrema, rowAt, type Envelope, type Series } from "./envelope";
+import type { Asked, Shown } from "./shown";
 import { ticks, xOf, type View } from "./view";
 import { fullText, shortText, shown, valueText } from "./units";
 
@@ -15,12 +16,11 @@ const DOT_DISTANCE = 7;
 export const COLORS = 8;
 const BYTE_STEPS = Array.from({ length: 60 }, (_none, power) => 2 ** (power - 4));
 
-export class Chart {
+export class Chart implements Shown {
   readonly element = make("article", "chart");
   readonly pinButton = make("button", "pin");
   envelope: Envelope | null = null;
   error = "";
-  /** Counts requests, so that an answer to an older one is not drawn. */
   request: AbortController | null = null;
   private readonly title = make("h2");
   private readonly values = make("span", "values");
@@ -73,6 +73,18 @@ export class Chart {
 
   private splits(u: uPlot): number[] {
     return ticks(this.view.span, u.width / 110).map(({ at }) => xOf(at, this.view.span, 1));
+  }
+
+  get source(): string {
+    return this.field.source ?? this.field.id.split(/[.[]/)[0]!;
+  }
+
+  async load({ api, span, px }: Asked, signal: AbortSignal): Promise<boolean> {
+    const query = { field: this.field.id, from: String(span.from), to: String(span.to), px: String(px) };
+    const bytes = await api.bytes("range", query, signal);
+    if (signal.aborted) return true;
+    this.envelope = decode(bytes);
+    return this.envelope.isComplete;
   }
 
   resize(): void {

@@ -5,9 +5,11 @@ import { Api, Refused, type Departure, type Explanation, type Field, type LiveEv
 import { drawAxis } from "./axis";
 import { Chart } from "./chart";
 import { button, find, make } from "./dom";
-import { append, decode, emptySeries, neighbor, rowAt, type Series } from "./envelope";
+import { append, emptySeries, neighbor, rowAt, type Series } from "./envelope";
 import { Panel } from "./panel";
+import type { Shown } from "./shown";
 import { exactText, lengthText, MS, S, type Span } from "./times";
+import { TaskTrack } from "./track";
 import { shown } from "./units";
 import { bounded, timeAt, xOf, zoomed, type View } from "./view";
 
@@ -53,23 +55,29 @@ let pins: string[] = asked.pins;
 let shownCharts: Chart[] = [];
 let focused = 0;
 let liveEvents: AbortController | null = null;
-const visible = new Set<Chart>();
-const waiting = new Set<Chart>();
+const visible = new Set<Shown>();
+const waiting = new Set<Shown>();
 let inFlight = 0;
+/** The track of the CPUs; none without a source that has switches. */
+let track: TaskTrack | null = null;
 const view: View = { span: whole, cursor: asked.cursor, selection: asked.selection, isLive: false, left: 64 };
 
 const watcher = new IntersectionObserver(
   (entries) => {
     for (const { target, isIntersecting } of entries) {
-      const chart = shownCharts.find((one) => one.element === target);
-      if (chart === undefined) continue;
-      if (isIntersecting) visible.add(chart);
-      else visible.delete(chart);
-      if (isIntersecting) read(chart);
+      const seen = allShown().find((one) => one.element === target);
+      if (seen === undefined) continue;
+      if (isIntersecting) visible.add(seen);
+      else visible.delete(seen);
+      if (isIntersecting) read(seen);
     }
   },
   { rootMargin: "200px" },
 );
+
+function allShown(): Shown[] {
+  return track === null ? shownCharts : [...shownCharts, track];
+}
 
 function fieldOf(id: string): Field {
   const found = known.find((field) => field.id === id) ?? fields.find((field) => field.id === id);
@@ -93,6 +101,8 @@ function arrange(): void {
     charts.append(chart.element);
     return chart;
   });
+  // Who ran is below what was measured.
+  if (track !== null) charts.append(track.element);
   focus(Math.min(focused, shownCharts.length - 1), false);
   layout();
 }
@@ -125,10 +135,16 @@ function chartIt(id: string): void {
   hold();
 }
 
+/** Chooses a chart, or of the numbers after those of the charts, a lane of a CPU. */
 function focus(number: number, isScrolled: boolean): void {
   focused = Math.max(0, number);
+  const lane = focused - shownCharts.length;
   shownCharts.forEach((chart, at) => chart.element.classList.toggle("focused", at === focused));
-  if (isScrolled) shownCharts[focused]?.element.scrollIntoView({ block: "nearest" });
+  track?.element.classList.toggle("focused", lane >= 0);
+  track?.choose(Math.max(-1, lane));
+  const element = lane >= 0 ? track?.element : shownCharts[focused]?.element;
+  if (isScrolled) element?.scrollIntoView({ block: "nearest" });
+  if (lane >= 0) drawOver();
 }
 
 function width(): number {
@@ -137,14 +153,15 @@ function width(): number {
 
 function layout(): void {
   view.left = charts.clientWidth < 600 ? 52 : 68;
-  for (const chart of shownCharts) chart.resize();
+  for (const one of allShown()) one.resize();
   draw();
 }
 
 /** Writes the view into the address. */
 function hold(): void {
   const { span, cursor, selection, isLive } = view;
-  history.replaceState(null, "", heldText({ span, cursor, selection, pins, isLive }));
+  const process = track?.process ?? null;
+  history.replaceState(null, "", heldText({ span, cursor, selection, pins, process, isLive }));
 }
 
 let holding = 0;
@@ -159,7 +176,7 @@ function draw(): void {
     drawing = requestAnimationFrame(() => {
       drawing = 0;
       drawAxis(find("#axis canvas") as unknown as HTMLCanvasElement, view, flags);
-      for (const chart of visible) chart.redraw();
+      for (const one of visible) one.redraw();
       drawOver();
     });
   }
@@ -186,7 +203,7 @@ function drawOver(): void {
   const length = lengthText(span.to - span.from);
   cursorText.textContent =
     cursor === null ? `${length} shown` : `${exactText(cursor)}${flag ? `  \u2691 ${shown(flag.text)}` : ""}  (${length} shown)`;
-  for (const chart of visible) chart.showValues();
+  for (const one of visible) one.showValues();
 }
 
 let settling = 0;
@@ -203,25 +220,25 @@ function move(span: Span, isFrozen = true): void {
 
 function readAll(): void {
   settling = 0;
-  for (const chart of shownCharts) {
-    chart.request?.abort();
-    chart.request = null;
+  for (const one of allShown()) {
+    one.request?.abort();
+    one.request = null;
   }
-  for (const chart of visible) read(chart);
+  for (const one of visible) read(one);
   showReading();
 }
 
-function read(chart: Chart): void {
-  waiting.add(chart);
+function read(one: Shown): void {
+  waiting.add(one);
   readNext();
 }
 
 function readNext(): void {
-  for (const chart of shownCharts) {
+  for (const one of allShown()) {
     if (inFlight >= IN_FLIGHT_MAX) break;
-    if (!waiting.delete(chart) || !visible.has(chart)) continue;
+    if (!waiting.delete(one) || !visible.has(one)) continue;
     inFlight += 1;
-    void request(chart).finally(() => {
+    void request(one).finally(() => {
       inFlight -= 1;
       readNext();
     });
@@ -236,36 +253,33 @@ function showReading(): void {
 }
 
 /** Returns the time to read: the view, and where samples are few, the ones around it. */
-function readSpan(field: Field): Span {
+function readSpan(source: string | null): Span {
   const { from, to } = view.span;
-  const source = (field as Field & { source?: string }).source ?? field.id.split(/[.[]/)[0]!;
-  const period = BigInt(periods.get(source) ?? 0);
+  const period = BigInt((source === null ? null : periods.get(source)) ?? 0);
   const length = to - from;
   const around = length < 100n * period ? 5n * period + length / 2n : length < 100n * MS ? length / 2n : 0n;
   return { from: from - around, to: to + around };
 }
 
-async function request(chart: Chart): Promise<void> {
+async function request(one: Shown): Promise<void> {
   const controller = new AbortController();
-  chart.request?.abort();
-  chart.request = controller;
-  const span = readSpan(chart.field);
+  one.request?.abort();
+  one.request = controller;
+  const span = readSpan(one.source);
   const part = Number(span.to - span.from) / Number(view.span.to - view.span.from);
   const px = Math.min(PIXELS_MAX, Math.max(64, Math.round(width() * (devicePixelRatio || 1) * Math.min(part, 3))));
   try {
-    const query = { field: chart.field.id, from: String(span.from), to: String(span.to), px: String(px) };
-    const envelope = decode(await api.range(query, controller.signal));
+    const isComplete = await one.load({ api, span, px }, controller.signal);
     if (controller.signal.aborted) return;
-    chart.envelope = envelope;
-    chart.error = "";
-    if (!envelope.isComplete) read(chart);
+    one.error = "";
+    if (!isComplete) read(one);
   } catch (error) {
     if (controller.signal.aborted) return;
-    chart.error = shown((error as Error).message);
+    one.error = shown((error as Error).message);
   } finally {
-    if (chart.request === controller) chart.request = null;
+    if (one.request === controller) one.request = null;
   }
-  chart.redraw();
+  one.redraw();
   document.documentElement.dataset["drawn"] = String(performance.now());
 }
 
@@ -300,7 +314,8 @@ async function goLive(): Promise<void> {
   const until = BigInt(fresh.to_ns);
   move({ from: until - LIVE_LENGTH, to: until }, false);
   const reread = setInterval(() => {
-    for (const chart of visible) if (!known.includes(chart.field) && chart.request === null) read(chart);
+    const isSent = (one: Shown) => one instanceof Chart && known.includes(one.field);
+    for (const one of visible) if (!isSent(one) && one.request === null) read(one);
   }, REREAD_MS);
   try {
     await api.live(receive, controller.signal);
@@ -362,23 +377,29 @@ async function ask<T>(title: string, path: string, span: Span, show: (found: T) 
   }
 }
 
-function chosen(departure: Departure): void {
-  const at = BigInt(departure.wall_ns);
+/** Puts the cursor to a time, and the view around it if it is elsewhere. */
+function toTime(at: bigint): void {
   view.cursor = at;
   if (at < view.span.from || at >= view.span.to) {
     const half = (view.span.to - view.span.from) / 2n;
     move(bounded({ from: at - half, to: at + half }, whole));
   }
-  // A text, whose share of time departs, has no chart: the cursor is where it differs.
-  if (departure.state === null) chartIt(departure.id);
   drawOver();
   holdSoon();
+}
+
+function chosen(departure: Departure): void {
+  toTime(BigInt(departure.wall_ns));
+  // A text, whose share of time departs, has no chart: the cursor is where it differs.
+  if (departure.state === null) chartIt(departure.id);
 }
 
 function explain(): void {
   if (view.isLive) freeze();
   const span = view.selection ?? view.span;
-  void ask<Explanation>("What changed here", "explain", span, (found) => panel.explanation(found, chosen));
+  void ask<Explanation>("What changed here", "explain", span, (found) => {
+    panel.explanation(found, chosen, { toProcess: track === null ? null : standOut, toTime });
+  });
 }
 
 function spikes(): void {
@@ -433,20 +454,33 @@ function panBy(part: number): void {
   move(bounded({ from: from + by, to: to + by }, whole));
 }
 
+/** Lets a process stand out on the CPUs, or all of them alike. */
+function highlight(process: number | null): void {
+  if (track === null || track.process === process) return;
+  track.process = process;
+  draw();
+  holdSoon();
+  // Of a pixel with many threads the server knows the share of one process.
+  read(track);
+}
+
+function standOut(process: number): void {
+  focus(shownCharts.length, true);
+  highlight(process);
+}
+
+function toggleProcess(): void {
+  const process = view.cursor === null ? null : (track?.processAt(view.cursor) ?? null);
+  highlight(process === track?.process ? null : process);
+}
+
 function step(isForward: boolean): void {
   const series = shownCharts[focused]?.envelope?.series ?? [];
   const at = view.cursor ?? (view.span.from + view.span.to) / 2n;
-  const next = neighbor(series, at, isForward);
+  const next = focused < shownCharts.length ? neighbor(series, at, isForward) : (track?.neighbor(at, isForward) ?? null);
   if (next === null) return;
   if (view.isLive) freeze();
-  view.cursor = next;
-  const { from, to } = view.span;
-  if (next < from || next >= to) {
-    const half = (to - from) / 2n;
-    move(bounded({ from: next - half, to: next + half }, whole));
-  }
-  drawOver();
-  holdSoon();
+  toTime(next);
 }
 
 function edge(isStart: boolean): void {
@@ -456,11 +490,11 @@ function edge(isStart: boolean): void {
   select(span.from < span.to ? span : { from: view.cursor, to: view.cursor + 1n });
 }
 
-const keys: Record<string, () => void> = {
+const keys: Record<string, () => unknown> = {
   ArrowLeft: () => panBy(-0.1),
   ArrowRight: () => panBy(0.1),
   ArrowUp: () => focus(Math.max(0, focused - 1), true),
-  ArrowDown: () => focus(Math.min(shownCharts.length - 1, focused + 1), true),
+  ArrowDown: () => focus(Math.min(shownCharts.length + (track?.lanes ?? 0) - 1, focused + 1), true),
   "+": () => zoomBy(0.5, view.cursor),
   "=": () => zoomBy(0.5, view.cursor),
   "-": () => zoomBy(2, view.cursor),
@@ -472,7 +506,9 @@ const keys: Record<string, () => void> = {
   e: explain,
   s: spikes,
   "/": search,
-  p: () => togglePin(shownCharts[focused]?.field.id ?? ""),
+  c: () => track !== null && focus(shownCharts.length, true),
+  h: toggleProcess,
+  p: () => focused < shownCharts.length && togglePin(shownCharts[focused]?.field.id ?? ""),
   m: writeMark,
   "0": () => move(whole),
   Home: () => move({ from: whole.from, to: whole.from + (view.span.to - view.span.from) }),
@@ -485,6 +521,7 @@ const keys: Record<string, () => void> = {
   Escape: () => {
     if (panel.isOpen) panel.close();
     else if (view.selection !== null) select(null);
+    else if (track !== null && track.process !== null) highlight(null);
     else {
       view.cursor = null;
       drawOver();
@@ -507,9 +544,9 @@ function listen(): void {
     ["spikes", spikes],
     ["explain", explain],
     ["mark", writeMark],
-    ["whole", keys["0"]!],
-    ["live", keys[" "]!],
-    ["help", keys["?"]!],
+    ["whole", () => void keys["0"]!()],
+    ["live", () => void keys[" "]!()],
+    ["help", () => void keys["?"]!()],
   ];
   for (const [id, act] of clicks) find(`#${id}`).addEventListener("click", act);
   selectedTools.append(
@@ -523,21 +560,26 @@ function listen(): void {
     if (event.button !== 0 || (event.target as HTMLElement).closest("button") !== null || part(event) < 0) return;
     if (view.isLive) freeze();
     began = { at: timeAt(view.span, part(event)), x: event.clientX };
-    const chart = (event.target as HTMLElement).closest<HTMLElement>(".chart");
-    if (chart !== null) focus(shownCharts.findIndex((one) => one.element === chart), false);
+    const chart = shownCharts.findIndex((one) => one.element.contains(event.target as Node));
+    if (chart >= 0) focus(chart, false);
   });
   document.addEventListener("pointermove", (event) => {
     const isOver = charts.contains(event.target as Node) && part(event) >= 0;
     if (began === null && !isOver) return;
     const at = timeAt(view.span, part(event));
     view.cursor = isOver ? snapped(event, at) : view.cursor;
+    track?.point(track.element.contains(event.target as Node) ? event : null);
     if (began !== null && Math.abs(event.clientX - began.x) > 4) {
       view.selection = at < began.at ? { from: at, to: began.at } : { from: began.at, to: at + 1n };
     }
     drawOver();
     holdSoon();
   });
-  document.addEventListener("pointerup", () => (began = null));
+  document.addEventListener("pointerup", (event) => {
+    const isClick = began !== null && Math.abs(event.clientX - began.x) <= 4;
+    if (isClick && track?.element.contains(event.target as Node)) toggleProcess();
+    began = null;
+  });
   document.addEventListener("pointercancel", () => (began = null));
   document.addEventListener(
     "wheel",
@@ -592,6 +634,7 @@ function snapped(event: PointerEvent, at: bigint): bigint {
 async function restore(): Promise<void> {
   const held = parseHeld(location.hash);
   pins = held.pins;
+  if (track !== null) track.process = held.process;
   view.cursor = held.cursor ?? held.at;
   view.selection = held.selection;
   const around = held.at;
@@ -635,6 +678,10 @@ async function start(): Promise<void> {
   document.title = `${shown(recording.host)} - flatcap`;
   find("#live").hidden = !recording.is_growing;
   find("#mark").hidden = !recording.can_mark;
+  if (recording.has_tasks) {
+    track = new TaskTrack(view);
+    watcher.observe(track.element);
+  }
   showState();
   listen();
   void readFlags();

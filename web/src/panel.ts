@@ -1,6 +1,7 @@
 // The panel beside the charts: what was found, each row a button that leads to a chart.
 
 import type { Departure, Explanation, Field } from "./api";
+import { causes, type Lead } from "./causes";
 import { button, make } from "./dom";
 import { exactText, lengthText } from "./times";
 import { shown, valueText } from "./units";
@@ -11,13 +12,14 @@ const FOUND_MAX = 200;
 export const KEYS: [string, string][] = [
   ["wheel, + and -", "zoom at the pointer, or at the cursor"],
   ["left and right", "move; with the pointer, drag the axis"],
-  ["up and down", "choose a chart"],
-  [", and .", "the sample before and after the cursor, of the chosen chart"],
+  ["up and down", "choose a chart, or below them a CPU; c leads to the CPUs"],
+  [", and .", "the sample before and after the cursor, of the chosen chart; the slice, of a CPU"],
   ["drag, [ and ]", "select a time; z zooms to it"],
   ["e", "what changed in the selection, or in what is shown"],
   ["s", "list the spikes in what is shown"],
   ["/", "search fields by name or meaning"],
   ["p", "pin the chosen chart to the top, or take it off"],
+  ["h, click", "let the process at the cursor stand out on the CPUs"],
   ["m", "write a mark into the running recording"],
   ["0, Home", "the whole recording; its begin"],
   ["space, End", "freeze or follow the recorder"],
@@ -52,8 +54,10 @@ export class Panel {
     this.element.hidden = false;
   }
 
-  private add(text: string, className = ""): void {
-    this.element.append(make("p", className, text));
+  private add(text: string, className = ""): HTMLElement {
+    const line = make("p", className, text);
+    this.element.append(line);
+    return line;
   }
 
   message(title: string, text: string): void {
@@ -67,6 +71,7 @@ export class Panel {
     for (const [keys, meaning] of KEYS) list.append(make("dt", "", keys), make("dd", "", meaning));
     this.element.append(list);
     this.add("Hatched: no samples, for they were lost or the recorder did not run. A flag is a mark, or a snapshot with a bar for the time that it kept.", "quiet");
+    this.add("On a CPU, height is the share of a pixel's time that it was busy, and the color that of the process that ran longest; gray are others. A cut corner: it was preempted. Shaded, but empty: idle.", "quiet");
     this.add(`flatcap ${version}`, "quiet");
   }
 
@@ -135,7 +140,8 @@ export class Panel {
     this.element.append(row);
   }
 
-  explanation(found: Explanation, choose: (departure: Departure) => void): void {
+  /** Shows who did what; `standOut` shows a process on the CPUs, if the recording has switches. */
+  explanation(found: Explanation, choose: (departure: Departure) => void, lead: Lead): void {
     this.open("What changed here");
     const length = BigInt(found.to_ns) - BigInt(found.from_ns);
     const before = lengthText(BigInt(found.before_ns));
@@ -144,7 +150,9 @@ export class Panel {
     if (found.suspects.length === 0) this.add("nobody used more than usual");
     for (const suspect of found.suspects) {
       const pid = suspect.pid === null ? "" : ` [${suspect.pid}]`;
-      this.add(`${suspect.kind} ${shown(suspect.name)}${pid}`, "who");
+      const who = this.add(`${suspect.kind} ${shown(suspect.name)}${pid} `, "who");
+      const process = suspect.pid;
+      if (process !== null && lead.toProcess !== null) who.append(button("on CPUs", "Let it stand out on the CPUs", () => lead.toProcess?.(process)));
       for (const departure of suspect.evidence.slice(0, 3)) {
         const field = departure.field.slice(departure.field.lastIndexOf(".") + 1);
         this.departure(departure, choose, shown(field));
@@ -153,6 +161,7 @@ export class Panel {
     this.element.append(make("h3", "", "What"));
     if (found.fields.length === 0) this.add("no field departed from what is usual for it");
     for (const departure of found.fields) this.departure(departure, choose);
+    this.element.append(...causes(found, lead));
     this.add(`samples lost: ${found.lost}`, "quiet");
   }
 

@@ -61,3 +61,7 @@ const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066
 export function shown(name: string): string {
   return name.replace(UNSAFE, (one) => `\\u{${one.codePointAt(0)!.toString(16)}}`);
 }
+
+export function plural(count: number, one: string, many = `${one}s`): string {
+  return `${count} ${count === 1 ? one : many}`;
+}

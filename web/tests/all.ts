@@ -3,6 +3,9 @@
 import assert from "node:assert/strict";
 import { heldText, parseHeld } from "../src/address";
 import { decode, drawing, emptySeries, extrema, neighbor, rowAt, xOf, type Series } from "../src/envelope";
+import {
+  laneDrawing, laneRowAt, nearestSlice, neighborSlice, decodeTrack, stretchPlaces, waitingColumns, type Cells, type Lane, type Slices, type Track,
+} from "../src/lanes";
 import { exactText, tickStep, ticks, timeText } from "../src/times";
 import { shortText, shown, valueText } from "../src/units";
 import { bounded, timeAt, zoomed } from "../src/view";
@@ -149,9 +152,153 @@ assert.deepEqual(
 {
   const held = {
     span: { from: BEGIN, to: BEGIN + 1n }, cursor: BEGIN, selection: null, isLive: false,
-    pins: ['process.processes["<b>&#"].run_time', "cpu"],
+    pins: ['process.processes["<b>&#"].run_time', "cpu"], process: 4294967295,
   };
   assert.deepEqual({ ...parseHeld(heldText(held)) }, { ...held, token: null, at: null });
   assert.equal(parseHeld("#from=x&to=3&cursor=99999999999999999999").span, null);
+  assert.equal(parseHeld("#process=-1").process, null);
+}
+
+/** Returns a track of one CPU; thread 0 of the table is the idle loop. */
+function trackOf(lane: Lane, threads: number, pixels = 0): Track {
+  return {
+    first: BEGIN, pixel: 64, pixels, isComplete: true, isExact: lane.slices !== null, hasWakeups: true, leftOut: 0, unreadable: 0,
+    threads: Array.from({ length: threads }, (_none, thread) => ({ thread, process: thread >> 1, name: `t${thread}` })),
+    stretches: [{ from: BEGIN + 10n, to: BEGIN + 11n, kind: "lost", lost: 3 }],
+    waiting: new Float64Array(pixels).fill(0.5), longest: new Float64Array(pixels).fill(9), lanes: [lane],
+  };
+}
+
+/** Returns random slices of a CPU, some of which last a nanosecond; between some of them nothing is known. */
+function randomSlices(next: () => number, count: number, threads: number): Lane {
+  const slices: Slices = {
+    begin: new Float64Array(count), end: new Float64Array(count), ready: new Float64Array(count), slept: new Float64Array(count),
+    thread: new Uint16Array(count), waker: new Uint16Array(count), ended: new Uint16Array(count),
+  };
+  let at = 0;
+  for (let row = 0; row < count; row += 1) {
+    if (next() < 0.05) at += Math.floor(next() * 5000);
+    slices.begin[row] = at;
+    at += next() < 0.3 ? 1 : 1 + Math.floor(next() * 4000);
+    slices.end[row] = at;
+    slices.thread[row] = Math.floor(next() * threads);
+  }
+  return { cpu: 0, slices, cells: null };
+}
+
+// At every zoom each slice of a thread is a block or in the columns of the pixels that it touches,
+// with its whole width, and nothing else is drawn; a column has the thread that ran longest in it.
+for (let seed = 1; seed <= 40; seed += 1) {
+  const next = random(seed);
+  const lane = randomSlices(next, 600, 7);
+  const track = trackOf(lane, 7);
+  const { begin, end, thread } = lane.slices!;
+  const whole = end[end.length - 1]!;
+  for (let zoom = 0; zoom < 6; zoom += 1) {
+    const length = Math.ceil(whole / 8 ** zoom) + 1;
+    const from = Math.floor(next() * (whole - length));
+    const span = { from: BEGIN + BigInt(from), to: BEGIN + BigInt(from + length) };
+    const width = 1 + Math.floor(next() * 1500);
+    const { blocks, columns } = laneDrawing(track, lane, span, width, 1);
+    const scale = width / length;
+    const blocked = new Set(blocks.map(({ row }) => row));
+    const pixels = new Map(columns.map((column) => [column.left, column]));
+    const ran = new Map<number, Map<number, number>>();
+    for (let row = 0; row < begin.length; row += 1) {
+      const [left, right] = [(begin[row]! - from) * scale, (end[row]! - from) * scale];
+      if (right <= 0 || left >= width) continue;
+      assert.equal(blocked.has(row), right - left >= 1, "slices of a pixel and more are blocks");
+      if (right - left >= 1 || thread[row] === 0) continue;
+      for (let pixel = Math.floor(left); pixel < right; pixel += 1) {
+        const part = Math.min(right, pixel + 1) - Math.max(left, pixel);
+        const threads = ran.get(pixel) ?? new Map<number, number>();
+        threads.set(thread[row]!, (threads.get(thread[row]!) ?? 0) + part);
+        ran.set(pixel, threads);
+      }
+    }
+    for (const [pixel, threads] of ran) {
+      const column = pixels.get(pixel)!;
+      assert.ok(column !== undefined && column.right === pixel + 1, `${pixel}`);
+      const busy = [...threads.values()].reduce((sum, one) => sum + one, 0);
+      const own = [...threads].reduce((sum, [one, share]) => sum + (one >> 1 === 1 ? share : 0), 0);
+      assert.ok(Math.abs(column.busy - busy) < 1e-6 && Math.abs(column.own - own) < 1e-6);
+      assert.ok([...threads.values()].every((share) => share <= threads.get(column.top)! + 1e-9));
+      const ofTop = [...threads].reduce((sum, [one, share]) => sum + (one >> 1 === column.top >> 1 ? share : 0), 0);
+      assert.ok(column.topShare > 0 && Math.abs(column.topShare - ofTop) < 1e-6);
+      assert.equal(column.threads, threads.size);
+    }
+    for (const column of columns) assert.ok(ran.has(column.left) || column.left < 0, `nothing ran at ${column.left}`);
+  }
+}
+
+// A cursor finds the slice at its time, the nearest one within a distance, and those beside it.
+{
+  const slices: Slices = {
+    begin: Float64Array.of(0, 100, 103, 500), end: Float64Array.of(100, 103, 400, 600), ready: new Float64Array(4), slept: new Float64Array(4),
+    thread: Uint16Array.of(0, 2, 0, 3), waker: new Uint16Array(4), ended: new Uint16Array(4),
+  };
+  const lane: Lane = { cpu: 3, slices, cells: null };
+  const track = trackOf(lane, 4);
+  const at = (time: number) => BEGIN + BigInt(time);
+  assert.deepEqual([-1, 0, 99, 100, 102, 103, 399, 400, 450, 599, 600].map((time) => laneRowAt(track, lane, at(time))), [-1, 0, 0, 1, 1, 2, 2, -1, -1, 3, -1]);
+  assert.deepEqual([101, 95, 110, 200, 495].map((time) => nearestSlice(track, lane, at(time), 20)), [1, 1, 1, -1, 3]);
+  assert.deepEqual([neighborSlice(track, lane, at(100), true), neighborSlice(track, lane, at(100), false)], [at(500), null]);
+  assert.deepEqual([neighborSlice(track, lane, at(501), false), neighborSlice(track, lane, at(500), false)], [at(500), at(100)]);
+  assert.deepEqual(stretchPlaces(track, { from: BEGIN, to: BEGIN + 1000n }, 100), [{ left: 1, right: 2, kind: "lost" }]);
+  assert.deepEqual(stretchPlaces(track, { from: BEGIN + 11n, to: BEGIN + 1000n }, 100), []);
+}
+
+// Pixels of the server are drawn where they are; after a zoom out those of one pixel are together.
+{
+  const count = 100;
+  const cells: Cells = {
+    top: new Uint16Array(count).fill(2), threads: new Uint16Array(count).fill(1), busy: new Uint16Array(count).fill(13107),
+    topShare: new Uint16Array(count).fill(13107), topProcess: new Uint16Array(count).fill(13107), known: new Uint16Array(count).fill(65535), own: new Uint16Array(count), switches: new Uint32Array(count),
+  };
+  cells.known[50] = 0;
+  [cells.top[10], cells.busy[10], cells.topProcess[10]] = [3, 65535, 65535];
+  const lane: Lane = { cpu: 0, slices: null, cells };
+  const track = trackOf(lane, 4, count);
+  const span = { from: BEGIN, to: BEGIN + 6400n };
+  const wide = laneDrawing(track, lane, span, 1000, null).columns;
+  assert.equal(wide.length, count - 1, "a pixel of which nothing is known is not drawn");
+  assert.deepEqual([wide[10]!.left, wide[10]!.right, wide[10]!.top, wide[10]!.busy], [100, 110, 3, 1]);
+  const narrow = laneDrawing(track, lane, span, 10, null).columns;
+  assert.equal(narrow.length, 10);
+  assert.deepEqual([narrow[0]!.top, narrow[1]!.top], [2, 3]);
+  assert.ok(Math.abs(narrow[1]!.busy - (9 * 0.2 + 1) / 10) < 1e-9, `${narrow[1]!.busy}`);
+  assert.equal(laneRowAt(track, lane, BEGIN + 50n * 64n), -1);
+  assert.equal(laneRowAt(track, lane, BEGIN + 51n * 64n), 51);
+  assert.equal(neighborSlice(track, lane, BEGIN, true), BEGIN + 640n, "where another thread is on top");
+  assert.deepEqual(waitingColumns(track, span, 100)[1], { left: 1, right: 2, mean: 0.5, longest: 9 });
+}
+
+// An answer with a track is decoded as it was encoded: columns are padded to eight bytes.
+{
+  const header = JSON.stringify({
+    pixel_ns: "64", first_ns: String(BEGIN), pixels: 1, is_complete: true, is_exact: true, has_wakeups: false, left_out: 2, unreadable: 1,
+    threads: [[7, 5, "<b>"]], stretches: [[String(BEGIN), String(BEGIN + 9n), "stopped", 0]], lanes: [{ cpu: 11, rows: 1 }],
+  });
+  const text = header + " ".repeat((8 - ((header.length + 4) % 8)) % 8);
+  const buffer = new ArrayBuffer(4 + text.length + 9 * 8);
+  const data = new DataView(buffer);
+  data.setUint32(0, text.length, true);
+  new Uint8Array(buffer, 4).set(new TextEncoder().encode(text));
+  const at = 4 + text.length;
+  data.setFloat64(at, 0.25, true);
+  data.setFloat64(at + 8, 17, true);
+  data.setBigInt64(at + 16, BEGIN + 1n, true);
+  data.setBigInt64(at + 24, BEGIN + 5n, true);
+  data.setFloat64(at + 32, NaN, true);
+  data.setFloat64(at + 40, 3, true);
+  data.setUint16(at + 56, 65535, true);
+  data.setUint16(at + 64, 1, true);
+  const track = decodeTrack(buffer);
+  const lane = track.lanes[0]!;
+  assert.deepEqual([track.first, track.pixel, track.isExact, track.leftOut, lane.cpu], [BEGIN, 64, true, 2, 11]);
+  assert.deepEqual([track.waiting[0], track.longest[0], lane.slices!.begin[0], lane.slices!.end[0]], [0.25, 17, 1, 5]);
+  assert.deepEqual([lane.slices!.ready[0], lane.slices!.slept[0], lane.slices!.thread[0]], [NaN, 3, 0]);
+  assert.deepEqual([lane.slices!.waker[0], lane.slices!.ended[0], track.threads[0]!.name], [65535, 1, "<b>"]);
+  assert.deepEqual(track.stretches, [{ from: BEGIN, to: BEGIN + 9n, kind: "stopped", lost: 0 }]);
 }
 console.log("all passed");
