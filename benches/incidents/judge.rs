@@ -13,6 +13,11 @@ pub const TRUTH_FILE: &str = "truth.json";
 /// The data directory of a recording.
 pub const DATA_FOLDER: &str = "data";
 
+/// The programs that the bench starts: fork storms the first, frozen stalls the other.
+const BENCH_PROGRAMS: [&str; 2] = ["true", "fsfreeze"];
+/// Columns of `dump --long --format csv`: readable time, `wall_ns`, element, value.
+const LONG_COLUMNS: usize = 4;
+
 /// How far outside of an incident a spike may lie.
 pub const SPIKE_TOLERANCE_NS: i64 = 500_000_000;
 /// What is searched for spikes: from so long before an incident ...
@@ -104,6 +109,21 @@ struct NamedSpike {
 #[derive(Debug, Deserialize)]
 struct Explanation {
     suspects: Vec<Suspect>,
+    /// None if the recording has no stacks.
+    #[serde(default)]
+    stacks: Option<ExplainedStacks>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ExplainedStacks {
+    functions: Vec<ExplainedFunction>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ExplainedFunction {
+    pid: u32,
+    /// None if it has no name.
+    function: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -117,6 +137,39 @@ struct Suspect {
 /// Runs the program with these arguments and returns its standard output.
 pub type Ask<'a> = &'a mut dyn FnMut(&[&str]) -> Result<Vec<u8>, String>;
 
+/// Returns the names of the programs that began in this time and are none of the bench's, sorted.
+/// The bench itself starts nothing but [`BENCH_PROGRAMS`] while it records; a program that ended
+/// before its name was read has none, as most children of a fork storm.
+///
+/// Depends on the recording, and not on what `spikes` and `explain` make of it.
+pub fn foreign_programs(
+    begin_wall_ns: i64,
+    end_wall_ns: i64,
+    data: &Path,
+    ask: Ask<'_>,
+) -> Result<Vec<String>, String> {
+    let (since, until) = (instant(begin_wall_ns), instant(end_wall_ns));
+    let data = data.to_string_lossy();
+    let mut arguments = vec!["dump", &data, "--fields", "process.execs[*].name", "--long", "--format", "csv"];
+    arguments.extend(["--since", &since, "--until", &until]);
+    let output = ask(&arguments)?;
+    let mut names: Vec<String> = String::from_utf8_lossy(&output)
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.splitn(LONG_COLUMNS, ',').last().map(str::to_owned))
+        .filter(|name| !name.is_empty() && !BENCH_PROGRAMS.contains(&name.as_str()))
+        .collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// Returns the names of foreign programs of all that is searched for the spikes of an incident.
+pub fn disturbers(incident: &Incident, data: &Path, ask: Ask<'_>) -> Result<Vec<String>, String> {
+    let begin_wall_ns = incident.begin_wall_ns - SEARCHED_BEFORE_NS;
+    foreign_programs(begin_wall_ns, incident.end_wall_ns + SEARCHED_AFTER_NS, data, ask)
+}
+
 /// The judgement of one incident.
 #[derive(Debug)]
 pub struct IncidentVerdict {
@@ -125,6 +178,9 @@ pub struct IncidentVerdict {
     /// The culprit's place among the suspects, from 1; none if it is not there, or if the first
     /// spike lies outside of the incident, so that another moment was explained.
     pub rank: Option<usize>,
+    /// Whether the code that the program lists has a function of the culprit with its name; none if
+    /// the recording has no stacks.
+    pub code_named: Option<bool>,
     /// What the program said, in one line.
     pub answer: String,
 }
@@ -132,7 +188,8 @@ pub struct IncidentVerdict {
 /// Asks for the spikes around an incident, then for an explanation of the first one, and judges
 /// both.
 pub fn judge_incident(incident: &Incident, data: &Path, ask: Ask<'_>) -> IncidentVerdict {
-    let mut verdict = IncidentVerdict { spike_found: false, rank: None, answer: String::new() };
+    let mut verdict =
+        IncidentVerdict { spike_found: false, rank: None, code_named: None, answer: String::new() };
     if let Err(error) = judge_answers(incident, data, ask, &mut verdict) {
         verdict.answer = format!("{} {error}", verdict.answer);
     }
@@ -159,6 +216,8 @@ fn judge_answers(
     let output = ask(&["explain", &data, "--at", &at, "--json"])?;
     let explanation: Explanation = parsed("explain", &output)?;
     let place = place_of_culprit(incident, &explanation.suspects);
+    let function = function_of_culprit(incident, &explanation);
+    verdict.code_named = explanation.stacks.as_ref().map(|_| function.is_some());
     if tolerated.contains(&first.wall_ns) {
         verdict.rank = place;
     }
@@ -173,6 +232,9 @@ fn judge_answers(
     if explanation.suspects.is_empty() {
         verdict.answer.push_str(" none");
     }
+    if explanation.stacks.is_some() {
+        let _written = write!(verdict.answer, ", code {}", function.unwrap_or("none"));
+    }
     Ok(())
 }
 
@@ -186,6 +248,12 @@ fn place_of_culprit(incident: &Incident, suspects: &[Suspect]) -> Option<usize> 
             && suspect.pid.map_or(suspect.name == incident.culprit, |pid| pid == incident.pid)
     };
     suspects.iter().filter(|suspect| !is_own_group(suspect)).position(is_culprit).map(|place| place + 1)
+}
+
+/// Returns the first listed function of the culprit that has a name.
+fn function_of_culprit<'e>(incident: &Incident, explanation: &'e Explanation) -> Option<&'e str> {
+    let functions = &explanation.stacks.as_ref()?.functions;
+    functions.iter().filter(|function| function.pid == incident.pid).find_map(|own| own.function.as_deref())
 }
 
 /// Asks for the spikes of a quiet stretch. Returns what was found, in one line; none if it is
@@ -227,6 +295,9 @@ pub struct IncidentScore {
     pub spikes_found: usize,
     pub first: usize,
     pub first_three: usize,
+    /// Incidents whose recording has stacks, and those of them whose code was named.
+    pub with_stacks: usize,
+    pub code_named: usize,
 }
 
 impl IncidentScore {
@@ -236,6 +307,8 @@ impl IncidentScore {
         self.spikes_found += usize::from(verdict.spike_found);
         self.first += usize::from(verdict.rank == Some(1));
         self.first_three += usize::from(verdict.rank.is_some_and(|rank| rank <= 3));
+        self.with_stacks += usize::from(verdict.code_named.is_some());
+        self.code_named += usize::from(verdict.code_named == Some(true));
     }
 
     /// Whether so many percent name the culprit first, and among the first three. Nothing judged

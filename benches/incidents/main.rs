@@ -3,13 +3,15 @@
 //! Records this host with `flatcap record` while eight decoys and a background load do a little of
 //! everything. At random moments one decoy becomes the culprit of an incident. Afterwards `spikes`
 //! is asked for the time around each incident, and `explain` at the time that `spikes` names first:
-//! the culprit must be first among the suspects. In quiet minutes `spikes` must name nothing.
+//! the culprit must be first among the suspects. In quiet minutes `spikes` must name nothing. What
+//! a foreign program may have disturbed is not judged, but recorded again.
 //!
 //! `cargo bench --bench incidents -- --help` lists the options. Seeds below 1000 are for tuning;
 //! those from 1000 on are for judging, and nothing may be tuned with them.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
+    clippy::struct_excessive_bools,
     clippy::print_stderr,
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -17,7 +19,7 @@
     missing_docs,
     unreachable_pub,
     unnameable_types,
-    reason = "a bench sleeps, prints and computes in floating point"
+    reason = "a bench sleeps, prints, computes in floating point and has switches"
 )]
 
 mod activity;
@@ -47,6 +49,17 @@ use program::Program;
 use recording::{IncidentRecorder, Pace, RecordingPlan};
 use report::{IncidentReport, Thresholds};
 
+/// At most so many times the wanted incidents or minutes are recorded, however many of them foreign
+/// programs disturb.
+const TRIES_MAX: usize = 3;
+/// What says who ran, and which code.
+const CAUSE_SOURCES: &str = "\
+[source.sched]
+enabled = true
+
+[source.profile]
+enabled = true
+";
 /// The first seed of those for judging.
 const JUDGING_SEED: u64 = 1000;
 
@@ -88,6 +101,10 @@ struct Options {
     /// Record and keep, but do not judge.
     #[arg(long)]
     record_only: bool,
+    /// Record context switches and stacks, too, and count the incidents of which `explain` names
+    /// code of the culprit. Needs flatcap-export beside the program.
+    #[arg(long)]
+    causes: bool,
     /// Print every answer, not only the wrong ones.
     #[arg(long)]
     verbose: bool,
@@ -142,7 +159,9 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         return Err("this program has no verbs spikes and explain; --record-only records for later".into());
     }
     if let Some(folder) = &options.judge {
-        return judged(&program, &kept_recordings(folder)?, options);
+        let mut report = IncidentReport::default();
+        report.judge(&program, &kept_recordings(folder)?, options.verbose)?;
+        return Ok(printed(&report, options));
     }
     let is_stopped = Arc::new(AtomicBool::new(false));
     let recorder = IncidentRecorder { program: &program, is_stopped: &is_stopped };
@@ -155,44 +174,79 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         return Ok(true);
     }
     let parent = options.data_dir.clone().unwrap_or_else(|| scratch.path().to_owned());
-    let mut folders = Vec::new();
-    for plan in plans(options, &parent, program.default_sources()?) {
-        if plan.folder.exists() {
-            return Err(
-                format!("{} exists: remove it or choose another --seed", plan.folder.display()).into()
-            );
-        }
-        recorder.record(&plan)?;
-        folders.push(plan.folder);
-    }
-    let is_reached = options.record_only || judged(&program, &folders, options)?;
-    if options.keep || options.record_only {
-        // Nothing to do below --data-dir.
-        if options.data_dir.is_none() {
-            println!("kept: {}", scratch.keep().display());
-        }
-    } else {
-        for folder in folders {
-            std::fs::remove_dir_all(folder)?;
-        }
+    let is_reached = record_and_judge(&recorder, options, &parent)?;
+    // With --data-dir, there is nothing to do.
+    if (options.keep || options.record_only) && options.data_dir.is_none() {
+        println!("kept: {}", scratch.keep().display());
     }
     Ok(is_reached)
 }
 
-fn judged(program: &Program, folders: &[PathBuf], options: &Options) -> Result<bool, Box<dyn Error>> {
-    let report = IncidentReport::judge(program, folders, options.verbose)?;
+/// Records until enough incidents or quiet minutes are judged: those that foreign programs
+/// disturbed are recorded again, with the next seeds.
+fn record_and_judge(
+    recorder: &IncidentRecorder<'_>,
+    options: &Options,
+    parent: &Path,
+) -> Result<bool, Box<dyn Error>> {
+    let causes = if options.causes { CAUSE_SOURCES } else { "" };
+    let config = format!("{}{causes}", recorder.program.default_sources()?);
+    let minutes = options.quiet.map(|minutes| minutes as usize);
+    let wanted = minutes.unwrap_or(options.runs);
+    let at_once = minutes.unwrap_or(options.per_recording).max(1);
+    let mut report = IncidentReport::default();
+    let (mut tried, mut seed) = (0, options.seed);
+    loop {
+        let done = if options.record_only { tried } else { report.judged() };
+        let left = wanted.saturating_sub(done).min(wanted * TRIES_MAX - tried);
+        if left == 0 {
+            break;
+        }
+        let plan = plan(options, parent, &config, seed, left.min(at_once));
+        if plan.folder.exists() {
+            let folder = plan.folder.display();
+            return Err(format!("{folder} exists: remove it or choose another --seed").into());
+        }
+        let truth = recorder.record(&plan)?;
+        if !options.record_only {
+            report.judge(recorder.program, std::slice::from_ref(&plan.folder), options.verbose)?;
+        }
+        if !(options.keep || options.record_only) {
+            std::fs::remove_dir_all(&plan.folder)?;
+        }
+        // This machine permits none of the kinds.
+        if truth.incidents.is_empty() && truth.quiet.is_empty() {
+            break;
+        }
+        tried += left.min(at_once);
+        seed += 1;
+    }
+    if options.record_only {
+        return Ok(true);
+    }
+    Ok(printed(&report, options))
+}
+
+/// Prints the report and returns whether everything was reached.
+fn printed(report: &IncidentReport, options: &Options) -> bool {
     report.print();
-    Ok(report.reaches(Thresholds {
+    report.reaches(Thresholds {
         first: options.min_first,
         first_three: options.min_first_three,
         quiet: options.min_quiet,
-    }))
+    })
 }
 
-/// Returns what is recorded. Names of folders say what it may be used for.
-fn plans(options: &Options, parent: &Path, config: &str) -> Vec<RecordingPlan> {
+/// Returns what is recorded next. Names of folders say what it may be used for.
+fn plan(options: &Options, parent: &Path, config: &str, seed: u64, number: usize) -> RecordingPlan {
     let kinds = if options.kinds.is_empty() { IncidentKind::value_variants() } else { &options.kinds };
-    let plan = |seed: u64, name: &str, incidents, quiet| RecordingPlan {
+    let name = match (options.quiet, seed < JUDGING_SEED) {
+        (Some(_), _) => "quiet",
+        (None, true) => "tune",
+        (None, false) => "judge",
+    };
+    let (incidents, quiet) = if options.quiet.is_some() { (0, number as u64) } else { (number, 0) };
+    RecordingPlan {
         folder: parent.join(format!("{name}-{seed}")),
         seed,
         incidents,
@@ -200,19 +254,7 @@ fn plans(options: &Options, parent: &Path, config: &str) -> Vec<RecordingPlan> {
         quiet,
         pace: Pace::USUAL,
         config: config.to_owned(),
-    };
-    if let Some(minutes) = options.quiet {
-        return vec![plan(options.seed, "quiet", 0, minutes)];
     }
-    let mut plans = Vec::new();
-    let (mut left, mut seed) = (options.runs, options.seed);
-    while left > 0 {
-        let incidents = left.min(options.per_recording.max(1));
-        plans.push(plan(seed, if seed < JUDGING_SEED { "tune" } else { "judge" }, incidents, 0));
-        left -= incidents;
-        seed += 1;
-    }
-    plans
 }
 
 /// The wall clock, in nanoseconds since 1970.

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
 
-use crate::judge::{DATA_FOLDER, IncidentScore, judge_incident, judge_quiet, percent, read_truth};
+use crate::judge::{
+    DATA_FOLDER, IncidentScore, disturbers, foreign_programs, judge_incident, judge_quiet, percent,
+    read_truth,
+};
 use crate::program::Program;
 use crate::workload::line_about;
 
@@ -25,19 +28,31 @@ pub struct IncidentReport {
     kinds: BTreeMap<String, IncidentScore>,
     quiet_stretches: usize,
     quiet_empty: usize,
+    disturbed: usize,
     skipped: Vec<String>,
     busy_percents: Vec<f64>,
 }
 
 impl IncidentReport {
-    /// Judges these recordings. Prints a line for each wrong answer, or for each answer.
-    pub fn judge(program: &Program, folders: &[PathBuf], shows_all: bool) -> Result<Self, Box<dyn Error>> {
-        let mut report = Self::default();
+    /// Judges these recordings too. Prints a line for each wrong answer, or for each answer.
+    ///
+    /// Incidents and quiet stretches beside which a foreign program began are counted, but not
+    /// judged: their spikes may be true ones of that program.
+    pub fn judge(
+        &mut self,
+        program: &Program,
+        folders: &[PathBuf],
+        shows_all: bool,
+    ) -> Result<(), Box<dyn Error>> {
+        let report = self;
         for folder in folders {
             let truth = read_truth(folder)?;
             let data = folder.join(DATA_FOLDER);
             let ask = &mut |arguments: &[&str]| program.ask(arguments);
             for incident in &truth.incidents {
+                if report.is_disturbed(&line_about(incident), &disturbers(incident, &data, ask)?) {
+                    continue;
+                }
                 let verdict = judge_incident(incident, &data, ask);
                 if shows_all || verdict.rank != Some(1) {
                     let rank = verdict.rank.map_or("-".to_owned(), |rank| rank.to_string());
@@ -46,6 +61,10 @@ impl IncidentReport {
                 report.kinds.entry(incident.kind.clone()).or_default().add(&verdict);
             }
             for stretch in &truth.quiet {
+                let programs = foreign_programs(stretch.begin_wall_ns, stretch.end_wall_ns, &data, ask)?;
+                if report.is_disturbed(&format!("quiet at {}", stretch.begin_wall_ns), &programs) {
+                    continue;
+                }
                 let found = judge_quiet(stretch, &data, ask);
                 report.quiet_stretches += 1;
                 report.quiet_empty += usize::from(found.is_none());
@@ -63,7 +82,22 @@ impl IncidentReport {
         report.skipped.sort();
         report.skipped.dedup();
         report.busy_percents.sort_by(f64::total_cmp);
-        Ok(report)
+        Ok(())
+    }
+
+    /// Counts and prints what foreign programs disturbed. Returns whether they did.
+    fn is_disturbed(&mut self, what: &str, programs: &[String]) -> bool {
+        if programs.is_empty() {
+            return false;
+        }
+        self.disturbed += 1;
+        println!("{what}: not judged, since foreign programs began: {}", programs.join(", "));
+        true
+    }
+
+    /// How many incidents and quiet stretches were judged.
+    pub fn judged(&self) -> usize {
+        self.overall().runs + self.quiet_stretches
     }
 
     fn overall(&self) -> IncidentScore {
@@ -73,6 +107,8 @@ impl IncidentReport {
             all.spikes_found += score.spikes_found;
             all.first += score.first;
             all.first_three += score.first_three;
+            all.with_stacks += score.with_stacks;
+            all.code_named += score.code_named;
         }
         all
     }
@@ -83,8 +119,9 @@ impl IncidentReport {
             println!("skipped {reason}");
         }
         if !self.kinds.is_empty() {
+            let code = if self.overall().with_stacks > 0 { "code named" } else { "" };
             println!(
-                "{:<16} {:>5} {:>12} {:>12} {:>12}",
+                "{:<16} {:>5} {:>12} {:>12} {:>12} {code:>12}",
                 "kind", "runs", "first", "first three", "spike found"
             );
             for (kind, score) in &self.kinds {
@@ -99,6 +136,9 @@ impl IncidentReport {
                 self.quiet_empty, self.quiet_stretches
             );
         }
+        if self.disturbed > 0 {
+            println!("not judged, since foreign programs began meanwhile: {}", self.disturbed);
+        }
         // Work of others makes true spikes, so it makes the answers look worse than they are.
         let median = self.busy_percents.get(self.busy_percents.len() / 2);
         if let (Some(median), Some(most)) = (median, self.busy_percents.last()) {
@@ -110,19 +150,20 @@ impl IncidentReport {
     pub fn reaches(&self, thresholds: Thresholds) -> bool {
         let overall = self.overall();
         let is_quiet = percent(self.quiet_empty, self.quiet_stretches) >= thresholds.quiet;
-        overall.runs + self.quiet_stretches > 0
+        self.judged() > 0
             && (overall.runs == 0 || overall.reaches(thresholds.first, thresholds.first_three))
             && (self.quiet_stretches == 0 || is_quiet)
     }
 }
 
 fn print_score(name: &str, score: &IncidentScore) {
-    let share = |part| format!("{part} ({:.0} %)", percent(part, score.runs));
+    let share = |part, whole| format!("{part} ({:.0} %)", percent(part, whole));
+    let code = if score.with_stacks > 0 { share(score.code_named, score.with_stacks) } else { String::new() };
     println!(
-        "{name:<16} {:>5} {:>12} {:>12} {:>12}",
+        "{name:<16} {:>5} {:>12} {:>12} {:>12} {code:>12}",
         score.runs,
-        share(score.first),
-        share(score.first_three),
-        share(score.spikes_found)
+        share(score.first, score.runs),
+        share(score.first_three, score.runs),
+        share(score.spikes_found, score.runs)
     );
 }
