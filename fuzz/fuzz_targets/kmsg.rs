@@ -1,0 +1,3 @@
+//! Runs `flatcap_tasks::fuzzing::kmsg` on inputs of libFuzzer.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap_tasks::fuzzing::kmsg(data));
