@@ -50,6 +50,10 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH
 date=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)
 
+# Messages of flatcap-ship are off until they are configured. The others have no such feature, and
+# cargo ignores `flatcap-ship/nats` here.
+programs=(--package flatcap --package flatcap-export --package flatcap-ship --features nats)
+
 compress() { # FILE: as Debian requires, without name and time
     gzip -9n "$1"
 }
@@ -69,13 +73,14 @@ stage_all() {
     "$stage/flatcap" completions bash >"$stage/flatcap.bash"
     "$stage/flatcap" completions zsh >"$stage/_flatcap"
     "$stage/flatcap" completions fish >"$stage/flatcap.fish"
-    cp README.md docs/OPERATIONS.md docs/SOURCES.md docs/FORMAT.md docs/LAKE.md "$stage/doc/"
+    cp README.md docs/OPERATIONS.md docs/COOKBOOK.md docs/SOURCES.md docs/FORMAT.md docs/LAKE.md docs/PAGE.md docs/PUSH.md "$stage/doc/"
     cp CHANGELOG.md "$stage/doc/changelog"
     python3 scripts/third_party.py "$target" >"$stage/doc/third-party-licenses"
     for text in "$stage"/doc/*; do compress "$text"; done
     # Examples, the same in every package.
     mkdir "$stage/examples"
-    cp config/flatcap.toml config/minimal.toml config/triggers.toml deploy/flatcap-notify-reload.conf "$stage/examples/"
+    cp config/flatcap.toml config/minimal.toml config/triggers.toml deploy/flatcap-notify-reload.conf \
+        deploy/flatcap-scheduler.conf deploy/flatcap-kmsg.conf "$stage/examples/"
     cp deploy/lake/ship.toml "$stage/examples/ship.toml"
     cp deploy/lake/delta.py "$stage/examples/lake-delta.py"
     for engine in duckdb spark trino; do cp "deploy/lake/$engine.sql" "$stage/examples/lake-$engine.sql"; done
@@ -112,7 +117,7 @@ static_program() {
         export "CARGO_TARGET_${variable^^}_LINKER=$cross-gcc" "CC_$variable=$cross-gcc" "CFLAGS_$variable=-U_FORTIFY_SOURCE"
         strip=$cross-strip
     fi
-    cargo build --quiet --locked --package flatcap --package flatcap-export --package flatcap-ship --target "$musl" --profile "$profile"
+    cargo build --quiet --locked "${programs[@]}" --target "$musl" --profile "$profile"
     mkdir -p "$folder_of"
     local program
     for program in flatcap flatcap-export flatcap-ship; do
@@ -128,11 +133,12 @@ static_program() {
     rm -rf "${package:?}/$name"
     mkdir -p "$package/$name"
     cp "$folder_of/flatcap" "$folder_of/flatcap-export" "$folder_of/flatcap-ship" \
-        deploy/flatcap.toml deploy/flatcap.service deploy/flatcap-ship.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
+        deploy/flatcap.toml deploy/flatcap*.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
         README.md LICENSE-APACHE LICENSE-MIT "$stage/doc/third-party-licenses.gz" "$package/$name/"
     cp -r "$stage"/man? "$stage/flatcap.bash" "$stage/_flatcap" "$stage/flatcap.fish" "$package/$name/"
     mkdir "$package/$name/doc"
-    cp docs/OPERATIONS.md docs/SOURCES.md docs/FORMAT.md docs/LAKE.md CHANGELOG.md "$package/$name/doc/"
+    cp docs/OPERATIONS.md docs/COOKBOOK.md docs/SOURCES.md docs/FORMAT.md docs/LAKE.md docs/PAGE.md docs/PUSH.md CHANGELOG.md \
+        "$package/$name/doc/"
     cp -r "$stage/examples" "$package/$name/examples"
     tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --directory "$package" "$name" |
         gzip -9n >"$package/$name.tar.gz"
@@ -155,7 +161,7 @@ wheel() {
 
 deb=$(scripts/tool.sh cargo-deb "$cargo_deb_version" --no-default-features)
 rpm=$(scripts/tool.sh cargo-generate-rpm "$cargo_generate_rpm_version" --no-default-features)
-cargo build --quiet --locked --package flatcap --package flatcap-export --package flatcap-ship --profile "$profile"
+cargo build --quiet --locked "${programs[@]}" --profile "$profile"
 stage_all
 # Programs that are not optimized are large: xz would take a minute, and the zstd of the .rpm, which is
 # not optimized either, three.

@@ -41,14 +41,8 @@ aarch64() {
     fi
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
-    # The emulator takes ten times as long as a processor, so what these tests run is optimized. The
-    # program does not run.
-    local package optimized=()
-    for package in flatbuffers flatcap-stream flatcap-lane flatcap-format; do
-        optimized+=(--config "profile.dev.package.$package.opt-level=1")
-    done
-    cargo test --target "$target" "${optimized[@]}" --package flatcap-stream --package flatcap-format --lib --tests --locked
-    cargo build --target "$target" "${optimized[@]}" --package flatcap --locked
+    cargo test --target "$target" --package flatcap-stream --package flatcap-format --lib --tests --locked
+    cargo build --target "$target" --package flatcap --locked
 }
 
 "$1"

@@ -110,7 +110,7 @@ judged() { # Checks the packages with other programs.
     ! command -v zsh >/dev/null || zsh -n "$share/zsh/vendor-completions/_flatcap" || failed "zsh"
     ! command -v fish >/dev/null || fish -n "$share/fish/vendor_completions.d/flatcap.fish" || failed "fish"
     passed "shells read their completions"
-    local examples="flatcap.toml flatcap-notify-reload.conf grafana.json grafana-ship.json kubernetes-daemonset.yaml kubernetes-podmonitor.yaml lake-delta.py lake-duckdb.sql minimal.toml prometheus-alerts.yaml prometheus-ship-alerts.yaml ship.toml"
+    local examples="flatcap.toml flatcap-kmsg.conf flatcap-notify-reload.conf flatcap-scheduler.conf grafana.json grafana-ship.json kubernetes-daemonset.yaml kubernetes-podmonitor.yaml lake-delta.py lake-duckdb.sql minimal.toml prometheus-alerts.yaml prometheus-ship-alerts.yaml ship.toml"
     local example list
     dpkg-deb --contents "$deb" >"$work/list.deb"
     [ -z "$archive" ] || tar -tzf "$archive" >"$work/list.archive"
@@ -121,6 +121,16 @@ judged() { # Checks the packages with other programs.
         done
     done
     passed "the .deb, the .rpm and the archive have the examples, alerts and the dashboard"
+    local unit
+    for unit in flatcap.service flatcap-view.service flatcap-ship.service; do
+        for list in "$work"/list.*; do
+            grep -q "/$unit\$" "$list" || failed "no unit $unit in ${list##*/list.}"
+        done
+    done
+    passed "they have the units, too"
+    printf '[ship]\ndata_dir = "/x"\nto = "file:///x"\n[ship.nats]\nurl = "nats://bus"\n' >"$work/nats.toml"
+    quietly "$work/unpacked/usr/bin/flatcap-ship" check-config --config "$work/nats.toml"
+    passed "flatcap-ship is built with messages"
 }
 
 upgraded() { # An upgrade with a changed configuration and a different default file.
@@ -166,8 +176,13 @@ purged() { # With foreign files in the directory, and with a running recorder.
     touch "$data/notes.txt" "$data/0000000001-not-ours.bin"
     # Files that a kill leaves during compression and while writing the last good configuration.
     touch "$data/0000000001-20260101T000000Z-00000000000000aa.bin.compressing" "$data/.flatcap-x.partial" "$data/flatcap.last-good.toml"
+    local name=20260101T000000.000Z-io-stall
+    mkdir -p "$data/snapshots/$name" "$data/snapshots/$name.partial" "$data/snapshots/mine" "$data/ring"
+    touch "$data/snapshots/$name/snapshot.json" "$data/snapshots/mine/notes.txt" \
+        "$data/ring/0000000001-20260101T000000Z-00000000000000aa.bin.active"
     quietly inside "$root" dpkg -i "/packages/${deb##*/}"
     inside "$root" getent passwd flatcap | grep -q /srv/elsewhere || failed "the existing account was changed"
+    inside "$root" getent group flatcap-push | grep -q ':$' || failed "no group flatcap-push, or one with members"
     quietly inside "$root" flatcap record --quiet --config /etc/flatcap/flatcap.toml --for 1s
     [ -n "$(one "$data/*Z-*.bin")" ] || failed "nothing was recorded"
     # A killed run leaves its reserved space.
@@ -175,6 +190,8 @@ purged() { # With foreign files in the directory, and with a running recorder.
     quietly inside "$root" dpkg --purge flatcap
     [ -z "$(one "$data/*Z-*.bin")" ] || failed "recordings outlive a purge"
     there "$data/notes.txt" "$data/0000000001-not-ours.bin" "$data/kept" || failed "a file that is not flatcap's is gone"
+    there "$data/snapshots/mine/notes.txt" || failed "a snapshots directory of others is gone"
+    gone "$data/snapshots/$name" "$data/snapshots/$name.partial" "$data/ring" || failed "snapshots or the ring outlive a purge"
     gone "$data/flatcap.lock" "$data"/*.compressing "$data"/.*.partial "$data/flatcap.last-good.toml" "$data/flatcap.reserve" "$root/etc/flatcap" || failed "the lock or /etc/flatcap outlives a purge"
     inside "$root" getent passwd flatcap >/dev/null || failed "the account is gone"
     passed "a purge removes recordings and configuration, and nothing that is not flatcap's"

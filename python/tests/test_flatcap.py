@@ -197,6 +197,8 @@ def test_errors_say_what_to_do(recording, tmp_path):
         recording.read("cpu.total.usr")
     with pytest.raises(flatcap.FieldError, match="byte"):
         recording.read("cpu.total.user", where="running >")
+    with pytest.raises(flatcap.UsageError, match="running is named twice"):
+        recording.read(["running", "load1", "running"])
     with pytest.raises(flatcap.FieldError, match="no such source"):
         recording.samples("cpus")
     with pytest.raises(flatcap.UsageError, match="not a point in time"):

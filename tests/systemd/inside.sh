@@ -220,6 +220,9 @@ under_the_unit() { # COMMAND LINES
     systemctl start flatcap-once.service || fail "$1 under the unit: $(cat /run/err)"
 }
 
+# Prints the lines of a drop-in of the package.
+drop_in_lines() { grep -v '^\(#\|\[\)' "$shared/deploy/flatcap-$1.conf"; }
+
 drop_ins_give_back() {
     local lines partial
     lines='AmbientCapabilities=CAP_SYS_PTRACE
@@ -233,7 +236,8 @@ AmbientCapabilities=CAP_SYS_NICE
 CapabilityBoundingSet=CAP_SYS_NICE
 RestrictRealtime=no
 AmbientCapabilities=CAP_IPC_LOCK
-CapabilityBoundingSet=CAP_IPC_LOCK'
+CapabilityBoundingSet=CAP_IPC_LOCK
+'$(drop_in_lines kmsg)
     under_the_unit "flatcap sources --json" "$lines"
     python3 -c "$list" </run/out >/run/with
     diff /run/outside /run/with || fail "a source is not available with the capabilities of the document"
@@ -258,6 +262,32 @@ CONFIG
     ! grep -E 'refuses|: .* incomplete|is not recorded' /run/err || fail "something is refused or incomplete with them"
     rm -r "$data/capable"
     step "  priority, lock_memory and process: refused and incomplete without them, neither with them"
+}
+
+# Here are other process ids than the host's, so switches themselves are not recorded: the drop-in
+# must give all that they need.
+switches_have_a_drop_in() {
+    local lines id=/sys/kernel/tracing/events/sched/sched_waking/id expected=0
+    mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null || true
+    [ ! -e "$id" ] || expected=$(cat "$id")
+    lines=$(drop_in_lines scheduler)
+    under_the_unit "cat %d/sched_waking" "$lines"
+    [ "$(cat /run/out)" = "$expected" ] || fail "the tracepoint is $(cat /run/out), not $expected"
+    under_the_unit "flatcap sources --json" "$lines"
+    python3 -c "$list" </run/out | grep -q '^perf .*True' || fail "no events of all threads: $(cat /run/out)"
+    step "flatcap-scheduler.conf: events of all threads, and the tracepoint of wakeups ($expected)"
+}
+
+kernel_log_has_a_drop_in() {
+    local lines
+    under_the_unit "flatcap sources --json" ""
+    python3 -c "$list" </run/out | grep -q '^kmsg .*False' || fail "kmsg without its drop-in"
+    lines=$(drop_in_lines kmsg)
+    under_the_unit "flatcap sources --json" "$lines"
+    python3 -c "$list" </run/out | grep -q '^kmsg .*True' || fail "no kernel log: $(cat /run/out /run/err)"
+    under_the_unit "ls /dev" "$lines"
+    ! grep -q loop /run/out || fail "other devices are seen, too: $(cat /run/out)"
+    step "flatcap-kmsg.conf: the kernel log, and no other device"
 }
 
 score() {
@@ -441,6 +471,8 @@ fi
 starts
 sources_are_seen
 drop_ins_give_back
+switches_have_a_drop_in
+kernel_log_has_a_drop_in
 score
 group_reads
 reloads

@@ -40,7 +40,7 @@ boot() {
     local name major minor
     while read -r name major minor; do
         mknod -m 666 "dev/$name" c "$major" "$minor"
-    done <<<$'null 1 3\nzero 1 5\nfull 1 7\nrandom 1 8\nurandom 1 9\ntty 5 0'
+    done <<<$'kmsg 1 11\nnull 1 3\nzero 1 5\nfull 1 7\nrandom 1 8\nurandom 1 9\ntty 5 0'
     mknod -m 600 dev/loop-control c 10 237
     for minor in {0..63}; do
         mknod -m 600 "dev/loop$minor" b 7 "$minor"
@@ -76,6 +76,8 @@ UNIT
     pivot_root . mnt
     cd /
     umount -l /mnt
+    # As systemd does on a host, but not in a container: credentials are mounted by another process.
+    mount --make-rshared /
     exec env -i container=flatcap-test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         /lib/systemd/systemd --unit=flatcap-test.service --show-status=no \
         --log-target=journal >/dev/null 2>&1 </dev/null
