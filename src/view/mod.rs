@@ -14,7 +14,6 @@ mod error;
 mod formula;
 mod history;
 mod known;
-mod lanes;
 mod sample_search;
 mod step_columns;
 mod stream;
@@ -24,6 +23,7 @@ pub mod terminal;
 mod test_recording;
 #[cfg(test)]
 mod test_schedule;
+mod tracks;
 pub mod web;
 
 pub use catalog::{Catalog, Chart, ColumnValue, ElementTable, TableColumn};

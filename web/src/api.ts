@@ -7,7 +7,7 @@ export interface Recording {
   to_ns: string;
   is_growing: boolean;
   can_mark: boolean;
-  /** There is a track of the CPUs. */
+  /** There is a timeline of the CPUs. */
   has_tasks: boolean;
 }
 

@@ -9,7 +9,7 @@ import { append, emptySeries, neighbor, rowAt, type Series } from "./envelope";
 import { Panel } from "./panel";
 import type { Shown } from "./shown";
 import { exactText, lengthText, MS, S, type Span } from "./times";
-import { TaskTrack } from "./track";
+import { TimelineChart } from "./timeline_chart";
 import { shown } from "./units";
 import { bounded, timeAt, xOf, zoomed, type View } from "./view";
 
@@ -58,8 +58,8 @@ let liveEvents: AbortController | null = null;
 const visible = new Set<Shown>();
 const waiting = new Set<Shown>();
 let inFlight = 0;
-/** The track of the CPUs; none without a source that has switches. */
-let track: TaskTrack | null = null;
+/** The timeline of the CPUs; none without a source that has switches. */
+let timeline: TimelineChart | null = null;
 const view: View = { span: whole, cursor: asked.cursor, selection: asked.selection, isLive: false, left: 64 };
 
 const watcher = new IntersectionObserver(
@@ -76,7 +76,7 @@ const watcher = new IntersectionObserver(
 );
 
 function allShown(): Shown[] {
-  return track === null ? shownCharts : [...shownCharts, track];
+  return timeline === null ? shownCharts : [...shownCharts, timeline];
 }
 
 function fieldOf(id: string): Field {
@@ -102,7 +102,7 @@ function arrange(): void {
     return chart;
   });
   // Who ran is below what was measured.
-  if (track !== null) charts.append(track.element);
+  if (timeline !== null) charts.append(timeline.element);
   focus(Math.min(focused, shownCharts.length - 1), false);
   layout();
 }
@@ -135,16 +135,16 @@ function chartIt(id: string): void {
   hold();
 }
 
-/** Chooses a chart, or of the numbers after those of the charts, a lane of a CPU. */
+/** Chooses a chart, or of the numbers after those of the charts, a track of a CPU. */
 function focus(number: number, isScrolled: boolean): void {
   focused = Math.max(0, number);
-  const lane = focused - shownCharts.length;
+  const track = focused - shownCharts.length;
   shownCharts.forEach((chart, at) => chart.element.classList.toggle("focused", at === focused));
-  track?.element.classList.toggle("focused", lane >= 0);
-  track?.choose(Math.max(-1, lane));
-  const element = lane >= 0 ? track?.element : shownCharts[focused]?.element;
+  timeline?.element.classList.toggle("focused", track >= 0);
+  timeline?.choose(Math.max(-1, track));
+  const element = track >= 0 ? timeline?.element : shownCharts[focused]?.element;
   if (isScrolled) element?.scrollIntoView({ block: "nearest" });
-  if (lane >= 0) drawOver();
+  if (track >= 0) drawOver();
 }
 
 function width(): number {
@@ -160,7 +160,7 @@ function layout(): void {
 /** Writes the view into the address. */
 function hold(): void {
   const { span, cursor, selection, isLive } = view;
-  const process = track?.process ?? null;
+  const process = timeline?.process ?? null;
   history.replaceState(null, "", heldText({ span, cursor, selection, pins, process, isLive }));
 }
 
@@ -398,7 +398,7 @@ function explain(): void {
   if (view.isLive) freeze();
   const span = view.selection ?? view.span;
   void ask<Explanation>("What changed here", "explain", span, (found) => {
-    panel.explanation(found, chosen, { toProcess: track === null ? null : standOut, toTime });
+    panel.explanation(found, chosen, { toProcess: timeline === null ? null : standOut, toTime });
   });
 }
 
@@ -456,12 +456,12 @@ function panBy(part: number): void {
 
 /** Lets a process stand out on the CPUs, or all of them alike. */
 function highlight(process: number | null): void {
-  if (track === null || track.process === process) return;
-  track.process = process;
+  if (timeline === null || timeline.process === process) return;
+  timeline.process = process;
   draw();
   holdSoon();
   // Of a pixel with many threads the server knows the share of one process.
-  read(track);
+  read(timeline);
 }
 
 function standOut(process: number): void {
@@ -470,14 +470,14 @@ function standOut(process: number): void {
 }
 
 function toggleProcess(): void {
-  const process = view.cursor === null ? null : (track?.processAt(view.cursor) ?? null);
-  highlight(process === track?.process ? null : process);
+  const process = view.cursor === null ? null : (timeline?.processAt(view.cursor) ?? null);
+  highlight(process === timeline?.process ? null : process);
 }
 
 function step(isForward: boolean): void {
   const series = shownCharts[focused]?.envelope?.series ?? [];
   const at = view.cursor ?? (view.span.from + view.span.to) / 2n;
-  const next = focused < shownCharts.length ? neighbor(series, at, isForward) : (track?.neighbor(at, isForward) ?? null);
+  const next = focused < shownCharts.length ? neighbor(series, at, isForward) : (timeline?.neighbor(at, isForward) ?? null);
   if (next === null) return;
   if (view.isLive) freeze();
   toTime(next);
@@ -494,7 +494,7 @@ const keys: Record<string, () => unknown> = {
   ArrowLeft: () => panBy(-0.1),
   ArrowRight: () => panBy(0.1),
   ArrowUp: () => focus(Math.max(0, focused - 1), true),
-  ArrowDown: () => focus(Math.min(shownCharts.length + (track?.lanes ?? 0) - 1, focused + 1), true),
+  ArrowDown: () => focus(Math.min(shownCharts.length + (timeline?.tracks ?? 0) - 1, focused + 1), true),
   "+": () => zoomBy(0.5, view.cursor),
   "=": () => zoomBy(0.5, view.cursor),
   "-": () => zoomBy(2, view.cursor),
@@ -506,7 +506,7 @@ const keys: Record<string, () => unknown> = {
   e: explain,
   s: spikes,
   "/": search,
-  c: () => track !== null && focus(shownCharts.length, true),
+  c: () => timeline !== null && focus(shownCharts.length, true),
   h: toggleProcess,
   p: () => focused < shownCharts.length && togglePin(shownCharts[focused]?.field.id ?? ""),
   m: writeMark,
@@ -521,7 +521,7 @@ const keys: Record<string, () => unknown> = {
   Escape: () => {
     if (panel.isOpen) panel.close();
     else if (view.selection !== null) select(null);
-    else if (track !== null && track.process !== null) highlight(null);
+    else if (timeline !== null && timeline.process !== null) highlight(null);
     else {
       view.cursor = null;
       drawOver();
@@ -568,7 +568,7 @@ function listen(): void {
     if (began === null && !isOver) return;
     const at = timeAt(view.span, part(event));
     view.cursor = isOver ? snapped(event, at) : view.cursor;
-    track?.point(track.element.contains(event.target as Node) ? event : null);
+    timeline?.point(timeline.element.contains(event.target as Node) ? event : null);
     if (began !== null && Math.abs(event.clientX - began.x) > 4) {
       view.selection = at < began.at ? { from: at, to: began.at } : { from: began.at, to: at + 1n };
     }
@@ -577,7 +577,7 @@ function listen(): void {
   });
   document.addEventListener("pointerup", (event) => {
     const isClick = began !== null && Math.abs(event.clientX - began.x) <= 4;
-    if (isClick && track?.element.contains(event.target as Node)) toggleProcess();
+    if (isClick && timeline?.element.contains(event.target as Node)) toggleProcess();
     began = null;
   });
   document.addEventListener("pointercancel", () => (began = null));
@@ -634,7 +634,7 @@ function snapped(event: PointerEvent, at: bigint): bigint {
 async function restore(): Promise<void> {
   const held = parseHeld(location.hash);
   pins = held.pins;
-  if (track !== null) track.process = held.process;
+  if (timeline !== null) timeline.process = held.process;
   view.cursor = held.cursor ?? held.at;
   view.selection = held.selection;
   const around = held.at;
@@ -679,8 +679,8 @@ async function start(): Promise<void> {
   find("#live").hidden = !recording.is_growing;
   find("#mark").hidden = !recording.can_mark;
   if (recording.has_tasks) {
-    track = new TaskTrack(view);
-    watcher.observe(track.element);
+    timeline = new TimelineChart(view);
+    watcher.observe(timeline.element);
   }
   showState();
   listen();

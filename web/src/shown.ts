@@ -1,4 +1,4 @@
-// What is read and drawn for a view: a chart, or the track of the CPUs.
+// What is read and drawn for a view: a chart, or the timeline of the CPUs.
 
 import type { Api } from "./api";
 import type { Span } from "./times";

@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { heldText, parseHeld } from "../src/address";
 import { decode, drawing, emptySeries, extrema, neighbor, rowAt, xOf, type Series } from "../src/envelope";
 import {
-  laneDrawing, laneRowAt, nearestSlice, neighborSlice, decodeTrack, stretchPlaces, waitingColumns, type Cells, type Lane, type Slices, type Track,
-} from "../src/lanes";
+  trackDrawing, trackRowAt, nearestSlice, neighborSlice, decodeTimeline, stretchPlaces, waitingColumns, type Cells, type Track, type Slices, type Timeline,
+} from "../src/timeline";
 import { exactText, tickStep, ticks, timeText } from "../src/times";
 import { shortText, shown, valueText } from "../src/units";
 import { bounded, timeAt, zoomed } from "../src/view";
@@ -159,18 +159,18 @@ assert.deepEqual(
   assert.equal(parseHeld("#process=-1").process, null);
 }
 
-/** Returns a track of one CPU; thread 0 of the table is the idle loop. */
-function trackOf(lane: Lane, threads: number, pixels = 0): Track {
+/** Returns a timeline of one CPU; thread 0 of the table is the idle loop. */
+function timelineOf(track: Track, threads: number, pixels = 0): Timeline {
   return {
-    first: BEGIN, pixel: 64, pixels, isComplete: true, isExact: lane.slices !== null, hasWakeups: true, leftOut: 0, unreadable: 0,
+    first: BEGIN, pixel: 64, pixels, isComplete: true, isExact: track.slices !== null, hasWakeups: true, leftOut: 0, unreadable: 0,
     threads: Array.from({ length: threads }, (_none, thread) => ({ thread, process: thread >> 1, name: `t${thread}` })),
     stretches: [{ from: BEGIN + 10n, to: BEGIN + 11n, kind: "lost", lost: 3 }],
-    waiting: new Float64Array(pixels).fill(0.5), longest: new Float64Array(pixels).fill(9), lanes: [lane],
+    waiting: new Float64Array(pixels).fill(0.5), longest: new Float64Array(pixels).fill(9), tracks: [track],
   };
 }
 
 /** Returns random slices of a CPU, some of which last a nanosecond; between some of them nothing is known. */
-function randomSlices(next: () => number, count: number, threads: number): Lane {
+function randomSlices(next: () => number, count: number, threads: number): Track {
   const slices: Slices = {
     begin: new Float64Array(count), end: new Float64Array(count), ready: new Float64Array(count), slept: new Float64Array(count),
     thread: new Uint16Array(count), waker: new Uint16Array(count), ended: new Uint16Array(count),
@@ -190,16 +190,16 @@ function randomSlices(next: () => number, count: number, threads: number): Lane 
 // with its whole width, and nothing else is drawn; a column has the thread that ran longest in it.
 for (let seed = 1; seed <= 40; seed += 1) {
   const next = random(seed);
-  const lane = randomSlices(next, 600, 7);
-  const track = trackOf(lane, 7);
-  const { begin, end, thread } = lane.slices!;
+  const track = randomSlices(next, 600, 7);
+  const timeline = timelineOf(track, 7);
+  const { begin, end, thread } = track.slices!;
   const whole = end[end.length - 1]!;
   for (let zoom = 0; zoom < 6; zoom += 1) {
     const length = Math.ceil(whole / 8 ** zoom) + 1;
     const from = Math.floor(next() * (whole - length));
     const span = { from: BEGIN + BigInt(from), to: BEGIN + BigInt(from + length) };
     const width = 1 + Math.floor(next() * 1500);
-    const { blocks, columns } = laneDrawing(track, lane, span, width, 1);
+    const { blocks, columns } = trackDrawing(timeline, track, span, width, 1);
     const scale = width / length;
     const blocked = new Set(blocks.map(({ row }) => row));
     const pixels = new Map(columns.map((column) => [column.left, column]));
@@ -237,15 +237,15 @@ for (let seed = 1; seed <= 40; seed += 1) {
     begin: Float64Array.of(0, 100, 103, 500), end: Float64Array.of(100, 103, 400, 600), ready: new Float64Array(4), slept: new Float64Array(4),
     thread: Uint16Array.of(0, 2, 0, 3), waker: new Uint16Array(4), ended: new Uint16Array(4),
   };
-  const lane: Lane = { cpu: 3, slices, cells: null };
-  const track = trackOf(lane, 4);
+  const track: Track = { cpu: 3, slices, cells: null };
+  const timeline = timelineOf(track, 4);
   const at = (time: number) => BEGIN + BigInt(time);
-  assert.deepEqual([-1, 0, 99, 100, 102, 103, 399, 400, 450, 599, 600].map((time) => laneRowAt(track, lane, at(time))), [-1, 0, 0, 1, 1, 2, 2, -1, -1, 3, -1]);
-  assert.deepEqual([101, 95, 110, 200, 495].map((time) => nearestSlice(track, lane, at(time), 20)), [1, 1, 1, -1, 3]);
-  assert.deepEqual([neighborSlice(track, lane, at(100), true), neighborSlice(track, lane, at(100), false)], [at(500), null]);
-  assert.deepEqual([neighborSlice(track, lane, at(501), false), neighborSlice(track, lane, at(500), false)], [at(500), at(100)]);
-  assert.deepEqual(stretchPlaces(track, { from: BEGIN, to: BEGIN + 1000n }, 100), [{ left: 1, right: 2, kind: "lost" }]);
-  assert.deepEqual(stretchPlaces(track, { from: BEGIN + 11n, to: BEGIN + 1000n }, 100), []);
+  assert.deepEqual([-1, 0, 99, 100, 102, 103, 399, 400, 450, 599, 600].map((time) => trackRowAt(timeline, track, at(time))), [-1, 0, 0, 1, 1, 2, 2, -1, -1, 3, -1]);
+  assert.deepEqual([101, 95, 110, 200, 495].map((time) => nearestSlice(timeline, track, at(time), 20)), [1, 1, 1, -1, 3]);
+  assert.deepEqual([neighborSlice(timeline, track, at(100), true), neighborSlice(timeline, track, at(100), false)], [at(500), null]);
+  assert.deepEqual([neighborSlice(timeline, track, at(501), false), neighborSlice(timeline, track, at(500), false)], [at(500), at(100)]);
+  assert.deepEqual(stretchPlaces(timeline, { from: BEGIN, to: BEGIN + 1000n }, 100), [{ left: 1, right: 2, kind: "lost" }]);
+  assert.deepEqual(stretchPlaces(timeline, { from: BEGIN + 11n, to: BEGIN + 1000n }, 100), []);
 }
 
 // Pixels of the server are drawn where they are; after a zoom out those of one pixel are together.
@@ -257,27 +257,27 @@ for (let seed = 1; seed <= 40; seed += 1) {
   };
   cells.known[50] = 0;
   [cells.top[10], cells.busy[10], cells.topProcess[10]] = [3, 65535, 65535];
-  const lane: Lane = { cpu: 0, slices: null, cells };
-  const track = trackOf(lane, 4, count);
+  const track: Track = { cpu: 0, slices: null, cells };
+  const timeline = timelineOf(track, 4, count);
   const span = { from: BEGIN, to: BEGIN + 6400n };
-  const wide = laneDrawing(track, lane, span, 1000, null).columns;
+  const wide = trackDrawing(timeline, track, span, 1000, null).columns;
   assert.equal(wide.length, count - 1, "a pixel of which nothing is known is not drawn");
   assert.deepEqual([wide[10]!.left, wide[10]!.right, wide[10]!.top, wide[10]!.busy], [100, 110, 3, 1]);
-  const narrow = laneDrawing(track, lane, span, 10, null).columns;
+  const narrow = trackDrawing(timeline, track, span, 10, null).columns;
   assert.equal(narrow.length, 10);
   assert.deepEqual([narrow[0]!.top, narrow[1]!.top], [2, 3]);
   assert.ok(Math.abs(narrow[1]!.busy - (9 * 0.2 + 1) / 10) < 1e-9, `${narrow[1]!.busy}`);
-  assert.equal(laneRowAt(track, lane, BEGIN + 50n * 64n), -1);
-  assert.equal(laneRowAt(track, lane, BEGIN + 51n * 64n), 51);
-  assert.equal(neighborSlice(track, lane, BEGIN, true), BEGIN + 640n, "where another thread is on top");
-  assert.deepEqual(waitingColumns(track, span, 100)[1], { left: 1, right: 2, mean: 0.5, longest: 9 });
+  assert.equal(trackRowAt(timeline, track, BEGIN + 50n * 64n), -1);
+  assert.equal(trackRowAt(timeline, track, BEGIN + 51n * 64n), 51);
+  assert.equal(neighborSlice(timeline, track, BEGIN, true), BEGIN + 640n, "where another thread is on top");
+  assert.deepEqual(waitingColumns(timeline, span, 100)[1], { left: 1, right: 2, mean: 0.5, longest: 9 });
 }
 
-// An answer with a track is decoded as it was encoded: columns are padded to eight bytes.
+// An answer with a timeline is decoded as it was encoded: columns are padded to eight bytes.
 {
   const header = JSON.stringify({
     pixel_ns: "64", first_ns: String(BEGIN), pixels: 1, is_complete: true, is_exact: true, has_wakeups: false, left_out: 2, unreadable: 1,
-    threads: [[7, 5, "<b>"]], stretches: [[String(BEGIN), String(BEGIN + 9n), "stopped", 0]], lanes: [{ cpu: 11, rows: 1 }],
+    threads: [[7, 5, "<b>"]], stretches: [[String(BEGIN), String(BEGIN + 9n), "stopped", 0]], tracks: [{ cpu: 11, rows: 1 }],
   });
   const text = header + " ".repeat((8 - ((header.length + 4) % 8)) % 8);
   const buffer = new ArrayBuffer(4 + text.length + 9 * 8);
@@ -293,12 +293,12 @@ for (let seed = 1; seed <= 40; seed += 1) {
   data.setFloat64(at + 40, 3, true);
   data.setUint16(at + 56, 65535, true);
   data.setUint16(at + 64, 1, true);
-  const track = decodeTrack(buffer);
-  const lane = track.lanes[0]!;
-  assert.deepEqual([track.first, track.pixel, track.isExact, track.leftOut, lane.cpu], [BEGIN, 64, true, 2, 11]);
-  assert.deepEqual([track.waiting[0], track.longest[0], lane.slices!.begin[0], lane.slices!.end[0]], [0.25, 17, 1, 5]);
-  assert.deepEqual([lane.slices!.ready[0], lane.slices!.slept[0], lane.slices!.thread[0]], [NaN, 3, 0]);
-  assert.deepEqual([lane.slices!.waker[0], lane.slices!.ended[0], track.threads[0]!.name], [65535, 1, "<b>"]);
-  assert.deepEqual(track.stretches, [{ from: BEGIN, to: BEGIN + 9n, kind: "stopped", lost: 0 }]);
+  const timeline = decodeTimeline(buffer);
+  const track = timeline.tracks[0]!;
+  assert.deepEqual([timeline.first, timeline.pixel, timeline.isExact, timeline.leftOut, track.cpu], [BEGIN, 64, true, 2, 11]);
+  assert.deepEqual([timeline.waiting[0], timeline.longest[0], track.slices!.begin[0], track.slices!.end[0]], [0.25, 17, 1, 5]);
+  assert.deepEqual([track.slices!.ready[0], track.slices!.slept[0], track.slices!.thread[0]], [NaN, 3, 0]);
+  assert.deepEqual([track.slices!.waker[0], track.slices!.ended[0], timeline.threads[0]!.name], [65535, 1, "<b>"]);
+  assert.deepEqual(timeline.stretches, [{ from: BEGIN, to: BEGIN + 9n, kind: "stopped", lost: 0 }]);
 }
 console.log("all passed");

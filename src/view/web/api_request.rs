@@ -25,7 +25,7 @@ pub(super) enum ApiRequest {
     Fields,
     /// What a chart draws.
     Range(RangeRequest),
-    /// What the track of the CPUs draws.
+    /// What the timeline of the CPUs draws.
     Tasks(TasksRequest),
     /// The samples of a field.
     Samples {
@@ -59,12 +59,12 @@ pub(super) struct RangeRequest {
     pub(super) pixels: u32,
 }
 
-/// What the track of the CPUs draws.
+/// What the timeline of the CPUs draws.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TasksRequest {
     /// The time, in wall nanoseconds.
     pub(super) wall_ns: WallRange,
-    /// Width of the track.
+    /// Width of the timeline.
     pub(super) pixels: u32,
     /// The process whose share is told apart.
     pub(super) process: Option<u32>,

@@ -20,7 +20,7 @@ use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
 use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
-use crate::view::lanes::SchedSource;
+use crate::view::tracks::SchedSource;
 use crate::view::{StepColumn, ViewError};
 
 /// Memory for summaries: a chart of a day takes 3 MB, and there are some twenty.
@@ -155,7 +155,7 @@ impl RecordingReader {
         Some(SchedSource { paths: self.shown.paths.clone(), host: self.shown.host.clone(), name })
     }
 
-    /// Returns what the track of the CPUs draws.
+    /// Returns what the timeline of the CPUs draws.
     pub(super) fn tasks(&mut self, request: &TasksRequest) -> Result<TasksAnswer, ViewError> {
         self.refresh()?;
         let source = self.sched_source().ok_or(ViewError::NoSwitches)?;

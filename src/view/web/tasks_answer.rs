@@ -1,11 +1,11 @@
-//! What the track of the CPUs draws, as bytes: a header of JSON, then columns of numbers.
+//! What the timeline of the CPUs draws, as bytes: a header of JSON, then columns of numbers.
 
 use std::collections::HashMap;
 
 use flatcap_tasks::{IntervalEnd, ThreadInfo};
 use serde::Serialize;
 
-use crate::view::lanes::{LaneCell, LaneSlice, Stretch, StretchKind, WaitCell};
+use crate::view::tracks::{Stretch, StretchKind, TrackCell, TrackSlice, WaitCell};
 
 /// Most cells of an answer: 18 bytes each. With its threads and everything else it stays below
 /// 1 MiB, whatever is in their names.
@@ -25,10 +25,10 @@ const LENGTH_BYTES: usize = 4;
 /// Columns are padded to multiples of this, so that all are aligned.
 const COLUMN_ALIGNMENT: usize = 8;
 
-/// What the track of the CPUs draws. Encoded, it is the length of the header (4 bytes), the header
-/// padded with spaces, and columns, all little-endian and padded to eight bytes. First those of who
-/// waited, one number (f64) per pixel: how many threads on average, and the longest wait in
-/// nanoseconds. Then those of each lane: of slices their begin and end (i64), how long the thread
+/// What the timeline of the CPUs draws. Encoded, it is the length of the header (4 bytes), the
+/// header padded with spaces, and columns, all little-endian and padded to eight bytes. First those
+/// of who waited, one number (f64) per pixel: how many threads on average, and the longest wait in
+/// nanoseconds. Then those of each track: of slices their begin and end (i64), how long the thread
 /// was ready and slept before (f64, nanoseconds, NaN if not known), thread, waker and end (u16); of
 /// pixels the thread that ran longest, number of threads, and shares of the pixel of which 65,535
 /// is all: busy, that thread, its process, known, the chosen process (u16); number of switches
@@ -48,15 +48,15 @@ pub(super) struct TasksAnswer {
     pub(super) unreadable: u64,
     pub(super) stretches: Vec<Stretch>,
     pub(super) waiting: Vec<WaitCell>,
-    pub(super) lanes: LanesAnswer,
+    pub(super) tracks: TracksAnswer,
 }
 
 /// What each CPU did.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum LanesAnswer {
-    Slices(Vec<(u16, Vec<LaneSlice>)>),
+pub(super) enum TracksAnswer {
+    Slices(Vec<(u16, Vec<TrackSlice>)>),
     /// Cells of the pixels from the first one on.
-    Pixels(Vec<(u16, Vec<LaneCell>)>),
+    Pixels(Vec<(u16, Vec<TrackCell>)>),
 }
 
 #[derive(Serialize)]
@@ -74,11 +74,11 @@ struct TasksHeader {
     threads: Vec<(u32, u32, String)>,
     /// Begin, end, kind, dropped records.
     stretches: Vec<(String, String, &'static str, u64)>,
-    lanes: Vec<LaneRows>,
+    tracks: Vec<TrackRows>,
 }
 
 #[derive(Serialize)]
-struct LaneRows {
+struct TrackRows {
     cpu: u16,
     rows: usize,
 }
@@ -109,18 +109,18 @@ impl TasksAnswer {
         let mut table = AnsweredThreads::default();
         let mut columns = Vec::new();
         self.encode_waiting(&mut columns);
-        let lanes = match &self.lanes {
-            LanesAnswer::Slices(lanes) => {
-                let encoded = lanes.iter().map(|(cpu, slices)| {
+        let tracks = match &self.tracks {
+            TracksAnswer::Slices(tracks) => {
+                let encoded = tracks.iter().map(|(cpu, slices)| {
                     encode_slices(&mut columns, &mut table, slices);
-                    LaneRows { cpu: *cpu, rows: slices.len() }
+                    TrackRows { cpu: *cpu, rows: slices.len() }
                 });
                 encoded.collect()
             }
-            LanesAnswer::Pixels(lanes) => {
-                let encoded = lanes.iter().map(|(cpu, cells)| {
+            TracksAnswer::Pixels(tracks) => {
+                let encoded = tracks.iter().map(|(cpu, cells)| {
                     self.encode_cells(&mut columns, &mut table, cells);
-                    LaneRows { cpu: *cpu, rows: cells.len() }
+                    TrackRows { cpu: *cpu, rows: cells.len() }
                 });
                 encoded.collect()
             }
@@ -131,13 +131,13 @@ impl TasksAnswer {
             first_ns: self.first_ns.to_string(),
             pixels: self.waiting.len(),
             is_complete: self.is_complete,
-            is_exact: matches!(self.lanes, LanesAnswer::Slices(_)),
+            is_exact: matches!(self.tracks, TracksAnswer::Slices(_)),
             has_wakeups: self.has_wakeups,
             left_out: self.left_out,
             unreadable: self.unreadable,
             threads: table.threads.iter().map(thread).collect(),
             stretches: self.stretches.iter().map(stretch_row).collect(),
-            lanes,
+            tracks,
         };
         // Numbers and texts always serialize.
         let mut header = serde_json::to_string(&header).unwrap_or_default();
@@ -156,12 +156,12 @@ impl TasksAnswer {
         column(bytes, self.waiting.iter().map(|cell| number(cell.longest_ns).to_le_bytes()));
     }
 
-    fn encode_cells(&self, bytes: &mut Vec<u8>, table: &mut AnsweredThreads, cells: &[LaneCell]) {
+    fn encode_cells(&self, bytes: &mut Vec<u8>, table: &mut AnsweredThreads, cells: &[TrackCell]) {
         let cells = || cells.iter();
-        let top = |cell: &LaneCell| cell.top.map(|(thread, _)| thread);
+        let top = |cell: &TrackCell| cell.top.map(|(thread, _)| thread);
         column(bytes, cells().map(|cell| table.index(top(cell)).to_le_bytes()));
         column(bytes, cells().map(|cell| u16::try_from(cell.threads).unwrap_or(u16::MAX).to_le_bytes()));
-        let lengths: [fn(&LaneCell) -> u64; 5] = [
+        let lengths: [fn(&TrackCell) -> u64; 5] = [
             |cell| cell.busy_ns,
             |cell| cell.top.map_or(0, |(_, top_ns)| top_ns),
             |cell| cell.top_process_ns,
@@ -182,7 +182,7 @@ impl TasksAnswer {
     }
 }
 
-fn encode_slices(bytes: &mut Vec<u8>, table: &mut AnsweredThreads, slices: &[LaneSlice]) {
+fn encode_slices(bytes: &mut Vec<u8>, table: &mut AnsweredThreads, slices: &[TrackSlice]) {
     let slices = || slices.iter();
     let length = |length_ns: Option<u64>| length_ns.map_or(f64::NAN, number);
     column(bytes, slices().map(|slice| slice.begin_ns.to_le_bytes()));

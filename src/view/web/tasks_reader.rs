@@ -1,38 +1,38 @@
-//! Reads who ran on each CPU. One thread owns a reader, with its open tracks.
+//! Reads who ran on each CPU. One thread owns a reader, with its open timelines.
 
 use std::collections::BTreeSet;
 
 use super::api_request::{TasksRequest, WallRange};
-use super::tasks_answer::{CELLS_MAX, LanesAnswer, SLICES_MAX, THREADS_MAX, TasksAnswer};
+use super::tasks_answer::{CELLS_MAX, SLICES_MAX, THREADS_MAX, TasksAnswer, TracksAnswer};
 use crate::os::clock::monotonic_ns;
 use crate::view::ViewError;
-use crate::view::lanes::{LaneCell, PixelGrid, PixelLanes, SchedReader, SchedSource, SliceLanes};
+use crate::view::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell};
 
-/// Tracks that stay open, some 4 MB each: zooms of one page.
-const TRACKS_MAX: usize = 8;
+/// Timelines that stay open, some 4 MB each: zooms of one page.
+const TIMELINES_MAX: usize = 8;
 /// Longest reading for one answer; the page asks again.
 const READ_NS: u64 = 250_000_000;
 /// Time before a view that is read for what threads waited for that run at its begin.
 const LEAD_NS: i64 = 100_000_000;
-/// A track begins at a multiple of a third of its pixels, so that one serves while the page moves
-/// on.
+/// A timeline begins at a multiple of a third of its pixels, so that one serves while the page
+/// moves on.
 const ALIGNED_PART: u32 = 3;
 
-/// Reads the track of the CPUs.
+/// Reads the timeline of the CPUs.
 #[derive(Debug, Default)]
 pub(super) struct TasksReader {
     /// The one used last is last.
-    tracks: Vec<OpenTrack>,
+    timelines: Vec<OpenTimeline>,
     /// How many CPUs there are, as far as is known.
     cpus: usize,
 }
 
 #[derive(Debug)]
-struct OpenTrack {
+struct OpenTimeline {
     source: String,
     is_growing: bool,
     reader: SchedReader,
-    lanes: PixelLanes,
+    tracks: PixelTracks,
 }
 
 impl TasksReader {
@@ -44,31 +44,31 @@ impl TasksReader {
     ) -> Result<TasksAnswer, ViewError> {
         let deadline_ns = monotonic_ns() + READ_NS;
         let WallRange { from_ns, to_ns } = request.wall_ns;
-        let (track, is_complete) = loop {
+        let (timeline, is_complete) = loop {
             let pixels_max = u32::try_from(CELLS_MAX / self.cpus.max(1)).unwrap_or(u32::MAX).max(1);
             let pixels = request.pixels.min(pixels_max);
             let grid = grid(request.wall_ns, pixels);
-            let mut track = self.take(source, is_growing, grid, request)?;
+            let mut timeline = self.take(source, is_growing, grid, request)?;
             if is_growing {
-                track.reader.refresh()?;
+                timeline.reader.refresh()?;
             }
             let mut may_go_on = || monotonic_ns() < deadline_ns;
-            let is_complete = track.reader.advance(to_ns, &mut track.lanes, &mut may_go_on)?;
-            self.cpus = self.cpus.max(track.lanes.cpus()).max(track.reader.cpus());
+            let is_complete = timeline.reader.advance(to_ns, &mut timeline.tracks, &mut may_go_on)?;
+            self.cpus = self.cpus.max(timeline.tracks.cpus()).max(timeline.reader.cpus());
             // More CPUs than expected: fewer pixels for each.
             if u32::try_from(CELLS_MAX / self.cpus.max(1)).is_ok_and(|most| most.max(1) >= pixels) {
-                break (track, is_complete);
+                break (timeline, is_complete);
             }
         };
-        let mut lanes = track.lanes.clone();
-        track.reader.open_intervals(&mut lanes);
-        let mut answer = pixels_answer(&lanes, request.wall_ns);
+        let mut tracks = timeline.tracks.clone();
+        timeline.reader.open_intervals(&mut tracks);
+        let mut answer = pixels_answer(&tracks, request.wall_ns);
         answer.is_complete = is_complete;
-        answer.has_wakeups = track.reader.has_wakeups();
-        answer.unreadable = track.reader.unreadable();
-        self.tracks.push(track);
-        if self.tracks.len() > TRACKS_MAX {
-            self.tracks.remove(0);
+        answer.has_wakeups = timeline.reader.has_wakeups();
+        answer.unreadable = timeline.reader.unreadable();
+        self.timelines.push(timeline);
+        if self.timelines.len() > TIMELINES_MAX {
+            self.timelines.remove(0);
         }
         if is_complete && answer.has_few_slices() {
             read_slices(source, from_ns..to_ns, &mut answer)?;
@@ -76,32 +76,32 @@ impl TasksReader {
         Ok(answer)
     }
 
-    /// Takes the track of a grid, or opens one.
+    /// Takes the timeline of a grid, or opens one.
     fn take(
         &mut self,
         source: &SchedSource,
         is_growing: bool,
         grid: PixelGrid,
         request: &TasksRequest,
-    ) -> Result<OpenTrack, ViewError> {
+    ) -> Result<OpenTimeline, ViewError> {
         let WallRange { from_ns, to_ns } = request.wall_ns;
-        let is_usable = |track: &OpenTrack| {
-            let own = track.lanes.grid();
-            (&track.source, track.is_growing) == (&source.name, is_growing)
-                && (own.pixel_ns, track.lanes.process()) == (grid.pixel_ns, request.process)
+        let is_usable = |timeline: &OpenTimeline| {
+            let own = timeline.tracks.grid();
+            (&timeline.source, timeline.is_growing) == (&source.name, is_growing)
+                && (own.pixel_ns, timeline.tracks.process()) == (grid.pixel_ns, request.process)
                 && own.index(from_ns).is_some()
                 && own.index(to_ns - 1).is_some()
         };
-        if let Some(place) = self.tracks.iter().position(is_usable) {
-            return Ok(self.tracks.remove(place));
+        if let Some(place) = self.timelines.iter().position(is_usable) {
+            return Ok(self.timelines.remove(place));
         }
         let reader = SchedReader::open(source, grid.begin_ns(0), grid.begin_ns(grid.count))?;
-        let lanes = PixelLanes::new(grid, request.process);
-        Ok(OpenTrack { source: source.name.clone(), is_growing, reader, lanes })
+        let tracks = PixelTracks::new(grid, request.process);
+        Ok(OpenTimeline { source: source.name.clone(), is_growing, reader, tracks })
     }
 }
 
-/// Returns the grid of a track that has a time.
+/// Returns the grid of a timeline that has a time.
 fn grid(wall_ns: WallRange, pixels: u32) -> PixelGrid {
     let shortest_ns = wall_ns.length_ns().div_ceil(pixels.into()).max(1);
     let pixel_ns =
@@ -114,9 +114,9 @@ fn grid(wall_ns: WallRange, pixels: u32) -> PixelGrid {
 }
 
 /// Returns the pixels of a time.
-fn pixels_answer(lanes: &PixelLanes, wall_ns: WallRange) -> TasksAnswer {
+fn pixels_answer(tracks: &PixelTracks, wall_ns: WallRange) -> TasksAnswer {
     let WallRange { from_ns, to_ns } = wall_ns;
-    let grid = lanes.grid();
+    let grid = tracks.grid();
     let first = grid.index(from_ns).unwrap_or(0);
     let pixels = first..grid.index(to_ns - 1).map_or(first, |last| last + 1);
     TasksAnswer {
@@ -124,11 +124,11 @@ fn pixels_answer(lanes: &PixelLanes, wall_ns: WallRange) -> TasksAnswer {
         first_ns: grid.begin_ns(first),
         is_complete: true,
         has_wakeups: false,
-        left_out: lanes.left_out(),
+        left_out: tracks.left_out(),
         unreadable: 0,
-        stretches: lanes.stretches(from_ns, to_ns),
-        waiting: lanes.waiting(&pixels).to_vec(),
-        lanes: LanesAnswer::Pixels(lanes.lanes(&pixels)),
+        stretches: tracks.stretches(from_ns, to_ns),
+        waiting: tracks.waiting(&pixels).to_vec(),
+        tracks: TracksAnswer::Pixels(tracks.tracks(&pixels)),
     }
 }
 
@@ -138,30 +138,30 @@ fn read_slices(
     wall_ns: std::ops::Range<i64>,
     answer: &mut TasksAnswer,
 ) -> Result<(), ViewError> {
-    let mut slices = SliceLanes::new(wall_ns.clone(), SLICES_MAX, THREADS_MAX);
+    let mut slices = SliceTracks::new(wall_ns.clone(), SLICES_MAX, THREADS_MAX);
     let mut reader = SchedReader::open(source, wall_ns.start.saturating_sub(LEAD_NS), wall_ns.end)?;
     // In steps, for what is read decides whether to go on. There are few slices, so it is short.
     let is_complete = reader.advance(wall_ns.end, &mut slices, &mut || true)?;
     reader.open_intervals(&mut slices);
     if is_complete && !slices.is_too_much() {
-        let lanes: BTreeSet<u16> = answer.cpus().collect();
+        let tracks: BTreeSet<u16> = answer.cpus().collect();
         let (mut found, stretches) = slices.into_parts();
-        // A CPU of which nothing is known here keeps its lane.
+        // A CPU of which nothing is known here keeps its track.
         let known: BTreeSet<u16> = found.iter().map(|(cpu, _)| *cpu).collect();
-        found.extend(lanes.difference(&known).map(|cpu| (*cpu, Vec::new())));
-        found.retain(|(cpu, _)| lanes.contains(cpu));
+        found.extend(tracks.difference(&known).map(|cpu| (*cpu, Vec::new())));
+        found.retain(|(cpu, _)| tracks.contains(cpu));
         found.sort_by_key(|(cpu, _)| *cpu);
         answer.stretches = stretches;
-        answer.lanes = LanesAnswer::Slices(found);
+        answer.tracks = TracksAnswer::Slices(found);
     }
     Ok(())
 }
 
 impl TasksAnswer {
     fn cpus(&self) -> impl Iterator<Item = u16> {
-        let cpus: Vec<u16> = match &self.lanes {
-            LanesAnswer::Slices(lanes) => lanes.iter().map(|(cpu, _)| *cpu).collect(),
-            LanesAnswer::Pixels(lanes) => lanes.iter().map(|(cpu, _)| *cpu).collect(),
+        let cpus: Vec<u16> = match &self.tracks {
+            TracksAnswer::Slices(tracks) => tracks.iter().map(|(cpu, _)| *cpu).collect(),
+            TracksAnswer::Pixels(tracks) => tracks.iter().map(|(cpu, _)| *cpu).collect(),
         };
         cpus.into_iter()
     }
@@ -169,9 +169,9 @@ impl TasksAnswer {
     /// Whether an answer can have each slice: those that began in its pixels, and of each CPU one
     /// that began before.
     fn has_few_slices(&self) -> bool {
-        let LanesAnswer::Pixels(lanes) = &self.lanes else { return false };
-        let began = |cells: &[LaneCell]| cells.iter().map(|cell| u64::from(cell.switches)).sum::<u64>();
-        let slices: u64 = lanes.iter().map(|(_, cells)| began(cells).saturating_add(1)).sum();
+        let TracksAnswer::Pixels(tracks) = &self.tracks else { return false };
+        let began = |cells: &[TrackCell]| cells.iter().map(|cell| u64::from(cell.switches)).sum::<u64>();
+        let slices: u64 = tracks.iter().map(|(_, cells)| began(cells).saturating_add(1)).sum();
         slices <= SLICES_MAX as u64
     }
 }

@@ -1,4 +1,4 @@
-//! The track of the CPUs: its answers, and the track itself in a browser.
+//! The timeline of the CPUs: its answers, and the timeline itself in a browser.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::api_request::{TasksRequest, WallRange};
 use super::served_page::{ServedPage, TOKEN};
-use super::tasks_answer::{CELLS_MAX, LanesAnswer, SLICES_MAX, THREADS_MAX, TasksAnswer};
+use super::tasks_answer::{CELLS_MAX, SLICES_MAX, THREADS_MAX, TasksAnswer, TracksAnswer};
 use super::tasks_reader::TasksReader;
 use super::tests::run_browser;
 use super::worker::PAGE_ANSWER_BYTES_MAX;
-use crate::view::lanes::{LaneCell, LaneSlice, SchedSource, Stretch, StretchKind, WaitCell, Waited};
 use crate::view::test_recording::{START_MONO_NS, wall_of, write_sched};
 use crate::view::test_schedule::{Schedule, samples, thread};
+use crate::view::tracks::{SchedSource, Stretch, StretchKind, TrackCell, TrackSlice, WaitCell, Waited};
 
 /// A thread whose name would color a terminal and the text after it, and be markup.
 const HOSTILE: &str = "\x1b[31m<b>\u{202e}\x07";
@@ -102,18 +102,18 @@ fn one_switch_is_seen_at_every_zoom() {
     let blip = wall_of(BLIP_NS);
     for pixels in [1, 7, 100, 1536] {
         let all = answer(&mut reader, folder.path(), &request(begin, end, pixels, Some(777)));
-        let LanesAnswer::Pixels(lanes) = &all.lanes else { panic!("{SLICES_MAX} slices are the limit") };
-        assert_eq!(lanes.len(), 4);
-        let (_, cells) = &lanes[2];
-        let threads: Vec<&LaneCell> = cells.iter().filter(|cell| cell.threads > 0).collect();
+        let TracksAnswer::Pixels(tracks) = &all.tracks else { panic!("{SLICES_MAX} slices are the limit") };
+        assert_eq!(tracks.len(), 4);
+        let (_, cells) = &tracks[2];
+        let threads: Vec<&TrackCell> = cells.iter().filter(|cell| cell.threads > 0).collect();
         assert!(!threads.is_empty() && threads.len() <= 2, "{pixels}: {threads:?}");
         assert_eq!(threads.iter().map(|cell| cell.own_ns).sum::<u64>(), BLIP_LENGTH_NS);
         assert_eq!(threads[0].top.unwrap().0, thread(777, 777, "blip"));
         assert_eq!(decoded(&all.encode()).0["is_exact"], false);
     }
     let close = answer(&mut reader, folder.path(), &request(blip - 2000, blip + 2000, 1000, None));
-    let LanesAnswer::Slices(lanes) = &close.lanes else { panic!("few slices are sent as they are") };
-    let slice = lanes[2].1.iter().find(|slice| slice.thread.thread == 777).unwrap();
+    let TracksAnswer::Slices(tracks) = &close.tracks else { panic!("few slices are sent as they are") };
+    let slice = tracks[2].1.iter().find(|slice| slice.thread.thread == 777).unwrap();
     assert_eq!((slice.begin_ns, slice.end_ns), (blip, blip + BLIP_LENGTH_NS.cast_signed()));
     assert_eq!(slice.end, IntervalEnd::Slept);
     assert_eq!(
@@ -122,8 +122,8 @@ fn one_switch_is_seen_at_every_zoom() {
     );
 }
 
-// Proves that what is not recorded has a stretch with its cause and no cells, that a track serves
-// while the page moves on, and that the pixels are those of a reader that begins anew.
+// Proves that what is not recorded has a stretch with its cause and no cells, that a timeline
+// serves while the page moves on, and that the pixels are those of a reader that begins anew.
 #[test]
 fn moving_on_reads_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn answers_fit_their_limit() {
     let hostile = |at: usize| thread(u32::MAX - u32::try_from(at).unwrap(), u32::MAX, &"\x01".repeat(15));
     let stretch =
         Stretch { kind: StretchKind::Stopped, begin_ns: i64::MIN, end_ns: i64::MAX, lost: u64::MAX };
-    let answer = |lanes| TasksAnswer {
+    let answer = |tracks| TasksAnswer {
         pixel_ns: i64::MAX,
         first_ns: i64::MIN,
         is_complete: false,
@@ -159,10 +159,10 @@ fn answers_fit_their_limit() {
         unreadable: u64::MAX,
         stretches: vec![stretch; 256],
         waiting: vec![WaitCell { waited_ns: u64::MAX, longest_ns: u64::MAX }; 1536],
-        lanes,
+        tracks,
     };
     for cpus in [1, 21, 1024] {
-        let cell = |at: usize| LaneCell {
+        let cell = |at: usize| TrackCell {
             known_ns: u64::MAX,
             busy_ns: u64::MAX,
             own_ns: 1,
@@ -172,17 +172,17 @@ fn answers_fit_their_limit() {
             switches: u32::MAX,
         };
         let rows = CELLS_MAX / cpus;
-        let lane = |cpu: usize| {
+        let track = |cpu: usize| {
             (u16::MAX - u16::try_from(cpu).unwrap(), (0..rows).map(|row| cell(cpu * rows + row)).collect())
         };
-        let bytes = answer(LanesAnswer::Pixels((0..cpus).map(lane).collect())).encode();
+        let bytes = answer(TracksAnswer::Pixels((0..cpus).map(track).collect())).encode();
         assert!(bytes.len() <= PAGE_ANSWER_BYTES_MAX, "{cpus} CPUs: {} bytes", bytes.len());
         let (header, columns) = decoded(&bytes);
         assert_eq!(header["threads"].as_array().unwrap().len(), THREADS_MAX.min(cpus * rows));
         let own = 1536 * 16 + rows.next_multiple_of(4) * 2 * 6;
         assert_eq!(columns[own..own + 2], [1, 0], "a nanosecond of a pixel is not nothing");
     }
-    let slice = |at: usize| LaneSlice {
+    let slice = |at: usize| TrackSlice {
         thread: hostile(at % THREADS_MAX),
         begin_ns: i64::MIN,
         end_ns: i64::MAX,
@@ -190,7 +190,7 @@ fn answers_fit_their_limit() {
         waited: Waited { ready_ns: None, slept_ns: Some(u64::MAX), waker: Some(hostile(0)) },
     };
     let slices = (0..SLICES_MAX).map(slice).collect();
-    let bytes = answer(LanesAnswer::Slices(vec![(0, slices)])).encode();
+    let bytes = answer(TracksAnswer::Slices(vec![(0, slices)])).encode();
     assert!(bytes.len() <= PAGE_ANSWER_BYTES_MAX, "{} bytes", bytes.len());
     assert_eq!(decoded(&bytes).0["threads"][0][2], "\x01".repeat(15));
 }
@@ -208,16 +208,16 @@ fn many_cpus_share_the_pixels() {
     let begin = wall_of(START_MONO_NS);
     let request = request(begin, begin + 60_000, 1536, Some(5));
     let answer = answer(&mut TasksReader::default(), folder.path(), &request);
-    let LanesAnswer::Pixels(lanes) = &answer.lanes else { panic!("{SLICES_MAX} slices are the limit") };
-    assert_eq!((lanes.len(), answer.left_out), (200, 0));
-    assert!(lanes.iter().map(|(_, cells)| cells.len()).sum::<usize>() <= CELLS_MAX);
-    assert!(lanes.iter().all(|(_, cells)| cells.iter().map(|cell| cell.own_ns).sum::<u64>() == 60_000));
+    let TracksAnswer::Pixels(tracks) = &answer.tracks else { panic!("{SLICES_MAX} slices are the limit") };
+    assert_eq!((tracks.len(), answer.left_out), (200, 0));
+    assert!(tracks.iter().map(|(_, cells)| cells.len()).sum::<usize>() <= CELLS_MAX);
+    assert!(tracks.iter().all(|(_, cells)| cells.iter().map(|cell| cell.own_ns).sum::<u64>() == 60_000));
 }
 
-// Proves that the API says whether there is a track, refuses one of a recording without switches
+// Proves that the API says whether there is a timeline, refuses one of a recording without switches
 // with what to do, and sends names from the recording as JSON.
 #[test]
-fn the_api_has_the_track() {
+fn the_api_has_the_timeline() {
     let without = ServedPage::new();
     assert_eq!(without.json("sources")["has_tasks"], false);
     let (head, body) = without.get("tasks?from=1&to=2&px=9");
@@ -248,14 +248,14 @@ fn the_api_has_the_track() {
     assert!(found.get("stacks").is_none() && found.get("log").is_none(), "{found}");
 }
 
-// Proves, in a real browser, that the track draws each CPU, that one slice of 3 us is drawn at
+// Proves, in a real browser, that the timeline draws each CPU, that one slice of 3 us is drawn at
 // every zoom and named under the cursor with its time and what it waited for, that keys and a click
 // find it and let its process stand out, that names stay text, that a zoom asks once, and that the
-// track fits 400 pixels.
+// timeline fits 400 pixels.
 #[test]
-fn the_track_shows_who_ran_in_a_browser() {
+fn the_timeline_shows_who_ran_in_a_browser() {
     let page = ServedPage::of(write_schedule);
     let (from, length) = (wall_of(BLIP_NS).to_string(), BLIP_LENGTH_NS.to_string());
     let gap = wall_of(START_MONO_NS + 350_000_000).to_string();
-    run_browser("tracks.mjs", &page, &[TOKEN, &from, &length, &gap]);
+    run_browser("timeline.mjs", &page, &[TOKEN, &from, &length, &gap]);
 }

@@ -6,9 +6,9 @@ use flatcap_format::replay::{HostIdentity, MergedReader, Notice, ReplayFilter, R
 use flatcap_format::segment::{ListedSegment, SegmentError, SelectedSegment, list, select};
 use flatcap_tasks::{PAYLOAD_NS_MAX, SchedBatch, Timeline, schema};
 
-use super::pixel_lanes::CPUS_MAX;
+use super::pixel_tracks::CPUS_MAX;
 use super::stretches::{Stretch, StretchKind};
-use super::wall_interval::{LaneObserver, OnWallClock};
+use super::wall_interval::{OnWallClock, TrackObserver};
 use crate::view::ViewError;
 
 /// Where payloads of the scheduler are.
@@ -113,7 +113,7 @@ impl SchedReader {
     pub(in crate::view) fn advance(
         &mut self,
         to_ns: i64,
-        observer: &mut impl LaneObserver,
+        observer: &mut impl TrackObserver,
         may_go_on: &mut dyn FnMut() -> bool,
     ) -> Result<bool, ViewError> {
         loop {
@@ -160,7 +160,7 @@ impl SchedReader {
     }
 
     /// Passes on who runs and who is ready at the end of what was read.
-    pub(in crate::view) fn open_intervals(&self, observer: &mut impl LaneObserver) {
+    pub(in crate::view) fn open_intervals(&self, observer: &mut impl TrackObserver) {
         let mut observer = OnWallClock { offset_ns: self.continuity.offset_ns, observer };
         for interval in self.timeline.active() {
             observer.pass(&interval);

@@ -14,7 +14,7 @@ export interface Thread {
 /** Why a slice ended, by its number in an answer. */
 export const ENDS = ["preempted", "then waited", "then ended", "what followed was lost", "runs on"];
 
-/** Time of a thread on a CPU, in nanoseconds since the first time of the track. */
+/** Time of a thread on a CPU, in nanoseconds since the first time of the timeline. */
 export interface Slices {
   begin: Float64Array;
   end: Float64Array;
@@ -38,7 +38,7 @@ export interface Cells {
   switches: Uint32Array;
 }
 
-export interface Lane {
+export interface Track {
   cpu: number;
   slices: Slices | null;
   cells: Cells | null;
@@ -52,7 +52,7 @@ export interface Stretch {
   lost: number;
 }
 
-export interface Track {
+export interface Timeline {
   first: bigint;
   pixel: number;
   pixels: number;
@@ -66,10 +66,10 @@ export interface Track {
   /** Of each pixel, how many threads waited for a CPU on average, and the longest wait in nanoseconds. */
   waiting: Float64Array;
   longest: Float64Array;
-  lanes: Lane[];
+  tracks: Track[];
 }
 
-interface TrackHeader {
+interface TimelineHeader {
   pixel_ns: string;
   first_ns: string;
   pixels: number;
@@ -80,13 +80,13 @@ interface TrackHeader {
   unreadable: number;
   threads: [number, number, string][];
   stretches: [string, string, Stretch["kind"], number][];
-  lanes: { cpu: number; rows: number }[];
+  tracks: { cpu: number; rows: number }[];
 }
 
 /** Decodes an answer: the length of a header, the header, and columns padded to eight bytes. */
-export function decodeTrack(buffer: ArrayBuffer): Track {
+export function decodeTimeline(buffer: ArrayBuffer): Timeline {
   const length = new DataView(buffer).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length))) as TrackHeader;
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length))) as TimelineHeader;
   let at = 4 + length;
   const place = (bytes: number) => {
     at += Math.ceil(bytes / 8) * 8;
@@ -134,7 +134,7 @@ export function decodeTrack(buffer: ArrayBuffer): Track {
     stretches: header.stretches.map(([from, to, kind, lost]) => ({ from: BigInt(from), to: BigInt(to), kind, lost })),
     waiting,
     longest,
-    lanes: header.lanes.map(({ cpu, rows }) => ({
+    tracks: header.tracks.map(({ cpu, rows }) => ({
       cpu,
       slices: header.is_exact ? slices(rows) : null,
       cells: header.is_exact ? null : cells(rows),
@@ -149,7 +149,7 @@ export interface Block {
   row: number;
 }
 
-/** What a lane shows between two places: shares of its height, and who ran longest. */
+/** What a track shows between two places: shares of its height, and who ran longest. */
 export interface Column {
   left: number;
   right: number;
@@ -164,29 +164,29 @@ export interface Column {
   threads: number;
 }
 
-export interface LaneDrawing {
+export interface TrackDrawing {
   blocks: Block[];
   columns: Column[];
 }
 
-/** Returns where times of a track are: a factor and what is added, in pixels. */
-function scaleOf(track: Track, span: Span, width: number): (at: number) => number {
-  const from = Number(track.first - span.from);
+/** Returns where times of a timeline are: a factor and what is added, in pixels. */
+function scaleOf(timeline: Timeline, span: Span, width: number): (at: number) => number {
+  const from = Number(timeline.first - span.from);
   const factor = width / Number(span.to - span.from);
   return (at) => (from + at) * factor;
 }
 
 /**
- * Returns what is drawn of a lane in a view of so many pixels. Slices that share a pixel of the
+ * Returns what is drawn of a track in a view of so many pixels. Slices that share a pixel of the
  * screen become one column with all of them: nothing is left out at any zoom.
  */
-export function laneDrawing(track: Track, lane: Lane, span: Span, width: number, process: number | null): LaneDrawing {
-  const x = scaleOf(track, span, width);
-  if (lane.slices !== null) return sliceDrawing(track, lane.slices, x, width, process);
+export function trackDrawing(timeline: Timeline, track: Track, span: Span, width: number, process: number | null): TrackDrawing {
+  const x = scaleOf(timeline, span, width);
+  if (track.slices !== null) return sliceDrawing(timeline, track.slices, x, width, process);
   const columns: Column[] = [];
-  const cells = lane.cells!;
+  const cells = track.cells!;
   for (let row = 0; row < cells.busy.length; row += 1) {
-    const [left, right] = [x(row * track.pixel), x((row + 1) * track.pixel)];
+    const [left, right] = [x(row * timeline.pixel), x((row + 1) * timeline.pixel)];
     if (right <= 0 || left >= width || cells.known[row] === 0) continue;
     const column = {
       left,
@@ -217,7 +217,7 @@ function merge(column: Column, next: Column): void {
   column.right = next.right;
 }
 
-function sliceDrawing(track: Track, slices: Slices, x: (at: number) => number, width: number, process: number | null): LaneDrawing {
+function sliceDrawing(timeline: Timeline, slices: Slices, x: (at: number) => number, width: number, process: number | null): TrackDrawing {
   const blocks: Block[] = [];
   const columns: Column[] = [];
   // What is narrower than a pixel is added up in its pixel.
@@ -227,8 +227,8 @@ function sliceDrawing(track: Track, slices: Slices, x: (at: number) => number, w
     const column: Column = { left: open.pixel, right: open.pixel + 1, known: open.known, busy: open.busy, own: open.own, top: 65535, topShare: 0, threads: open.ran.size };
     let longest = -1;
     for (const [thread, share] of open.ran) if (share > longest) [column.top, longest] = [thread, share];
-    const process = track.threads[column.top]?.process;
-    for (const [thread, share] of open.ran) if (track.threads[thread]?.process === process) column.topShare += share;
+    const process = timeline.threads[column.top]?.process;
+    for (const [thread, share] of open.ran) if (timeline.threads[thread]?.process === process) column.topShare += share;
     if (open.ran.size > 0) columns.push(column);
     open = null;
   };
@@ -238,9 +238,9 @@ function sliceDrawing(track: Track, slices: Slices, x: (at: number) => number, w
       open = { pixel, known: 0, busy: 0, own: 0, ran: new Map() };
     }
     open.known += share;
-    if (track.threads[thread]?.thread === 0) return;
+    if (timeline.threads[thread]?.thread === 0) return;
     open.busy += share;
-    if (track.threads[thread]?.process === process) open.own += share;
+    if (timeline.threads[thread]?.process === process) open.own += share;
     open.ran.set(thread, (open.ran.get(thread) ?? 0) + share);
   };
   for (let row = 0; row < slices.begin.length; row += 1) {
@@ -262,14 +262,14 @@ function sliceDrawing(track: Track, slices: Slices, x: (at: number) => number, w
   return { blocks, columns };
 }
 
-/** Returns the row of a lane at a time; -1 if nothing is known of it. */
-export function laneRowAt(track: Track, lane: Lane, at: bigint): number {
-  const time = Number(at - track.first);
-  if (lane.cells !== null) {
-    const row = Math.floor(time / track.pixel);
-    return row >= 0 && row < lane.cells.known.length && lane.cells.known[row]! > 0 ? row : -1;
+/** Returns the row of a track at a time; -1 if nothing is known of it. */
+export function trackRowAt(timeline: Timeline, track: Track, at: bigint): number {
+  const time = Number(at - timeline.first);
+  if (track.cells !== null) {
+    const row = Math.floor(time / timeline.pixel);
+    return row >= 0 && row < track.cells.known.length && track.cells.known[row]! > 0 ? row : -1;
   }
-  const { begin, end } = lane.slices!;
+  const { begin, end } = track.slices!;
   let low = 0;
   let high = begin.length;
   while (low < high) {
@@ -281,47 +281,47 @@ export function laneRowAt(track: Track, lane: Lane, at: bigint): number {
 }
 
 /** Returns the slice of another thread than the idle loop nearest to a time, within a distance; -1 without one. */
-export function nearestSlice(track: Track, lane: Lane, at: bigint, distance: number): number {
-  const slices = lane.slices;
+export function nearestSlice(timeline: Timeline, track: Track, at: bigint, distance: number): number {
+  const slices = track.slices;
   if (slices === null) return -1;
-  const time = Number(at - track.first);
+  const time = Number(at - timeline.first);
   let [found, least] = [-1, distance];
   for (let row = 0; row < slices.begin.length; row += 1) {
     if (slices.begin[row]! > time + distance) break;
-    if (track.threads[slices.thread[row]!]?.thread === 0) continue;
+    if (timeline.threads[slices.thread[row]!]?.thread === 0) continue;
     const away = Math.max(slices.begin[row]! - time, time - slices.end[row]!, 0);
     if (away < least || (away === 0 && found < 0)) [found, least] = [row, away];
   }
   return found;
 }
 
-/** Returns the begin of the next or the last slice of a thread on a lane; of pixels, where another thread ran longest. */
-export function neighborSlice(track: Track, lane: Lane, at: bigint, isForward: boolean): bigint | null {
-  const time = Number(at - track.first);
+/** Returns the begin of the next or the last slice of a thread on a track; of pixels, where another thread ran longest. */
+export function neighborSlice(timeline: Timeline, track: Track, at: bigint, isForward: boolean): bigint | null {
+  const time = Number(at - timeline.first);
   const isBusy = (row: number) => {
-    const thread = lane.slices !== null ? lane.slices.thread[row]! : lane.cells!.top[row]!;
-    return thread !== 65535 && track.threads[thread]?.thread !== 0;
+    const thread = track.slices !== null ? track.slices.thread[row]! : track.cells!.top[row]!;
+    return thread !== 65535 && timeline.threads[thread]?.thread !== 0;
   };
-  const isNew = (row: number) => lane.slices !== null || row === 0 || lane.cells!.top[row] !== lane.cells!.top[row - 1];
-  const rows = lane.slices?.begin.length ?? lane.cells!.top.length;
-  const begin = (row: number) => (lane.slices !== null ? lane.slices.begin[row]! : row * track.pixel);
+  const isNew = (row: number) => track.slices !== null || row === 0 || track.cells!.top[row] !== track.cells!.top[row - 1];
+  const rows = track.slices?.begin.length ?? track.cells!.top.length;
+  const begin = (row: number) => (track.slices !== null ? track.slices.begin[row]! : row * timeline.pixel);
   let found: number | null = null;
   for (let row = 0; row < rows; row += 1) {
     if (!isBusy(row) || !isNew(row)) continue;
-    if (isForward && begin(row) > time) return track.first + BigInt(begin(row));
+    if (isForward && begin(row) > time) return timeline.first + BigInt(begin(row));
     if (!isForward && begin(row) < time) found = begin(row);
   }
-  return found === null ? null : track.first + BigInt(found);
+  return found === null ? null : timeline.first + BigInt(found);
 }
 
 /** Returns the stretches of a time. */
-export function stretchesAt(track: Track, at: bigint): Stretch[] {
-  return track.stretches.filter(({ from, to }) => from <= at && at < to);
+export function stretchesAt(timeline: Timeline, at: bigint): Stretch[] {
+  return timeline.stretches.filter(({ from, to }) => from <= at && at < to);
 }
 
 /** Returns where stretches are on the screen; each is at least a pixel wide. */
-export function stretchPlaces(track: Track, span: Span, width: number): { left: number; right: number; kind: Stretch["kind"] }[] {
-  return track.stretches
+export function stretchPlaces(timeline: Timeline, span: Span, width: number): { left: number; right: number; kind: Stretch["kind"] }[] {
+  return timeline.stretches
     .filter(({ from, to }) => to > span.from && from < span.to)
     .map(({ from, to, kind }) => {
       const left = Math.max(0, xOf(from, span, width));
@@ -330,13 +330,13 @@ export function stretchPlaces(track: Track, span: Span, width: number): { left: 
 }
 
 /** Returns who waited in each pixel of the screen: how many on average, and the longest wait. */
-export function waitingColumns(track: Track, span: Span, width: number): { left: number; right: number; mean: number; longest: number }[] {
-  const x = scaleOf(track, span, width);
+export function waitingColumns(timeline: Timeline, span: Span, width: number): { left: number; right: number; mean: number; longest: number }[] {
+  const x = scaleOf(timeline, span, width);
   const columns = [];
-  for (let row = 0; row < track.pixels; row += 1) {
-    const [left, right] = [x(row * track.pixel), x((row + 1) * track.pixel)];
-    if (right > 0 && left < width && track.longest[row]! > 0) {
-      columns.push({ left, right, mean: track.waiting[row]!, longest: track.longest[row]! });
+  for (let row = 0; row < timeline.pixels; row += 1) {
+    const [left, right] = [x(row * timeline.pixel), x((row + 1) * timeline.pixel)];
+    if (right > 0 && left < width && timeline.longest[row]! > 0) {
+      columns.push({ left, right, mean: timeline.waiting[row]!, longest: timeline.longest[row]! });
     }
   }
   return columns;

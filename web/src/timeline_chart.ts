@@ -1,10 +1,10 @@
-// The track of the CPUs: a lane for each of them, on one canvas.
+// The timeline of the CPUs: a track for each of them, on one canvas.
 
 import { color, make } from "./dom";
 import {
-  decodeTrack, ENDS, laneDrawing, laneRowAt, nearestSlice, neighborSlice, stretchesAt, stretchPlaces, waitingColumns,
-  type Column, type Lane, type Stretch, type Thread, type Track,
-} from "./lanes";
+  decodeTimeline, ENDS, trackDrawing, trackRowAt, nearestSlice, neighborSlice, stretchesAt, stretchPlaces, waitingColumns,
+  type Column, type Track, type Stretch, type Thread, type Timeline,
+} from "./timeline";
 import type { Asked, Shown } from "./shown";
 import { exactText, lengthText, significant } from "./times";
 import { plural, shown } from "./units";
@@ -12,7 +12,7 @@ import type { View } from "./view";
 
 /** Colors of processes, of those of the style sheet: one of them looks like that of the others. */
 const COLORS = [0, 1, 2, 3, 5, 6, 7];
-/** Height of a lane, by how many there are. */
+/** Height of a track, by how many there are. */
 const HEIGHTS: [number, number][] = [[12, 20], [24, 15], [64, 9], [Infinity, 5]];
 const LABEL_HEIGHT = 13;
 const WAITING_HEIGHT = 22;
@@ -36,14 +36,14 @@ interface Palette {
   names: Record<"back" | "idle" | "grid" | "text" | "quiet" | "gap" | "hatch" | "accent" | "waiting" | "mark", string>;
 }
 
-export class TaskTrack implements Shown {
-  readonly element = make("article", "chart track");
+export class TimelineChart implements Shown {
+  readonly element = make("article", "chart timeline");
   readonly source = null;
   request: AbortController | null = null;
   error = "";
   /** The process that stands out. */
   process: number | null = null;
-  private track: Track | null = null;
+  private timeline: Timeline | null = null;
   private pointed = -1;
   private chosen = -1;
   private width = 0;
@@ -64,9 +64,9 @@ export class TaskTrack implements Shown {
     this.element.append(head, this.detail, this.area);
   }
 
-  /** How many lanes there are. */
-  get lanes(): number {
-    return this.track?.lanes.length ?? 0;
+  /** How many tracks there are. */
+  get tracks(): number {
+    return this.timeline?.tracks.length ?? 0;
   }
 
   async load({ api, span, px }: Asked, signal: AbortSignal): Promise<boolean> {
@@ -74,42 +74,42 @@ export class TaskTrack implements Shown {
     if (this.process !== null) query["process"] = String(this.process);
     const bytes = await api.bytes("tasks", query, signal);
     if (signal.aborted) return true;
-    this.track = decodeTrack(bytes);
-    return this.track.isComplete;
+    this.timeline = decodeTimeline(bytes);
+    return this.timeline.isComplete;
   }
 
   resize(): void {
     this.width = this.element.clientWidth;
   }
 
-  private get laneHeight(): number {
-    return HEIGHTS.find(([most]) => this.lanes <= most)![1];
+  private get trackHeight(): number {
+    return HEIGHTS.find(([most]) => this.tracks <= most)![1];
   }
 
-  /** Draws the track anew for the view. */
+  /** Draws the timeline anew for the view. */
   redraw(): void {
     const ratio = devicePixelRatio || 1;
-    const height = Math.max(1, this.lanes) * this.laneHeight + WAITING_HEIGHT;
+    const height = Math.max(1, this.tracks) * this.trackHeight + WAITING_HEIGHT;
     const [deviceWidth, deviceHeight] = [Math.round(this.width * ratio), Math.round(height * ratio)];
     if (deviceWidth === 0) return;
     if (this.canvas.width !== deviceWidth || this.canvas.height !== deviceHeight) {
       [this.canvas.width, this.canvas.height] = [deviceWidth, deviceHeight];
       this.canvas.style.width = `${this.width}px`;
       this.canvas.style.height = `${height}px`;
-      // It was chosen before its lanes were known.
+      // It was chosen before its tracks were known.
       if (this.chosen >= 0) this.element.scrollIntoView({ block: "nearest" });
     }
     const ctx = this.canvas.getContext("2d")!;
     ctx.clearRect(0, 0, deviceWidth, deviceHeight);
-    const track = this.track;
-    if (track !== null) {
+    const timeline = this.timeline;
+    if (timeline !== null) {
       const [left, width] = [this.view.left * ratio, deviceWidth - this.view.left * ratio];
       const palette = this.palette();
-      track.lanes.forEach((lane, number) => {
+      timeline.tracks.forEach((track, number) => {
         ctx.save();
-        const top = Math.round(number * this.laneHeight * ratio);
-        const bottom = Math.round((number + 1) * this.laneHeight * ratio);
-        this.drawLane(ctx, palette, lane, { left, top, width, height: bottom - top - ratio }, ratio);
+        const top = Math.round(number * this.trackHeight * ratio);
+        const bottom = Math.round((number + 1) * this.trackHeight * ratio);
+        this.drawTrack(ctx, palette, track, { left, top, width, height: bottom - top - ratio }, ratio);
         ctx.restore();
       });
       this.drawWaiting(ctx, palette, { left, top: deviceHeight - (WAITING_HEIGHT - 4) * ratio, width, height: (WAITING_HEIGHT - 6) * ratio }, ratio);
@@ -131,16 +131,16 @@ export class TaskTrack implements Shown {
     return thread === undefined ? palette.names.quiet : processColor(palette, thread.process);
   }
 
-  private drawLane(ctx: CanvasRenderingContext2D, palette: Palette, lane: Lane, box: Box, ratio: number): void {
-    const track = this.track!;
+  private drawTrack(ctx: CanvasRenderingContext2D, palette: Palette, track: Track, box: Box, ratio: number): void {
+    const timeline = this.timeline!;
     ctx.beginPath();
     ctx.rect(box.left, box.top, box.width, box.height);
     ctx.clip();
-    const { blocks, columns } = laneDrawing(track, lane, this.view.span, box.width, this.process);
+    const { blocks, columns } = trackDrawing(timeline, track, this.view.span, box.width, this.process);
     ctx.font = `${10 * ratio}px system-ui, sans-serif`;
     ctx.textBaseline = "middle";
     for (const { left, right, row } of blocks) {
-      const thread = track.threads[lane.slices!.thread[row]!];
+      const thread = timeline.threads[track.slices!.thread[row]!];
       const x = box.left + left;
       const width = right - left;
       if (thread?.thread === 0) {
@@ -154,7 +154,7 @@ export class TaskTrack implements Shown {
       // Slices of one color stay apart.
       const gap = width > 3 * ratio ? ratio : 0;
       ctx.fillRect(x, box.top, width - gap, box.height);
-      if (lane.slices!.ended[row] === 0 && width > MARKED_WIDTH * ratio) {
+      if (track.slices!.ended[row] === 0 && width > MARKED_WIDTH * ratio) {
         ctx.fillStyle = palette.names.back;
         ctx.beginPath();
         ctx.moveTo(x + width - gap - 5 * ratio, box.top);
@@ -188,7 +188,7 @@ export class TaskTrack implements Shown {
     const known = Math.round(column.known * box.height);
     ctx.fillRect(x, box.top + box.height - known, width, known);
     if (column.threads > 0) {
-      const top = this.track!.threads[column.top];
+      const top = this.timeline!.threads[column.top];
       const isDimmed = this.process !== null;
       if (column.busy > column.topShare) fill(palette.names.quiet, column.topShare, column.busy - column.topShare, isDimmed ? DIMMED : 0.5);
       fill(this.colorOf(palette, top), 0, column.topShare, isDimmed ? DIMMED : 1);
@@ -200,7 +200,7 @@ export class TaskTrack implements Shown {
   private drawWaiting(ctx: CanvasRenderingContext2D, palette: Palette, box: Box, ratio: number): void {
     ctx.fillStyle = palette.names.grid;
     ctx.fillRect(box.left, box.top + box.height, box.width, ratio);
-    const columns = waitingColumns(this.track!, this.view.span, box.width);
+    const columns = waitingColumns(this.timeline!, this.view.span, box.width);
     const most = columns.reduce((most, { mean }) => Math.max(most, mean), 1);
     ctx.fillStyle = palette.names.waiting;
     for (const { left, right, mean } of columns) {
@@ -213,7 +213,7 @@ export class TaskTrack implements Shown {
 
   /** Hatches what is not known, as charts do; where records were dropped, what is known shows through. */
   private drawStretches(ctx: CanvasRenderingContext2D, palette: Palette, box: Box, ratio: number): void {
-    for (const { left, right, kind } of stretchPlaces(this.track!, this.view.span, box.width)) {
+    for (const { left, right, kind } of stretchPlaces(this.timeline!, this.view.span, box.width)) {
       ctx.save();
       ctx.beginPath();
       ctx.rect(box.left + left, box.top, right - left, box.height);
@@ -239,31 +239,31 @@ export class TaskTrack implements Shown {
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
     ctx.textBaseline = "middle";
     ctx.textAlign = "right";
-    const step = Math.ceil(LABEL_HEIGHT / this.laneHeight);
-    this.track!.lanes.forEach(({ cpu }, number) => {
+    const step = Math.ceil(LABEL_HEIGHT / this.trackHeight);
+    this.timeline!.tracks.forEach(({ cpu }, number) => {
       if (number % step !== 0 && number !== this.chosen) return;
       ctx.fillStyle = number === this.chosen ? palette.names.accent : palette.names.quiet;
-      ctx.fillText(`CPU ${cpu}`, left - 5 * ratio, (number + 0.5) * this.laneHeight * ratio);
+      ctx.fillText(`CPU ${cpu}`, left - 5 * ratio, (number + 0.5) * this.trackHeight * ratio);
     });
     ctx.fillStyle = palette.names.quiet;
     ctx.fillText("waiting", left - 5 * ratio, this.canvas.height - (WAITING_HEIGHT / 2 - 1) * ratio);
     ctx.textAlign = "left";
   }
 
-  /** Says who ran at the cursor, on the lane that the pointer or the keys have chosen. */
+  /** Says who ran at the cursor, on the track that the pointer or the keys have chosen. */
   showValues(): void {
-    const track = this.track;
-    const first = track?.lanes[0]?.cpu;
-    const last = track?.lanes[this.lanes - 1]?.cpu;
+    const timeline = this.timeline;
+    const first = timeline?.tracks[0]?.cpu;
+    const last = timeline?.tracks[this.tracks - 1]?.cpu;
     this.title.textContent = first === undefined || first === last ? `CPU ${first ?? "s"}`.replace(" s", "s") : `CPUs ${first} to ${last}`;
     const notes = [];
     if (this.process !== null) notes.push(`process ${this.process} (h, Esc)`);
-    if ((track?.leftOut ?? 0) > 0) notes.push(`+${track!.leftOut} CPUs`);
-    if (this.request !== null || track?.isComplete === false) notes.push("reading");
-    if ((track?.unreadable ?? 0) > 0) notes.push(`${track!.unreadable} damaged`);
-    if (track !== null && track.isComplete && !track.hasWakeups && this.lanes > 0) notes.push("no wakeups: waits after sleep count as sleep");
+    if ((timeline?.leftOut ?? 0) > 0) notes.push(`+${timeline!.leftOut} CPUs`);
+    if (this.request !== null || timeline?.isComplete === false) notes.push("reading");
+    if ((timeline?.unreadable ?? 0) > 0) notes.push(`${timeline!.unreadable} damaged`);
+    if (timeline !== null && timeline.isComplete && !timeline.hasWakeups && this.tracks > 0) notes.push("no wakeups: waits after sleep count as sleep");
     if (this.error !== "") notes.push(this.error);
-    if (track?.isComplete && this.lanes === 0 && this.error === "") notes.push("no switches");
+    if (timeline?.isComplete && this.tracks === 0 && this.error === "") notes.push("no switches");
     this.note.textContent = notes.join(", ");
     this.showSlice();
   }
@@ -271,40 +271,40 @@ export class TaskTrack implements Shown {
   private showSlice(): void {
     const { cursor, span } = this.view;
     const number = this.pointed >= 0 ? this.pointed : this.chosen;
-    const lane = this.track?.lanes[number];
+    const track = this.timeline?.tracks[number];
     const isInView = cursor !== null && cursor >= span.from && cursor < span.to;
     this.box.hidden = true;
-    if (this.track === null || !isInView || (lane === undefined && number !== this.lanes)) {
+    if (this.timeline === null || !isInView || (track === undefined && number !== this.tracks)) {
       this.detail.textContent = "";
       return;
     }
-    if (lane === undefined) {
+    if (track === undefined) {
       this.detail.textContent = this.waitingText(cursor);
       return;
     }
-    const missing = stretchesAt(this.track, cursor).map(({ kind, lost }) => (lost > 0 ? `${lost} ${STRETCHES[kind]}` : STRETCHES[kind]));
-    const row = this.rowAt(lane, cursor);
-    const text = row < 0 ? "nothing is known" : lane.slices !== null ? this.sliceText(lane, row) : this.cellText(lane, row);
+    const missing = stretchesAt(this.timeline, cursor).map(({ kind, lost }) => (lost > 0 ? `${lost} ${STRETCHES[kind]}` : STRETCHES[kind]));
+    const row = this.rowAt(track, cursor);
+    const text = row < 0 ? "nothing is known" : track.slices !== null ? this.sliceText(track, row) : this.cellText(track, row);
     const isMissing = row < 0 && missing.length > 0;
-    this.detail.replaceChildren(make("b", "", `CPU ${lane.cpu}  `), isMissing ? missing.join("; ") : [text, ...missing].join("; "));
-    if (row >= 0) this.showBox(lane, number, row);
+    this.detail.replaceChildren(make("b", "", `CPU ${track.cpu}  `), isMissing ? missing.join("; ") : [text, ...missing].join("; "));
+    if (row >= 0) this.showBox(track, number, row);
   }
 
-  private rowAt(lane: Lane, at: bigint): number {
-    const row = laneRowAt(this.track!, lane, at);
-    const isIdle = row < 0 || (lane.slices !== null && this.track!.threads[lane.slices.thread[row]!]?.thread === 0);
+  private rowAt(track: Track, at: bigint): number {
+    const row = trackRowAt(this.timeline!, track, at);
+    const isIdle = row < 0 || (track.slices !== null && this.timeline!.threads[track.slices.thread[row]!]?.thread === 0);
     if (!isIdle) return row;
     const distance = (Number(this.view.span.to - this.view.span.from) / Math.max(1, this.width - this.view.left)) * SNAP;
-    const near = nearestSlice(this.track!, lane, at, distance);
+    const near = nearestSlice(this.timeline!, track, at, distance);
     return near >= 0 ? near : row;
   }
 
-  private showBox(lane: Lane, number: number, row: number): void {
-    const track = this.track!;
-    const slices = lane.slices;
-    const [begin, end] = slices !== null ? [slices.begin[row]!, slices.end[row]!] : [row * track.pixel, (row + 1) * track.pixel];
+  private showBox(track: Track, number: number, row: number): void {
+    const timeline = this.timeline!;
+    const slices = track.slices;
+    const [begin, end] = slices !== null ? [slices.begin[row]!, slices.end[row]!] : [row * timeline.pixel, (row + 1) * timeline.pixel];
     const width = this.width - this.view.left;
-    const from = Number(track.first - this.view.span.from);
+    const from = Number(timeline.first - this.view.span.from);
     const scale = width / Number(this.view.span.to - this.view.span.from);
     const left = Math.max(0, (from + begin) * scale);
     const right = Math.min(width, (from + end) * scale);
@@ -312,20 +312,20 @@ export class TaskTrack implements Shown {
     this.box.hidden = false;
     this.box.style.left = `${this.view.left + left}px`;
     this.box.style.width = `${Math.max(2, right - left)}px`;
-    this.box.style.top = `${number * this.laneHeight}px`;
-    this.box.style.height = `${this.laneHeight - 1}px`;
+    this.box.style.top = `${number * this.trackHeight}px`;
+    this.box.style.height = `${this.trackHeight - 1}px`;
   }
 
-  private sliceText(lane: Lane, row: number): string {
-    const track = this.track!;
-    const slices = lane.slices!;
-    const thread = track.threads[slices.thread[row]!];
-    const begin = track.first + BigInt(slices.begin[row]!);
+  private sliceText(track: Track, row: number): string {
+    const timeline = this.timeline!;
+    const slices = track.slices!;
+    const thread = timeline.threads[slices.thread[row]!];
+    const begin = timeline.first + BigInt(slices.begin[row]!);
     const length = nanoseconds(slices.end[row]! - slices.begin[row]!);
     const when = `${exactText(begin).slice(11)} for ${length}`;
     if (thread?.thread === 0) return `idle  ${when}`;
     const [ready, slept] = [slices.ready[row]!, slices.slept[row]!];
-    const waker = track.threads[slices.waker[row]!];
+    const waker = timeline.threads[slices.waker[row]!];
     const waits = [];
     if (ready > 0) waits.push(`it waited ${nanoseconds(ready)} for the CPU`);
     if (slept > 0) waits.push(`slept ${nanoseconds(slept)}`);
@@ -334,33 +334,33 @@ export class TaskTrack implements Shown {
     return `${threadText(thread)}  ${when}, ${ENDS[slices.ended[row]!] ?? ""}${before}`;
   }
 
-  private cellText(lane: Lane, row: number): string {
-    const track = this.track!;
-    const cells = lane.cells!;
+  private cellText(track: Track, row: number): string {
+    const timeline = this.timeline!;
+    const cells = track.cells!;
     const percent = (share: number) => `${significant((share / 65535) * 100)} %`;
-    const counts = `${plural(cells.threads[row]!, "thread")}, ${plural(cells.switches[row]!, "switch", "switches")} in ${nanoseconds(track.pixel)}`;
+    const counts = `${plural(cells.threads[row]!, "thread")}, ${plural(cells.switches[row]!, "switch", "switches")} in ${nanoseconds(timeline.pixel)}`;
     const own = this.process !== null ? `, process ${this.process} ${percent(cells.own[row]!)}` : "";
     if (cells.threads[row] === 0) return `idle  ${counts}`;
-    const top = cells.top[row] === 65534 ? "a thread" : threadText(track.threads[cells.top[row]!]);
+    const top = cells.top[row] === 65534 ? "a thread" : threadText(timeline.threads[cells.top[row]!]);
     return `${top}  ${percent(cells.topShare[row]!)} of ${percent(cells.busy[row]!)} busy; ${counts}${own}`;
   }
 
   private waitingText(at: bigint): string {
-    const track = this.track!;
-    const row = Math.floor(Number(at - track.first) / track.pixel);
-    if (row < 0 || row >= track.pixels) return "";
-    if (track.longest[row] === 0) return "nobody waited for a CPU";
-    return `${significant(track.waiting[row]!)} threads waited for a CPU on average; the longest wait took ${nanoseconds(track.longest[row]!)}`;
+    const timeline = this.timeline!;
+    const row = Math.floor(Number(at - timeline.first) / timeline.pixel);
+    if (row < 0 || row >= timeline.pixels) return "";
+    if (timeline.longest[row] === 0) return "nobody waited for a CPU";
+    return `${significant(timeline.waiting[row]!)} threads waited for a CPU on average; the longest wait took ${nanoseconds(timeline.longest[row]!)}`;
   }
 
-  /** Takes note of the lane under the pointer; the row of who waits is the one after the last lane. */
+  /** Takes note of the track under the pointer; the row of who waits is the one after the last track. */
   point(event: PointerEvent | null): void {
     const y = event === null ? -1 : event.clientY - this.canvas.getBoundingClientRect().top;
-    const number = Math.floor(y / this.laneHeight);
-    this.pointed = y < 0 || y > this.lanes * this.laneHeight + WAITING_HEIGHT ? -1 : Math.min(number, this.lanes);
+    const number = Math.floor(y / this.trackHeight);
+    this.pointed = y < 0 || y > this.tracks * this.trackHeight + WAITING_HEIGHT ? -1 : Math.min(number, this.tracks);
   }
 
-  /** Chooses a lane by its number; none by -1. */
+  /** Chooses a track by its number; none by -1. */
   choose(number: number): void {
     if (this.chosen === number) return;
     this.chosen = number;
@@ -370,17 +370,17 @@ export class TaskTrack implements Shown {
 
   /** Returns the process at the cursor. */
   processAt(at: bigint): number | null {
-    const lane = this.track?.lanes[this.pointed >= 0 ? this.pointed : this.chosen];
-    if (lane === undefined) return null;
-    const row = this.rowAt(lane, at);
-    const thread = row < 0 ? undefined : this.track!.threads[(lane.slices?.thread ?? lane.cells!.top)[row]!];
+    const track = this.timeline?.tracks[this.pointed >= 0 ? this.pointed : this.chosen];
+    if (track === undefined) return null;
+    const row = this.rowAt(track, at);
+    const thread = row < 0 ? undefined : this.timeline!.threads[(track.slices?.thread ?? track.cells!.top)[row]!];
     return thread === undefined || thread.thread === 0 ? null : thread.process;
   }
 
-  /** Returns where the slice before or after a time begins, on the chosen lane. */
+  /** Returns where the slice before or after a time begins, on the chosen track. */
   neighbor(at: bigint, isForward: boolean): bigint | null {
-    const lane = this.track?.lanes[this.chosen];
-    return lane === undefined ? null : neighborSlice(this.track!, lane, at, isForward);
+    const track = this.timeline?.tracks[this.chosen];
+    return track === undefined ? null : neighborSlice(this.timeline!, track, at, isForward);
   }
 }
 

@@ -6,14 +6,14 @@ use std::ops::Range;
 use flatcap_tasks::{IntervalEnd, TaskState, ThreadInfo};
 
 use super::stretches::{Stretch, Stretches};
-use super::wall_interval::{LaneObserver, WallInterval};
+use super::wall_interval::{TrackObserver, WallInterval};
 
 /// Most threads whose last wait is kept until they run: those that are ready at a time.
 const WAITS_MAX: usize = 1 << 16;
 
 /// Time of a thread, or of the idle loop, on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::view) struct LaneSlice {
+pub(in crate::view) struct TrackSlice {
     /// Who ran.
     pub(in crate::view) thread: ThreadInfo,
     /// In wall nanoseconds.
@@ -37,11 +37,11 @@ pub(in crate::view) struct Waited {
 
 /// Keeps the slices of a time, up to a number of slices and of threads.
 #[derive(Debug, Clone)]
-pub(in crate::view) struct SliceLanes {
+pub(in crate::view) struct SliceTracks {
     wall_ns: Range<i64>,
     slices_max: usize,
     threads_max: usize,
-    lanes: BTreeMap<u16, Vec<LaneSlice>>,
+    tracks: BTreeMap<u16, Vec<TrackSlice>>,
     slices: usize,
     threads: HashSet<ThreadInfo>,
     /// What each thread that is ready, or about to run, has waited for.
@@ -49,13 +49,13 @@ pub(in crate::view) struct SliceLanes {
     stretches: Stretches,
 }
 
-impl SliceLanes {
+impl SliceTracks {
     pub(in crate::view) fn new(wall_ns: Range<i64>, slices_max: usize, threads_max: usize) -> Self {
         Self {
             wall_ns,
             slices_max,
             threads_max,
-            lanes: BTreeMap::new(),
+            tracks: BTreeMap::new(),
             slices: 0,
             threads: HashSet::new(),
             waits: HashMap::new(),
@@ -69,9 +69,9 @@ impl SliceLanes {
     }
 
     /// Returns the slices of each CPU, and the times of which not everything is known.
-    pub(in crate::view) fn into_parts(self) -> (Vec<(u16, Vec<LaneSlice>)>, Vec<Stretch>) {
+    pub(in crate::view) fn into_parts(self) -> (Vec<(u16, Vec<TrackSlice>)>, Vec<Stretch>) {
         let stretches = self.stretches.within(self.wall_ns.start, self.wall_ns.end);
-        (self.lanes.into_iter().collect(), stretches)
+        (self.tracks.into_iter().collect(), stretches)
     }
 
     fn add_slice(&mut self, cpu: u16, slice: &WallInterval) {
@@ -85,7 +85,7 @@ impl SliceLanes {
         if self.is_too_much() {
             return;
         }
-        self.lanes.entry(cpu).or_default().push(LaneSlice {
+        self.tracks.entry(cpu).or_default().push(TrackSlice {
             thread: slice.task.info,
             begin_ns: slice.begin_ns,
             end_ns: slice.end_ns,
@@ -112,7 +112,7 @@ impl SliceLanes {
     }
 }
 
-impl LaneObserver for SliceLanes {
+impl TrackObserver for SliceTracks {
     fn interval(&mut self, interval: &WallInterval) {
         match (interval.state, interval.cpu) {
             (TaskState::Running, Some(cpu)) => self.add_slice(cpu, interval),

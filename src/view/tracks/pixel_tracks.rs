@@ -6,7 +6,7 @@ use flatcap_tasks::{Task, TaskState, ThreadInfo};
 
 use super::pixel_grid::PixelGrid;
 use super::stretches::{Stretch, Stretches};
-use super::wall_interval::{LaneObserver, WallInterval};
+use super::wall_interval::{TrackObserver, WallInterval};
 
 /// Most CPUs that are shown.
 pub(super) const CPUS_MAX: usize = 1024;
@@ -16,7 +16,7 @@ const CELL_THREADS_MAX: usize = 4096;
 
 /// What a CPU did in a pixel. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::view) struct LaneCell {
+pub(in crate::view) struct TrackCell {
     /// How much of the pixel is known.
     pub(in crate::view) known_ns: u64,
     /// How long threads ran.
@@ -44,19 +44,19 @@ pub(in crate::view) struct WaitCell {
 
 /// Folds what threads did into pixels, so that memory depends on their number alone.
 #[derive(Debug, Clone)]
-pub(in crate::view) struct PixelLanes {
+pub(in crate::view) struct PixelTracks {
     grid: PixelGrid,
     /// The process whose time is counted apart.
     process: Option<u32>,
-    lanes: BTreeMap<u16, CpuLane>,
+    tracks: BTreeMap<u16, CpuTrack>,
     waiting: Vec<WaitCell>,
     stretches: Stretches,
     left_out: BTreeSet<u16>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct CpuLane {
-    cells: Vec<LaneCell>,
+struct CpuTrack {
+    cells: Vec<TrackCell>,
     /// The newest pixel that has slices: slices of a CPU follow each other.
     newest: usize,
     /// How long each thread, and each process, ran in it.
@@ -64,12 +64,12 @@ struct CpuLane {
     processes: HashMap<u32, u64>,
 }
 
-impl PixelLanes {
+impl PixelTracks {
     pub(in crate::view) fn new(grid: PixelGrid, process: Option<u32>) -> Self {
         Self {
             grid,
             process,
-            lanes: BTreeMap::new(),
+            tracks: BTreeMap::new(),
             waiting: vec![WaitCell::default(); grid.count],
             stretches: Stretches::new(grid.pixel_ns),
             left_out: BTreeSet::new(),
@@ -84,9 +84,9 @@ impl PixelLanes {
         self.process
     }
 
-    /// Returns how many CPUs have lanes.
+    /// Returns how many CPUs have tracks.
     pub(in crate::view) fn cpus(&self) -> usize {
-        self.lanes.len()
+        self.tracks.len()
     }
 
     /// Returns how many CPUs have none, for there are too many.
@@ -96,12 +96,12 @@ impl PixelLanes {
 
     /// Returns the cells of each CPU in these pixels. Cells after the last one that is known are
     /// left out.
-    pub(in crate::view) fn lanes(&self, pixels: &std::ops::Range<usize>) -> Vec<(u16, Vec<LaneCell>)> {
-        let cells = |lane: &CpuLane| {
-            let end = pixels.end.min(lane.cells.len());
-            lane.cells.get(pixels.start..end).map_or(Vec::new(), <[_]>::to_vec)
+    pub(in crate::view) fn tracks(&self, pixels: &std::ops::Range<usize>) -> Vec<(u16, Vec<TrackCell>)> {
+        let cells = |track: &CpuTrack| {
+            let end = pixels.end.min(track.cells.len());
+            track.cells.get(pixels.start..end).map_or(Vec::new(), <[_]>::to_vec)
         };
-        self.lanes.iter().map(|(cpu, lane)| (*cpu, cells(lane))).collect()
+        self.tracks.iter().map(|(cpu, track)| (*cpu, cells(track))).collect()
     }
 
     pub(in crate::view) fn waiting(&self, pixels: &std::ops::Range<usize>) -> &[WaitCell] {
@@ -114,12 +114,12 @@ impl PixelLanes {
     }
 
     fn add_slice(&mut self, cpu: u16, slice: &WallInterval) {
-        if !self.lanes.contains_key(&cpu) && self.lanes.len() >= CPUS_MAX {
+        if !self.tracks.contains_key(&cpu) && self.tracks.len() >= CPUS_MAX {
             self.left_out.insert(cpu);
             return;
         }
-        let lane = self.lanes.entry(cpu).or_default();
-        lane.add(self.grid, self.process, slice);
+        let track = self.tracks.entry(cpu).or_default();
+        track.add(self.grid, self.process, slice);
     }
 
     fn add_wait(&mut self, wait: &WallInterval) {
@@ -134,7 +134,7 @@ impl PixelLanes {
     }
 }
 
-impl LaneObserver for PixelLanes {
+impl TrackObserver for PixelTracks {
     fn interval(&mut self, interval: &WallInterval) {
         match (interval.state, interval.cpu) {
             (TaskState::Running, Some(cpu)) => self.add_slice(cpu, interval),
@@ -148,11 +148,11 @@ impl LaneObserver for PixelLanes {
     }
 }
 
-impl CpuLane {
+impl CpuTrack {
     fn add(&mut self, grid: PixelGrid, process: Option<u32>, slice: &WallInterval) {
         let Some(range) = grid.range(slice.begin_ns, slice.end_ns) else { return };
         if self.cells.len() <= *range.pixels.end() {
-            self.cells.resize(range.pixels.end() + 1, LaneCell::default());
+            self.cells.resize(range.pixels.end() + 1, TrackCell::default());
         }
         let begins = grid.index(slice.begin_ns);
         for index in range.pixels.clone() {

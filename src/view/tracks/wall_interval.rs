@@ -21,7 +21,7 @@ pub(in crate::view) struct WallInterval {
 }
 
 /// Receives what threads did, in the order in which it ended.
-pub(in crate::view) trait LaneObserver {
+pub(in crate::view) trait TrackObserver {
     fn interval(&mut self, interval: &WallInterval);
 
     fn stretch(&mut self, stretch: Stretch);
@@ -34,7 +34,7 @@ pub(super) struct OnWallClock<'o, O> {
     pub(super) observer: &'o mut O,
 }
 
-impl<O: LaneObserver> OnWallClock<'_, O> {
+impl<O: TrackObserver> OnWallClock<'_, O> {
     pub(super) fn pass(&mut self, interval: &Interval) {
         let begin_ns = self.offset_ns.saturating_add_unsigned(interval.begin_ns);
         self.observer.interval(&WallInterval {
@@ -49,7 +49,7 @@ impl<O: LaneObserver> OnWallClock<'_, O> {
     }
 }
 
-impl<O: LaneObserver> TimelineObserver for OnWallClock<'_, O> {
+impl<O: TrackObserver> TimelineObserver for OnWallClock<'_, O> {
     fn interval(&mut self, interval: &Interval, _history: &CpuHistory) {
         self.pass(interval);
     }

@@ -1,4 +1,4 @@
-//! Lanes against the slices that were recorded.
+//! Tracks against the slices that were recorded.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use flatcap_tasks::testing::SchedPayload;
 use flatcap_tasks::{IntervalEnd, ThreadInfo};
 use proptest::prelude::*;
 
-use super::{LaneCell, PixelGrid, PixelLanes, SchedReader, SchedSource, SliceLanes, StretchKind};
+use super::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, StretchKind, TrackCell};
 use crate::view::test_recording::{START_MONO_NS, SchedSample, wall_of, write_sched};
 use crate::view::test_schedule::{PlannedSlice, Schedule, samples, thread};
 
@@ -28,23 +28,23 @@ impl Recorded {
         SchedReader::open(&source, from_ns, until_ns).unwrap()
     }
 
-    /// Returns the lanes of a grid, read in as many steps as there are samples.
-    fn pixels(&self, grid: PixelGrid, process: Option<u32>) -> (PixelLanes, SchedReader) {
+    /// Returns the tracks of a grid, read in as many steps as there are samples.
+    fn pixels(&self, grid: PixelGrid, process: Option<u32>) -> (PixelTracks, SchedReader) {
         let mut reader = self.reader(grid.begin_ns(0), grid.begin_ns(grid.count));
-        let mut lanes = PixelLanes::new(grid, process);
+        let mut tracks = PixelTracks::new(grid, process);
         loop {
             let mut is_first = true;
             let mut may_go_on = || std::mem::replace(&mut is_first, false);
-            if reader.advance(grid.begin_ns(grid.count), &mut lanes, &mut may_go_on).unwrap() {
+            if reader.advance(grid.begin_ns(grid.count), &mut tracks, &mut may_go_on).unwrap() {
                 break;
             }
         }
-        reader.open_intervals(&mut lanes);
-        (lanes, reader)
+        reader.open_intervals(&mut tracks);
+        (tracks, reader)
     }
 
-    fn slices(&self, from_ns: i64, to_ns: i64) -> SliceLanes {
-        let mut slices = SliceLanes::new(from_ns..to_ns, 10_000, 10_000);
+    fn slices(&self, from_ns: i64, to_ns: i64) -> SliceTracks {
+        let mut slices = SliceTracks::new(from_ns..to_ns, 10_000, 10_000);
         let mut reader = self.reader(from_ns, to_ns);
         assert!(reader.advance(to_ns, &mut slices, &mut || true).unwrap());
         reader.open_intervals(&mut slices);
@@ -88,8 +88,8 @@ fn overlap_ns(slice: &PlannedSlice, from_ns: i64, to_ns: i64) -> u64 {
 }
 
 /// Returns what a cell has, from all slices of its CPU; how long each thread ran.
-fn naive_cell(slices: &[PlannedSlice], from_ns: i64, to_ns: i64) -> (LaneCell, BTreeMap<u32, u64>) {
-    let mut cell = LaneCell::default();
+fn naive_cell(slices: &[PlannedSlice], from_ns: i64, to_ns: i64) -> (TrackCell, BTreeMap<u32, u64>) {
+    let mut cell = TrackCell::default();
     let mut threads: BTreeMap<u32, u64> = BTreeMap::new();
     for slice in slices {
         let ran_ns = overlap_ns(slice, from_ns, to_ns);
@@ -117,18 +117,18 @@ proptest! {
         let first = wall_of(START_MONO_NS).div_euclid(pixel_ns) - offset.abs();
         let count = usize::try_from((length_ns / pixel_ns + 8).min(3000)).unwrap();
         let grid = PixelGrid { pixel_ns, first, count };
-        let (lanes, reader) = recorded.pixels(grid, Some(1000));
+        let (tracks, reader) = recorded.pixels(grid, Some(1000));
         prop_assert_eq!(reader.unreadable(), 0);
-        prop_assert_eq!(lanes.stretches(i64::MIN, i64::MAX), vec![]);
-        prop_assert_eq!((lanes.cpus(), reader.cpus()), (schedule.cpus.len(), schedule.cpus.len()));
-        for ((_, cells), slices) in lanes.lanes(&(0..count)).iter().zip(&schedule.cpus) {
+        prop_assert_eq!(tracks.stretches(i64::MIN, i64::MAX), vec![]);
+        prop_assert_eq!((tracks.cpus(), reader.cpus()), (schedule.cpus.len(), schedule.cpus.len()));
+        for ((_, cells), slices) in tracks.tracks(&(0..count)).iter().zip(&schedule.cpus) {
             for index in 0..count {
                 let (from_ns, to_ns) = (grid.begin_ns(index), grid.begin_ns(index + 1));
                 let (naive, threads) = naive_cell(slices, from_ns, to_ns);
                 let cell = cells.get(index).copied().unwrap_or_default();
                 let own: u64 = threads.iter().filter(|(id, _)| **id / 2 == 1000).map(|(_, ns)| *ns).sum();
-                let bare = LaneCell { top: None, top_process_ns: 0, ..cell };
-                prop_assert_eq!(bare, LaneCell { own_ns: own, ..naive });
+                let bare = TrackCell { top: None, top_process_ns: 0, ..cell };
+                prop_assert_eq!(bare, TrackCell { own_ns: own, ..naive });
                 let longest = threads.values().max().copied();
                 prop_assert_eq!(cell.top.map(|(_, top_ns)| top_ns), longest);
                 if let Some((top, top_ns)) = cell.top {
@@ -149,9 +149,9 @@ proptest! {
         let to_ns = from_ns + length;
         let slices = recorded.slices(from_ns, to_ns);
         prop_assert!(!slices.is_too_much());
-        let (lanes, stretches) = slices.into_parts();
+        let (tracks, stretches) = slices.into_parts();
         prop_assert_eq!(stretches, vec![]);
-        let lanes: BTreeMap<_, _> = lanes.into_iter().collect();
+        let tracks: BTreeMap<_, _> = tracks.into_iter().collect();
         for (cpu, planned) in (0_u16..).zip(&schedule.cpus) {
             let wanted = planned.iter().filter(|slice| overlap_ns(slice, from_ns, to_ns) > 0);
             let cut = |thread: ThreadInfo, begin_ns: i64, end_ns: i64| {
@@ -159,7 +159,7 @@ proptest! {
             };
             let wanted: Vec<_> =
                 wanted.map(|slice| cut(slice.thread, wall_of(slice.begin_ns), wall_of(slice.end_ns))).collect();
-            let found = lanes.get(&cpu).into_iter().flatten();
+            let found = tracks.get(&cpu).into_iter().flatten();
             let found: Vec<_> = found
                 .map(|slice| {
                     let thread = if slice.thread.thread == 0 { thread(0, 0, "task") } else { slice.thread };
@@ -197,15 +197,15 @@ fn gaps_are_no_data() {
     let recorded = Recorded::new(&samples);
     let (lost_from, lost_to) = (wall_of(START_MONO_NS + 50_000), wall_of(START_MONO_NS + 80_000));
     let grid = PixelGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
-    let (lanes, _) = recorded.pixels(grid, None);
-    let stretches = lanes.stretches(i64::MIN, i64::MAX);
+    let (tracks, _) = recorded.pixels(grid, None);
+    let stretches = tracks.stretches(i64::MIN, i64::MAX);
     let found: Vec<_> = stretches.iter().map(|one| (one.kind, one.begin_ns, one.end_ns)).collect();
     assert_eq!(found, vec![(StretchKind::NotRecorded, lost_from, lost_to)]);
-    let (_, cells) = &lanes.lanes(&(0..300))[0];
+    let (_, cells) = &tracks.tracks(&(0..300))[0];
     for (index, cell) in cells.iter().enumerate() {
         let (from_ns, to_ns) = (grid.begin_ns(index), grid.begin_ns(index + 1));
         if from_ns >= lost_from && to_ns <= lost_to {
-            assert_eq!(*cell, LaneCell::default());
+            assert_eq!(*cell, TrackCell::default());
         }
     }
     let (slices, _) = recorded.slices(lost_from - 5000, lost_to + 5000).into_parts();
@@ -231,13 +231,13 @@ fn dropped_records_and_stops_are_stretches() {
     }
     let recorded = Recorded::new(&samples(&payloads));
     let grid = PixelGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
-    let (lanes, _) = recorded.pixels(grid, None);
+    let (tracks, _) = recorded.pixels(grid, None);
     let at = |us: u64| wall_of(START_MONO_NS + us * 1000);
-    let stretches = lanes.stretches(i64::MIN, i64::MAX);
+    let stretches = tracks.stretches(i64::MIN, i64::MAX);
     let found: Vec<_> = stretches.iter().map(|one| (one.kind, one.begin_ns, one.end_ns, one.lost)).collect();
     let wanted = [(StretchKind::Lost, at(30), at(40), 7), (StretchKind::Stopped, at(110), at(140), 0)];
     assert_eq!(found, wanted);
-    let (_, cells) = &lanes.lanes(&(0..300))[0];
+    let (_, cells) = &tracks.tracks(&(0..300))[0];
     let stopped = grid.index(at(110)).unwrap() + 1..grid.index(at(140)).unwrap();
     assert!(cells[stopped].iter().all(|cell| cell.known_ns == 0), "nothing is known while stopped");
 }
@@ -252,15 +252,15 @@ fn slices_know_what_their_threads_waited_for() {
     schedule.wakeups.push((START_MONO_NS + 4400, 1, worker, waker));
     let recorded = Recorded::new(&samples(&schedule.payloads(&[])));
     let from_ns = wall_of(START_MONO_NS);
-    let (lanes, _) = recorded.slices(from_ns, from_ns + 7000).into_parts();
-    let slice = lanes[0].1.iter().find(|slice| slice.begin_ns == from_ns + 5000).unwrap();
+    let (tracks, _) = recorded.slices(from_ns, from_ns + 7000).into_parts();
+    let slice = tracks[0].1.iter().find(|slice| slice.begin_ns == from_ns + 5000).unwrap();
     let waited = slice.waited;
     assert_eq!((waited.slept_ns, waited.ready_ns, waited.waker), (Some(3400), Some(600), Some(waker)));
     assert_eq!((slice.thread, slice.end), (worker, IntervalEnd::Preempted));
     let grid = PixelGrid { pixel_ns: 8192, first: from_ns / 8192, count: 3 };
-    let (lanes, reader) = recorded.pixels(grid, None);
+    let (tracks, reader) = recorded.pixels(grid, None);
     assert!(reader.has_wakeups());
-    let waited: u64 = lanes.waiting(&(0..3)).iter().map(|cell| cell.waited_ns).sum();
+    let waited: u64 = tracks.waiting(&(0..3)).iter().map(|cell| cell.waited_ns).sum();
     // The worker waits again from its second slice to the end.
     assert_eq!(waited, 600 + 1000);
 }
@@ -273,8 +273,8 @@ fn damaged_payloads_are_counted() {
     samples[9].2.truncate(8);
     let recorded = Recorded::new(&samples);
     let grid = PixelGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
-    let (lanes, reader) = recorded.pixels(grid, None);
+    let (tracks, reader) = recorded.pixels(grid, None);
     assert_eq!(reader.unreadable(), 2);
     assert_eq!(reader.reached_ns(), Some(wall_of(START_MONO_NS + 200_000)));
-    assert_eq!(lanes.stretches(i64::MIN, i64::MAX).len(), 2);
+    assert_eq!(tracks.stretches(i64::MIN, i64::MAX).len(), 2);
 }

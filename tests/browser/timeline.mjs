@@ -1,4 +1,4 @@
-// Looks at the track of the CPUs: CHROMIUM ADDRESS TOKEN BLIP_NS BLIP_LENGTH GAP_NS IMAGES.
+// Looks at the timeline of the CPUs: CHROMIUM ADDRESS TOKEN BLIP_NS BLIP_LENGTH GAP_NS IMAGES.
 
 import assert from "node:assert/strict";
 import { settled, withBrowser } from "./browser.mjs";
@@ -6,7 +6,7 @@ import { settled, withBrowser } from "./browser.mjs";
 const [program, address, token, blipText, lengthText, gapText, images] = process.argv.slice(2);
 const blip = BigInt(blipText);
 const length = BigInt(lengthText);
-const TRACK = '.track[data-id="CPUs"]';
+const TIMELINE = '.timeline[data-id="CPUs"]';
 
 /** The view in the address of a page. */
 async function held(page) {
@@ -14,11 +14,11 @@ async function held(page) {
   return new URLSearchParams(new URL(page.url()).hash.slice(1));
 }
 
-/** Where a time is on the lane of a CPU, in pixels of the page. */
+/** Where a time is on the track of a CPU, in pixels of the page. */
 async function placeOf(page, at, cpu) {
   const view = await held(page);
   const [from, to] = [BigInt(view.get("from")), BigInt(view.get("to"))];
-  const canvas = await page.locator(`${TRACK} canvas`).boundingBox();
+  const canvas = await page.locator(`${TIMELINE} canvas`).boundingBox();
   const left = canvas.width < 600 ? 52 : 68;
   const x = canvas.x + left + (Number(at - from) / Number(to - from)) * (canvas.width - left);
   return { x, y: canvas.y + (cpu + 0.5) * 20 };
@@ -40,10 +40,10 @@ async function colored(page, { x, y }) {
       if (pixels[at + 3] > 100 && Math.max(red, green, blue) - Math.min(red, green, blue) > 50) count += 1;
     }
     return count;
-  }, [TRACK, x, y]);
+  }, [TIMELINE, x, y]);
 }
 
-const detail = (page) => page.locator(`${TRACK} .detail`).textContent();
+const detail = (page) => page.locator(`${TIMELINE} .detail`).textContent();
 
 await withBrowser(program, async (open) => {
   const page = await open(`${address}#token=${token}`);
@@ -51,9 +51,9 @@ await withBrowser(program, async (open) => {
   // From a chart, c leads to the CPUs.
   await page.keyboard.press("c");
   await settled(page);
-  assert.equal(await page.locator(`${TRACK} h2`).textContent(), "CPUs 0 to 3");
-  assert.equal(await page.locator(TRACK).evaluate((track) => track.nextElementSibling), null, "below the charts");
-  await page.screenshot({ path: `${images}/tracks.png` });
+  assert.equal(await page.locator(`${TIMELINE} h2`).textContent(), "CPUs 0 to 3");
+  assert.equal(await page.locator(TIMELINE).evaluate((timeline) => timeline.nextElementSibling), null, "below the charts");
+  await page.screenshot({ path: `${images}/timelines.png` });
 
   // Time that is not recorded says so, and is not idle.
   const gap = await placeOf(page, BigInt(gapText), 2);
@@ -90,7 +90,7 @@ await withBrowser(program, async (open) => {
   await page.mouse.move(hostile.x, hostile.y);
   await settled(page);
   assert.equal(asked.size, 0);
-  await page.screenshot({ path: `${images}/tracks-slice.png` });
+  await page.screenshot({ path: `${images}/timelines-slice.png` });
 
   // A click lets the process stand out; the address has it, and Esc ends it.
   const other = await placeOf(page, blip + length / 2n, 1);
@@ -101,7 +101,7 @@ await withBrowser(program, async (open) => {
   await page.mouse.up();
   await settled(page);
   assert.equal((await held(page)).get("process"), "777");
-  assert.match(await page.locator(`${TRACK} .note`).textContent(), /process 777/);
+  assert.match(await page.locator(`${TIMELINE} .note`).textContent(), /process 777/);
   assert.ok((await colored(page, other)) < bright && (await colored(page, place)) > 0, "others are dimmed");
   await page.keyboard.press("0");
   await settled(page);
@@ -114,7 +114,7 @@ await withBrowser(program, async (open) => {
   await settled(page);
   assert.equal((await held(page)).get("process"), null);
 
-  // Keys alone: down to the lane, and to the slices on it.
+  // Keys alone: down to the track, and to the slices on it.
   await page.keyboard.press("c");
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("ArrowDown");
@@ -130,9 +130,9 @@ await withBrowser(program, async (open) => {
   await settled(again);
   await again.keyboard.press("c");
   await settled(again);
-  assert.match(await again.locator(`${TRACK} .note`).textContent(), /process 666/);
+  assert.match(await again.locator(`${TIMELINE} .note`).textContent(), /process 666/);
   // From slice to slice; a name is text.
-  for (let lane = 0; lane < 3; lane += 1) await again.keyboard.press("ArrowDown");
+  for (let track = 0; track < 3; track += 1) await again.keyboard.press("ArrowDown");
   const names = [];
   for (const key of [".", ".", ","]) {
     await again.keyboard.press(key);
@@ -142,13 +142,13 @@ await withBrowser(program, async (open) => {
   assert.ok(names.some((name) => name.includes("kworker/0:1 [33]")), String(names));
   assert.notEqual(names[0], names[1]);
   assert.equal(names[0], names[2]);
-  assert.equal(await again.locator(`${TRACK} .detail *`).count(), 1);
+  assert.equal(await again.locator(`${TIMELINE} .detail *`).count(), 1);
 
   // What changed here: who ran and who waited, and a row leads to the CPUs.
   await again.keyboard.press("e");
   await again.locator("#panel h3", { hasText: "Waited for a CPU" }).waitFor();
   await settled(again);
-  await again.screenshot({ path: `${images}/tracks-explain.png` });
+  await again.screenshot({ path: `${images}/timelines-explain.png` });
   await again.locator("#panel button", { hasText: "kworker/0:1 [33]" }).first().click();
   await settled(again);
   assert.equal((await held(again)).get("process"), "33");
@@ -162,5 +162,5 @@ await withBrowser(program, async (open) => {
   const spot = await placeOf(narrow, blip, 1);
   await narrow.mouse.move(spot.x, spot.y);
   assert.ok((await narrow.evaluate(() => document.documentElement.scrollWidth)) <= 400);
-  await narrow.screenshot({ path: `${images}/tracks-narrow-dark.png` });
+  await narrow.screenshot({ path: `${images}/timelines-narrow-dark.png` });
 });
