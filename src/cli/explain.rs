@@ -71,7 +71,7 @@ pub(super) struct Args {
     #[arg(long = "symbols", value_name = "DIR", value_parser = symbol_directory)]
     symbol_directories: Vec<PathBuf>,
     /// Most suspects, and most fields, to list.
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = config::count_argument::<usize>)]
     limit: usize,
     /// Print one JSON object instead of text.
     #[arg(long)]

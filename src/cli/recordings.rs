@@ -39,6 +39,14 @@ pub(super) fn no_own_recordings() -> CliError {
     ))
 }
 
+/// Returns the error of a verb that needs a data directory, and finds none.
+pub(super) fn no_data_directory() -> CliError {
+    CliError::Usage(format!(
+        "there is neither {} nor {SERVICE_STATE}: name a data directory with --dir",
+        default_directory().display()
+    ))
+}
+
 /// Returns the error of paths without segments. Names the subdirectories that have some.
 pub(super) fn no_segments(paths: &[PathBuf]) -> CliError {
     if paths.is_empty() {

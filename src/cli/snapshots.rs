@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::recordings::{default_recordings, no_own_recordings, own_recordings};
+use super::recordings::{default_recordings, no_data_directory};
 use super::remote::RecorderSocket;
 use super::tables::table;
 use super::time_printer::{TimePrinter, ZoneOption};
@@ -48,7 +48,7 @@ pub(super) struct Args {
     /// With keep: take the mark away.
     #[arg(long)]
     undo: bool,
-    /// Data directory [default: ./flatcap-data, else, to list and show, /var/lib/flatcap].
+    /// Data directory [default: ./flatcap-data, else /var/lib/flatcap].
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
     /// With list: print a JSON array of the snapshots.
@@ -89,11 +89,10 @@ pub(super) fn order(args: &OrderArgs, out: &mut dyn Write) -> Result<ExitStatus,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let changes = matches!(args.action, SnapshotAction::Keep | SnapshotAction::Remove);
+    // Changes, too, find the directory of the service: they name the snapshot.
     let data_dir = match &args.dir {
         Some(dir) => dir.clone(),
-        None if changes => own_recordings().ok_or_else(no_own_recordings)?,
-        None => default_recordings().into_iter().next().ok_or_else(no_own_recordings)?,
+        None => default_recordings().into_iter().next().ok_or_else(no_data_directory)?,
     };
     let path = data_dir.join(SNAPSHOTS_NAME);
     let failed = |error: io::Error| CliError::Snapshots { path: path.clone(), error };

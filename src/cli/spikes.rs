@@ -12,6 +12,7 @@ use super::selection::RecordingSelection;
 use super::terminal::Output;
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, report_notice};
+use crate::config;
 use crate::human;
 
 /// Columns that names of fields need: with fewer, they have lines of their own.
@@ -28,7 +29,7 @@ pub(super) struct Args {
     #[command(flatten)]
     selection: RecordingSelection,
     /// Most moments to list.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = config::count_argument::<usize>)]
     limit: usize,
     /// Print one JSON array instead of a table.
     #[arg(long)]

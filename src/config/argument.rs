@@ -1,7 +1,8 @@
-//! Durations and sizes as arguments of the command line: the notation of the configuration, and
+//! Durations, sizes and counts as arguments of the command line: the notation of the configuration, and
 //! errors that say what to write.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::expected_value::ExpectedValue;
@@ -34,11 +35,20 @@ pub fn size_argument(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Str
     Err(format!("{error}; {}", ExpectedValue::Size(range.clone())))
 }
 
+/// Parses an argument that says how many: a whole number of at least one.
+///
+/// # Errors
+/// What is wrong, and what to write.
+pub fn count_argument<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String> {
+    let count = text.parse().ok().filter(|count| *count >= N::from(1));
+    count.ok_or_else(|| "write a whole number, 1 or more".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Proves that the error of each wrong duration or size says what to write.
+    // Proves that the error of each wrong duration, size or count says what to write.
     #[test]
     fn errors_say_what_to_write() {
         let duration = |text| duration_argument(text).unwrap_err();
@@ -52,5 +62,9 @@ mod tests {
         assert_eq!(size("5KiB"), format!("too large; {form}"));
         assert_eq!(size("5MB"), format!("ambiguous unit \"MB\": 1000 or 1024; 5MiB is 1024-based; {form}"));
         assert_eq!(size_argument("2KiB", &(1024..=4096)), Ok(2048));
+        for wrong in ["", "x", "0", "-1", "1.5", "18446744073709551616"] {
+            assert_eq!(count_argument::<u64>(wrong).unwrap_err(), "write a whole number, 1 or more");
+        }
+        assert_eq!(count_argument::<u64>("18446744073709551615"), Ok(u64::MAX));
     }
 }

@@ -33,7 +33,7 @@ pub(in crate::cli) struct RowArgs {
     #[arg(long, value_name = "STEP[:AGG]", value_parser = parse_steps)]
     pub(in crate::cli) every: Option<Steps>,
     /// Stop after this many rows.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = config::count_argument::<u64>)]
     pub(in crate::cli) limit: Option<u64>,
     /// Convert values to common units (bytes, seconds, percent), and print the units.
     #[arg(long)]
