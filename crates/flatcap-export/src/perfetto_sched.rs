@@ -139,6 +139,8 @@ impl SchedTracks {
 
     fn close(&mut self, offset_ns: i64) {
         let running = std::mem::take(&mut self.running);
+        // Whether they ran again is not known.
+        self.ended.clear();
         if !std::mem::replace(&mut self.is_open, false) {
             return;
         }

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::ops::Range;
 
 use flatcap_symbols::{CodeLocation, ObjectKey, ObjectKind, Symbolizer};
-use flatcap_tasks::{CodeObjectInfo, KnownBuildIds, ProfileBatch, StackSampleView};
+use flatcap_tasks::{CodeObjectInfo, KnownBuildIds, ProfileBatch, STACK_DEPTH_MAX, StackSampleView};
 
 use crate::perfetto_packets::{
     InternedData, InternedString, MODE_KERNEL, MODE_USER, PerfSample, PerfSampleDefaults, SEQUENCE_BEGINS,
@@ -117,7 +117,7 @@ impl StackTracks {
         (boot_id, build_ids): (Option<&str>, &KnownBuildIds),
     ) -> (u64, i32) {
         let (mut frames, mut mode) = (Vec::new(), MODE_USER);
-        for (depth, place) in batch.stack(stack).enumerate() {
+        for (depth, place) in batch.stack(stack).take(STACK_DEPTH_MAX).enumerate() {
             let Some(object) = batch.object(place.object) else { continue };
             let info = CodeObjectInfo {
                 kind: object.kind,

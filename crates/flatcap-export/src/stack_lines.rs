@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use flatcap_symbols::{BuildId, CodeLocation, ObjectKey, ObjectKind, Symbolizer};
 use flatcap_tasks::schema::CodeKind;
-use flatcap_tasks::{CodeObjectInfo, KnownBuildIds, ProfileBatch, StackTotals, TaskName};
+use flatcap_tasks::{CodeObjectInfo, KnownBuildIds, ProfileBatch, StackTotal, StackTotals, TaskName};
 
 use crate::error::ColumnarError;
 use crate::kernel_samples::{KernelPayload, KernelRun, KernelSample, read_kernel_samples};
@@ -167,6 +167,18 @@ impl<'o> StackCollector<'o> {
         let objects = totals.objects().iter();
         let objects: Vec<ObjectKey> =
             objects.map(|object| object_key(object, self.run.boot_id.as_deref())).collect();
+        // Object by object: that of a large file need not be read more than once, even if the
+        // symbolizer cannot keep all of them.
+        let mut places: BTreeSet<(u32, u64, bool)> = BTreeSet::new();
+        for stack in totals.stacks().into_iter().filter(|stack| self.is_named(stack)) {
+            let frames = stack.frames.iter().enumerate();
+            let frames = frames.filter_map(|(depth, frame)| Some((depth, totals.frame(*frame)?)));
+            places.extend(frames.map(|(depth, frame)| (frame.object, frame.offset, depth > 0)));
+        }
+        for (object, offset, is_return) in places {
+            let Some(object) = objects.get(object as usize) else { continue };
+            self.symbolizer.names(object, CodeLocation { offset, is_return });
+        }
         let mut named = 0;
         for stack in totals.stacks() {
             named += stack.samples;
@@ -174,7 +186,7 @@ impl<'o> StackCollector<'o> {
             if stack.process == 0 {
                 continue;
             }
-            let process = self.processes.get(&stack.process).copied().unwrap_or(stack.name);
+            let process = self.process_name(stack);
             if !self.is_wanted(stack.process, process) {
                 self.other_samples += stack.samples;
                 continue;
@@ -218,6 +230,16 @@ impl<'o> StackCollector<'o> {
         *self.stacks.lines.entry(line).or_default() += samples;
         self.stacks.samples += samples;
         self.stacks.cpu_ns = self.stacks.cpu_ns.saturating_add(samples.saturating_mul(interval_ns));
+    }
+
+    /// Returns the name of the process of a stack.
+    fn process_name(&self, stack: &StackTotal) -> TaskName {
+        self.processes.get(&stack.process).copied().unwrap_or(stack.name)
+    }
+
+    /// Returns whether a stack gets a line.
+    fn is_named(&self, stack: &StackTotal) -> bool {
+        stack.process != 0 && self.is_wanted(stack.process, self.process_name(stack))
     }
 
     fn is_wanted(&self, id: u32, name: TaskName) -> bool {

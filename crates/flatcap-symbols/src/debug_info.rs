@@ -5,7 +5,9 @@ use std::io::Read;
 use std::rc::Rc;
 
 use addr2line::Context;
-use gimli::{Dwarf, EndianRcSlice, LittleEndian, SectionId};
+use gimli::{
+    AbbreviationsCacheStrategy, Attribute, DwTag, Dwarf, EndianRcSlice, LittleEndian, SectionId, UnitRef,
+};
 
 use crate::bounded_file::FilePart;
 use crate::demangling::demangled;
@@ -15,12 +17,24 @@ use crate::error::SymbolError;
 /// Most bytes of all debug information of a file, uncompressed. Above, the names of functions are
 /// those of the table of symbols alone.
 const DEBUG_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes of the tables of lines, which take up to 24 times as much memory.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+/// Most entries within each other. Compilers write some 30; reading them is recursive.
+const DEPTH_MAX: isize = 512;
+/// Most ranges of addresses of all functions, which take 32 bytes each. Many entries can share one
+/// list, which is then kept as often. A browser has some 5 million.
+const RANGES_MAX: usize = 16 << 20;
 /// Most inlined functions that are shown at one place.
 const INLINED_MAX: usize = 32;
+/// Most bytes of a name. Names of C++ with templates can be long.
+const NAME_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of a file.
+type FileBytes = EndianRcSlice<LittleEndian>;
 
 /// The debug information of a file.
 pub(crate) struct DebugInfo {
-    context: Context<EndianRcSlice<LittleEndian>>,
+    context: Context<FileBytes>,
     bytes: usize,
 }
 
@@ -31,12 +45,19 @@ impl DebugInfo {
             return Ok(None);
         }
         let mut bytes = 0_u64;
-        let dwarf = Dwarf::load(|id| {
-            let content = content(elf, id.name(), DEBUG_BYTES_MAX - bytes)?;
+        let mut dwarf = Dwarf::load(|id| {
+            let limit = DEBUG_BYTES_MAX - bytes;
+            let limit = if id == SectionId::DebugLine { limit.min(LINE_BYTES_MAX) } else { limit };
+            let content = content(elf, id.name(), limit)?;
             bytes += content.len() as u64;
             Ok::<_, SymbolError>(EndianRcSlice::new(Rc::from(content), LittleEndian))
         })?;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if !is_bounded(&dwarf) {
+            return Err(elf.file.malformed("the debug information"));
+        }
+        // Units that share a table of abbreviations have it once.
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         let context = Context::from_dwarf(dwarf).map_err(|_| elf.file.malformed("the debug information"))?;
         Ok(Some(Self { context, bytes }))
     }
@@ -49,7 +70,10 @@ impl DebugInfo {
         let mut names = Vec::new();
         while let Ok(Some(frame)) = frames.next() {
             let is_function = frame.dw_die_offset.is_some();
-            let name = frame.function.and_then(|function| Some(demangled(&function.raw_name().ok()?)));
+            let name = frame.function.and_then(|function| {
+                let name = function.raw_name().ok()?;
+                (name.len() <= NAME_BYTES_MAX).then(|| demangled(&name))
+            });
             names.extend(is_function.then_some(name));
             if names.len() > INLINED_MAX {
                 break;
@@ -68,6 +92,63 @@ impl fmt::Debug for DebugInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DebugInfo").field("bytes", &self.bytes).finish_non_exhaustive()
     }
+}
+
+/// Returns whether the entries can be read without too much of the stack, and whether their ranges
+/// fit into memory. A damaged unit is not read beyond its damage later, either.
+fn is_bounded(dwarf: &Dwarf<FileBytes>) -> bool {
+    let mut left = RANGES_MAX;
+    let mut units = dwarf.units();
+    while let Ok(Some(header)) = units.next() {
+        let Ok(unit) = dwarf.unit(header) else { continue };
+        if is_unit_bounded(UnitRef::new(dwarf, &unit), &mut left) == Ok(false) {
+            return false;
+        }
+    }
+    true
+}
+
+fn is_unit_bounded(unit: UnitRef<'_, FileBytes>, left: &mut usize) -> gimli::Result<bool> {
+    let mut entries = unit.entries_raw(None)?;
+    while !entries.is_empty() {
+        if entries.next_depth() > DEPTH_MAX {
+            return Ok(false);
+        }
+        let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+        if !has_kept_ranges(abbreviation.tag()) {
+            entries.skip_attributes(abbreviation.attributes())?;
+            continue;
+        }
+        for specification in abbreviation.attributes() {
+            let attribute = entries.read_attribute(*specification)?;
+            let Ok(count) = range_count(unit, &attribute, *left) else { continue };
+            let Some(rest) = left.checked_sub(count) else { return Ok(false) };
+            *left = rest;
+        }
+    }
+    Ok(true)
+}
+
+fn has_kept_ranges(tag: DwTag) -> bool {
+    matches!(tag, gimli::DW_TAG_compile_unit | gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine)
+}
+
+/// Returns how many ranges an attribute has, but at most one more than `limit`.
+fn range_count(
+    unit: UnitRef<'_, FileBytes>,
+    attribute: &Attribute<FileBytes>,
+    limit: usize,
+) -> gimli::Result<usize> {
+    if attribute.name() != gimli::DW_AT_ranges {
+        return Ok(0);
+    }
+    let Some(offset) = unit.attr_ranges_offset(attribute.value())? else { return Ok(0) };
+    let mut ranges = unit.ranges(offset)?;
+    let mut count = 0;
+    while count <= limit && matches!(ranges.next(), Ok(Some(_))) {
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Returns the content of a section, uncompressed; empty if there is none.
@@ -92,5 +173,58 @@ fn content(elf: &ElfFile, name: &str, limit: u64) -> Result<Vec<u8>, SymbolError
     match copied {
         Ok(copied) if copied as u64 == bytes => Ok(content),
         _ => Err(elf.file.malformed(what)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Abbreviations: a unit, a function, an inlined function, each with others in it and without
+    /// attributes; and a function with ranges.
+    const ABBREVIATIONS: [u8; 24] =
+        [1, 0x11, 1, 0, 0, 2, 0x2e, 1, 0, 0, 3, 0x1d, 1, 0, 0, 4, 0x2e, 0, 0x55, 0x17, 0, 0, 0, 0];
+
+    /// Debug information of one unit with these entries.
+    fn dwarf(entries: &[u8], ranges: &[u8]) -> Dwarf<FileBytes> {
+        let length = u32::try_from(7 + entries.len()).unwrap();
+        let unit = [&length.to_le_bytes()[..], &[4, 0], &[0; 4], &[8], entries].concat();
+        Dwarf::load(|id| {
+            let content = match id {
+                SectionId::DebugAbbrev => &ABBREVIATIONS[..],
+                SectionId::DebugInfo => &unit,
+                SectionId::DebugRanges => ranges,
+                _ => &[],
+            };
+            Ok::<_, ()>(EndianRcSlice::new(Rc::from(content), LittleEndian))
+        })
+        .unwrap()
+    }
+
+    fn nested(depth: usize) -> Vec<u8> {
+        [&[1, 2][..], &vec![3; depth], &vec![0; depth + 2]].concat()
+    }
+
+    // Proves that entries within each other are accepted as compilers write them, and refused where
+    // reading them would take all of the stack.
+    #[test]
+    fn nesting_is_limited() {
+        assert!(is_bounded(&dwarf(&nested(100), &[])));
+        assert!(!is_bounded(&dwarf(&nested(1000), &[])));
+        assert!(
+            !is_bounded(&dwarf(&[&[1, 2][..], &vec![3; 100_000]].concat(), &[])),
+            "and nothing ends them"
+        );
+    }
+
+    // Proves that many functions that share a long list of ranges are refused: a small file would
+    // take all memory.
+    #[test]
+    fn ranges_are_limited() {
+        let range = [1_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat();
+        let ranges = [range.repeat(5000), vec![0; 16]].concat();
+        let functions = |count| [&[1][..], &[4, 0, 0, 0, 0].repeat(count), &[0]].concat();
+        assert!(is_bounded(&dwarf(&functions(3000), &ranges)));
+        assert!(!is_bounded(&dwarf(&functions(4000), &ranges)));
     }
 }

@@ -16,8 +16,14 @@ use crate::error::SymbolError;
 
 /// Most bytes of a table of segments or sections: 65,535 entries of 64 bytes.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
-/// Most bytes of the names of all sections, and of all notes.
+/// Most bytes of the names of all sections, and of a note.
 const NAMES_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes of a section's name that are kept. Those that are looked for have fewer than 20.
+const NAME_BYTES_MAX: usize = 64;
+/// Most notes in which the build id is looked for. Files have some three.
+const NOTES_MAX: usize = 64;
+/// Bytes of the smallest page. Those of other hosts are multiples of it.
+const PAGE_BYTES: u64 = 4096;
 /// Bytes of the larger file header.
 const HEADER_BYTES: u64 = 64;
 
@@ -51,6 +57,7 @@ pub(crate) struct ElfSection {
     pub(crate) link: usize,
     /// Whether it has code.
     pub(crate) is_code: bool,
+    pub(crate) address: u64,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     pub(crate) compression: Option<SectionCompression>,
@@ -136,7 +143,7 @@ impl ElfFile {
         let of_segments = headers.iter().filter(|header| header.p_type(endian) == PT_NOTE);
         let of_segments =
             of_segments.map(|header| (header.p_offset(endian).into(), header.p_filesz(endian).into()));
-        let build_id = of_sections.chain(of_segments).find_map(|(offset, bytes)| {
+        let build_id = of_sections.chain(of_segments).take(NOTES_MAX).find_map(|(offset, bytes)| {
             let part = FilePart { what: "a note", offset, bytes, limit: NAMES_BYTES_MAX };
             build_id::<Elf>(&file.read(part).ok()?, endian)
         });
@@ -158,13 +165,17 @@ impl ElfFile {
     }
 
     /// Returns the same for a debug file, which lacks the bytes of segments, so that its offsets
-    /// may be of no use: linkers lay out code at its offset after the address of the first segment.
+    /// may be of no use. GNU ld and gold lay out code at its offset after the address of the first
+    /// segment. lld and mold do not: with them, addresses are some pages further, and code does not
+    /// begin a page. Their files have no answer here, only together with the executable.
     pub(crate) fn address_by_layout(&self, offset: u64) -> Option<u64> {
-        let address = self.segments.first()?.address.checked_add(offset)?;
-        let is_in = |segment: &LoadedSegment| {
+        let first = self.segments.first()?.address;
+        let address = first.checked_add(offset)?;
+        let is_in = |segment: &&LoadedSegment| {
             address.checked_sub(segment.address).is_some_and(|within| within < segment.memory_bytes)
         };
-        self.code().any(is_in).then_some(address)
+        let code = self.code().find(is_in)?;
+        (code.address == first || code.address % PAGE_BYTES == 0).then_some(address)
     }
 
     fn code(&self) -> impl Iterator<Item = &LoadedSegment> {
@@ -192,7 +203,10 @@ where
     })?;
     let section = |header: &Elf::SectionHeader| {
         let at = usize::try_from(header.sh_name(endian)).unwrap_or(usize::MAX);
-        let name = names.get(at..).and_then(|rest| rest.split(|byte| *byte == 0).next()).unwrap_or_default();
+        // All names may be one long text, so each is cut before it is copied.
+        let rest = names.get(at..).unwrap_or_default();
+        let rest = rest.get(..NAME_BYTES_MAX).unwrap_or(rest);
+        let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
         let content = match header.sh_type(endian) {
             SHT_SYMTAB => SectionContent::Symbols,
             SHT_DYNSYM => SectionContent::DynamicSymbols,
@@ -205,6 +219,7 @@ where
             content,
             link: usize::try_from(header.sh_link(endian)).unwrap_or(usize::MAX),
             is_code: header.sh_flags(endian).contains(SHF_EXECINSTR),
+            address: header.sh_addr(endian).into(),
             offset: header.sh_offset(endian).into(),
             bytes: header.sh_size(endian).into(),
             compression: None,
@@ -256,4 +271,35 @@ fn build_id<Elf: FileHeader<Endian = LittleEndian>>(notes: &[u8], endian: Little
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that sections whose names share one long text take little memory, and that the file is
+    // read.
+    #[test]
+    fn names_of_sections_are_limited() {
+        const SECTIONS: u16 = 4000;
+        let names_offset = 64 + 64 * u64::from(SECTIONS);
+        let mut header = vec![0_u8; 64];
+        header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        header[20] = 1;
+        header[40] = 64; // the table of sections
+        header[52] = 64;
+        header[58] = 64;
+        header[60..62].copy_from_slice(&SECTIONS.to_le_bytes());
+        let mut section = [0_u8; 64];
+        section[24..32].copy_from_slice(&names_offset.to_le_bytes());
+        section[32..40].copy_from_slice(&NAMES_BYTES_MAX.to_le_bytes());
+        let names = vec![b'x'; usize::try_from(NAMES_BYTES_MAX).unwrap()];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = [header, section.repeat(usize::from(SECTIONS)), names].concat();
+        std::fs::write(&path, file).unwrap();
+        let elf = ElfFile::open(&path).unwrap();
+        assert_eq!(elf.sections.len(), usize::from(SECTIONS));
+        assert!(elf.sections.iter().all(|section| section.name.len() == NAME_BYTES_MAX));
+    }
 }

@@ -39,7 +39,7 @@ struct FunctionSpan {
     rank: u8,
     /// Offset of its name.
     name: u32,
-    /// Not after the next function's begin, if the file does not state its length.
+    /// If the file does not state its length: the end of its section, or the next function's begin.
     end: u64,
 }
 
@@ -101,8 +101,8 @@ impl FunctionTable {
         functions.dedup_by_key(|function| function.begin);
         let begins: Vec<u64> = functions.iter().skip(1).map(|function| function.begin).collect();
         for (function, next) in functions.iter_mut().zip(begins.into_iter().chain([u64::MAX])) {
-            if function.end == NO_END {
-                function.end = next;
+            if function.rank >= LABEL_RANK {
+                function.end = function.end.min(next);
             }
         }
         Self { functions, names_offset, names_bytes }
@@ -124,8 +124,8 @@ impl FunctionTable {
     }
 }
 
-/// The end of a function whose length the file does not state.
-const NO_END: u64 = 0;
+/// The ranks of functions whose length the file does not state begin here.
+const LABEL_RANK: u8 = 3;
 
 /// Returns where a symbol is, if it is a function.
 fn function_span<Symbol>(elf: &ElfFile, symbol: &Symbol, is_exported: bool) -> Option<FunctionSpan>
@@ -149,13 +149,21 @@ where
         STB_WEAK => 1,
         _ => 2,
     };
+    // A label at the begin of a function has no length.
+    let rank = if bytes == 0 { rank + LABEL_RANK } else { rank };
     let end = match bytes {
         // After an exported function there are others, which are not exported.
         0 if is_exported => begin.checked_add(1)?,
-        0 => NO_END,
+        0 => section_end(elf, symbol.st_shndx(LittleEndian).0).unwrap_or(u64::MAX),
         bytes => begin.checked_add(bytes)?,
     };
     is_code.then_some(FunctionSpan { begin, rank, name, end })
+}
+
+/// Returns the address after a section, if it has one.
+fn section_end(elf: &ElfFile, section: u16) -> Option<u64> {
+    let section = elf.sections.get(usize::from(section))?;
+    section.address.checked_add(section.bytes).filter(|_| section.address > 0)
 }
 
 fn is_in_code(elf: &ElfFile, section: u16) -> bool {

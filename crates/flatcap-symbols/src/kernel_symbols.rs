@@ -1,5 +1,6 @@
 //! The functions of a kernel, by the text of /proc/kallsyms or of a System.map.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -13,8 +14,8 @@ const TEXT_BYTES_MAX: u64 = 128 << 20;
 /// Most bytes of a line.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// Bytes after the begin of the kernel's last function that belong to it, if the text has no end of
-/// the kernel.
+/// Bytes after the begin of a module's last function that belong to it, and of the kernel's last
+/// one, if the text has no end of the kernel.
 const LAST_FUNCTION_BYTES: u64 = 4096;
 
 /// The functions of a kernel.
@@ -35,7 +36,8 @@ struct KernelFunction {
     /// Where its name begins in `names`.
     name: usize,
     name_bytes: usize,
-    is_of_module: bool,
+    /// Number of its module; 0 is the kernel itself.
+    module: u32,
 }
 
 impl KernelSymbols {
@@ -46,7 +48,7 @@ impl KernelSymbols {
         let mut symbols = Self::parse(file).map_err(failed)?;
         symbols.functions.sort_unstable();
         if symbols.text == 0 {
-            let first = symbols.functions.iter().find(|function| !function.is_of_module);
+            let first = symbols.functions.iter().find(|function| function.module == 0);
             symbols.text = first.map_or(0, |function| function.begin);
         }
         match symbols.functions.last() {
@@ -54,7 +56,7 @@ impl KernelSymbols {
             Some(last) if last.begin == 0 => Err(SymbolError::HiddenAddresses { path: path.to_owned() }),
             Some(_) => {
                 if symbols.text_end == 0 {
-                    let own = symbols.functions.iter().rev().find(|function| !function.is_of_module);
+                    let own = symbols.functions.iter().rev().find(|function| function.module == 0);
                     symbols.text_end =
                         own.map_or(0, |function| function.begin.saturating_add(LAST_FUNCTION_BYTES));
                 }
@@ -67,6 +69,7 @@ impl KernelSymbols {
     fn parse(file: File) -> std::io::Result<Self> {
         let mut reader = BufReader::new(file).take(TEXT_BYTES_MAX);
         let mut symbols = Self { functions: Vec::new(), names: String::new(), text: 0, text_end: 0 };
+        let mut modules: HashMap<String, u32> = HashMap::new();
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -84,11 +87,14 @@ impl KernelSymbols {
                 "_stext" if symbols.text == 0 => symbols.text = address,
                 "_end" => symbols.text_end = address,
                 _ if matches!(kind, "t" | "T" | "w" | "W") => {
+                    let next = u32::try_from(modules.len()).unwrap_or(u32::MAX).saturating_add(1);
+                    let module =
+                        words.next().map_or(0, |module| *modules.entry(module.to_owned()).or_insert(next));
                     let function = KernelFunction {
                         begin: address,
                         name: symbols.names.len(),
                         name_bytes: name.len(),
-                        is_of_module: words.next().is_some(),
+                        module,
                     };
                     symbols.names.push_str(name);
                     symbols.functions.push(function);
@@ -115,8 +121,13 @@ impl KernelSymbols {
         let is_of_kernel = (self.text..self.text_end).contains(&address);
         let after = self.functions.partition_point(|function| function.begin <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
-        // The last function before a hole is not what is in the hole.
-        if function.is_of_module == is_of_kernel || !(is_of_kernel || is_same_boot) {
+        let is_last = self.functions.get(after).is_none_or(|next| next.module != function.module);
+        // The last function before a hole is not what is in the hole: of a module that was removed.
+        let is_in_hole = match function.module {
+            0 => !is_of_kernel,
+            _ => is_of_kernel || is_last && address - function.begin >= LAST_FUNCTION_BYTES,
+        };
+        if is_in_hole || !(is_of_kernel || is_same_boot) {
             return None;
         }
         self.names.get(function.name..function.name + function.name_bytes)
@@ -165,6 +176,17 @@ mod tests {
         assert_eq!(symbols.name_at(0x9100 + LAST_FUNCTION_BYTES - 1, false), Some("last"));
         assert_eq!(symbols.name_at(0x9100 + LAST_FUNCTION_BYTES, true), None);
         assert_eq!(symbols.name_at_offset(0x1000_u64.wrapping_sub(0x9000), true), Some("send"));
+    }
+
+    // Proves that a function of a module does not reach over the hole after it, within the module or
+    // not.
+    #[test]
+    fn holes_between_modules_have_no_name() {
+        let symbols =
+            symbols("100 T _text\n200 T _end\n1000 t a1\t[a]\n9000 t a2\t[a]\n20000 t b\t[b]\n").unwrap();
+        assert_eq!((symbols.name_at(0x8fff, true), symbols.name_at(0x9fff, true)), (Some("a1"), Some("a2")));
+        assert_eq!((symbols.name_at(0xa000, true), symbols.name_at(0x1ffff, true)), (None, None));
+        assert_eq!((symbols.name_at(0x20fff, true), symbols.name_at(0x21000, true)), (Some("b"), None));
     }
 
     // Proves that a kernel that hides its addresses, and a text of another kind, are errors.

@@ -15,8 +15,11 @@ use crate::object_symbols::{ObjectSymbols, RecordedOffset};
 /// Most memory of what was read of files, about, in bytes. Above, all of it is dropped, and read
 /// again if it is needed.
 const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// Most names that are kept.
+/// Most places whose names are kept, and most bytes of their names.
 const NAMES_MAX: usize = 1 << 18;
+const NAMES_BYTES_MAX: usize = 64 << 20;
+/// Most objects that are known at a time.
+const OBJECTS_MAX: usize = 4096;
 /// Most characters of a name.
 const NAME_CHARS_MAX: usize = 1024;
 /// The kernel's symbols while it runs, and its notes, which have its build id.
@@ -30,6 +33,7 @@ pub struct Symbolizer {
     directories: Vec<PathBuf>,
     objects: HashMap<ObjectKey, ObjectSource>,
     names: HashMap<(ObjectKey, CodeLocation), FunctionNames>,
+    names_bytes: usize,
     memory_bytes: usize,
 }
 
@@ -57,7 +61,7 @@ enum ObjectSource {
 impl Symbolizer {
     /// Creates one that looks for files in these directories first.
     pub fn new(directories: Vec<PathBuf>) -> Self {
-        Self { directories, objects: HashMap::new(), names: HashMap::new(), memory_bytes: 0 }
+        Self { directories, objects: HashMap::new(), names: HashMap::new(), names_bytes: 0, memory_bytes: 0 }
     }
 
     /// Returns the names of the functions at a place in an object.
@@ -74,9 +78,11 @@ impl Symbolizer {
         } else {
             FunctionNames { names: names.iter().map(|name| plain(name)).collect(), is_known: true }
         };
-        if self.names.len() >= NAMES_MAX {
+        if self.names.len() >= NAMES_MAX || self.names_bytes > NAMES_BYTES_MAX {
             self.names.clear();
+            self.names_bytes = 0;
         }
+        self.names_bytes += names.names.iter().map(String::len).sum::<usize>();
         self.names.insert(key, names.clone());
         names
     }
@@ -98,6 +104,10 @@ impl Symbolizer {
     fn source(&mut self, object: &ObjectKey) -> &ObjectSource {
         if self.memory_bytes > MEMORY_BYTES_MAX {
             self.objects.retain(|_, source| source.memory_bytes() == 0);
+            self.memory_bytes = 0;
+        }
+        if self.objects.len() >= OBJECTS_MAX {
+            self.objects.clear();
             self.memory_bytes = 0;
         }
         if !self.objects.contains_key(object) {

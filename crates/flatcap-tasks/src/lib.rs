@@ -31,7 +31,7 @@ pub mod testing;
 
 pub use code::{
     CodeFrame, CodeObjectInfo, CodeObjectView, CodePlace, FrameTotal, KnownBuildIds, ProfileBatch,
-    StackSampleView, StackTotal, StackTotals,
+    STACK_DEPTH_MAX, StackSampleView, StackTotal, StackTotals,
 };
 pub use error::{PAYLOAD_NS_MAX, PayloadError};
 pub use log::{LogBatch, LogLineView};

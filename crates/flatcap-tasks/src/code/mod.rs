@@ -9,4 +9,4 @@ mod tests;
 
 pub use batch::{CodeObjectView, CodePlace, ProfileBatch, StackSampleView};
 pub use known_build_ids::KnownBuildIds;
-pub use stack_totals::{CodeFrame, CodeObjectInfo, FrameTotal, StackTotal, StackTotals};
+pub use stack_totals::{CodeFrame, CodeObjectInfo, FrameTotal, STACK_DEPTH_MAX, StackTotal, StackTotals};

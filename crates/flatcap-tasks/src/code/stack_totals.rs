@@ -12,7 +12,7 @@ use crate::task::TaskName;
 const STACKS_MAX: usize = 1 << 14;
 /// Most places of a call chain that are kept, from the innermost function on. The kernel records up
 /// to 127 (`kernel.perf_event_max_stack`).
-const STACK_DEPTH_MAX: usize = 512;
+pub const STACK_DEPTH_MAX: usize = 512;
 /// Most places in the code that are told apart.
 const FRAMES_MAX: usize = 1 << 18;
 /// Most executables, libraries and so on that are told apart.
@@ -113,12 +113,14 @@ impl StackTotals {
         if batch.begin_ns() < self.window.end && batch.end_ns() > self.window.start {
             self.lost = self.lost.saturating_add(batch.lost().saturating_sub(last_lost));
         }
-        // The numbers of a payload's places, once they are known.
+        // The numbers of a payload's objects and places, once they are known.
+        let mut known_objects = HashMap::<u16, Option<u32>>::new();
         let mut known_stacks = HashMap::<u16, Option<Box<[u32]>>>::new();
         let window = self.window.clone();
         for sample in batch.samples().filter(|sample| window.contains(&sample.time_ns)) {
-            let frames =
-                known_stacks.entry(sample.stack).or_insert_with(|| self.number_stack(batch, sample.stack));
+            let frames = known_stacks
+                .entry(sample.stack)
+                .or_insert_with(|| self.number_stack(batch, sample.stack, &mut known_objects));
             let ns = batch.interval_ns();
             self.samples += 1;
             self.total_ns = self.total_ns.saturating_add(ns);
@@ -146,12 +148,13 @@ impl StackTotals {
         self.object_numbers.clear();
         self.frame_numbers.clear();
         self.stack_numbers.clear();
+        let number = |object| number_of(&mut self.objects, &mut self.object_numbers, object, OBJECTS_MAX);
+        let numbers: Vec<Option<u32>> = objects.into_iter().map(number).collect();
         for stack in stacks {
             // There are no more of them than before, so that all have a number.
             let numbered = stack.frames.iter().filter_map(|frame| {
                 let frame = frames.get(*frame as usize)?;
-                let object = objects.get(frame.object as usize)?.clone();
-                let object = number_of(&mut self.objects, &mut self.object_numbers, object, OBJECTS_MAX)?;
+                let object = (*numbers.get(frame.object as usize)?)?;
                 let frame = CodeFrame { object, ..*frame };
                 number_of(&mut self.frames, &mut self.frame_numbers, frame, FRAMES_MAX)
             });
@@ -261,18 +264,26 @@ impl StackTotals {
     }
 
     /// Returns the numbers of a call chain's places; none beyond the limits.
-    fn number_stack(&mut self, batch: &ProfileBatch<'_>, stack: u16) -> Option<Box<[u32]>> {
+    fn number_stack(
+        &mut self,
+        batch: &ProfileBatch<'_>,
+        stack: u16,
+        known_objects: &mut HashMap<u16, Option<u32>>,
+    ) -> Option<Box<[u32]>> {
         batch
             .stack(stack)
             .take(STACK_DEPTH_MAX)
             .map(|place| {
-                let object = batch.object(place.object)?;
-                let info = CodeObjectInfo {
-                    kind: object.kind,
-                    path: object.path.into(),
-                    build_id: object.build_id.into(),
-                };
-                let object = number_of(&mut self.objects, &mut self.object_numbers, info, OBJECTS_MAX)?;
+                let object = *known_objects.entry(place.object).or_insert_with(|| {
+                    let object = batch.object(place.object)?;
+                    let info = CodeObjectInfo {
+                        kind: object.kind,
+                        path: object.path.into(),
+                        build_id: object.build_id.into(),
+                    };
+                    number_of(&mut self.objects, &mut self.object_numbers, info, OBJECTS_MAX)
+                });
+                let object = object?;
                 let frame = CodeFrame { object, offset: place.offset };
                 number_of(&mut self.frames, &mut self.frame_numbers, frame, FRAMES_MAX)
             })

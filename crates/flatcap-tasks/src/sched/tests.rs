@@ -73,6 +73,31 @@ fn missing_payloads_end_everything() {
     assert_eq!(found, ["1 Running 0-100 Lost", "1 Running 200-300 Open"]);
 }
 
+// Proves that a CPU which a payload leaves out is not busy for ever with what ran there last: it is
+// away, as during a suspend.
+#[test]
+fn a_cpu_that_is_away_runs_nothing() {
+    let first = SchedPayload { running: vec![(0, 1), (1, 2)], ..payload(0, 100) };
+    let next = SchedPayload { running: vec![(0, 1)], ..payload(100, 200) };
+    let (found, _) = intervals(&[(0, first), (1, next)]);
+    assert_eq!(found, ["2 Running 0-0 Lost", "1 Running 0-200 Open"]);
+}
+
+// Proves that a thread which waits while it exits does not sleep for ever afterwards: the record of
+// its end comes before its last switches.
+#[test]
+fn a_thread_may_wait_while_it_exits() {
+    let exiting = SchedPayload {
+        running: vec![(0, 1)],
+        events: vec![(10, 1, TaskEventKind::Exit)],
+        switches: vec![(20, 0, 1, 0, false), (60, 0, 0, 1, false), (70, 0, 1, 0, false)],
+        wakeups: vec![(50, 0, 1, 0)],
+        ..payload(0, 100)
+    };
+    let (found, _) = intervals(&[(0, exiting)]);
+    assert_eq!(found, ["1 Running 0-20 Exited", "1 Ready 50-60 Ran", "1 Running 60-70 Exited"]);
+}
+
 // Proves that a switch which contradicts what was known ends it where it was known last.
 #[test]
 fn lost_records_end_what_they_contradict() {

@@ -1,6 +1,6 @@
 //! What each thread and each CPU does, as it follows from the events of the scheduler.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 use super::batch::{SchedBatch, SchedEventKind};
@@ -14,12 +14,16 @@ use crate::task::{Task, ThreadInfo};
 /// Most threads that are known at a time. Beyond it those that sleep are forgotten: what they did
 /// is known again from their next event on.
 const THREADS_MAX: usize = 1 << 17;
+/// A thread is known for this long after the record of its end: it may still run and wait, for as
+/// long as the kernel takes to free its memory.
+const ENDED_KEPT_NS: u64 = 10_000_000_000;
 
 /// Follows threads and CPUs through the payloads of one source, in the order of their numbers.
 ///
-/// Between two payloads that do not follow each other, after records that the kernel lost, and
-/// while the recording was stopped, nothing is known: intervals end there, and no other interval
-/// claims that time.
+/// Between two payloads that do not follow each other, and while the recording was stopped, nothing
+/// is known: intervals end there, and no other interval claims that time. Of a payload with records
+/// that the kernel lost, the times of CPUs and threads may be wrong where later events do not
+/// contradict them: its time is reported as a hole.
 #[derive(Debug, Default)]
 pub struct Timeline {
     /// Everything before it is known, as far as it was recorded.
@@ -27,7 +31,7 @@ pub struct Timeline {
     /// Begin of the payload that is being added.
     batch_ns: u64,
     next_seq: Option<u64>,
-    /// The last time without a hole in what is known.
+    /// The last time without missing payloads and stops.
     stretch: Range<u64>,
     /// The counters and the state of the last payload.
     lost: u64,
@@ -37,6 +41,8 @@ pub struct Timeline {
     tasks: HashMap<u32, TaskRecord>,
     /// Ids of the threads that are ready.
     ready: BTreeSet<u32>,
+    /// Threads that have ended, with their numbers, in the order of their ends.
+    ended: VecDeque<(u64, u32, u64)>,
     last_number: u64,
     history: CpuHistory,
     faults: RecordingFaults,
@@ -107,6 +113,7 @@ impl Timeline {
         self.faults.lost = self.faults.lost.saturating_add(lost);
         self.faults.stopped_ns = self.faults.stopped_ns.saturating_add(stopped_ns);
         self.faults.lacks_wakeups |= !batch.has_wakeups();
+        self.forget_ended();
         self.next_seq = Some(seq.wrapping_add(1));
         (self.lost, self.stopped_ns) = (batch.lost(), batch.stopped_ns());
         self.is_stopped = batch.is_stopped();
@@ -186,6 +193,13 @@ impl Timeline {
 
     /// Takes over who runs on each CPU at the begin of a payload.
     fn apply_running(&mut self, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
+        // A CPU that it leaves out is away, or records of it were lost.
+        let listed: BTreeSet<u16> = batch.running().map(|(cpu, _)| cpu).collect();
+        let known = (0..).zip(&self.cpus).filter(|(_, running)| running.is_some());
+        let left_out: Vec<u16> = known.map(|(cpu, _)| cpu).filter(|cpu| !listed.contains(cpu)).collect();
+        for cpu in left_out {
+            self.lose_cpu(cpu, observer);
+        }
         for (cpu, info) in batch.running() {
             let known = self.running_on(cpu).map(|running| running.thread);
             if !info.is_idle() {
@@ -279,10 +293,10 @@ impl Timeline {
             }
             TaskEventKind::Exit => {
                 record.is_exiting = true;
+                self.ended.push_back((now_ns, thread.thread, record.task.number));
                 // One that runs does so until its last switch.
                 if !matches!(record.state, Some((TaskState::Running, _))) {
                     self.end_interval(thread.thread, IntervalEnd::Exited, None, observer);
-                    self.forget(thread.thread);
                 }
             }
             _ => {}
@@ -356,10 +370,6 @@ impl Timeline {
         if let Some(running) = self.take_running(cpu) {
             let slice = Interval::slice(record.task, cpu, running.since_ns..self.now_ns, end);
             self.report(&slice, observer);
-        }
-        if has_ended {
-            self.forget(thread.thread);
-            return;
         }
         let state = if is_preempted { TaskState::Ready } else { TaskState::Sleeping };
         let now_ns = self.now_ns;
@@ -511,6 +521,21 @@ impl Timeline {
         let task = Task { number: self.last_number, info };
         let record = TaskRecord { task, state: None, cpu: 0, waker: None, is_exiting: false };
         self.tasks.insert(info.thread, record);
+    }
+
+    /// Forgets the threads that ended some time ago, and do nothing.
+    fn forget_ended(&mut self) {
+        while let Some((ended_ns, thread, number)) = self.ended.front().copied()
+            && ended_ns.saturating_add(ENDED_KEPT_NS) < self.now_ns
+        {
+            self.ended.pop_front();
+            match self.tasks.get_mut(&thread).filter(|record| record.task.number == number) {
+                // Another thread has the id, and its begin was lost.
+                Some(record) if record.state.is_some() => record.is_exiting = false,
+                Some(_) => self.forget(thread),
+                None => {}
+            }
+        }
     }
 
     fn forget(&mut self, thread: u32) {
