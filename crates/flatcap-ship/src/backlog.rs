@@ -72,7 +72,7 @@ pub(crate) fn sealed_files(data_dir: &Path) -> Result<Vec<SealedFile>, ShipError
             Ok(found) => files
                 .extend(found.into_iter().map(|file| SealedFile { snapshot: Some(name.clone()), ..file })),
             // The recorder removed it meanwhile.
-            Err(ShipError::Segment(_)) => {}
+            Err(error) if error.is_gone() => {}
             Err(error) => return Err(error),
         }
     }

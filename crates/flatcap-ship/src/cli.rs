@@ -256,7 +256,7 @@ fn open_lake(config: &ShipConfig, access: StoreAccess, stop: &StopSignal) -> Res
 fn open_messenger(config: &ShipConfig, stop: &StopSignal) -> Result<Option<Messenger>, ShipError> {
     let Some(settings) = &config.nats else { return Ok(None) };
     let bus = open_bus(settings, stop)?;
-    let outbox = SharedOutbox::open(&settings.outbox)?;
+    let outbox = SharedOutbox::open(&settings.outbox, config.to()?)?;
     let lake = Lake::open(config.to()?, StoreAccess::Read, stop.clone(), None)?.without_repetitions();
     Ok(Some(Messenger::new(outbox, lake, bus, &settings.subject, Patience::default())))
 }

@@ -114,6 +114,12 @@ impl ShipError {
                 | Self::NoIdentity { .. }
                 | Self::SameIdentity(_)
                 | Self::Parts { .. }
+                | Self::Lake(LakeError::File { .. })
         )
+    }
+
+    /// Returns whether the error may pass: the segment itself may be in order.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Segment(SegmentError::Io { .. }) | Self::Lake(LakeError::File { .. }))
     }
 }

@@ -22,6 +22,7 @@ use crate::shipper::{ShipOptions, Shipper};
 use crate::stop::StopSignal;
 
 const SUBJECT: &str = "flatcap.segments";
+const STORE: &str = "memory";
 /// The host of the recordings.
 const HOST: &str = "web-1";
 /// Attempts before a process gives up.
@@ -128,7 +129,7 @@ fn once(
     bus: &FakeBus,
 ) -> (Result<(), ShipError>, MessageCounts) {
     let stop = StopSignal::new().1;
-    let shared = SharedOutbox::open(outbox).unwrap();
+    let shared = SharedOutbox::open(outbox, STORE).unwrap();
     let bus = Box::new(bus.clone());
     let mut messenger = Messenger::new(shared, lake(store, &stop), bus, SUBJECT, patience());
     let lake = lake(store, &stop);
@@ -234,7 +235,7 @@ fn an_old_outbox_sends_only_duplicates() {
     let is_manifest = |name: &String| ObjectGroup::parse_manifest(name).is_some();
     let names: Vec<String> = store.objects().into_keys().filter(is_manifest).collect();
     let lost = "v1/_segments/date=2023-11-14/host=web-1/0000000000000abc-0000000009.json";
-    std::fs::write(outbox.join("unsent"), names.join("\n") + "\n" + lost).unwrap();
+    std::fs::write(outbox.join("unsent"), names.join("\n") + "\n?" + lost).unwrap();
     let (_, counts) = once(&store, &data_dir, &outbox, &bus);
     assert_eq!(counts, MessageCounts { sent: 3, ..MessageCounts::default() }, "one has no manifest");
     assert_eq!(bus.stream().duplicates, 3);
@@ -259,7 +260,7 @@ fn shipping_does_not_need_the_bus() {
 
     let stop = StopSignal::new().1;
     let bus = FakeBus::new(|_| None);
-    let shared = SharedOutbox::open(&outbox).unwrap();
+    let shared = SharedOutbox::open(&outbox, STORE).unwrap();
     let picky = Box::new(Picky(bus.clone()));
     let mut messenger = Messenger::new(shared, lake(&store, &stop), picky, SUBJECT, patience());
     let mut reported = Vec::new();
@@ -284,7 +285,7 @@ fn shipping_does_not_need_the_bus() {
 /// segments.
 fn run_service(store: &FailingStore, folder: &Path, bus: impl MessageBus + 'static, mut watch: impl FnMut()) {
     let (sender, stop) = StopSignal::new();
-    let shared = SharedOutbox::open(&folder.join("outbox")).unwrap();
+    let shared = SharedOutbox::open(&folder.join("outbox"), STORE).unwrap();
     let messenger = Messenger::new(shared, lake(store, &stop), Box::new(bus), SUBJECT, patience());
     let outbox = messenger.outbox();
     let shipper_lake = lake(store, &stop);

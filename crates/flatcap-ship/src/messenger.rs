@@ -19,7 +19,7 @@ use crate::shared_outbox::SharedOutbox;
 pub(crate) enum MessageEvent<'e> {
     /// An attempt failed; it is repeated.
     Failed { unsent: u64, error: &'e str },
-    /// The bus never takes the message of a manifest.
+    /// The message of a manifest is never sent: the bus does not take it, or the store has lost it.
     Refused { manifest: &'e str, error: &'e str },
     /// The outbox has a problem.
     Problem(&'e str),
@@ -105,7 +105,11 @@ impl Messenger {
                 }
                 Err(BusError::Stopped) => break Err(LakeError::Stopped),
             };
-            self.outbox.settle(ticket, outcome);
+            let is_lost = self.outbox.settle(ticket, outcome);
+            if is_lost && outcome == MessageOutcome::NoManifest {
+                let error = "the store no longer has it";
+                watch(MessageEvent::Refused { manifest: &manifest, error });
+            }
         };
         self.bus.close();
         self.outbox.save();

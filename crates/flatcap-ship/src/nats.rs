@@ -23,7 +23,10 @@ use crate::stop::StopSignal;
 use crate::store::install_cryptography;
 
 /// How long connecting may take: the names of hosts, all servers and TLS.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long connecting to one address may take. A name may have several, of which some are not
+/// reached.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long sending may take, and how long its acknowledgement after that.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest file with credentials, in bytes: more than any token has.
@@ -98,7 +101,7 @@ impl NatsBus {
         // The next connection begins with the configured servers again.
         let options = options
             .name("flatcap-ship")
-            .connection_timeout(CONNECT_TIMEOUT)
+            .connection_timeout(ADDRESS_TIMEOUT)
             .ignore_discovered_servers()
             .event_callback(note);
         let runtime = Builder::new_current_thread().enable_all().build();

@@ -24,7 +24,12 @@ struct UnsentMessage {
     /// Names this entry: the same manifest may leave the outbox and come again while it is sent.
     ticket: u64,
     manifest: String,
+    /// Whether the store is known to have had it.
+    is_put: bool,
 }
+
+/// Begins the line of a manifest in the file of which it is not known whether it was put.
+const NOT_KNOWN: char = '?';
 
 /// The manifests to announce, by name and in the order in which they were shipped.
 #[derive(Debug, Default)]
@@ -41,11 +46,12 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Creates an outbox with what an earlier process left.
-    pub(crate) fn of(manifests: Vec<String>) -> Self {
+    /// Creates an outbox with the [`lines`](Self::lines) that an earlier process left.
+    pub(crate) fn of(lines: Vec<String>) -> Self {
         let mut outbox = Self::default();
-        for manifest in manifests {
-            outbox.add(manifest);
+        for line in lines {
+            let manifest = manifest_of(&line);
+            outbox.add(manifest.to_owned(), manifest == line);
         }
         outbox
     }
@@ -65,16 +71,16 @@ impl Outbox {
     pub(crate) fn post(&mut self, manifest: &str, is_put: bool) -> bool {
         let is_kept = self.prepared.take().is_some_and(|prepared| prepared == manifest);
         if is_kept {
-            self.add(manifest.to_owned());
+            self.add(manifest.to_owned(), is_put);
         } else if is_put {
             self.dropped += 1;
         }
         is_kept || !is_put
     }
 
-    fn add(&mut self, manifest: String) {
+    fn add(&mut self, manifest: String, is_put: bool) {
         if self.unsent.len() < UNSENT_MAX {
-            self.unsent.push_back(UnsentMessage { ticket: self.next_ticket, manifest });
+            self.unsent.push_back(UnsentMessage { ticket: self.next_ticket, manifest, is_put });
             self.next_ticket += 1;
         } else {
             self.dropped += 1;
@@ -93,28 +99,42 @@ impl Outbox {
         self.unsent.front().map(|_| Duration::from_nanos(self.retry_ns.saturating_sub(now_ns)))
     }
 
-    /// Removes the entry with a ticket, if it is still there.
-    pub(crate) fn settle(&mut self, ticket: u64, outcome: MessageOutcome) {
-        self.unsent.retain(|message| message.ticket != ticket);
-        match outcome {
-            MessageOutcome::Acknowledged => self.sent += 1,
-            MessageOutcome::Refused => self.dropped += 1,
-            MessageOutcome::NoManifest => return,
+    /// Removes the entry with a ticket, if it is still there. Returns whether the message is lost.
+    pub(crate) fn settle(&mut self, ticket: u64, outcome: MessageOutcome) -> bool {
+        let place = self.unsent.iter().position(|message| message.ticket == ticket);
+        let was_put = place.and_then(|place| self.unsent.remove(place)).is_some_and(|message| message.is_put);
+        let is_lost = match outcome {
+            MessageOutcome::Acknowledged => false,
+            MessageOutcome::Refused => true,
+            MessageOutcome::NoManifest => was_put,
+        };
+        self.dropped += u64::from(is_lost);
+        self.sent += u64::from(outcome == MessageOutcome::Acknowledged);
+        if outcome != MessageOutcome::NoManifest {
+            // The bus has answered.
+            self.failures = 0;
         }
-        // The bus has answered.
-        self.failures = 0;
+        is_lost
     }
 
-    /// Counts an attempt that failed. The next one is due after a pause.
+    /// Counts an attempt that failed. The next one is due after a pause, of another message if there
+    /// is one: this one may be the only one that fails.
     pub(crate) fn fail(&mut self, now_ns: u64, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         self.retry_ns = now_ns.saturating_add(pause_ns);
+        if let Some(failed) = self.unsent.pop_front() {
+            self.unsent.push_back(failed);
+        }
     }
 
-    /// Returns all manifests that may be unsent, the one that is about to be put last.
-    pub(crate) fn manifests(&self) -> impl Iterator<Item = &str> {
-        self.unsent.iter().map(|message| &message.manifest).chain(&self.prepared).map(String::as_str)
+    /// Returns a line for each manifest that may be unsent, the one that is about to be put last.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let line = |manifest: &str, is_put: bool| {
+            if is_put { manifest.to_owned() } else { format!("{NOT_KNOWN}{manifest}") }
+        };
+        let unsent = self.unsent.iter().map(move |message| line(&message.manifest, message.is_put));
+        unsent.chain(self.prepared.iter().map(move |manifest| line(manifest, false)))
     }
 
     /// Returns how many messages are not acknowledged.
@@ -127,8 +147,8 @@ impl Outbox {
         self.sent
     }
 
-    /// Returns how many manifests are not announced: the outbox was full, or the bus has refused
-    /// the message.
+    /// Returns how many manifests are not announced: the outbox was full, the bus has refused the
+    /// message, or the store no longer has the manifest.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -137,6 +157,11 @@ impl Outbox {
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
+}
+
+/// Returns the manifest of a line.
+pub(crate) fn manifest_of(line: &str) -> &str {
+    line.strip_prefix(NOT_KNOWN).unwrap_or(line)
 }
 
 #[cfg(test)]
@@ -148,30 +173,31 @@ mod tests {
         outbox.post(manifest, true)
     }
 
-    fn manifests(outbox: &Outbox) -> Vec<&str> {
-        outbox.manifests().collect()
+    fn lines(outbox: &Outbox) -> Vec<String> {
+        outbox.lines().collect()
     }
 
-    fn settle_first(outbox: &mut Outbox, outcome: MessageOutcome) {
+    fn settle_first(outbox: &mut Outbox, outcome: MessageOutcome) -> bool {
         let (ticket, _) = outbox.due(u64::MAX).unwrap();
-        outbox.settle(ticket, outcome);
+        outbox.settle(ticket, outcome)
     }
 
     // Proves that messages are due in the order of shipping, after what an earlier process left,
-    // and that each outcome is counted once.
+    // and that each outcome is counted once: a manifest that is not there is a loss if it was put.
     #[test]
     fn messages_are_due_in_order() {
-        let mut outbox = Outbox::of(vec!["a".to_owned(), "b".to_owned()]);
-        assert!(put(&mut outbox, "c") && outbox.prepare("d"));
-        assert_eq!(manifests(&outbox), ["a", "b", "c", "d"], "what is about to be put is kept, too");
-        assert_eq!(outbox.unsent(), 3, "but not due");
-        settle_first(&mut outbox, MessageOutcome::Acknowledged);
-        settle_first(&mut outbox, MessageOutcome::NoManifest);
+        let mut outbox = Outbox::of(["a", "?b", "c"].map(str::to_owned).to_vec());
+        assert!(put(&mut outbox, "d") && outbox.prepare("e"));
+        assert_eq!(lines(&outbox), ["a", "?b", "c", "d", "?e"], "what is about to be put is kept, too");
+        assert_eq!(outbox.unsent(), 4, "but not due");
+        assert!(!settle_first(&mut outbox, MessageOutcome::Acknowledged));
+        assert!(!settle_first(&mut outbox, MessageOutcome::NoManifest));
         assert_eq!((outbox.due(0), outbox.sent(), outbox.dropped()), (Some((2, "c")), 1, 0));
-        settle_first(&mut outbox, MessageOutcome::Refused);
-        assert_eq!((outbox.due(0), outbox.wait(0), outbox.dropped()), (None, None, 1));
-        assert!(outbox.post("d", false), "its put failed, and may have been done");
-        assert_eq!(outbox.due(0), Some((3, "d")));
+        assert!(settle_first(&mut outbox, MessageOutcome::NoManifest));
+        assert!(settle_first(&mut outbox, MessageOutcome::Refused));
+        assert_eq!((outbox.due(0), outbox.wait(0), outbox.dropped()), (None, None, 2));
+        assert!(outbox.post("e", false), "its put failed, and may have been done");
+        assert_eq!((outbox.due(0), lines(&outbox)), (Some((4, "e")), vec!["?e".to_owned()]));
     }
 
     // Proves that the outcome of a message does not settle a later one of the same manifest: one
@@ -182,7 +208,7 @@ mod tests {
         let (before, _) = outbox.due(0).unwrap();
         assert!(put(&mut outbox, "a"));
         outbox.settle(before, MessageOutcome::NoManifest);
-        assert_eq!(manifests(&outbox), ["a"]);
+        assert_eq!(lines(&outbox), ["a"]);
         settle_first(&mut outbox, MessageOutcome::Acknowledged);
         assert_eq!((outbox.unsent(), outbox.sent()), (0, 1));
     }
@@ -198,18 +224,19 @@ mod tests {
         assert_eq!((outbox.unsent(), outbox.dropped()), (UNSENT_MAX as u64, 3));
         settle_first(&mut outbox, MessageOutcome::Acknowledged);
         assert!(put(&mut outbox, "last") && !put(&mut outbox, "beyond"));
-        assert_eq!((manifests(&outbox).first(), manifests(&outbox).last()), (Some(&"1"), Some(&"last")));
+        let lines = lines(&outbox);
+        assert_eq!((lines[0].as_str(), lines[lines.len() - 1].as_str()), ("1", "last"));
     }
 
     // Proves that nothing is due before the pause after a failure is over, new messages included,
-    // and that an answer of the bus ends the row of failures.
+    // that then another message is, and that an answer of the bus ends the row of failures.
     #[test]
     fn failures_delay_the_next_attempt() {
         let mut outbox = Outbox::of(vec!["a".to_owned(), "b".to_owned()]);
         outbox.fail(100, Duration::from_nanos(50));
         assert!(put(&mut outbox, "c"));
         assert_eq!((outbox.due(149), outbox.wait(149)), (None, Some(Duration::from_nanos(1))));
-        assert_eq!((outbox.due(150), outbox.wait(151)), (Some((0, "a")), Some(Duration::ZERO)));
+        assert_eq!((outbox.due(150), outbox.wait(151)), (Some((1, "b")), Some(Duration::ZERO)));
         outbox.fail(150, Duration::MAX);
         assert_eq!((outbox.failures(), outbox.due(u64::MAX - 1)), (2, None), "nothing overflows");
         settle_first(&mut outbox, MessageOutcome::NoManifest);

@@ -8,11 +8,13 @@ use flatcap_format::storage::open_regular;
 
 use crate::error::ShipError;
 use crate::names::ObjectGroup;
-use crate::outbox::UNSENT_MAX;
+use crate::outbox::{UNSENT_MAX, manifest_of};
 
 /// Name of the file in its directory: a line for each manifest.
 const FILE: &str = "unsent";
-/// Name of the file while it is written.
+/// Name of the file with the URL of the store that has the manifests.
+const STORE: &str = "store";
+/// Name of a file while it is written.
 const PARTIAL: &str = "unsent.partial";
 /// Longest file that is read, in bytes: names of manifests have at most some 500.
 const FILE_BYTES_MAX: u64 = 1024 * UNSENT_MAX as u64;
@@ -25,12 +27,13 @@ pub(crate) struct OutboxFile {
 }
 
 impl OutboxFile {
-    /// Opens a directory, which is created if it is missing, and reads the names that an earlier
-    /// process has left. Lines that are no names of manifests are skipped.
+    /// Opens a directory, which is created if it is missing, and reads the lines that an earlier
+    /// process has left. Those that are no names of manifests are skipped.
     ///
     /// # Errors
-    /// `File` if it cannot be created or another process uses it; `Directory` if it cannot be read.
-    pub(crate) fn open(folder: &Path) -> Result<(Self, Vec<String>), ShipError> {
+    /// `File` if it cannot be created, another process uses it, or it has unsent messages about
+    /// another store than this one; `Directory` if it cannot be read.
+    pub(crate) fn open(folder: &Path, store: &str) -> Result<(Self, Vec<String>), ShipError> {
         let failed = |error| ShipError::File { path: folder.to_owned(), error };
         std::fs::create_dir_all(folder).map_err(failed)?;
         let directory = File::open(folder).map_err(failed)?;
@@ -43,17 +46,35 @@ impl OutboxFile {
         })?;
         let path = folder.join(FILE);
         let text = read(&path).map_err(|error| ShipError::Directory { path, error })?;
-        let is_name = |line: &&str| ObjectGroup::parse_manifest(line).is_some();
-        let manifests = text.lines().filter(is_name).map(str::to_owned).collect();
-        Ok((Self { folder: folder.to_owned(), directory }, manifests))
+        let is_name = |line: &&str| ObjectGroup::parse_manifest(manifest_of(line)).is_some();
+        let lines: Vec<String> = text.lines().filter(is_name).map(str::to_owned).collect();
+        let file = Self { folder: folder.to_owned(), directory };
+        file.set_store(store, lines.len()).map_err(failed)?;
+        Ok((file, lines))
     }
 
-    /// Replaces the names. They are on the disk when this returns.
+    /// Notes the store. Messages about another one would find no manifest in this one.
+    fn set_store(&self, store: &str, unsent: usize) -> io::Result<()> {
+        let path = self.folder.join(STORE);
+        let before = read(&path)?;
+        if before == store {
+            return Ok(());
+        }
+        if unsent > 0 && !before.is_empty() {
+            return Err(io::Error::other(format!(
+                "it has {unsent} unsent messages about {before}: ship there again until they are sent, or name another \
+                 directory as `outbox`"
+            )));
+        }
+        self.replace(&path, store.as_bytes())
+    }
+
+    /// Replaces the lines. They are on the disk when this returns.
     ///
     /// # Errors
-    /// `File`. The names before are then still there.
-    pub(crate) fn write<'n>(&self, manifests: impl Iterator<Item = &'n str>) -> Result<(), ShipError> {
-        let text: String = manifests.flat_map(|name| [name, "\n"]).collect();
+    /// `File`. The lines before are then still there.
+    pub(crate) fn write(&self, lines: impl Iterator<Item = String>) -> Result<(), ShipError> {
+        let text: String = lines.flat_map(|line| [line, "\n".to_owned()]).collect();
         let path = self.folder.join(FILE);
         self.replace(&path, text.as_bytes()).map_err(|error| ShipError::File { path, error })
     }
@@ -97,27 +118,33 @@ mod tests {
     const NAME: &str = "v1/_segments/date=2023-11-14/host=web-1/00000000000000ab-0000000042.json";
 
     // Proves that names are read back by the next process, that a second process is refused while
-    // the first has them and no longer, even if a child has a copy of the locked file, and that
-    // damaged lines and an interrupted write leave the others.
+    // the first has them and no longer, even if a child has a copy of the locked file, that damaged
+    // lines and an interrupted write leave the others, and that messages about another store are not
+    // taken for those about this one.
     #[test]
     fn names_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/outbox");
-        let (file, found) = OutboxFile::open(&path).unwrap();
+        let open = || OutboxFile::open(&path, "s3://lake");
+        let (file, found) = open().unwrap();
         assert!(found.is_empty());
-        let other = NAME.replace("42", "43");
-        file.write([NAME, &other].into_iter()).unwrap();
-        let refused = OutboxFile::open(&path).unwrap_err().to_string();
+        let other = format!("?{}", NAME.replace("42", "43"));
+        file.write([NAME.to_owned(), other.clone()].into_iter()).unwrap();
+        let refused = open().unwrap_err().to_string();
         assert!(refused.contains("a/outbox: another flatcap-ship uses it"), "{refused}");
         let _of_child = file.directory.try_clone().unwrap();
         drop(file);
         std::fs::write(path.join(PARTIAL), "v1/_seg").unwrap();
-        assert_eq!(OutboxFile::open(&path).unwrap().1, [NAME, other.as_str()]);
+        assert_eq!(open().unwrap().1, [NAME, other.as_str()]);
         std::fs::write(path.join(FILE), format!("../x\n{NAME}\n\n{}", &other[..30])).unwrap();
-        let (file, found) = OutboxFile::open(&path).unwrap();
+        let refused = OutboxFile::open(&path, "s3://mistyped").unwrap_err().to_string();
+        assert!(refused.contains("outbox: it has 1 unsent messages about s3://lake: "), "{refused}");
+        let (file, found) = open().unwrap();
         assert_eq!(found, [NAME]);
         file.write(std::iter::empty()).unwrap();
         assert_eq!(std::fs::read(path.join(FILE)).unwrap(), b"");
+        drop(file);
+        assert!(OutboxFile::open(&path, "s3://other").is_ok(), "nothing is left about the first store");
     }
 
     // Proves that a directory that cannot be used is reported with its path, and left as it is.
@@ -126,14 +153,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "").unwrap();
-        let error = OutboxFile::open(&path).unwrap_err().to_string();
+        let error = OutboxFile::open(&path, "s3://lake").unwrap_err().to_string();
         assert!(error.contains("cannot write") && error.contains("/file: "), "{error}");
         let path = folder.path().join("outbox");
         std::fs::create_dir(&path).unwrap();
         let long = "x".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1);
         for content in [long.as_bytes(), b"\xff"] {
             std::fs::write(path.join(FILE), content).unwrap();
-            let error = OutboxFile::open(&path).unwrap_err().to_string();
+            let error = OutboxFile::open(&path, "s3://lake").unwrap_err().to_string();
             assert!(error.contains("cannot read") && error.contains("outbox/unsent: "), "{error}");
             assert_eq!(std::fs::read(path.join(FILE)).unwrap(), content);
         }

@@ -59,7 +59,7 @@ pub(crate) struct ShipState {
     pub(crate) gone: u64,
     /// The last manifest that was put.
     pub(crate) last: Option<String>,
-    /// When the store last had all that was sealed: RFC 3339, UTC.
+    /// When the store last had all that was sealed, without refused segments: RFC 3339, UTC.
     pub(crate) complete: Option<String>,
     /// The error of the last attempt, if it failed.
     pub(crate) error: Option<String>,
@@ -88,7 +88,14 @@ impl ShipState {
     /// Counts the files that have gone since the last look and were not shipped.
     fn note_removed(&mut self, files: &[SealedFile], watch: &mut ShipWatch<'_>) {
         let paths: BTreeSet<&Path> = files.iter().map(|file| file.path.as_path()).collect();
-        self.refused.retain(|path, _| paths.contains(path.as_path()));
+        let refused = std::mem::take(&mut self.refused);
+        let (refused, gone) = refused.into_iter().partition(|(path, _)| paths.contains(path.as_path()));
+        self.refused = refused;
+        let gone: BTreeMap<PathBuf, String> = gone;
+        for path in gone.keys() {
+            self.gone += 1;
+            watch(ShipEvent::Gone(path));
+        }
         for path in self.waiting.iter().filter(|path| !paths.contains(path.as_path())) {
             self.gone += 1;
             watch(ShipEvent::Gone(path));
@@ -138,13 +145,13 @@ impl ShipState {
             text.gauge("backlog_oldest_time_seconds", help, oldest_s);
         }
         let messages = self.messages.clone().unwrap_or_default();
-        text.counter("messages_total", "Messages that the bus has acknowledged.", messages.sent);
+        text.counter("messages_total", "Messages that the server has acknowledged.", messages.sent);
         text.counter(
             "dropped_messages_total",
-            "Messages that are not sent: too many were unsent, or the bus refused this one.",
+            "Messages that are not sent: too many were unsent, the server refused this one, or its manifest is gone.",
             messages.dropped,
         );
-        text.gauge("unsent_messages", "Messages that the bus has not acknowledged yet.", messages.unsent);
+        text.gauge("unsent_messages", "Messages that the server has not acknowledged yet.", messages.unsent);
         text.gauge("message_failures", "Attempts to send that failed in a row.", messages.failures);
         let cpu = Duration::from_nanos(cpu_ns());
         text.counter("cpu_seconds_total", "CPU time of the process.", cpu.as_secs_f64());
@@ -230,6 +237,10 @@ fn ship_files(
                 state.gone += 1;
                 watch(ShipEvent::Gone(&file.path));
             }
+            Err(error) if error.is_of_segment() && error.may_pass() => {
+                // It is tried again at the next look.
+                watch(ShipEvent::Refused(&file.path, &error));
+            }
             Err(error) if error.is_of_segment() => {
                 watch(ShipEvent::Refused(&file.path, &error));
                 state.waiting.remove(&file.path);
@@ -288,7 +299,9 @@ pub(crate) fn serve(
         let pause = match result {
             Ok(()) => {
                 (state.error, state.failures) = (None, 0);
-                state.complete = Some(now());
+                if state.refused.is_empty() && state.waiting.is_empty() {
+                    state.complete = Some(now());
+                }
                 options.interval
             }
             Err(error) if error.is_stop() => return,

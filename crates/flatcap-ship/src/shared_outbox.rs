@@ -48,13 +48,14 @@ struct OutboxState {
 }
 
 impl SharedOutbox {
-    /// Opens the outbox in a directory, with what an earlier process has left.
+    /// Opens the outbox in a directory, with what an earlier process has left about the store with
+    /// this URL.
     ///
     /// # Errors
     /// Those of [`OutboxFile::open`].
-    pub(crate) fn open(folder: &Path) -> Result<Self, ShipError> {
-        let (file, manifests) = OutboxFile::open(folder)?;
-        let outbox = Outbox::of(manifests);
+    pub(crate) fn open(folder: &Path, store: &str) -> Result<Self, ShipError> {
+        let (file, lines) = OutboxFile::open(folder, store)?;
+        let outbox = Outbox::of(lines);
         let state = OutboxState { outbox, file, unsaved: 0, error: None, problem: None };
         Ok(Self { state: Mutex::new(state), posted: Notify::new() })
     }
@@ -94,15 +95,16 @@ impl SharedOutbox {
         self.lock().outbox.wait(now_ns)
     }
 
-    /// Removes a message that needs no other attempt.
-    pub(crate) fn settle(&self, ticket: u64, outcome: MessageOutcome) {
+    /// Removes a message that needs no other attempt. Returns whether it is lost.
+    pub(crate) fn settle(&self, ticket: u64, outcome: MessageOutcome) -> bool {
         let mut state = self.lock();
-        state.outbox.settle(ticket, outcome);
+        let is_lost = state.outbox.settle(ticket, outcome);
         state.error = None;
         state.unsaved += 1;
         if state.unsaved >= UNSAVED_MAX {
             state.save();
         }
+        is_lost
     }
 
     /// Counts an attempt that failed. The next one is due after a pause.
@@ -145,7 +147,7 @@ impl SharedOutbox {
 
 impl OutboxState {
     fn save(&mut self) {
-        match self.file.write(self.outbox.manifests()) {
+        match self.file.write(self.outbox.lines()) {
             Ok(()) => self.unsaved = 0,
             Err(error) => self.problem = Some(error.to_string()),
         }

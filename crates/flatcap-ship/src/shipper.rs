@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flatcap_format::host::HostName;
-use flatcap_format::segment::SegmentReader;
+use flatcap_format::segment::{SegmentError, SegmentReader};
 use flatcap_format::storage::open_regular;
 
 use crate::backlog::SealedFile;
@@ -224,7 +224,7 @@ impl SegmentObjects<'_> {
     /// Puts the segment itself. Its length changes when it is compressed, so it is always put.
     fn put_raw(&self, file: &SealedFile) -> Result<(), ShipError> {
         let opened = open_regular(&file.path);
-        let opened = opened.map_err(|error| ShipError::Directory { path: file.path.clone(), error })?;
+        let opened = opened.map_err(|error| SegmentError::Io { path: file.path.clone(), error })?;
         let name = match &file.snapshot {
             Some(_) => format!("{}.bin", self.group.stem()),
             None => file.name.to_string(),

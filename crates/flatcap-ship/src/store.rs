@@ -33,7 +33,7 @@ pub(crate) enum StoreAccess {
 /// `Url` for a URL of no known store, `Directory` for one that cannot be created, `Request` if the
 /// store refuses the settings.
 pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn ObjectStore>, LakeError> {
-    let malformed = |what: &str| LakeError::Url { url: url.to_owned(), what: what.to_owned() };
+    let malformed = |what: &str| LakeError::Url { url: without_secrets(url), what: what.to_owned() };
     let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("no scheme; a store is file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"))?;
     if rest.contains(['?', '#', '@', '%']) || rest.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(malformed("?, #, @, %, spaces and control characters have no meaning in it"));
@@ -88,6 +88,12 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
     Ok(Arc::new(PrefixStore::new(store, prefix)))
 }
 
+/// Returns a URL for an error, which is logged. What stands before @ or after ? can be a secret.
+fn without_secrets(url: &str) -> String {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    if url.contains(['?', '#', '@', '%']) { format!("{scheme}://...") } else { url.to_owned() }
+}
+
 /// Installs the cryptography of TLS, which this process has none of by itself.
 pub(crate) fn install_cryptography() {
     // Nothing else in this process installs one; a second call changes nothing.
@@ -98,8 +104,8 @@ pub(crate) fn install_cryptography() {
 mod tests {
     use super::*;
 
-    // Proves that a URL of no store is refused with the reason, before any request, and that only
-    // writing creates a directory.
+    // Proves that a URL of no store is refused with the reason, before any request and without the
+    // secrets that it may have, and that only writing creates a directory.
     #[test]
     fn malformed_urls_are_refused() {
         for (url, what) in [
@@ -107,13 +113,16 @@ mod tests {
             ("file://srv/lake", "three slashes"),
             ("s3://", "no bucket"),
             ("s3:///prefix", "no bucket"),
-            ("s3://key:secret@bucket/x", "@"),
             ("ftp://bucket/x", "no known store"),
             ("s3://bucket/a b", "spaces"),
             ("s3://bucket/a//b", "path"),
         ] {
             let error = open_store(url, StoreAccess::Write).unwrap_err().to_string();
             assert!(error.starts_with(url) && error.to_lowercase().contains(what), "{url}: {error}");
+        }
+        for url in ["s3://key:secret@bucket/x", "az://container?sv=1&sig=secret", "secret@x"] {
+            let error = open_store(url, StoreAccess::Write).unwrap_err().to_string();
+            assert!(!error.contains("secret") && error.contains("://..."), "{error}");
         }
         let folder = tempfile::tempdir().unwrap();
         let url = format!("file://{}/a/b", folder.path().display());
