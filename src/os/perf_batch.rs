@@ -10,7 +10,9 @@ use super::perf_record::{PerfRecord, PerfRecords, RECORD_BYTES_MAX, SampleConten
 use super::perf_ring::PerfRing;
 
 /// Records that are younger than this stay in their ring for the next batch. A CPU takes the time
-/// of a record, and then writes it with interrupts off, so that an older one may be missing yet.
+/// of a record, and then writes it, so that an older one may be missing yet. Interrupts are off
+/// meanwhile for switches, but not for the begin and end of threads and for mappings: one of these
+/// that is delayed for longer gets the begin of the next batch as its time.
 pub const SETTLE_NS: u64 = 100_000;
 
 /// How much a batch has at most. The rest stays in the rings for the next one.
@@ -47,6 +49,7 @@ pub struct PerfBatch {
 struct RingPart {
     bytes: Range<usize>,
     waiting: usize, // in the ring when it was copied
+    is_full: bool,  // what came later was dropped
     used: usize,    // bytes of which the records were taken
     malformed: u64, // records among them
 }
@@ -119,8 +122,10 @@ impl PerfBatch {
     pub fn copy<'r>(&mut self, rings: impl Iterator<Item = &'r PerfRing> + Clone) {
         self.bytes.clear();
         self.parts.clear();
-        let part = |waiting| RingPart { bytes: 0..0, waiting, used: 0, malformed: 0 };
-        self.parts.extend(rings.clone().map(|ring| part(ring.waiting())));
+        self.parts.extend(rings.clone().map(|ring| {
+            let waiting = ring.waiting();
+            RingPart { bytes: 0..0, waiting, is_full: ring.is_full_with(waiting), used: 0, malformed: 0 }
+        }));
         let total: usize = self.parts.iter().map(|part| part.waiting).sum();
         for (ring, part) in rings.zip(&mut self.parts) {
             let begin = self.bytes.len();
@@ -144,8 +149,9 @@ impl PerfBatch {
                 continue;
             };
             heads.0.push(Head { time_ns: first.time.max(begin_ns), ring });
-            if part.bytes.len() < part.waiting {
-                // What the ring has beyond the copy is after its last record.
+            if part.bytes.len() < part.waiting || part.is_full {
+                // What the ring has beyond the copy, or had no space for, is after its last record.
+                // Records that were lost are so in the batch that begins there.
                 end_ns = end_ns.min(records.last().map_or(first.time, |last| last.time));
             }
         }
@@ -233,7 +239,7 @@ impl PerfBatch {
             let begin = batch.bytes.len();
             batch.bytes.extend(ring.iter().take(bytes_max));
             let bytes = begin..batch.bytes.len();
-            batch.parts.push(RingPart { bytes, waiting: ring.len(), used: 0, malformed: 0 });
+            batch.parts.push(RingPart { bytes, waiting: ring.len(), is_full: false, used: 0, malformed: 0 });
         }
         batch
     }

@@ -24,6 +24,9 @@ const DUMMY: u64 = 9;
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = HEAD_OFFSET + 8;
 
+/// Longest record that is usual: of a mapped file, whose path has up to 4 KiB.
+const USUAL_RECORD_BYTES_MAX: usize = 4352;
+
 /// What is recorded on a CPU. All records have the thread that runs and the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingEvent {
@@ -48,6 +51,7 @@ impl RingEvent {
         const TASKS: u64 = perf_event::TASKS | perf_event::NAMES | perf_event::EXECS;
         let common = EventAttributes {
             sample_type: THREAD_AND_TIME,
+            read_format: perf_event::READ_TIME_ENABLED,
             flags: perf_event::DISABLED | perf_event::ORIGIN_OF_ALL,
             ..EventAttributes::default()
         };
@@ -159,6 +163,27 @@ impl PerfRing {
     /// Returns the event with which the ring was opened.
     pub fn event(&self) -> &EventFile {
         &self.event
+    }
+
+    /// Returns how long the event is on, in nanoseconds. The time stands still once the kernel has
+    /// taken the CPU away, as for a suspend; the event stays off when the CPU comes back.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    #[allow(clippy::host_endian_bytes, reason = "numbers as the kernel writes them")]
+    pub fn enabled_ns(&self) -> io::Result<u64> {
+        let mut numbers = [0; 16]; // a count and the time
+        let read = rustix::io::read(self.event.as_fd(), &mut numbers)?;
+        match numbers.last_chunk() {
+            Some(time) if read == numbers.len() => Ok(u64::from_ne_bytes(*time)),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Returns whether the ring is full with so many bytes in it, so that a record may have found no
+    /// space: the kernel then drops it, and says so only before the next one that finds some.
+    pub fn is_full_with(&self, waiting: usize) -> bool {
+        self.data_bytes.saturating_sub(waiting) < USUAL_RECORD_BYTES_MAX
     }
 
     /// Returns how many bytes are in the ring.

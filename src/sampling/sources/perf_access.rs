@@ -1,6 +1,9 @@
 //! What the kernel allows of `perf_event_open(2)`.
 
 use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use flatcap_tasks::PAYLOAD_NS_MAX;
 
 use super::Unavailable;
 use crate::os::host::{HostRoot, in_initial_pid_namespace};
@@ -31,4 +34,18 @@ pub(super) fn require_host_ids(source: &str, host: &HostRoot) -> Result<(), Unav
         "{source} needs the PID namespace of the host (hostPID, --pid=host): threads of others have no ids"
     );
     Err(Unavailable::of(io::Error::new(ErrorKind::Unsupported, message)))
+}
+
+/// Checks that a sample of what happens in a period is not longer than readers take.
+pub(super) fn require_short_period(period: Duration) -> Result<(), Unavailable> {
+    let longest = Duration::from_nanos(PAYLOAD_NS_MAX);
+    if period <= longest {
+        return Ok(());
+    }
+    let message = format!(
+        "the period is {} s, and a sample can have what happens in {} s at most: set a shorter period",
+        period.as_secs(),
+        longest.as_secs()
+    );
+    Err(Unavailable::of(io::Error::new(ErrorKind::InvalidInput, message)))
 }

@@ -24,7 +24,7 @@ const NUMBER_COUNT: usize = 5;
 /// as usual.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "slab",
-    about: "The kernel's object caches; expensive, and needs root.",
+    about: "The kernel's object caches; expensive, and needs CAP_DAC_READ_SEARCH.",
     root: "flatcap.host.Slab",
     schema: include_bytes!("../../../generated/host/slab.bfbs"),
     files: &[FILE],

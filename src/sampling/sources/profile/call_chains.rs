@@ -97,9 +97,13 @@ impl CallChains {
         let tasks = &mut self.tasks;
         match record.event {
             RecordedEvent::Fork { child, parent } => {
+                self.names.forget(child.thread);
                 tasks.fork((child.process, child.thread), (parent.process, parent.thread));
             }
-            RecordedEvent::Exit { thread, .. } => tasks.exit(thread.thread),
+            RecordedEvent::Exit { thread, .. } => {
+                self.names.forget(thread.thread);
+                tasks.exit(thread.thread);
+            }
             RecordedEvent::Name { thread, name, is_exec } => {
                 if is_exec {
                     tasks.exec(thread.process, thread.thread);
@@ -169,15 +173,10 @@ impl CallChains {
     }
 }
 
-/// Returns the name of a thread, and notes it if it was read. Empty if it is not known.
-fn name(tasks: &mut TaskTable, names: &ThreadNames, id: ThreadId) -> ThreadName {
-    tasks.name(id.thread).unwrap_or_else(|| {
-        let read = names.read(id.thread);
-        if let Some(name) = read {
-            tasks.set_name(id.process, id.thread, name);
-        }
-        read.unwrap_or_default()
-    })
+/// Returns the name of a thread. Empty if it is not known. One that was read is not noted with the
+/// tasks: a thread runs for a while after the record of its end, which is the last one.
+fn name(tasks: &TaskTable, names: &mut ThreadNames, id: ThreadId) -> ThreadName {
+    tasks.name(id.thread).or_else(|| names.get(id.thread)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ pub(super) struct ReadProcesses {
     pub(super) known: usize,
     /// Processes whose mappings this process may not read.
     pub(super) denied: usize,
+    /// Processes whose list of mappings cannot be read, or is too long.
+    pub(super) failed: usize,
     /// Whether all processes were read in time.
     pub(super) is_complete: bool,
 }
@@ -115,7 +117,8 @@ fn note_all(
                 note(&process, files, tasks);
                 read.known += 1;
             }
-            Ok(Err(error)) => read.denied += usize::from(error.kind() == ErrorKind::PermissionDenied),
+            Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => read.denied += 1,
+            Ok(Err(_)) => read.failed += 1,
             Err(RecvTimeoutError::Timeout) => return read,
             Err(RecvTimeoutError::Disconnected) => return ReadProcesses { is_complete: true, ..read },
         }
@@ -232,7 +235,7 @@ mod tests {
         }
         let (mut files, mut tasks) = (CodeFiles::new(0), TaskTable::default());
         let read = read(&HostRoot::new(host.path()), &mut files, &mut tasks).unwrap();
-        assert_eq!(read, ReadProcesses { known: 3, denied: 0, is_complete: true });
+        assert_eq!(read, ReadProcesses { known: 3, denied: 0, failed: 0, is_complete: true });
         let found = tasks.find(5, 0x40_1010).unwrap();
         assert_eq!((&*found.file.path, found.offset_of(0x40_1010)), ("/bin/a program", 0x1010));
         // An address, since there is no file.

@@ -18,6 +18,7 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_tasks::PAYLOAD_NS_MAX;
 use flatcap_tasks::schema::{CodeKind, PROFILE, PROFILE_ROOT};
 
 use self::call_chains::CallChains;
@@ -25,7 +26,7 @@ use self::existing_processes::ReadProcesses;
 use self::kernel_code::{NOTES, SYMBOLS};
 use self::stack_tables::ProfileSpan;
 use super::core_list::{ONLINE, parse_core_list};
-use super::perf_access::{PARANOID, denied, require_host_ids};
+use super::perf_access::{PARANOID, denied, require_host_ids, require_short_period};
 use super::perf_groups::incomplete_reason;
 use super::ring_memory::RingSizes;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
@@ -74,6 +75,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         return Err(Unavailable::of(ErrorKind::InvalidInput.into()));
     };
     require_host_ids(SPEC.name, context.host)?;
+    require_short_period(context.settings.period)?;
     let interval_ns = interval_ns(config);
     let mut numbers = Vec::new();
     parse_core_list(online.content(), &mut numbers);
@@ -118,6 +120,14 @@ fn log_unknown(read: ReadProcesses, kernel: CodeKind) {
             read.denied + read.known
         );
     }
+    if read.failed > 0 {
+        tracing::info!(
+            source = "profile",
+            "the code of {} processes that already run is not known: their list of mappings cannot be read, or is too \
+             long",
+            read.failed
+        );
+    }
     if !read.is_complete {
         tracing::info!(
             source = "profile",
@@ -157,8 +167,8 @@ struct ProfileSampler {
     online: HostFile,
     listed_content: Vec<u8>, // the list from which `rings` was made
     listed_ns: u64,
-    numbers: Vec<u32>,    // reused
-    rings: Vec<PerfRing>, // in the order of their CPUs
+    numbers: Vec<u32>,   // reused
+    rings: Vec<CpuRing>, // in the order of their CPUs
     ring_bytes: usize,
     batch: PerfBatch,
     chains: CallChains,
@@ -168,20 +178,29 @@ struct ProfileSampler {
     incomplete: Incomplete, // since a CPU has no ring
 }
 
+/// The ring of a CPU.
+#[derive(Debug)]
+struct CpuRing {
+    ring: PerfRing,
+    enabled_ns: u64, // how long it was on when that was last asked
+}
+
 impl Sampler for ProfileSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         // Before the copy, so that nothing older comes after it.
         let now_ns = monotonic_ns();
-        self.until_ns = now_ns.saturating_sub(SETTLE_NS);
+        self.until_ns = now_ns.saturating_sub(SETTLE_NS).min(self.begin_ns.saturating_add(PAYLOAD_NS_MAX));
         if now_ns.saturating_sub(self.listed_ns) >= ONLINE_INTERVAL_NS {
             self.listed_ns = now_ns;
             self.online.read().map_err(|error| ReadError { file: ONLINE, error })?;
-            if self.online.content() != self.listed_content {
+            let have_stopped = self.close_stopped();
+            let is_missing = self.incomplete != Incomplete::NONE;
+            if have_stopped || is_missing || self.online.content() != self.listed_content {
                 // Samples say that a CPU has no ring.
                 let _refused = self.update_rings();
             }
         }
-        self.batch.copy(self.rings.iter());
+        self.batch.copy(self.rings.iter().map(|cpu| &cpu.ring));
         Ok(())
     }
 
@@ -189,8 +208,8 @@ impl Sampler for ProfileSampler {
         let Self { rings, batch, chains, begin_ns, until_ns, .. } = self;
         batch.begin(*begin_ns, *until_ns);
         chains.begin();
-        batch.take(|ring, record| chains.note(rings.get(ring).map_or(0, PerfRing::cpu), record));
-        chains.count_lost(batch.release(rings.iter_mut()));
+        batch.take(|ring, record| chains.note(rings.get(ring).map_or(0, |cpu| cpu.ring.cpu()), record));
+        chains.count_lost(batch.release(rings.iter_mut().map(|cpu| &mut cpu.ring)));
         let end_ns = batch.end_ns();
         chains.build(ProfileSpan { begin_ns: *begin_ns, end_ns }, builder);
         *begin_ns = end_ns;
@@ -199,6 +218,17 @@ impl Sampler for ProfileSampler {
 }
 
 impl ProfileSampler {
+    /// Closes the rings that the kernel has stopped, since their CPU was away meanwhile. Returns
+    /// whether there were any.
+    fn close_stopped(&mut self) -> bool {
+        let before = self.rings.len();
+        self.rings.retain_mut(|cpu| {
+            let enabled_ns = cpu.ring.enabled_ns().unwrap_or_default();
+            std::mem::replace(&mut cpu.enabled_ns, enabled_ns) < enabled_ns
+        });
+        self.rings.len() < before
+    }
+
     /// Opens rings of new CPUs, and closes those of removed ones with what was not read. Returns
     /// the error of a CPU whose ring could not be opened.
     fn update_rings(&mut self) -> Option<io::Error> {
@@ -208,14 +238,14 @@ impl ProfileSampler {
         self.incomplete = Incomplete::UNREADABLE.unless(is_whole);
         let mut refusal = None;
         let Self { numbers, rings, ring_bytes, interval_ns, .. } = self;
-        rings.retain(|ring| numbers.contains(&ring.cpu()));
+        rings.retain(|cpu| numbers.contains(&cpu.ring.cpu()));
         for number in numbers {
-            let Err(place) = rings.binary_search_by_key(number, PerfRing::cpu) else { continue };
+            let Err(place) = rings.binary_search_by_key(number, |cpu| cpu.ring.cpu()) else { continue };
             let event = RingEvent::CallChains { interval_ns: *interval_ns };
             let opened = PerfRing::open(*number, event, *ring_bytes)
                 .and_then(|ring| ring.event().start().map(|()| ring));
             match opened {
-                Ok(ring) => rings.insert(place, ring),
+                Ok(ring) => rings.insert(place, CpuRing { ring, enabled_ns: 0 }),
                 Err(error) => {
                     self.incomplete |= incomplete_reason(&error);
                     refusal = Some(error);

@@ -29,6 +29,7 @@ struct CpuRing {
     ring: PerfRing, // opened with the event of threads, which is never stopped
     switches: EventFile,
     wakeups: Option<EventFile>,
+    enabled_ns: u64, // how long it was on when that was last asked
 }
 
 impl CpuRings {
@@ -53,7 +54,7 @@ impl CpuRings {
             incomplete: Incomplete::NONE,
             batch: PerfBatch::new(SampleContent::Tracepoint, LIMITS, numbers.len(), ring_bytes),
         };
-        rings.update(numbers);
+        rings.open_missing(numbers);
         Ok(rings)
     }
 
@@ -67,10 +68,27 @@ impl CpuRings {
         self.incomplete
     }
 
-    /// Opens the rings of new CPUs, and closes those of CPUs that are gone.
-    pub(super) fn update(&mut self, numbers: &[u32]) {
-        self.incomplete = Incomplete::NONE;
+    /// Closes the rings that the kernel has stopped, since their CPU was away meanwhile. Returns
+    /// whether there were any.
+    pub(super) fn close_stopped(&mut self) -> bool {
+        let before = self.cpus.len();
+        self.cpus.retain_mut(CpuRing::goes_on);
+        self.cpus.len() < before
+    }
+
+    /// Closes the rings of all CPUs but these.
+    pub(super) fn close_others(&mut self, numbers: &[u32]) {
         self.cpus.retain(|cpu| numbers.contains(&cpu.number));
+    }
+
+    /// Returns whether a CPU has a ring.
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.cpus.binary_search_by_key(&number, |cpu| cpu.number).is_ok()
+    }
+
+    /// Opens the rings that are missing of these CPUs.
+    pub(super) fn open_missing(&mut self, numbers: &[u32]) {
+        self.incomplete = Incomplete::NONE;
         for number in numbers {
             let Err(place) = self.cpus.binary_search_by_key(number, |cpu| cpu.number) else { continue };
             let opened = CpuRing::open(*number, self.wakeups, self.ring_bytes)
@@ -122,7 +140,13 @@ impl CpuRing {
         let ring = PerfRing::open(number, RingEvent::Tasks, ring_bytes)?;
         let switches = ring.add(RingEvent::Switches)?;
         let wakeups = wakeups.map(|number| ring.add(RingEvent::Tracepoint(number))).transpose()?;
-        Ok(Self { number, ring, switches, wakeups })
+        Ok(Self { number, ring, switches, wakeups, enabled_ns: 0 })
+    }
+
+    /// Returns whether the events were on since this was asked before.
+    fn goes_on(&mut self) -> bool {
+        let enabled_ns = self.ring.enabled_ns().unwrap_or_default();
+        std::mem::replace(&mut self.enabled_ns, enabled_ns) < enabled_ns
     }
 
     fn start(&self, are_switches_on: bool) -> io::Result<()> {

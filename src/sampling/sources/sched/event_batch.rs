@@ -158,6 +158,15 @@ impl EventBatch {
         Some(())
     }
 
+    /// Forgets what runs on all CPUs but these.
+    pub(super) fn keep_cpus(&mut self, is_kept: impl Fn(u32) -> bool) {
+        for (cpu, running) in (0..).zip(&mut self.cpus) {
+            if !is_kept(cpu) {
+                *running = None;
+            }
+        }
+    }
+
     /// Forgets what runs on which CPU: switches were not recorded for a while.
     pub(super) fn forget_running(&mut self) {
         self.cpus.fill(None);

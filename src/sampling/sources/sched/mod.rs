@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_tasks::PAYLOAD_NS_MAX;
 use flatcap_tasks::schema::{SCHED, SCHED_ROOT};
 
 use self::cpu_rings::{CpuRings, LIMITS};
@@ -19,7 +20,7 @@ use self::switch_budget::{BudgetStep, STOP_NS, SwitchBudget};
 use self::thread_table::ThreadTable;
 use self::wakeup_tracepoint::WakeupTracepoint;
 use super::core_list::{ONLINE, parse_core_list};
-use super::perf_access::{PARANOID, denied, require_host_ids};
+use super::perf_access::{PARANOID, denied, require_host_ids, require_short_period};
 use super::ring_memory::RingSizes;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
@@ -59,6 +60,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         return Err(Unavailable::of(ErrorKind::InvalidInput.into()));
     };
     require_host_ids(SPEC.name, context.host)?;
+    require_short_period(context.settings.period)?;
     let mut numbers = Vec::new();
     parse_core_list(online.content(), &mut numbers);
     if numbers.is_empty() {
@@ -125,7 +127,9 @@ impl Sampler for SchedSampler {
         if self.read_ns.saturating_sub(self.listed_ns) >= ONLINE_INTERVAL_NS {
             self.listed_ns = self.read_ns;
             self.online.read().map_err(|error| ReadError { file: ONLINE, error })?;
-            if self.online.content() != self.listed_content {
+            let have_stopped = self.rings.close_stopped();
+            let is_missing = self.rings.incomplete() != Incomplete::NONE;
+            if have_stopped || is_missing || self.online.content() != self.listed_content {
                 self.update_cpus();
             }
         }
@@ -134,7 +138,8 @@ impl Sampler for SchedSampler {
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let begin_ns = self.end_ns;
-        self.rings.begin(begin_ns, self.read_ns.saturating_sub(SETTLE_NS));
+        let until_ns = self.read_ns.saturating_sub(SETTLE_NS);
+        self.rings.begin(begin_ns, until_ns.min(begin_ns.saturating_add(PAYLOAD_NS_MAX)));
         self.batch.begin();
         let Self { rings, batch, .. } = self;
         let (end_ns, malformed) = rings.take(|cpu, record| batch.add(cpu, record));
@@ -157,7 +162,10 @@ impl SchedSampler {
         self.listed_content.clear();
         self.listed_content.extend_from_slice(self.online.content());
         if parse_core_list(&self.listed_content, &mut self.numbers) {
-            self.rings.update(&self.numbers);
+            self.rings.close_others(&self.numbers);
+            // What ran on the others when they stopped runs there no longer.
+            self.batch.keep_cpus(|cpu| self.rings.has(cpu));
+            self.rings.open_missing(&self.numbers);
             // What was copied before is copied again.
             self.rings.copy();
         }

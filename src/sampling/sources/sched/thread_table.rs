@@ -21,6 +21,11 @@ const RESERVED_EXTRA: usize = 1024;
 /// A thread is known for this long after its end, which it reports before it runs for the last
 /// time.
 const FORGET_AFTER_NS: u64 = NS_PER_S;
+/// Samples without a mention after which a full table forgets a thread, and samples between two
+/// times at which it does so. The end of some threads is never recorded: of one that blocks while it
+/// exits, or whose id another thread takes over when it runs another program.
+const UNMENTIONED_SAMPLES: u64 = 6_000;
+const SWEEP_SAMPLES: u64 = 100;
 /// The name of the idle loop, which the kernel calls swapper.
 const IDLE_NAME: &[u8] = b"idle";
 
@@ -32,6 +37,7 @@ pub(super) struct ThreadTable {
     threads: HashMap<u32, KnownThread>, // by thread id
     ended: VecDeque<(u64, u32)>,        // when, and which; in the order of time
     sample: u64,                        // number of the current sample
+    swept: u64,                         // in which one a full table forgot threads
     mentioned: Vec<u32>,                // thread ids, in the order in which the sample mentions them
     rows: Vec<ScheduledThread>,         // reused
 }
@@ -52,6 +58,7 @@ impl ThreadTable {
             threads: HashMap::new(),
             ended: VecDeque::new(),
             sample: 0,
+            swept: 0,
             mentioned: Vec::new(),
             rows: Vec::new(),
         };
@@ -90,6 +97,11 @@ impl ThreadTable {
     pub(super) fn begin_sample(&mut self) {
         self.sample += 1;
         self.mentioned.clear();
+        if self.threads.len() >= THREADS_MAX && self.sample >= self.swept + SWEEP_SAMPLES {
+            self.swept = self.sample;
+            let oldest = self.sample.saturating_sub(UNMENTIONED_SAMPLES);
+            self.threads.retain(|id, thread| *id == 0 || thread.sample > oldest);
+        }
         self.mention(ThreadId { process: 0, thread: 0 });
     }
 
@@ -127,7 +139,9 @@ impl ThreadTable {
     /// A thread gets a name.
     pub(super) fn set_name(&mut self, id: ThreadId, name: ThreadName) {
         if let Some(thread) = self.known(id) {
-            (thread.process, thread.name) = (id.process, name);
+            // It lives: a thread that runs another program takes over the id of the first one, whose
+            // end was recorded.
+            (thread.process, thread.name, thread.ended_ns) = (id.process, name, 0);
         }
     }
 
@@ -278,6 +292,28 @@ mod tests {
         assert_eq!(table.threads.len(), THREADS_MAX);
         table.begin_sample();
         assert_eq!((table.mention(id(1, limit + 1)), table.mention(id(1, 5))), (None, Some(1)));
+        for _ in 0..UNMENTIONED_SAMPLES {
+            table.begin_sample();
+            table.mention(id(1, 7));
+        }
+        table.begin_sample();
+        assert_eq!((table.mention(id(1, limit + 1)), table.mention(id(1, 7))), (Some(1), Some(2)));
+        assert_eq!(table.threads.len(), 3, "those that nothing mentions are forgotten");
+    }
+
+    // Proves that a program that a thread runs which was not the first one of its process keeps its
+    // name: the first thread ends, and its id lives on.
+    #[test]
+    fn a_new_program_lives_on() {
+        let mut table = ThreadTable::new();
+        table.set_name(id(5, 5), truncated(b"old"));
+        table.end(id(5, 5), 100);
+        table.set_name(id(5, 5), truncated(b"new"));
+        table.begin_sample();
+        rows(&mut table, 101 + FORGET_AFTER_NS);
+        table.begin_sample();
+        table.mention(id(5, 5));
+        assert_eq!(rows(&mut table, 200)[1], (5, 5, "new".to_owned()));
     }
 
     // Proves that existing threads are found with their names, and that entries which are no
