@@ -16,6 +16,10 @@ const PREFIX: &str = "lane";
 #[derive(Debug)]
 pub(super) struct LaneStore(Option<DescriptorStore>);
 
+/// The lanes that earlier runs have stored, by name.
+#[derive(Debug)]
+pub(super) struct StoredLanes(Vec<(String, OwnedFd)>);
+
 /// What identifies a lane. The memory says it, too, but its client may write to that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoredLane {
@@ -25,12 +29,18 @@ pub(super) struct StoredLane {
 }
 
 impl LaneStore {
-    /// Connects to the service manager, if there is one.
-    pub(super) fn connect() -> Self {
-        Self(DescriptorStore::from_environment().unwrap_or_else(|error| {
+    /// Connects to the service manager, if there is one, and takes what earlier runs have stored.
+    /// Until then, a program that this process starts would have it, too.
+    pub(super) fn connect() -> (Self, StoredLanes) {
+        let store = DescriptorStore::from_environment().unwrap_or_else(|error| {
             tracing::warn!(%error, "lanes of applications are not stored by the service manager: cannot connect to it");
             None
-        }))
+        });
+        let stored = stored_descriptors().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot take the lanes that the service manager has stored");
+            Vec::new()
+        });
+        (Self(store), StoredLanes(stored))
     }
 
     /// Stores the memory of a lane.
@@ -56,42 +66,41 @@ impl LaneStore {
 
     /// Passes on the lanes that earlier runs have stored. `own` is the header of this run's lanes;
     /// none if applications may not push.
-    pub(super) fn take_stored(
+    pub(super) fn pass_on(
         &self,
+        stored: StoredLanes,
         own: Option<&LaneHeader>,
         wall_offset_ns: i64,
         lanes: &Sender<LeftLane>,
     ) {
-        let stored = stored_descriptors().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot take the lanes that the service manager has stored");
-            Vec::new()
-        });
-        for (name, memory) in stored {
-            let refusal = match own {
-                Some(own) => take(&name, memory, (own, wall_offset_ns), lanes).err(),
-                None => Some("[push] is not enabled".to_owned()),
+        for (name, memory) in stored.0 {
+            let left = match own {
+                Some(own) => open(&name, memory, (own, wall_offset_ns)),
+                None => Err("[push] is not enabled".to_owned()),
             };
-            if let Some(refusal) = refusal {
-                tracing::info!("a stored lane is not rescued: {name}: {refusal}");
-                self.forget_name(&name);
+            match left {
+                Ok(left) => {
+                    if lanes.try_send(left).is_err() {
+                        // It stays in the store, for the next start.
+                        tracing::warn!("a stored lane is not rescued yet: {name}: too many of them wait");
+                    }
+                }
+                Err(refusal) => {
+                    tracing::info!("a stored lane is not rescued: {name}: {refusal}");
+                    self.forget_name(&name);
+                }
             }
         }
     }
 }
 
-/// Passes on a stored lane, or says why not.
-fn take(
-    name: &str,
-    memory: OwnedFd,
-    own: (&LaneHeader, i64),
-    lanes: &Sender<LeftLane>,
-) -> Result<(), String> {
+/// Opens a stored lane, or says why not.
+fn open(name: &str, memory: OwnedFd, own: (&LaneHeader, i64)) -> Result<LeftLane, String> {
     let StoredLane { run_id, lane, uid } =
         StoredLane::parse(name).ok_or_else(|| "it is no lane".to_owned())?;
     // Not final: its client may live, and hands over the rest itself.
     let resumption = LaneResumption { run_id, lane, is_final: false };
-    let left = LeftLane::open(memory, resumption, uid, own)?;
-    lanes.try_send(left).map_err(|_| "too many lanes wait to be rescued".to_owned())
+    LeftLane::open(memory, resumption, uid, own)
 }
 
 impl StoredLane {

@@ -21,8 +21,8 @@ use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::QuotaStorage;
 
-/// Lanes that wait. Further ones are refused.
-const LANES_WAITING_MAX: usize = 1024;
+/// Lanes that wait: as many as the service manager stores. Further ones are refused.
+const LANES_WAITING_MAX: usize = 4096;
 /// Lanes that come within this time after each other are rescued together: each rescue rewrites a
 /// segment.
 const COLLECT_TIME: Duration = Duration::from_millis(500);

@@ -118,9 +118,10 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let ring = Ring::open(config, &now, &metrics);
     let (snapshots, snapshot_orders) = ring.as_ref().map(|_| snapshot_requests()).unzip();
     let (rescue, rescued) = left_lanes();
+    let (lane_store, stored_lanes) = LaneStore::connect();
     let place = RunStorage {
         left_lanes: rescue,
-        lane_store: Arc::new(LaneStore::connect()),
+        lane_store: Arc::new(lane_store),
         ring: ring.as_ref().map(|ring| (Arc::clone(&ring.storage), Arc::clone(&ring.metrics))),
         snapshots,
         directory: now.identity(),
@@ -147,7 +148,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     });
     let RunStorage { storage, ring: ring_storage, directory, left_lanes, lane_store, .. } = place;
     let own_lanes = config.push.enabled.then(|| push::lane_header(config, run_id, directory));
-    lane_store.take_stored(own_lanes.as_ref(), run.header.clocks.wall_offset_ns(), &left_lanes);
+    let wall_offset_ns = run.header.clocks.wall_offset_ns();
+    lane_store.pass_on(stored_lanes, own_lanes.as_ref(), wall_offset_ns, &left_lanes);
     // The thread of pushed frames has the only other sender, and ends the rescue with it.
     drop(left_lanes);
     let rescue_storage = Arc::clone(&storage);
