@@ -79,6 +79,25 @@ proptest! {
     }
 }
 
+// Proves that fuzz/corpus has a capture of each kind of file, which the target `capture` begins
+// with, and that its properties hold for them. FLATCAP_CORPUS=write writes them.
+#[test]
+fn the_corpus_has_the_seeds() {
+    let packets = generator::packets(&shape(40, 1));
+    for file in File::ALL {
+        let seed = generator::capture(&packets, file, Wrapping::default());
+        capture(&seed);
+        let name = format!("{file:?}").to_lowercase();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/capture").join(name);
+        if std::env::var_os("FLATCAP_CORPUS").is_some_and(|value| value == "write") {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &seed).unwrap();
+        }
+        let is_current = std::fs::read(&path).is_ok_and(|bytes| bytes == seed);
+        assert!(is_current, "{} is not the seed: FLATCAP_CORPUS=write", path.display());
+    }
+}
+
 // Proves that every message is recorded once with its number, epoch and time, and that repeats add
 // nothing.
 #[test]
