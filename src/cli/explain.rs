@@ -41,9 +41,9 @@ const PARENTS_SHOWN: usize = 3;
 /// Say what was different in a window, and who did it.
 ///
 /// Processes, control groups, disks and interfaces are ranked by what they used more than before,
-/// and fields by how far they departed from what is usual for them. Of recordings with the kernel's
-/// events it says who ran, who waited for a CPU and because of whom, which code ran, and what the
-/// kernel logged.
+/// and fields by how far they deviate from the baseline. If the recording has samples of sched,
+/// profile or kmsg, it also says who ran, who waited for a CPU and because of whom, which code ran,
+/// and what the kernel logged.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
@@ -55,7 +55,7 @@ pub(super) struct Args {
     /// Length of the window.
     #[arg(long, value_name = "DURATION", default_value = "300ms", value_parser = config::duration_argument)]
     window: Duration,
-    /// Length of the time before it that it is compared with.
+    /// Length of the baseline: the time before the window, with which the window is compared.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = config::duration_argument)]
     before: Duration,
     /// Look only at these sources; can be repeated.
@@ -70,7 +70,7 @@ pub(super) struct Args {
     /// repeated.
     #[arg(long = "symbols", value_name = "DIR", value_parser = symbol_directory)]
     symbol_directories: Vec<PathBuf>,
-    /// Most suspects, and most fields, to list.
+    /// Maximum number of suspects, and of fields, to list.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = config::count_argument::<usize>)]
     limit: usize,
     /// Print one JSON object instead of text.

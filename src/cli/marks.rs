@@ -16,7 +16,7 @@ use super::{ExitStatus, human};
 
 /// List the marks of recordings, with their times.
 ///
-/// Marks are the notes that `mark` wrote and the firings of rules.
+/// Marks are written by `mark`, by rules and by applications.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].

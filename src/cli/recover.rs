@@ -29,7 +29,8 @@ pub(super) struct Args {
     /// it without its damage [default: ./flatcap-data].
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
-    /// Directory with the unwritten samples of killed runs; by default that of `record`.
+    /// Directory with the unwritten samples of killed runs; that of the service is /run/flatcap
+    /// [default: $RUNTIME_DIRECTORY, else /dev/shm/flatcap-UID].
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Print what would be done, and write nothing.

@@ -20,7 +20,7 @@ const NAME_WIDTH_MIN: usize = 34;
 /// Blanks before a name on a line of its own.
 const NAME_INDENT: usize = 4;
 
-/// List the moments that departed most from the usual.
+/// List the moments that deviated most from the baseline.
 ///
 /// The largest come first; each is compared with the minute before. `flatcap explain --at TIME`
 /// then says what was different, and who did it.
@@ -28,7 +28,7 @@ const NAME_INDENT: usize = 4;
 pub(super) struct Args {
     #[command(flatten)]
     selection: RecordingSelection,
-    /// Most moments to list.
+    /// Maximum number of moments to list.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = config::count_argument::<usize>)]
     limit: usize,
     /// Print one JSON array instead of a table.

@@ -30,9 +30,9 @@ const SPARE_COLUMNS: [SpareColumns; 4] =
 
 /// Show the state of the running recorder.
 ///
-/// Rates, losses, the open segment, disk space. The exit status is 3 if samples were lost, the
-/// storage has failed, the last reload was refused, or the recorder uses its last good
-/// configuration.
+/// Rates, losses, the open segment, disk space. The exit status is 3 if samples were lost, a source
+/// or the storage has failed, a lane of an application was refused, the last reload was refused, or
+/// the recorder uses its last good configuration.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print one JSON object instead of tables.

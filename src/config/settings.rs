@@ -155,8 +155,9 @@ settings! {
         // segment is sealed.
         segment_age: Duration = Duration::from_secs(15 * 60), Time(SECOND..=7 * DAY), Reload;
 
-        /// When data is forced to disk. A power loss then costs what the kernel still held, at most
-        /// about one `sync_interval`, or only what was not yet written.
+        /// When data is forced to disk. A power loss costs, with never: what the kernel had not
+        /// written; with interval: at most about one `sync_interval`; with always: samples in
+        /// flight.
         // By interval, a power loss costs a known, short time, and the disk is not kept busy.
         sync: SyncPolicy = SyncPolicy::Interval(SYNC_INTERVAL_NS),
             variants::<SyncPolicy>(), Reload, also SYNC_INTERVAL;
@@ -185,9 +186,9 @@ settings! {
         retain_age: Duration = Duration::from_secs(7 * 24 * 60 * 60),
             Time(60 * SECOND..=3650 * DAY), Reload;
 
-        /// A file of receipts, as `flatcap-ship` writes it. Segments that it does not name are
-        /// not removed for `retain_age`, and for lack of space only after all others. If empty:
-        /// nothing is held back.
+        /// File in which `flatcap-ship` lists shipped segments (its `receipts`). Other segments are
+        /// kept beyond `retain_age`, and removed for lack of space only after the shipped ones. If
+        /// empty: not used.
         keep_until_shipped: PathBuf = PathBuf::new(), PathOrEmpty, Restart;
 
         /// Minimum free space of the file system: the oldest sealed segments are removed to keep
@@ -285,18 +286,18 @@ settings! {
         // header and footer does not fit; above the maximum the unit is wrong.
         memory_max: u64 = 256 * MIB, Size(4 * MIB..=64 * GIB), Restart;
 
-        /// With a ring, the recordings in `data_dir` get one sample of each source per this time;
-        /// sources that are read less often, all of theirs. The others are counted as thinned.
+        /// With a ring, the recordings in `data_dir` get at most one sample of each source per this
+        /// time; the other samples are only in the ring, and count as thinned.
         // Ten values a second draw any curve that a person looks at; the ring has the rest. Above
         // the maximum the recordings explain nothing.
         disk_period: Duration = Duration::from_millis(100), Time(MS..=HOUR), Restart;
 
-        /// Disk space for all snapshots; the oldest are removed to stay within it, never one that
-        /// is marked as kept. Counts as a part of `retain_bytes`.
+        /// Disk space for all snapshots; the oldest are removed to stay within it, never the newest
+        /// and never one that is marked as kept. Counts as a part of `retain_bytes`.
         // Hundreds of snapshots of 15 s at 1 kHz.
         keep_bytes: u64 = 2 * GIB, Size(MIB..=1024 * TIB), Restart;
 
-        /// Most snapshots; the oldest are removed, never one that is marked as kept.
+        /// Maximum number of snapshots; the oldest are removed, with the same exceptions.
         // More directories than a person looks through; each is found by its time.
         keep_count: u32 = 1_000, Number(1..=100_000), Restart;
     }
@@ -347,15 +348,15 @@ settings! {
         // 7,000 frames of 64 bytes: 100 ms of a busy thread. The limits are those of the protocol.
         lane_size: u64 = MIB, Size(256 * KIB..=16 * MIB), Restart;
 
-        /// Most applications at a time.
+        /// Maximum number of applications at a time.
         // Each has a socket and a descriptor of its process, of which a service may have thousands.
         clients: u32 = 64, Number(1..=1024), Restart;
 
-        /// Most lanes at a time, one for each thread that pushes.
+        /// Maximum number of lanes at a time, one for each thread that pushes.
         // A look at each takes about a microsecond.
         lanes: u32 = 1024, Number(1..=4096), Restart;
 
-        /// Most sources of an application.
+        /// Maximum number of sources of an application.
         // A lane has so many places.
         sources: u32 = 64, Number(1..=64), Restart;
 
@@ -364,13 +365,13 @@ settings! {
         // None: a name that no source has is most often a mistake.
         rule_sources: Vec<String> = Vec::new(), PushedSources, Reload;
 
-        /// Most bytes of frames that the applications of one user may push in a second; 0 for no
-        /// limit. Above it, their lanes wait: what then finds no space in a lane is lost, and
-        /// counted. What was not used in the last second is allowed on top.
+        /// Maximum bytes of frames per second of all applications of one user; 0 for no limit.
+        /// Above it, their lanes are read later; samples that find no space in a lane are lost, and
+        /// counted. What was not used in the last second is added (burst).
         // None: who may push is decided by `allow`, and how much is right depends on the disk.
         user_bytes_per_second: u64 = 0, Size(0..=64 * GIB), Restart;
 
-        /// Most frames that they may push in a second; 0 for no limit.
+        /// Maximum frames per second of all applications of one user; 0 for no limit.
         // Each costs the recorder's thread some 100 ns, whatever its size.
         user_frames_per_second: u32 = 0, Number(0..=1_000_000_000), Restart;
 

@@ -135,12 +135,14 @@ keys! {
     /// Whether flatcap refuses to start if this host lacks the source.
     required: Flag, Reload, |source| Some(&mut source.required);
 
-    /// Share of one core that reading may use; above it the period grows.
+    /// Share of one core that reading may use; above it only every second, third, ... tick is read.
+    /// sched instead records no switches for 10s.
     // Budgets are counted in hundredths of a percent; one thread reads a source, so one core is
     // the maximum.
     budget: Percent(1..=10_000), Reload, |source| Some(&mut source.budget);
 
-    /// Which devices, interfaces or lines to record; [] for all of them.
+    /// Which devices, interfaces or lines to record; [] for all of them. Shell patterns for the
+    /// whole name: * is any text (also with /), ? one character, [a-c] a set, {a,b} alternatives.
     include: Patterns, Reload, |source| Some(&mut source.include);
 
     /// Which not to record, even if included.

@@ -36,7 +36,7 @@ pub struct TriggerConfig {
     pub before: Duration,
     /// How much to keep after it.
     pub after: Duration,
-    /// How long the rule does not fire after that.
+    /// How long the rule does not fire again once the time of after has passed.
     pub hold_off: Duration,
     /// Most firings in 24 hours.
     pub max_per_day: u32,
@@ -107,7 +107,7 @@ keys! {
     /// Condition on which the rule fires, such as "pressure.io_some.total:rate(100ms) > 20%".
     when: Condition, Reload, |trigger| Some(&mut trigger.when), required();
 
-    /// Condition on which it may fire again, such as a lower threshold; "" for not when.
+    /// Condition on which it may fire again, such as a lower threshold; "" for: when does not hold.
     clear: ConditionOrEmpty, Reload, |trigger| Some(&mut trigger.clear);
 
     /// Whether the rule is evaluated.
@@ -117,10 +117,11 @@ keys! {
     // What lasts a day is found by looking, not by a trigger.
     for: Time(0..=DAY), Reload, |trigger| Some(&mut trigger.for_time);
 
-    /// Time worth keeping before the rule fires.
+    /// How much of the time before the firing the snapshot keeps.
     before: Time(0..=HOUR), Reload, |trigger| Some(&mut trigger.before);
 
-    /// Time worth keeping after the rule fires. A firing within it makes it longer.
+    /// How much of the time after the firing the snapshot keeps. Another firing in this time
+    /// extends the snapshot.
     // An episode ends at the latest then.
     after: Time(0..=EPISODE_NS_MAX), Reload, |trigger| Some(&mut trigger.after);
 
