@@ -1,5 +1,5 @@
-//! Durations, sizes and counts as arguments of the command line: the notation of the configuration, and
-//! errors that say what to write.
+//! Durations, sizes and counts as arguments of the command line: the notation of the
+//! configuration, and errors that say what to write.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

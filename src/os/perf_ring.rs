@@ -180,8 +180,8 @@ impl PerfRing {
         }
     }
 
-    /// Returns whether the ring is full with so many bytes in it, so that a record may have found no
-    /// space: the kernel then drops it, and says so only before the next one that finds some.
+    /// Returns whether the ring is full with so many bytes in it, so that a record may have found
+    /// no space: the kernel then drops it, and says so only before the next one that finds some.
     pub fn is_full_with(&self, waiting: usize) -> bool {
         self.data_bytes.saturating_sub(waiting) < USUAL_RECORD_BYTES_MAX
     }

@@ -315,7 +315,8 @@ fn the_quota_holds_at_full_speed() {
             most = most.max(bytes_held(&before, &after));
             let number_of = |name: &str| name.get(..10).and_then(|digits| digits.parse::<u64>().ok());
             let has = |number| after.keys().any(|name| number_of(name) == Some(number));
-            // A file that was just renamed may be missing in one listing and is present in the next.
+            // A file that was just renamed may be missing in one listing, and is present in the
+            // next.
             gone.extend(missing.iter().copied().filter(|number| !has(*number)));
             missing.clear();
             // An open segment is renamed when it is sealed. One for which there is no space yet is

@@ -117,8 +117,8 @@ impl Outbox {
         is_lost
     }
 
-    /// Counts an attempt that failed. The next one is due after a pause, of another message if there
-    /// is one: this one may be the only one that fails.
+    /// Counts an attempt that failed. The next one is due after a pause, of another message if
+    /// there is one: this one may be the only one that fails.
     pub(crate) fn fail(&mut self, now_ns: u64, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);

@@ -119,8 +119,8 @@ mod tests {
 
     // Proves that names are read back by the next process, that a second process is refused while
     // the first has them and no longer, even if a child has a copy of the locked file, that damaged
-    // lines and an interrupted write leave the others, and that messages about another store are not
-    // taken for those about this one.
+    // lines and an interrupted write leave the others, and that messages about another store are
+    // not taken for those about this one.
     #[test]
     fn names_are_read_back() {
         let folder = tempfile::tempdir().unwrap();

@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(symbols.name_at_offset(0x1000_u64.wrapping_sub(0x9000), true), Some("send"));
     }
 
-    // Proves that a function of a module does not reach over the hole after it, within the module or
-    // not.
+    // Proves that a function of a module does not reach over the hole after it, unless the same
+    // module goes on there.
     #[test]
     fn holes_between_modules_have_no_name() {
         let symbols =

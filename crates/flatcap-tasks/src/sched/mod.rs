@@ -2,6 +2,7 @@
 
 mod batch;
 mod cpu_history;
+mod ended_threads;
 mod interval;
 mod recording_faults;
 mod recording_holes;

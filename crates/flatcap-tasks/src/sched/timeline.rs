@@ -1,10 +1,11 @@
 //! What each thread and each CPU does, as it follows from the events of the scheduler.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::batch::{SchedBatch, SchedEventKind};
 use super::cpu_history::{CpuHistory, CpuSlice};
+use super::ended_threads::EndedThreads;
 use super::interval::{Interval, IntervalEnd, TaskState, TaskWakeup, TimelineObserver};
 use super::recording_faults::RecordingFaults;
 use super::recording_holes::{recorded_part, report_holes};
@@ -14,9 +15,6 @@ use crate::task::{Task, ThreadInfo};
 /// Most threads that are known at a time. Beyond it those that sleep are forgotten: what they did
 /// is known again from their next event on.
 const THREADS_MAX: usize = 1 << 17;
-/// A thread is known for this long after the record of its end: it may still run and wait, for as
-/// long as the kernel takes to free its memory.
-const ENDED_KEPT_NS: u64 = 10_000_000_000;
 
 /// Follows threads and CPUs through the payloads of one source, in the order of their numbers.
 ///
@@ -41,8 +39,7 @@ pub struct Timeline {
     tasks: HashMap<u32, TaskRecord>,
     /// Ids of the threads that are ready.
     ready: BTreeSet<u32>,
-    /// Threads that have ended, with their numbers, in the order of their ends.
-    ended: VecDeque<(u64, u32, u64)>,
+    ended: EndedThreads,
     last_number: u64,
     history: CpuHistory,
     faults: RecordingFaults,
@@ -195,9 +192,7 @@ impl Timeline {
     fn apply_running(&mut self, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
         // A CPU that it leaves out is away, or records of it were lost.
         let listed: BTreeSet<u16> = batch.running().map(|(cpu, _)| cpu).collect();
-        let known = (0..).zip(&self.cpus).filter(|(_, running)| running.is_some());
-        let left_out: Vec<u16> = known.map(|(cpu, _)| cpu).filter(|cpu| !listed.contains(cpu)).collect();
-        for cpu in left_out {
+        for cpu in (0..).take(self.cpus.len()).filter(|cpu| !listed.contains(cpu)) {
             self.lose_cpu(cpu, observer);
         }
         for (cpu, info) in batch.running() {
@@ -293,7 +288,7 @@ impl Timeline {
             }
             TaskEventKind::Exit => {
                 record.is_exiting = true;
-                self.ended.push_back((now_ns, thread.thread, record.task.number));
+                self.ended.add(now_ns, thread.thread, record.task.number);
                 // One that runs does so until its last switch.
                 if !matches!(record.state, Some((TaskState::Running, _))) {
                     self.end_interval(thread.thread, IntervalEnd::Exited, None, observer);
@@ -525,10 +520,7 @@ impl Timeline {
 
     /// Forgets the threads that ended some time ago, and do nothing.
     fn forget_ended(&mut self) {
-        while let Some((ended_ns, thread, number)) = self.ended.front().copied()
-            && ended_ns.saturating_add(ENDED_KEPT_NS) < self.now_ns
-        {
-            self.ended.pop_front();
+        while let Some((thread, number)) = self.ended.take_old(self.now_ns) {
             match self.tasks.get_mut(&thread).filter(|record| record.task.number == number) {
                 // Another thread has the id, and its begin was lost.
                 Some(record) if record.state.is_some() => record.is_exiting = false,

@@ -22,8 +22,8 @@ const RESERVED_EXTRA: usize = 1024;
 /// time.
 const FORGET_AFTER_NS: u64 = NS_PER_S;
 /// Samples without a mention after which a full table forgets a thread, and samples between two
-/// times at which it does so. The end of some threads is never recorded: of one that blocks while it
-/// exits, or whose id another thread takes over when it runs another program.
+/// times at which it does so. The end of some threads is never recorded: of one that blocks while
+/// it exits, or whose id another thread takes over when it runs another program.
 const UNMENTIONED_SAMPLES: u64 = 6_000;
 const SWEEP_SAMPLES: u64 = 100;
 /// The name of the idle loop, which the kernel calls swapper.
@@ -139,8 +139,8 @@ impl ThreadTable {
     /// A thread gets a name.
     pub(super) fn set_name(&mut self, id: ThreadId, name: ThreadName) {
         if let Some(thread) = self.known(id) {
-            // It lives: a thread that runs another program takes over the id of the first one, whose
-            // end was recorded.
+            // It lives: a thread that runs another program takes over the id of the first one,
+            // whose end was recorded.
             (thread.process, thread.name, thread.ended_ns) = (id.process, name, 0);
         }
     }

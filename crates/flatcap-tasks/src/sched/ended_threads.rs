@@ -1,0 +1,26 @@
+//! Threads that have ended, for as long as they may still do something.
+
+use std::collections::VecDeque;
+
+/// A thread is known for this long after the record of its end: it may still run and wait, for as
+/// long as the kernel takes to free its memory.
+const KEPT_NS: u64 = 10_000_000_000;
+
+/// Threads that have ended, with the numbers of their tasks, in the order of their ends.
+#[derive(Debug, Default)]
+pub(super) struct EndedThreads(VecDeque<(u64, u32, u64)>);
+
+impl EndedThreads {
+    /// Adds a thread that ends now.
+    pub(super) fn add(&mut self, now_ns: u64, thread: u32, task: u64) {
+        self.0.push_back((now_ns, thread, task));
+    }
+
+    /// Removes a thread that ended long ago, and returns it with the number of its task.
+    pub(super) fn take_old(&mut self, now_ns: u64) -> Option<(u32, u64)> {
+        let (_, thread, task) =
+            self.0.front().copied().filter(|(ended_ns, ..)| ended_ns.saturating_add(KEPT_NS) < now_ns)?;
+        self.0.pop_front();
+        Some((thread, task))
+    }
+}
