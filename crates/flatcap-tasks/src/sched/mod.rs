@@ -6,6 +6,7 @@ mod ended_threads;
 mod interval;
 mod recording_faults;
 mod recording_holes;
+mod task_record;
 mod task_steps;
 mod task_times;
 mod timeline;

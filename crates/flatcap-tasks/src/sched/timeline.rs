@@ -9,6 +9,7 @@ use super::ended_threads::EndedThreads;
 use super::interval::{Interval, IntervalEnd, TaskState, TaskWakeup, TimelineObserver};
 use super::recording_faults::RecordingFaults;
 use super::recording_holes::{recorded_part, report_holes};
+use super::task_record::{RunningOn, TaskRecord};
 use crate::generated::kernel::TaskEventKind;
 use crate::task::{Task, ThreadInfo};
 
@@ -43,25 +44,6 @@ pub struct Timeline {
     last_number: u64,
     history: CpuHistory,
     faults: RecordingFaults,
-}
-
-/// Who runs on a CPU. Thread 0 is the idle loop.
-#[derive(Debug, Clone, Copy)]
-struct RunningOn {
-    thread: u32,
-    since_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct TaskRecord {
-    task: Task,
-    /// What it does, and since when; none if that is not known.
-    state: Option<(TaskState, u64)>,
-    /// The CPU on which it runs, if it does.
-    cpu: u16,
-    /// Who made it ready, if it is.
-    waker: Option<Task>,
-    is_exiting: bool,
 }
 
 impl Timeline {
