@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
     /// Directory with the unwritten samples of killed runs; that of the service is /run/flatcap
-    /// [default: $RUNTIME_DIRECTORY, else /dev/shm/flatcap-UID].
+    /// [default: the runtime directory of this user].
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Print what would be done, and write nothing.
