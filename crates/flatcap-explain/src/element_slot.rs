@@ -13,7 +13,7 @@ const STATES_MAX: usize = 8;
 /// needs, and one more.
 const YOUNG_NS: u64 = 10_000_000_000;
 /// A longer time without a sample is a hole, not a slow change.
-const INTERVAL_MAX_NS: u64 = 300_000_000_000;
+pub(super) const INTERVAL_MAX_NS: u64 = 300_000_000_000;
 
 /// A row, and the time between the last sample of its element and this one.
 #[derive(Debug, Clone, Copy)]
@@ -289,7 +289,7 @@ impl StateCell {
         if let Some(state) = now.and_then(|now| self.known.get_mut(now)) {
             state.seen += 1;
         }
-        if before.is_none() || span.0 == span.1 {
+        if before.is_none() || !(1..=INTERVAL_MAX_NS).contains(&span.1.saturating_sub(span.0)) {
             return;
         }
         let info = |state: Box<str>| SeriesInfo { state: Some(state), ..place.info(column, Measure::STATE) };

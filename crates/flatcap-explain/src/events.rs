@@ -142,14 +142,15 @@ impl CutSpan {
         let mut at_ns = self.from_ns;
         while at_ns < self.to_ns {
             let step = at_ns / STEP_NS;
-            let end_ns = ((step + 1) * STEP_NS).min(self.to_ns);
+            let step_end_ns = (step + 1).saturating_mul(STEP_NS);
+            let end_ns = step_end_ns.min(self.to_ns);
             let in_block = usize::try_from(step % BLOCK_STEPS as u64).unwrap_or_default();
             self.parts.push(StepPart {
                 block: step / BLOCK_STEPS as u64,
                 place: CARRIED_STEPS + in_block,
                 weight: part_of_step(end_ns - at_ns),
             });
-            self.step_ns = step * STEP_NS..(step + 1) * STEP_NS;
+            self.step_ns = step * STEP_NS..step_end_ns;
             at_ns = end_ns;
         }
     }

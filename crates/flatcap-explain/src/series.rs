@@ -10,7 +10,9 @@ use flatcap_format::query::{ColumnBatch, ColumnInfo, ElementNames, NO_ELEMENT, R
 use flatcap_format::schema::{FieldValue, MetricKind};
 
 use super::element_rows::ElementRows;
-use super::element_slot::{ElementRow, ElementSlot, FollowedColumns, NumberCell, StateCell, number, seconds};
+use super::element_slot::{
+    ElementRow, ElementSlot, FollowedColumns, INTERVAL_MAX_NS, NumberCell, StateCell, number, seconds,
+};
 use super::measure::{Measure, ValueClass};
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
@@ -242,7 +244,7 @@ impl SeriesSet {
         let Some(own) = tables.get_mut(table) else { return };
         let mut store = SeriesStore { series, free, left_out, observer, observations };
         let interval = span.end.saturating_sub(span.start);
-        if interval == 0 {
+        if !(1..=INTERVAL_MAX_NS).contains(&interval) {
             return;
         }
         let column = own.shape.width;

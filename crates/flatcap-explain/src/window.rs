@@ -91,11 +91,18 @@ pub(super) struct WindowValue {
     pub(super) first_ns: u64,
 }
 
+/// Added to monotonic times: a baseline may begin before the host did.
+const SHIFT_NS: u64 = 1 << 62;
+
+fn shifted(mono_ns: u64) -> u64 {
+    mono_ns.saturating_add(SHIFT_NS)
+}
+
 /// Keeps the steps of all series.
 #[derive(Debug)]
 pub(super) struct WindowSteps {
     window: ComparedWindow,
-    /// Monotonic time of the first step, in the current run.
+    /// Monotonic time of the first step, in the current run, later by [`SHIFT_NS`].
     origin_ns: Option<u64>,
     tracks: Vec<SteppedSeries>,
     held: usize,
@@ -120,6 +127,7 @@ impl WindowSteps {
     /// Returns the monotonic times at which the window begins and ends, in the last run.
     pub(super) fn mono_span(&self) -> Option<std::ops::Range<u64>> {
         let first = self.origin_ns? + self.window.steps_before as u64 * self.window.step_ns;
+        let first = first.saturating_sub(SHIFT_NS);
         Some(first..first + self.window.length_ns)
     }
 
@@ -172,7 +180,7 @@ impl WindowSteps {
     /// Whether a series began after the baseline.
     fn is_newcomer(&self, info: &SeriesInfo) -> bool {
         let end_ns = self.origin_ns.unwrap_or_default() + self.baseline_steps() as u64 * self.window.step_ns;
-        info.is_newcomer && info.born_ns.is_some_and(|born_ns| born_ns >= end_ns)
+        info.is_newcomer && info.born_ns.is_some_and(|born_ns| shifted(born_ns) >= end_ns)
     }
 
     /// Steps before the guard.
@@ -255,7 +263,8 @@ fn correlation(pairs: &[(f64, f64)]) -> f64 {
 
 impl SteppedSeries {
     fn add(&mut self, observation: &Observation, origin_ns: u64, window: &ComparedWindow) {
-        let Observation { from_ns, to_ns, value } = *observation;
+        let Observation { from_ns, to_ns: observed_ns, value } = *observation;
+        let (from_ns, to_ns) = (shifted(from_ns), shifted(observed_ns));
         let step_ns = window.step_ns;
         let mut at_ns = from_ns.max(origin_ns);
         while at_ns < to_ns {
@@ -272,7 +281,7 @@ impl SteppedSeries {
         let window_end_ns = origin_ns + window.steps() as u64 * step_ns;
         if to_ns >= guard_ns && from_ns < window_end_ns && self.recent.len() < RECENT_MAX {
             #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
-            self.recent.push((to_ns, value as f32));
+            self.recent.push((observed_ns, value as f32));
         }
     }
 }
@@ -293,7 +302,9 @@ impl Observer for WindowSteps {
         }
         self.held += steps;
         track.steps = vec![TimedMean::default(); steps];
-        let born = info.born_ns.map_or(0, |born_ns| born_ns.saturating_sub(origin_ns) / self.window.step_ns);
+        let born = info
+            .born_ns
+            .map_or(0, |born_ns| shifted(born_ns).saturating_sub(origin_ns) / self.window.step_ns);
         let born = usize::try_from(born).unwrap_or(usize::MAX).min(steps);
         track.steps.iter_mut().take(born).for_each(|step| *step = TimedMean::ZERO);
     }
@@ -318,7 +329,7 @@ impl ReadObserver for WindowSteps {
             let before_ns = self.window.steps_before as u64 * self.window.step_ns;
             let first_ns = clock.mono_ns(self.window.first_ns);
             // A run that began after the baseline did has its steps later in it.
-            self.origin_ns = first_ns.map(|first_ns| first_ns.saturating_sub(before_ns));
+            self.origin_ns = first_ns.map(|first_ns| shifted(first_ns).saturating_sub(before_ns));
         }
     }
 

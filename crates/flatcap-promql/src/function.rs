@@ -73,6 +73,7 @@ impl Function {
                 (value * inverse + 0.5).floor() / inverse
             }
             Self::Clamp(min, max) if min > max => return None,
+            Self::Clamp(..) if value.is_nan() => value,
             Self::Clamp(min, max) => min.max(max.min(value)),
         })
     }

@@ -20,7 +20,6 @@ use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
 use crate::os::clock::read_clocks;
 use crate::os::thread;
-use crate::view::ViewError;
 
 /// Time between two events: four a second look like motion, and each reads all charts.
 const EVENT: Duration = Duration::from_millis(250);
@@ -133,7 +132,7 @@ fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             // A recording that cannot be read has no new rows; the page learns why when it asks.
-            let read = || tail.next(read_clocks().wall_ns.saturating_sub(LAG_NS)).unwrap_or_default();
+            let read = || tail.next(read_clocks().wall_ns.saturating_sub(LAG_NS));
             let event = budget.run(read);
             viewers.retain(|viewer| viewer.events.try_send(event.clone()).is_ok());
         }
@@ -149,7 +148,7 @@ struct LiveTail {
 
 impl LiveTail {
     /// Returns the event with everything up to a wall time that was not sent before.
-    fn next(&mut self, until_ns: i64) -> Result<Bytes, ViewError> {
+    fn next(&mut self, until_ns: i64) -> Bytes {
         let until_ns = until_ns.div_euclid(ROW_NS) * ROW_NS;
         let mut charts = Vec::new();
         for id in self.reader.chart_titles() {
@@ -163,7 +162,8 @@ impl LiveTail {
             }
             let wall_ns = WallRange { from_ns, to_ns: until_ns };
             let request = RangeRequest { field: id.clone(), wall_ns, pixels: rows };
-            let answer = self.reader.range(&request)?;
+            // One that fails, such as a path that is ambiguous since a reload, keeps back no other.
+            let Ok(answer) = self.reader.range(&request) else { continue };
             let series: Vec<LiveSeries> =
                 answer.series.into_iter().filter_map(|series| LiveSeries::after(series, sent_ns)).collect();
             let newest_ns = series.iter().filter_map(|series| series.rows.last());
@@ -176,7 +176,7 @@ impl LiveTail {
         let event = LiveEvent { until_ns: until_ns.to_string(), charts };
         // Numbers and texts always serialize.
         let json = serde_json::to_string(&event).unwrap_or_default();
-        Ok(Bytes::from(format!("data: {json}\n\n")))
+        Bytes::from(format!("data: {json}\n\n"))
     }
 }
 

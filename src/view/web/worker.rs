@@ -3,7 +3,7 @@
 use std::io;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use hyper::StatusCode;
 use tokio::sync::oneshot;
 
@@ -70,7 +70,13 @@ impl<R: Send + 'static> Worker<R> {
     /// Sends a request and waits for the answer.
     pub(super) async fn ask(&self, request: R) -> ApiResult {
         let (reply, answer) = oneshot::channel();
-        self.jobs.try_send(Job { request, reply }).map_err(|_| ApiError::busy())?;
+        self.jobs.try_send(Job { request, reply }).map_err(|error| match error {
+            TrySendError::Full(_) => ApiError::busy(),
+            TrySendError::Disconnected(_) => ApiError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "this part of the page has failed; the log says why",
+            ),
+        })?;
         answer.await.unwrap_or_else(|_| {
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer failed; the log says why"))
         })

@@ -39,7 +39,8 @@ impl RowColumn {
         (column_type, unit, kind): (ColumnType, Option<Box<str>>, MetricKind),
         options: &RowOptions,
     ) -> Self {
-        let is_counter = kind == MetricKind::Counter && column_type == ColumnType::Unsigned;
+        let has_growth = matches!(column_type, ColumnType::Unsigned | ColumnType::Float);
+        let is_counter = kind == MetricKind::Counter && has_growth;
         let is_count = options.steps.is_some_and(|steps| steps.aggregate == Some(Aggregate::Count));
         Self {
             name,

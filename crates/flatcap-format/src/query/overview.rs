@@ -17,7 +17,7 @@ use super::request::Query;
 use super::segment_overview::{SegmentOverview, SegmentRequest};
 use super::series_cells::HoleLimits;
 use crate::replay::{HostIdentity, ReplayFilter};
-use crate::segment::{SealState, SegmentName, SelectedSegment, list, select};
+use crate::segment::{SealState, SelectedSegment, list, select};
 
 /// Sealed segments are summarized in cells of 2^31 ns, 2.1 s. Pixels of this length or longer are
 /// made of them; shorter ones are of so little time that it is read again.
@@ -95,12 +95,12 @@ impl Recording {
         let mut unreadable = 0;
         for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
             let is_rate = request.is_rate;
-            let cached_name = segment.sealed_name().filter(|_| grid.bits >= CELL_BITS);
-            let summary = if let Some(name) = cached_name {
+            let is_cached = segment.is_sealed() && grid.bits >= CELL_BITS;
+            let summary = if is_cached {
                 let (query, bits) = (&whole, CELL_BITS);
                 let reading =
                     SegmentRequest { query, is_rate, bits, series_max: SERIES_MAX, periods: &periods };
-                let key = SummaryKey::new(&name, &question);
+                let key = SummaryKey::new(&segment.listing.path, &question);
                 cache.get_or_read(key, || {
                     SegmentOverview::read(SelectedSegment { mono_ns: None, ..segment }, &reading)
                 })?
@@ -143,9 +143,9 @@ impl Overview {
 }
 
 impl SelectedSegment {
-    /// Returns the name of a segment that will not change.
-    fn sealed_name(&self) -> Option<SegmentName> {
-        self.listing.name.filter(|name| name.state == SealState::Sealed)
+    /// Returns whether the segment will not change.
+    fn is_sealed(&self) -> bool {
+        self.listing.name.is_some_and(|name| name.state == SealState::Sealed)
     }
 }
 

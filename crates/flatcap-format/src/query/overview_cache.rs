@@ -1,10 +1,10 @@
 //! Keeps the summaries of sealed segments between overviews.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::segment_overview::SegmentOverview;
-use crate::segment::SegmentName;
 
 /// Summaries of sealed segments, which never change: with them an overview of a day reads only
 /// what was recorded since the last one.
@@ -19,8 +19,8 @@ pub struct OverviewCache {
 /// A segment, and what was asked of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SummaryKey {
-    run_id: u64,
-    number: u64,
+    /// All snapshots of a run have segments with its number and the number 0.
+    path: Arc<Path>,
     question: Arc<str>,
 }
 
@@ -32,8 +32,8 @@ struct CachedSummary {
 }
 
 impl SummaryKey {
-    pub(super) fn new(name: &SegmentName, question: &Arc<str>) -> Self {
-        Self { run_id: name.run_id, number: name.number, question: Arc::clone(question) }
+    pub(super) fn new(path: &Path, question: &Arc<str>) -> Self {
+        Self { path: path.into(), question: Arc::clone(question) }
     }
 }
 
@@ -106,18 +106,13 @@ impl OverviewCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::SealState;
-
     // Proves that the cache stays within its bytes, and forgets what was not used for longest.
     #[test]
     fn the_cache_is_bounded() {
         let summary = Arc::new(SegmentOverview::default());
         let mut cache = OverviewCache::new(summary.bytes() * 16);
         let question: Arc<str> = "cpu.forks".into();
-        let key = |number| {
-            let name = SegmentName { number, created_s: 0, run_id: 1, state: SealState::Sealed };
-            SummaryKey::new(&name, &question)
-        };
+        let key = |number: u32| SummaryKey::new(Path::new(&number.to_string()), &question);
         for number in 0..100 {
             cache.insert(key(number), &summary);
             assert!(cache.get(&key(0)).is_some(), "{number}: used each time");

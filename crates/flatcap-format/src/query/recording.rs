@@ -175,7 +175,10 @@ type SourceKey = (String, String, Vec<u8>);
 fn add_sources(sources: &mut BTreeMap<SourceKey, RecordedSource>, header: &SegmentHeader) {
     for source in &header.sources {
         let key = (source.name.clone(), source.root.clone(), source.schema.clone());
-        sources.entry(key).or_insert_with(|| RecordedSource {
+        // What is a gap depends on the longest period: runs may have different ones.
+        let known =
+            sources.entry(key).and_modify(|known| known.period_ns = known.period_ns.max(source.period_ns));
+        known.or_insert_with(|| RecordedSource {
             name: source.name.clone(),
             period_ns: source.period_ns,
             schema: CompiledSchema::compile(&source.schema, &source.root).ok(),

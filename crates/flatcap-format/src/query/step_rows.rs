@@ -13,6 +13,9 @@ use crate::schema::{FieldValue, MetricKind};
 /// sample before may be missing.
 const AGE_PERIODS: u64 = 2;
 
+/// Less is how clocks are adjusted all the time.
+const CLOCK_STEP_NS: u64 = 1_000_000_000;
+
 /// An element, if rows are elements, and a column.
 pub(super) type CellPlace = (Option<u32>, usize);
 
@@ -23,6 +26,10 @@ pub(super) struct StepRows {
     /// Wall time minus monotonic time when the run began: steps are equally long by the monotonic
     /// clock, whatever happens to the wall clock.
     offset_ns: Option<i64>,
+    /// By how much the wall clock was ahead of that when the current step began, and the one that
+    /// has ended.
+    shift_ns: i64,
+    ended_shift_ns: i64,
     current: Option<i64>,
     cells: BTreeMap<CellPlace, StepCell>,
     /// Elements with samples in the step, in the order of the samples.
@@ -35,6 +42,8 @@ impl StepRows {
         Self {
             steps,
             offset_ns: None,
+            shift_ns: 0,
+            ended_shift_ns: 0,
             current: None,
             cells: BTreeMap::new(),
             elements: Vec::new(),
@@ -48,6 +57,10 @@ impl StepRows {
         let offset_ns = *self.offset_ns.get_or_insert(sample.wall_ns.saturating_sub(mono_ns));
         let number = self.steps.number(mono_ns.saturating_add(offset_ns));
         let ended = self.current.filter(|current| *current < number);
+        if ended.is_some() || self.current.is_none() {
+            let shift_ns = sample.wall_ns.saturating_sub(mono_ns.saturating_add(offset_ns));
+            self.ended_shift_ns = std::mem::replace(&mut self.shift_ns, shift_ns);
+        }
         self.current = Some(self.current.map_or(number, |current| current.max(number)));
         ended
     }
@@ -91,8 +104,13 @@ impl StepRows {
     /// Appends the rows of a step that has ended: one, or one for each element that had a sample
     /// if rows are elements; none for a step without samples.
     pub(super) fn finish(&mut self, number: i64, is_long: bool, columns: usize, rows: &mut RowBuffer) {
-        let wall_ns = self.steps.begin_ns(number);
-        let mono_ns = wall_ns.saturating_sub(self.offset_ns.unwrap_or_default());
+        let begin_ns = self.steps.begin_ns(number);
+        let mono_ns = begin_ns.saturating_sub(self.offset_ns.unwrap_or_default());
+        // Steps are equal by the monotonic clock. After a suspend, or a step of the wall clock,
+        // they have its times of then.
+        let shift_ns = if self.current == Some(number) { self.shift_ns } else { self.ended_shift_ns };
+        let is_step = shift_ns.unsigned_abs() >= CLOCK_STEP_NS;
+        let wall_ns = if is_step { begin_ns.saturating_add(shift_ns) } else { begin_ns };
         let stamp = RowStamp { wall_ns, mono_ns: u64::try_from(mono_ns).unwrap_or_default(), element: None };
         if std::mem::take(&mut self.has_samples) && columns > 0 {
             let shared: Vec<HeldValue> = (0..columns).map(|place| self.value((None, place))).collect();

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::held_value::HeldValue;
-use crate::schema::FieldValue;
+use crate::schema::{CountedValue, FieldValue};
 
 /// How the values of a step become one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,9 +109,9 @@ pub(super) struct NumberCell {
 pub(super) struct RateCell {
     age_max_ns: u64,
     /// Time and value of the last sample before the step.
-    before: Option<(u64, u64)>,
-    first: Option<(u64, u64)>,
-    last: Option<(u64, u64)>,
+    before: Option<(u64, CountedValue)>,
+    first: Option<(u64, CountedValue)>,
+    last: Option<(u64, CountedValue)>,
     has_decreased: bool,
 }
 
@@ -143,8 +143,11 @@ impl StepCell {
         match (self, value) {
             (_, FieldValue::Absent) => {}
             (Self::Last(last), value) => last.set(value),
-            (Self::Rate(cell), FieldValue::Unsigned(number)) => cell.add(mono_ns, number),
-            (Self::Rate(_), _) => {}
+            (Self::Rate(cell), value) => {
+                if let Some(count) = CountedValue::of(value) {
+                    cell.add(mono_ns, count);
+                }
+            }
             (Self::Numbers(cell), value) => cell.add(value),
         }
     }
@@ -166,9 +169,14 @@ impl StepCell {
 
 impl NumberCell {
     fn add(&mut self, value: FieldValue<'_>) {
+        let number = number(value);
+        // What is not a number is no value.
+        if number.is_none() && !matches!(value, FieldValue::Text(_)) {
+            return;
+        }
         self.count += 1;
         self.last.set(value);
-        let Some(number) = number(value) else { return };
+        let Some(number) = number else { return };
         self.sum += number;
         self.smallest = self.smallest.min(number);
         self.largest = self.largest.max(number);
@@ -205,9 +213,9 @@ impl NumberCell {
 }
 
 impl RateCell {
-    fn add(&mut self, mono_ns: u64, value: u64) {
+    fn add(&mut self, mono_ns: u64, value: CountedValue) {
         let earlier = self.last.or(self.before);
-        self.has_decreased |= earlier.is_some_and(|(_, earlier)| value < earlier);
+        self.has_decreased |= earlier.is_some_and(|(_, earlier)| value.growth_since(earlier).is_none());
         self.first.get_or_insert((mono_ns, value));
         self.last = Some((mono_ns, value));
     }
@@ -215,14 +223,14 @@ impl RateCell {
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     fn finish(&mut self) -> Option<f64> {
         let (end_ns, end) = self.last.take()?;
-        let is_recent = |(at_ns, _): &(u64, u64)| end_ns.saturating_sub(*at_ns) <= self.age_max_ns;
+        let is_recent = |(at_ns, _): &(u64, CountedValue)| end_ns.saturating_sub(*at_ns) <= self.age_max_ns;
         let start = self.before.filter(is_recent).or(self.first);
         let has_decreased = std::mem::take(&mut self.has_decreased);
         self.first = None;
         self.before = Some((end_ns, end));
         let (start_ns, start) = start.filter(|_| !has_decreased)?;
         let elapsed_ns = end_ns.checked_sub(start_ns).filter(|elapsed| *elapsed > 0)?;
-        Some(end.checked_sub(start)? as f64 / (elapsed_ns as f64 / 1e9))
+        Some(end.growth_since(start)? / (elapsed_ns as f64 / 1e9))
     }
 }
 
@@ -308,6 +316,28 @@ mod tests {
         assert_eq!(summary(StepKind::Aggregate(Aggregate::Count), &[]), HeldValue::Unsigned(0));
         assert_eq!(summary(StepKind::Last, &[]), HeldValue::Absent);
         assert_eq!(summary(StepKind::Rate(10), &[]), HeldValue::Absent);
+    }
+
+    // Proves that what is not a number counts for no aggregate, and that a counter may have
+    // fractions.
+    #[test]
+    fn fractions_are_counted() {
+        for (name, expected) in
+            [("min", 100.0), ("max", 100.0), ("mean", 100.0), ("sum", 100.0), ("p50", 100.0)]
+        {
+            let mut cell = StepCell::new(StepKind::Aggregate(name.parse().unwrap()));
+            for value in [f64::NAN, 100.0, f64::NAN] {
+                cell.add(0, FieldValue::Float(value));
+            }
+            assert_eq!(cell.finish(), HeldValue::Float(expected), "{name}");
+            cell.add(0, FieldValue::Float(f64::NAN));
+            assert_eq!(cell.finish(), HeldValue::Absent, "{name}");
+        }
+        let mut cell = StepCell::new(StepKind::Rate(u64::MAX));
+        for (at_ns, value) in [(0, 1.5), (500_000_000, 2.0), (1_000_000_000, 3.0)] {
+            cell.add(at_ns, FieldValue::Float(value));
+        }
+        assert_eq!(cell.finish(), HeldValue::Float(1.5));
     }
 
     // Proves that the rate of a step is that from the last value before it to its own last value,
