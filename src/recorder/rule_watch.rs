@@ -11,7 +11,7 @@ use super::commands::MARK_BYTES_MAX;
 use super::recorder_rules::{FiringListener, PushedRules, RecorderRules};
 use super::segment_slot::SegmentSlot;
 use crate::metrics::{Metrics, RuleMetrics};
-use crate::os::clock::{NS_PER_S, monotonic_ns};
+use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::throttle::Throttle;
 use crate::slab::Slab;
 
@@ -20,7 +20,7 @@ use crate::slab::Slab;
 const RULE_NS_PER_S: u64 = NS_PER_S / 20;
 /// Unused time accumulates for this long: a batch after a stall of the disk costs more.
 const BURST_NS: u64 = NS_PER_S / 4;
-/// Longest evaluation of one slab: rules over lists of thousands of elements can take longer, and
+/// Most CPU time for one slab: rules over lists of thousands of elements can take longer, and
 /// slabs are waited for.
 const SLAB_NS_MAX: u64 = 20_000_000;
 /// Frames after which the clock is read.
@@ -149,8 +149,15 @@ impl RuleWatch {
                 skipped += slab.frames();
                 continue;
             }
-            skipped += self.observe_slab(slab, began_ns);
-            self.throttle.charge(began_ns, monotonic_ns() - began_ns);
+            let began_cpu_ns = thread_cpu_ns();
+            let cut = self.observe_slab(slab, began_ns, began_cpu_ns);
+            if cut > 0 {
+                // Before the next slab: nobody saw what is in between.
+                self.engines.iter_mut().for_each(|watched| watched.engine.interrupt());
+            }
+            skipped += cut;
+            // Not the time that passed: on a busy host, this thread waits for a CPU.
+            self.throttle.charge(began_ns, thread_cpu_ns().saturating_sub(began_cpu_ns));
         }
         if skipped > 0 {
             self.engines.iter_mut().for_each(|watched| watched.engine.interrupt());
@@ -167,14 +174,18 @@ impl RuleWatch {
     }
 
     /// Observes the samples of a slab. Returns how many were skipped.
-    fn observe_slab(&mut self, slab: &Slab, began_ns: u64) -> usize {
+    fn observe_slab(&mut self, slab: &Slab, began_ns: u64, began_cpu_ns: u64) -> usize {
         let (bytes, headers, frames) = (slab.bytes(), slab.headers(), slab.frames());
         let Some(header_bytes) = headers.len().checked_div(frames).filter(|width| *width > 0) else {
             return 0;
         };
         let mut at = 0;
         for (number, header) in headers.chunks_exact(header_bytes).enumerate() {
-            if number % FRAMES_PER_CHECK == FRAMES_PER_CHECK - 1 && monotonic_ns() - began_ns > SLAB_NS_MAX {
+            let is_checked = number % FRAMES_PER_CHECK == FRAMES_PER_CHECK - 1;
+            if is_checked
+                && monotonic_ns() - began_ns > SLAB_NS_MAX
+                && thread_cpu_ns().saturating_sub(began_cpu_ns) > SLAB_NS_MAX
+            {
                 return frames - number;
             }
             let length = header.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);

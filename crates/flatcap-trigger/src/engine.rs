@@ -235,6 +235,11 @@ impl TriggerEngine {
         }
         if has_paused {
             own.reset(slots, watches);
+            for number in &own.rules {
+                if let Some(rule) = self.rules.get_mut(*number) {
+                    rule.machine.interrupt();
+                }
+            }
         }
         for slot in &own.slots {
             if let Some(slot) = slots.get_mut(*slot) {
@@ -268,10 +273,16 @@ impl TriggerEngine {
         self.now_ns = self.now_ns.max(mono_ns);
         self.evaluate_rules(source, mono_ns, events);
         // An end of a process is an event of this sample.
+        let mut has_ended = false;
         for watch in self.sources.get(source).map_or(&[][..], |own| own.watches.as_slice()) {
             if let Some(watch) = self.watches.get_mut(*watch).filter(|watch| watch.truth == Truth::True) {
                 watch.truth = Truth::False;
+                has_ended = true;
             }
+        }
+        if has_ended {
+            // After it the condition holds no longer, so that an end in the next sample is another.
+            self.evaluate_rules(source, mono_ns, events);
         }
     }
 
@@ -332,8 +343,11 @@ impl TriggerEngine {
     /// what nobody saw.
     pub fn interrupt(&mut self) {
         // Absence is counted from the next sample or time on.
-        let Self { sources, states, slots, watches, start_ns, .. } = self;
+        let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
         *start_ns = None;
+        for rule in rules.iter_mut() {
+            rule.machine.interrupt();
+        }
         for (source, state) in sources.iter().zip(states) {
             source.reset(slots, watches);
             state.is_readable = false;
@@ -342,15 +356,17 @@ impl TriggerEngine {
         }
     }
 
-    /// Continues with what an earlier engine allows: rules with the same name and times keep their
-    /// hold-off and their firings of the day.
+    /// Continues with what an earlier engine allows: rules with the same name keep their hold-off
+    /// and their firings of the day. One whose condition is the same and holds does not fire again.
     pub fn adopt(&mut self, earlier: &Self) {
         for rule in &mut self.rules {
-            let same = |before: &&RuleState| {
-                before.rule.name == rule.rule.name && before.machine.times() == rule.machine.times()
-            };
+            let same = |before: &&RuleState| before.rule.name == rule.rule.name;
             if let Some(before) = earlier.rules.iter().find(same) {
-                rule.machine.adopt(&before.machine);
+                let conditions = |rule: &TriggerRule| {
+                    (rule.when.to_string(), rule.clear.as_ref().map(ToString::to_string))
+                };
+                let is_same = conditions(&before.rule) == conditions(&rule.rule);
+                rule.machine.adopt(&before.machine, is_same);
                 rule.counts = before.counts;
                 rule.values.clone_from(&before.values);
                 rule.now_ns = before.now_ns;

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use crate::engine::TriggerEngine;
 use crate::event::TriggerChange;
 use crate::fixtures::{MS, TIMES, compile, firings, point, processes, rule, zones};
 use crate::machine::TriggerTimes;
@@ -191,10 +192,54 @@ fn interruptions_and_successors() {
     assert!(absences.is_empty());
     absent.advance(105 * MS, &mut absences);
     assert_eq!(absences[0].fired_mono_ns, 105 * MS);
-    let mut next = compile(&[limited]).unwrap();
+    let mut next = compile(std::slice::from_ref(&limited)).unwrap();
     next.adopt(&engine);
     next.observe(0, 5 * MS, &point(6, 2.0), &mut events);
     assert_eq!(next.counts().next().unwrap().1.suppressed_hold_off, 1);
+    // It holds, so another reload is no firing; with another limit it is one, within the hold-off.
+    let mut again = compile(std::slice::from_ref(&limited)).unwrap();
+    again.adopt(&next);
+    again.observe(0, 7 * MS, &point(7, 2.0), &mut events);
+    assert_eq!(again.counts().next().unwrap().1.suppressed_hold_off, 1);
+    let mut other = compile(&[TriggerRule { times: limited.times, ..rule("wave > 1.5") }]).unwrap();
+    other.adopt(&again);
+    other.observe(0, 9 * MS, &point(9, 2.0), &mut events);
+    assert_eq!(other.counts().next().unwrap().1.suppressed_hold_off, 2);
+}
+
+// Proves that a condition which must hold for a while is not known to have held while samples were
+// skipped, or its source paused.
+#[test]
+fn nothing_holds_unseen() {
+    let lasting = TriggerRule { times: TriggerTimes { for_ns: 10 * MS, ..TIMES }, ..rule("wave > 1") };
+    let mut engine = compile(&[lasting]).unwrap();
+    let mut events = Vec::new();
+    let observe = |engine: &mut TriggerEngine, time: u64, events: &mut Vec<TriggerEvent>| {
+        engine.observe(0, time * MS, &point(time, 2.0), events);
+    };
+    observe(&mut engine, 1, &mut events);
+    engine.interrupt();
+    observe(&mut engine, 12, &mut events);
+    observe(&mut engine, 5000, &mut events);
+    assert!(events.is_empty(), "{events:?}");
+    (5001..=5010).for_each(|time| observe(&mut engine, time, &mut events));
+    assert_eq!(events.len(), 1, "{events:?}");
+}
+
+// Proves that each sample with an end of a process is an event of its own, also one after another.
+#[test]
+fn ends_in_a_row_are_events() {
+    let samples: Vec<_> = [
+        processes(&[(10, "worker"), (11, "worker"), (12, "bash")], &[], true, 0),
+        processes(&[(11, "worker"), (12, "bash")], &[(10, Some(9))], true, 0),
+        processes(&[(12, "bash")], &[(11, Some(9))], true, 0),
+        processes(&[(12, "bash")], &[], true, 0),
+    ]
+    .into_iter()
+    .zip(1..)
+    .map(|(payload, number)| (2, 10_000 * number, payload))
+    .collect();
+    assert_eq!(firings(rule("exited(name=\"worker\")"), &samples).0, [20_000, 30_000]);
 }
 
 /// A random number from 0 to below a limit.

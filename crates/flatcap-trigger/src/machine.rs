@@ -108,9 +108,20 @@ impl TriggerMachine {
         self.times
     }
 
+    /// Notes that the condition was not observed: whether it held meanwhile is not known.
+    pub(crate) fn interrupt(&mut self) {
+        if matches!(self.condition, ConditionState::Pending { .. }) {
+            self.condition = ConditionState::Idle;
+        }
+    }
+
     /// Continues with what an earlier machine of the same rule allows: a reload neither shortens a
-    /// hold-off nor forgets the day's firings. The condition begins anew.
-    pub(crate) fn adopt(&mut self, earlier: &Self) {
+    /// hold-off nor forgets the day's firings. A condition that has fired is still to be cleared,
+    /// if it is the same.
+    pub(crate) fn adopt(&mut self, earlier: &Self, is_same_condition: bool) {
+        if is_same_condition && earlier.condition == ConditionState::Firing {
+            self.condition = ConditionState::Firing;
+        }
         self.now_ns = earlier.now_ns;
         self.episode = earlier.episode;
         self.episodes = earlier.episodes;
@@ -359,7 +370,10 @@ mod tests {
         machine.observe(0, Truth::True, Truth::False);
         machine.advance(1);
         let mut next = TriggerMachine::new(times);
-        next.adopt(&machine);
+        next.adopt(&machine, true);
+        assert_eq!(next.observe(9, Truth::True, Truth::False), None, "it has fired, and was not cleared");
+        next.adopt(&machine, false);
+        next.condition = ConditionState::Idle;
         assert_eq!(
             next.observe(10, Truth::True, Truth::False).unwrap().suppressed,
             Some(Suppression::HoldOff)
