@@ -15,6 +15,7 @@ use crate::compress::{
 };
 use crate::config::Config;
 use crate::metrics::{Metrics, SourceMetrics};
+use crate::os::clock::monotonic_ns;
 use crate::os::shared_memory;
 use crate::os::storage::DataDirectory;
 use crate::recorder::{MinFree, QuotaStorage, RetentionLimits, RunPlan, SourceThinning, SyncPolicy};
@@ -23,6 +24,9 @@ use crate::sampling::BatchMode;
 /// Age at which a segment of the ring is sealed. Open, it is uncompressed, and whole segments leave
 /// the ring: 5 s of six sources at 1 kHz are some megabytes.
 const SEGMENT_AGE_NS: u64 = 5_000_000_000;
+/// What the recovery of earlier runs may take. After it, their snapshots are completed from the
+/// ring.
+const COMPLETION_NS: u64 = 60_000_000_000;
 /// A segment takes at most this part of the ring's memory, because two are uncompressed at a time:
 /// the open one, and the one that is being compressed.
 const SEGMENT_SHARE: u64 = 16;
@@ -99,7 +103,8 @@ impl Ring {
         );
         let quota =
             QuotaStorage::with_metrics(storage, ring_limits(config), Arc::clone(&ring_metrics.directory))
-                .quiet();
+                .quiet()
+                .with_earlier_runs_from(monotonic_ns().saturating_add(COMPLETION_NS));
         Some(Self { storage: Arc::new(quota), path, metrics: ring_metrics, compressor })
     }
 

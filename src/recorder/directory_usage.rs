@@ -27,6 +27,9 @@ pub(super) struct DirectoryUsage {
     /// The wall time from which ages are computed, in seconds since 1970; set by the recorder.
     pub(super) wall_s: i64,
     pub(super) removed: u64,
+    /// From when on the age of segments of earlier runs counts: their snapshots are completed
+    /// before. None: from when they were created.
+    pub(super) earlier_from_ns: Option<u64>,
     /// Bytes of the directory of snapshots.
     pub(super) snapshot_bytes: u64,
     /// When segments of this process were begun: the wall clock used for their names may be set.
@@ -62,6 +65,7 @@ impl DirectoryUsage {
             limits,
             wall_s: 0,
             removed: 0,
+            earlier_from_ns: None,
             snapshot_bytes: 0,
             begun_ns: BTreeMap::new(),
             entries: Vec::new(),
@@ -246,6 +250,9 @@ impl DirectoryUsage {
         let age_ns = segment.and_then(|name| {
             if let Some(begun_ns) = self.begun_ns.get(&key(name)) {
                 return Some(now_ns.saturating_sub(*begun_ns));
+            }
+            if let Some(from_ns) = self.earlier_from_ns {
+                return Some(now_ns.saturating_sub(from_ns));
             }
             let age_s = u64::try_from(self.wall_s.checked_sub(name.created_s)?).ok()?;
             Some(age_s.saturating_mul(NS_PER_S))

@@ -95,6 +95,13 @@ impl QuotaStorage {
         Self { shared }
     }
 
+    /// Keeps segments of earlier runs from a monotonic time on as long as those of this run.
+    #[must_use]
+    pub fn with_earlier_runs_from(self, mono_ns: u64) -> Self {
+        self.shared.lock_usage().earlier_from_ns = Some(mono_ns);
+        self
+    }
+
     /// Holds back segments that a file of receipts does not name: they are not removed for their
     /// age, and for lack of space only after all others.
     #[must_use]

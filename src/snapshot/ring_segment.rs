@@ -38,6 +38,13 @@ pub(super) fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingS
     all.collect::<BTreeMap<u64, RingSegment>>().into_values().collect()
 }
 
+/// Returns whether no segment is missing in the middle: the ring may have removed some before the
+/// end of a long window.
+pub(super) fn follow_each_other(segments: &[RingSegment]) -> bool {
+    let mut pairs = segments.iter().zip(segments.iter().skip(1));
+    pairs.all(|(before, next)| next.name.number == before.name.number + 1)
+}
+
 /// Opens all segments of a run in the ring, in the order of their numbers.
 pub(super) fn ring_segments(ring: &dyn Storage, run_id: u64) -> io::Result<Vec<RingSegment>> {
     let mut listings = 1;

@@ -141,13 +141,15 @@ pub fn set_kept(folder: &dyn SnapshotFolder, name: &str, is_kept: bool) -> io::R
 }
 
 /// Returns the snapshots to remove so that the others stay within the limits: the oldest ones that
-/// are not kept, and never the newest one.
-fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits) -> BTreeSet<String> {
+/// are not kept, and never the newest one: the last by its name, which is a time, or the one that
+/// was just published, whatever happened to the clock.
+fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits, newest: Option<&str>) -> BTreeSet<String> {
     let mut bytes = all.iter().fold(0_u64, |sum, snapshot| sum.saturating_add(snapshot.bytes));
     let mut count = all.len();
     let mut removed = BTreeSet::new();
-    let older = all.split_last().map(|(_, older)| older).unwrap_or_default();
-    for snapshot in older.iter().filter(|snapshot| !snapshot.is_kept) {
+    let newest = newest.or_else(|| all.last().map(|snapshot| snapshot.name.as_str()));
+    let is_older = |snapshot: &&ListedSnapshot| !snapshot.is_kept && Some(snapshot.name.as_str()) != newest;
+    for snapshot in all.iter().filter(is_older) {
         if bytes <= limits.bytes && count <= limits.count {
             break;
         }
@@ -162,9 +164,13 @@ fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits) -> BTreeSet<String>
 ///
 /// # Errors
 /// The directory cannot be listed. A snapshot that cannot be removed is reported in the log.
-pub(super) fn enforce_limits(folder: &dyn SnapshotFolder, limits: SnapshotLimits) -> io::Result<u64> {
+pub(super) fn enforce_limits(
+    folder: &dyn SnapshotFolder,
+    limits: SnapshotLimits,
+    newest: Option<&str>,
+) -> io::Result<u64> {
     let all = listed(folder)?;
-    let removed = to_remove(&all, limits);
+    let removed = to_remove(&all, limits, newest);
     let mut held = 0_u64;
     for snapshot in &all {
         if removed.contains(&snapshot.name) {
@@ -201,12 +207,16 @@ mod tests {
                 is_kept: k == 1,
             })
             .collect();
-        let removed =
-            |bytes, count| to_remove(&all, SnapshotLimits { bytes, count }).into_iter().collect::<String>();
+        let removed = |bytes, count| {
+            to_remove(&all, SnapshotLimits { bytes, count }, None).into_iter().collect::<String>()
+        };
         assert_eq!(removed(50, 5), "");
         assert_eq!(removed(49, 5), "0");
         assert_eq!(removed(50, 3), "02");
         assert_eq!(removed(0, 0), "023");
-        assert_eq!(to_remove(&[], SnapshotLimits { bytes: 0, count: 0 }).len(), 0);
+        assert_eq!(to_remove(&[], SnapshotLimits { bytes: 0, count: 0 }, None).len(), 0);
+        // The clock was set back before this one.
+        let left = to_remove(&all, SnapshotLimits { bytes: 0, count: 0 }, Some("0"));
+        assert_eq!(left.into_iter().collect::<String>(), "234");
     }
 }

@@ -17,7 +17,7 @@ use super::record::{
     CapturedLog, PARTIAL_SUFFIX, RECORD_NAME, REQUEST_NAME, SnapshotRecord, SnapshotRequestFile,
     directory_name, read_json, write_json,
 };
-use super::ring_segment::{RingSegment, last_sample_ns, merged, open, ring_segments};
+use super::ring_segment::{RingSegment, follow_each_other, last_sample_ns, merged, open, ring_segments};
 use super::store::{SnapshotFolder, SnapshotLimits, enforce_limits};
 use super::window_copy::{WindowCopy, copy_window};
 use crate::metrics::SnapshotMetrics;
@@ -108,7 +108,7 @@ impl SnapshotWorker {
 
     /// Runs until it is stopped, on a thread of its own.
     pub fn run(mut self) {
-        self.keep_limits();
+        self.keep_limits(None);
         loop {
             self.requests.wake.clear();
             let is_stopping = self.stop.load(Ordering::Acquire);
@@ -266,7 +266,7 @@ impl SnapshotWorker {
         let segments = merged(std::mem::take(&mut pending.held), now);
         let kept = self.keep(&pending, &segments, is_whole);
         self.report(&pending.name, kept);
-        self.keep_limits();
+        self.keep_limits(Some(&pending.name));
         self.settings.metrics.copies_ended.add(1);
     }
 
@@ -357,7 +357,7 @@ impl SnapshotWorker {
         (record.samples, record.lost) = (copied.samples, copied.lost);
         (record.first_wall_ns, record.last_wall_ns) = copied.wall_ns.unwrap_or_default();
         let reaches_back = segments.first().is_some_and(|first| first.created_ns <= pending.window.0);
-        record.complete = is_whole && reaches_back;
+        record.complete = is_whole && reaches_back && follow_each_other(segments);
         write_json(&*storage, RECORD_NAME, &record)?;
         // Before the order goes: a power cut must not leave neither.
         storage.sync_directory()?;
@@ -388,19 +388,21 @@ impl SnapshotWorker {
     fn complete_one(&self, name: &str) -> io::Result<()> {
         let (folder, partial) = (&self.settings.folder, partial_name(name));
         let storage = folder.open(&partial)?;
+        if read_json::<SnapshotRecord>(&*storage, RECORD_NAME).is_ok() {
+            // It is whole. Only the last steps were missing, or a power cut has undone them.
+            remove_if_there(&*storage, REQUEST_NAME)?;
+            storage.sync_directory()?;
+            folder.rename(&partial, name)?;
+            tracing::info!(snapshot = name, "the snapshot of a killed run is published");
+            return folder.sync();
+        }
         let request: SnapshotRequestFile = match read_json(&*storage, REQUEST_NAME) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if read_json::<SnapshotRecord>(&*storage, RECORD_NAME).is_ok() {
-                    // Only the last step was missing.
-                    folder.rename(&partial, name)?;
-                    tracing::info!(snapshot = name, "the snapshot of a killed run is published");
-                } else {
-                    folder.remove(&partial)?;
-                    tracing::info!(
-                        snapshot = name,
-                        "a snapshot that a killed run had just begun is removed: it had no order yet"
-                    );
-                }
+                folder.remove(&partial)?;
+                tracing::info!(
+                    snapshot = name,
+                    "a snapshot that a killed run had just begun is removed: it had no order yet"
+                );
                 return folder.sync();
             }
             request => request?,
@@ -463,12 +465,13 @@ impl SnapshotWorker {
         self.begin(&mut pending)?;
         let record = self.keep(&pending, &segments, true)?;
         self.report(&pending.name, Ok(record));
-        self.keep_limits();
+        self.keep_limits(Some(&pending.name));
         Ok(())
     }
 
-    fn keep_limits(&self) {
-        match enforce_limits(&*self.settings.folder, self.settings.limits) {
+    /// Removes the oldest snapshots beyond the limits, but not the one that was just published.
+    fn keep_limits(&self, newest: Option<&str>) {
+        match enforce_limits(&*self.settings.folder, self.settings.limits, newest) {
             Ok(bytes) => {
                 self.settings.metrics.bytes.set(bytes);
                 (self.settings.note_bytes)(bytes);
