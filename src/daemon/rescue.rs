@@ -26,6 +26,9 @@ const LANES_WAITING_MAX: usize = 4096;
 /// Lanes that come within this time after each other are rescued together: each rescue rewrites a
 /// segment.
 const COLLECT_TIME: Duration = Duration::from_millis(500);
+/// Longest time in which lanes are collected: one that comes from time to time must not make the
+/// others wait for ever.
+const COLLECT_NS_MAX: u64 = 1_000_000_000;
 /// Bytes of lanes that are rescued together: their frames are in memory meanwhile.
 const TOGETHER_BYTES_MAX: u64 = 64 << 20;
 /// Rescues of one run: each rewrites a segment, and a client must not make this recorder do nothing
@@ -59,7 +62,9 @@ impl RescueThread {
                 wait_until_recovered(&recovered);
                 let mut bytes = first.bytes();
                 let mut together = vec![first];
+                let until_ns = monotonic_ns().saturating_add(COLLECT_NS_MAX);
                 while bytes < TOGETHER_BYTES_MAX
+                    && monotonic_ns() < until_ns
                     && let Ok(next) = lanes.recv_timeout(COLLECT_TIME)
                 {
                     bytes += next.bytes();

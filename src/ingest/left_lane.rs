@@ -14,6 +14,8 @@ use crate::os::sealed_memory::fixed_length;
 
 /// Slabs that are read of a lane: all, and as many more in case its client still writes.
 const SLABS_READ_MAX: usize = 2 * SLABS_MAX;
+/// Memory that a frame takes besides its bytes.
+const FRAME_EXTRA_BYTES: u64 = size_of::<Vec<u8>>() as u64;
 
 /// A lane that a client has handed over.
 #[derive(Debug)]
@@ -98,8 +100,13 @@ impl LeftLane {
         let offsets: Vec<i64> = known.into_iter().chain([self.wall_offset_ns]).collect();
         let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns: &offsets };
         let mut buffer = LaneBuffer::default();
+        // A client that goes on writing must not fill the memory of the recorder.
+        let mut space = 2 * self.bytes();
         for _ in 0..SLABS_READ_MAX {
             let Ok(Some(batch)) = self.reader.look(&self.memory, &mut buffer, &clocks) else { break };
+            let taken = batch.bytes.len() as u64 + batch.frames.len() as u64 * FRAME_EXTRA_BYTES;
+            let Some(rest) = space.checked_sub(taken) else { break };
+            space = rest;
             for frame in batch.frames {
                 let bytes = batch.bytes.get(frame.offset..frame.offset + frame.bytes);
                 left.frames.extend(bytes.map(<[u8]>::to_vec));

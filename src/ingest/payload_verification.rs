@@ -16,6 +16,10 @@ pub enum PayloadVerification {
     None,
 }
 
+/// Most tables of a payload: few bytes can refer to the same ones again and again, and one thread
+/// verifies the payloads of all applications.
+const TABLES_MAX: usize = 16_384;
+
 /// Returns a verifier of payloads with this root; none if the source is opaque.
 ///
 /// # Errors
@@ -28,5 +32,6 @@ pub(super) fn verifier(
         return Ok(None);
     }
     let compiled = CompiledSchema::compile(schema, root)?;
-    Ok(Some(Arc::new(Mutex::new(compiled.verifier(VerifierOptions::default())))))
+    let options = VerifierOptions { max_tables: TABLES_MAX, ..VerifierOptions::default() };
+    Ok(Some(Arc::new(Mutex::new(compiled.verifier(options)))))
 }

@@ -84,8 +84,9 @@ pub struct PushWorker {
     stop: Arc<PollEvent>,
     drain_ns: u64,
     next_client: u64,
-    accept_ns: u64, // no connection is accepted before
-    busy_ns: u64,   // when something last came
+    accept_ns: u64,  // no connection is accepted before
+    busy_ns: u64,    // when something last came
+    first_lane: u32, // that is read first: the one for which there was no slab the last time
     packet: Box<[u8; PACKET_BYTES_MAX]>,
 }
 
@@ -164,6 +165,7 @@ impl PushWorker {
             next_client: 0,
             accept_ns: 0,
             busy_ns: 0,
+            first_lane: 0,
             packet: Box::new([0; PACKET_BYTES_MAX]),
         };
         Ok((worker, PushStop(stop)))
@@ -356,7 +358,11 @@ impl PushWorker {
     /// Reads all lanes. Returns whether one of them has more.
     fn read_lanes(&mut self, now_ns: u64) -> bool {
         let mut has_more = false;
-        let numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
+        let mut numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
+        // Lanes wait for free slabs in turn.
+        let first = numbers.partition_point(|number| *number < self.first_lane);
+        numbers.rotate_left(first);
+        let mut blocked = None;
         for number in numbers {
             let Some(lane) = self.registry.lanes.get_mut(&number) else { continue };
             if !self.rates.permits(lane.uid(), now_ns) {
@@ -372,13 +378,20 @@ impl PushWorker {
                 LaneProgress::Empty => {
                     self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
                 }
-                LaneProgress::Frames | LaneProgress::Blocked => self.busy_ns = now_ns,
+                LaneProgress::Frames => self.busy_ns = now_ns,
+                LaneProgress::Blocked => {
+                    self.busy_ns = now_ns;
+                    blocked.get_or_insert(number);
+                }
                 LaneProgress::More => {
                     self.busy_ns = now_ns;
                     has_more = true;
                 }
                 LaneProgress::Defect(defect) => self.end_defective(number, &defect),
             }
+        }
+        if let Some(number) = blocked {
+            self.first_lane = number;
         }
         has_more
     }

@@ -3,15 +3,21 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicU64;
 
 use flatcap_lane::{CONTROL_BYTES, LaneHeader, WriterMemory};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
+use crate::process_mark::ProcessMark;
+
 /// A lane, mapped shared. One thread at a time has it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    map: MmapRaw, // longer than CONTROL_BYTES
+    map: ManuallyDrop<MmapRaw>, // longer than CONTROL_BYTES
+    /// The process that made it; by its id where the kernel has no marks.
+    mark: Option<ProcessMark>,
+    process: u32,
 }
 
 impl Mapping {
@@ -29,7 +35,21 @@ impl Mapping {
         let map = MmapOptions::new().len(length).populate().map_raw(file)?;
         // A child has no use for it, and could only damage it. Kernels since 2.6.16 have this.
         map.advise(Advice::DontFork)?;
-        Ok((Self { map }, header))
+        let (mark, process) = (ProcessMark::current(), std::process::id());
+        Ok((Self { map: ManuallyDrop::new(map), mark, process }, header))
+    }
+}
+
+impl Drop for Mapping {
+    #[allow(unsafe_code, reason = "memmap2 cannot know that a child does not have the mapping")]
+    fn drop(&mut self) {
+        let is_own =
+            self.mark.map_or_else(|| std::process::id() == self.process, ProcessMark::is_own_process);
+        // A child has no such mapping: at its address there may be something else by now.
+        if is_own {
+            // SAFETY: it is dropped once, here, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.map) };
+        }
     }
 }
 
