@@ -102,12 +102,17 @@ impl LeftLane {
         let mut buffer = LaneBuffer::default();
         // A client that goes on writing must not fill the memory of the recorder.
         let mut space = 2 * self.bytes();
-        for _ in 0..SLABS_READ_MAX {
+        // No thread begins a sample in a nanosecond, from the boot on.
+        let latest = monotonic_ns();
+        'slabs: for _ in 0..SLABS_READ_MAX {
             let Ok(Some(batch)) = self.reader.look(&self.memory, &mut buffer, &clocks) else { break };
             let taken = batch.bytes.len() as u64 + batch.frames.len() as u64 * FRAME_EXTRA_BYTES;
             let Some(rest) = space.checked_sub(taken) else { break };
             space = rest;
             for frame in batch.frames {
+                if frame.sample.seq >= latest {
+                    break 'slabs;
+                }
                 let bytes = batch.bytes.get(frame.offset..frame.offset + frame.bytes);
                 left.frames.extend(bytes.map(<[u8]>::to_vec));
                 left.begun.insert(frame.sample.source, frame.sample.seq.saturating_add(1));
@@ -117,7 +122,6 @@ impl LeftLane {
             }
         }
         if self.resumption.is_final {
-            // No thread begins a sample in a nanosecond, from the boot on.
             let latest = monotonic_ns();
             let accounts = self.reader.accounts(&self.memory).unwrap_or_default();
             for account in accounts.iter().filter(|account| account.begun <= latest) {

@@ -2,8 +2,8 @@
  *
  * A push is a copy, a checksum and a few stores: no system call, no lock. Without a recorder, all
  * calls succeed or fail in two nanoseconds, and what is dropped is counted; a recorder that starts
- * later is found within a second. Any thread may call any function, a signal handler flatcap_push.
- * A forked child is a client of its own.
+ * later is found within a second. Any thread may call any function. A signal handler may call none:
+ * it may have interrupted malloc, or a call that holds a lock. A forked child is a client of its own.
  */
 #ifndef FLATCAP_PUSH_H
 #define FLATCAP_PUSH_H

@@ -93,3 +93,26 @@ impl PushClient {
         self.handle.shared.process().registry.last_error()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that the lane of a closed client goes when its thread pushes for another client, not at
+    // the end of the thread.
+    #[test]
+    fn closed_clients_leave_no_lane() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut earlier = None;
+        for _ in 0..3 {
+            let socket = Some(folder.path().join("push.sock"));
+            let client =
+                PushClient::open("test", ClientOptions { socket, ..ClientOptions::default() }).unwrap();
+            let source = client.source(SourceOptions { name: "a", ..SourceOptions::default() }).unwrap();
+            assert!(source.push(b"x").is_err(), "there is no recorder");
+            let shared = Arc::downgrade(&client.handle.shared);
+            let earlier = earlier.replace(shared);
+            assert!(earlier.is_none_or(|earlier| earlier.upgrade().is_none()));
+        }
+    }
+}

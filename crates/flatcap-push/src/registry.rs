@@ -174,6 +174,10 @@ impl Registry {
         state.lanes.clear();
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
         let mut state = self.lock();
         state.poll();
