@@ -100,7 +100,7 @@ impl ThreadTable {
         if self.threads.len() >= THREADS_MAX && self.sample >= self.swept + SWEEP_SAMPLES {
             self.swept = self.sample;
             let oldest = self.sample.saturating_sub(UNMENTIONED_SAMPLES);
-            self.threads.retain(|id, thread| *id == 0 || thread.sample > oldest);
+            self.threads.retain(|id, thread| *id == 0 || thread.sample >= oldest);
         }
         self.mention(ThreadId { process: 0, thread: 0 });
     }
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(table.threads.len(), THREADS_MAX);
         table.begin_sample();
         assert_eq!((table.mention(id(1, limit + 1)), table.mention(id(1, 5))), (None, Some(1)));
-        for _ in 0..UNMENTIONED_SAMPLES {
+        for _ in 0..UNMENTIONED_SAMPLES + 2 * SWEEP_SAMPLES {
             table.begin_sample();
             table.mention(id(1, 7));
         }
