@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import type { Field, Flag } from "./api";
 import { color, make } from "./dom";
-import { decode, drawing, extrema, rowAt, type Envelope, type Series } from "./envelope";
+import { append, decode, drawing, extrema, rowAt, type Envelope, type Series } from "./envelope";
 import type { Asked, Shown } from "./shown";
 import { ticks, xOf, type View } from "./view";
 import { fullText, shortText, shown, valueText } from "./units";
@@ -13,6 +13,8 @@ const HEIGHT = 92;
 const NAMED_MAX = 3;
 /** Distance between samples, in pixels, from which each of them has a dot. */
 const DOT_DISTANCE = 7;
+/** Live rows of a series that wait for an answer: more than come within its time limit. */
+const HELD_MAX = 4096;
 export const COLORS = 8;
 const BYTE_STEPS = Array.from({ length: 60 }, (_none, power) => 2 ** (power - 4));
 
@@ -27,6 +29,8 @@ export class Chart implements Shown {
   private readonly note = make("span", "note");
   private readonly plot: uPlot;
   private range: [number, number] = [0, 1];
+  /** What came while an answer was on its way, which ends before it. */
+  private held: { added: Series[]; before: bigint }[] = [];
 
   constructor(readonly field: Field, private readonly view: View, private readonly flags: () => Flag[]) {
     this.element.dataset["id"] = field.id;
@@ -84,7 +88,15 @@ export class Chart implements Shown {
     const bytes = await api.bytes("range", query, signal);
     if (signal.aborted) return true;
     this.envelope = decode(bytes);
+    // Rows that the answer has are not added twice.
+    for (const { added, before } of this.held.splice(0)) append(this.envelope, added, before);
     return this.envelope.isComplete;
+  }
+
+  /** Adds live rows, and forgets those that ended before a time. */
+  add(added: Series[], before: bigint): void {
+    if (this.envelope !== null && this.request === null) append(this.envelope, added, before);
+    else if (this.held.push({ added, before }) > HELD_MAX) this.held.shift();
   }
 
   resize(): void {

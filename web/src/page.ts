@@ -5,7 +5,7 @@ import { Api, Refused, type Departure, type Explanation, type Field, type LiveEv
 import { drawAxis } from "./axis";
 import { Chart } from "./chart";
 import { button, find, make } from "./dom";
-import { append, emptySeries, neighbor, rowAt, type Series } from "./envelope";
+import { emptySeries, neighbor, rowAt, type Series } from "./envelope";
 import { Panel } from "./panel";
 import type { Shown } from "./shown";
 import { exactText, lengthText, MS, S, type Span } from "./times";
@@ -337,9 +337,7 @@ function receive(event: LiveEvent): void {
   view.span = { from: until - LIVE_LENGTH, to: until };
   for (const { id, series } of event.charts) {
     const chart = shownCharts.find((one) => one.field.id === id);
-    // Rows before the first answer would be lost with it.
-    if (chart === undefined || chart.envelope === null || chart.request !== null) continue;
-    append(chart.envelope, series.map(seriesOf), view.span.from - LIVE_LENGTH);
+    chart?.add(series.map(seriesOf), view.span.from - LIVE_LENGTH);
   }
   document.documentElement.dataset["live"] = event.until_ns;
   draw();
