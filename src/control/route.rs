@@ -1,6 +1,8 @@
 //! Routing and permissions: maps methods and paths to requests, and decides who may send them. No
 //! sockets.
 
+use std::time::Duration;
+
 use hyper::{Method, StatusCode};
 
 use super::request::{ControlRequest, Refusal, RefusalKind, SnapshotWindow};
@@ -134,6 +136,10 @@ impl Route {
     }
 }
 
+/// Longest time after an order that a snapshot has: it is on its way until then, and other orders
+/// join it. As long as the longest episode of a rule.
+const SNAPSHOT_AFTER_MAX: Duration = Duration::from_secs(600);
+
 /// The body of a request for a snapshot.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -158,6 +164,9 @@ fn snapshot_window(body: &[u8]) -> Result<SnapshotWindow, Rejection> {
         text_line("a reason", body.reason.as_bytes(), REASON_BYTES_MAX)?
     };
     let after = body.after.as_deref().map(|after| length("after", after)).transpose()?;
+    if after.is_some_and(|after| after > SNAPSHOT_AFTER_MAX) {
+        return Err(invalid(format!("after may be {} s at most", SNAPSHOT_AFTER_MAX.as_secs())));
+    }
     Ok(SnapshotWindow { last: length("last", &body.last)?, after: after.unwrap_or_default(), reason })
 }
 

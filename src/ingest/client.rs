@@ -23,7 +23,6 @@ pub(super) struct ConnectedClient {
     pub(super) sources: BTreeMap<u8, RegisteredSource>,
     /// A request that could not be answered yet.
     pub(super) postponed: Option<PushRequest>,
-    pub(super) last_trigger_ns: Option<u64>,
 }
 
 /// What a client has sent.
@@ -54,7 +53,6 @@ impl ConnectedClient {
             name: None,
             sources: BTreeMap::new(),
             postponed: None,
-            last_trigger_ns: None,
         })
     }
 

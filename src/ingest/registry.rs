@@ -35,6 +35,9 @@ pub(super) struct ClientRegistry {
     next_lane: u32,
     memory_bytes: u64,
     description_bytes: u64, // of all pushed sources, in each segment
+    /// By process, when it last fired a trigger, in the last second: whoever connects again is the
+    /// same application.
+    last_triggers_ns: BTreeMap<Option<i32>, u64>,
 }
 
 /// What a registry is created with.
@@ -81,6 +84,7 @@ impl ClientRegistry {
             next_lane: 0,
             memory_bytes: 0,
             description_bytes: 0,
+            last_triggers_ns: BTreeMap::new(),
         }
     }
 
@@ -262,9 +266,11 @@ impl ClientRegistry {
     }
 
     fn trigger(&mut self, id: u64, text: &str, now: RequestTime) -> Answered {
-        let Some(client) = self.clients.get_mut(&id) else { return Ok(RequestAnswer::Nothing) };
-        let last_ns = client.last_trigger_ns;
-        if last_ns.is_some_and(|last_ns| now.mono_ns.saturating_sub(last_ns) < TRIGGER_INTERVAL_NS) {
+        let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
+        let process = client.process_id();
+        let is_recent = |last_ns: u64| now.mono_ns.saturating_sub(last_ns) < TRIGGER_INTERVAL_NS;
+        self.last_triggers_ns.retain(|_, last_ns| is_recent(*last_ns));
+        if self.last_triggers_ns.contains_key(&process) {
             return Err(limit("a client may fire one trigger a second".to_owned()));
         }
         let text = format!("{}: {text}", client.name());
@@ -272,7 +278,7 @@ impl ClientRegistry {
             .target
             .trigger(text)
             .map_err(|text| RequestRefusal(PushErrorCode::Unavailable, text))?;
-        client.last_trigger_ns = Some(now.mono_ns);
+        self.last_triggers_ns.insert(process, now.mono_ns);
         self.settings.metrics.triggers.add(1);
         Ok(RequestAnswer::Reply(PushReply::Trigger))
     }

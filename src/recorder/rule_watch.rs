@@ -28,6 +28,8 @@ const FRAMES_PER_CHECK: usize = 16;
 
 /// Most pushed sources that rules are evaluated for: each has windows of its own.
 const PUSHED_MAX: usize = 256;
+/// A pushed source without a sample for this long makes place for another one.
+const IDLE_NS: u64 = 60 * NS_PER_S;
 
 /// Bits of the number of an episode in its engine; those above are for the pushed source.
 const EPISODE_BITS: u32 = 32;
@@ -53,6 +55,8 @@ struct WatchedEngine {
     /// The pushed source that they are about.
     source: Option<u16>,
     engine: TriggerEngine,
+    /// When its source last had a sample.
+    last_ns: u64,
     /// What was counted of each rule, and the place of its counters.
     counted: Vec<(TriggerCounts, Option<usize>)>,
 }
@@ -98,31 +102,48 @@ impl RuleWatch {
     /// the run.
     pub(super) fn observe_source(&mut self, id: u16, sources: &[SourceInfo]) {
         // A source that no rule names has no observers, and most are that.
-        if self.add_source(id, sources) {
+        let before = self.engines.len();
+        if self.add_source(id, sources) || self.engines.len() != before {
             self.find_observers(sources.len());
         }
     }
 
     /// Returns whether rules name the source.
     fn add_source(&mut self, id: u16, sources: &[SourceInfo]) -> bool {
-        let Some(pushed) = &mut self.pushed else { return false };
         let Some(source) = sources.iter().find(|source| source.id == id) else { return false };
-        if !pushed.names(&source.name) {
+        if !self.pushed.as_ref().is_some_and(|pushed| pushed.names(&source.name)) {
             return false;
         }
-        if self.engines.len() > PUSHED_MAX {
+        if self.engines.len() > PUSHED_MAX && !self.forget_idle() {
             tracing::warn!(
                 source = source.name.as_str(),
                 "rules are evaluated for {PUSHED_MAX} pushed sources, and not for this one: let fewer threads push it"
             );
             return false;
         }
+        let Some(pushed) = &mut self.pushed else { return false };
         let engine = pushed.compile(sources, id);
         let is_named = !engine.is_empty();
         if is_named {
             self.engines.push(WatchedEngine::new(Some(id), engine, &self.metrics));
         }
         is_named
+    }
+
+    /// Forgets the pushed source that had no sample for longest, if that is long. Returns whether
+    /// there was one: threads of earlier processes have ended.
+    fn forget_idle(&mut self) -> bool {
+        let pushed = self.engines.iter().enumerate().filter(|(_, watched)| watched.source.is_some());
+        let Some((at, last_ns)) =
+            pushed.map(|(at, watched)| (at, watched.last_ns)).min_by_key(|(_, last_ns)| *last_ns)
+        else {
+            return false;
+        };
+        let is_idle = monotonic_ns().saturating_sub(last_ns) > IDLE_NS;
+        if is_idle {
+            self.engines.remove(at);
+        }
+        is_idle
     }
 
     fn find_observers(&mut self, sources: usize) {
@@ -195,6 +216,7 @@ impl RuleWatch {
             let source = usize::from(sample.source());
             for observer in self.observers.get(source).into_iter().flatten() {
                 if let Some(watched) = self.engines.get_mut(*observer) {
+                    watched.last_ns = began_ns;
                     watched.step(&mut self.events, |engine, events| {
                         engine.observe(source, sample.mono_ns(), payload, events);
                     });
@@ -249,7 +271,7 @@ impl RuleWatch {
 impl WatchedEngine {
     fn new(source: Option<u16>, engine: TriggerEngine, metrics: &Metrics) -> Self {
         let counted = counted(&engine, metrics);
-        Self { source, engine, counted }
+        Self { source, engine, last_ns: monotonic_ns(), counted }
     }
 
     /// Lets the engine add events. An episode's number is unique in its engine, and made unique

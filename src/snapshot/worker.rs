@@ -26,6 +26,9 @@ use crate::os::host_log::{HostLog, LogWindow};
 
 /// Most numbered names that are tried for a directory.
 const NAMES_TRIED_MAX: usize = 100;
+/// Longest window of orders that join: an hour before a firing, and the longest episode after it. One
+/// that would make it longer gets a snapshot of its own, so that each is published some day.
+const JOINED_NS_MAX: u64 = 4_200_000_000_000;
 /// Longest text of a marker, in bytes: as for those of people.
 const MARKER_BYTES_MAX: usize = 4096;
 
@@ -168,9 +171,12 @@ impl SnapshotWorker {
         self.settings.metrics.ordered.add(1);
         let window = (order.first_mono_ns, order.last_mono_ns.max(order.first_mono_ns));
         let held = self.held_segments(self.settings.run_id, window.0);
-        let overlaps =
-            |pending: &&mut PendingSnapshot| pending.window.0 <= window.1 && window.0 <= pending.window.1;
-        if let Some(pending) = self.pending.iter_mut().find(overlaps) {
+        let joins = |pending: &&mut PendingSnapshot| {
+            let (first, last) = pending.window;
+            let is_short = last.max(window.1).saturating_sub(first.min(window.0)) <= JOINED_NS_MAX;
+            first <= window.1 && window.0 <= last && is_short
+        };
+        if let Some(pending) = self.pending.iter_mut().find(joins) {
             pending.window = (pending.window.0.min(window.0), pending.window.1.max(window.1));
             pending.ids.push(id);
             pending.orders.push(order);

@@ -107,6 +107,8 @@ fn snapshots_are_exact() {
     let rig = Rig::new();
     let process = start(&rig, "");
     eventually("samples", || begun(&rig) >= 3000);
+    let late = rig.call(&["snapshot", "--last", "1s", "--after", "11m"]);
+    assert!(late.status != Some(0) && late.err.contains("after may be 600 s at most"), "{late:?}");
     for reason in ["first of two", "second"] {
         let args = ["snapshot", "--last", "1s", "--after", "1s", "--reason", reason];
         let ordered = rig.call(&args);

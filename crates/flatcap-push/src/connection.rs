@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use flatcap_lane::{PACKET_BYTES_MAX, PushReply, PushRequest};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -17,10 +16,16 @@ use rustix::net::{
     sendmsg, socket_with,
 };
 
+use crate::clock::monotonic_ns;
+
+/// Shortest wait; the kernel takes one of nothing for one without an end.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
 /// An open connection to a recorder.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: OwnedFd,
+    reply_limit: Duration,
 }
 
 /// A message of the recorder, with its descriptor.
@@ -35,7 +40,7 @@ impl Connection {
             set_socket_timeout(&socket, timeout, Some(reply_limit))?;
         }
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self { socket })
+        Ok(Self { socket, reply_limit })
     }
 
     /// Sends a request and waits for its reply.
@@ -51,11 +56,22 @@ impl Connection {
             control.push(SendAncillaryMessage::ScmRights(descriptors));
         }
         sendmsg(&self.socket, &[IoSlice::new(&request.encode())], &mut control, SendFlags::NOSIGNAL)?;
+        let begin_ns = monotonic_ns();
+        let mut left = self.reply_limit;
         loop {
-            match self.receive(RecvFlags::empty())? {
-                (PushReply::Ended { .. }, _) => {}
-                reply => return Ok(reply),
+            set_socket_timeout(&self.socket, Timeout::Recv, Some(left))?;
+            match self.receive(RecvFlags::empty()) {
+                Ok((PushReply::Ended { .. }, _)) => {}
+                // A timer that interrupts again and again must not make this wait longer.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                reply => return reply,
             }
+            let waited = Duration::from_nanos(monotonic_ns().saturating_sub(begin_ns));
+            left = self
+                .reply_limit
+                .checked_sub(waited)
+                .filter(|left| *left >= WAIT_MIN)
+                .ok_or(io::ErrorKind::TimedOut)?;
         }
     }
 
@@ -72,7 +88,9 @@ impl Connection {
     pub(crate) fn poll(&self) -> io::Result<Option<PushReply>> {
         match self.receive(RecvFlags::DONTWAIT) {
             Ok((reply, _)) => Ok(Some(reply)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -81,13 +99,8 @@ impl Connection {
         let mut packet = [0; PACKET_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = loop {
-            let mut parts = [IoSliceMut::new(&mut packet)];
-            match recvmsg(&self.socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
-                Err(Errno::INTR) => {}
-                received => break received?,
-            }
-        };
+        let mut parts = [IoSliceMut::new(&mut packet)];
+        let received = recvmsg(&self.socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC)?;
         let rights = control.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
             _ => None,
