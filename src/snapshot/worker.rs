@@ -26,8 +26,8 @@ use crate::os::host_log::{HostLog, LogWindow};
 
 /// Most numbered names that are tried for a directory.
 const NAMES_TRIED_MAX: usize = 100;
-/// Longest window of orders that join: an hour before a firing, and the longest episode after it. One
-/// that would make it longer gets a snapshot of its own, so that each is published some day.
+/// Longest window of orders that join: an hour before a firing, and the longest episode after it.
+/// One that would make it longer gets a snapshot of its own, so that each is published some day.
 const JOINED_NS_MAX: u64 = 4_200_000_000_000;
 /// Longest text of a marker, in bytes: as for those of people.
 const MARKER_BYTES_MAX: usize = 4096;

@@ -98,8 +98,8 @@ impl PushClient {
 mod tests {
     use super::*;
 
-    // Proves that the lane of a closed client goes when its thread pushes for another client, not at
-    // the end of the thread.
+    // Proves that the lane of a closed client goes when its thread pushes for another client, not
+    // at the end of the thread.
     #[test]
     fn closed_clients_leave_no_lane() {
         let folder = tempfile::tempdir().unwrap();

@@ -101,7 +101,7 @@ fn find_lane(client: &Arc<ClientShared>, other: Option<Box<ThreadLane>>) -> Opti
             if let Some(found) = others.iter().position(|lane| Arc::ptr_eq(&lane.client, client)) {
                 return Some(others.swap_remove(found));
             }
-            // Closed clients have no other sample, so their lanes need not wait for the thread's end.
+            // Closed clients have no other sample: their lanes need not wait for the thread's end.
             others.retain(|lane| !lane.client.process().registry.is_closed());
             // Neither the first use, nor was there a lane at hand: it is being used below us.
             (is_first || is_at_hand).then(|| Box::new(ThreadLane::new(client)))
