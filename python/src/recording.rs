@@ -333,7 +333,8 @@ fn field_paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<FieldPath>> {
     };
     let paths = parsed.map_err(|error| FieldError::new_err(error.to_string()))?;
     // The columns of a table have different names.
-    let twice = paths.iter().enumerate().find(|(at, path)| paths.iter().take(*at).any(|before| before == *path));
+    let twice =
+        paths.iter().enumerate().find(|(at, path)| paths.iter().take(*at).any(|before| before == *path));
     match twice {
         Some((_, path)) => Err(usage(format_args!("fields: {path} is named twice"))),
         None => Ok(paths),
