@@ -352,6 +352,22 @@ fn a_window_before_the_ring_is_a_part() {
     assert_eq!((all.len(), all[0].record.complete, all[0].record.samples), (1, false, 11));
 }
 
+// Proves that a snapshot whose window lasts longer than the ring keeps segments, so that one in its
+// middle is gone, is marked as a part, and that orders join only within a limit.
+#[test]
+fn a_window_with_a_hole_is_a_part() {
+    let (disk, ring) = (SimulatedStorage::new(0), ring());
+    let middle = SegmentName { number: 1, created_s: 0, run_id: RUN, state: SealState::Sealed };
+    ring.remove(&middle.to_string()).unwrap();
+    let (handle, worker) = worker(&disk, &ring, RUN);
+    handle.order(order(1_010, 1_250), drop).unwrap();
+    handle.order(order(1_200, u64::MAX), drop).unwrap();
+    worker.run();
+    let all = listed(&SimulatedFolder(disk)).unwrap();
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all.iter().all(|snapshot| !snapshot.record.complete), "{all:?}");
+}
+
 // Proves that the logs of the host that an order wants are attached for its window, and that one
 // that cannot be read is named with the reason and costs nothing else.
 #[test]
