@@ -905,6 +905,8 @@ fn a_lane_that_changes_while_it_is_read() {
     let client = client(&path);
     let orders = orders(&client, OnFullLane::DropNewest);
     orders.push(&payload(0)).unwrap();
+    // Later ones may all be changed before they are read.
+    eventually("a frame", || count(&rig, "recorded") == 1);
     // Of this test alone: others in this process have recorders of their own, and these lanes have
     // the run id of theirs.
     let run_id = rig.status().unwrap()["recorder"]["run_id"].as_str().unwrap().to_owned();
