@@ -77,10 +77,12 @@ fn missing_payloads_end_everything() {
 // away, as during a suspend.
 #[test]
 fn a_cpu_that_is_away_runs_nothing() {
-    let first = SchedPayload { running: vec![(0, 1), (1, 2)], ..payload(0, 100) };
-    let next = SchedPayload { running: vec![(0, 1)], ..payload(100, 200) };
-    let (found, _) = intervals(&[(0, first), (1, next)]);
-    assert_eq!(found, ["2 Running 0-0 Lost", "1 Running 0-200 Open"]);
+    for away in [1, u16::MAX] {
+        let first = SchedPayload { running: vec![(0, 1), (away, 2)], ..payload(0, 100) };
+        let next = SchedPayload { running: vec![(0, 1)], ..payload(100, 200) };
+        let (found, _) = intervals(&[(0, first), (1, next)]);
+        assert_eq!(found, ["2 Running 0-0 Lost", "1 Running 0-200 Open"]);
+    }
 }
 
 // Proves that a thread which waits while it exits does not sleep for ever afterwards: the record of

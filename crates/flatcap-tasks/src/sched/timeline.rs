@@ -174,7 +174,7 @@ impl Timeline {
     fn apply_running(&mut self, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
         // A CPU that it leaves out is away, or records of it were lost.
         let listed: BTreeSet<u16> = batch.running().map(|(cpu, _)| cpu).collect();
-        for cpu in (0..).take(self.cpus.len()).filter(|cpu| !listed.contains(cpu)) {
+        for cpu in (0..=u16::MAX).take(self.cpus.len()).filter(|cpu| !listed.contains(cpu)) {
             self.lose_cpu(cpu, observer);
         }
         for (cpu, info) in batch.running() {
