@@ -110,6 +110,7 @@ pub struct PerfRing {
     data_start: usize, // data_start + data_bytes == map.len()
     data_bytes: usize, // a power of two
     tail: u64,         // how many bytes were released
+    enabled_ns: u64,   // how long the event was on when that was last asked
 }
 
 impl PerfRing {
@@ -129,7 +130,7 @@ impl PerfRing {
             io::ErrorKind::PermissionDenied => io::Error::other(RingMemoryLimit { bytes: data_bytes }),
             _ => error,
         })?;
-        Ok(Self { cpu, event, map, data_start: page, data_bytes, tail: 0 })
+        Ok(Self { cpu, event, map, data_start: page, data_bytes, tail: 0, enabled_ns: 0 })
     }
 
     /// Returns the size of a ring of at least `bytes`. The kernel refuses the largest number.
@@ -165,13 +166,16 @@ impl PerfRing {
         &self.event
     }
 
-    /// Returns how long the event is on, in nanoseconds. The time stands still once the kernel has
-    /// taken the CPU away, as for a suspend; the event stays off when the CPU comes back.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns whether the event was on since this was asked before. It is not once the kernel has
+    /// taken the CPU away, as for a suspend, and stays off when the CPU comes back.
+    pub fn goes_on(&mut self) -> bool {
+        let enabled_ns = self.read_enabled_ns().unwrap_or_default();
+        std::mem::replace(&mut self.enabled_ns, enabled_ns) < enabled_ns
+    }
+
+    /// Returns how long the event is on, in nanoseconds.
     #[allow(clippy::host_endian_bytes, reason = "numbers as the kernel writes them")]
-    pub fn enabled_ns(&self) -> io::Result<u64> {
+    fn read_enabled_ns(&self) -> io::Result<u64> {
         let mut numbers = [0; 16]; // a count and the time
         let read = rustix::io::read(self.event.as_fd(), &mut numbers)?;
         match numbers.last_chunk() {

@@ -167,8 +167,8 @@ struct ProfileSampler {
     online: HostFile,
     listed_content: Vec<u8>, // the list from which `rings` was made
     listed_ns: u64,
-    numbers: Vec<u32>,   // reused
-    rings: Vec<CpuRing>, // in the order of their CPUs
+    numbers: Vec<u32>,    // reused
+    rings: Vec<PerfRing>, // in the order of their CPUs
     ring_bytes: usize,
     batch: PerfBatch,
     chains: CallChains,
@@ -176,13 +176,6 @@ struct ProfileSampler {
     begin_ns: u64,          // end of the last sample
     until_ns: u64,          // of the last read
     incomplete: Incomplete, // since a CPU has no ring
-}
-
-/// The ring of a CPU.
-#[derive(Debug)]
-struct CpuRing {
-    ring: PerfRing,
-    enabled_ns: u64, // how long it was on when that was last asked
 }
 
 impl Sampler for ProfileSampler {
@@ -200,7 +193,7 @@ impl Sampler for ProfileSampler {
                 let _refused = self.update_rings();
             }
         }
-        self.batch.copy(self.rings.iter().map(|cpu| &cpu.ring));
+        self.batch.copy(self.rings.iter());
         Ok(())
     }
 
@@ -208,8 +201,8 @@ impl Sampler for ProfileSampler {
         let Self { rings, batch, chains, begin_ns, until_ns, .. } = self;
         batch.begin(*begin_ns, *until_ns);
         chains.begin();
-        batch.take(|ring, record| chains.note(rings.get(ring).map_or(0, |cpu| cpu.ring.cpu()), record));
-        chains.count_lost(batch.release(rings.iter_mut().map(|cpu| &mut cpu.ring)));
+        batch.take(|ring, record| chains.note(rings.get(ring).map_or(0, PerfRing::cpu), record));
+        chains.count_lost(batch.release(rings.iter_mut()));
         let end_ns = batch.end_ns();
         chains.build(ProfileSpan { begin_ns: *begin_ns, end_ns }, builder);
         *begin_ns = end_ns;
@@ -222,10 +215,7 @@ impl ProfileSampler {
     /// whether there were any.
     fn close_stopped(&mut self) -> bool {
         let before = self.rings.len();
-        self.rings.retain_mut(|cpu| {
-            let enabled_ns = cpu.ring.enabled_ns().unwrap_or_default();
-            std::mem::replace(&mut cpu.enabled_ns, enabled_ns) < enabled_ns
-        });
+        self.rings.retain_mut(PerfRing::goes_on);
         self.rings.len() < before
     }
 
@@ -238,14 +228,14 @@ impl ProfileSampler {
         self.incomplete = Incomplete::UNREADABLE.unless(is_whole);
         let mut refusal = None;
         let Self { numbers, rings, ring_bytes, interval_ns, .. } = self;
-        rings.retain(|cpu| numbers.contains(&cpu.ring.cpu()));
+        rings.retain(|ring| numbers.contains(&ring.cpu()));
         for number in numbers {
-            let Err(place) = rings.binary_search_by_key(number, |cpu| cpu.ring.cpu()) else { continue };
+            let Err(place) = rings.binary_search_by_key(number, PerfRing::cpu) else { continue };
             let event = RingEvent::CallChains { interval_ns: *interval_ns };
             let opened = PerfRing::open(*number, event, *ring_bytes)
                 .and_then(|ring| ring.event().start().map(|()| ring));
             match opened {
-                Ok(ring) => rings.insert(place, CpuRing { ring, enabled_ns: 0 }),
+                Ok(ring) => rings.insert(place, ring),
                 Err(error) => {
                     self.incomplete |= incomplete_reason(&error);
                     refusal = Some(error);

@@ -29,7 +29,6 @@ struct CpuRing {
     ring: PerfRing, // opened with the event of threads, which is never stopped
     switches: EventFile,
     wakeups: Option<EventFile>,
-    enabled_ns: u64, // how long it was on when that was last asked
 }
 
 impl CpuRings {
@@ -72,7 +71,7 @@ impl CpuRings {
     /// whether there were any.
     pub(super) fn close_stopped(&mut self) -> bool {
         let before = self.cpus.len();
-        self.cpus.retain_mut(CpuRing::goes_on);
+        self.cpus.retain_mut(|cpu| cpu.ring.goes_on());
         self.cpus.len() < before
     }
 
@@ -140,13 +139,7 @@ impl CpuRing {
         let ring = PerfRing::open(number, RingEvent::Tasks, ring_bytes)?;
         let switches = ring.add(RingEvent::Switches)?;
         let wakeups = wakeups.map(|number| ring.add(RingEvent::Tracepoint(number))).transpose()?;
-        Ok(Self { number, ring, switches, wakeups, enabled_ns: 0 })
-    }
-
-    /// Returns whether the events were on since this was asked before.
-    fn goes_on(&mut self) -> bool {
-        let enabled_ns = self.ring.enabled_ns().unwrap_or_default();
-        std::mem::replace(&mut self.enabled_ns, enabled_ns) < enabled_ns
+        Ok(Self { number, ring, switches, wakeups })
     }
 
     fn start(&self, are_switches_on: bool) -> io::Result<()> {
