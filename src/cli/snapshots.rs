@@ -25,7 +25,7 @@ pub(super) struct OrderArgs {
     /// How much of the past to keep.
     #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
     last: Duration,
-    /// How much of the future to keep, too [default: nothing].
+    /// How much of the future to keep, too; at most 10m [default: nothing].
     #[arg(long, value_name = "DURATION", value_parser = config::duration_argument)]
     after: Option<Duration>,
     /// Why: one line; it becomes part of the directory's name.
