@@ -7,4 +7,5 @@ cd "$(dirname "$0")/.."
 # With an explicit target, RUSTFLAGS does not apply to build scripts and macros, so they are not
 # rebuilt.
 RUSTFLAGS="--cfg flatcap_model" LOOM_MAX_BRANCHES=10000 \
-    cargo test --target "$(rustc -vV | sed -n 's/^host: //p')" --package flatcap --package flatcap-lane --lib --locked -- model_ "$@"
+    cargo test --target "$(rustc -vV | sed -n 's/^host: //p')" --package flatcap --package flatcap-lane --lib \
+    --no-default-features --locked -- model_ "$@"

@@ -7,6 +7,7 @@
 #   --version-suffix TEXT   ~old makes a version before this one, +new one after it: tests upgrades
 #   --profile PROFILE       dev instead of dist: quick, for tests of the packages
 #   --no-static             skip the static program and its archive
+#   --static-rust VERSION   build the static program with this version of Rust
 #   --no-python             skip the wheel
 #   --arch aarch64          also build the static program and its archive for this one; needs Debian's
 #                           gcc-aarch64-linux-gnu and libc6-dev-arm64-cross. No .deb and no .rpm:
@@ -19,6 +20,7 @@ cargo_generate_rpm_version=0.21.1
 suffix=
 profile=dist
 static=yes
+static_rust=
 python=yes
 maturin_version=1.16.0
 others=()
@@ -27,6 +29,7 @@ while [ $# -gt 0 ]; do
         --version-suffix) suffix=$2; shift 2 ;;
         --profile) profile=$2; shift 2 ;;
         --no-static) static=; shift ;;
+        --static-rust) static_rust=$2; shift 2 ;;
         --no-python) python=; shift ;;
         --arch) others+=("$2"); shift 2 ;;
         *) echo "scripts/package.sh: unknown argument $1" >&2; exit 2 ;;
@@ -53,6 +56,11 @@ date=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)
 # Messages of flatcap-ship are off until they are configured. The others have no such feature, and
 # cargo ignores `flatcap-ship/nats` here.
 programs=(--package flatcap --package flatcap-export --package flatcap-ship --features nats)
+
+# Programs that are not optimized are large: xz would take a minute, gzip's best level half of one,
+# and the zstd of the .rpm, which is not optimized either, three.
+compression=() rpm_compression=() level=9
+if [ "$profile" = dev ]; then compression=(--fast) rpm_compression=(--payload-compress none) level=1; fi
 
 compress() { # FILE: as Debian requires, without name and time
     gzip -9n "$1"
@@ -102,8 +110,11 @@ END
 # ARCH FOLDER: builds the program without shared libraries, or reports why it cannot.
 static_program() {
     local arch=$1 folder_of=$package/$2 musl=$1-unknown-linux-musl strip=strip
-    if ! { rustup target list --installed | grep -qx "$musl" || rustup target add "$musl"; } >/dev/null 2>&1; then
-        echo "skipped: no static program, cannot install Rust for $musl"
+    # rustup reads the version from the environment, too.
+    local -x RUSTUP_TOOLCHAIN=${static_rust:-$(rustup show active-toolchain | cut -d' ' -f1)}
+    if ! { rustc --version || rustup toolchain install "$RUSTUP_TOOLCHAIN" --profile minimal; } >/dev/null 2>&1 ||
+        ! { rustup target list --installed | grep -qx "$musl" || rustup target add "$musl"; } >/dev/null 2>&1; then
+        echo "skipped: no static program, cannot install Rust $RUSTUP_TOOLCHAIN for $musl"
         return
     fi
     if [ "$arch" != "${target%%-*}" ]; then
@@ -141,7 +152,7 @@ static_program() {
         "$package/$name/doc/"
     cp -r "$stage/examples" "$package/$name/examples"
     tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --directory "$package" "$name" |
-        gzip -9n >"$package/$name.tar.gz"
+        gzip "-${level}n" >"$package/$name.tar.gz"
     rm -rf "${package:?}/$name"
 }
 
@@ -160,13 +171,11 @@ wheel() {
 }
 
 deb=$(scripts/tool.sh cargo-deb "$cargo_deb_version" --no-default-features)
-rpm=$(scripts/tool.sh cargo-generate-rpm "$cargo_generate_rpm_version" --no-default-features)
+# The packages' SHA-3, not optimized, would take a minute.
+rpm=$(scripts/tool.sh cargo-generate-rpm "$cargo_generate_rpm_version" --no-default-features \
+    --config profile.dev.package.keccak.opt-level=3 --config profile.dev.package.sha3.opt-level=3)
 cargo build --quiet --locked "${programs[@]}" --profile "$profile"
 stage_all
-# Programs that are not optimized are large: xz would take a minute, and the zstd of the .rpm, which is
-# not optimized either, three.
-compression=() rpm_compression=()
-if [ "$profile" = dev ]; then compression=(--fast) rpm_compression=(--payload-compress none); fi
 "$deb" --quiet --no-build --no-strip ${compression[@]+"${compression[@]}"} --deb-version "$version-1" --output "$package/"
 "$rpm" --target-dir target ${rpm_compression[@]+"${rpm_compression[@]}"} --set-metadata "version = \"$version\"" \
     --source-date "$SOURCE_DATE_EPOCH" --output "$package/" >/dev/null

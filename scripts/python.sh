@@ -2,6 +2,8 @@
 # Builds the wheel of the Python package and tries it in a clean virtual environment: values,
 # explanations and times against the command, by pandas, Polars, DuckDB and pyarrow. Says in one line
 # what it cannot install.
+#
+#   FLATCAP=FILE    the command; without it, the debug build is used, and made first
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,8 +22,11 @@ python3 -m venv "$venv"
 "$venv/bin/python" -c 'import flatcap, sys; assert not {"pyarrow", "polars", "pandas", "matplotlib"} & set(sys.modules)'
 "$venv/bin/pip" install --quiet pytest==9.2.0 duckdb==2.0.1 polars==2.1.0 pyarrow==26.0.1 pandas==3.1.1 matplotlib==3.11.2 ||
     { echo "skipped: cannot install the libraries that take the streams"; exit 0; }
-cargo build --quiet --locked --package flatcap
+if [ -z "${FLATCAP:-}" ]; then
+    cargo build --quiet --locked --package flatcap
+    export FLATCAP=$PWD/target/debug/flatcap
+fi
 "$venv/bin/python" -m pytest -q python/tests
 
 "$venv/bin/pip" install --quiet nbmake==1.5.5 ipykernel==7.4.0 || { echo "skipped: cannot install what executes the notebook"; exit 0; }
-FLATCAP=$PWD/target/debug/flatcap "$venv/bin/python" -m pytest -q --nbmake examples/notebook
+"$venv/bin/python" -m pytest -q --nbmake examples/notebook
