@@ -126,7 +126,7 @@ impl LaneHeader {
     }
 
     /// Returns the longest payload of a source that a frame of this lane can have.
-    pub fn payload_max(&self) -> usize {
+    pub(crate) fn payload_max(&self) -> usize {
         let in_slab = self.slab_bytes - self.checksum.frame_bytes(ENVELOPE_BYTES);
         (self.frame_max as usize).saturating_sub(ENVELOPE_BYTES).min(in_slab)
     }

@@ -21,7 +21,7 @@ const PARTS_MORE_MAX: u64 = 1_000;
 
 /// Returns the names of the sources that are computed from these, as far as no recorded source has
 /// the same name.
-pub fn computed_sources(sources: &[SourceInfo]) -> impl Iterator<Item = &'static str> {
+pub(crate) fn computed_sources(sources: &[SourceInfo]) -> impl Iterator<Item = &'static str> {
     let is_there = events_of(sources).is_some() && sources.iter().all(|source| source.name != TASKS_NAME);
     is_there.then_some(TASKS_NAME).into_iter()
 }

@@ -62,7 +62,6 @@ mod units;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, TextColumn, ValidRows, ValueColumn};
-pub use computed::computed_sources;
 pub use condition::RowCondition;
 pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};

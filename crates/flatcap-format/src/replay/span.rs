@@ -55,7 +55,7 @@ pub fn recording_span(
 ///
 /// # Errors
 /// As [`recording_span`].
-pub fn recording_end(
+pub(super) fn recording_end(
     paths: &[PathBuf],
     host: Option<&HostIdentity>,
     now_ns: i64,

@@ -64,7 +64,7 @@ impl TimeSpec {
     }
 
     /// Returns whether the point depends on the recording's end.
-    pub fn depends_on_end(self) -> bool {
+    pub(super) fn depends_on_end(self) -> bool {
         matches!(self, Self::BeforeEnd(_) | Self::TimeOfDay(..))
     }
 

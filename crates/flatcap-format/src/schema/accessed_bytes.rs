@@ -13,7 +13,7 @@ use super::projection::{FieldAccess, ProjectedField, ProjectedScalar, Projection
 /// The bytes of a payload that a [`Projection`] reads, as ranges in reading order. Ranges may touch
 /// and repeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AccessedBytes {
+pub(crate) struct AccessedBytes {
     /// Offsets, vtables and lengths of lists, which determine the locations of the values. A
     /// payload of the same length with the same bytes here has its values at the same locations.
     pub structure: Vec<Range<usize>>,
@@ -26,7 +26,7 @@ impl Projection {
     ///
     /// # Errors
     /// As `read`, if an offset leads out of the payload.
-    pub fn accessed_bytes(&self, payload: &[u8]) -> Result<AccessedBytes, DecodeError> {
+    pub(crate) fn accessed_bytes(&self, payload: &[u8]) -> Result<AccessedBytes, DecodeError> {
         let mut tracker = AccessTracker { payload, accessed: AccessedBytes::default() };
         let reached = tracker.follow(0).and_then(|at| tracker.table(&self.fields, at));
         reached.map_err(|failure| *failure.0)?;

@@ -19,7 +19,6 @@ pub mod segment {
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
-pub use accessed_bytes::AccessedBytes;
 pub use compile::{
     ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX, STRUCT_BYTES_MAX,
 };

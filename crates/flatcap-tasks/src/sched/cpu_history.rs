@@ -28,7 +28,7 @@ pub struct CpuHistory {
 
 impl CpuHistory {
     /// Returns who ran on a CPU within a range of time, the last first, cut to that range.
-    pub fn who_ran(&self, cpu: u16, range: Range<u64>) -> impl Iterator<Item = CpuSlice> {
+    pub(super) fn who_ran(&self, cpu: u16, range: Range<u64>) -> impl Iterator<Item = CpuSlice> {
         let slices = self.cpus.get(usize::from(cpu)).into_iter().flat_map(|slices| slices.iter().rev());
         slices
             .take_while({
