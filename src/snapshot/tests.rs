@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatcap_format::block::SourceCompression;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
@@ -23,6 +23,7 @@ use super::{
     OrderError, SnapshotFolder, SnapshotLimits, SnapshotOrder, SnapshotSettings, SnapshotWorker, listed,
     snapshot_requests,
 };
+use crate::metrics::SnapshotMetrics;
 use crate::os::host_log::{HostLog, LogWindow};
 
 /// The run in the ring.
@@ -225,14 +226,9 @@ fn ring() -> SimulatedStorage {
     storage
 }
 
-/// Returns a worker of a run over a disk and the ring, and the handle that orders.
-fn worker(
-    disk: &SimulatedStorage,
-    ring: &SimulatedStorage,
-    run_id: u64,
-) -> (super::SnapshotHandle, SnapshotWorker) {
-    let (handle, requests) = snapshot_requests();
-    let settings = SnapshotSettings {
+/// Returns what a worker of a run works with: a disk, and the ring.
+fn settings(disk: &SimulatedStorage, ring: &SimulatedStorage, run_id: u64) -> SnapshotSettings {
+    SnapshotSettings {
         folder: Arc::new(SimulatedFolder(disk.clone())),
         ring: Arc::new(ring.clone()),
         run_id,
@@ -247,9 +243,19 @@ fn worker(
         }),
         note_bytes: Box::new(|_| {}),
         metrics: Arc::default(),
-    };
+    }
+}
+
+/// Returns a worker of a run over a disk and the ring, and the handle that orders.
+fn worker(
+    disk: &SimulatedStorage,
+    ring: &SimulatedStorage,
+    run_id: u64,
+) -> (super::SnapshotHandle, SnapshotWorker) {
+    let (handle, requests) = snapshot_requests();
     // It takes what waits, finishes that, and ends.
-    (handle, SnapshotWorker::new(settings, requests, Arc::new(AtomicBool::new(true))))
+    let is_stopped = Arc::new(AtomicBool::new(true));
+    (handle, SnapshotWorker::new(settings(disk, ring, run_id), requests, is_stopped))
 }
 
 fn order(first_mono_ns: u64, last_mono_ns: u64) -> SnapshotOrder {
@@ -456,6 +462,44 @@ fn assert_whole_or_shorter(disk: &SimulatedStorage) -> bool {
     assert!(samples.iter().all(|(_, _, mono_ns)| (first..=last).contains(mono_ns)));
     assert_eq!((unexplained, is_intact), (0, true));
     true
+}
+
+// Proves that a window whose copy finds no space is copied again, whole, although the ring has
+// removed its samples meanwhile, and that this is no failure.
+#[test]
+fn a_copy_without_space_is_tried_again() {
+    let (disk, ring) = (SimulatedStorage::new(0), ring());
+    let (handle, requests) = snapshot_requests();
+    let (stop, wake) = (Arc::new(AtomicBool::new(false)), requests.wake());
+    let metrics = Arc::new(SnapshotMetrics::default());
+    let mut attempts = 0;
+    // Called before each attempt.
+    let settle = {
+        let (disk, ring, stop) = (disk.clone(), ring.clone(), Arc::clone(&stop));
+        move || {
+            attempts += 1;
+            if attempts == 2 {
+                for entry in ring.entries().unwrap() {
+                    ring.remove(&entry.name).unwrap();
+                }
+                disk.set_capacity(1 << 30);
+                stop.store(true, Ordering::Release);
+                wake.set();
+            }
+            true
+        }
+    };
+    let settings = SnapshotSettings {
+        settle: Box::new(settle),
+        metrics: Arc::clone(&metrics),
+        ..settings(&disk, &ring, RUN)
+    };
+    disk.set_capacity(0);
+    handle.order(order(WINDOW.0, WINDOW.1), drop).unwrap();
+    SnapshotWorker::new(settings, requests, stop).run();
+    let all = listed(&SimulatedFolder(disk)).unwrap();
+    assert!(all.len() == 1 && all[0].record.complete && all[0].record.samples == 109, "{all:?}");
+    assert_eq!((metrics.published.get(), metrics.failed.get(), metrics.copies_begun.get()), (1, 0, 2));
 }
 
 // Proves that a snapshot whose run is not in the ring is given up, and one that cannot be begun for

@@ -29,6 +29,12 @@ const NAMES_TRIED_MAX: usize = 100;
 /// Longest window of orders that join: an hour before a firing, and the longest episode after it.
 /// One that would make it longer gets a snapshot of its own, so that each is published some day.
 const JOINED_NS_MAX: u64 = 4_200_000_000_000;
+/// Most attempts to copy a window. A disk may be full, or fail, for a moment only.
+const COPY_ATTEMPTS_MAX: u32 = 6;
+/// Time from the first attempt to the second, in nanoseconds. It doubles from one to the next, so
+/// that the last one is made 31 s after the first: so long a removed part of the ring stays in
+/// memory.
+const COPY_RETRY_NS: u64 = 1_000_000_000;
 /// Longest text of a marker, in bytes: as for those of people.
 const MARKER_BYTES_MAX: usize = 4096;
 
@@ -85,11 +91,19 @@ struct PendingSnapshot {
     run_id: u64,
     wall_offset_ns: i64,
     window: (u64, u64),
-    /// Segments that the ring may remove before the window ends, open.
+    /// Segments that the ring may remove before the window is copied, open.
     held: Vec<RingSegment>,
+    /// Failed attempts to copy the window, and the time of the next, in monotonic nanoseconds.
+    attempts: u32,
+    retry_ns: u64,
 }
 
 impl PendingSnapshot {
+    /// Returns when the window is copied: its last samples reach the ring `settle_ns` after its end.
+    fn due_ns(&self, settle_ns: u64) -> u64 {
+        self.window.1.saturating_add(settle_ns).max(self.retry_ns)
+    }
+
     /// Returns the logs of the host that any of its orders wants, each once.
     fn captured(&self) -> impl Iterator<Item = HostLog> {
         let is_wanted = |log: &HostLog| self.orders.iter().any(|order| order.capture.contains(log));
@@ -119,20 +133,18 @@ impl SnapshotWorker {
                 self.take(request);
             }
             let now_ns = monotonic_ns();
-            let end_ns = |pending: &PendingSnapshot| pending.window.1.saturating_add(self.settings.settle_ns);
-            let is_due = |pending: &PendingSnapshot| is_stopping || end_ns(pending) <= now_ns;
+            let settle_ns = self.settings.settle_ns;
+            let is_due = |pending: &PendingSnapshot| is_stopping || pending.due_ns(settle_ns) <= now_ns;
             let (due, waiting) = std::mem::take(&mut self.pending).into_iter().partition(is_due);
             self.pending = waiting;
-            self.settings.metrics.pending.set(self.pending.len() as u64);
             for pending in due {
-                self.finish(pending, now_ns);
+                self.finish(pending, now_ns, is_stopping);
             }
+            self.settings.metrics.pending.set(self.pending.len() as u64);
             if is_stopping {
                 return;
             }
-            let next_ns =
-                self.pending.iter().map(|pending| pending.window.1.saturating_add(self.settings.settle_ns));
-            match next_ns.min() {
+            match self.pending.iter().map(|pending| pending.due_ns(settle_ns)).min() {
                 Some(next_ns) => {
                     self.requests.wake.wait_until(next_ns);
                 }
@@ -194,6 +206,8 @@ impl SnapshotWorker {
             wall_offset_ns,
             window,
             held,
+            attempts: 0,
+            retry_ns: 0,
         };
         let begun = self.begin(&mut pending);
         if let Err(error) = &begun {
@@ -262,8 +276,9 @@ impl SnapshotWorker {
         storage.sync_directory()
     }
 
-    /// Keeps a window that has ended.
-    fn finish(&mut self, mut pending: PendingSnapshot, now_ns: u64) {
+    /// Keeps a window that has ended. What fails is tried again, unless the thread ends: then the
+    /// next start does.
+    fn finish(&mut self, mut pending: PendingSnapshot, now_ns: u64, is_last: bool) {
         self.settings.metrics.copies_begun.add(1);
         let is_settled = (self.settings.settle)();
         let is_whole = is_settled && pending.window.1 <= now_ns;
@@ -271,9 +286,26 @@ impl SnapshotWorker {
         let now = ring_segments(&*self.settings.ring, pending.run_id).unwrap_or_default();
         let segments = merged(std::mem::take(&mut pending.held), now);
         let kept = self.keep(&pending, &segments, is_whole);
+        self.settings.metrics.copies_ended.add(1);
+        pending.attempts += 1;
+        if let Err(error) = &kept
+            && pending.attempts < COPY_ATTEMPTS_MAX
+            && !is_last
+        {
+            let wait_ns = COPY_RETRY_NS << (pending.attempts - 1);
+            tracing::warn!(
+                snapshot = pending.name.as_str(),
+                %error,
+                "cannot copy the window of a snapshot; it is tried again in {} s",
+                wait_ns / 1_000_000_000
+            );
+            pending.held = segments;
+            pending.retry_ns = now_ns.saturating_add(wait_ns);
+            self.pending.push(pending);
+            return;
+        }
         self.report(&pending.name, kept);
         self.keep_limits(Some(&pending.name));
-        self.settings.metrics.copies_ended.add(1);
     }
 
     fn report(&self, name: &str, kept: io::Result<SnapshotRecord>) {
@@ -386,6 +418,7 @@ impl SnapshotWorker {
         };
         for name in names.iter().filter_map(|name| name.strip_suffix(PARTIAL_SUFFIX)) {
             if let Err(error) = self.complete_one(name) {
+                self.settings.metrics.failed.add(1);
                 tracing::error!(snapshot = name, %error, "cannot complete the snapshot of a killed run; the next start tries again");
             }
         }
@@ -421,6 +454,7 @@ impl SnapshotWorker {
         let window = (order.first_mono_ns, order.last_mono_ns);
         if segments.is_empty() {
             folder.remove(&partial)?;
+            self.settings.metrics.failed.add(1);
             tracing::error!(
                 snapshot = name,
                 reason = order.reason.as_str(),
@@ -437,6 +471,8 @@ impl SnapshotWorker {
             wall_offset_ns: request.wall_offset_ns,
             window,
             held: Vec::new(),
+            attempts: 0,
+            retry_ns: 0,
         };
         // The run was killed before the end of the window, or shortly after it.
         let last = segments.last().map(open).transpose()?;
@@ -467,7 +503,9 @@ impl SnapshotWorker {
         let fired_wall_ns = wall_offset_ns.wrapping_add_unsigned(last_mono_ns);
         let name = directory_name(&order, fired_wall_ns);
         let (ids, orders, held) = (Vec::new(), vec![order], Vec::new());
-        let mut pending = PendingSnapshot { ids, orders, name, run_id, wall_offset_ns, window, held };
+        let (attempts, retry_ns) = (0, 0);
+        let mut pending =
+            PendingSnapshot { ids, orders, name, run_id, wall_offset_ns, window, held, attempts, retry_ns };
         self.begin(&mut pending)?;
         let record = self.keep(&pending, &segments, true)?;
         self.report(&pending.name, Ok(record));
