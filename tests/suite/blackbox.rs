@@ -347,3 +347,33 @@ fn a_full_tmpfs_does_not_reach_the_disk() {
     let (recorded, lost, thinned) = verified(&rig, &rig.data());
     assert!(lost == 0 && recorded > 0 && thinned > 0, "{recorded} {lost} {thinned}\n{}", log(&rig));
 }
+
+// Proves that with the tmpfs and the disk both full the samplers go on, that the ring and the
+// directory report what they lack, and that the snapshot of before stays whole.
+#[test]
+fn both_full_keep_what_was_kept() {
+    let rig = Rig::new();
+    let Some(disk) = TestDisk::tmpfs(&rig, 24 << 20) else { return };
+    let (run_dir, data) = (disk.path().join("run"), disk.path().join("data"));
+    let wide = "[source.synthetic]\nperiod = \"1ms\"\nshape = \"wide\"\nfields = 200\n";
+    let config = format!("[recorder]\nrun_dir = \"{}\"\n{BLACKBOX}{wide}", run_dir.display());
+    let process = start_in(&rig, &config, &data);
+    eventually("samples", || in_ring(&rig) >= 1000);
+    let ordered = rig.call(&["snapshot", "--last", "500ms"]);
+    assert_eq!(ordered.status, Some(0), "{ordered:?}");
+    let listed = || rig.call(&["snapshots", "--json", "--dir", data.to_str().unwrap()]).json();
+    eventually("the snapshot", || listed().as_array().is_some_and(|all| all.len() == 1));
+    // The ring and the directory are on it, both.
+    let mut filler = std::fs::File::create(disk.path().join("filler")).unwrap();
+    while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
+    let before = begun(&rig);
+    eventually("more samples", || begun(&rig) >= before + 5000);
+    let ended = process.end("TERM");
+    assert!(matches!(ended.status, Some(0 | 1 | 3)), "{}", log(&rig));
+    let all = listed();
+    let path = all[0]["path"].as_str().unwrap();
+    let (recorded, _, _) = verified(&rig, &rig.path(path));
+    assert!(recorded > 0 && all[0]["complete"] == true, "{all}");
+    verified(&rig, &data);
+    verified(&rig, &std::fs::read_link(data.join("ring")).unwrap());
+}

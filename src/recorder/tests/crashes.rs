@@ -34,6 +34,16 @@ impl Drop for ImageContext<'_> {
 /// Records the script on a storage with a configured crash, and checks the content found after it.
 fn crash(looker: &mut ImageReader, script: &Script, storage: &SimulatedStorage, is_faulty: bool) {
     script.record(storage);
+    check_crashed(looker, script, storage, is_faulty);
+}
+
+/// Checks the content that is found after the crash of a storage.
+pub(super) fn check_crashed(
+    looker: &mut ImageReader,
+    script: &Script,
+    storage: &SimulatedStorage,
+    is_faulty: bool,
+) {
     let promises = promises(&storage.log(), script.sync, is_faulty);
     let mut judge = |seed, kind| {
         let _shown = ImageContext { script, storage, seed, kind };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::rc::Rc;
 
+use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{CompletenessCheck, FrameKind, SealState, SegmentName, SequenceFinding};
 use flatcap_format::testing::simulated::{CrashKind, LoggedOperation, Operation};
 
@@ -191,15 +192,21 @@ impl ImageChecker<'_> {
                 FileItem::Sample { offset, source, seq, mono_ns, payload } => {
                     assert_eq!(self.script.payload(*source, *seq).as_ref(), Some(payload), "{source} {seq}");
                     assert_eq!(*mono_ns, Script::mono_ns(*seq));
+                    assert!(self.script.keeps(*source, *seq), "{source} {seq}");
                     if *offset < end {
                         self.check_finding(*source, audit.add_sample(RUN_ID, *source, *seq));
                     }
                 }
                 FileItem::Gap { offset, gap } => {
                     assert!(gap.causes != 0 && gap.first + gap.count <= self.script.samples, "{gap:?}");
-                    let lost = |seq| self.script.payload(gap.source, seq).is_none();
-                    let has_other_cause = self.is_faulty && gap.causes & !Causes::READ_FAILED.bits() != 0;
-                    assert!(has_other_cause || (gap.first..gap.first + gap.count).all(lost), "{gap:?}");
+                    let failed = |seq| self.script.payload(gap.source, seq).is_none();
+                    let is_named = |seq| match gap.is_thinned() {
+                        true => !failed(seq) && !self.script.keeps(gap.source, seq),
+                        false => failed(seq),
+                    };
+                    let other_causes = !(Causes::READ_FAILED.bits() | GapCause::Thinned.bits());
+                    let has_other_cause = self.is_faulty && gap.causes & other_causes != 0;
+                    assert!(has_other_cause || (gap.first..gap.first + gap.count).all(is_named), "{gap:?}");
                     if *offset < end {
                         self.check_finding(gap.source, audit.add_gap(RUN_ID, gap));
                     }

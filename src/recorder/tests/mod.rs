@@ -9,3 +9,4 @@ mod image_checker;
 mod recoveries;
 mod retained;
 pub(super) mod rig;
+mod rings;

@@ -19,12 +19,12 @@ use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{ClockChange, ClockChangeDetector, read_clocks};
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{
-    QuotaStorage, Recorder, RecorderReport, RecorderRules, RecorderSettings, RetentionLimits, RunPlan,
-    SyncPolicy,
+    QuotaStorage, Recorder, RecorderReport, RecorderRules, RecorderSettings, RetentionLimits, RingSettings,
+    RunPlan, SyncPolicy, Thinner,
 };
 use crate::slab::{
-    Arena, Causes, Geometry, Inbox, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer,
-    SlabProducerSettings, slab_queue,
+    Arena, Causes, Geometry, Inbox, LossLedger, OnFull, QueueSender, SampleMeta, SequenceCounters, Slab,
+    SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
 
 pub(in crate::recorder) const SOURCES: u16 = 2;
@@ -43,6 +43,8 @@ pub(in crate::recorder) struct Script {
     pub(in crate::recorder) batch_slabs: usize,
     pub(in crate::recorder) limits: RetentionLimits,
     pub(in crate::recorder) compresses: bool, // while it records
+    /// Distance of the samples that the storage gets, in nanoseconds; 0 if it gets each of them.
+    pub(in crate::recorder) thinning_ns: u64,
 }
 
 impl Script {
@@ -57,6 +59,7 @@ impl Script {
             batch_slabs: 1,
             limits: RetentionLimits::NONE,
             compresses: false,
+            thinning_ns: 0,
         }
     }
 
@@ -77,6 +80,7 @@ impl Script {
             batch_slabs: 1 + random.below(4),
             limits: RetentionLimits::NONE,
             compresses: false,
+            thinning_ns: 0,
         }
     }
 
@@ -91,6 +95,14 @@ impl Script {
         let is_lost = if self.seed == 0 { seq % 10 == 3 } else { random.below(8) == 0 };
         let words = if self.seed == 0 { 2 } else { 1 + random.below(20) };
         (!is_lost).then(|| (0..words).flat_map(|_| random.next().to_le_bytes()).collect())
+    }
+
+    /// Returns whether the storage gets a sample that did not fail: the first one of each interval.
+    pub(in crate::recorder) fn keeps(&self, source: u16, seq: u64) -> bool {
+        let interval = |seq: u64| Self::mono_ns(seq).checked_div(self.thinning_ns);
+        let mut earlier =
+            (0..seq).rev().take_while(|earlier| self.thinning_ns > 0 && interval(*earlier) == interval(seq));
+        earlier.all(|earlier| self.payload(source, earlier).is_none())
     }
 
     /// Returns the memory of the run at its end: every complete frame, and the number of samples
@@ -206,6 +218,34 @@ impl Script {
         recorder.join().unwrap()
     }
 
+    /// Samples everything, and then records all of it in the ring, and then on the disk what the
+    /// ring's recorder passes on. Returns none if one of the recorders could not start.
+    pub(in crate::recorder) fn record_with_ring(
+        &self,
+        ring: &SimulatedStorage,
+        disk: &SimulatedStorage,
+    ) -> Option<(RecorderReport, RecorderReport)> {
+        let slabs = usize::try_from(self.samples).unwrap() * usize::from(SOURCES) / 3 + 2;
+        let (mut to_ring, producer) = self.settings(ring, 2 * slabs, slabs);
+        let (mut to_disk, _) = self.settings(disk, 1, 1);
+        let (sender, queue) = slab_queue(slabs, OnFull::DropNewest);
+        let begun = Arena::anonymous(geometry(1)).unwrap().sequence_counters();
+        let passing = producer_of((&to_ring.pool, &to_disk.ledger, &to_disk.wake), begun, sender);
+        to_disk.inbox = Inbox::new(vec![queue]);
+        to_disk.pool = Arc::clone(&to_ring.pool);
+        std::mem::swap(&mut to_disk.metrics, &mut to_ring.metrics);
+        for source in to_ring.plan.header.sources.iter_mut().chain(&mut to_disk.plan.header.sources) {
+            source.period_ns = 1;
+        }
+        let frames = (ChecksumKind::Xxh3, 1 << 16);
+        let thinner = Thinner::new(passing, frames, self.thinning_ns, SOURCES.into());
+        to_ring.ring = Some(RingSettings { thinner, sampled: Arc::clone(&to_disk.metrics) });
+        self.sample(producer, &to_disk.metrics);
+        let (to_disk, to_ring) = (start(to_disk).ok()?, start(to_ring).ok()?);
+        let in_ring = to_ring.run();
+        Some((in_ring, to_disk.run()))
+    }
+
     pub(in crate::recorder) fn settings(
         &self,
         storage: &SimulatedStorage,
@@ -214,33 +254,13 @@ impl Script {
     ) -> (RecorderSettings, SlabProducer) {
         let sources = (0..SOURCES).map(|id| SourceMetrics::new(format!("source{id}"), 1000));
         let metrics = Arc::new(Metrics::new(sources, SOURCES.into(), Box::default()));
-        let sources_count = SOURCES.into();
-        let geometry = Geometry {
-            sources: sources_count,
-            slabs,
-            slab_bytes: SLAB_BYTES,
-            large_slabs: 1,
-            large_slab_bytes: 4096,
-        };
-        let arena = Arena::anonymous(geometry).unwrap();
+        let arena = Arena::anonymous(geometry(slabs)).unwrap();
         let begun = arena.sequence_counters();
         let pool = Arc::new(SlabPool::new(arena));
         let ledger = Arc::new(LossLedger::new(SOURCES.into()));
         let wake = Arc::new(WakeEvent::new());
         let (sender, queue) = slab_queue(queued, OnFull::DropNewest);
-        let producer = SlabProducer::new(SlabProducerSettings {
-            pool: Arc::clone(&pool),
-            queue: sender,
-            ledger: Arc::clone(&ledger),
-            wake: Arc::clone(&wake),
-            checksum: ChecksumKind::Xxh3,
-            frame_max: 1 << 16,
-            flush_interval_ns: u64::MAX,
-            sequence_counters: begun,
-            sources: sources_count,
-            metrics: Arc::default(),
-            stop: Arc::default(),
-        });
+        let producer = producer_of((&pool, &ledger, &wake), begun, sender);
         let plan = RunPlan {
             compression: self.compresses.then(|| LiveCompressor::with_defaults(&Self::header())),
             header: Self::header(),
@@ -271,6 +291,36 @@ impl Script {
         };
         (settings, producer)
     }
+}
+
+fn geometry(slabs: usize) -> Geometry {
+    Geometry {
+        sources: SOURCES.into(),
+        slabs,
+        slab_bytes: SLAB_BYTES,
+        large_slabs: 1,
+        large_slab_bytes: 4096,
+    }
+}
+
+fn producer_of(
+    (pool, ledger, wake): (&Arc<SlabPool>, &Arc<LossLedger>, &Arc<WakeEvent>),
+    begun: Arc<SequenceCounters>,
+    queue: QueueSender<Box<Slab>>,
+) -> SlabProducer {
+    SlabProducer::new(SlabProducerSettings {
+        pool: Arc::clone(pool),
+        queue,
+        ledger: Arc::clone(ledger),
+        wake: Arc::clone(wake),
+        checksum: ChecksumKind::Xxh3,
+        frame_max: 1 << 16,
+        flush_interval_ns: u64::MAX,
+        sequence_counters: begun,
+        sources: SOURCES.into(),
+        metrics: Arc::default(),
+        stop: Arc::default(),
+    })
 }
 
 /// A wall clock that is never set.
