@@ -5,6 +5,7 @@
 //! is marked as kept.
 
 mod order;
+mod pending_snapshot;
 mod record;
 mod ring_segment;
 mod store;

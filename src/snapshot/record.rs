@@ -1,5 +1,6 @@
 //! What is known of a snapshot, beside its segment: `snapshot.json` in its directory.
 
+use std::fmt::Write as _;
 use std::io::{self, IoSlice};
 use std::path::Path;
 
@@ -20,6 +21,8 @@ pub(super) const KEEP_NAME: &str = "keep";
 pub(super) const PARTIAL_SUFFIX: &str = ".partial";
 /// Most characters of an order's name in the name of a directory.
 const NAME_CHARS_MAX: usize = 48;
+/// Longest text of a marker, in bytes: as for those of people.
+const MARKER_BYTES_MAX: usize = 4096;
 /// Longest file that is read, in bytes: far more than descriptions have.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -55,6 +58,23 @@ pub struct SnapshotRecord {
     pub orders: Vec<SnapshotOrder>,
     /// The logs of the host that were to be attached.
     pub logs: Vec<CapturedLog>,
+}
+
+impl SnapshotRecord {
+    /// Returns the text of the marker at the moment of the order.
+    pub(super) fn marker_text(&self) -> String {
+        let mut text = match &self.rule {
+            Some(rule) => format!("trigger {rule}: {}", self.reason),
+            None => format!("snapshot: {}", self.reason),
+        };
+        for (expression, value) in &self.values {
+            // Writing to a string cannot fail.
+            let _infallible = write!(text, "; {expression} = {value}");
+        }
+        let end = (0..=MARKER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text
+    }
 }
 
 /// A log of the host in a snapshot.

@@ -3,7 +3,7 @@
 //! A directory is begun, with the order in it, when the order arrives. So if this process is
 //! killed, the next one completes the snapshot from the ring.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use flatcap_format::segment::{Attachment, Marker, MarkerOrigin, SegmentHeader};
 use flatcap_format::storage::Storage;
 
 use super::order::{OrderError, OrderId, SnapshotOrder, SnapshotRequest, SnapshotRequests};
+use super::pending_snapshot::PendingSnapshot;
 use super::record::{
     CapturedLog, PARTIAL_SUFFIX, RECORD_NAME, REQUEST_NAME, SnapshotRecord, SnapshotRequestFile,
     directory_name, read_json, write_json,
@@ -26,17 +27,6 @@ use crate::os::host_log::{HostLog, LogWindow};
 
 /// Most numbered names that are tried for a directory.
 const NAMES_TRIED_MAX: usize = 100;
-/// Longest window of orders that join: an hour before a firing, and the longest episode after it.
-/// One that would make it longer gets a snapshot of its own, so that each is published some day.
-const JOINED_NS_MAX: u64 = 4_200_000_000_000;
-/// Most attempts to copy a window. A disk may be full, or fail, for a moment only.
-const COPY_ATTEMPTS_MAX: u32 = 6;
-/// Time from the first attempt to the second, in nanoseconds. It doubles from one to the next, so
-/// that the last one is made 31 s after the first: so long a removed part of the ring stays in
-/// memory.
-const COPY_RETRY_NS: u64 = 1_000_000_000;
-/// Longest text of a marker, in bytes: as for those of people.
-const MARKER_BYTES_MAX: usize = 4096;
 
 /// Reads a log of the host for a window, as text.
 pub(super) type LogReader = dyn Fn(HostLog, &LogWindow) -> io::Result<Vec<u8>> + Send;
@@ -80,40 +70,6 @@ pub struct SnapshotWorker {
     requests: SnapshotRequests,
     stop: Arc<AtomicBool>,
     pending: Vec<PendingSnapshot>,
-}
-
-/// A snapshot whose window has not ended.
-#[derive(Debug)]
-struct PendingSnapshot {
-    ids: Vec<OrderId>,
-    orders: Vec<SnapshotOrder>,
-    name: String,
-    run_id: u64,
-    wall_offset_ns: i64,
-    window: (u64, u64),
-    /// Segments that the ring may remove before the window is copied, open.
-    held: Vec<RingSegment>,
-    /// Failed attempts to copy the window, and the time of the next, in monotonic nanoseconds.
-    attempts: u32,
-    retry_ns: u64,
-}
-
-impl PendingSnapshot {
-    /// Returns when the window is copied: its last samples reach the ring `settle_ns` after its end.
-    fn due_ns(&self, settle_ns: u64) -> u64 {
-        self.window.1.saturating_add(settle_ns).max(self.retry_ns)
-    }
-
-    /// Returns the logs of the host that any of its orders wants, each once.
-    fn captured(&self) -> impl Iterator<Item = HostLog> {
-        let is_wanted = |log: &HostLog| self.orders.iter().any(|order| order.capture.contains(log));
-        HostLog::ALL.iter().copied().filter(is_wanted)
-    }
-
-    fn log_window(&self) -> LogWindow {
-        let wall_ns = |mono_ns: u64| self.wall_offset_ns.wrapping_add_unsigned(mono_ns);
-        LogWindow { wall_ns: (wall_ns(self.window.0), wall_ns(self.window.1)), mono_ns: self.window }
-    }
 }
 
 impl SnapshotWorker {
@@ -183,12 +139,7 @@ impl SnapshotWorker {
         self.settings.metrics.ordered.add(1);
         let window = (order.first_mono_ns, order.last_mono_ns.max(order.first_mono_ns));
         let held = self.held_segments(self.settings.run_id, window.0);
-        let joins = |pending: &&mut PendingSnapshot| {
-            let (first, last) = pending.window;
-            let is_short = last.max(window.1).saturating_sub(first.min(window.0)) <= JOINED_NS_MAX;
-            first <= window.1 && window.0 <= last && is_short
-        };
-        if let Some(pending) = self.pending.iter_mut().find(joins) {
+        if let Some(pending) = self.pending.iter_mut().find(|pending| pending.joins(window)) {
             pending.window = (pending.window.0.min(window.0), pending.window.1.max(window.1));
             pending.ids.push(id);
             pending.orders.push(order);
@@ -206,8 +157,7 @@ impl SnapshotWorker {
             wall_offset_ns,
             window,
             held,
-            attempts: 0,
-            retry_ns: 0,
+            ..PendingSnapshot::default()
         };
         let begun = self.begin(&mut pending);
         if let Err(error) = &begun {
@@ -287,12 +237,10 @@ impl SnapshotWorker {
         let segments = merged(std::mem::take(&mut pending.held), now);
         let kept = self.keep(&pending, &segments, is_whole);
         self.settings.metrics.copies_ended.add(1);
-        pending.attempts += 1;
         if let Err(error) = &kept
-            && pending.attempts < COPY_ATTEMPTS_MAX
             && !is_last
+            && let Some(wait_ns) = pending.retry_after(now_ns)
         {
-            let wait_ns = COPY_RETRY_NS << (pending.attempts - 1);
             tracing::warn!(
                 snapshot = pending.name.as_str(),
                 %error,
@@ -300,7 +248,6 @@ impl SnapshotWorker {
                 wait_ns / 1_000_000_000
             );
             pending.held = segments;
-            pending.retry_ns = now_ns.saturating_add(wait_ns);
             self.pending.push(pending);
             return;
         }
@@ -362,7 +309,7 @@ impl SnapshotWorker {
             mono_ns: record.fired_mono_ns,
             wall_ns: record.fired_wall_ns,
             origin: if record.rule.is_some() { MarkerOrigin::Trigger } else { MarkerOrigin::Person },
-            text: marker_text(&record),
+            text: record.marker_text(),
         };
         let attached = |name: String, media_type: &str, content: Vec<u8>| Attachment {
             name,
@@ -464,15 +411,12 @@ impl SnapshotWorker {
             return folder.sync();
         }
         let pending = PendingSnapshot {
-            ids: Vec::new(),
             orders: request.orders,
             name: name.to_owned(),
             run_id: request.run_id,
             wall_offset_ns: request.wall_offset_ns,
             window,
-            held: Vec::new(),
-            attempts: 0,
-            retry_ns: 0,
+            ..PendingSnapshot::default()
         };
         // The run was killed before the end of the window, or shortly after it.
         let last = segments.last().map(open).transpose()?;
@@ -502,10 +446,9 @@ impl SnapshotWorker {
         let window = (order.first_mono_ns, order.last_mono_ns);
         let fired_wall_ns = wall_offset_ns.wrapping_add_unsigned(last_mono_ns);
         let name = directory_name(&order, fired_wall_ns);
-        let (ids, orders, held) = (Vec::new(), vec![order], Vec::new());
-        let (attempts, retry_ns) = (0, 0);
+        let orders = vec![order];
         let mut pending =
-            PendingSnapshot { ids, orders, name, run_id, wall_offset_ns, window, held, attempts, retry_ns };
+            PendingSnapshot { orders, name, run_id, wall_offset_ns, window, ..PendingSnapshot::default() };
         self.begin(&mut pending)?;
         let record = self.keep(&pending, &segments, true)?;
         self.report(&pending.name, Ok(record));
@@ -534,19 +477,4 @@ fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Returns the text of the marker at the moment of the order.
-fn marker_text(record: &SnapshotRecord) -> String {
-    let mut text = match &record.rule {
-        Some(rule) => format!("trigger {rule}: {}", record.reason),
-        None => format!("snapshot: {}", record.reason),
-    };
-    for (expression, value) in &record.values {
-        // Writing to a string cannot fail.
-        let _infallible = write!(text, "; {expression} = {value}");
-    }
-    let end = (0..=MARKER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text.truncate(end.unwrap_or_default());
-    text
 }

@@ -1,0 +1,77 @@
+//! A snapshot that was ordered and is not published: which orders it has, and when it is copied.
+
+use super::order::{OrderId, SnapshotOrder};
+use super::ring_segment::RingSegment;
+use crate::os::host_log::{HostLog, LogWindow};
+
+/// Longest window of orders that join: an hour before a firing, and the longest episode after it.
+/// One that would make it longer gets a snapshot of its own, so that each is published some day.
+const JOINED_NS_MAX: u64 = 4_200_000_000_000;
+/// Most attempts to copy a window. A disk may be full, or fail, for a moment only.
+const COPY_ATTEMPTS_MAX: u32 = 6;
+/// Time from the first attempt to the second, in nanoseconds. It doubles from one to the next, so
+/// that the last one is made 31 s after the first: for so long, segments that the ring has removed
+/// stay in memory.
+const COPY_RETRY_NS: u64 = 1_000_000_000;
+
+/// A snapshot whose window has not ended, or is not copied.
+#[derive(Debug, Default)]
+pub(super) struct PendingSnapshot {
+    /// The orders of this run; none of an earlier one, which nobody extends.
+    pub(super) ids: Vec<OrderId>,
+    pub(super) orders: Vec<SnapshotOrder>,
+    /// Name of its directory.
+    pub(super) name: String,
+    pub(super) run_id: u64,
+    /// Added to monotonic time to get wall time, in nanoseconds.
+    pub(super) wall_offset_ns: i64,
+    /// In monotonic nanoseconds, both ends included.
+    pub(super) window: (u64, u64),
+    /// Segments that the ring may remove before the window is copied, open.
+    pub(super) held: Vec<RingSegment>,
+    /// The failed attempts to copy it.
+    pub(super) failed: FailedAttempts,
+}
+
+/// Failed attempts to copy a window.
+#[derive(Debug, Default)]
+pub(super) struct FailedAttempts {
+    count: u32,
+    retry_ns: u64, // when the next one is made, in monotonic nanoseconds
+}
+
+impl PendingSnapshot {
+    /// Returns whether an order of this window belongs to it.
+    pub(super) fn joins(&self, window: (u64, u64)) -> bool {
+        let (first, last) = self.window;
+        let is_short = last.max(window.1).saturating_sub(first.min(window.0)) <= JOINED_NS_MAX;
+        first <= window.1 && window.0 <= last && is_short
+    }
+
+    /// Returns when the window is copied: its last samples reach the ring `settle_ns` after its
+    /// end.
+    pub(super) fn due_ns(&self, settle_ns: u64) -> u64 {
+        self.window.1.saturating_add(settle_ns).max(self.failed.retry_ns)
+    }
+
+    /// Notes that an attempt to copy it has failed. Returns how long until the next, in
+    /// nanoseconds; none if that was the last.
+    pub(super) fn retry_after(&mut self, now_ns: u64) -> Option<u64> {
+        let wait_ns = COPY_RETRY_NS << self.failed.count;
+        self.failed.count += 1;
+        self.failed.retry_ns = now_ns.saturating_add(wait_ns);
+        (self.failed.count < COPY_ATTEMPTS_MAX).then_some(wait_ns)
+    }
+
+    /// Returns the logs of the host that any of its orders wants, each once.
+    pub(super) fn captured(&self) -> impl Iterator<Item = HostLog> {
+        let is_wanted = |log: &HostLog| self.orders.iter().any(|order| order.capture.contains(log));
+        HostLog::ALL.iter().copied().filter(is_wanted)
+    }
+
+    /// Returns the window in both clocks.
+    pub(super) fn log_window(&self) -> LogWindow {
+        let wall_ns = |mono_ns: u64| self.wall_offset_ns.wrapping_add_unsigned(mono_ns);
+        LogWindow { wall_ns: (wall_ns(self.window.0), wall_ns(self.window.1)), mono_ns: self.window }
+    }
+}
