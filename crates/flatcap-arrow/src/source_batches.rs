@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{Schema, SchemaRef, TimeUnit};
 use arrow_select::filter::filter_record_batch;
-use flatcap_format::query::{Recording, TableInfo};
+use flatcap_format::query::{Recording, RunInfo, TableInfo};
 
 use crate::columns::IntegerTypes;
 use crate::error::BatchError;
@@ -20,6 +20,7 @@ pub struct SourceBatches {
     layout: FileLayout,
     tables: Vec<usize>,
     step: Option<StepFilter>,
+    run: String,
 }
 
 impl SourceBatches {
@@ -48,7 +49,15 @@ impl SourceBatches {
         let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let schema = Schema::clone(&layout.schema).with_metadata(BTreeMap::from(about));
         layout.schema = Arc::new(schema);
-        Ok(Self { layout, tables, step: step_ns.map(StepFilter::new) })
+        Ok(Self { layout, tables, step: step_ns.map(StepFilter::new), run: String::new() })
+    }
+
+    /// Notes that the following samples are of this run.
+    pub fn begin_run(&mut self, run: &RunInfo) {
+        self.run = format!("{:016x}", run.run_id);
+        if let Some(step) = &mut self.step {
+            step.begin_run(&run.host.name, run.host.machine_id.as_deref());
+        }
     }
 
     /// Returns the source.
@@ -61,27 +70,22 @@ impl SourceBatches {
         &self.layout.schema
     }
 
-    /// Returns samples as a batch. `run` is the run that they are of.
+    /// Returns samples of the run as a batch.
     ///
     /// # Errors
     /// `SeveralSources` for samples of another source, `OtherSchema` for those of another schema.
-    pub fn batch(
-        &mut self,
-        samples: &SampleBatch,
-        reader: &SampleReader,
-        run: &str,
-    ) -> Result<RecordBatch, BatchError> {
+    pub fn batch(&mut self, samples: &SampleBatch, reader: &SampleReader) -> Result<RecordBatch, BatchError> {
         let tables = samples.table_numbers();
         if tables != self.tables {
             let source = tables.first().and_then(|table| reader.table(*table)).map(|table| &*table.source);
             let (source, own) = (source.unwrap_or_default().to_owned(), self.layout.source.clone());
             return Err(if source == own {
-                BatchError::OtherSchema { source_name: source, run: run.to_owned() }
+                BatchError::OtherSchema { source_name: source, run: self.run.clone() }
             } else {
                 BatchError::SeveralSources { one: own, other: source }
             });
         }
-        let batch = self.layout.batch(samples, run, reader.elements())?;
+        let batch = self.layout.batch(samples, &self.run, reader.elements())?;
         let Some(step) = &mut self.step else { return Ok(batch) };
         let selected = step.select(&self.layout.source, &samples.times().wall_ns);
         filter_record_batch(&batch, &BooleanArray::from(selected)).map_err(encoding_error)

@@ -16,7 +16,6 @@ use crate::source_batches::SourceBatches;
 pub struct SourceReader {
     reader: SampleReader,
     batches: SourceBatches,
-    run: String,
     /// What was read to know the columns.
     held: VecDeque<FirstItem>,
 }
@@ -36,11 +35,11 @@ impl SourceReader {
     /// Those of the query.
     pub fn open(recording: &Recording, query: &Query, step_ns: Option<u64>) -> Result<Self, BatchError> {
         let mut reader = SampleReader::new(recording.query(query)?);
-        let (mut run, mut tables, mut held) = (String::new(), Vec::new(), VecDeque::new());
+        let (mut run, mut tables, mut held) = (None, Vec::new(), VecDeque::new());
         while let Some(item) = reader.next()? {
             match item {
                 RecordedItem::Run(info) => {
-                    run = format!("{:016x}", info.run_id);
+                    run = Some(info);
                     if tables.is_empty() {
                         // Of a run without samples, at least the columns are known.
                         tables = (0..reader.tables().len()).collect();
@@ -55,8 +54,11 @@ impl SourceReader {
                 RecordedItem::Gap(..) | RecordedItem::Marker(_) => {}
             }
         }
-        let batches = SourceBatches::new(tables, &reader, recording, step_ns)?;
-        Ok(Self { reader, batches, run, held })
+        let mut batches = SourceBatches::new(tables, &reader, recording, step_ns)?;
+        if let Some(run) = &run {
+            batches.begin_run(run);
+        }
+        Ok(Self { reader, batches, held })
     }
 
     /// Returns the columns.
@@ -82,7 +84,7 @@ impl SourceReader {
         }
         while let Some(item) = self.reader.next()? {
             match item {
-                RecordedItem::Run(info) => self.run = format!("{:016x}", info.run_id),
+                RecordedItem::Run(run) => self.batches.begin_run(&run),
                 RecordedItem::Samples(samples) => return self.batch(&samples).map(Some),
                 RecordedItem::Notice(notice) => return Ok(Some(BatchItem::Notice(notice))),
                 RecordedItem::Gap(..) | RecordedItem::Marker(_) => {}
@@ -92,6 +94,6 @@ impl SourceReader {
     }
 
     fn batch(&mut self, samples: &SampleBatch) -> Result<BatchItem, BatchError> {
-        self.batches.batch(samples, &self.reader, &self.run).map(BatchItem::Batch)
+        self.batches.batch(samples, &self.reader).map(BatchItem::Batch)
     }
 }

@@ -2,25 +2,32 @@
 
 use std::collections::HashMap;
 
-/// Selects the first sample of each source in each step.
+/// Selects the first sample of each source of a host in each step.
 #[derive(Debug)]
 pub struct StepFilter {
     step_ns: u64,
-    /// The step of the last selected sample, by source.
-    last: HashMap<String, i128>,
+    /// The step of the last selected sample, by source, of each host by its name and machine id.
+    hosts: HashMap<(String, Option<String>), HashMap<String, i128>>,
+    host: (String, Option<String>),
 }
 
 impl StepFilter {
     /// Creates a filter with steps of this length, in nanoseconds.
     pub fn new(step_ns: u64) -> Self {
-        Self { step_ns: step_ns.max(1), last: HashMap::new() }
+        Self { step_ns: step_ns.max(1), hosts: HashMap::new(), host: Default::default() }
+    }
+
+    /// Notes that the following samples are of a run of this host, whose steps go on.
+    pub fn begin_run(&mut self, host: &str, machine_id: Option<&str>) {
+        self.host = (host.to_owned(), machine_id.map(str::to_owned));
     }
 
     /// Returns for each sample whether it is the first of its step. Steps begin at multiples of
     /// their length since 1970.
     pub fn select(&mut self, source: &str, wall_ns: &[i64]) -> Vec<bool> {
         let step_ns = i128::from(self.step_ns);
-        let mut last = self.last.get(source).copied();
+        let sources = self.hosts.entry(self.host.clone()).or_default();
+        let mut last = sources.get(source).copied();
         let selected = wall_ns
             .iter()
             .map(|ns| {
@@ -29,7 +36,7 @@ impl StepFilter {
             })
             .collect();
         if let Some(last) = last {
-            self.last.insert(source.to_owned(), last);
+            sources.insert(source.to_owned(), last);
         }
         selected
     }
@@ -38,6 +45,16 @@ impl StepFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Proves that each host has samples of its own in a step, also if another one was before.
+    #[test]
+    fn hosts_have_steps_of_their_own() {
+        let mut filter = StepFilter::new(100);
+        for (name, selected) in [("one", true), ("two", true), ("one", false)] {
+            filter.begin_run(name, None);
+            assert_eq!(filter.select("cpu", &[110]), [selected], "{name}");
+        }
+    }
 
     // Proves that the first sample of each step is selected, per source, across batches, and before
     // 1970 as well.

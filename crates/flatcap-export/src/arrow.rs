@@ -43,21 +43,27 @@ pub fn to_arrow(
     let mut reader = SampleReader::new(recording.query(&query)?);
     let target = SingleOutput::create(path, request.should_replace)?;
     let mut export: Option<ArrowExport> = None;
-    let (mut target, mut run) = (Some(target), String::new());
+    let (mut target, mut run) = (Some(target), None);
     while let Some(item) = reader.next()? {
         let event = match item {
             RecordedItem::Run(info) => {
-                run = format!("{:016x}", info.run_id);
+                if let Some(export) = &mut export {
+                    export.batches.begin_run(&info);
+                }
+                run = Some(info);
                 continue;
             }
             RecordedItem::Samples(samples) => {
                 if let Some(target) = target.take() {
                     let tables = samples.table_numbers();
-                    let batches = SourceBatches::new(tables, &reader, &recording, request.step_ns)?;
+                    let mut batches = SourceBatches::new(tables, &reader, &recording, request.step_ns)?;
+                    if let Some(run) = &run {
+                        batches.begin_run(run);
+                    }
                     export = Some(ArrowExport::begin(target, batches)?);
                 }
                 if let Some(export) = &mut export {
-                    export.add(&samples, &reader, &run)?;
+                    export.add(&samples, &reader)?;
                 }
                 ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
             }
@@ -112,8 +118,8 @@ impl ArrowExport {
         Ok(Self { writer, batches, rows: 0 })
     }
 
-    fn add(&mut self, samples: &SampleBatch, reader: &SampleReader, run: &str) -> Result<(), ColumnarError> {
-        let batch = self.batches.batch(samples, reader, run)?;
+    fn add(&mut self, samples: &SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
+        let batch = self.batches.batch(samples, reader)?;
         self.rows += batch.num_rows() as u64;
         self.writer.write(&batch)
     }

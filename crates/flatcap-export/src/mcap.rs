@@ -164,6 +164,9 @@ impl<'r> McapExport<'r> {
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), ColumnarError> {
         self.sources.clear();
         self.host.clone_from(&header.host.name);
+        if let Some(step) = &mut self.step {
+            step.begin_run(&header.host.name, header.host.machine_id.as_deref());
+        }
         self.offset_ns = header.clocks.wall_offset_ns();
         if std::mem::replace(&mut self.run_id, header.run_id) != header.run_id {
             let mut about = BTreeMap::from([

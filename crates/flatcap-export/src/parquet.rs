@@ -206,6 +206,9 @@ impl<'a> ParquetFiles<'a> {
 
     fn begin_run(&mut self, run: RunInfo) {
         self.run_name = format!("{:016x}", run.run_id);
+        if let Some(step) = &mut self.step {
+            step.begin_run(&run.host.name, run.host.machine_id.as_deref());
+        }
         self.run = Some(run);
         self.offset_ns = None;
     }
@@ -282,7 +285,10 @@ impl<'a> ParquetFiles<'a> {
 
     fn add_gap(&mut self, source: String, gap: &Gap) -> Result<(), ColumnarError> {
         let run_id = self.run.as_ref().map_or(0, |run| run.run_id);
-        *self.lost.entry((run_id, source.clone())).or_default() += gap.count;
+        if !gap.is_thinned() {
+            let lost = self.lost.entry((run_id, source.clone())).or_default();
+            *lost = lost.saturating_add(gap.count);
+        }
         let before_ns = self.offset_ns.filter(|_| gap.before_mono_ns > 0);
         let before_ns = before_ns.map(|offset| offset.wrapping_add_unsigned(gap.before_mono_ns));
         let (table, file) = &mut self.gaps;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, StepFilter};
 use flatcap_format::query::{
-    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, NO_ELEMENT, Query, Recording, TableInfo,
+    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, NO_ELEMENT, Query, Recording, RunInfo, TableInfo,
 };
 use flatcap_format::replay::Notice;
 use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames, MetricKind};
@@ -55,7 +55,7 @@ pub fn to_perfetto(
     while let Some(item) = reader.next()? {
         let event = match item {
             RecordedItem::Run(run) => {
-                export.begin_run(run.run_id, run.host.name);
+                export.begin_run(run);
                 continue;
             }
             RecordedItem::Samples(samples) => {
@@ -165,7 +165,14 @@ impl PerfettoExport {
         }
     }
 
-    fn begin_run(&mut self, run_id: u64, host: String) {
+    fn begin_run(&mut self, run: RunInfo) {
+        if let Some(step) = &mut self.step {
+            step.begin_run(&run.host.name, run.host.machine_id.as_deref());
+        }
+        self.begin_host_run(run.run_id, run.host.name);
+    }
+
+    fn begin_host_run(&mut self, run_id: u64, host: String) {
         self.run_id = run_id;
         self.host = host;
         self.offset_ns = None;
@@ -344,8 +351,10 @@ impl PerfettoExport {
         let track = self.group(&format!("{parent}\u{0}lost"), Some(("lost", parent)))?;
         let causes = GapCauseNames(gap.causes);
         let name = format!("{} samples of {source} lost: {causes}", gap.count);
-        let begin_ns = self.trace_ns(gap.after_mono_ns.min(gap.before_mono_ns));
-        let end_ns = self.trace_ns(gap.before_mono_ns.max(gap.after_mono_ns));
+        // 0: no sample is on that side, so only the other one is known.
+        let known = [gap.after_mono_ns, gap.before_mono_ns].into_iter().filter(|mono_ns| *mono_ns > 0);
+        let begin_ns = self.trace_ns(known.clone().min().unwrap_or_default());
+        let end_ns = self.trace_ns(known.max().unwrap_or_default());
         self.put_event(begin_ns, (SLICE_BEGIN, track), Some(name))?;
         self.put_event(end_ns, (SLICE_END, track), None)
     }
@@ -427,7 +436,7 @@ impl KernelTraceSink for PerfettoExport {
         if let Some(offset_ns) = self.offsets.get(&run.run_id) {
             return Ok(*offset_ns);
         }
-        self.begin_run(run.run_id, run.host.clone());
+        self.begin_host_run(run.run_id, run.host.clone());
         self.set_clocks(mono_ns, wall_ns)?;
         Ok(self.offset_ns.unwrap_or_default())
     }

@@ -60,7 +60,7 @@ impl SingleOutput {
         self.write_all(bytes).map_err(|error| self.failed(error))
     }
 
-    /// Flushes, syncs and publishes. Returns the file, if it is one.
+    /// Flushes, syncs and publishes. Returns the file; of standard output, its rows alone.
     ///
     /// # Errors
     /// `Output`, `Write`, `Exists` or `Publish`.
@@ -72,7 +72,7 @@ impl SingleOutput {
         match self {
             Self::Stdout(mut out) => {
                 out.flush()?;
-                Ok(Vec::new())
+                Ok(vec![ColumnarFile { source, path: PathBuf::from("-"), rows, bytes: 0 }])
             }
             Self::File { path, directory, file } => {
                 let failed = |error| ColumnarError::Write { path: path.clone(), error };
