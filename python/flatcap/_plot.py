@@ -16,10 +16,10 @@ def plot(rows, ax, marks):
 
     from . import UsageError
 
-    values = rows.to_pydict()
+    values = rows._first_rows(ROWS_MAX)
     times = values["wall_ns"]
     if len(times) > ROWS_MAX:
-        raise UsageError(f"{len(times)} rows are too many to draw; choose a shorter time, or every=")
+        raise UsageError(f"more than {ROWS_MAX} rows are too many to draw; choose a shorter time, or every=")
     if ax is None:
         _, ax = matplotlib.pyplot.subplots()
     span = (min(times), max(times)) if times else (0, 0)
@@ -30,6 +30,7 @@ def plot(rows, ax, marks):
             continue
         # Columns of samples are of one source, which their names leave out.
         own = {source for source in all_sources if name.startswith(source + ".")}
+        own = {rows._source} if rows._source else own
         for label, points in lines(name, times, column, values):
             ends = [hole.before_wall_ns for hole in holes if not own or hole.source in own]
             xs, ys = broken(points, sorted(ends))

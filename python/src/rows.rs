@@ -1,6 +1,6 @@
 //! The rows of a query: asked for, and read when a consumer takes them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -37,7 +37,8 @@ pub(crate) struct Rows {
     hosts: Arc<RecordedHosts>,
     request: RowsRequest,
     report: Arc<ReadReport>,
-    schema: OnceLock<SchemaRef>,
+    /// The columns of the last reading: a directory that is recorded into gets new ones.
+    schema: Mutex<Option<SchemaRef>>,
 }
 
 impl Rows {
@@ -46,7 +47,7 @@ impl Rows {
         (segments, hosts): (Arc<Segments>, Arc<RecordedHosts>),
         request: RowsRequest,
     ) -> Self {
-        Self { recording, segments, hosts, request, report: Arc::default(), schema: OnceLock::new() }
+        Self { recording, segments, hosts, request, report: Arc::default(), schema: Mutex::default() }
     }
 
     /// Begins to read.
@@ -60,7 +61,7 @@ impl Rows {
         let Some(reader) = opened.map_err(of_batch)? else {
             return Err(raised.unwrap_or_else(|| PyKeyboardInterrupt::new_err(())));
         };
-        self.schema.get_or_init(|| Arc::clone(reader.schema()));
+        *self.known_schema() = Some(Arc::clone(reader.schema()));
         Ok(BatchStream::new(reader, Arc::clone(&self.report)))
     }
 
@@ -78,8 +79,12 @@ impl Rows {
         })
     }
 
+    fn known_schema(&self) -> std::sync::MutexGuard<'_, Option<SchemaRef>> {
+        self.schema.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn schema(&self, py: Python<'_>) -> PyResult<SchemaRef> {
-        if let Some(schema) = self.schema.get() {
+        if let Some(schema) = &*self.known_schema() {
             return Ok(Arc::clone(schema));
         }
         let stream = self.stream(py)?;
@@ -169,13 +174,21 @@ impl Rows {
     /// Returns all rows in memory: a list of values per column. Absent values are None, times are
     /// datetimes in UTC, to the microsecond.
     fn to_pydict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.first_rows(py, usize::MAX)
+    }
+
+    /// As `to_pydict`, but ends after the batch in which there are more rows than `rows_max`.
+    #[pyo3(name = "_first_rows")]
+    fn first_rows<'py>(&self, py: Python<'py>, rows_max: usize) -> PyResult<Bound<'py, PyDict>> {
         let mut stream = self.stream(py)?;
-        let schema = self.schema(py)?;
+        let schema = arrow_array::RecordBatchReader::schema(&stream);
         let converter = ValueConverter::new(py)?;
         let lists: Vec<Bound<'py, PyList>> = schema.fields().iter().map(|_| PyList::empty(py)).collect();
-        loop {
+        let mut rows = 0_usize;
+        while rows <= rows_max {
             py.check_signals()?;
             let Some(batch) = py.detach(|| stream.next_batch()).map_err(of_batch)? else { break };
+            rows = rows.saturating_add(batch.num_rows());
             for (column, list) in batch.columns().iter().zip(&lists) {
                 converter.append(column, list)?;
             }
@@ -185,6 +198,12 @@ impl Rows {
             found.set_item(field.name(), list)?;
         }
         Ok(found)
+    }
+
+    /// The source of samples; None of fields, whose names begin with theirs.
+    #[getter(_source)]
+    fn source(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.schema(py)?.metadata().get("flatcap.source").cloned())
     }
 
     /// Draws the columns over time, by matplotlib, which is imported only here. Returns its axes.
