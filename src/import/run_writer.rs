@@ -61,6 +61,15 @@ pub struct ImportTotals {
     pub bytes: u64,
 }
 
+impl ImportTotals {
+    /// Adds those of another run.
+    pub(super) fn add(&mut self, other: Self) {
+        self.sources.extend(other.sources);
+        self.segments += other.segments;
+        self.bytes += other.bytes;
+    }
+}
+
 /// Totals of one source.
 #[derive(Debug, Clone, Default)]
 pub struct ImportedSource {

@@ -22,6 +22,7 @@ pub use time_form::{TimeForm, TimeFormError};
 use super::payload::{PayloadBuilder, PayloadValue};
 use super::source_name::{given_names, source_names};
 use super::{ImportError, ImportJob, ImportReport, ImportSource, RunWriter};
+use crate::os::clock::NS_PER_S;
 use columns::{CsvHeader, header_error};
 use csv_type::PossibleTypes;
 use records::{CsvRecord, CsvRecords};
@@ -48,6 +49,31 @@ pub struct CsvOptions {
     pub names: Vec<String>,
 }
 
+/// The times of the rows of a file.
+#[derive(Debug, Default)]
+struct RowTimes {
+    form: Option<TimeForm>,
+    last_ns: Option<i64>,
+    rising: u64,  // from one row to the next
+    falling: u64, // by a second or more
+}
+
+impl RowTimes {
+    fn add(&mut self, time: &str, zone: &TimeZone) {
+        let Some(wall_ns) = self.form.as_ref().and_then(|form| form.wall_ns(time, zone)) else { return };
+        if let Some(last_ns) = self.last_ns.replace(wall_ns) {
+            self.rising += u64::from(wall_ns > last_ns);
+            self.falling += u64::from(last_ns.saturating_sub(wall_ns) >= NS_PER_S.cast_signed());
+        }
+    }
+
+    /// A clock that was set back falls once, such rows nearly always. As one step of the clock
+    /// after the other they would all be of one monotonic time.
+    fn are_newest_first(&self) -> bool {
+        self.falling > self.rising
+    }
+}
+
 /// What the first reading found in a file.
 #[derive(Debug)]
 struct FoundColumns {
@@ -56,7 +82,7 @@ struct FoundColumns {
     time_form: TimeForm,
 }
 
-/// Imports the files.
+/// Imports the files, each as a run of its own.
 ///
 /// A row with another number of cells than the header, or whose time is not one, is skipped and
 /// reported, and takes a number of its source. A cell that is not of its column's type is reported
@@ -73,33 +99,47 @@ pub fn import(
         [] => source_names(files, "csv"),
         given => given_names(given, files.len())?,
     };
-    let (recording, report) = (RunWriter::begin(job.storage, job.limits.clone())?, ImportReport::default());
-    let mut importer = CsvImporter { options, job, recording, report, frames: 0 };
-    let result = files.iter().zip(names).try_for_each(|(path, name)| importer.import_file(path, name));
-    let CsvImporter { recording, mut report, .. } = importer;
-    if let Err(error @ ImportError::Write(_)) = result {
-        return Err(error);
+    let mut importer = CsvImporter { options, job, report: ImportReport::default(), frames: 0 };
+    for (path, name) in files.iter().zip(names) {
+        match importer.import_file(path, name) {
+            Err(ImportError::Stopped) => {
+                importer.report.stopped = true;
+                break;
+            }
+            ended => ended?,
+        }
     }
-    let written = recording.finish();
-    match result {
-        Err(ImportError::Stopped) => report.stopped = true,
-        result => result?,
-    }
-    report.totals = written?;
-    Ok(report)
+    Ok(importer.report)
 }
 
 /// An import in progress.
 struct CsvImporter<'a, 's, 'w> {
     options: &'a CsvOptions,
     job: ImportJob<'s, 'w>,
-    recording: RunWriter<'s>,
     report: ImportReport,
     frames: u64, // recorded
 }
 
-impl CsvImporter<'_, '_, '_> {
+impl<'s> CsvImporter<'_, 's, '_> {
+    /// Imports a file as a run of its own: its rows may be of the same time as those of others.
     fn import_file(&mut self, path: &Path, name: String) -> Result<(), ImportError> {
+        let mut recording = RunWriter::begin(self.job.storage, self.job.limits.clone())?;
+        let result = self.import_rows(path, name, &mut recording);
+        if let Err(error @ ImportError::Write(_)) = result {
+            return Err(error);
+        }
+        let totals = recording.finish();
+        result?;
+        self.report.totals.add(totals?);
+        Ok(())
+    }
+
+    fn import_rows(
+        &mut self,
+        path: &Path,
+        name: String,
+        recording: &mut RunWriter<'s>,
+    ) -> Result<(), ImportError> {
         let found = if path.is_file() { self.inspect(path)? } else { None };
         let mut records = self.open(path)?;
         let found = match found {
@@ -112,8 +152,8 @@ impl CsvImporter<'_, '_, '_> {
                 // The header, which the first reading has seen.
                 records.next()?;
             }
-            let source = self.add_source(path, name, &found)?;
-            self.write_rows(source, &found, &mut records)?;
+            let source = recording.add_source(self.source(path, name, &found)?)?;
+            self.write_rows((recording, source), &found, &mut records)?;
         }
         self.report.bytes += records.offset();
         if let Some(damage) = records.damage() {
@@ -133,15 +173,17 @@ impl CsvImporter<'_, '_, '_> {
         let Some(first) = records.next()? else { return Ok(None) };
         let header = self.header(path, &first)?;
         let mut types: Vec<PossibleTypes> = header.columns.iter().map(|_| PossibleTypes::all()).collect();
-        let mut first_time = None;
+        let mut times = RowTimes::default();
         while let Some(CsvRecord { cells, line, .. }) = records.next()? {
             if cells.len() != header.width() {
                 continue;
             }
-            if first_time.is_none() {
-                let time = cells.get(header.time).unwrap_or_default();
-                first_time = Some((line, String::from_utf8_lossy(time).trim().to_owned()));
+            let time = String::from_utf8_lossy(cells.get(header.time).unwrap_or_default());
+            let time = time.trim();
+            if times.form.is_none() {
+                times.form = Some(self.time_form(path, line, time)?);
             }
+            times.add(time, &self.options.zone);
             for (column, types) in header.columns.iter().zip(&mut types) {
                 let cell = String::from_utf8_lossy(cells.get(column.position).unwrap_or_default());
                 let cell = cell.trim();
@@ -153,7 +195,15 @@ impl CsvImporter<'_, '_, '_> {
                 return Err(ImportError::Stopped);
             }
         }
-        let time_form = self.time_form(path, first_time)?;
+        if times.are_newest_first() {
+            let at = header.time + 1;
+            let what = format!(
+                "the times in column {at} fall from row to row: sort the rows by time, the oldest first"
+            );
+            return Err(header_error(path, &what));
+        }
+        // Without rows there is nothing to read.
+        let time_form = times.form.unwrap_or(TimeForm::Iso);
         let found = header.columns.iter().zip(types);
         let types = found.map(|(column, types)| column.stated.unwrap_or(types.narrowest())).collect();
         Ok(Some(FoundColumns { header, types, time_form }))
@@ -187,43 +237,46 @@ impl CsvImporter<'_, '_, '_> {
         CsvHeader::new(first.cells, &self.options.columns).map_err(|what| header_error(path, &what))
     }
 
-    /// Returns the stated form of times, or that of the first one: its line and text.
-    fn time_form(&self, path: &Path, first: Option<(u64, String)>) -> Result<TimeForm, ImportError> {
+    /// Returns the stated form of times, or that of the first one.
+    fn time_form(&self, path: &Path, line: u64, text: &str) -> Result<TimeForm, ImportError> {
         if let Some(stated) = &self.options.time_form {
             return Ok(stated.clone());
         }
-        // Without rows there is nothing to read.
-        let Some((line, text)) = first else { return Ok(TimeForm::Iso) };
-        TimeForm::recognize(&text, &self.options.zone).ok_or_else(|| {
+        TimeForm::recognize(text, &self.options.zone).ok_or_else(|| {
             let what = format!(
                 "line {line}: the time {:?} has no form that is recognized; state it with --time-format, such as \
-                 \"%d.%m.%Y %H:%M:%S\", or name another column with --time",
-                shown(&text)
+                 \"%d.%m.%Y %H:%M:%S\" or s, or name another column with --time",
+                shown(text)
             );
             header_error(path, &what)
         })
     }
 
-    fn add_source(&mut self, path: &Path, name: String, found: &FoundColumns) -> Result<u16, ImportError> {
+    fn source(
+        &mut self,
+        path: &Path,
+        name: String,
+        found: &FoundColumns,
+    ) -> Result<ImportSource, ImportError> {
         let typed = found.header.columns.iter().zip(&found.types);
         let fields = typed.map(|(column, csv_type)| column.field(*csv_type)).collect();
         let table = NewTable { name: ROOT.to_owned(), fields };
         let schema = binary_schema(&[table], ROOT).map_err(|error| header_error(path, &error.to_string()))?;
         self.report.recognized.push(format!("{}: {}", path.display(), found.described()));
         let labels = vec![("file".to_owned(), path.display().to_string())];
-        self.recording.add_source(ImportSource { name, labels, root: ROOT.to_owned(), schema })
+        Ok(ImportSource { name, labels, root: ROOT.to_owned(), schema })
     }
 
     fn write_rows(
         &mut self,
-        source: u16,
+        (recording, source): (&mut RunWriter<'s>, u16),
         found: &FoundColumns,
         records: &mut CsvRecords,
     ) -> Result<(), ImportError> {
         let path = records.path().to_owned();
         let mut payload = PayloadBuilder::default();
         while let Some(record) = records.next()? {
-            self.write_row(source, found, &record, (&path, &mut payload))?;
+            self.write_row((recording, source), found, &record, (&path, &mut payload))?;
             if !self.job.progress.should_continue(self.frames) {
                 return Err(ImportError::Stopped);
             }
@@ -233,7 +286,7 @@ impl CsvImporter<'_, '_, '_> {
 
     fn write_row(
         &mut self,
-        source: u16,
+        (recording, source): (&mut RunWriter<'s>, u16),
         found: &FoundColumns,
         record: &CsvRecord<'_>,
         (path, payload): (&Path, &mut PayloadBuilder),
@@ -243,14 +296,14 @@ impl CsvImporter<'_, '_, '_> {
         if cells.len() != width {
             let what =
                 format!("line {line} has {} cells, the header {width}; the row is skipped", cells.len());
-            self.skip_row(source, (path, offset), what);
+            self.skip_row((recording, source), (path, offset), what);
             return Ok(());
         }
         let time = String::from_utf8_lossy(cells.get(found.header.time).unwrap_or_default());
         let Some(wall_ns) = found.time_form.wall_ns(time.trim(), &self.options.zone) else {
             let (time, form) = (shown(&time), found.time_form.name());
             let what = format!("line {line}: {time:?} is no time ({form}); the row is skipped");
-            self.skip_row(source, (path, offset), what);
+            self.skip_row((recording, source), (path, offset), what);
             return Ok(());
         };
         let mut values = Vec::with_capacity(found.types.len());
@@ -269,13 +322,13 @@ impl CsvImporter<'_, '_, '_> {
             values.push(value.unwrap_or(None));
         }
         let payload = payload.table(&values);
-        if !self.recording.fits(payload.len()) {
+        if !recording.fits(payload.len()) {
             let what = format!("line {line}: a row of {} bytes exceeds the frame limit", payload.len());
-            self.skip_row(source, (path, offset), what);
+            self.skip_row((recording, source), (path, offset), what);
             return Ok(());
         }
         self.frames += 1;
-        self.recording.append(source, wall_ns, payload.len(), |place| place.copy_from_slice(payload))
+        recording.append(source, wall_ns, payload.len(), |place| place.copy_from_slice(payload))
     }
 
     /// Returns the value of a cell; none if it is absent.
@@ -293,9 +346,14 @@ impl CsvImporter<'_, '_, '_> {
         cell.is_empty() || self.options.absent.iter().any(|absent| absent == cell)
     }
 
-    fn skip_row(&mut self, source: u16, (path, offset): (&Path, u64), what: String) {
+    fn skip_row(
+        &mut self,
+        (recording, source): (&mut RunWriter<'s>, u16),
+        (path, offset): (&Path, u64),
+        what: String,
+    ) {
         self.report.add_flaw(path, offset, Some(1), what);
-        self.recording.skip(source, 1, GapCause::Damaged);
+        recording.skip(source, 1, GapCause::Damaged);
     }
 }
 

@@ -147,6 +147,54 @@ fn statements_apply() {
     }
 }
 
+// Proves that rows from the newest to the oldest are refused, and that a clock which was set back,
+// or rows that change places, are not.
+#[test]
+fn rows_must_not_be_newest_first() {
+    let newest_first = refused("time,a\n1700000120,1\n1700000060,2\n1700000000,3\n", &plain());
+    assert!(newest_first.contains("column 1") && newest_first.contains("oldest first"), "{newest_first}");
+    let set_back = import_file("time,a\n1700000000,1\n1700000060,2\n1699990000,3\n1699990060,4\n");
+    assert_eq!(set_back.rows.len(), 4);
+    let swapped = import_file("time,a\n1700000000.5,1\n1700000000.2,2\n");
+    assert_eq!(swapped.rows.len(), 2);
+}
+
+// Proves that files of the same time are runs of their own: the rows of one are not after those of
+// the other.
+#[test]
+fn each_file_is_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["a.csv", "b.csv"].map(|name| folder.path().join(name));
+    for path in &paths {
+        std::fs::write(path, "time,x\n1700000000,1\n1700000060,2\n").unwrap();
+    }
+    let storage = DataDirectory::open(&folder.path().join("data")).unwrap();
+    let limits = ImportLimits { segment_bytes: 64 << 10, frame_max: 1 << 20 };
+    let mut watch = |_| true;
+    let job = ImportJob { storage: &storage, limits, progress: ImportProgress::new(&mut watch) };
+    let report = import(&paths, &plain(), job).unwrap();
+    assert_eq!(report.totals.sources.len(), 2);
+    let mut found = Vec::new();
+    for listing in list(&[storage.path().to_owned()]).unwrap() {
+        let mut reader = listing.open().unwrap().unwrap();
+        while let Some(advance) = reader.advance().unwrap() {
+            if let Advance::Frame(at) = advance
+                && at.kind == FrameKind::Telemetry
+                && let Some(sample) = reader.sample(at)
+            {
+                found.push((reader.header().run_id, sample.mono_ns));
+            }
+        }
+    }
+    let times = |first: u64| [first, first + 60].map(|s| s * 1_000_000_000);
+    assert_eq!(found.len(), 4);
+    for run in found.chunks(2) {
+        assert_eq!(run[0].0, run[1].0);
+        assert_eq!([run[0].1, run[1].1], times(1_700_000_000));
+    }
+    assert_ne!(found[0].0, found[2].0);
+}
+
 // Proves that what cannot be recognized ends the import with what to do, before anything is
 // written.
 #[test]

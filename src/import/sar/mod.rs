@@ -126,10 +126,7 @@ impl SarImporter<'_, '_, '_> {
 
     /// Ends the run of a host.
     fn finish(&mut self, run: HostRun<'_>) -> Result<(), ImportError> {
-        let totals = run.writer.finish()?;
-        self.report.totals.segments += totals.segments;
-        self.report.totals.bytes += totals.bytes;
-        self.report.totals.sources.extend(totals.sources);
+        self.report.totals.add(run.writer.finish()?);
         Ok(())
     }
 
@@ -327,7 +324,9 @@ fn wall_ns(entry: &SarValue, zone: &TimeZone) -> Option<i64> {
     let stamp = entry.get("timestamp")?;
     let date: Date = stamp.get("date")?.text()?.parse().ok()?;
     let time: Time = stamp.get("time")?.text()?.parse().ok()?;
-    let is_utc = matches!(stamp.get("utc"), Some(SarValue::Unsigned(1)));
+    // sysstat says "utc": 1 up to 12.6, and "tz": "UTC" from 12.7.1 on.
+    let is_utc = matches!(stamp.get("utc"), Some(SarValue::Unsigned(1)))
+        || stamp.get("tz").and_then(SarValue::text) == Some("UTC");
     let zone = if is_utc { TimeZone::UTC } else { zone.clone() };
     let stamp = DateTime::from_parts(date, time).to_zoned(zone).ok()?.timestamp();
     i64::try_from(stamp.as_nanosecond()).ok()

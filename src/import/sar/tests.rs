@@ -45,6 +45,10 @@ const DOCUMENT: &str = r#"{"sysstat": {
 const AT_NS: i64 = 1_700_000_000_000_000_000;
 
 fn import_text(content: &str) -> Result<(ImportReport, tempfile::TempDir), ImportError> {
+    import_in(TimeZone::UTC, content)
+}
+
+fn import_in(zone: TimeZone, content: &str) -> Result<(ImportReport, tempfile::TempDir), ImportError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sa.json");
     std::fs::write(&path, content).unwrap();
@@ -52,7 +56,7 @@ fn import_text(content: &str) -> Result<(ImportReport, tempfile::TempDir), Impor
     let limits = ImportLimits { segment_bytes: 64 << 10, frame_max: 1 << 20 };
     let mut watch = |_| true;
     let job = ImportJob { storage: &storage, limits, progress: ImportProgress::new(&mut watch) };
-    let report = import(&[path], &SarOptions { zone: TimeZone::UTC }, job)?;
+    let report = import(&[path], &SarOptions { zone }, job)?;
     let mut verification = Verification::default();
     for listing in list(&[folder.path().join("data")]).unwrap() {
         verification.verify(&mut listing.open().unwrap().unwrap(), false, &mut |_| {}).unwrap();
@@ -74,6 +78,19 @@ fn rows(folder: &Path, fields: &[&str]) -> Vec<(i64, Vec<HeldValue>)> {
         }
     }
     found
+}
+
+// Proves that times in UTC are read as such, however the version of sysstat says it, and others in
+// the given zone.
+#[test]
+fn times_are_in_their_zone() {
+    let zone = TimeZone::fixed(jiff::tz::offset(1));
+    for (zone_of_times, at_ns) in
+        [("\"utc\": 1", AT_NS), ("\"tz\": \"UTC\"", AT_NS), ("\"tz\": \"CET\"", AT_NS - 3_600_000_000_000)]
+    {
+        let (_, folder) = import_in(zone.clone(), &DOCUMENT.replace("\"utc\": 1", zone_of_times)).unwrap();
+        assert_eq!(rows(folder.path(), &["sar-memory.memfree"])[0].0, at_ns, "{zone_of_times}");
+    }
 }
 
 // Proves that each group becomes a source with its values, times and host: lists by what identifies
