@@ -259,6 +259,10 @@ fn value<'t>(
         | ExpectedValue::Keywords(_)
         | ExpectedValue::Processes
         | ExpectedValue::Compression
+        | ExpectedValue::Accounts
+        | ExpectedValue::PushedSources
+        | ExpectedValue::KeywordsOrNone(_)
+        | ExpectedValue::CommandOrNone
         | ExpectedValue::Command => "not a list",
         ExpectedValue::Labels => "not a table",
         _ => return Some(DeValue::String(Cow::Borrowed(variable.value))),
@@ -330,6 +334,11 @@ mod tests {
             ("FLATCAP_SOURCE__DISK__INCLUDE", "[\"sd*\", 'nvme*']"),
             ("FLATCAP_SOURCE__COMMAND__X_Y__COMMAND", "[\"/bin/x\", \"a b\"]"),
             ("FLATCAP_SOURCE__FILE__A__PATH", "/a \"b\" = #c\n"),
+            ("FLATCAP_PUSH__ALLOW", "[\"user:app\"]"),
+            ("FLATCAP_PUSH__RULE_SOURCES", "[]"),
+            ("FLATCAP_TRIGGER__X__WHEN", "cpu.running > 1"),
+            ("FLATCAP_TRIGGER__X__CAPTURE", "[\"kmsg\"]"),
+            ("FLATCAP_TRIGGER__X__RUN", "[\"/bin/page\", \"me\"]"),
         ])
         .unwrap();
         assert_eq!((config.recorder.data_dir.to_str(), config.recorder.lock_memory), (Some("5"), true));
@@ -344,6 +353,8 @@ mod tests {
             panic!()
         };
         assert_eq!(path.to_str(), Some("/a \"b\" = #c\n"));
+        assert_eq!((config.push.allow.len(), config.triggers[0].capture.len()), (1, 1));
+        assert_eq!(config.triggers[0].run, ["/bin/page", "me"]);
     }
 
     #[test]

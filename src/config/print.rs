@@ -66,7 +66,7 @@ pub(super) fn redacted(key: &str, value: String) -> String {
     match value.split_once("\", ") {
         // An argument may be the name of a secret or the secret itself, so only the program is
         // kept.
-        Some((program, _arguments)) if key == "command" && names_secret(&value) => {
+        Some((program, _arguments)) if matches!(key, "command" | "run") && names_secret(&value) => {
             format!("{program}\", \"***\"]")
         }
         _ if names_secret(key) => "\"***\"".to_owned(),
@@ -111,6 +111,7 @@ mod tests {
         assert_eq!(shown("data_dir", "\"secrets\""), "\"secrets\"");
         assert_eq!(shown("command", "[\"/bin/x\", \"--Token\", \"abc\"]"), "[\"/bin/x\", \"***\"]");
         assert_eq!(shown("command", "[\"/bin/x\", \"-v\"]"), "[\"/bin/x\", \"-v\"]");
+        assert_eq!(shown("run", "[\"/bin/x\", \"--token=abc\"]"), "[\"/bin/x\", \"***\"]");
         let config = Config::default();
         assert_eq!(config.to_toml_redacted(), config.to_toml(), "no key of today is secret");
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::reconfigure::RunningConfig;
 use crate::config::{Config, SourceConfig};
 use crate::os::output::OutputDirectory;
+use crate::os::program_guard::ProgramGuard;
 use crate::sampling::TextOrigin;
 
 /// The first lines of the file.
@@ -62,15 +63,22 @@ impl LastGoodWriter {
     }
 }
 
-/// Returns the text of the file. A command whose configuration file others may change is not run
-/// (`sampling::sources::command`). The saved copy belongs to flatcap alone, so it would be run from
-/// there: only commands that are in use are saved.
+/// Returns the text of the file. A command or the program of a rule whose configuration file others
+/// may change is not run (`sampling::sources::command`, `rules`). The saved copy belongs to flatcap
+/// alone, so it would be run from there: only what is in use, or may be run, is saved.
 fn text(config: &Config, is_read: impl Fn(&SourceConfig) -> bool) -> String {
     let mut config = config.clone();
     let runs_a_program = |source: &SourceConfig| {
         source.text_source.as_ref().is_some_and(|readout| matches!(readout.origin, TextOrigin::Command(_)))
     };
     config.sources.retain(|source| !runs_a_program(source) || is_read(source));
+    for trigger in &mut config.triggers {
+        let named_in = trigger.run_defined_in.clone();
+        let guard = trigger.run.first().map(|program| ProgramGuard::new(program.into(), named_in));
+        if guard.is_some_and(|guard| guard.check().is_err()) {
+            trigger.run.clear();
+        }
+    }
     format!("{HEADER}\n{}", config.to_toml())
 }
 
@@ -91,6 +99,23 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    // Proves that the program of a rule is saved only if nobody else could have named it: from the
+    // saved copy it would be run.
+    #[test]
+    fn a_program_that_others_named_is_not_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("given.toml");
+        let given = "[source.cpu]\n[trigger.x]\nwhen = \"cpu.running > 3\"\nrun = [\"/bin/true\", \"x\"]\n";
+        std::fs::write(&path, given).unwrap();
+        let saved = |mode: u32| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            text(&crate::config::Layers::file_alone(&path).read().unwrap().config, |_| true)
+        };
+        let (ours, of_all) = (saved(0o600), saved(0o666));
+        assert!(ours.contains("/bin/true"), "{ours}");
+        assert!(!of_all.contains("/bin/true") && of_all.contains("cpu.running > 3"), "{of_all}");
+    }
 
     // Proves that the saved configuration is the running one without commands that are not run, and
     // that only its owner can read it.
