@@ -319,8 +319,11 @@ impl CompressWorker {
         let since = assigned.iter().filter_map(|name| self.backlog.waiting_since_ns(name));
         let oldest_ns = since.chain(self.backlog.next_since_ns()).min();
         let metrics = &self.common.metrics;
-        metrics.waiting.set((self.backlog.waiting() + assigned.len()) as u64);
-        metrics.oldest_since_ns.set(oldest_ns.unwrap_or(0));
+        // What is not compressed at all does not wait for it.
+        let is_enabled = self.settings.enabled && self.can_exchange;
+        let waiting = if is_enabled { self.backlog.waiting() + assigned.len() } else { 0 };
+        metrics.waiting.set(waiting as u64);
+        metrics.oldest_since_ns.set(oldest_ns.filter(|_| is_enabled).unwrap_or(0));
         let before_ns = std::mem::replace(&mut self.cpu_ns, thread_cpu_ns());
         metrics.planner_cpu_ns.set(self.cpu_ns);
         self.common.charge(now_ns, self.cpu_ns.saturating_sub(before_ns), 0);

@@ -56,9 +56,13 @@ fn needed_bytes(config: &Config) -> u64 {
     other_bytes(config).saturating_add(buffers).saturating_add(compression_bytes(config))
 }
 
-/// Returns the memory that is not reduced. Lanes count, since the recorder allocates them.
+/// Returns the memory that is not reduced. Lanes count, since the recorder allocates them, and so
+/// does a ring in memory: the files of a tmpfs are charged to who writes them.
 fn other_bytes(config: &Config) -> u64 {
-    OTHER_BYTES + if config.push.enabled { config.push.memory_max } else { 0 }
+    let has_ring = config.blackbox.is_on() && !config.blackbox.window_on_disk;
+    let ring = if has_ring { config.blackbox.memory_max } else { 0 };
+    let lanes = if config.push.enabled { config.push.memory_max } else { 0 };
+    OTHER_BYTES.saturating_add(ring).saturating_add(lanes)
 }
 
 fn compression_bytes(config: &Config) -> u64 {
@@ -112,6 +116,17 @@ mod tests {
             MemoryBudget::of(&fitted).sum_bytes() <= fitted.recorder.memory_max && said.contains("may kill"),
             "{said}"
         );
+    }
+
+    // Proves that a ring in memory counts, and one on the disk does not.
+    #[test]
+    fn a_ring_counts_where_it_is() {
+        let mut config = Config::default();
+        let without = needed_bytes(&config);
+        config.blackbox.window = std::time::Duration::from_secs(60);
+        assert!(needed_bytes(&config) >= without + config.blackbox.memory_max);
+        config.blackbox.window_on_disk = true;
+        assert!(needed_bytes(&config) < without + config.blackbox.memory_max);
     }
 
     // Proves that nothing overflows, and that the memory of compression counts only if it is

@@ -26,6 +26,7 @@ const END_INTERVAL_NS: u64 = NS_PER_S;
 pub(super) struct ServiceNotifier {
     link: ServiceManager,
     watchdog: Option<Watchdog>,
+    ring_watchdog: Option<Watchdog>, // of the ring's recorder, which takes the samples if there is one
     status: StatusLine,
     stall_ns: u64,         // of the stall that was logged, as last seen; 0 without one
     is_stuck_logged: bool, // logged that the watchdog is not fed
@@ -48,6 +49,7 @@ impl ServiceNotifier {
         }
         Self {
             watchdog: link.watchdog().map(|limit| Watchdog::new(limit, now_ns)),
+            ring_watchdog: link.watchdog().map(|limit| Watchdog::new(limit, now_ns)),
             link,
             status: StatusLine::new(now_ns, metrics),
             stall_ns: 0,
@@ -82,11 +84,12 @@ impl ServiceNotifier {
         self.log_failure(result);
     }
 
-    /// Feeds the watchdog, logs stalls and sends the status line, as each is due.
-    pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics) {
+    /// Feeds the watchdog, logs stalls and sends the status line, as each is due. `ring` are the
+    /// counters of the ring's recorder; none without one.
+    pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, ring: Option<&Metrics>) {
         let result = self.link.send_pending();
         self.log_failure(result);
-        let stuck_ns = self.feed(now_ns, metrics);
+        let stuck_ns = self.feed(now_ns, metrics, ring);
         let state = match (self.log_stall(now_ns, metrics), stuck_ns) {
             (Some(ns), _) => RecordingState::Stalled(ns),
             (None, Some(ns)) => RecordingState::Stuck(ns),
@@ -108,14 +111,20 @@ impl ServiceNotifier {
         self.show(now_ns, metrics, stall_ns.map_or(RecordingState::Ending, RecordingState::Stalled));
     }
 
-    /// Feeds the watchdog. Returns for how long the recorder has been stuck, if it is.
-    fn feed(&mut self, now_ns: u64, metrics: &Metrics) -> Option<u64> {
-        let recorder = &metrics.recorder;
-        let activity = RecorderActivity {
-            iterations: recorder.iterations.get(),
-            in_storage_since_ns: recorder.in_storage_since.get(),
+    /// Feeds the watchdog. Returns for how long a recorder has been stuck, if one is.
+    fn feed(&mut self, now_ns: u64, metrics: &Metrics, ring: Option<&Metrics>) -> Option<u64> {
+        let activity = |metrics: &Metrics| RecorderActivity {
+            iterations: metrics.recorder.iterations.get(),
+            in_storage_since_ns: metrics.recorder.in_storage_since.get(),
         };
-        match self.watchdog.as_mut()?.check(now_ns, activity) {
+        let action = self.watchdog.as_mut()?.check(now_ns, activity(metrics));
+        let of_ring = self.ring_watchdog.as_mut().zip(ring);
+        let of_ring = of_ring.map(|(watchdog, ring)| watchdog.check(now_ns, activity(ring)));
+        let action = match of_ring {
+            Some(stuck @ WatchdogAction::Withhold(_)) => stuck,
+            _ => action,
+        };
+        match action {
             WatchdogAction::Wait => None,
             WatchdogAction::Feed | WatchdogAction::FeedStalled(_) => {
                 self.is_stuck_logged = false;

@@ -334,23 +334,22 @@ impl RunningConfig {
         // The configuration is attached with these times.
         let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };
         let plan = run_plan(config, &MemoryBudget::of(config), header);
-        let (mut plan, mut rules) = (plan, rules);
-        if let Some(ring) = &self.controls.ring {
-            // It takes the samples first, so it is the first to know their sources.
-            let update = PlanUpdate {
-                plan: ring_plan(config, &plan),
-                limits: ring_limits(config),
-                latencies: Vec::new(),
-                removed: Vec::new(),
-                rules: std::mem::take(&mut rules),
-            };
-            update_plan(ring, update)?;
-            plan = thinned_plan(config, plan);
-        }
-        update_plan(
-            &self.controls.commands,
-            PlanUpdate { plan, limits: retention(config), latencies, removed, rules },
-        )
+        let (commands, limits) = (&self.controls.commands, retention(config));
+        let Some(ring) = &self.controls.ring else {
+            return update_plan(commands, PlanUpdate { plan, limits, latencies, removed, rules });
+        };
+        let for_ring = PlanUpdate {
+            plan: ring_plan(config, &plan),
+            limits: ring_limits(config),
+            latencies: Vec::new(),
+            removed: Vec::new(),
+            rules,
+        };
+        // The disk may refuse the plan, and then nothing must have changed; a ring takes any.
+        let plan = thinned_plan(config, plan);
+        let rules = RecorderRules::default();
+        update_plan(commands, PlanUpdate { plan, limits, latencies, removed, rules })?;
+        update_plan(ring, for_ring)
     }
 }
 

@@ -334,7 +334,7 @@ impl MainLoop<'_> {
                 self.cpu_budget.set_budget(self.reloads.cpu_budget);
                 self.end_reload();
             }
-            self.notifier.update(now, &self.metrics);
+            self.notifier.update(now, &self.metrics, self.run.handles.ring_metrics.as_deref());
             self.status.update(now, &self.metrics);
             self.compression.update(&self.metrics);
             if let (Some(compression), Some(ring)) =

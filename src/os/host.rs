@@ -14,7 +14,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, readlink
 
 /// Maximum length of a file under /proc or /sys that is read, in bytes. A longer file is an error
 /// (`FileTooLarge`), so that no file can exhaust the recorder's memory.
-pub const HOST_FILE_BYTES_MAX: usize = 4 << 20;
+// /proc/interrupts of 512 CPUs and 750 interrupts has 4 MiB.
+pub const HOST_FILE_BYTES_MAX: usize = 16 << 20;
 
 /// The root of the host's file tree: `/` on the host itself.
 #[derive(Debug, Clone)]

@@ -126,10 +126,11 @@ fn update_plan(
     let header = &slot.plan.header;
     (plan.header.clocks, plan.header.clock_table) = (header.clocks, header.clock_table.clone());
     let sources = plan.header.sources.len();
-    let limits_before = slot.storage.set_limits(limits);
     let plan_before = std::mem::replace(&mut slot.plan, plan);
     match start_next_segment(slot) {
         Ok(number) => {
+            // Not before: what lower limits remove does not come back.
+            slot.storage.set_limits(limits);
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
             rules.replace(next_rules, &slot.plan.header.sources);
@@ -138,13 +139,13 @@ fn update_plan(
         // A ring must not hold up a reload: it begins a segment when it can.
         Err(_) if slot.is_ring => {
             slot.seal();
+            slot.storage.set_limits(limits);
             slot.gaps.resize_sources(sources);
             slot.latencies.update_sources(sources, latencies, removed);
             rules.replace(next_rules, &slot.plan.header.sources);
             Ok("no segment is open".to_owned())
         }
         Err(error) => {
-            slot.storage.set_limits(limits_before);
             slot.plan = plan_before;
             Err(error)
         }

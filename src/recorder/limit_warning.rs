@@ -37,8 +37,9 @@ impl LimitWarning {
             *self = Self::default();
             return;
         };
-        metrics.note_storage_error(&error);
+        // Once per warning: it is one failure, however often the limits are looked at.
         if self.is_due(error.kind(), now) {
+            metrics.note_storage_error(&error);
             tracing::warn!(%error, "cannot keep the retention limits of the data directory");
         }
     }

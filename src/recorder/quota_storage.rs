@@ -300,11 +300,13 @@ impl QuotaCore {
             books.note_reserved(target);
             return Ok(());
         }
+        let kind = result.as_ref().err().map(io::Error::kind);
         // A file system that cannot reserve is not tried again; one with too little space is, for
         // another size.
-        books.may_reserve &= result.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::StorageFull);
+        books.may_reserve &= kind.is_none_or(|kind| kind == ErrorKind::StorageFull);
         self.cut_reserve(&mut books, before);
-        result
+        // Where it cannot be had, as on some network file systems, its absence is no failure.
+        if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
     }
 
     /// Removes a file to keep the limits. Returns whether it is gone.

@@ -86,8 +86,22 @@ impl RuleWatch {
         let earlier = std::mem::take(&mut self.engines);
         (self.on_firing, self.pushed) = (on_firing, pushed);
         self.engines.push(WatchedEngine::new(None, engine, &self.metrics));
-        for source in sources {
-            self.add_source(source.id, sources);
+        // Those that pushed last keep their places; then come the newest, as far as there are any.
+        let known: Vec<(u16, u64)> =
+            earlier.iter().filter_map(|watched| Some((watched.source?, watched.last_ns))).collect();
+        for (id, last_ns) in &known {
+            if self.add_source(*id, sources)
+                && let Some(watched) = self.engines.last_mut()
+            {
+                watched.last_ns = *last_ns;
+            }
+        }
+        let others = sources.iter().rev().map(|source| source.id);
+        for id in others.filter(|id| known.iter().all(|(known, _)| known != id)) {
+            if self.engines.len() > PUSHED_MAX {
+                break;
+            }
+            self.add_source(id, sources);
         }
         for watched in &mut self.engines {
             if let Some(before) = earlier.iter().find(|before| before.source == watched.source) {

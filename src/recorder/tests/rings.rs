@@ -48,10 +48,9 @@ fn crash_everywhere(sync: SyncPolicy, crashes_ring: bool) {
             // A crash while the first segment is created ends the start.
             let Some((in_ring, on_disk)) = reports else { continue };
             check_crashed(&mut ImageReader::new(), of_other, other, false);
-            let (found, expected) = match crashes_ring {
-                true => (counts(&script, &on_disk), &expected.1),
-                false => (counts(&script, &in_ring), &expected.0),
-            };
+            let (found, expected) =
+                if crashes_ring { (&on_disk, &expected.1) } else { (&in_ring, &expected.0) };
+            let found = counts(&script, found);
             assert_eq!(&found, expected, "operation {operation}, {moment:?}");
         }
     }
