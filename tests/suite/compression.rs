@@ -429,18 +429,12 @@ fn a_follower_misses_nothing() {
         closed.len() >= 3 && closed[..3].iter().all(|path| is_compressed(&rig, path))
     });
     recording.stop();
-    let recorded = rig.info()["sources"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|source| source["name"] == "synthetic")
-        .cloned();
-    let recorded = number(&recorded.unwrap()["recorded"]);
+    let all = rig.call(&["dump", "--format", "jsonl", "--source", "synthetic", "flatcap-data"]).text();
     let seen = || std::fs::read_to_string(&rows).unwrap();
-    eventually("all rows are shown", || seen().lines().count() as u64 >= recorded);
+    // Losses of a busy host are lines, too.
+    eventually("all lines are shown", || seen().len() >= all.len());
     follower.signal("INT");
     finish(follower.child.take().unwrap());
-    let all = rig.call(&["dump", "--format", "jsonl", "--source", "synthetic", "flatcap-data"]).text();
     assert!(seen() == all, "the same lines in the same order, none twice");
 }
 
