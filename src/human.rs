@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 
 use jiff::civil::Date;
 
-/// Returns a text from a file, escaped for a terminal. Control characters could move the cursor,
-/// set the title or forge a line; they are escaped as in Rust (`\u{1b}`, `\n`), and so are
-/// characters that change the writing direction.
+/// Returns whether a character must not reach a terminal: control characters could move the cursor,
+/// set the title or forge a line, and some others change the writing direction.
+pub(crate) fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Returns a text from a file, escaped for a terminal: [unsafe](is_unsafe) characters as in Rust
+/// (`\u{1b}`, `\n`).
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
-    let is_unsafe = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }

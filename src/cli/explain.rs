@@ -35,6 +35,9 @@ const EVIDENCE_SHOWN: usize = 3;
 const SUSPECT_WIDTH: usize = 21;
 const USED_WIDTH: usize = 18;
 const FIELD_WIDTH: usize = 34;
+/// Shortest baseline, in lengths of the window: of a shorter one too few stretches are as long as
+/// the window to say what is usual.
+const BEFORE_WINDOWS_MIN: u64 = 2;
 /// Parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
 
@@ -55,7 +58,8 @@ pub(super) struct Args {
     /// Length of the window.
     #[arg(long, value_name = "DURATION", default_value = "300ms", value_parser = config::duration_argument)]
     window: Duration,
-    /// Length of the baseline: the time before the window, with which the window is compared.
+    /// Length of the baseline: the time before the window, with which the window is compared. At
+    /// least twice the window.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = config::duration_argument)]
     before: Duration,
     /// Look only at these sources; can be repeated.
@@ -110,7 +114,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         },
     };
     let ns = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-    let (window_ns, before_ns) = (ns(args.window), ns(args.before));
+    let window_ns = ns(args.window);
+    // Usual values are those of several stretches of the window's length.
+    let before_ns = ns(args.before).max(window_ns.saturating_mul(BEFORE_WINDOWS_MIN));
     let found = match explain(&choice, wall_ns, window_ns, before_ns, &mut report) {
         Err(ExplainError::NoSamples) => {
             let at = TimePrinter::new(zone.clone()).microseconds(wall_ns);
@@ -132,7 +138,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         writeln!(out)?;
     } else {
         Screen { times: TimePrinter::new(zone), limit: args.limit, out }.print(&found, &causes, names)?;
-        for name in attached_logs(&args.paths) {
+        for name in attached_logs(&args.paths).iter().map(|name| human::escaped(name)) {
             writeln!(out, "attached: {name}; flatcap info --attachment {name} PATH prints it")?;
         }
     }

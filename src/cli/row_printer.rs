@@ -453,9 +453,9 @@ pub(super) fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
     cell.clear();
     match value {
         FieldValue::Absent => {}
-        // Control characters from a file must not reach a terminal.
         FieldValue::Text(text) => {
-            cell.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b'?' } else { byte }));
+            let plain: String = text.chars().map(|c| if human::is_unsafe(c) { '?' } else { c }).collect();
+            cell.extend_from_slice(plain.as_bytes());
         }
         FieldValue::Float(number) if !number.is_finite() => {}
         FieldValue::Float32(number) if !number.is_finite() => {}

@@ -37,7 +37,7 @@ pub(super) struct FollowedColumns<'t> {
 /// The last values of an element.
 #[derive(Debug)]
 pub(super) struct ElementSlot {
-    pub(super) seen_ns: u64,
+    pub(super) seen_ns: Option<u64>,
     pub(super) born_ns: Option<u64>,
     pub(super) numbers: Box<[NumberCell]>,
     pub(super) states: Box<[StateCell]>,

@@ -285,7 +285,9 @@ impl Observer for DepartureFinder {
 
 impl ReadObserver for DepartureFinder {
     fn begin_run(&mut self) {
-        // Monotonic time may begin anew. What was usual before the restart is so after it.
+        // Monotonic time may begin anew. What was usual before the restart is so after it, but what
+        // new elements do is by the time of a block.
+        self.newcomers = Newcomers::default();
         for track in &mut self.tracks {
             (track.block, track.steps) = (None, Default::default());
             (track.moves, track.moved) = (false, false);
@@ -669,6 +671,30 @@ mod tests {
             found.extend(std::mem::take(&mut finder.found).into_iter().map(|_| number));
         }
         assert!(found.contains(&0) && found.iter().all(|number| *number < 14), "{found:?}");
+    }
+
+    // Proves that new elements are seen after a reboot, too, whose time is before that of the run
+    // before it.
+    #[test]
+    fn new_elements_are_seen_after_a_reboot() {
+        let mut finder = DepartureFinder::default();
+        let info = series(0, None, false);
+        finder.begin(0, &info);
+        for at in 0..400 {
+            let from_ns = 86_400_000_000_000 + at * STEP_NS;
+            let observation = Observation { from_ns, to_ns: from_ns + STEP_NS, value: 0.0 };
+            finder.observe(0, &info, &[observation]);
+        }
+        finder.end(0, &info);
+        finder.begin_run();
+        assert!(departures(&mut finder, &info, &[0.0; 400]).is_empty());
+        let begin_ns = 40_000_000_000;
+        let info = series(1, Some(begin_ns), true);
+        finder.begin(0, &info);
+        let observation = Observation { from_ns: begin_ns, to_ns: begin_ns + 1_000_000_000, value: 1.0 };
+        finder.observe(0, &info, &[observation]);
+        finder.end(0, &info);
+        assert!(!finder.found.is_empty());
     }
 
     fn departure(table: usize, wall_ns: i64, score: f64) -> Departure {

@@ -115,6 +115,8 @@ pub(super) fn read(
                 read.clock = RunClock::default();
             }
             QueryItem::Batch(batch) => read.add_batch(&batch, observer),
+            // With a ring there are as many as samples, and they are no losses.
+            QueryItem::Gap(_, gap) if gap.is_thinned() => {}
             QueryItem::Gap(_, gap) => read.gaps.push(gap),
             QueryItem::Marker(marker) => {
                 if read.markers.len() < MARKERS_MAX {

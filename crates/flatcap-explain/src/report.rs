@@ -244,7 +244,6 @@ pub fn explain(
         lost: read
             .gaps
             .iter()
-            .filter(|gap| !gap.is_thinned())
             .filter(|gap| gap.after_mono_ns < mono.end && gap.before_mono_ns > mono.start)
             .fold(0, |sum: u64, gap| sum.saturating_add(gap.count)),
         late_ns: late.map(|(_, late)| *late).max(),

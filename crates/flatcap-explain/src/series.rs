@@ -104,6 +104,8 @@ impl SeriesSet {
         for table in &mut self.tables {
             (table.first_ns, table.last_ns, table.swept_ns) = (None, None, 0);
             for slot in table.slots.iter_mut().flatten() {
+                // Monotonic time may begin anew.
+                slot.seen_ns = None;
                 slot.numbers.iter_mut().for_each(|cell| cell.last = None);
                 slot.states.iter_mut().for_each(|cell| cell.last = None);
             }
@@ -191,11 +193,11 @@ impl SeriesSet {
         let Some((slot, is_first)) = shape.slot(slots, *first_ns, reading) else { return };
         let row = ElementRow {
             row: reading.row,
-            from_ns: slot.seen_ns,
+            from_ns: slot.seen_ns.unwrap_or(reading.before_ns.unwrap_or(reading.mono_ns)),
             to_ns: reading.mono_ns,
             is_born: slot.born_ns.is_some() && is_first,
         };
-        slot.seen_ns = reading.mono_ns;
+        slot.seen_ns = Some(reading.mono_ns);
         let born_ns = slot.born_ns;
         if shape.parent.is_none() {
             rows.add(element.unwrap_or_default() as usize, row);
@@ -275,7 +277,9 @@ impl SeriesSet {
         own.swept_ns = mono_ns;
         let mut store = SeriesStore { series, free, left_out, observer, observations };
         for (element, slot) in (0_u32..).zip(own.slots.iter_mut().filter(|_| own.shape.is_list)) {
-            let Some(mut ended) = slot.take_if(|slot| slot.seen_ns < limit_ns) else { continue };
+            // Those of the run before have until the next time to be there.
+            let is_ended = |slot: &mut Box<ElementSlot>| *slot.seen_ns.get_or_insert(mono_ns) < limit_ns;
+            let Some(mut ended) = slot.take_if(is_ended) else { continue };
             ended.flush((table, Some(element)), own.shape.columns(), &mut store);
             ended.series().for_each(|series| store.end(series));
             if let Some(facts) = processes.remove(&element)
@@ -369,7 +373,7 @@ impl TableShape {
         if slot.children.is_empty() {
             return;
         }
-        let seconds = seconds(reading.mono_ns.saturating_sub(slot.seen_ns));
+        let seconds = seconds(reading.mono_ns.saturating_sub(slot.seen_ns.unwrap_or(reading.mono_ns)));
         let children = std::mem::take(&mut slot.children);
         for (place, (column, measure)) in self.numbers.iter().enumerate() {
             if !(measure.class == ValueClass::ByteRate && measure.is_counter) {
@@ -423,7 +427,7 @@ impl TableShape {
             let is_late = first_ns.is_some_and(|first| first.saturating_add(NEW_AFTER_NS) < reading.mono_ns);
             let is_new = element.is_some() && is_late;
             Box::new(ElementSlot {
-                seen_ns: reading.before_ns.unwrap_or(reading.mono_ns),
+                seen_ns: Some(reading.before_ns.unwrap_or(reading.mono_ns)),
                 born_ns: if is_new { reading.before_ns } else { None },
                 numbers: vec![NumberCell::default(); self.numbers.len()].into(),
                 states: self.states.iter().map(|_| StateCell::default()).collect(),
@@ -546,6 +550,25 @@ mod tests {
         }
         set.flush(&mut recorded);
         recorded
+    }
+
+    // Proves that an element of the run before that is gone after a reboot is forgotten, although
+    // the time of the new run is before that of the old one.
+    #[test]
+    fn elements_of_an_earlier_boot_are_forgotten() {
+        let tables = [table()];
+        let mut set = SeriesSet::new(10_000_000_000);
+        let mut recorded = Recorded::<true>::default();
+        set.add(&batch(60_000..60_500, 1_000_000), &tables, &ElementNames::default(), &mut recorded);
+        let known = |set: &SeriesSet| set.tables[0].slots.iter().flatten().count();
+        assert_eq!(known(&set), ELEMENTS);
+        set.flush(&mut recorded);
+        set.begin_run();
+        recorded.functions.clear();
+        // Without the last element, for 30 s.
+        set.add(&batch(0..1500, 0), &tables, &ElementNames::default(), &mut recorded);
+        set.add(&batch(1500..3000, 0), &tables, &ElementNames::default(), &mut recorded);
+        assert_eq!(known(&set), ELEMENTS - 1);
     }
 
     // Proves that series are the same functions of time whether equal values are joined or not, and

@@ -38,6 +38,13 @@ pub fn to_arrow(
         if wanted.len() > 1 {
             return Err(several_sources(&wanted));
         }
+        let opaque = recording.sources().iter().find(|own| own.schema.is_none() && is_wanted(&own.name));
+        if let Some(opaque) = opaque.filter(|_| wanted.is_empty()) {
+            return Err(ColumnarError::Usage(format!(
+                "{} has no schema, so no columns; --to stream has its payloads",
+                opaque.name
+            )));
+        }
     }
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let mut reader = SampleReader::new(recording.query(&query)?);

@@ -10,9 +10,10 @@ use crate::import::csv::{self, CsvColumns, CsvOptions, CsvType, TimeForm};
 
 /// Import CSV files: a header, a column that says the time, and columns of values.
 ///
-/// Each file becomes a source, each row a sample, each column a field, whose type all of its cells
-/// decide: bool, unsigned, integer, float, else text. An empty cell is absent. Columns are named by
-/// their titles, or by their names as fields: letters, digits and underscores.
+/// Each file becomes a run with one source, each row a sample, each column a field, whose type all
+/// of its cells decide: bool, unsigned, integer, float, else text. An empty cell is absent. Columns
+/// are named by their titles, or by their names as fields: letters, digits and underscores. Rows
+/// are in the order of their times, the oldest first.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
