@@ -6,28 +6,39 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub struct StepFilter {
     step_ns: u64,
-    /// The step of the last selected sample, by source, of each host by its name and machine id.
-    hosts: HashMap<(String, Option<String>), HashMap<String, i128>>,
+    /// The step of the last selected sample of the host, by source.
+    last: HashMap<String, i128>,
+    /// The host, by name and machine id, and the steps of the others.
     host: (String, Option<String>),
+    others: HashMap<(String, Option<String>), HashMap<String, i128>>,
 }
 
 impl StepFilter {
     /// Creates a filter with steps of this length, in nanoseconds.
     pub fn new(step_ns: u64) -> Self {
-        Self { step_ns: step_ns.max(1), hosts: HashMap::new(), host: Default::default() }
+        Self {
+            step_ns: step_ns.max(1),
+            last: HashMap::new(),
+            host: Default::default(),
+            others: HashMap::new(),
+        }
     }
 
     /// Notes that the following samples are of a run of this host, whose steps go on.
     pub fn begin_run(&mut self, host: &str, machine_id: Option<&str>) {
-        self.host = (host.to_owned(), machine_id.map(str::to_owned));
+        let host = (host.to_owned(), machine_id.map(str::to_owned));
+        let next = self.others.remove(&host).unwrap_or_default();
+        let last = std::mem::replace(&mut self.last, next);
+        self.others.insert(std::mem::replace(&mut self.host, host), last);
+        // The same host may go on.
+        self.last.extend(self.others.remove(&self.host).unwrap_or_default());
     }
 
     /// Returns for each sample whether it is the first of its step. Steps begin at multiples of
     /// their length since 1970.
     pub fn select(&mut self, source: &str, wall_ns: &[i64]) -> Vec<bool> {
         let step_ns = i128::from(self.step_ns);
-        let sources = self.hosts.entry(self.host.clone()).or_default();
-        let mut last = sources.get(source).copied();
+        let mut last = self.last.get(source).copied();
         let selected = wall_ns
             .iter()
             .map(|ns| {
@@ -36,7 +47,7 @@ impl StepFilter {
             })
             .collect();
         if let Some(last) = last {
-            sources.insert(source.to_owned(), last);
+            self.last.insert(source.to_owned(), last);
         }
         selected
     }
@@ -50,7 +61,7 @@ mod tests {
     #[test]
     fn hosts_have_steps_of_their_own() {
         let mut filter = StepFilter::new(100);
-        for (name, selected) in [("one", true), ("two", true), ("one", false)] {
+        for (name, selected) in [("one", true), ("two", true), ("one", false), ("one", false)] {
             filter.begin_run(name, None);
             assert_eq!(filter.select("cpu", &[110]), [selected], "{name}");
         }
