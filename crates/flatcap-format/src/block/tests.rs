@@ -358,7 +358,7 @@ fn full_groups_and_too_many_shapes_come_back() {
     for ((frames, payloads), groups) in [
         (one(70_000, |_| 8), 2),
         (one(140_000, |row| 8 * (row % 2)), 4),
-        (one(4200 * 9, |row| row % 4200), 4097),
+        (one(4200 * 2, |row| row % 4200), 4097),
     ] {
         let mut encoder = BlockEncoder::new(compression.clone());
         let payload = encoder.encode(&frames, 0, kind).unwrap().to_vec();
