@@ -15,7 +15,7 @@ use super::error::CliError;
 use super::row_printer::{PrintError, Printer, RowDecoder, SampleOrigin};
 use super::rows;
 use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};
-use super::selection::RecordingSelection;
+use super::selection::{RecordingSelection, known_sources};
 use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, report_notice};
 use crate::os::clock::{monotonic_ns, read_clocks};
@@ -145,7 +145,7 @@ fn whole_samples(
             return Err(CliError::Usage(why.to_owned()));
         }
         if !has_one_source(&args.selection, filter.sources.len())? {
-            let known = args.selection.known_sources()?;
+            let known = known_sources(&args.selection.paths)?;
             let known = human::escaped_list(&known);
             let why = format!(
                 "csv needs sources or fields: name them with --source or --fields; these recordings have {known}"

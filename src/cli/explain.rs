@@ -1,5 +1,6 @@
 //! `explain`: what was different in a window, and who did it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::error::CliError;
 use super::hosts::find_host;
 use super::measured_value::{self, measured, short_name};
 use super::recordings::{default_recordings, no_segments};
-use super::selection::{recorded_time, wall_time};
+use super::selection::{check_sources, recorded_time, wall_time};
 use super::snapshots::{attached_logs, snapshot_time};
 use super::spikes::{printed_length, report_left_out};
 use super::symbol_program::{StackNames, symbol_directory};
@@ -89,11 +90,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return Err(no_segments(&args.paths));
     }
     let host = args.host.as_deref().map(|name| find_host(&RecordedHosts::of(&listings), name)).transpose()?;
-    let choice = RecordingChoice {
-        paths: args.paths.clone(),
-        sources: args.sources.iter().cloned().collect(),
-        host: host.clone(),
-    };
+    let sources: BTreeSet<String> = args.sources.iter().cloned().collect();
+    check_sources(&args.paths, &sources)?;
+    let choice = RecordingChoice { paths: args.paths.clone(), sources, host: host.clone() };
     let mut outcome = Ok(ExitStatus::Done);
     let mut report = |notice: &_| outcome = report_notice(notice);
     let stated_ns = match &args.at {
@@ -276,10 +275,13 @@ impl Screen<'_> {
         let from = self.times.milliseconds(found.window.0);
         let length = printed_length(found.window.1.abs_diff(found.window.0));
         let before = printed_length(found.before_ns);
-        let host = human::escaped(&found.host).into_owned();
-        writeln!(self.out, "{from}, {length} against {before} before, host {host}")?;
-        self.print_suspects(found)?;
         let width = Output::Stdout.width_to_fit();
+        let what = format!("{from}, {length} against {before} before");
+        let host = format!("host {}", human::escaped(&found.host));
+        let is_fitting = what.len() + 2 + host.chars().count() <= width;
+        let host = human::shortened(&host, width);
+        writeln!(self.out, "{what}{}{host}", if is_fitting { ", " } else { "\n" })?;
+        self.print_suspects(found)?;
         CausesScreen { times: &mut self.times, limit: self.limit, width, out: self.out }
             .print(causes, names)?;
         self.print_fields(found)?;

@@ -68,9 +68,7 @@ impl RecordingSelection {
             return Err(no_segments(&self.paths));
         }
         let sources: BTreeSet<String> = self.sources.iter().cloned().collect();
-        if !sources.is_empty() {
-            self.check_sources(&sources)?;
-        }
+        check_sources(&self.paths, &sources)?;
         let host = self.host(&listings)?;
         let time = self.time(host.as_ref(), zone)?;
         let filter = ReplayFilter { sources, host, ..ReplayFilter::default() };
@@ -118,63 +116,63 @@ impl RecordingSelection {
         Ok(CliError::NoSamples(format!("no samples{of} in the selected time; {span}")))
     }
 
-    /// Checks that every named source is in at least one of the files.
-    fn check_sources(&self, wanted: &BTreeSet<String>) -> Result<(), CliError> {
-        if wanted.is_subset(&self.described_sources()?) {
-            return Ok(());
-        }
-        let recording = Recording::open_with_added_sources(&self.paths)?;
-        let computed = recording.sources().iter().filter(|source| source.is_computed);
-        let mut known = self.known_sources()?;
-        known.extend(computed.map(|source| source.name.clone()));
-        if known.is_empty() {
-            // Nothing could be read; the reader reports why.
-            return Ok(());
-        }
-        if let Some(name) = wanted.difference(&known).next() {
-            return Err(unknown_source(name, name, &known));
-        }
-        Ok(())
-    }
-
     /// Returns whether these recordings have more than one source.
     pub(super) fn have_several_sources(&self) -> Result<bool, SegmentError> {
-        Ok(self.described_sources()?.len() > 1 || self.known_sources()?.len() > 1)
+        Ok(described_sources(&self.paths)?.len() > 1 || known_sources(&self.paths)?.len() > 1)
     }
+}
 
-    /// Returns the names of the sources in headers and footers. Sources that were added to an
-    /// unsealed segment after its header are missing.
-    fn described_sources(&self) -> Result<BTreeSet<String>, SegmentError> {
-        let mut names = BTreeSet::new();
-        // The last segment of a run has all its sources.
-        for run in runs(&list(&self.paths)?) {
-            let last = run.iter().rev().find_map(|listing| listing.open().ok()?);
-            if let Some(reader) = last {
-                add_names(&mut names, reader.footer().map_or(reader.header(), |footer| &footer.header));
+/// Checks that every named source is in at least one of the files.
+pub(super) fn check_sources(paths: &[PathBuf], wanted: &BTreeSet<String>) -> Result<(), CliError> {
+    if wanted.is_empty() || wanted.is_subset(&described_sources(paths)?) {
+        return Ok(());
+    }
+    let recording = Recording::open_with_added_sources(paths)?;
+    let computed = recording.sources().iter().filter(|source| source.is_computed);
+    let mut known = known_sources(paths)?;
+    known.extend(computed.map(|source| source.name.clone()));
+    if known.is_empty() {
+        // Nothing could be read; the reader reports why.
+        return Ok(());
+    }
+    if let Some(name) = wanted.difference(&known).next() {
+        return Err(unknown_source(name, name, &known));
+    }
+    Ok(())
+}
+
+/// Returns the names of the sources in headers and footers. Sources that were added to an unsealed
+/// segment after its header are missing.
+fn described_sources(paths: &[PathBuf]) -> Result<BTreeSet<String>, SegmentError> {
+    let mut names = BTreeSet::new();
+    // The last segment of a run has all its sources.
+    for run in runs(&list(paths)?) {
+        let last = run.iter().rev().find_map(|listing| listing.open().ok()?);
+        if let Some(reader) = last {
+            add_names(&mut names, reader.footer().map_or(reader.header(), |footer| &footer.header));
+            add_names(&mut names, reader.header());
+        }
+    }
+    Ok(names)
+}
+
+/// Returns the names of all sources in the files. Reads unsealed segments in full.
+pub(super) fn known_sources(paths: &[PathBuf]) -> Result<BTreeSet<String>, SegmentError> {
+    let mut names = described_sources(paths)?;
+    for listing in list(paths)? {
+        let Ok(Some(mut reader)) = listing.open() else { continue };
+        if reader.is_sealed() {
+            continue;
+        }
+        while let Ok(Some(advance)) = reader.advance() {
+            if let Advance::Frame(at) = advance
+                && matches!(at.kind, FrameKind::Descriptor | FrameKind::Header)
+            {
                 add_names(&mut names, reader.header());
             }
         }
-        Ok(names)
     }
-
-    /// Returns the names of all sources in the files. Reads unsealed segments in full.
-    pub(super) fn known_sources(&self) -> Result<BTreeSet<String>, SegmentError> {
-        let mut names = self.described_sources()?;
-        for listing in list(&self.paths)? {
-            let Ok(Some(mut reader)) = listing.open() else { continue };
-            if reader.is_sealed() {
-                continue;
-            }
-            while let Ok(Some(advance)) = reader.advance() {
-                if let Advance::Frame(at) = advance
-                    && matches!(at.kind, FrameKind::Descriptor | FrameKind::Header)
-                {
-                    add_names(&mut names, reader.header());
-                }
-            }
-        }
-        Ok(names)
-    }
+    Ok(names)
 }
 
 /// Says which time recordings span, for an error.

@@ -155,7 +155,7 @@ fn credit_parents(by_element: &mut BTreeMap<u32, (SuspectKind, Evidence)>, set: 
 }
 
 fn suspect(element: u32, kind: SuspectKind, evidence: Evidence, set: &SeriesSet) -> SuspectedElement {
-    let sum: f64 = evidence.values().map(|best| best.score).sum();
+    let sum: f64 = evidence.iter().map(|(class, best)| class.suspect_part() * best.score).sum();
     let part =
         if set.processes.get(&element).is_some_and(is_kernel_thread) { KERNEL_THREAD_PART } else { 1.0 };
     let mut evidence: Vec<WindowValue> = evidence.into_values().collect();

@@ -1,7 +1,7 @@
 //! What the values of a field measure, by its kind and unit, and which departure matters.
 
 use flatcap_format::query::ColumnInfo;
-use flatcap_format::schema::{ColumnType, MetricKind};
+use flatcap_format::schema::{ColumnType, MetricKind, Usage};
 use serde::Serialize;
 
 /// What a value is. Two fields of one class compare, whatever their names.
@@ -9,6 +9,8 @@ use serde::Serialize;
 pub(super) enum ValueClass {
     /// Time spent per time, as a share of one core, thread or device.
     TimeShare,
+    /// Time spent waiting per time.
+    WaitShare,
     /// Bytes that are held.
     Bytes,
     /// Bytes per second.
@@ -63,18 +65,23 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Returns how a numeric field is measured; none for a state, an identity or a text.
+    /// Returns how a numeric field is measured; none for a state, an identity, a text, and for what
+    /// may be used: a program reserves address space at its start and uses little of it.
     pub(super) fn of(column: &ColumnInfo) -> Option<Self> {
         let is_counter = match column.kind {
             MetricKind::Counter => true,
             MetricKind::Gauge => false,
             MetricKind::State | MetricKind::Text | MetricKind::Unknown => return None,
         };
-        if column.is_identity || matches!(column.column_type, ColumnType::Text | ColumnType::Bool) {
+        if column.is_identity
+            || column.usage == Usage::Reservation
+            || matches!(column.column_type, ColumnType::Text | ColumnType::Bool)
+        {
             return None;
         }
         let (base, factor) = base_unit(column.unit.as_deref());
         let class = match (base, is_counter) {
+            (BaseUnit::Seconds, true) if column.usage == Usage::Wait => ValueClass::WaitShare,
             (BaseUnit::Seconds, true) => ValueClass::TimeShare,
             (BaseUnit::Seconds, false) => ValueClass::Duration,
             (BaseUnit::Bytes, true) if column.unit.as_deref() == Some("pages") => ValueClass::PageRate,
@@ -118,13 +125,21 @@ fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
     }
 }
 
+/// Returns the nanoseconds in one of a unit; none if it is no unit of time.
+pub(super) fn time_unit_ns(unit: Option<&str>) -> Option<f64> {
+    match base_unit(unit) {
+        (BaseUnit::Seconds, factor) => Some(factor * 1e9),
+        _ => None,
+    }
+}
+
 impl ValueClass {
     /// Returns the smallest departure that matters to a host, in the unit of the class. Smaller
     /// ones are the noise of any host, however rare they are on this one.
     pub(super) fn least_departure(self) -> f64 {
         match self {
             // A tenth of a core: the kernel's own housekeeping stays below.
-            Self::TimeShare | Self::StateShare => 0.1,
+            Self::TimeShare | Self::WaitShare | Self::StateShare => 0.1,
             // An allocator returns and takes a few MiB at any time.
             Self::Bytes => f64::from(32_u32 << 20),
             Self::ByteRate => f64::from(4_u32 << 20),
@@ -157,16 +172,25 @@ impl ValueClass {
     /// consumes; counts come along with them, and averages come late.
     pub(super) fn weight(self) -> f64 {
         match self {
-            Self::TimeShare | Self::Bytes | Self::ByteRate | Self::Offspring | Self::StateShare => 1.0,
             Self::Percent => 0.7,
             Self::Count | Self::CountRate | Self::PageRate | Self::Duration => 0.4,
+            _ => 1.0,
+        }
+    }
+
+    /// Returns how much of the score counts for a suspect, from 0 to 1. Who waits, or is in another
+    /// state than usual, is more often the victim of what others use than the cause.
+    pub(super) fn suspect_part(self) -> f64 {
+        match self {
+            Self::WaitShare | Self::StateShare => 0.4,
+            _ => 1.0,
         }
     }
 
     /// Returns the unit of printed values, and the factor to it.
     pub(super) fn unit(self) -> (ValueUnit, f64) {
         match self {
-            Self::TimeShare | Self::StateShare => (ValueUnit::Percent, 100.0),
+            Self::TimeShare | Self::WaitShare | Self::StateShare => (ValueUnit::Percent, 100.0),
             Self::Percent => (ValueUnit::Percent, 1.0),
             Self::Bytes => (ValueUnit::Bytes, 1.0),
             Self::ByteRate | Self::PageRate => (ValueUnit::BytesPerSecond, 1.0),
@@ -182,12 +206,22 @@ mod tests {
     use super::*;
 
     fn measure(kind: MetricKind, unit: Option<&str>, column_type: ColumnType) -> Option<Measure> {
+        of_usage(Usage::Use, kind, unit, column_type)
+    }
+
+    fn of_usage(
+        usage: Usage,
+        kind: MetricKind,
+        unit: Option<&str>,
+        column_type: ColumnType,
+    ) -> Option<Measure> {
         Measure::of(&ColumnInfo {
             path: "value".into(),
             column_type,
             type_name: "ulong".into(),
             unit: unit.map(Into::into),
             kind,
+            usage,
             is_identity: false,
             order: 0,
         })
@@ -208,6 +242,11 @@ mod tests {
         assert_eq!(class(gauge, Some("rpm")), Some(ValueClass::Count));
         assert_eq!(class(MetricKind::State, None), None);
         assert_eq!(measure(gauge, None, ColumnType::Text), None);
+        let of_usage = |usage, kind, unit| of_usage(usage, kind, unit, ColumnType::Unsigned);
+        let class = |usage, kind, unit| of_usage(usage, kind, unit).map(|measure| measure.class);
+        assert_eq!(class(Usage::Wait, counter, Some("ns")), Some(ValueClass::WaitShare));
+        assert_eq!(class(Usage::Wait, counter, None), Some(ValueClass::CountRate));
+        assert_eq!(class(Usage::Reservation, gauge, Some("bytes")), None);
         let jiffies = measure(counter, Some("jiffies"), ColumnType::Unsigned).unwrap();
         assert!((jiffies.factor - 0.01).abs() < 1e-12);
     }

@@ -52,7 +52,7 @@ pub enum ExplainError {
 pub(super) struct ReadResults {
     pub(super) results: QueryResults,
     pub(super) set: SeriesSet,
-    pub(super) host: Option<String>,
+    pub(super) host: Option<HostIdentity>,
     pub(super) clock: RunClock,
     pub(super) markers: Vec<Marker>,
     pub(super) gaps: Vec<Gap>,
@@ -103,11 +103,11 @@ pub(super) fn read(
     while let Some(item) = read.results.next()? {
         match item {
             QueryItem::Run(run) => {
-                let name = run.host.name;
-                if let Some(host) = read.host.as_ref().filter(|host| **host != name) {
-                    return Err(ExplainError::SeveralHosts(vec![host.clone(), name]));
+                let host = HostIdentity { name: run.host.name, machine_id: run.host.machine_id };
+                if let Some(other) = read.host.as_ref().filter(|other| **other != host) {
+                    return Err(ExplainError::SeveralHosts(distinct_names(other, &host)));
                 }
-                read.host = Some(name);
+                read.host = Some(host);
                 read.set.flush(observer);
                 observer.after_batch(&read.clock, &read.set);
                 read.set.begin_run();
@@ -136,6 +136,16 @@ pub(super) fn read(
     read.set.flush(observer);
     read.has_findings |= read.results.summary().undecodable > 0;
     Ok(read)
+}
+
+/// Returns what `--host` accepts of two hosts: the machine ids of those with the same name.
+fn distinct_names(one: &HostIdentity, other: &HostIdentity) -> Vec<String> {
+    let are_namesakes = one.name == other.name;
+    let name = |host: &HostIdentity| match &host.machine_id {
+        Some(id) if are_namesakes => id.clone(),
+        _ => host.name.clone(),
+    };
+    vec![name(one), name(other)]
 }
 
 impl ReadResults {

@@ -20,9 +20,9 @@ use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 const LEAD_NS: u64 = 60_000_000_000;
 /// Departures that may be grouped: comparing all pairs of thousands would take seconds.
 const GROUPED_MAX: usize = 200;
-/// What a device does is an incident if a process takes part in it: the kernel discards, flushes
-/// and reads ahead by itself.
-const DEVICE_PART: f64 = 0.5;
+/// What a disk does is an incident if a process takes part in it: the kernel discards, flushes and
+/// reads ahead by itself.
+const DISK_PART: f64 = 0.5;
 /// Series that correlate so much move together.
 const TOGETHER: f64 = 0.9;
 
@@ -156,8 +156,8 @@ pub fn find_spikes(
         let kind = departure.element.and_then(|element| {
             SuspectKind::of(tables.get(departure.table)?, read.results.elements(), element)
         });
-        if matches!(kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
-            departure.score *= DEVICE_PART;
+        if kind == Some(SuspectKind::Disk) {
+            departure.score *= DISK_PART;
         }
     }
     let spikes = events(departures, source_of)
@@ -172,7 +172,7 @@ pub fn find_spikes(
     let left_out = read.left_out();
     Ok(Spikes {
         departures: spikes,
-        host: read.host.unwrap_or_default(),
+        host: read.host.map(|host| host.name).unwrap_or_default(),
         left_out,
         has_findings: read.has_findings,
     })
@@ -234,7 +234,7 @@ pub fn explain(
     let in_window = |wall_ns: i64| (window.first_ns..window.end_ns()).contains(&wall_ns);
     let late = read.lateness.iter().filter(|(at, _)| (mono.start..mono.end + AFTER_NS).contains(at));
     Ok(Explanation {
-        host: read.host.clone().unwrap_or_default(),
+        host: read.host.as_ref().map(|host| host.name.clone()).unwrap_or_default(),
         window: (window.first_ns, window.end_ns()),
         before_ns: window.before_ns(),
         suspects,

@@ -13,7 +13,7 @@ use super::element_rows::ElementRows;
 use super::element_slot::{
     ElementRow, ElementSlot, FollowedColumns, INTERVAL_MAX_NS, NumberCell, StateCell, number, seconds,
 };
-use super::measure::{Measure, ValueClass};
+use super::measure::{Measure, ValueClass, time_unit_ns};
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
 /// An element is new if it was not there in so much time before: every second, a sample has all of
@@ -73,6 +73,8 @@ struct TableShape {
     states: Vec<usize>,
     /// Column with the process id of a parent.
     parent: Option<usize>,
+    /// Column with the time at which an element began, since boot, and the nanoseconds in its unit.
+    began: Option<(usize, f64)>,
     is_list: bool,
 }
 
@@ -345,6 +347,10 @@ impl TableSeries {
             numbers: numbers.collect(),
             states: states.collect(),
             parent: parent.filter(|_| is_list),
+            // A time that tells elements apart is that of their beginnings.
+            began: columns()
+                .filter(|(_, column)| is_list && column.is_identity)
+                .find_map(|(at, column)| Some((at, time_unit_ns(column.unit.as_deref())?))),
             is_list,
         };
         Self {
@@ -405,6 +411,18 @@ impl TableShape {
         }
     }
 
+    /// Whether the element of a row says that it began long before: samples that left it out, or a
+    /// hole before this one, do not make it new. The kernel counts the time since boot with
+    /// suspends, so after one an old element may say nothing.
+    fn is_old(&self, reading: &RowReading<'_>) -> bool {
+        let began = self.began.and_then(|(column, unit_ns)| {
+            #[allow(clippy::cast_precision_loss, reason = "a time to the microsecond")]
+            reading.unsigned(column).map(|began| began as f64 * unit_ns / 1e9)
+        });
+        let before = seconds(reading.before_ns.unwrap_or(reading.mono_ns).saturating_sub(NEW_AFTER_NS));
+        began.is_some_and(|began| began < before)
+    }
+
     /// Returns the slot of an element, and whether it is new; none for an element for which there
     /// was no number.
     fn slot<'s>(
@@ -425,7 +443,7 @@ impl TableShape {
         let is_first = slot.is_none();
         let slot = slot.get_or_insert_with(|| {
             let is_late = first_ns.is_some_and(|first| first.saturating_add(NEW_AFTER_NS) < reading.mono_ns);
-            let is_new = element.is_some() && is_late;
+            let is_new = element.is_some() && is_late && !self.is_old(reading);
             Box::new(ElementSlot {
                 seen_ns: Some(reading.before_ns.unwrap_or(reading.mono_ns)),
                 born_ns: if is_new { reading.before_ns } else { None },
@@ -446,7 +464,7 @@ pub(super) fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use flatcap_format::query::{BatchTimes, ColumnValues, ValidRows, ValueColumn};
-    use flatcap_format::schema::ColumnType;
+    use flatcap_format::schema::{ColumnType, Usage};
 
     use super::*;
 
@@ -493,6 +511,7 @@ mod tests {
             type_name: "ulong".into(),
             unit: Some("bytes".into()),
             kind,
+            usage: Usage::Use,
             is_identity: false,
             order: 0,
         };
@@ -569,6 +588,49 @@ mod tests {
         set.add(&batch(0..1500, 0), &tables, &ElementNames::default(), &mut recorded);
         set.add(&batch(1500..3000, 0), &tables, &ElementNames::default(), &mut recorded);
         assert_eq!(known(&set), ELEMENTS - 1);
+    }
+
+    // Proves that an element that is seen late is no new one if it began long before.
+    #[test]
+    fn who_began_before_is_not_new() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut began = table();
+        began.columns[1].is_identity = true;
+        began.columns[1].unit = Some("ms".into());
+        let tables = [began];
+        let mut set = SeriesSet::new(10 * SECOND_NS);
+        let mut recorded = Recorded::<true>::default();
+        let mut see = |second: u64, elements: &[(u32, u64)]| {
+            let column = |values: Vec<u64>| ValueColumn {
+                valid: ValidRows::all(values.len()),
+                values: ColumnValues::Unsigned(values),
+            };
+            let mono_ns = vec![second * SECOND_NS];
+            let times = BatchTimes {
+                seq: vec![second],
+                wall_ns: vec![0],
+                duration_ns: vec![0],
+                flags: vec![0],
+                mono_ns,
+            };
+            let rows = RowSource::Elements {
+                samples: vec![0; elements.len()],
+                elements: elements.iter().map(|(element, _)| *element).collect(),
+            };
+            let columns = vec![
+                column(vec![7; elements.len()]),
+                column(elements.iter().map(|(_, began_ms)| *began_ms).collect()),
+            ];
+            let batch = ColumnBatch { table: 0, times, rows, columns };
+            set.add(&batch, &tables, &ElementNames::default(), &mut recorded);
+        };
+        for second in 100..110 {
+            see(second, &[(0, 5)]);
+        }
+        // After a hole in which one of them began.
+        see(120, &[(0, 5), (1, 90_000), (2, 115_000)]);
+        let born = |element: usize| set.tables[0].slots[element].as_ref().unwrap().born_ns;
+        assert_eq!([0, 1, 2].map(born), [None, None, Some(109 * SECOND_NS)]);
     }
 
     // Proves that series are the same functions of time whether equal values are joined or not, and

@@ -22,6 +22,8 @@ const STEPS_BEFORE_MAX: u64 = 1024;
 const BLOCKS: usize = 10;
 /// Most steps of all series together: 32 MiB.
 const STEPS_MAX: usize = 4 << 20;
+/// So many of these are kept for new elements, which come last and are of most interest.
+const NEW_STEPS: usize = STEPS_MAX / 4;
 /// Most observations of a series between guard and end of the window.
 const RECENT_MAX: usize = 4096;
 /// Time before the window that is no baseline: it may be the beginning of what the window shows.
@@ -296,7 +298,8 @@ impl Observer for WindowSteps {
         }
         let (Some(track), Some(origin_ns)) = (self.tracks.get_mut(series), self.origin_ns) else { return };
         let steps = self.window.steps();
-        if self.held + steps > STEPS_MAX {
+        let most = if info.is_newcomer { STEPS_MAX } else { STEPS_MAX - NEW_STEPS };
+        if self.held + steps > most {
             self.left_out += 1;
             return;
         }

@@ -129,7 +129,7 @@ fn leading_list(tables: &[TableInfo]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use flatcap_format::query::ColumnInfo;
-    use flatcap_format::schema::{ColumnType, MetricKind};
+    use flatcap_format::schema::{ColumnType, MetricKind, Usage};
 
     use super::*;
 
@@ -140,6 +140,7 @@ mod tests {
             type_name: "ulong".into(),
             unit: None,
             kind: MetricKind::Gauge,
+            usage: Usage::Use,
             is_identity: false,
             order: 0,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
 use super::resolve::SelectedField;
 use crate::schema::{
-    ColumnType, CompiledSchema, LeafField, MetricKind, SchemaError, StructField, StructList,
+    ColumnType, CompiledSchema, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
 };
 
 /// A table of a query's result: fields of a source that have one value per sample, or fields of the
@@ -35,6 +35,8 @@ pub struct ColumnInfo {
     pub unit: Option<Box<str>>,
     /// How successive values relate.
     pub kind: MetricKind,
+    /// What the values say about the use of a resource.
+    pub usage: Usage,
     /// The field identifies an element.
     pub is_identity: bool,
     /// Position of the path in the query that selected it.
@@ -227,6 +229,7 @@ impl SourcePlan {
                 type_name: leaf.field.type_name().into(),
                 unit: leaf.field.unit().map(Into::into),
                 kind: leaf.field.metric_kind(),
+                usage: leaf.field.usage(),
                 is_identity: leaf.field.is_identity(),
                 order: field.order,
             });
@@ -440,6 +443,7 @@ mod tests {
             type_name: "ulong".into(),
             unit: None,
             kind: MetricKind::Counter,
+            usage: Usage::Use,
             is_identity: false,
             order: 0,
         };

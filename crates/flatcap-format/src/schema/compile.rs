@@ -6,7 +6,7 @@ use flatbuffers::{ForwardsUOffset, Vector, VerifierOptions};
 use flatbuffers_reflection::reflection::{self, BaseType, KeyValue, Schema};
 
 use super::compiled::{
-    CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, EnumNames, Field, FieldType, MetricKind,
+    CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, EnumNames, Field, FieldType, MetricKind, Usage,
 };
 use super::error::SchemaError;
 use super::value::{FieldValue, ScalarType};
@@ -230,6 +230,7 @@ impl<'b> SchemaCompiler<'b> {
             is_detail: attribute("detail").is_some(),
             is_required: field.required(),
             metric_kind: metric_kind(attribute("meaning")),
+            usage: usage(attribute("usage")),
             name: context.field.into(),
             type_name: resolved.type_name.into(),
             unit: unit.map(Into::into),
@@ -477,6 +478,14 @@ fn metric_kind(attribute: Option<&str>) -> MetricKind {
     }
 }
 
+fn usage(attribute: Option<&str>) -> Usage {
+    match attribute {
+        Some("wait") => Usage::Wait,
+        Some("reservation") => Usage::Reservation,
+        _ => Usage::Use,
+    }
+}
+
 fn attribute<'b>(attributes: Option<OffsetVector<'b, KeyValue<'b>>>, key: &str) -> Option<&'b str> {
     let found = attributes?.iter().find(|attribute| attribute.key() == key)?;
     // An attribute without a value, such as `identity`, is present with an empty one.
@@ -543,7 +552,7 @@ mod tests {
 
     #[test]
     fn attributes_and_comments_are_compiled() {
-        // Proves that names, types, units, metric kinds and comments are compiled.
+        // Proves that names, types, units, metric kinds, usages and comments are compiled.
         let plan = marked();
         let leaves: Vec<_> = plan.fields().collect();
         let paths: Vec<_> = leaves.iter().map(|leaf| leaf.path.as_str()).collect();
@@ -564,6 +573,8 @@ mod tests {
         assert_eq!(of("state").unit(), None);
         assert_eq!(of("odd").metric_kind(), MetricKind::Unknown);
         assert_eq!(of("odd").documentation(), "");
+        let usages = ["total.user", "total.system", "unit.heat", "load"].map(|path| of(path).usage());
+        assert_eq!(usages, [Usage::Use, Usage::Wait, Usage::Reservation, Usage::Use]);
         assert_eq!(plan.root_name(), "flatcap.test.Marked");
     }
 

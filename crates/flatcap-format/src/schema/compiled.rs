@@ -134,6 +134,7 @@ pub struct Field {
     /// A table without it is invalid.
     pub(super) is_required: bool,
     pub(super) metric_kind: MetricKind,
+    pub(super) usage: Usage,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,
     pub(super) unit: Option<Box<str>>,
@@ -166,6 +167,11 @@ impl Field {
     /// Returns the metric kind, from the attribute `meaning`.
     pub fn metric_kind(&self) -> MetricKind {
         self.metric_kind
+    }
+
+    /// Returns what the values say about the use of a resource, from the attribute `usage`.
+    pub fn usage(&self) -> Usage {
+        self.usage
     }
 
     /// Returns the comment in the schema, with its lines joined; empty without one.
@@ -248,6 +254,18 @@ pub enum MetricKind {
     Text,
     /// Not declared by the schema.
     Unknown,
+}
+
+/// What the values of a field say about the use of a resource. Only a ranking of who did something
+/// needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// What is used, or anything else.
+    Use,
+    /// Time spent waiting: it grows with what others use.
+    Wait,
+    /// What may be used, such as address space.
+    Reservation,
 }
 
 /// The names of an enum's values.

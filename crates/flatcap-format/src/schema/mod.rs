@@ -22,7 +22,7 @@ pub mod fuzzing;
 pub use compile::{
     ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX, STRUCT_BYTES_MAX,
 };
-pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind};
+pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind, Usage};
 pub use error::{DecodeError, DecodeFault, SchemaError};
 pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};
 pub use gap_causes::GapCauseNames;
