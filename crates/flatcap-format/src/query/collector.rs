@@ -12,17 +12,24 @@ use super::table_rows::TableRows;
 use super::template::{MatrixSlice, SampleTemplate};
 use super::template_cache::TemplateCache;
 use crate::block::MatrixRows;
-use crate::schema::DecodeError;
+use crate::schema::{ColumnType, DecodeError};
 use crate::segment::SampleView;
 
 /// The collectors of a query, by the ids that sources have in the current run.
 pub(super) type Collectors = BTreeMap<u16, Collector>;
+
+/// Bytes of payloads with texts that count as one value, so that a batch has 32 MiB of texts at
+/// most and one payload. A reader may write a text once a row, although it is held once.
+const VALUE_PAYLOAD_BYTES: usize = 128;
 
 /// Collects the samples of one source.
 #[derive(Debug)]
 pub(super) struct Collector {
     pub(super) plan: SourcePlan,
     times: BatchTimes,
+    /// Length of the payloads that are held, if texts are read.
+    payload_bytes: usize,
+    has_texts: bool,
     tables: Vec<TableRows>,
     templates: TemplateCache,
     /// None while payloads are walked value by value.
@@ -33,8 +40,18 @@ pub(super) struct Collector {
 impl Collector {
     pub(super) fn new(plan: SourcePlan, filter: Option<RowFilter>) -> Self {
         let tables = plan.tables.iter().map(TableRows::new).collect();
-        let (times, templates) = (BatchTimes::default(), TemplateCache::default());
-        Self { plan, times, tables, templates, elements: Some(StructElements::default()), filter }
+        let mut columns = plan.tables.iter().flat_map(|table| &table.columns);
+        let has_texts = columns.any(|column| column.column_type == ColumnType::Text);
+        Self {
+            plan,
+            times: BatchTimes::default(),
+            payload_bytes: 0,
+            has_texts,
+            tables,
+            templates: TemplateCache::default(),
+            elements: Some(StructElements::default()),
+            filter,
+        }
     }
 
     /// Adds a sample.
@@ -59,6 +76,7 @@ impl Collector {
             self.templates.learn(&self.plan, sample.payload, names);
         }
         self.times.push(sample);
+        self.payload_bytes += sample.payload.len();
         Ok(())
     }
 
@@ -104,12 +122,14 @@ impl Collector {
         template.name_elements(names);
         let slice = MatrixSlice { matrix, rows: rows.clone() };
         template.append_rows(&self.plan.schema, &slice, number, &mut self.tables);
+        self.payload_bytes += rows.len() * matrix.first().len();
         self.times.extend(matrix, rows);
     }
 
-    /// Returns the number of values that are held.
+    /// Returns the number of values that are held; long texts count as several.
     pub(super) fn values(&self) -> usize {
-        self.tables.iter().map(|table| table.rows() * table.columns.len()).sum()
+        let texts = if self.has_texts { self.payload_bytes / VALUE_PAYLOAD_BYTES } else { 0 };
+        texts + self.tables.iter().map(|table| table.rows() * table.columns.len()).sum::<usize>()
     }
 
     /// Returns the number of samples that are held.
@@ -125,6 +145,8 @@ impl Collector {
             return;
         }
         let later = self.times.split_off(count);
+        // Payloads of a source have much the same length.
+        self.payload_bytes = self.payload_bytes / (count + later.len()) * later.len();
         let times = std::mem::replace(&mut self.times, later);
         let Self { plan, tables, filter, .. } = self;
         let all = (tables.iter_mut().zip(&plan.tables).zip(&plan.numbers))

@@ -28,8 +28,10 @@ const HELD_VALUES_MAX: usize = 1 << 18;
 /// Samples held before batches are returned: with few columns, memory is in the times.
 const HELD_SAMPLES_MAX: usize = 1 << 14;
 
-/// Samples after which the held values are counted.
-const COUNTED_SAMPLES: u64 = 256;
+/// Most samples after which the held values are counted; fewer if so many have more than
+/// [`COUNTED_VALUES`].
+const COUNTED_SAMPLES: usize = 256;
+const COUNTED_VALUES: usize = HELD_VALUES_MAX / 16;
 
 /// Returns the answers to a query, in parts.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub struct QueryResults {
     tasks: Option<TaskFeed>,
     held_samples: usize,
     held_values: usize,
+    /// Number of the sample after which the held values are counted next.
+    counted_next: u64,
     ready: VecDeque<QueryItem>,
     summary: QuerySummary,
     /// The sealed segment that is being read.
@@ -114,6 +118,7 @@ impl QueryResults {
             tasks: None,
             held_samples: 0,
             held_values: 0,
+            counted_next: 0,
             ready: VecDeque::new(),
             summary: QuerySummary::default(),
             scan: None,
@@ -216,13 +221,14 @@ impl QueryResults {
     /// Reads some rows of the sealed segment.
     fn scan_segment(&mut self) -> Result<(), QueryError> {
         let Some(scan) = &mut self.scan else { return Ok(()) };
-        let before = self.summary.samples;
         match scan.step(&mut self.sources, &mut self.names, &mut self.summary)? {
             ScanStep::Continue => {
                 // Counting costs as much as a sample.
-                if self.summary.samples / COUNTED_SAMPLES > before / COUNTED_SAMPLES {
+                if self.summary.samples >= self.counted_next {
                     let reached_ns = scan.complete_ns(self.sources.len());
                     self.count_held();
+                    let fitting = COUNTED_VALUES * self.held_samples / self.held_values.max(1);
+                    self.counted_next = self.summary.samples + fitting.clamp(1, COUNTED_SAMPLES) as u64;
                     self.flush_if_full(reached_ns)?;
                 }
             }
