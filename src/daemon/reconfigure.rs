@@ -69,7 +69,8 @@ struct ReloadPlan {
     next: Vec<(GroupName, PlannedSource)>,
     sources: Vec<SourceInfo>, // of all ids, new ones last
     removed: Vec<u16>,
-    skipped: Vec<String>, // one message per source
+    skipped: Vec<String>,    // one message per source
+    kept: Vec<SourceConfig>, // that cannot be opened with their new settings: the settings before
 }
 
 /// An update that is ready for the group with this index.
@@ -112,16 +113,20 @@ impl RunningConfig {
 
     /// Applies a new configuration. Returns the changes in one line.
     pub(super) fn apply(&mut self, new: &Config) -> Result<String, ReloadError> {
-        let config = self.config.with_reload_of(new);
+        let mut config = self.config.with_reload_of(new);
         check(&config, new)?;
+        let waiting = config.differences(new);
         // Applications add no sources meanwhile.
         let shared = Arc::clone(&self.controls.sources);
         let mut known = shared.lock();
-        let plan = self.plan(&config, &known)?;
+        let mut plan = self.plan(&config, &known)?;
+        for before in plan.kept.drain(..) {
+            let own = config.sources.iter_mut().find(|source| source.full_name() == before.full_name());
+            own.into_iter().for_each(|source| source.clone_from(&before));
+        }
         self.check_limits(&config, &plan)?;
         let mut phrases = self.config.differences(&config);
         phrases.extend(self.host_changes(&plan, &phrases));
-        let waiting = config.differences(new);
         if !waiting.is_empty() {
             tracing::warn!("takes effect at the next start, not before: {}", one_line(&waiting));
         }
@@ -181,6 +186,7 @@ impl RunningConfig {
             sources: known.to_vec(),
             removed: Vec::new(),
             skipped: Vec::new(),
+            kept: Vec::new(),
         };
         for source in config.enabled_sources() {
             let name = source.full_name();
@@ -199,7 +205,11 @@ impl RunningConfig {
                         "source {name}: {reason}; this source is required: remove it, or set required = false"
                     )));
                 }
-                Err(reason) => plan.skipped.push(format!("{name}: {reason}")),
+                // A file may be gone, or the open source hold what there is only once.
+                Err(reason) => match before {
+                    Some(before) => plan.keep(before, &reason),
+                    None => plan.skipped.push(format!("{name}: {reason}")),
+                },
             }
         }
         if plan.active.is_empty() {
@@ -369,6 +379,15 @@ impl ReloadPlan {
     fn add(&mut self, source: &SourceConfig, id: u16, next: PlannedSource) {
         self.next.push((source.group(), next));
         self.active.push(RunningSource { config: source.clone(), id });
+    }
+
+    /// Leaves a source as it is that cannot be opened with its new settings: what is read is worth
+    /// more than what is not.
+    fn keep(&mut self, before: &RunningSource, reason: &str) {
+        let RunningSource { config, id } = before;
+        self.skipped.push(format!("{}: {reason}; it is read with the settings before", config.full_name()));
+        self.kept.push(config.clone());
+        self.add(config, *id, PlannedSource::Keep { id: *id, budget: None });
     }
 
     /// Adds an opened source. It keeps its id if its frames still have the same schema and group;

@@ -233,6 +233,37 @@ fn mistakes_change_nothing() {
     assert_intact(&rig, &rig.data());
 }
 
+// Proves that a source that cannot be opened with its new settings is read with those before, which
+// the answer says, and that the next reload tries again.
+#[test]
+fn a_source_that_cannot_be_opened_again_is_kept() {
+    let rig = Rig::new();
+    let (file, away) = (rig.path("root/proc/softirqs"), rig.path("away"));
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, std::fs::read("/proc/softirqs").unwrap()).unwrap();
+    let load = format!("{LOAD}host_root = {:?}\n", rig.path("root").to_str().unwrap());
+    let recording = Recording::start(&rig, rig.data(), &load);
+    let slower = load.replace(
+        "[source.softirqs]\nenabled = true\nperiod = \"1ms\"",
+        "[source.softirqs]\nenabled = true\nperiod = \"2ms\"",
+    );
+    assert_ne!(slower, load);
+    std::fs::rename(&file, &away).unwrap();
+    recording.reload(&slower);
+    std::fs::rename(&away, &file).unwrap();
+    recording.reload(&slower);
+    let called = recording.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+    // The root has none of the sources that are on by default, either.
+    let [refused, applied] = reloads(&called)[..] else { panic!("{called:?}") };
+    let kept = "softirqs: /proc/softirqs: No such file or directory (os error 2); it is read with the settings before";
+    assert!(refused.starts_with("nothing has changed; ") && refused.contains(kept), "{refused}");
+    assert!(applied.starts_with("softirqs: period 1ms -> 2ms; ") && !applied.contains(kept), "{applied}");
+    assert!(assert_contiguous(&rig, &rig.data(), "softirqs") > 0);
+    assert_eq!(sources(&rig, &rig.data())["softirqs"].len(), 1);
+    assert_intact(&rig, &rig.data());
+}
+
 // Proves that reloads are limited to one per second, and that the last configuration wins. Method:
 // 300 signals at 100 per second while the configuration changes.
 #[test]

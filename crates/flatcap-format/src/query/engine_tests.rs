@@ -12,7 +12,6 @@ use crate::fixtures::host::{
     CoreTimes, Cpu, CpuArgs, CpuTimes, Process, ProcessArgs, ProcessCounters, ProcessExit,
 };
 use crate::replay::ReplayFilter;
-use crate::schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use crate::segment::{
     SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
     compressed, example,
@@ -135,59 +134,6 @@ pub(super) fn write_segment(
         })
         .collect();
     write_samples(folder, name, header, samples)
-}
-
-// Proves that a batch ends after some 32 MiB of text, also of one that is held once: who writes a
-// text for each row, as a table of Arrow does, takes no more memory.
-#[test]
-fn batches_of_long_texts_are_short() {
-    const TEXT_BYTES: usize = 256 << 10;
-    const SAMPLES: usize = 300;
-    let folder = tempfile::tempdir().unwrap();
-    let table = NewTable { name: "test.Note".into(), fields: vec![NewField::new("text", NewContent::Text)] };
-    let schema = binary_schema(&[table], "test.Note").unwrap();
-    let mut builder = flatbuffers::FlatBufferBuilder::new();
-    let text = builder.create_string(&"x".repeat(TEXT_BYTES));
-    let start = builder.start_table();
-    builder.push_slot_always(slot_of(0), text);
-    let root = builder.end_table(start);
-    builder.finish_minimal(root);
-    let body = builder.finished_data().to_vec();
-    let samples = (0..SAMPLES as u64).map(|seq| {
-        let (mono_ns, wall_ns) = (1000 * seq, 1_000_000 + 1000 * seq.cast_signed());
-        TimedSample { source: 0, seq, mono_ns, wall_ns, body: body.clone() }
-    });
-    let mut header = example();
-    header.sources.truncate(1);
-    header.sources[0] = SourceInfo {
-        id: 0,
-        name: "note".into(),
-        root: "test.Note".into(),
-        schema,
-        next_seq: 0,
-        ..header.sources[0].clone()
-    };
-    let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
-    let sealed = write_samples(folder.path(), name, header, samples).seal().unwrap();
-    sealed.publish(&Folder(folder.path().to_owned())).unwrap();
-    let path = folder.path().join(sealed.name().to_string());
-    for is_compressed in [false, true] {
-        if is_compressed {
-            let bytes = compressed(&path, 1 << 20);
-            std::fs::write(&path, bytes).unwrap();
-        }
-        let recording = Recording::open(std::slice::from_ref(&path)).unwrap();
-        let mut results = recording.query(&Query::default()).unwrap();
-        let mut rows = Vec::new();
-        while let Some(item) = results.next().unwrap() {
-            if let QueryItem::Batch(batch) = item {
-                rows.push(batch.rows());
-            }
-        }
-        assert_eq!(rows.iter().sum::<usize>(), SAMPLES);
-        let longest = rows.iter().max().unwrap() * TEXT_BYTES;
-        assert!(longest <= 40 << 20, "compressed: {is_compressed}: {rows:?}");
-    }
 }
 
 pub(super) fn cpu(counts: &[u64], cores: u16) -> Vec<u8> {

@@ -89,6 +89,8 @@ pub use summary::QuerySummary;
 pub use units::CommonUnit;
 
 #[cfg(test)]
+mod batch_tests;
+#[cfg(test)]
 mod engine_tests;
 #[cfg(test)]
 mod overview_tests;
