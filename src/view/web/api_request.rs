@@ -12,6 +12,9 @@ pub(super) const PIXELS_MAX: u32 = 1536;
 pub(super) const SAMPLES_MAX: usize = 5000;
 /// Longest time that is explained, in nanoseconds: all of it is read.
 const EXPLAINED_MAX_NS: i64 = 3_600_000_000_000;
+/// Longest time that is searched for spikes: an hour of the default sources takes some 4 s of a
+/// core, which all answers share.
+const SEARCHED_MAX_NS: i64 = 2 * 3_600_000_000_000;
 /// The API, also part of the answer to an unknown path.
 const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
      POST /api/v1/mark";
@@ -45,7 +48,7 @@ pub(super) enum ApiRequest {
     /// What is recorded now.
     Live,
     /// Write a mark.
-    Mark(String),
+    Mark,
 }
 
 /// What a chart draws.
@@ -110,11 +113,11 @@ impl ApiRequest {
                 ("GET", Self::Samples { field: parameters.text("field")?, wall_ns: parameters.range()? })
             }
             "/explain" => ("GET", Self::Explain(parameters.explained_range()?)),
-            "/spikes" => ("GET", Self::Spikes(parameters.range()?)),
+            "/spikes" => ("GET", Self::Spikes(parameters.searched_range()?)),
             "/marks" => ("GET", Self::Marks),
             "/snapshots" => ("GET", Self::Snapshots),
             "/live" => ("GET", Self::Live),
-            "/mark" => ("POST", Self::Mark(String::new())),
+            "/mark" => ("POST", Self::Mark),
             _ => return Err(ApiError::new(StatusCode::NOT_FOUND, format!("no such path; {INDEX}"))),
         };
         if method.as_str() != allowed {
@@ -200,6 +203,16 @@ impl Parameters {
         }
         Ok(range)
     }
+
+    fn searched_range(&self) -> Result<WallRange, ApiError> {
+        let range = self.range()?;
+        if range.length_ns() > SEARCHED_MAX_NS.unsigned_abs() {
+            return Err(ApiError::bad(
+                "spikes are searched in at most 2 h; zoom in, or run flatcap spikes for the whole recording",
+            ));
+        }
+        Ok(range)
+    }
 }
 
 #[cfg(test)]
@@ -230,6 +243,7 @@ mod tests {
             ("/tasks", "from=1&to=2&px=1537", "px=1537 must be an integer from 1 to 1536"),
             ("/tasks", "from=1&to=2&px=9&process=-1", "process=-1 must be an integer from 0"),
             ("/explain", "from=0&to=9000000000000", "longer than 1 h"),
+            ("/spikes", "from=0&to=7200000000001", "at most 2 h; zoom in"),
             ("/nothing", "", "no such path"),
         ] {
             let error = parsed(path, query).unwrap_err();

@@ -143,8 +143,10 @@ impl PageServer {
         let limits = || (budget.clone(), PAGE_ANSWER_BYTES_MAX);
         let (quick, thread) = Worker::start("page-range", limits(), quick_answers(reader))?;
         threads.push(thread);
-        let slow_answers = slow_answers(shown.clone(), client);
-        let (slow, thread) = Worker::start("page-explain", limits(), slow_answers)?;
+        let (slow, thread) = Worker::start("page-explain", limits(), slow_answers(shown.clone()))?;
+        threads.push(thread);
+        // A mark is of the moment, and waits for no other answer.
+        let (marks, thread) = Worker::start("page-marks", limits(), mark_answers(client))?;
         threads.push(thread);
         let limits = (budget.clone(), PROMQL_ANSWER_BYTES_MAX);
         let mut promql = PromqlReader::new(shown.clone());
@@ -153,7 +155,8 @@ impl PageServer {
         threads.push(thread);
         let (live, thread) = LiveHub::start(shown, budget)?;
         threads.push(thread);
-        let context = Rc::new(PageContext { access: PageAccess::new(token), quick, slow, promql, live });
+        let context =
+            Rc::new(PageContext { access: PageAccess::new(token), quick, slow, marks, promql, live });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tasks = LocalSet::new();
         let served = tasks.block_on(&runtime, async {
@@ -195,27 +198,28 @@ fn quick_answers(mut reader: RecordingReader) -> impl FnMut(&ApiRequest) -> Resu
     }
 }
 
+/// Returns what writes marks.
+fn mark_answers(client: Option<Client>) -> impl FnMut(&String) -> Result<ApiAnswer, ApiError> {
+    move |text| {
+        let Some(client) = &client else {
+            return Err(ApiError::new(
+                StatusCode::CONFLICT,
+                "no recorder runs here: marks go into a running recording",
+            ));
+        };
+        let said = client.mark(text)? + "\n";
+        Ok(ApiAnswer { media_type: "text/plain; charset=utf-8", body: said.into_bytes() })
+    }
+}
+
 /// Returns what answers requests that may take seconds.
-fn slow_answers(
-    shown: ShownPaths,
-    client: Option<Client>,
-) -> impl FnMut(&ApiRequest) -> Result<ApiAnswer, ApiError> {
+fn slow_answers(shown: ShownPaths) -> impl FnMut(&ApiRequest) -> Result<ApiAnswer, ApiError> {
     let choice = RecordingChoice {
         paths: shown.paths,
         sources: std::collections::BTreeSet::default(),
         host: shown.host.clone(),
     };
     move |request| match request {
-        ApiRequest::Mark(text) => {
-            let Some(client) = &client else {
-                return Err(ApiError::new(
-                    StatusCode::CONFLICT,
-                    "no recorder runs here: marks go into a running recording",
-                ));
-            };
-            let said = client.mark(text)? + "\n";
-            Ok(ApiAnswer { media_type: "text/plain; charset=utf-8", body: said.into_bytes() })
-        }
         ApiRequest::Spikes(WallRange { from_ns, to_ns }) => {
             let filter = flatcap_format::replay::ReplayFilter {
                 since_ns: Some(*from_ns),
@@ -245,6 +249,8 @@ struct PageContext {
     access: PageAccess,
     quick: Worker<ApiRequest>,
     slow: Worker<ApiRequest>,
+    /// Takes the texts of marks.
+    marks: Worker<String>,
     promql: Worker<PromqlRequest>,
     live: LiveHub,
 }
@@ -353,9 +359,9 @@ impl PageContext {
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
                 return Ok((response, AnswerEnd::WhenDropped(dropped)));
             }
-            ApiRequest::Mark(_) => {
+            ApiRequest::Mark => {
                 let text = limited_text(asked.into_body(), MARK_BYTES_MAX).await?;
-                self.slow.ask(ApiRequest::Mark(text)).await?
+                self.marks.ask(text).await?
             }
             request @ (ApiRequest::Explain(_) | ApiRequest::Spikes(_)) => self.slow.ask(request).await?,
             request => self.quick.ask(request).await?,
