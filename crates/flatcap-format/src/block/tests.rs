@@ -338,14 +338,16 @@ fn full_groups_and_too_many_shapes_come_back() {
     // Proves that more rows than a matrix may have, and more shapes than a block may have,
     // round-trip and give the same block from payloads.
     let kind = ChecksumKind::None;
-    let one = |rows: u64, length: fn(u64) -> u64| {
+    // A shape is a source and a length.
+    let one = |rows: u64, shape: fn(u64) -> (u16, usize)| {
         let (mut frames, mut payloads) = (Vec::new(), Payloads::new());
         for row in 0..rows {
-            let body = vec![(row & 0x7F) as u8; usize::try_from(length(row)).unwrap()];
+            let (source, length) = shape(row);
+            let body = vec![(row & 0x7F) as u8; length];
             let mut payload = vec![0; envelope::ENVELOPE_BYTES + body.len()];
             let stamp =
                 Stamp { mono_ns: row, wall_ns: 7, seq: row, incomplete: Incomplete::NONE, duration_ns: 1 };
-            Envelope::new(3).write(&mut payload, &stamp, &body);
+            Envelope::new(source).write(&mut payload, &stamp, &body);
             kind.frame_and_write(&mut frames, &payload).unwrap();
             payloads.push(&payload);
         }
@@ -356,9 +358,9 @@ fn full_groups_and_too_many_shapes_come_back() {
         sources: vec![],
     };
     for ((frames, payloads), groups) in [
-        (one(70_000, |_| 8), 2),
-        (one(140_000, |row| 8 * (row % 2)), 4),
-        (one(4200 * 2, |row| row % 4200), 4097),
+        (one(70_000, |_| (3, 8)), 2),
+        (one(140_000, |row| (3, if row % 2 == 0 { 0 } else { 8 })), 4),
+        (one(4200 * 9, |row| ((row % 60) as u16, (row / 60 % 70) as usize)), 4097),
     ] {
         let mut encoder = BlockEncoder::new(compression.clone());
         let payload = encoder.encode(&frames, 0, kind).unwrap().to_vec();
