@@ -11,7 +11,7 @@ use super::score::departure_score;
 use super::series::{KERNEL_PARENT, ProcessFacts, SeriesSet, pid_of};
 use super::window::WindowValue;
 
-/// A suspect below this score is none.
+/// A suspect whose evidence scores less is none.
 const SUSPECT_SCORE_MIN: f64 = 0.5;
 /// Threads of the kernel do the work of others.
 const KERNEL_THREAD_PART: f64 = 0.4;
@@ -106,8 +106,7 @@ pub(super) fn suspects(
     credit_parents(&mut by_element, set);
     let mut found: Vec<SuspectedElement> = by_element
         .into_iter()
-        .map(|(element, (kind, evidence))| suspect(element, kind, evidence, set))
-        .filter(|suspect| suspect.score >= SUSPECT_SCORE_MIN)
+        .filter_map(|(element, (kind, evidence))| suspect(element, kind, evidence, set))
         .collect();
     found.sort_by(|one, other| {
         other.score.total_cmp(&one.score).then_with(|| one.element.cmp(&other.element))
@@ -154,13 +153,19 @@ fn credit_parents(by_element: &mut BTreeMap<u32, (SuspectKind, Evidence)>, set: 
     }
 }
 
-fn suspect(element: u32, kind: SuspectKind, evidence: Evidence, set: &SeriesSet) -> SuspectedElement {
-    let sum: f64 = evidence.iter().map(|(class, best)| class.suspect_part() * best.score).sum();
-    let part =
+/// Returns an element as a suspect; none if its evidence is too little. Who only waits is one, too:
+/// there may be no other.
+fn suspect(element: u32, kind: SuspectKind, evidence: Evidence, set: &SeriesSet) -> Option<SuspectedElement> {
+    let own =
         if set.processes.get(&element).is_some_and(is_kernel_thread) { KERNEL_THREAD_PART } else { 1.0 };
+    let part = own * kind.part();
+    if part * evidence.values().map(|best| best.score).sum::<f64>() < SUSPECT_SCORE_MIN {
+        return None;
+    }
+    let sum: f64 = evidence.iter().map(|(class, best)| class.suspect_part() * best.score).sum();
     let mut evidence: Vec<WindowValue> = evidence.into_values().collect();
     evidence.sort_by(|one, other| other.score.total_cmp(&one.score));
-    SuspectedElement { element, kind, score: sum * part * kind.part(), evidence }
+    Some(SuspectedElement { element, kind, score: sum * part, evidence })
 }
 
 fn is_kernel_thread(facts: &ProcessFacts) -> bool {

@@ -21,6 +21,8 @@ pub(super) struct ElementRow {
     pub(super) row: usize,
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
+    /// The sample before, whether it has the element or not.
+    pub(super) before_ns: u64,
     /// Its element is new, and was not there at `from_ns`.
     pub(super) is_born: bool,
 }
@@ -233,14 +235,27 @@ impl NumberCell {
         (joins, observations): (bool, &mut Vec<Observation>),
     ) {
         let value = self.value(now, measure, row);
-        self.last = now;
+        let before = std::mem::replace(&mut self.last, now);
         let Some(value) = value else { return };
-        if let Some(held) = self.held.as_mut().filter(|held| held.continues(row.from_ns, value)) {
-            held.to_ns = row.to_ns;
-            return;
+        let mut next = Observation { from_ns: row.from_ns, to_ns: row.to_ns, value };
+        // Samples between left the element out since it did little: its level was as before.
+        if !measure.is_counter
+            && row.from_ns < row.before_ns
+            && let Some(level) = before.map(|before| before.float() * measure.factor)
+            && level.to_bits() != value.to_bits()
+        {
+            next.from_ns = row.before_ns;
+            let resting = Observation { from_ns: row.from_ns, to_ns: row.before_ns, value: level };
+            self.push(resting, (joins, observations));
         }
-        let next = Observation { from_ns: row.from_ns, to_ns: row.to_ns, value };
-        if joins {
+        self.push(next, (joins, observations));
+    }
+
+    #[inline]
+    fn push(&mut self, next: Observation, (joins, observations): (bool, &mut Vec<Observation>)) {
+        if let Some(held) = self.held.as_mut().filter(|held| held.continues(next.from_ns, next.value)) {
+            held.to_ns = next.to_ns;
+        } else if joins {
             observations.extend(self.held.replace(next));
         } else {
             observations.push(next);

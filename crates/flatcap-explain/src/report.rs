@@ -20,9 +20,9 @@ use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 const LEAD_NS: u64 = 60_000_000_000;
 /// Departures that may be grouped: comparing all pairs of thousands would take seconds.
 const GROUPED_MAX: usize = 200;
-/// What a disk does is an incident if a process takes part in it: the kernel discards, flushes and
-/// reads ahead by itself.
-const DISK_PART: f64 = 0.5;
+/// What a device does is an incident if a process takes part in it: the kernel discards, flushes
+/// and reads ahead by itself.
+const DEVICE_PART: f64 = 0.5;
 /// Series that correlate so much move together.
 const TOGETHER: f64 = 0.9;
 
@@ -156,8 +156,8 @@ pub fn find_spikes(
         let kind = departure.element.and_then(|element| {
             SuspectKind::of(tables.get(departure.table)?, read.results.elements(), element)
         });
-        if kind == Some(SuspectKind::Disk) {
-            departure.score *= DISK_PART;
+        if matches!(kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
+            departure.score *= DEVICE_PART;
         }
     }
     let spikes = events(departures, source_of)

@@ -197,6 +197,7 @@ impl SeriesSet {
             row: reading.row,
             from_ns: slot.seen_ns.unwrap_or(reading.before_ns.unwrap_or(reading.mono_ns)),
             to_ns: reading.mono_ns,
+            before_ns: reading.before_ns.unwrap_or(reading.mono_ns),
             is_born: slot.born_ns.is_some() && is_first,
         };
         slot.seen_ns = Some(reading.mono_ns);
@@ -590,10 +591,33 @@ mod tests {
         assert_eq!(known(&set), ELEMENTS - 1);
     }
 
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// A sample with the columns of [`table`] for some elements.
+    fn sample(second: u64, elements: &[(u32, u64)]) -> ColumnBatch {
+        let column = |values: Vec<u64>| ValueColumn {
+            valid: ValidRows::all(values.len()),
+            values: ColumnValues::Unsigned(values),
+        };
+        let times = BatchTimes {
+            seq: vec![second],
+            mono_ns: vec![second * SECOND_NS],
+            wall_ns: vec![0],
+            duration_ns: vec![0],
+            flags: vec![0],
+        };
+        let rows = RowSource::Elements {
+            samples: vec![0; elements.len()],
+            elements: elements.iter().map(|(element, _)| *element).collect(),
+        };
+        let second_column = elements.iter().map(|(_, value)| *value).collect();
+        let columns = vec![column(vec![7; elements.len()]), column(second_column)];
+        ColumnBatch { table: 0, times, rows, columns }
+    }
+
     // Proves that an element that is seen late is no new one if it began long before.
     #[test]
     fn who_began_before_is_not_new() {
-        const SECOND_NS: u64 = 1_000_000_000;
         let mut began = table();
         began.columns[1].is_identity = true;
         began.columns[1].unit = Some("ms".into());
@@ -601,28 +625,7 @@ mod tests {
         let mut set = SeriesSet::new(10 * SECOND_NS);
         let mut recorded = Recorded::<true>::default();
         let mut see = |second: u64, elements: &[(u32, u64)]| {
-            let column = |values: Vec<u64>| ValueColumn {
-                valid: ValidRows::all(values.len()),
-                values: ColumnValues::Unsigned(values),
-            };
-            let mono_ns = vec![second * SECOND_NS];
-            let times = BatchTimes {
-                seq: vec![second],
-                wall_ns: vec![0],
-                duration_ns: vec![0],
-                flags: vec![0],
-                mono_ns,
-            };
-            let rows = RowSource::Elements {
-                samples: vec![0; elements.len()],
-                elements: elements.iter().map(|(element, _)| *element).collect(),
-            };
-            let columns = vec![
-                column(vec![7; elements.len()]),
-                column(elements.iter().map(|(_, began_ms)| *began_ms).collect()),
-            ];
-            let batch = ColumnBatch { table: 0, times, rows, columns };
-            set.add(&batch, &tables, &ElementNames::default(), &mut recorded);
+            set.add(&sample(second, elements), &tables, &ElementNames::default(), &mut recorded);
         };
         for second in 100..110 {
             see(second, &[(0, 5)]);
@@ -631,6 +634,33 @@ mod tests {
         see(120, &[(0, 5), (1, 90_000), (2, 115_000)]);
         let born = |element: usize| set.tables[0].slots[element].as_ref().unwrap().born_ns;
         assert_eq!([0, 1, 2].map(born), [None, None, Some(109 * SECOND_NS)]);
+    }
+
+    // Proves that the level of an element that samples left out is as before until the last of
+    // them, with joined observations and without.
+    #[test]
+    fn a_level_that_was_left_out_stays() {
+        fn observed<const JOINS: bool>() -> Vec<Observation> {
+            let tables = [table()];
+            let mut set = SeriesSet::new(100 * SECOND_NS);
+            let mut recorded = Recorded::<JOINS>::default();
+            for (second, elements) in
+                [(10, &[(0, 5), (1, 5)][..]), (11, &[(0, 5), (1, 5)]), (12, &[(0, 5)]), (13, &[(0, 5)])]
+            {
+                set.add(&sample(second, elements), &tables, &ElementNames::default(), &mut recorded);
+            }
+            set.add(&sample(14, &[(0, 5), (1, 9)]), &tables, &ElementNames::default(), &mut recorded);
+            set.flush(&mut recorded);
+            recorded.functions.remove(&(Some(1), 1)).unwrap()
+        }
+        let seconds = |from: u64, to: u64, value: f64| Observation {
+            from_ns: from * SECOND_NS,
+            to_ns: to * SECOND_NS,
+            value,
+        };
+        let expected = [seconds(10, 13, 5.0), seconds(13, 14, 9.0)];
+        assert_eq!(observed::<true>(), expected);
+        assert_eq!(observed::<false>(), expected);
     }
 
     // Proves that series are the same functions of time whether equal values are joined or not, and
