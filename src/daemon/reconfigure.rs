@@ -121,8 +121,10 @@ impl RunningConfig {
         let mut known = shared.lock();
         let mut plan = self.plan(&config, &known)?;
         for before in plan.kept.drain(..) {
-            let own = config.sources.iter_mut().find(|source| source.full_name() == before.full_name());
-            own.into_iter().for_each(|source| source.clone_from(&before));
+            let mut sources = config.sources.iter_mut();
+            if let Some(own) = sources.find(|source| source.full_name() == before.full_name()) {
+                *own = before;
+            }
         }
         self.check_limits(&config, &plan)?;
         let mut phrases = self.config.differences(&config);

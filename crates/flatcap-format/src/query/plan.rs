@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
 use super::resolve::SelectedField;
 use crate::schema::{
-    ColumnType, CompiledSchema, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
+    ColumnType, CompiledSchema, Field, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
 };
 
 /// A table of a query's result: fields of a source that have one value per sample, or fields of the
@@ -41,6 +41,21 @@ pub struct ColumnInfo {
     pub is_identity: bool,
     /// Position of the path in the query that selected it.
     pub order: usize,
+}
+
+impl ColumnInfo {
+    fn of(field: &Field, (path, column_type): (&str, ColumnType), order: usize) -> Self {
+        Self {
+            path: path.into(),
+            column_type,
+            type_name: field.type_name().into(),
+            unit: field.unit().map(Into::into),
+            kind: field.metric_kind(),
+            usage: field.usage(),
+            is_identity: field.is_identity(),
+            order,
+        }
+    }
 }
 
 impl TableInfo {
@@ -223,16 +238,8 @@ impl SourcePlan {
             if let Some(last) = places.last_mut() {
                 *last = Some((table, info.columns.len()));
             }
-            info.columns.push(ColumnInfo {
-                path: leaf.path.get(start..).unwrap_or_default().into(),
-                column_type,
-                type_name: leaf.field.type_name().into(),
-                unit: leaf.field.unit().map(Into::into),
-                kind: leaf.field.metric_kind(),
-                usage: leaf.field.usage(),
-                is_identity: leaf.field.is_identity(),
-                order: field.order,
-            });
+            let path = leaf.path.get(start..).unwrap_or_default();
+            info.columns.push(ColumnInfo::of(leaf.field, (path, column_type), field.order));
         }
         // Fields that name the elements of these lists are read, too.
         let are_events = schema.has_events();
