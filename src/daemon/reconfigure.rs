@@ -70,7 +70,7 @@ struct ReloadPlan {
     sources: Vec<SourceInfo>, // of all ids, new ones last
     removed: Vec<u16>,
     skipped: Vec<String>,    // one message per source
-    kept: Vec<SourceConfig>, // that cannot be opened with their new settings: the settings before
+    kept: Vec<SourceConfig>, // settings before, of sources that cannot be opened with the new ones
 }
 
 /// An update that is ready for the group with this index.

@@ -11,7 +11,7 @@ use super::score::departure_score;
 use super::series::{KERNEL_PARENT, ProcessFacts, SeriesSet, pid_of};
 use super::window::WindowValue;
 
-/// A suspect whose evidence scores less is none.
+/// An element whose evidence scores less is no suspect.
 const SUSPECT_SCORE_MIN: f64 = 0.5;
 /// Threads of the kernel do the work of others.
 const KERNEL_THREAD_PART: f64 = 0.4;
@@ -153,8 +153,8 @@ fn credit_parents(by_element: &mut BTreeMap<u32, (SuspectKind, Evidence)>, set: 
     }
 }
 
-/// Returns an element as a suspect; none if its evidence is too little. Who only waits is one, too:
-/// there may be no other.
+/// Returns an element as a suspect; none if its evidence is too little. An element that only waits
+/// is a suspect, too: there may be no other.
 fn suspect(element: u32, kind: SuspectKind, evidence: Evidence, set: &SeriesSet) -> Option<SuspectedElement> {
     let own =
         if set.processes.get(&element).is_some_and(is_kernel_thread) { KERNEL_THREAD_PART } else { 1.0 };

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(super) enum ValueClass {
     /// Time spent per time, as a share of one core, thread or device.
     TimeShare,
-    /// Time spent waiting per time.
+    /// Time spent waiting per time, as a share.
     WaitShare,
     /// Bytes that are held.
     Bytes,
@@ -65,8 +65,8 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Returns how a numeric field is measured; none for a state, an identity, a text, and for what
-    /// may be used: a program reserves address space at its start and uses little of it.
+    /// Returns how a numeric field is measured; none for a state, an identity, a text, and a
+    /// reservation: a program reserves address space at its start and uses little of it.
     pub(super) fn of(column: &ColumnInfo) -> Option<Self> {
         let is_counter = match column.kind {
             MetricKind::Counter => true,
@@ -125,10 +125,10 @@ fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
     }
 }
 
-/// Returns the nanoseconds in one of a unit; none if it is no unit of time.
-pub(super) fn time_unit_ns(unit: Option<&str>) -> Option<f64> {
+/// Returns how many seconds a unit of time is; none for another unit.
+pub(super) fn unit_seconds(unit: Option<&str>) -> Option<f64> {
     match base_unit(unit) {
-        (BaseUnit::Seconds, factor) => Some(factor * 1e9),
+        (BaseUnit::Seconds, factor) => Some(factor),
         _ => None,
     }
 }
@@ -172,14 +172,19 @@ impl ValueClass {
     /// consumes; counts come along with them, and averages come late.
     pub(super) fn weight(self) -> f64 {
         match self {
+            Self::TimeShare
+            | Self::WaitShare
+            | Self::StateShare
+            | Self::Bytes
+            | Self::ByteRate
+            | Self::Offspring => 1.0,
             Self::Percent => 0.7,
             Self::Count | Self::CountRate | Self::PageRate | Self::Duration => 0.4,
-            _ => 1.0,
         }
     }
 
-    /// Returns how much of the score counts for a suspect, from 0 to 1. Who waits, or is in another
-    /// state than usual, is more often the victim of what others use than the cause.
+    /// Returns how much of the score counts for a suspect, from 0 to 1. An element that waits, or
+    /// has an unusual state, is more often a victim than the cause.
     pub(super) fn suspect_part(self) -> f64 {
         match self {
             Self::WaitShare | Self::StateShare => 0.4,

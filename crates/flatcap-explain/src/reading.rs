@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use flatcap_format::query::{
     ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
 };
-use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter};
+use flatcap_format::replay::{HostIdentity, Notice, RecordedHosts, ReplayFilter};
 use flatcap_format::schema::{CompiledSchema, MetricKind};
-use flatcap_format::segment::{Gap, Marker, SegmentError};
+use flatcap_format::segment::{Gap, Marker, SegmentError, list};
 
 use super::clock::RunClock;
 use super::observation::Observer;
@@ -104,8 +104,8 @@ pub(super) fn read(
         match item {
             QueryItem::Run(run) => {
                 let host = HostIdentity { name: run.host.name, machine_id: run.host.machine_id };
-                if let Some(other) = read.host.as_ref().filter(|other| **other != host) {
-                    return Err(ExplainError::SeveralHosts(distinct_names(other, &host)));
+                if read.host.as_ref().is_some_and(|other| *other != host) {
+                    return Err(several_hosts(choice));
                 }
                 read.host = Some(host);
                 read.set.flush(observer);
@@ -138,14 +138,15 @@ pub(super) fn read(
     Ok(read)
 }
 
-/// Returns what `--host` accepts of two hosts: the machine ids of those with the same name.
-fn distinct_names(one: &HostIdentity, other: &HostIdentity) -> Vec<String> {
-    let are_namesakes = one.name == other.name;
-    let name = |host: &HostIdentity| match &host.machine_id {
-        Some(id) if are_namesakes => id.clone(),
-        _ => host.name.clone(),
-    };
-    vec![name(one), name(other)]
+/// Returns the error of a recording of several hosts: with all names that `--host` accepts.
+fn several_hosts(choice: &RecordingChoice) -> ExplainError {
+    match list(&choice.paths) {
+        Ok(listings) => {
+            let hosts = RecordedHosts::of(&listings).into_shown(None);
+            ExplainError::SeveralHosts(hosts.into_iter().map(|host| host.name).collect())
+        }
+        Err(error) => error.into(),
+    }
 }
 
 impl ReadResults {

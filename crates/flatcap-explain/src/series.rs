@@ -13,7 +13,7 @@ use super::element_rows::ElementRows;
 use super::element_slot::{
     ElementRow, ElementSlot, FollowedColumns, INTERVAL_MAX_NS, NumberCell, StateCell, number, seconds,
 };
-use super::measure::{Measure, ValueClass, time_unit_ns};
+use super::measure::{Measure, ValueClass, unit_seconds};
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
 /// An element is new if it was not there in so much time before: every second, a sample has all of
@@ -73,7 +73,7 @@ struct TableShape {
     states: Vec<usize>,
     /// Column with the process id of a parent.
     parent: Option<usize>,
-    /// Column with the time at which an element began, since boot, and the nanoseconds in its unit.
+    /// Column with the time at which an element began, since boot, and the seconds in its unit.
     began: Option<(usize, f64)>,
     is_list: bool,
 }
@@ -348,10 +348,10 @@ impl TableSeries {
             numbers: numbers.collect(),
             states: states.collect(),
             parent: parent.filter(|_| is_list),
-            // A time that tells elements apart is that of their beginnings.
+            // An identity that is a time is when the element began.
             began: columns()
                 .filter(|(_, column)| is_list && column.is_identity)
-                .find_map(|(at, column)| Some((at, time_unit_ns(column.unit.as_deref())?))),
+                .find_map(|(at, column)| Some((at, unit_seconds(column.unit.as_deref())?))),
             is_list,
         };
         Self {
@@ -412,16 +412,14 @@ impl TableShape {
         }
     }
 
-    /// Whether the element of a row says that it began long before: samples that left it out, or a
-    /// hole before this one, do not make it new. The kernel counts the time since boot with
-    /// suspends, so after one an old element may say nothing.
+    /// Whether the element of a row began long before the sample before, and was only left out of
+    /// samples. Time since boot counts suspends and monotonic time does not, so after a suspend an
+    /// old element may be taken for a new one.
     fn is_old(&self, reading: &RowReading<'_>) -> bool {
-        let began = self.began.and_then(|(column, unit_ns)| {
-            #[allow(clippy::cast_precision_loss, reason = "a time to the microsecond")]
-            reading.unsigned(column).map(|began| began as f64 * unit_ns / 1e9)
-        });
+        let Some((column, unit)) = self.began else { return false };
         let before = seconds(reading.before_ns.unwrap_or(reading.mono_ns).saturating_sub(NEW_AFTER_NS));
-        began.is_some_and(|began| began < before)
+        #[allow(clippy::cast_precision_loss, reason = "a time to the microsecond")]
+        reading.unsigned(column).is_some_and(|began| began as f64 * unit < before)
     }
 
     /// Returns the slot of an element, and whether it is new; none for an element for which there
@@ -615,9 +613,9 @@ mod tests {
         ColumnBatch { table: 0, times, rows, columns }
     }
 
-    // Proves that an element that is seen late is no new one if it began long before.
+    // Proves that an element that began long before it is first seen is not new.
     #[test]
-    fn who_began_before_is_not_new() {
+    fn an_element_that_began_before_is_not_new() {
         let mut began = table();
         began.columns[1].is_identity = true;
         began.columns[1].unit = Some("ms".into());

@@ -22,7 +22,7 @@ const STEPS_BEFORE_MAX: u64 = 1024;
 const BLOCKS: usize = 10;
 /// Most steps of all series together: 32 MiB.
 const STEPS_MAX: usize = 4 << 20;
-/// So many of these are kept for new elements, which come last and are of most interest.
+/// Steps that only new elements get: their series begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
 /// Most observations of a series between guard and end of the window.
 const RECENT_MAX: usize = 4096;

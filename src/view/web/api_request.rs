@@ -11,10 +11,13 @@ pub(super) const PIXELS_MAX: u32 = 1536;
 /// Most samples of an answer.
 pub(super) const SAMPLES_MAX: usize = 5000;
 /// Longest time that is explained, in nanoseconds: all of it is read.
-const EXPLAINED_MAX_NS: i64 = 3_600_000_000_000;
+const EXPLAINED_MAX_NS: u64 = 3_600_000_000_000;
+const EXPLAINED_REFUSAL: &str = "the selection is longer than 1 h; select a shorter time to explain";
 /// Longest time that is searched for spikes: an hour of the default sources takes some 4 s of a
 /// core, which all answers share.
-const SEARCHED_MAX_NS: i64 = 2 * 3_600_000_000_000;
+const SEARCHED_MAX_NS: u64 = 2 * 3_600_000_000_000;
+const SEARCHED_REFUSAL: &str =
+    "spikes are searched in at most 2 h; zoom in, or run flatcap spikes for the whole recording";
 /// The API, also part of the answer to an unknown path.
 const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
      POST /api/v1/mark";
@@ -112,8 +115,10 @@ impl ApiRequest {
             "/samples" => {
                 ("GET", Self::Samples { field: parameters.text("field")?, wall_ns: parameters.range()? })
             }
-            "/explain" => ("GET", Self::Explain(parameters.explained_range()?)),
-            "/spikes" => ("GET", Self::Spikes(parameters.searched_range()?)),
+            "/explain" => {
+                ("GET", Self::Explain(parameters.range_within(EXPLAINED_MAX_NS, EXPLAINED_REFUSAL)?))
+            }
+            "/spikes" => ("GET", Self::Spikes(parameters.range_within(SEARCHED_MAX_NS, SEARCHED_REFUSAL)?)),
             "/marks" => ("GET", Self::Marks),
             "/snapshots" => ("GET", Self::Snapshots),
             "/live" => ("GET", Self::Live),
@@ -196,22 +201,10 @@ impl Parameters {
         Ok(WallRange { from_ns, to_ns })
     }
 
-    fn explained_range(&self) -> Result<WallRange, ApiError> {
+    /// Returns a range of at most `most_ns`; `refusal` says what to do about a longer one.
+    fn range_within(&self, most_ns: u64, refusal: &str) -> Result<WallRange, ApiError> {
         let range = self.range()?;
-        if range.length_ns() > EXPLAINED_MAX_NS.unsigned_abs() {
-            return Err(ApiError::bad("the selection is longer than 1 h; select a shorter time to explain"));
-        }
-        Ok(range)
-    }
-
-    fn searched_range(&self) -> Result<WallRange, ApiError> {
-        let range = self.range()?;
-        if range.length_ns() > SEARCHED_MAX_NS.unsigned_abs() {
-            return Err(ApiError::bad(
-                "spikes are searched in at most 2 h; zoom in, or run flatcap spikes for the whole recording",
-            ));
-        }
-        Ok(range)
+        if range.length_ns() > most_ns { Err(ApiError::bad(refusal)) } else { Ok(range) }
     }
 }
 

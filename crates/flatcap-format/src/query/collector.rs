@@ -18,8 +18,8 @@ use crate::segment::SampleView;
 /// The collectors of a query, by the ids that sources have in the current run.
 pub(super) type Collectors = BTreeMap<u16, Collector>;
 
-/// Bytes of payloads with texts that count as one value, so that a batch has 32 MiB of texts at
-/// most and one payload. A reader may write a text once a row, although it is held once.
+/// Bytes of a payload that count as one value if texts are read, so that a batch has some 32 MiB of
+/// text. A reader may write a text for each row, although it is held once.
 const VALUE_PAYLOAD_BYTES: usize = 128;
 
 /// Collects the samples of one source.

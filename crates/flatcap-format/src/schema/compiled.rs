@@ -256,8 +256,8 @@ pub enum MetricKind {
     Unknown,
 }
 
-/// What the values of a field say about the use of a resource. Only a ranking of who did something
-/// needs it.
+/// What the values of a field say about the use of a resource. Only the ranking of suspects needs
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// What is used, or anything else.
