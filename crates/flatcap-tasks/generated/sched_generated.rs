@@ -1125,7 +1125,8 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<bool>(Sched::VT_HAS_WAKEUPS, Some(false)).unwrap()}
   }
-  /// Records that the kernel could not deliver since the source was opened.
+  /// Records that the kernel could not deliver since the source was opened, and switches for which
+  /// it has none: another thread stops than the one that a CPU was last said to run.
   #[inline]
   pub fn lost(&self) -> u64 {
     // Safety:

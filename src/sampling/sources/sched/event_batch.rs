@@ -118,6 +118,10 @@ impl EventBatch {
             }
             RecordedEvent::Name { thread, name, is_exec } => {
                 self.threads.set_name(thread, name);
+                // A thread that runs another program gets the id of its process.
+                if let Some(running) = self.cpus.get_mut(usize::from(cpu)).filter(|_| is_exec) {
+                    *running = Some(thread);
+                }
                 let kind = if is_exec { TaskEventKind::Exec } else { TaskEventKind::Rename };
                 self.push_task(time, thread, kind, 0)?;
             }
@@ -146,6 +150,10 @@ impl EventBatch {
         let running = self.cpus.get_mut(place)?.replace(next);
         // A thread that has ended is no longer known when it switches for the last time.
         let is_known = previous.thread != UNKNOWN_THREAD;
+        // The kernel of a sandbox records no switch between two threads that it hides.
+        let is_other = |running: ThreadId| running.thread != previous.thread;
+        let has_missed = is_known && running.filter(|id| id.thread != UNKNOWN_THREAD).is_some_and(is_other);
+        self.lost += u64::from(has_missed);
         let previous = self.threads.mention(if is_known { previous } else { running? })?;
         let next = self.threads.mention(next)?;
         self.switches.push(Switch::new(time, previous, next, cpu, is_preempted));
@@ -392,6 +400,18 @@ mod tests {
         assert_eq!(lines, expected);
     }
 
+    // Proves that a switch without a record counts as lost, and a new id after an exec does not.
+    #[test]
+    fn missing_switches_are_counted() {
+        let mut batch = batch();
+        let bytes = [switch(1, 0, 11), switch(2, 13, 0), switch(3, 0, 25), named(4, 20, b"make", true)];
+        let (lines, _) = sample(&mut batch, span(0, 10), &[bytes.concat()]);
+        assert_eq!(lines[..3], ["1 cpu 0 0 waits 11", "2 cpu 0 13 preempted 0", "3 cpu 0 0 waits 25"]);
+        assert_eq!(lines.last().unwrap(), "lost 1");
+        let (lines, _) = sample(&mut batch, span(10, 20), &[switch(11, 20, 0)]);
+        assert_eq!(lines.last().unwrap(), "lost 1");
+    }
+
     // Proves that what the kernel could not deliver is counted, and so is a switch from a thread
     // that nobody knows; after a loss it is not known what runs.
     #[test]
@@ -429,7 +449,11 @@ mod tests {
                 });
             }
             // Each sample names its threads and what runs.
-            let is_event = |line: &&String| !line.starts_with("cpu") && !line.contains(" is ");
+            let is_event = |line: &&String| {
+                !line.starts_with("cpu") && !line.contains(" is ") && !line.starts_with("lost")
+            };
+            // The count is that since the first sample.
+            let lost = |lines: &[String]| lines.iter().rfind(|line| line.starts_with("lost")).cloned();
             let count = |lines: &[String]| {
                 let mut events: Vec<String> = lines.iter().filter(is_event).cloned().collect();
                 events.sort();
@@ -446,6 +470,7 @@ mod tests {
                 begin = end;
             }
             prop_assert_eq!(count(&whole), count(&parts));
+            prop_assert_eq!(lost(&whole), lost(&parts));
             prop_assert!(cpus.iter().all(Vec::is_empty));
         }
     }
