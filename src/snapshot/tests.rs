@@ -502,8 +502,8 @@ fn a_copy_without_space_is_tried_again() {
     assert_eq!((metrics.published.get(), metrics.failed.get(), metrics.copies_begun.get()), (1, 0, 2));
 }
 
-// Proves that a snapshot whose run is not in the ring is given up, and one that cannot be begun for
-// lack of space is kept at the end of its window.
+// Proves that a snapshot whose run is not in the ring is given up, a crashed run that is not there
+// counts as a failure, and a snapshot that cannot be begun for lack of space is not left behind.
 #[test]
 fn snapshots_without_ring_or_space() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -518,5 +518,11 @@ fn snapshots_without_ring_or_space() {
     let (handle, next) = worker(&disk, &SimulatedStorage::new(0), RUN + 1);
     handle.complete_interrupted().unwrap();
     next.run();
-    assert_eq!(SimulatedFolder(disk).names().unwrap(), Vec::<String>::new());
+    assert_eq!(SimulatedFolder(disk.clone()).names().unwrap(), Vec::<String>::new());
+    let (handle, requests) = snapshot_requests();
+    let settings = settings(&disk, &SimulatedStorage::new(0), RUN + 1);
+    let metrics = Arc::clone(&settings.metrics);
+    handle.keep_run(RUN).unwrap();
+    SnapshotWorker::new(settings, requests, Arc::new(AtomicBool::new(true))).run();
+    assert_eq!((metrics.published.get(), metrics.failed.get()), (0, 1));
 }

@@ -430,7 +430,9 @@ impl SnapshotWorker {
     /// Keeps all that the ring has of a run that a crash has ended.
     fn keep_run(&self, run_id: u64) -> io::Result<()> {
         let segments = ring_segments(&*self.settings.ring, run_id)?;
-        let Some(first) = segments.first() else { return Ok(()) };
+        // Each segment has been there: its recovery has asked for this.
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "the ring has had to remove its segments");
+        let first = segments.first().ok_or_else(gone)?;
         let wall_offset_ns = open(first)?.header().clocks.wall_offset_ns();
         let ends = segments.iter().map(|segment| open(segment).map(|reader| last_sample_ns(&reader)));
         let last_ns = ends.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().max();

@@ -264,6 +264,24 @@ fn a_ring_on_disk_is_kept_after_a_crash() {
     assert!(recorded >= 1400 && lost <= 1, "{recorded} {lost}");
 }
 
+// Proves that a ring on the disk holds its window where less is free than the default of
+// `min_free`: that is for the data directory to keep.
+#[test]
+fn a_ring_on_disk_needs_no_free_space() {
+    let rig = Rig::new();
+    let Some(disk) = TestDisk::tmpfs(&rig, 128 << 20) else { return };
+    // 5 % would be 6.4 MiB.
+    let filler = std::fs::File::create(disk.path().join("filler")).unwrap();
+    rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, 123 << 20).unwrap();
+    let config = format!("{BLACKBOX}window_on_disk = true\n[storage]\npreallocate = \"0\"\n");
+    let process = start_in(&rig, &config, &disk.path().join("data"));
+    // A segment is sealed after 5 s, and only then can it be removed.
+    eventually("a ring of two segments", || {
+        rig.status().is_some_and(|status| number(&status["ring"]["held_s"]) >= 7)
+    });
+    assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
+}
+
 // Proves that a ring with too little memory is shorter and says so, and harms no recording.
 #[test]
 fn a_small_ring_is_short() {
