@@ -1,5 +1,5 @@
-//! The part of `explain` that comes from the kernel's events: who ran, who waited for a CPU and
-//! because of whom, which code ran, what the kernel logged.
+//! The part of `explain` that comes from the kernel's events, as text: who ran, who waited for a
+//! CPU and because of whom, who slept longer than usual, which code ran, what the kernel logged.
 
 use std::io::{self, Write};
 
@@ -8,9 +8,7 @@ use flatcap_explain::{
 };
 use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{Blocker, CodeObjectInfo, FrameTotal, HoleCause, StackTotals};
-use serde::Serialize;
 
-use super::hex::push_hex;
 use super::time_printer::TimePrinter;
 use crate::human;
 
@@ -22,8 +20,6 @@ const PROCESSES_SHOWN: usize = 5;
 const PLACES_SHOWN: usize = 5;
 /// Most lines of the kernel log on the screen.
 const LINES_SHOWN: usize = 5;
-/// Most lines of the kernel log in JSON.
-const LINES_WRITTEN: usize = 100;
 /// Most processes that are named of those that ran while one waited.
 const BLOCKERS_SHOWN: usize = 2;
 /// Columns for a process, a place in the code, and those that ran meanwhile, so that lines have 80.
@@ -33,205 +29,6 @@ const MEANWHILE_WIDTH: usize = 24;
 
 /// Finds the name of the function at an offset of an object.
 pub(super) type FunctionNames<'n> = &'n mut dyn FnMut(&CodeObjectInfo, u64) -> Option<String>;
-
-/// What the kernel's events say, in JSON. A list is absent if the recording has no such source.
-#[derive(Debug, Serialize)]
-pub(super) struct CausesObject {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tasks: Option<TasksObject>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waits: Option<Vec<WaitObject>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stacks: Option<StacksObject>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    log: Option<LogObject>,
-}
-
-#[derive(Debug, Serialize)]
-struct TasksObject {
-    recorded_ns: u64,
-    lost: u64,
-    gaps: u64,
-    stopped_ns: u64,
-    has_wakeups: bool,
-    is_complete: bool,
-    unrecorded: Vec<UnrecordedObject>,
-    processes: Vec<TaskObject>,
-}
-
-#[derive(Debug, Serialize)]
-struct UnrecordedObject {
-    cause: &'static str,
-    begin_wall_ns: i64,
-    end_wall_ns: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    records: Option<u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct TaskObject {
-    pid: u32,
-    name: String,
-    on_cpu_ns: u64,
-    usual_ns: Option<u64>,
-    switches: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct WaitObject {
-    pid: u32,
-    name: String,
-    run_delay_ns: u64,
-    longest_ns: u64,
-    usual_ns: Option<u64>,
-    meanwhile: Vec<BlockerObject>,
-}
-
-#[derive(Debug, Serialize)]
-struct BlockerObject {
-    pid: u32,
-    name: String,
-    ns: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct StacksObject {
-    samples: u64,
-    total_ns: u64,
-    lost: u64,
-    functions: Vec<FunctionObject>,
-}
-
-#[derive(Debug, Serialize)]
-struct FunctionObject {
-    pid: u32,
-    name: String,
-    function: Option<String>,
-    object: String,
-    build_id: String,
-    offset: u64,
-    self_ns: u64,
-    total_ns: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct LogObject {
-    lines: Vec<LineObject>,
-    further: u64,
-    lost: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct LineObject {
-    wall_ns: i64,
-    priority: u8,
-    text: String,
-}
-
-impl CausesObject {
-    /// Returns at most `limit` elements of each list.
-    pub(super) fn new(causes: &KernelCauses, limit: usize, names: FunctionNames<'_>) -> Self {
-        Self {
-            tasks: causes.tasks.as_ref().map(|tasks| TasksObject::new(tasks, limit)),
-            waits: causes
-                .tasks
-                .as_ref()
-                .map(|tasks| tasks.waiting.iter().take(limit).map(WaitObject::new).collect()),
-            stacks: causes.stacks.as_ref().map(|stacks| StacksObject::new(stacks, limit, names)),
-            log: causes.log.as_ref().map(LogObject::new),
-        }
-    }
-}
-
-impl TasksObject {
-    fn new(tasks: &TaskCauses, limit: usize) -> Self {
-        let processes = tasks.running.iter().take(limit).map(|process| TaskObject {
-            pid: process.process,
-            name: process.name.clone(),
-            on_cpu_ns: process.on_cpu_ns,
-            usual_ns: process.usual_ns,
-            switches: process.switches,
-        });
-        Self {
-            recorded_ns: tasks.recorded_ns,
-            lost: tasks.faults.lost,
-            gaps: tasks.faults.gaps,
-            stopped_ns: tasks.faults.stopped_ns,
-            has_wakeups: !tasks.faults.lacks_wakeups,
-            is_complete: tasks.is_complete(),
-            unrecorded: tasks.unrecorded.iter().map(UnrecordedObject::new).collect(),
-            processes: processes.collect(),
-        }
-    }
-}
-
-impl UnrecordedObject {
-    fn new(unrecorded: &UnrecordedTime) -> Self {
-        let (cause, records) = match unrecorded.cause {
-            HoleCause::Stopped => ("stopped", None),
-            HoleCause::LostRecords(records) => ("lost_records", Some(records)),
-            HoleCause::MissingSamples => ("missing_samples", None),
-        };
-        let UnrecordedTime { begin_wall_ns, end_wall_ns, .. } = *unrecorded;
-        Self { cause, begin_wall_ns, end_wall_ns, records }
-    }
-}
-
-impl WaitObject {
-    fn new(process: &WaitingProcess) -> Self {
-        let meanwhile = process.blockers.iter().map(|blocker| BlockerObject {
-            pid: blocker.info.process,
-            name: blocker_name(blocker),
-            ns: blocker.ns,
-        });
-        Self {
-            pid: process.process,
-            name: process.name.clone(),
-            run_delay_ns: process.run_delay_ns,
-            longest_ns: process.longest_ns,
-            usual_ns: process.usual_ns,
-            meanwhile: meanwhile.collect(),
-        }
-    }
-}
-
-impl StacksObject {
-    fn new(stacks: &StackTotals, limit: usize, names: FunctionNames<'_>) -> Self {
-        let functions = top_functions(stacks, names).into_iter().take(limit).map(|total| {
-            let frame = stacks.frame(total.frame);
-            let object = frame.and_then(|frame| stacks.object(frame));
-            FunctionObject {
-                pid: total.process,
-                name: total.name.to_string(),
-                function: total.function,
-                object: object.map(|object| object.path.to_string()).unwrap_or_default(),
-                build_id: object.map(|object| hexadecimal(&object.build_id)).unwrap_or_default(),
-                offset: frame.map_or(0, |frame| frame.offset),
-                self_ns: total.self_ns,
-                total_ns: total.total_ns,
-            }
-        });
-        Self {
-            samples: stacks.samples(),
-            total_ns: stacks.total_ns(),
-            lost: stacks.lost(),
-            functions: functions.collect(),
-        }
-    }
-}
-
-impl LogObject {
-    fn new(log: &LoggedLines) -> Self {
-        let lines = log.lines.iter().take(LINES_WRITTEN).map(|line| LineObject {
-            wall_ns: line.wall_ns,
-            priority: line.priority,
-            text: line.text.clone(),
-        });
-        let left_out = log.lines.len().saturating_sub(LINES_WRITTEN);
-        let further = log.further + u64::try_from(left_out).unwrap_or(u64::MAX);
-        Self { lines: lines.collect(), further, lost: log.lost }
-    }
-}
 
 /// Prints what the kernel's events say, on 80 columns.
 pub(super) struct CausesScreen<'s> {
@@ -247,6 +44,7 @@ impl CausesScreen<'_> {
             self.print_unrecorded(tasks)?;
             self.print_running(tasks)?;
             self.print_waiting(tasks)?;
+            self.print_sleeping(tasks)?;
             self.print_faults(tasks)?;
         }
         if let Some(stacks) = &causes.stacks {
@@ -342,6 +140,31 @@ impl CausesScreen<'_> {
         Ok(())
     }
 
+    /// Lists the threads that slept longer than usual; says nothing if there are none, since then
+    /// all slept as usual.
+    fn print_sleeping(&mut self, tasks: &TaskCauses) -> io::Result<()> {
+        if tasks.sleeping.is_empty() {
+            return Ok(());
+        }
+        let heading = format!(
+            "{:<PROCESS_WIDTH$}  {:>9}  {:>13}  thread",
+            "who slept longer", "at most", "usual at most"
+        );
+        self.line(&heading)?;
+        for slept in tasks.sleeping.iter().take(self.limit.min(PROCESSES_SHOWN)) {
+            let is_main = slept.thread == slept.process;
+            let thread = format!("{}[{}]", human::escaped(&slept.thread_name), slept.thread);
+            self.line(&format!(
+                "{:<PROCESS_WIDTH$}  {:>9}  {:>13}  {}",
+                process_name(&slept.name, slept.process),
+                human::latency(slept.longest_ns),
+                human::latency(slept.usual_longest_ns),
+                if is_main { "main" } else { &thread },
+            ))?;
+        }
+        Ok(())
+    }
+
     /// Says what the times around the window lack, with which it is compared, and all waits.
     fn print_faults(&mut self, tasks: &TaskCauses) -> io::Result<()> {
         let faults = tasks.faults;
@@ -414,7 +237,7 @@ impl CausesScreen<'_> {
 }
 
 /// Returns the functions with time of their own, those with the most first.
-fn top_functions(stacks: &StackTotals, names: FunctionNames<'_>) -> Vec<FrameTotal> {
+pub(super) fn top_functions(stacks: &StackTotals, names: FunctionNames<'_>) -> Vec<FrameTotal> {
     let mut functions = stacks.functions(names);
     functions.retain(|total| total.self_ns > 0);
     functions
@@ -456,7 +279,7 @@ fn meanwhile(process: &WaitingProcess) -> String {
 }
 
 /// Returns the name of a process that ran while another one waited.
-fn blocker_name(blocker: &Blocker) -> String {
+pub(super) fn blocker_name(blocker: &Blocker) -> String {
     if blocker.info.is_idle() { "idle".to_owned() } else { blocker.info.name.to_string() }
 }
 
@@ -466,10 +289,4 @@ fn process_name(name: &str, id: u32) -> String {
 
 fn printed_usual(usual_ns: Option<u64>) -> String {
     usual_ns.map_or_else(|| "unknown".to_owned(), human::latency)
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    let mut text = Vec::new();
-    push_hex(bytes, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
 }

@@ -15,7 +15,8 @@ use flatcap_tasks::CodeObjectInfo;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::causes::{CausesObject, CausesScreen, FunctionNames};
+use super::causes::{CausesScreen, FunctionNames};
+use super::causes_object::CausesObject;
 use super::error::CliError;
 use super::hosts::find_host;
 use super::measured_value::{self, measured, short_name};
@@ -24,7 +25,7 @@ use super::selection::{check_sources, recorded_time, wall_time};
 use super::snapshots::{attached_logs, snapshot_time};
 use super::spikes::{printed_length, report_left_out};
 use super::symbol_program::{StackNames, symbol_directory};
-use super::terminal::Output;
+use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
@@ -41,13 +42,15 @@ const FIELD_WIDTH: usize = 34;
 const BEFORE_WINDOWS_MIN: u64 = 2;
 /// Parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
+/// Most lines for the text of a mark.
+const MARKER_LINES_SHOWN: usize = 4;
 
 /// Say what was different in a window, and who did it.
 ///
 /// Processes, control groups, disks and interfaces are ranked by what they used more than before,
 /// and fields by how far they deviate from the baseline. If the recording has samples of sched,
-/// profile or kmsg, it also says who ran, who waited for a CPU and because of whom, which code ran,
-/// and what the kernel logged.
+/// profile or kmsg, it also says who ran, who waited for a CPU and because of whom, who slept
+/// longer than usual, which code ran, and what the kernel logged.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
@@ -362,7 +365,9 @@ impl Screen<'_> {
                 self.times.milliseconds(marker.wall_ns),
                 human::escaped(&marker.text)
             );
-            writeln!(self.out, "{}", human::shortened(&line, Output::Stdout.width_to_fit()))?;
+            let width = Output::Stdout.width_to_fit();
+            let line = human::shortened(&line, width.saturating_mul(MARKER_LINES_SHOWN));
+            writeln!(self.out, "{}", wrapped(&line, Some(width), 2))?;
         }
         for (at, step_ns) in &found.clock_steps {
             let direction = if *step_ns < 0 { "back" } else { "forward" };

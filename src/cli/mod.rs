@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod causes;
+mod causes_object;
 mod check_config;
 mod check_trigger;
 mod checksum;

@@ -1,6 +1,5 @@
 //! What is known of a snapshot, beside its segment: `snapshot.json` in its directory.
 
-use std::fmt::Write as _;
 use std::io::{self, IoSlice};
 use std::path::Path;
 
@@ -63,14 +62,7 @@ pub struct SnapshotRecord {
 impl SnapshotRecord {
     /// Returns the text of the marker at the moment of the order.
     pub(super) fn marker_text(&self) -> String {
-        let mut text = match &self.rule {
-            Some(rule) => format!("trigger {rule}: {}", self.reason),
-            None => format!("snapshot: {}", self.reason),
-        };
-        for (expression, value) in &self.values {
-            // Writing to a string cannot fail.
-            let _infallible = write!(text, "; {expression} = {value}");
-        }
+        let mut text = format!("snapshot: {}", self.reason);
         let end = (0..=MARKER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or_default());
         text

@@ -305,12 +305,13 @@ impl SnapshotWorker {
             orders: pending.orders.clone(),
             ..SnapshotRecord::default()
         };
-        let marker = Marker {
+        // That of a rule is in the ring.
+        let marker = record.rule.is_none().then(|| Marker {
             mono_ns: record.fired_mono_ns,
             wall_ns: record.fired_wall_ns,
-            origin: if record.rule.is_some() { MarkerOrigin::Trigger } else { MarkerOrigin::Person },
+            origin: MarkerOrigin::Person,
             text: record.marker_text(),
-        };
+        });
         let attached = |name: String, media_type: &str, content: Vec<u8>| Attachment {
             name,
             media_type: media_type.to_owned(),
@@ -333,7 +334,7 @@ impl SnapshotWorker {
                 segments,
                 first_mono_ns: pending.window.0,
                 last_mono_ns: pending.window.1,
-                marker: Some(marker),
+                marker,
                 attachments: &attachments,
                 compression: &*self.settings.compression,
             },

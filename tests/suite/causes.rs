@@ -43,7 +43,8 @@ enum Fault {
 }
 
 /// Of each 100 ms, steady[10] runs for 5 ms. In the incident billing[812] runs on the same CPU, and
-/// steady waits for 20 ms, since it does not preempt it at once.
+/// steady waits for 20 ms, since it does not preempt it at once. On another CPU writer[30] runs for
+/// 1 of each 20 ms, but not from 20.403 to 20.482 s.
 fn sched(number: u64, fault: Fault) -> SchedPayload {
     let begin_ns = number * PERIOD_NS;
     let at = |ms: u64| begin_ns + ms * MS;
@@ -58,12 +59,23 @@ fn sched(number: u64, fault: Fault) -> SchedPayload {
     }
     switches.push((at(if is_busy { 30 } else { 10 }), 0, other, 1, true));
     switches.push((at(if is_busy { 35 } else { 15 }), 0, 1, other, false));
+    let is_stalled = |part: u64| number == INCIDENT.start + 4 && (1..4).contains(&part);
+    for part in (0..5).filter(|part| !is_stalled(*part)) {
+        switches.push((at(20 * part + 2), 1, 0, 3, true));
+        switches.push((at(20 * part + 3), 1, 3, 0, false));
+    }
+    switches.sort_by_key(|(time_ns, ..)| *time_ns);
     let before = if (INCIDENT.start + 1..=INCIDENT.end).contains(&number) { 2 } else { 0 };
     let mut payload = SchedPayload {
         begin_ns,
         end_ns: begin_ns + PERIOD_NS,
-        threads: vec![thread(0, 0, "swapper"), thread(11, 10, "steady"), thread(812, 812, "billing")],
-        running: vec![(0, before)],
+        threads: vec![
+            thread(0, 0, "swapper"),
+            thread(11, 10, "steady"),
+            thread(812, 812, "billing"),
+            thread(31, 30, "writer"),
+        ],
+        running: vec![(0, before), (1, 0)],
         switches,
         wakeups: vec![(at(10), 0, 1, other)],
         lost: if fault == Fault::Lost && number >= INCIDENT.start { 7 } else { 0 },
@@ -185,8 +197,8 @@ fn recorded(has_events: bool, fault: Fault) -> Rig {
     rig
 }
 
-// Proves that events say who ran in the window, who waited because of whom, which code ran and what
-// the kernel logged, as JSON.
+// Proves that events say who ran in the window, who waited because of whom, who slept longer than
+// usual, which code ran and what the kernel logged, as JSON and as text.
 #[test]
 fn the_events_name_causes() {
     let rig = recorded(true, Fault::None);
@@ -207,6 +219,11 @@ fn the_events_name_causes() {
     );
     assert_eq!(found["waits"][1]["pid"], 812, "the other one was preempted by it");
     assert_eq!(found["waits"].as_array().unwrap().len(), 2);
+    let slept = serde_json::json!([{
+        "pid": 30, "name": "writer", "tid": 31, "thread": "writer",
+        "longest_ns": 79 * MS, "usual_longest_ns": 19 * MS
+    }]);
+    assert_eq!(found["sleeps"], slept);
     let code = &found["stacks"]["functions"][0];
     assert_eq!((&code["object"], &code["offset"]), (&"/usr/bin/billing".into(), &0x2abc.into()));
     assert_eq!((&code["build_id"], &code["self_ns"]), (&"c0de".into(), &(300 * MS).into()));
@@ -217,6 +234,7 @@ fn the_events_name_causes() {
     for line in [
         "billing[812] 285ms 95.0% 0ns 3",
         "steady[10] 60.0ms 20.0ms 0ns billing 100.0%",
+        "writer[30] 79.0ms 19.0ms writer[31]",
         "billing+0x2abc 100.0% billing[812]",
         "sda: I/O error, sector 1\\u{1b}",
         "kernel: 3 more lines",
@@ -291,13 +309,13 @@ fn events_are_not_ranked() {
     assert_eq!(spikes(&with), spikes(&without));
     let explained = |rig: &Rig| {
         let mut found = rig.call(&["explain", "flatcap-data", "--at", "+20450ms", "--json"]).json();
-        let keys = ["tasks", "waits", "stacks", "log"];
+        let keys = ["tasks", "waits", "sleeps", "stacks", "log"];
         let removed = keys.map(|key| found.as_object_mut().unwrap().remove(key).is_some());
         (found, removed)
     };
     let (found, removed) = explained(&with);
-    assert_eq!(removed, [true; 4]);
-    assert_eq!(explained(&without), (found, [false; 4]));
+    assert_eq!(removed, [true; 5]);
+    assert_eq!(explained(&without), (found, [false; 5]));
 }
 
 // Proves that the source that is computed from the events is listed and printed like any other, at

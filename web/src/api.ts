@@ -58,6 +58,7 @@ export interface Explanation {
   /** What the kernel's events say; each is absent without such a source. */
   tasks?: TaskCauses;
   waits?: Wait[];
+  sleeps?: Sleep[];
   stacks?: Stacks;
   log?: KernelLog;
 }
@@ -83,6 +84,16 @@ export interface Wait {
   longest_ns: number;
   usual_ns: number | null;
   meanwhile: { pid: number; name: string; ns: number }[];
+}
+
+/** A thread that slept longer than usual: it waited for something else than a CPU. */
+export interface Sleep {
+  pid: number;
+  name: string;
+  tid: number;
+  thread: string;
+  longest_ns: number;
+  usual_longest_ns: number;
 }
 
 /** Which code ran. */

@@ -1,7 +1,7 @@
-// What the kernel's events say of a selection: who ran, who waited and because of whom, which code
-// ran, what was logged. Beside what departed, in the panel.
+// What the kernel's events say of a selection: who ran, who waited and because of whom, who slept
+// longer than usual, which code ran, what was logged. Beside what departed, in the panel.
 
-import type { Explanation, KernelLog, Stacks, TaskCauses, Wait } from "./api";
+import type { Explanation, KernelLog, Sleep, Stacks, TaskCauses, Wait } from "./api";
 import { button, make } from "./dom";
 import { exactText, lengthText, significant } from "./times";
 import { plural, shown } from "./units";
@@ -23,14 +23,17 @@ export interface Lead {
 export function causes(found: Explanation, lead: Lead): HTMLElement[] {
   const parts: HTMLElement[] = [];
   const head = (text: string) => parts.push(make("h3", "", text));
-  const length = Number(BigInt(found.to_ns) - BigInt(found.from_ns));
   if (found.tasks !== undefined) {
     head("On CPUs");
-    parts.push(...tasks(found.tasks, length, lead));
+    parts.push(...tasks(found.tasks, lead));
   }
   if (found.waits !== undefined) {
     head("Waited for a CPU");
     parts.push(...waits(found.waits, found.tasks?.is_complete ?? true, lead));
+  }
+  if (found.sleeps !== undefined && found.sleeps.length > 0) {
+    head("Slept longer than usual");
+    parts.push(...found.sleeps.slice(0, LISTED_MAX).map((slept) => sleep(slept, lead)));
   }
   if (found.stacks !== undefined) {
     head("Code");
@@ -68,7 +71,9 @@ function named(name: string, process: number): string {
   return process === 0 ? "nobody" : `${shown(name)} [${process}]`;
 }
 
-function tasks(found: TaskCauses, length: number, lead: Lead): HTMLElement[] {
+function tasks(found: TaskCauses, lead: Lead): HTMLElement[] {
+  // Nothing is known of the rest of the selection.
+  const length = Math.max(1, found.recorded_ns);
   const rows = found.processes.slice(0, LISTED_MAX).map(({ pid, name, on_cpu_ns, usual_ns, switches }) => {
     const parts = [`${significant((on_cpu_ns / length) * 100)} % of a CPU`, usually(usual_ns), plural(switches, "switch", "switches")];
     return row(named(name, pid), span(on_cpu_ns), parts.filter((part) => part !== "").join(", "), pid, lead);
@@ -101,6 +106,11 @@ function waits(found: Wait[], isComplete: boolean, lead: Lead): HTMLElement[] {
     const parts = [`the longest ${span(longest_ns)}`, usually(usual_ns), ran.length === 0 ? "" : `meanwhile ran ${ran.join(", ")}`];
     return row(named(name, pid), span(run_delay_ns), parts.filter((part) => part !== "").join(", "), pid, lead);
   });
+}
+
+function sleep({ pid, name, tid, thread, longest_ns, usual_longest_ns }: Sleep, lead: Lead): HTMLElement {
+  const parts = [`usually ${span(usual_longest_ns)} at most`, tid === pid ? "" : `thread ${shown(thread)} [${tid}]`];
+  return row(named(name, pid), span(longest_ns), parts.filter((part) => part !== "").join(", "), pid, lead);
 }
 
 function stacks(found: Stacks, lead: Lead): HTMLElement[] {

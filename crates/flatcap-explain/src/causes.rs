@@ -1,6 +1,7 @@
 //! What the kernel's events say of a window: who ran, who waited for a CPU and because of whom,
 //! which code ran, what the kernel logged.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use flatcap_format::query::{KernelItem, KernelReader, KernelSource, Recording, RunInfo};
@@ -8,8 +9,8 @@ use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::SampleView;
 use flatcap_tasks::{
     Blocker, CpuHistory, HoleCause, Interval, KnownBuildIds, LogBatch, ProcessTimes, ProfileBatch,
-    RecordingFaults, RecordingHole, RecordingHoles, SchedBatch, StackTotals, TaskTimes, Timeline,
-    TimelineObserver,
+    RecordingFaults, RecordingHole, RecordingHoles, SchedBatch, StackTotals, TaskTimes, ThreadTimes,
+    Timeline, TimelineObserver,
 };
 
 use super::reading::{ExplainError, RecordingChoice};
@@ -24,8 +25,14 @@ const AROUND_NS: u64 = 1_200_000_000;
 const BEFORE_NS_MAX: u64 = 60_000_000_000;
 /// Most lines of the kernel log that are kept; further ones are counted.
 const LINES_MAX: usize = 1_000;
-/// Most processes that waited.
+/// Most processes that waited, and threads that slept longer than usual.
 const WAITING_MAX: usize = 100;
+/// A thread slept longer than usual if it was so many times as long as ever in the time before.
+const LONGER_SLEEP_FACTOR: u64 = 2;
+/// Shorter sleeps are as usual: timers and the scheduler delay threads by a few milliseconds.
+const LONGER_SLEEP_NS_MIN: u64 = 10_000_000;
+/// What a thread does usually is not known before it has slept so often.
+const USUAL_SLEEPS_MIN: u64 = 10;
 /// Most processes that ran while one waited.
 const BLOCKERS_MAX: usize = 8;
 
@@ -55,6 +62,8 @@ pub struct TaskCauses {
     pub running: Vec<RunningProcess>,
     /// The hundred that waited longest, those first.
     pub waiting: Vec<WaitingProcess>,
+    /// The hundred that slept longest of those that slept longer than usual, those first.
+    pub sleeping: Vec<SleepingThread>,
     /// Times in the window in which not all switches were recorded, in the order of their begins.
     pub unrecorded: Vec<UnrecordedTime>,
     /// Further such times, beyond the limit.
@@ -112,6 +121,24 @@ pub struct WaitingProcess {
     /// Who ran on the CPU meanwhile, on which the thread ran afterwards: those that ran longest
     /// first. Thread 0 is the idle loop.
     pub blockers: Vec<Blocker>,
+}
+
+/// A thread that waited for something else than a CPU, such as a disk, a lock or a timer, for much
+/// longer than it usually does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SleepingThread {
+    /// Process id.
+    pub process: u32,
+    /// Name of the process.
+    pub name: String,
+    /// Thread id.
+    pub thread: u32,
+    /// Name of the thread.
+    pub thread_name: String,
+    /// The longest part of the window in which it slept without a break, in nanoseconds.
+    pub longest_ns: u64,
+    /// The longest time that it slept before the window, in nanoseconds.
+    pub usual_longest_ns: u64,
 }
 
 /// Lines of the kernel log.
@@ -335,10 +362,42 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
         recorded_ns,
         running: running.collect(),
         waiting: waiting.collect(),
+        sleeping: long_sleeps(times, &processes),
         unrecorded: times.unrecorded(),
         further_unrecorded: times.holes.further(),
         faults,
     }
+}
+
+/// Returns the threads that slept longer in the window than ever in the time before it, which is
+/// longer.
+fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<SleepingThread> {
+    let before: HashMap<u64, ThreadTimes> =
+        times.before.threads().into_iter().map(|times| (times.task.number, times)).collect();
+    let mut sleeping: Vec<SleepingThread> = Vec::new();
+    for own in times.window.threads() {
+        let Some(before) = before.get(&own.task.number) else { continue };
+        let longest_ns = own.longest_sleeping_ns;
+        let least_ns = before.longest_sleeping_ns.saturating_mul(LONGER_SLEEP_FACTOR);
+        if before.switches - before.preemptions < USUAL_SLEEPS_MIN
+            || longest_ns < least_ns.max(LONGER_SLEEP_NS_MIN)
+        {
+            continue;
+        }
+        let info = own.task.info;
+        let process = processes.iter().find(|process| process.process == info.process);
+        sleeping.push(SleepingThread {
+            process: info.process,
+            name: process.map_or(info.name, |process| process.name).to_string(),
+            thread: info.thread,
+            thread_name: info.name.to_string(),
+            longest_ns,
+            usual_longest_ns: before.longest_sleeping_ns,
+        });
+    }
+    sleeping.sort_by_key(|thread| (std::cmp::Reverse(thread.longest_ns), thread.thread));
+    sleeping.truncate(WAITING_MAX);
+    sleeping
 }
 
 /// Returns the part of a window that was recorded, as a mean of its CPUs.

@@ -25,8 +25,8 @@ mod window;
 
 pub use attribution::SuspectKind;
 pub use causes::{
-    KernelCauses, LoggedLine, LoggedLines, RunningProcess, TaskCauses, UnrecordedTime, WaitingProcess,
-    find_causes,
+    KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread, TaskCauses, UnrecordedTime,
+    WaitingProcess, find_causes,
 };
 pub use measure::ValueUnit;
 pub use reading::{ExplainError, RecordingChoice};

@@ -1,7 +1,7 @@
 //! What the kernel's events say of a selection, as JSON beside what departed in it.
 
 use flatcap_explain::{
-    KernelCauses, LoggedLines, RunningProcess, TaskCauses, UnrecordedTime, WaitingProcess,
+    KernelCauses, LoggedLines, RunningProcess, SleepingThread, TaskCauses, UnrecordedTime, WaitingProcess,
 };
 use flatcap_tasks::{Blocker, HoleCause, StackTotals};
 use serde::Serialize;
@@ -19,6 +19,8 @@ pub(super) struct CausesAnswer {
     tasks: Option<TasksPart>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<Vec<WaitPart>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sleeps: Option<Vec<SleepPart>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<StacksPart>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,6 +78,17 @@ struct RanPart {
     ns: u64,
 }
 
+/// A thread that slept longer than usual.
+#[derive(Debug, Serialize)]
+struct SleepPart {
+    pid: u32,
+    name: String,
+    tid: u32,
+    thread: String,
+    longest_ns: u64,
+    usual_longest_ns: u64,
+}
+
 #[derive(Debug, Serialize)]
 struct StacksPart {
     samples: u64,
@@ -115,9 +128,12 @@ impl From<&KernelCauses> for CausesAnswer {
     fn from(causes: &KernelCauses) -> Self {
         let waiting =
             |tasks: &TaskCauses| tasks.waiting.iter().take(LISTED_MAX).map(WaitPart::from).collect();
+        let sleeping =
+            |tasks: &TaskCauses| tasks.sleeping.iter().take(LISTED_MAX).map(SleepPart::from).collect();
         Self {
             tasks: causes.tasks.as_ref().map(TasksPart::from),
             waits: causes.tasks.as_ref().map(waiting),
+            sleeps: causes.tasks.as_ref().map(sleeping),
             stacks: causes.stacks.as_ref().map(StacksPart::from),
             log: causes.log.as_ref().map(LogPart::from),
         }
@@ -176,6 +192,19 @@ impl From<&WaitingProcess> for WaitPart {
             longest_ns: process.longest_ns,
             usual_ns: process.usual_ns,
             meanwhile: process.blockers.iter().map(ran).collect(),
+        }
+    }
+}
+
+impl From<&SleepingThread> for SleepPart {
+    fn from(slept: &SleepingThread) -> Self {
+        Self {
+            pid: slept.process,
+            name: slept.name.clone(),
+            tid: slept.thread,
+            thread: slept.thread_name.clone(),
+            longest_ns: slept.longest_ns,
+            usual_longest_ns: slept.usual_longest_ns,
         }
     }
 }

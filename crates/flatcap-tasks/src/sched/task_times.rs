@@ -47,6 +47,8 @@ pub struct ThreadTimes {
     pub sleeping_ns: u64,
     /// The longest part of the window in which it was ready without a break.
     pub longest_ready_ns: u64,
+    /// The longest part of the window in which it waited for something else without a break.
+    pub longest_sleeping_ns: u64,
     /// How often it stopped running.
     pub switches: u64,
     /// How often it stopped running although it could have run on.
@@ -270,7 +272,11 @@ impl TimelineObserver for TaskTimes {
                 times.longest_ready_ns = times.longest_ready_ns.max(whole);
                 self.add_blockers(interval, history);
             }
-            TaskState::Sleeping => times.sleeping_ns += ns,
+            TaskState::Sleeping => {
+                times.sleeping_ns += ns;
+                let whole = interval.overlap_ns(&self.window);
+                times.longest_sleeping_ns = times.longest_sleeping_ns.max(whole);
+            }
         }
     }
 }
@@ -283,6 +289,7 @@ impl ThreadTimes {
             ready_ns: 0,
             sleeping_ns: 0,
             longest_ready_ns: 0,
+            longest_sleeping_ns: 0,
             switches: 0,
             preemptions: 0,
             migrations: 0,

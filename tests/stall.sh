@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Proves that the black box keeps a stall of storage: a device stops for 40 ms once in five minutes
+# (or in $1 seconds), while a program writes to it.
+#
+#     tests/stall.sh [SECONDS]     default: 300, at least 60
+#
+# Records six host sources at 1 kHz, processes, and context switches in the ring alone, with a rule
+# for a device that completes nothing for 20 ms. The device is a loop device over a file in a file
+# system that is frozen for 40 ms. Then there must be one snapshot of at most 5 MB, and `explain` of
+# it must show the device and the program that waited. Prints what `explain` says.
+#
+# Exit status: 0 if all holds, 1 if not, 2 if it could not run. Needs root, loop devices, mkfs.ext4
+# and Python 3. Other devices that stall meanwhile are true firings: the machine should be idle.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-300}
+[ "$seconds" -ge 60 ] || { echo "stall: $seconds s is too short; use at least 60" >&2; exit 2; }
+[ "$(id -u)" -eq 0 ] || { echo "stall: needs root to mount and to freeze" >&2; exit 2; }
+cargo build --release --quiet --bin flatcap
+target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+exec unshare --mount python3 - "$target/release/flatcap" "$seconds" <<'PYTHON'
+import ctypes
+import fcntl
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+flatcap, seconds = sys.argv[1], int(sys.argv[2])
+SOURCES = ["cpu", "memory", "vmstat", "disk", "network", "pressure"]
+CONFIG = """[blackbox]
+window = "60s"
+disk_period = "100ms"
+[source.sched]
+enabled = true
+mode = "armed"
+budget = "20%"
+[trigger.device-stall]
+when = "any(disk.devices[*].in_flight > 0 and disk.devices[*].reads:delta(10ms) = 0 and disk.devices[*].writes:delta(10ms) = 0)"
+for = "20ms"
+before = "3s"
+after = "2s"
+"""
+STALL_S = 0.04
+SNAPSHOT_BYTES_MAX = 5_000_000
+# linux/fs.h
+FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
+
+
+def call(*args):
+    subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
+
+
+def asked(*args):
+    return subprocess.run([flatcap, *args], cwd=place, capture_output=True, text=True)
+
+
+def write_forever(path):
+    """Writes and syncs 200 times a second, as the program `writer`."""
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).prctl(15, b"writer", 0, 0, 0)
+        with open(path, "r+b", buffering=0) as file:
+            while True:
+                file.seek(0)
+                file.write(os.urandom(4096))
+                os.fdatasync(file.fileno())
+                time.sleep(0.005)
+    return pid
+
+
+place = pathlib.Path(tempfile.mkdtemp(prefix="flatcap-stall-"))
+memory = pathlib.Path(tempfile.mkdtemp(prefix="flatcap-stall-", dir="/dev/shm"))
+mounted, writer, recorder = [], None, None
+try:
+    # The images are in memory, so that only what is frozen delays a write.
+    images = place / "images"
+    images.mkdir()
+    call("mount", "-t", "tmpfs", "-o", "size=160M", "none", str(images))
+    mounted.append(images)
+    outer, inner = place / "outer", place / "inner"
+    image = images / "outer.ext4"
+    for mount, size in ((outer, 128 << 20), (inner, 64 << 20)):
+        # Written out, so that the inner one needs no space of the outer one.
+        with open(image, "wb") as file:
+            file.write(b"\1" * size)
+        call("mkfs.ext4", "-q", "-E", "nodiscard", "-F", str(image))
+        mount.mkdir()
+        call("mount", "-o", "loop", str(image), str(mount))
+        mounted.append(mount)
+        image = mount / "inner.ext4"
+    device = subprocess.run(["findmnt", "-no", "SOURCE", str(inner)], capture_output=True, text=True).stdout.strip()
+    device = pathlib.Path(device).name
+    (inner / "file").write_bytes(bytes(4096))
+    writer = write_forever(inner / "file")
+
+    (place / "flatcap.toml").write_text(CONFIG)
+    sources = [part for source in SOURCES for part in ("--source", f"{source}@1ms")]
+    sources += ["--source", "process", "--source", "sched"]
+    args = [flatcap, "record", "--quiet", "--config", "flatcap.toml", "--data-dir", "data", *sources]
+    recorder = subprocess.Popen(args, cwd=place, env={**os.environ, "RUNTIME_DIRECTORY": str(memory)})
+    before_s = random.uniform(20, seconds - 20)
+    time.sleep(before_s)
+    frozen = os.open(outer, os.O_RDONLY)
+    fcntl.ioctl(frozen, FIFREEZE, 0)
+    began = time.time_ns()
+    time.sleep(STALL_S)
+    fcntl.ioctl(frozen, FITHAW, 0)
+    os.close(frozen)
+    lasted = (time.time_ns() - began) / 1e6
+    print(f"{device} was stalled for {lasted:.1f} ms after {before_s:.0f} s")
+    time.sleep(seconds - before_s)
+    recorder.send_signal(signal.SIGTERM)
+    if recorder.wait() != 0:
+        sys.exit("stall: the recorder failed")
+    recorder = None
+
+    found = json.loads(asked("snapshots", "--json", "--dir", "data").stdout)
+    print(f"snapshots: {[snapshot['name'] for snapshot in found]}")
+    failed = [] if len(found) == 1 else [f"{len(found)} snapshots instead of one"]
+    for snapshot in found:
+        path = place / snapshot["path"]
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        fired = (snapshot["fired_wall_ns"] - began) / 1e6
+        print(f"{snapshot['name']}: {size / 1e6:.2f} MB, fired {fired:.1f} ms after the stall began")
+        explained = asked("explain", str(path))
+        said = explained.stdout
+        print(said, explained.stderr)
+        failed += [f"{size} bytes"] if size > SNAPSHOT_BYTES_MAX else []
+        failed += [f"explain does not name {name}" for name in (device, "writer") if name not in said]
+    for line in failed:
+        print(f"NOT REACHED: {line}")
+    status = 1 if failed else 0
+finally:
+    for process in (recorder and recorder.pid, writer):
+        if process:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+    for mount in reversed(mounted):
+        call("umount", str(mount))
+    shutil.rmtree(place)
+    shutil.rmtree(memory)
+sys.exit(status)
+PYTHON
