@@ -4,8 +4,8 @@
 #
 #     tests/stall.sh [SECONDS]     default: 300, at least 60
 #
-# Records six host sources at 1 kHz, processes, and context switches in the ring alone, with a rule
-# for a device that completes nothing for 20 ms. The device is a loop device over a file in a file
+# Records six host sources at 1 kHz, processes, and context switches in the ring alone, with the
+# rule device-stall of config/triggers.toml. The device is a loop device over a file in a file
 # system that is frozen for 40 ms. Then there must be one snapshot of at most 5 MB, and `explain` of
 # it must show the device and the program that waited. Prints what `explain` says.
 #
@@ -19,7 +19,7 @@ seconds=${1:-300}
 [ "$(id -u)" -eq 0 ] || { echo "stall: needs root to mount and to freeze" >&2; exit 2; }
 cargo build --release --quiet --bin flatcap
 target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
-exec unshare --mount python3 - "$target/release/flatcap" "$seconds" <<'PYTHON'
+exec unshare --mount python3 - "$target/release/flatcap" "$seconds" config/triggers.toml <<'PYTHON'
 import ctypes
 import fcntl
 import json
@@ -34,6 +34,7 @@ import tempfile
 import time
 
 flatcap, seconds = sys.argv[1], int(sys.argv[2])
+rule = pathlib.Path(sys.argv[3]).read_text().split("[trigger.device-stall]\nenabled = false\n")[1].split("\n\n")[0]
 SOURCES = ["cpu", "memory", "vmstat", "disk", "network", "pressure"]
 CONFIG = """[blackbox]
 window = "60s"
@@ -42,11 +43,6 @@ disk_period = "100ms"
 enabled = true
 mode = "armed"
 budget = "20%"
-[trigger.device-stall]
-when = "any(disk.devices[*].in_flight > 0 and disk.devices[*].reads:delta(10ms) = 0 and disk.devices[*].writes:delta(10ms) = 0)"
-for = "20ms"
-before = "3s"
-after = "2s"
 """
 STALL_S = 0.04
 SNAPSHOT_BYTES_MAX = 5_000_000
@@ -101,7 +97,7 @@ try:
     (inner / "file").write_bytes(bytes(4096))
     writer = write_forever(inner / "file")
 
-    (place / "flatcap.toml").write_text(CONFIG)
+    (place / "flatcap.toml").write_text(f"{CONFIG}[trigger.device-stall]\n{rule}\n")
     sources = [part for source in SOURCES for part in ("--source", f"{source}@1ms")]
     sources += ["--source", "process", "--source", "sched"]
     args = [flatcap, "record", "--quiet", "--config", "flatcap.toml", "--data-dir", "data", *sources]

@@ -11,7 +11,7 @@ const SHIPPED: &str = include_str!("../../config/triggers.toml");
 #[test]
 fn shipped_rules_compile() {
     let config = Config::parse("triggers.toml", SHIPPED).unwrap();
-    assert_eq!((config.triggers.len(), config.rules().len()), (8, 0));
+    assert_eq!((config.triggers.len(), config.rules().len()), (9, 0));
     let on = SHIPPED.replace("enabled = false", "enabled = true");
     let refused = Config::parse("triggers.toml", &on).unwrap_err().to_string();
     assert!(
