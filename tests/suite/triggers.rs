@@ -20,7 +20,7 @@ fn shipped_rules_compile() {
     );
     let config =
         Config::parse("triggers.toml", &format!("{on}\n[source.thermal]\nenabled = true\n")).unwrap();
-    assert_eq!(config.compile_rules().unwrap().counts().len(), 8);
+    assert_eq!(config.compile_rules().unwrap().counts().len(), 9);
 }
 
 // Proves that a rule that does not fit is refused with its line, its condition and the nearest
