@@ -572,8 +572,11 @@ fn lanes_outlive_recorder_and_application() {
         manager.read();
         manager.forgotten.contains(&name)
     });
-    let log = std::fs::read_to_string(rig.path("second.log")).unwrap();
-    assert!(log.contains("frames of applications that a killed run had not taken are rescued"), "{log}");
+    // The log is written by a thread of its own.
+    eventually("the rescue in the log", || {
+        let log = std::fs::read_to_string(rig.path("second.log")).unwrap();
+        log.contains("frames of applications that a killed run had not taken are rescued")
+    });
     let (_, lost) = end(&rig, recorder);
     let mut numbers: Vec<u64> =
         rows(&rig, "orders").iter().map(|row| number(&row["data"]["counter"])).collect();
