@@ -140,18 +140,20 @@ impl CausesScreen<'_> {
         Ok(())
     }
 
-    /// Lists the threads that slept longer than usual; says nothing if there are none, since then
-    /// all slept as usual.
+    /// Lists the threads that slept longer than usual; says nothing if all slept as usual.
     fn print_sleeping(&mut self, tasks: &TaskCauses) -> io::Result<()> {
-        if tasks.sleeping.is_empty() {
-            return Ok(());
+        let Some(sleeping) = &tasks.sleeping else {
+            return self.line("who slept longer: unknown, too little was recorded before the window");
+        };
+        if sleeping.is_empty() {
+            return if tasks.is_complete() { Ok(()) } else { self.print_nobody("who slept longer", tasks) };
         }
         let heading = format!(
             "{:<PROCESS_WIDTH$}  {:>9}  {:>13}  thread",
             "who slept longer", "at most", "usual at most"
         );
         self.line(&heading)?;
-        for slept in tasks.sleeping.iter().take(self.limit.min(PROCESSES_SHOWN)) {
+        for slept in sleeping.iter().take(self.limit.min(PROCESSES_SHOWN)) {
             let is_main = slept.thread == slept.process;
             let thread = format!("{}[{}]", human::escaped(&slept.thread_name), slept.thread);
             self.line(&format!(
@@ -186,7 +188,7 @@ impl CausesScreen<'_> {
             self.line(&format!("{begin} {reason}"))?;
         }
         if faults.lacks_wakeups {
-            self.line("waits are lower bounds: wakeups were not recorded")?;
+            self.line("waits are lower bounds, and sleeps include waits: wakeups were not recorded")?;
         }
         Ok(())
     }

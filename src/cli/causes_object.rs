@@ -12,7 +12,8 @@ use super::hex::push_hex;
 /// Most lines of the kernel log in JSON.
 const LINES_WRITTEN: usize = 100;
 
-/// What the kernel's events say, in JSON. A list is absent if the recording has no such source.
+/// What the kernel's events say, in JSON. A list is absent if the recording has no such source, and
+/// `sleeps` also if the time before says too little of what is usual.
 #[derive(Debug, Serialize)]
 pub(super) struct CausesObject {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,7 +131,8 @@ impl CausesObject {
             sleeps: causes
                 .tasks
                 .as_ref()
-                .map(|tasks| tasks.sleeping.iter().take(limit).map(SleepObject::new).collect()),
+                .and_then(|tasks| tasks.sleeping.as_ref())
+                .map(|sleeping| sleeping.iter().take(limit).map(SleepObject::new).collect()),
             stacks: causes.stacks.as_ref().map(|stacks| StacksObject::new(stacks, limit, names)),
             log: causes.log.as_ref().map(LogObject::new),
         }

@@ -366,8 +366,12 @@ impl Screen<'_> {
                 human::escaped(&marker.text)
             );
             let width = Output::Stdout.width_to_fit();
-            let line = human::shortened(&line, width.saturating_mul(MARKER_LINES_SHOWN));
-            writeln!(self.out, "{}", wrapped(&line, Some(width), 2))?;
+            let text = wrapped(&line, Some(width), 2);
+            for (at, line) in text.lines().take(MARKER_LINES_SHOWN).enumerate() {
+                let has_more = at + 1 == MARKER_LINES_SHOWN && text.lines().count() > MARKER_LINES_SHOWN;
+                let line = if has_more { format!("{line} ...") } else { line.to_owned() };
+                writeln!(self.out, "{}", human::shortened(&line, width))?;
+            }
         }
         for (at, step_ns) in &found.clock_steps {
             let direction = if *step_ns < 0 { "back" } else { "forward" };

@@ -142,8 +142,8 @@ pub(super) fn ring_limits(config: &Config) -> RetentionLimits {
         bytes: config.blackbox.memory_max,
         // A segment leaves when its last sample is out of the window.
         age_ns: nanoseconds(config.blackbox.window).saturating_add(SEGMENT_AGE_NS),
-        // On the disk of data_dir, whose own segments make room for `min_free`: the oldest ones,
-        // before the newest samples that there are.
+        // On the disk of `data_dir`, that one keeps `min_free`: its oldest segments go before the
+        // newest samples that there are.
         min_free: if config.blackbox.window_on_disk { MinFree::Bytes(0) } else { MinFree::Auto },
         min_bytes: 0,
     }

@@ -62,7 +62,11 @@ pub struct SnapshotRecord {
 impl SnapshotRecord {
     /// Returns the text of the marker at the moment of the order.
     pub(super) fn marker_text(&self) -> String {
-        let mut text = format!("snapshot: {}", self.reason);
+        let mut text = match &self.rule {
+            // As the recorder has marked the firing.
+            Some(_) => self.reason.clone(),
+            None => format!("snapshot: {}", self.reason),
+        };
         let end = (0..=MARKER_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or_default());
         text

@@ -8,8 +8,8 @@ use flatcap_format::block::SourceCompression;
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{
     Advance, Attachment, ClockSync, FrameKind, FrameLocation, Frames, Gap, LiveCompressor, Marker,
-    SampleSpan, SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentReader, SegmentWriter,
-    SourceInfo,
+    MarkerOrigin, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentReader,
+    SegmentWriter, SourceInfo,
 };
 use flatcap_format::storage::Storage;
 use flatcap_stream::SliceFramer;
@@ -31,7 +31,7 @@ pub(super) struct WindowCopy<'a> {
     pub(super) first_mono_ns: u64,
     /// Begin of the last sample to copy, at the latest, in monotonic nanoseconds.
     pub(super) last_mono_ns: u64,
-    /// A marker to add, and attachments.
+    /// A marker to add, unless the window has that of a rule with the same time, and attachments.
     pub(super) marker: Option<Marker>,
     pub(super) attachments: &'a [Attachment],
     /// How to compress it.
@@ -234,6 +234,11 @@ impl WindowCut {
                     let (first, last) = self.window;
                     let marker = Marker::decode(reader.payload(at));
                     if let Some(marker) = marker.filter(|marker| (first..=last).contains(&marker.mono_ns)) {
+                        // The recorder has marked the firing of the rule itself.
+                        let is_same = |own: &mut Marker| {
+                            (own.mono_ns, own.origin) == (marker.mono_ns, MarkerOrigin::Trigger)
+                        };
+                        let _marked = self.marker.take_if(is_same);
                         self.flush()?;
                         self.writer.append_marker(&marker)?;
                     }
@@ -255,7 +260,8 @@ impl WindowCut {
         let gaps = source.gaps_before(sample.source, sample.seq, sample.mono_ns);
         source.next_seq = sample.seq.saturating_add(1);
         source.last_mono_ns = sample.mono_ns;
-        if self.marker.is_some() {
+        // That of a rule may follow.
+        if self.marker.as_ref().is_some_and(|marker| marker.origin == MarkerOrigin::Person) {
             self.add_marker(sample.mono_ns)?;
         }
         for gap in &gaps {

@@ -305,13 +305,12 @@ impl SnapshotWorker {
             orders: pending.orders.clone(),
             ..SnapshotRecord::default()
         };
-        // That of a rule is in the ring.
-        let marker = record.rule.is_none().then(|| Marker {
+        let marker = Marker {
             mono_ns: record.fired_mono_ns,
             wall_ns: record.fired_wall_ns,
-            origin: MarkerOrigin::Person,
+            origin: if record.rule.is_some() { MarkerOrigin::Trigger } else { MarkerOrigin::Person },
             text: record.marker_text(),
-        });
+        };
         let attached = |name: String, media_type: &str, content: Vec<u8>| Attachment {
             name,
             media_type: media_type.to_owned(),
@@ -334,7 +333,7 @@ impl SnapshotWorker {
                 segments,
                 first_mono_ns: pending.window.0,
                 last_mono_ns: pending.window.1,
-                marker,
+                marker: Some(marker),
                 attachments: &attachments,
                 compression: &*self.settings.compression,
             },
@@ -431,8 +430,11 @@ impl SnapshotWorker {
     /// Keeps all that the ring has of a run that a crash has ended.
     fn keep_run(&self, run_id: u64) -> io::Result<()> {
         let segments = ring_segments(&*self.settings.ring, run_id)?;
-        // Each segment has been there: its recovery has asked for this.
-        let gone = || io::Error::new(io::ErrorKind::NotFound, "the ring has had to remove its segments");
+        // The recovery of its segments has asked for this, so they were there.
+        let gone = || {
+            let reason = format!("the segments of run {run_id:016x} in the ring are gone or cannot be read");
+            io::Error::new(io::ErrorKind::NotFound, reason)
+        };
         let first = segments.first().ok_or_else(gone)?;
         let wall_offset_ns = open(first)?.header().clocks.wall_offset_ns();
         let ends = segments.iter().map(|segment| open(segment).map(|reader| last_sample_ns(&reader)));

@@ -38,6 +38,8 @@ enum Fault {
     None,
     /// The kernel lost 7 records from 20 to 20.1 s.
     Lost,
+    /// The kernel lost 7 records from 20.4 to 20.5 s.
+    LostInStall,
     /// They exceeded the budget.
     Stopped,
 }
@@ -78,7 +80,11 @@ fn sched(number: u64, fault: Fault) -> SchedPayload {
         running: vec![(0, before), (1, 0)],
         switches,
         wakeups: vec![(at(10), 0, 1, other)],
-        lost: if fault == Fault::Lost && number >= INCIDENT.start { 7 } else { 0 },
+        lost: match fault {
+            Fault::Lost if number >= INCIDENT.start => 7,
+            Fault::LostInStall if number >= INCIDENT.start + 4 => 7,
+            _ => 0,
+        },
         ..SchedPayload::default()
     };
     if fault == Fault::Stopped {
@@ -264,6 +270,10 @@ fn losses_are_said() {
     assert_eq!((&lost["cause"], &lost["records"]), (&"lost_records".into(), &7.into()));
     let begin_ns = START_WALL_NS + (200 * PERIOD_NS).cast_signed();
     assert_eq!((&lost["begin_wall_ns"], &tasks["is_complete"]), (&begin_ns.into(), &false.into()));
+    // Who seems to sleep may have run.
+    let rig = recorded(true, Fault::LostInStall);
+    let found = rig.call(&["explain", "flatcap-data", "--at", "+20450ms", "--json"]).json();
+    assert_eq!((&found["tasks"]["lost"], &found["sleeps"]), (&7.into(), &serde_json::json!([])));
 }
 
 // Proves that a window in which the budget had stopped the switches begins with when that was, that
@@ -278,7 +288,8 @@ fn stops_are_said() {
     let said = "switches were not recorded from 22:13:39.950 to 22:13:40.600: above the budget\n\
                 so these times are lower bounds: 0ns of 300ms were recorded\n\
                 who ran: unknown, 0ns of 300ms were recorded\n\
-                who waited for a CPU: unknown, 0ns of 300ms were recorded\n";
+                who waited for a CPU: unknown, 0ns of 300ms were recorded\n\
+                who slept longer: unknown, 0ns of 300ms were recorded\n";
     assert!(text.contains(said) && !text.contains("nobody"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let tasks = &explain("+20450ms", &["--json"]).json()["tasks"];

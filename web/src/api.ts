@@ -86,7 +86,7 @@ export interface Wait {
   meanwhile: { pid: number; name: string; ns: number }[];
 }
 
-/** A thread that slept longer than usual: it waited for something else than a CPU. */
+/** A thread that slept longer than usual: it waited for something else than a CPU, or, without wakeups, for one. */
 export interface Sleep {
   pid: number;
   name: string;

@@ -85,7 +85,7 @@ function tasks(found: TaskCauses, lead: Lead): HTMLElement[] {
   const notes = [];
   if (found.lost > 0) notes.push(`the kernel lost ${plural(found.lost, "record")}`);
   if (found.gaps > 0) notes.push(plural(found.gaps, "gap"));
-  if (!found.has_wakeups) notes.push("wakeups were not recorded: waits are lower bounds");
+  if (!found.has_wakeups) notes.push("wakeups were not recorded: waits are lower bounds, and sleeps include waits");
   if (found.stopped_ns > 0) notes.push(`not recorded for ${span(found.stopped_ns)}: above the budget`);
   if (rows.length === 0) rows.push(quiet(found.is_complete ? "nobody ran" : "who ran is not known: not all of it was recorded"));
   return notes.length === 0 ? [...holes, ...rows] : [...holes, ...rows, quiet(notes.join("; "))];

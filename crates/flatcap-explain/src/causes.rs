@@ -31,7 +31,7 @@ const WAITING_MAX: usize = 100;
 const LONGER_SLEEP_FACTOR: u64 = 2;
 /// Shorter sleeps are as usual: timers and the scheduler delay threads by a few milliseconds.
 const LONGER_SLEEP_NS_MIN: u64 = 10_000_000;
-/// What a thread does usually is not known before it has slept so often.
+/// Of a thread that slept more rarely before, it is not known what is usual.
 const USUAL_SLEEPS_MIN: u64 = 10;
 /// Most processes that ran while one waited.
 const BLOCKERS_MAX: usize = 8;
@@ -62,8 +62,9 @@ pub struct TaskCauses {
     pub running: Vec<RunningProcess>,
     /// The hundred that waited longest, those first.
     pub waiting: Vec<WaitingProcess>,
-    /// The hundred that slept longest of those that slept longer than usual, those first.
-    pub sleeping: Vec<SleepingThread>,
+    /// The hundred that slept longest of those that slept longer than usual, those first; none if
+    /// less than the length of the window is known of the time before.
+    pub sleeping: Option<Vec<SleepingThread>>,
     /// Times in the window in which not all switches were recorded, in the order of their begins.
     pub unrecorded: Vec<UnrecordedTime>,
     /// Further such times, beyond the limit.
@@ -124,7 +125,8 @@ pub struct WaitingProcess {
 }
 
 /// A thread that waited for something else than a CPU, such as a disk, a lock or a timer, for much
-/// longer than it usually does.
+/// longer than it usually does. If wakeups were not recorded, the time that it waited for a CPU
+/// afterwards is included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SleepingThread {
     /// Process id.
@@ -137,7 +139,7 @@ pub struct SleepingThread {
     pub thread_name: String,
     /// The longest part of the window in which it slept without a break, in nanoseconds.
     pub longest_ns: u64,
-    /// The longest time that it slept before the window, in nanoseconds.
+    /// The longest time that it slept before, in nanoseconds.
     pub usual_longest_ns: u64,
 }
 
@@ -285,6 +287,8 @@ impl TimelineObserver for ComparedTimes {
 
     fn hole(&mut self, hole: &RecordingHole) {
         self.holes.hole(hole);
+        self.window.hole(hole);
+        self.before.hole(hole);
     }
 }
 
@@ -362,15 +366,15 @@ fn task_causes(times: &ComparedTimes, faults: RecordingFaults) -> TaskCauses {
         recorded_ns,
         running: running.collect(),
         waiting: waiting.collect(),
-        sleeping: long_sleeps(times, &processes),
+        sleeping: (before_ns >= window_ns).then(|| long_sleeps(times, &processes)),
         unrecorded: times.unrecorded(),
         further_unrecorded: times.holes.further(),
         faults,
     }
 }
 
-/// Returns the threads that slept longer in the window than ever in the time before it, which is
-/// longer.
+/// Returns the threads that slept much longer in the window than ever in the time before. That time
+/// is at least as long, so that a sleep of the window is no usual one that was not seen before.
 fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<SleepingThread> {
     let before: HashMap<u64, ThreadTimes> =
         times.before.threads().into_iter().map(|times| (times.task.number, times)).collect();

@@ -1125,8 +1125,9 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<bool>(Sched::VT_HAS_WAKEUPS, Some(false)).unwrap()}
   }
-  /// Records that the kernel could not deliver since the source was opened, and switches for which
-  /// it has none: another thread stops than the one that a CPU was last said to run.
+  /// Records that the kernel could not deliver since the source was opened, and how often another
+  /// thread stopped than the one that a CPU was last said to run: the kernel of a sandbox hides
+  /// some threads, and records no switch between two of them.
   #[inline]
   pub fn lost(&self) -> u64 {
     // Safety:

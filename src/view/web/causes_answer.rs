@@ -129,11 +129,11 @@ impl From<&KernelCauses> for CausesAnswer {
         let waiting =
             |tasks: &TaskCauses| tasks.waiting.iter().take(LISTED_MAX).map(WaitPart::from).collect();
         let sleeping =
-            |tasks: &TaskCauses| tasks.sleeping.iter().take(LISTED_MAX).map(SleepPart::from).collect();
+            |sleeping: &Vec<SleepingThread>| sleeping.iter().take(LISTED_MAX).map(SleepPart::from).collect();
         Self {
             tasks: causes.tasks.as_ref().map(TasksPart::from),
             waits: causes.tasks.as_ref().map(waiting),
-            sleeps: causes.tasks.as_ref().map(sleeping),
+            sleeps: causes.tasks.as_ref().and_then(|tasks| tasks.sleeping.as_ref()).map(sleeping),
             stacks: causes.stacks.as_ref().map(StacksPart::from),
             log: causes.log.as_ref().map(LogPart::from),
         }

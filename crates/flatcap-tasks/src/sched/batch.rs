@@ -121,7 +121,8 @@ impl<'p> SchedBatch<'p> {
         self.end_ns
     }
 
-    /// Records that the kernel could not deliver since the source was opened.
+    /// Records that the kernel could not deliver since the source was opened, and places at which a
+    /// switch is missing without a reason.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -5,11 +5,13 @@
 pub struct RecordingFaults {
     /// Places at which samples of the source are missing.
     pub gaps: u64,
-    /// Records that the kernel could not deliver, after those of the first payload.
+    /// Records that the kernel could not deliver, after those of the first payload, and places at
+    /// which a switch is missing without a reason.
     pub lost: u64,
     /// How long switches were not recorded, in nanoseconds.
     pub stopped_ns: u64,
-    /// Wakeups were not recorded: times that threads waited for a CPU are lower bounds.
+    /// Wakeups were not recorded: times that threads waited for a CPU are lower bounds, and sleeps
+    /// include such times.
     pub lacks_wakeups: bool,
 }
 
@@ -29,7 +31,7 @@ pub struct RecordingHole {
 pub enum HoleCause {
     /// They cost more than the budget of the source.
     Stopped,
-    /// The kernel could not deliver so many records, at some moments of this time.
+    /// So many records are missing, at some moments of this time.
     LostRecords(u64),
     /// Samples of the source are missing.
     MissingSamples,

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::cpu_history::CpuHistory;
 use super::interval::{Interval, IntervalEnd, TaskState, TimelineObserver};
+use super::recording_faults::{HoleCause, RecordingHole};
 use super::timeline::Timeline;
 use crate::task::{Task, TaskName, ThreadInfo};
 
@@ -21,6 +22,8 @@ pub struct TaskTimes {
     window: Range<u64>,
     /// What is before was counted.
     counted_until_ns: u64,
+    /// Until then records were lost: a thread that seems to sleep may have run.
+    lost_until_ns: u64,
     threads: HashMap<u64, ThreadCount>,
     /// By the numbers of who waited and who ran.
     pairs: HashMap<(u64, u64), (Task, u64)>,
@@ -47,7 +50,8 @@ pub struct ThreadTimes {
     pub sleeping_ns: u64,
     /// The longest part of the window in which it was ready without a break.
     pub longest_ready_ns: u64,
-    /// The longest part of the window in which it waited for something else without a break.
+    /// The longest part of the window in which it waited for something else without a break, of
+    /// times in which no record was lost.
     pub longest_sleeping_ns: u64,
     /// How often it stopped running.
     pub switches: u64,
@@ -103,6 +107,7 @@ impl TaskTimes {
         Self {
             window,
             counted_until_ns: 0,
+            lost_until_ns: 0,
             threads: HashMap::new(),
             pairs: HashMap::new(),
             cpus: BTreeMap::new(),
@@ -228,6 +233,12 @@ impl TaskTimes {
 }
 
 impl TimelineObserver for TaskTimes {
+    fn hole(&mut self, hole: &RecordingHole) {
+        if matches!(hole.cause, HoleCause::LostRecords(_)) {
+            self.lost_until_ns = self.lost_until_ns.max(hole.end_ns);
+        }
+    }
+
     fn interval(&mut self, interval: &Interval, history: &CpuHistory) {
         let first_ns = self.window.start.max(self.counted_until_ns);
         let within = interval.begin_ns.max(first_ns)..interval.end_ns.min(self.window.end);
@@ -274,8 +285,10 @@ impl TimelineObserver for TaskTimes {
             }
             TaskState::Sleeping => {
                 times.sleeping_ns += ns;
-                let whole = interval.overlap_ns(&self.window);
-                times.longest_sleeping_ns = times.longest_sleeping_ns.max(whole);
+                if interval.begin_ns >= self.lost_until_ns {
+                    let whole = interval.overlap_ns(&self.window);
+                    times.longest_sleeping_ns = times.longest_sleeping_ns.max(whole);
+                }
             }
         }
     }

@@ -37,6 +37,7 @@ pub(super) struct EventBatch {
     cpus: Vec<Option<ThreadId>>, // by number: the thread that runs there, if it is known
     lost: u64,                   // since the source was opened
     lost_before: u64,            // until the sample began
+    unrecorded: u64,             // switches for which the kernel wrote no record, of the sample
     // Of the sample.
     running: Vec<RunningThread>,
     switches: Vec<Switch>,
@@ -53,6 +54,7 @@ impl EventBatch {
             cpus: Vec::new(),
             lost: 0,
             lost_before: 0,
+            unrecorded: 0,
             running: Vec::new(),
             switches: Vec::with_capacity(RESERVED_EVENTS),
             wakeups: Vec::with_capacity(RESERVED_EVENTS),
@@ -63,7 +65,7 @@ impl EventBatch {
     /// Begins a sample, with what runs on each CPU.
     pub(super) fn begin(&mut self) {
         self.threads.begin_sample();
-        self.lost_before = self.lost;
+        (self.lost_before, self.unrecorded) = (self.lost, 0);
         self.running.clear();
         self.switches.clear();
         self.wakeups.clear();
@@ -119,8 +121,8 @@ impl EventBatch {
             RecordedEvent::Name { thread, name, is_exec } => {
                 self.threads.set_name(thread, name);
                 // A thread that runs another program gets the id of its process.
-                if let Some(running) = self.cpus.get_mut(usize::from(cpu)).filter(|_| is_exec) {
-                    *running = Some(thread);
+                if is_exec && let Some(Some(running)) = self.cpus.get_mut(usize::from(cpu)) {
+                    *running = thread;
                 }
                 let kind = if is_exec { TaskEventKind::Exec } else { TaskEventKind::Rename };
                 self.push_task(time, thread, kind, 0)?;
@@ -152,8 +154,10 @@ impl EventBatch {
         let is_known = previous.thread != UNKNOWN_THREAD;
         // The kernel of a sandbox records no switch between two threads that it hides.
         let is_other = |running: ThreadId| running.thread != previous.thread;
-        let has_missed = is_known && running.filter(|id| id.thread != UNKNOWN_THREAD).is_some_and(is_other);
-        self.lost += u64::from(has_missed);
+        if is_known && running.filter(|id| id.thread != UNKNOWN_THREAD).is_some_and(is_other) {
+            self.lost += 1;
+            self.unrecorded += 1;
+        }
         let previous = self.threads.mention(if is_known { previous } else { running? })?;
         let next = self.threads.mention(next)?;
         self.switches.push(Switch::new(time, previous, next, cpu, is_preempted));
@@ -180,14 +184,13 @@ impl EventBatch {
         self.cpus.fill(None);
     }
 
-    /// Builds the payload of the sample. Returns how many switches and wakeups it has, and how many
-    /// records were lost meanwhile.
+    /// Builds the payload of the sample. Returns what the kernel has written for it.
     pub(super) fn build(
         &mut self,
         state: SampleState,
         builder: &mut FlatBufferBuilder<'static>,
     ) -> BuiltEvents {
-        let Self { threads, running, switches, wakeups, task_events, lost, lost_before, .. } = self;
+        let Self { threads, running, switches, wakeups, task_events, lost, .. } = self;
         let threads = Some(builder.create_vector(threads.end_sample(state.span.end_ns)));
         let args = SchedArgs {
             begin: state.span.begin_ns,
@@ -207,17 +210,17 @@ impl EventBatch {
         BuiltEvents {
             switches: switches.len() as u64,
             wakeups: wakeups.len() as u64,
-            lost: *lost - *lost_before,
+            dropped: self.lost - self.lost_before - self.unrecorded,
         }
     }
 }
 
-/// What a payload has.
+/// What the kernel has written for a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BuiltEvents {
     pub(super) switches: u64,
     pub(super) wakeups: u64,
-    pub(super) lost: u64,
+    pub(super) dropped: u64, // records for which the rings had no space, or that name no thread
 }
 
 #[cfg(test)]

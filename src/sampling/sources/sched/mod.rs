@@ -174,8 +174,8 @@ impl SchedSampler {
     /// Charges what these events cost, and stops or resumes switches if the budget says so.
     fn spend(&mut self, built: BuiltEvents) {
         let own_ns = thread_cpu_ns().saturating_sub(self.read_cpu_ns);
-        // A record that was lost had its cost, too.
-        let kernel_ns = (built.switches + built.lost) * SWITCH_COST_NS + built.wakeups * WAKEUP_COST_NS;
+        // A record that was dropped had its cost, too.
+        let kernel_ns = (built.switches + built.dropped) * SWITCH_COST_NS + built.wakeups * WAKEUP_COST_NS;
         match self.budget.spend(monotonic_ns(), own_ns.saturating_add(kernel_ns)) {
             None => {}
             Some(BudgetStep::Stop { share, is_new }) => {
