@@ -367,10 +367,11 @@ impl Screen<'_> {
             );
             let width = Output::Stdout.width_to_fit();
             let text = wrapped(&line, Some(width), 2);
-            for (at, line) in text.lines().take(MARKER_LINES_SHOWN).enumerate() {
-                let has_more = at + 1 == MARKER_LINES_SHOWN && text.lines().count() > MARKER_LINES_SHOWN;
-                let line = if has_more { format!("{line} ...") } else { line.to_owned() };
-                writeln!(self.out, "{}", human::shortened(&line, width))?;
+            for line in text.lines().take(MARKER_LINES_SHOWN) {
+                writeln!(self.out, "{}", human::shortened(line, width))?;
+            }
+            if text.lines().nth(MARKER_LINES_SHOWN).is_some() {
+                writeln!(self.out, "  ...")?;
             }
         }
         for (at, step_ns) in &found.clock_steps {
