@@ -150,6 +150,10 @@ impl StatusPage {
         if push.lost > 0 {
             line.push_str(&self.tint(Severity::Error, format!("; {} lost", push.lost)));
         }
+        if push.lanes_waiting > 0 {
+            let waiting = push.lanes_waiting.to_string();
+            line.extend(["; ", &waiting, " lanes of a killed run to be rescued"]);
+        }
         if push.lanes_refused > 0 {
             let refused = format!("; {} lanes refused, see the log", push.lanes_refused);
             line.push_str(&self.tint(Severity::Error, refused));

@@ -260,6 +260,8 @@ families! {
         "Applications that are connected.";
     gauge "flatcap_push_lanes", Integer(push.lanes.get()),
         "Lanes of these applications.";
+    gauge "flatcap_push_waiting_lanes", Integer(push.lanes_waiting.get()),
+        "Lanes of killed runs that applications have handed over and that are not rescued yet.";
     gauge "flatcap_push_used_bytes", Integer(push.memory_bytes.get()),
         "Memory of the lanes and of what is kept of pushed sources.";
     gauge "flatcap_push_limit_bytes", Integer(push.memory_bytes_max.get()),

@@ -49,6 +49,8 @@ pub struct PushStatus {
     pub memory_bytes: u64,
     /// Maximum of that memory, in bytes.
     pub memory_bytes_max: u64,
+    /// Lanes of killed runs that are not rescued yet.
+    pub lanes_waiting: u64,
     /// Sources that were pushed.
     pub sources: u64,
     /// Their samples begun.

@@ -15,7 +15,7 @@ use flatcap_format::segment::{
 use flatcap_format::storage::Storage;
 
 use super::lane_store::{LaneStore, StoredLane};
-use crate::ingest::{LeftFrames, LeftLane};
+use crate::ingest::{LaneReceipt, LeftFrames, LeftLane};
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
@@ -74,7 +74,7 @@ impl RescueThread {
                 for lane in together {
                     runs.entry(lane.run_id()).or_default().push(lane);
                 }
-                for (run_id, lanes) in runs {
+                for (run_id, mut lanes) in runs {
                     let earlier = rescues.get(&run_id).copied().unwrap_or_default();
                     if earlier >= RESCUES_MAX {
                         tracing::warn!(
@@ -84,17 +84,23 @@ impl RescueThread {
                         continue;
                     }
                     let stored: Vec<StoredLane> = lanes.iter().map(StoredLane::of_left).collect();
+                    let receipts: Vec<LaneReceipt> =
+                        lanes.iter_mut().filter_map(LeftLane::take_receipt).collect();
                     match rescue(&*storage, own_run, run_id, lanes) {
                         Ok(true) => drop(rescues.insert(run_id, earlier + 1)),
                         Ok(false) => {}
-                        Err(error) => tracing::warn!(
-                            %error,
-                            "cannot look for the files of a killed run; what was in lanes of applications is lost"
-                        ),
+                        Err(error) => {
+                            tracing::warn!(
+                                %error,
+                                "cannot add to the files of a killed run; what was in lanes of applications stays there for the next start"
+                            );
+                            continue;
+                        }
                     }
                     for lane in stored {
                         store.forget(lane);
                     }
+                    receipts.into_iter().for_each(LaneReceipt::send);
                 }
             }
         };
@@ -149,7 +155,10 @@ fn rescue(storage: &dyn Storage, own_run: u64, run_id: u64, lanes: Vec<LeftLane>
         frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)
     });
     let recovery = DirectoryRecovery { storage, skip_run: Some(own_run), only: Some(name), dry_run: false };
-    let mut of_run = |_| Ok(std::mem::take(&mut leftovers));
+    // Asked for each run of the directory.
+    let mut of_run =
+        |asked| Ok(if asked == run_id { std::mem::take(&mut leftovers) } else { Leftovers::default() });
+    let mut failure = None;
     recovery.run(&mut of_run, &mut |name, result| match result {
         Ok(recovered) => tracing::info!(
             segment = %name,
@@ -157,11 +166,9 @@ fn rescue(storage: &dyn Storage, own_run: u64, run_id: u64, lanes: Vec<LeftLane>
             lost = recovered.lost,
             "frames of applications that a killed run had not taken are rescued"
         ),
-        Err(error) => {
-            tracing::error!(segment = %name, %error, "cannot add the frames of applications to an earlier run's segment");
-        }
+        Err(error) => failure = Some(io::Error::other(format!("{name}: {error}"))),
     })?;
-    Ok(true)
+    failure.map_or(Ok(true), Err)
 }
 
 /// Returns the last sealed segment of a run, and its header with all sources.

@@ -310,6 +310,7 @@ fn push_status(push: &PushMetrics) -> Option<PushStatus> {
         lanes: push.lanes.get(),
         memory_bytes: push.memory_bytes.get(),
         memory_bytes_max: push.memory_bytes_max.get(),
+        lanes_waiting: push.lanes_waiting.get(),
         sources: push.sources.get(),
         begun: push.begun.get(),
         recorded: push.recorded.get(),

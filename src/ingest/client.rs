@@ -84,4 +84,10 @@ impl ConnectedClient {
         // The lane says so, too.
         let _unheard = self.connection.send(&message.encode(), None);
     }
+
+    /// Tells the client that a lane that it has handed over is in the recording.
+    pub(super) fn tell_rescued(&self, run_id: u64, lane: u32) {
+        // Who does not hear it hands the lane over again, of which nothing is new then.
+        let _unheard = self.connection.send(&PushReply::Rescued { run_id, lane }.encode(), None);
+    }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
+use crossbeam_channel::Sender;
 use flatcap_lane::{
-    CONTROL_BYTES, LANE_BYTES_MAX, LaneBuffer, LaneClocks, LaneHeader, LaneReader, LaneResumption, SLABS_MAX,
+    CONTROL_BYTES, LANE_BYTES_MAX, LaneBuffer, LaneClocks, LaneHeader, LaneReader, LaneResumption,
+    ReaderMemory, SLABS_MAX,
 };
 use flatcap_stream::ChecksumKind;
 
@@ -25,6 +27,21 @@ pub struct LeftLane {
     resumption: LaneResumption,
     uid: u32,
     wall_offset_ns: i64, // of this run
+    receipt: Option<LaneReceipt>,
+}
+
+/// Reports that a lane that a client has handed over is rescued.
+#[derive(Debug)]
+pub struct LaneReceipt {
+    rescued: RescuedLane,
+    receipts: Sender<RescuedLane>,
+}
+
+/// A lane that is rescued.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RescuedLane {
+    pub(super) client: u64,
+    pub(super) resumption: LaneResumption,
 }
 
 /// What was left in a lane.
@@ -35,6 +52,27 @@ pub struct LeftFrames {
     /// The number of the next sample of each source, by the ids in the lane, which the client may
     /// have changed.
     pub begun: BTreeMap<u16, u64>,
+}
+
+/// The memory of a lane that gets no slabs back.
+struct UnchangedMemory<'a>(&'a File);
+
+impl ReaderMemory for UnchangedMemory<'_> {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+        ReaderMemory::read_at(self.0, bytes, offset)
+    }
+
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl LaneReceipt {
+    /// Reports it to the thread of pushed frames.
+    pub fn send(self) {
+        // Without it there are no clients.
+        let _unheard = self.receipts.send(self.rescued);
+    }
 }
 
 impl LeftLane {
@@ -63,7 +101,18 @@ impl LeftLane {
         if header.bytes() > LANE_BYTES_MAX + CONTROL_BYTES as u64 {
             return Err(format!("it has {} bytes, more than a recorder gives", header.bytes()));
         }
-        Ok(Self { memory, reader, resumption, uid, wall_offset_ns })
+        Ok(Self { memory, reader, resumption, uid, wall_offset_ns, receipt: None })
+    }
+
+    /// Adds to whom it is reported once it is rescued.
+    pub(super) fn for_client(self, client: u64, receipts: &Sender<RescuedLane>) -> Self {
+        let rescued = RescuedLane { client, resumption: self.resumption };
+        Self { receipt: Some(LaneReceipt { rescued, receipts: receipts.clone() }), ..self }
+    }
+
+    /// Takes what reports that it is rescued; none if no client has handed it over.
+    pub fn take_receipt(&mut self) -> Option<LaneReceipt> {
+        self.receipt.take()
     }
 
     /// Returns the run that it belongs to.
@@ -91,7 +140,8 @@ impl LeftLane {
         self.reader.header().checksum
     }
 
-    /// Reads what is left, up to the first frame that is not one.
+    /// Reads what is left, up to the first frame that is not one. The lane is not changed: if this
+    /// recorder is killed before it has written the frames, the next one reads them again.
     pub fn read(mut self) -> LeftFrames {
         let mut left = LeftFrames::default();
         // The client knows the last offset of its recorder; if it has changed it, frames with
@@ -105,7 +155,8 @@ impl LeftLane {
         // No thread begins a sample in a nanosecond, from the boot on.
         let latest = monotonic_ns();
         'slabs: for _ in 0..SLABS_READ_MAX {
-            let Ok(Some(batch)) = self.reader.look(&self.memory, &mut buffer, &clocks) else { break };
+            let memory = UnchangedMemory(&self.memory);
+            let Ok(Some(batch)) = self.reader.look(&memory, &mut buffer, &clocks) else { break };
             let taken = batch.bytes.len() as u64 + batch.frames.len() as u64 * FRAME_EXTRA_BYTES;
             let Some(rest) = space.checked_sub(taken) else { break };
             space = rest;
@@ -117,7 +168,7 @@ impl LeftLane {
                 left.frames.extend(bytes.map(<[u8]>::to_vec));
                 left.begun.insert(frame.sample.source, frame.sample.seq.saturating_add(1));
             }
-            if self.reader.take(&self.memory, &buffer).is_err() {
+            if self.reader.take(&memory, &buffer).is_err() {
                 break;
             }
         }

@@ -20,7 +20,7 @@ mod user_rates;
 mod worker;
 
 pub use allowed_accounts::AllowedAccounts;
-pub use left_lane::{LeftFrames, LeftLane};
+pub use left_lane::{LaneReceipt, LeftFrames, LeftLane};
 pub use limits::{LANE_SLAB_BYTES, PushLimits};
 pub use payload_verification::PayloadVerification;
 pub use push_target::{AddedSource, PushTarget, SourceRefusal};

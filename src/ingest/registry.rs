@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use flatcap_lane::{
     LaneHeader, LaneResumption, PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION,
 };
@@ -12,7 +13,7 @@ use flatcap_lane::{
 use super::client::ConnectedClient;
 use super::frame_sink::FrameSink;
 use super::lane::Lane;
-use super::left_lane::LeftLane;
+use super::left_lane::{LeftLane, RescuedLane};
 use super::limits::{PushLimits, SOURCE_BYTES_MIN, slabs, source_bytes};
 use super::payload_verification::verifier;
 use super::push_target::{AddedSource, PushTarget, SourceRefusal};
@@ -25,6 +26,8 @@ use crate::slab::Causes;
 
 /// A client fires at most one trigger in this time: each may keep a window of the ring.
 const TRIGGER_INTERVAL_NS: u64 = NS_PER_S;
+/// Receipts of rescued lanes between two turns; who rescues waits for the next turn beyond them.
+const RECEIPTS_MAX: usize = 4096;
 
 /// Clients, their lanes, and the sources of lanes that have ended.
 pub(super) struct ClientRegistry {
@@ -38,6 +41,8 @@ pub(super) struct ClientRegistry {
     /// By process, when it last fired a trigger, in the last second: whoever connects again is the
     /// same application.
     last_triggers_ns: BTreeMap<Option<i32>, u64>,
+    receipts: (Sender<RescuedLane>, Receiver<RescuedLane>),
+    lanes_waiting: u64, // to be rescued
 }
 
 /// What a registry is created with.
@@ -85,6 +90,8 @@ impl ClientRegistry {
             memory_bytes: 0,
             description_bytes: 0,
             last_triggers_ns: BTreeMap::new(),
+            receipts: bounded(RECEIPTS_MAX),
+            lanes_waiting: 0,
         }
     }
 
@@ -115,7 +122,7 @@ impl ClientRegistry {
             PushRequest::Trigger { text, .. } => self.trigger(id, &text, now),
             PushRequest::Resume(resumption) => {
                 let uid = client.uid;
-                self.take_over(resumption, uid, descriptor, now)
+                self.take_over(resumption, (id, uid), descriptor, now)
             }
         }
     }
@@ -284,9 +291,9 @@ impl ClientRegistry {
     }
 
     fn take_over(
-        &self,
+        &mut self,
         resumption: LaneResumption,
-        uid: u32,
+        (client, uid): (u64, u32),
         memory: Option<OwnedFd>,
         now: RequestTime,
     ) -> Answered {
@@ -298,9 +305,21 @@ impl ClientRegistry {
         let own = (&self.settings.lane_header, now.wall_offset_ns);
         let left = LeftLane::open(memory, resumption, uid, own)
             .map_err(|text| refuse(PushErrorCode::Stale, text))?;
-        let taken = self.settings.target.take_over(left);
+        let taken = self.settings.target.take_over(left.for_client(client, &self.receipts.0));
         taken.map_err(|text| refuse(PushErrorCode::Unavailable, text))?;
+        self.lanes_waiting += 1;
         Ok(RequestAnswer::Reply(PushReply::Resume))
+    }
+
+    /// Tells clients which of the lanes that they have handed over are rescued. Of one that is
+    /// still written to, the rest is yet to come.
+    pub(super) fn pass_on_receipts(&mut self) {
+        for RescuedLane { client, resumption } in self.receipts.1.try_iter() {
+            self.lanes_waiting = self.lanes_waiting.saturating_sub(1);
+            if let Some(client) = self.clients.get(&client).filter(|_| resumption.is_final) {
+                client.tell_rescued(resumption.run_id, resumption.lane);
+            }
+        }
     }
 
     /// Forgets a client whose connection is closed. Its lanes are read until they are empty.
@@ -324,6 +343,7 @@ impl ClientRegistry {
         let clients = self.clients.values().filter(|client| client.name.is_some()).count();
         metrics.clients.set(clients as u64);
         metrics.lanes.set(self.lanes.len() as u64);
+        metrics.lanes_waiting.set(self.lanes_waiting);
         metrics.memory_bytes.set(self.memory_bytes);
     }
 

@@ -193,6 +193,7 @@ impl PushWorker {
             has_more = self.read_lanes(now_ns);
             let next_ns = now_ns.saturating_add(self.pause_ns(now_ns));
             self.reading.sink.flush(now_ns, next_ns);
+            self.registry.pass_on_receipts();
             self.registry.publish();
         }
     }

@@ -14,6 +14,8 @@ pub struct PushMetrics {
     pub clients: Counter,
     /// Lanes that are read.
     pub lanes: Counter,
+    /// Lanes of killed runs that clients have handed over and that are not rescued yet.
+    pub lanes_waiting: Counter,
     /// Memory of those lanes, and of what is kept of pushed sources, in bytes.
     pub memory_bytes: Counter,
     /// Maximum of that memory (`[push] memory_max`); 0 if applications may not push. Written by the

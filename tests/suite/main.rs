@@ -57,6 +57,7 @@ mod overload;
 mod page;
 mod payload_verifier;
 mod privileges;
+mod push_kills;
 mod pushing;
 mod reading;
 mod recording;

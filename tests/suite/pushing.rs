@@ -34,10 +34,10 @@ const SCHEMA: &[u8] = include_bytes!("../../generated/synthetic.bfbs");
 const ROOT: &str = "flatcap.synthetic.Point";
 /// Variable that makes a test of this file the application of another test: its push socket.
 const APPLICATION: &str = "FLATCAP_TEST_PUSH_SOCKET";
-const SEED: u64 = 7;
+pub const SEED: u64 = 7;
 
 /// Starts a recorder that takes frames, with these settings of `[push]` and other tables.
-fn record(rig: &Rig, push: &str, more: &str) -> Process {
+pub fn record(rig: &Rig, push: &str, more: &str) -> Process {
     let config = rig.write("flatcap.toml", format!("[push]\nenabled = true\n{push}\n{more}"));
     let args = ["--config", config.to_str().unwrap(), "--source", "synthetic@10ms"];
     let process = Process(Some(start(rig, &args)));
@@ -45,7 +45,7 @@ fn record(rig: &Rig, push: &str, more: &str) -> Process {
     process
 }
 
-fn socket(rig: &Rig) -> PathBuf {
+pub fn socket(rig: &Rig) -> PathBuf {
     rig.socket().with_file_name("push.sock")
 }
 
@@ -53,11 +53,11 @@ fn status(rig: &Rig) -> Value {
     rig.status().map_or(Value::Null, |status| status["push"].clone())
 }
 
-fn count(rig: &Rig, key: &str) -> u64 {
+pub fn count(rig: &Rig, key: &str) -> u64 {
     status(rig)[key].as_u64().unwrap_or_default()
 }
 
-fn client(socket: &Path) -> PushClient {
+pub fn client(socket: &Path) -> PushClient {
     // Limits that a busy machine does not reach.
     let options = ClientOptions {
         socket: Some(socket.to_owned()),
@@ -70,7 +70,7 @@ fn client(socket: &Path) -> PushClient {
     client
 }
 
-fn orders(client: &PushClient, on_full: OnFullLane) -> PushSource {
+pub fn orders(client: &PushClient, on_full: OnFullLane) -> PushSource {
     let labels = &[("team", "payments")];
     let options = SourceOptions {
         name: "orders",
@@ -84,7 +84,7 @@ fn orders(client: &PushClient, on_full: OnFullLane) -> PushSource {
 }
 
 /// Returns the payload of the sample with this number.
-fn payload(number: u64) -> Vec<u8> {
+pub fn payload(number: u64) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let values = point(SEED, number);
     let fields = PointArgs { counter: values.counter, wave: values.wave, noise: values.noise };
@@ -94,14 +94,14 @@ fn payload(number: u64) -> Vec<u8> {
 }
 
 /// Returns the rows of a source.
-fn rows(rig: &Rig, source: &str) -> Vec<Value> {
+pub fn rows(rig: &Rig, source: &str) -> Vec<Value> {
     let called = rig.call(&["dump", "--format", "jsonl", "--source", source, "flatcap-data"]);
     assert_eq!(called.status, Some(0), "{called:?}");
     called.lines()
 }
 
 /// Returns the lost samples of pushed sources by the gaps of the recording, with their causes.
-fn gaps(rig: &Rig) -> Vec<(u64, String)> {
+pub fn gaps(rig: &Rig) -> Vec<(u64, String)> {
     let called = rig.call(&["dump", "--format", "jsonl", "flatcap-data"]);
     let text = called.text();
     let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -120,7 +120,7 @@ fn end(rig: &Rig, process: Process) -> (CallResult, u64) {
     (called, verified_lost(rig))
 }
 
-fn verified_lost(rig: &Rig) -> u64 {
+pub fn verified_lost(rig: &Rig) -> u64 {
     let verify = rig.verify();
     assert_eq!((&verify["intact"], number(&verify["unexplained"])), (&Value::Bool(true), 0), "{verify}");
     number(&verify["lost"])
@@ -416,10 +416,12 @@ fn a_killed_recorder_accounts_for_what_it_took() {
 }
 
 // Proves that each frame that a client has committed is in the files once, although the recorder
-// was killed and another one started while it pushed: the next one takes over the lanes.
+// was killed and another one started while it pushed: the next one takes over the lanes, also
+// beside files of an earlier run.
 #[test]
 fn a_killed_recorder_loses_nothing_committed() {
     let rig = Rig::new();
+    assert_eq!(record(&rig, "", "").end("TERM").status, Some(0));
     let mut process = record(&rig, "", "");
     let client = client(&socket(&rig));
     let orders = orders(&client, OnFullLane::DropNewest);

@@ -17,6 +17,7 @@ const LABELS_MAX: usize = 16;
 const REPLY: u32 = 0x8000;
 const ERROR: u32 = 0xFFFF;
 const ENDED: u32 = 0xFFFE;
+const RESCUED: u32 = 0xFFFD;
 
 const HELLO: u32 = 1;
 const SOURCE: u32 = 2;
@@ -146,6 +147,13 @@ pub enum PushReply {
         lane: u32,
         /// Why.
         reason: String,
+    },
+    /// At any time: what was left in a resumed lane, whose writer has stopped, is in the recording.
+    Rescued {
+        /// Its run.
+        run_id: u64,
+        /// Its number in the run.
+        lane: u32,
     },
 }
 
@@ -319,6 +327,7 @@ impl PushReply {
             Self::Resume => packet(REPLY | RESUME),
             Self::Error { code, text } => packet(ERROR).number(code.number()).text(text),
             Self::Ended { lane, reason } => packet(ENDED).number(*lane).text(reason),
+            Self::Rescued { run_id, lane } => packet(RESCUED).long(*run_id).number(*lane),
         }
         .0
     }
@@ -359,6 +368,7 @@ impl PushReply {
                 Self::Error { code, text: fields.text("text", PACKET_BYTES_MAX)? }
             }
             ENDED => Self::Ended { lane: fields.number()?, reason: fields.text("reason", PACKET_BYTES_MAX)? },
+            RESCUED => Self::Rescued { run_id: fields.long()?, lane: fields.number()? },
             _ => return Err(MessageError::Kind),
         };
         fields.end()?;
@@ -504,6 +514,7 @@ mod tests {
             PushReply::Resume,
             PushReply::Error { code: PushErrorCode::Unavailable, text: "no black box".into() },
             PushReply::Ended { lane: 3, reason: "a bad frame".into() },
+            PushReply::Rescued { run_id: u64::MAX, lane: 3 },
         ]
     }
 

@@ -26,6 +26,8 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct Connection {
     socket: OwnedFd,
     reply_limit: Duration,
+    /// What the recorder has said by itself while a reply was awaited.
+    unasked: Vec<PushReply>,
 }
 
 /// A message of the recorder, with its descriptor.
@@ -40,12 +42,12 @@ impl Connection {
             set_socket_timeout(&socket, timeout, Some(reply_limit))?;
         }
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self { socket, reply_limit })
+        Ok(Self { socket, reply_limit, unasked: Vec::new() })
     }
 
     /// Sends a request and waits for its reply.
     pub(crate) fn ask(
-        &self,
+        &mut self,
         request: &PushRequest,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<Received> {
@@ -61,7 +63,9 @@ impl Connection {
         loop {
             set_socket_timeout(&self.socket, Timeout::Recv, Some(left))?;
             match self.receive(RecvFlags::empty()) {
-                Ok((PushReply::Ended { .. }, _)) => {}
+                Ok((news @ (PushReply::Ended { .. } | PushReply::Rescued { .. }), _)) => {
+                    self.unasked.push(news);
+                }
                 // A timer that interrupts again and again must not make this wait longer.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 reply => return reply,
@@ -85,7 +89,10 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is closed.
-    pub(crate) fn poll(&self) -> io::Result<Option<PushReply>> {
+    pub(crate) fn poll(&mut self) -> io::Result<Option<PushReply>> {
+        if let Some(news) = self.unasked.pop() {
+            return Ok(Some(news));
+        }
         match self.receive(RecvFlags::DONTWAIT) {
             Ok((reply, _)) => Ok(Some(reply)),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {

@@ -16,6 +16,9 @@ use super::setup::{ClientSetup, SOURCES_MAX};
 
 /// How often to look for a recorder.
 const ATTEMPT_EVERY_NS: u64 = NS_PER_S;
+/// Most lanes that are kept for a recorder. Beyond them, the oldest without a writer goes: a
+/// recorder that never says that it has rescued one must not cost ever more memory.
+const HELD_LANES_MAX: usize = 1024;
 
 /// Samples of each source that one thread after the other, with the same lane, has dropped. One
 /// thread writes it at a time.
@@ -44,7 +47,7 @@ struct RegistryState {
     next_attempt_ns: u64,
     is_closed: bool,
     registered: u64,      // sources, by bit, that this recorder has accepted
-    lanes: Vec<HeldLane>, // all that may have frames
+    lanes: Vec<HeldLane>, // all that may have frames, until a recorder has them in its files
     free: Vec<LaneEnd>,   // those without a thread
     error: String,
 }
@@ -230,14 +233,19 @@ impl RegistryState {
             self.register(client, slot);
         }
         for free in std::mem::take(&mut self.free) {
-            self.hand_over(&free);
+            self.find_held(&free).into_iter().for_each(|lane| lane.resumption.is_final = true);
         }
-        // Those that are being written to: their threads hand them over once they have stopped.
-        let held: Vec<_> =
-            self.lanes.iter().map(|lane| (lane.resumption, Arc::clone(&lane.memory))).collect();
-        for (resumption, memory) in held {
-            self.resume(resumption, &memory);
+        // Also those that are being written to: their threads hand them over once they have
+        // stopped. And those that an earlier recorder was given, and that it has not rescued.
+        for lane in std::mem::take(&mut self.lanes) {
+            if self.resume(&lane) {
+                self.lanes.push(lane);
+            }
         }
+    }
+
+    fn find_held(&mut self, end: &LaneEnd) -> Option<&mut HeldLane> {
+        self.lanes.iter_mut().find(|lane| Arc::ptr_eq(&lane.memory, &end.memory))
     }
 
     fn register(&mut self, client: &ClientSetup, slot: u8) {
@@ -275,25 +283,33 @@ impl RegistryState {
         };
         let resumption = LaneResumption { run_id: header.run_id, lane: header.lane, is_final: false };
         let connection = self.connections;
+        if self.lanes.len() >= HELD_LANES_MAX
+            && let Some(oldest) = self.lanes.iter().position(|lane| lane.resumption.is_final)
+        {
+            self.lanes.remove(oldest);
+        }
         self.lanes.push(HeldLane { resumption, memory: Arc::clone(&memory), connection });
         Some(LaneEnd { writer: LaneWriter::new(mapping, header), connection, memory })
     }
 
     fn hand_over(&mut self, end: &LaneEnd) {
-        let held = self.lanes.iter_mut().enumerate().find(|(_, lane)| Arc::ptr_eq(&lane.memory, &end.memory));
-        let Some((index, held)) = held else { return };
-        held.resumption.is_final = true;
-        let (resumption, connection) = (held.resumption, held.connection);
+        let held = self.lanes.iter().position(|lane| Arc::ptr_eq(&lane.memory, &end.memory));
+        let Some(mut lane) = held.map(|index| self.lanes.remove(index)) else { return };
+        lane.resumption.is_final = true;
         // A lane of this connection was ended by the recorder, which knows it.
-        if connection == self.connections || self.resume(resumption, &end.memory) {
-            self.lanes.swap_remove(index);
+        if lane.connection != self.connections && self.resume(&lane) {
+            self.lanes.push(lane);
         }
     }
 
-    /// Returns whether the recorder has answered: if it refuses the lane, nobody wants it.
-    fn resume(&mut self, resumption: LaneResumption, memory: &File) -> bool {
-        let _refused = self.ask(&PushRequest::Resume(resumption), Some(memory.as_fd()), |_, _| Some(()));
-        self.connection.is_some()
+    /// Offers a lane of an earlier connection. Returns whether to keep it: until the recorder has
+    /// rescued it, since that one may be killed, too. One without a writer that it refuses is
+    /// wanted by nobody.
+    fn resume(&mut self, lane: &HeldLane) -> bool {
+        let request = PushRequest::Resume(lane.resumption);
+        let is_taken = |reply, _| matches!(reply, PushReply::Resume).then_some(());
+        let taken = self.ask(&request, Some(lane.memory.as_fd()), is_taken);
+        taken.is_some() || self.connection.is_none() || !lane.resumption.is_final
     }
 
     /// Sends a request. Returns what is wanted of the reply; none if there is no recorder, or it
@@ -304,7 +320,7 @@ impl RegistryState {
         descriptor: Option<std::os::fd::BorrowedFd<'_>>,
         wanted: impl FnOnce(PushReply, Option<std::os::fd::OwnedFd>) -> Option<R>,
     ) -> Option<R> {
-        match self.connection.as_ref()?.ask(request, descriptor) {
+        match self.connection.as_mut()?.ask(request, descriptor) {
             Ok((PushReply::Error { text, code }, _)) => {
                 self.error = text;
                 if code.is_fatal() {
@@ -323,10 +339,14 @@ impl RegistryState {
 
     /// Reads what the recorder has said by itself.
     fn poll(&mut self) {
-        while let Some(connection) = &self.connection {
+        while let Some(connection) = &mut self.connection {
             match connection.poll() {
                 Ok(Some(PushReply::Ended { reason, .. } | PushReply::Error { text: reason, .. })) => {
                     self.error = reason;
+                }
+                Ok(Some(PushReply::Rescued { run_id, lane })) => {
+                    let rescued = LaneResumption { run_id, lane, is_final: true };
+                    self.lanes.retain(|held| held.resumption != rescued);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return,

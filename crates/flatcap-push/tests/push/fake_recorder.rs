@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use flatcap_lane::{
-    LaneBuffer, LaneClocks, LaneFlags, LaneHeader, LaneReader, PACKET_BYTES_MAX, PushErrorCode, PushReply,
-    PushRequest, ReaderMemory, SourceRegistration, VERSION,
+    LaneBuffer, LaneClocks, LaneFlags, LaneHeader, LaneReader, LaneResumption, PACKET_BYTES_MAX,
+    PushErrorCode, PushReply, PushRequest, ReaderMemory, SourceRegistration, VERSION,
 };
 use flatcap_stream::ChecksumKind;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -36,10 +36,18 @@ pub struct LaneShape {
     pub run_id: u64,
     /// Whether lanes are read at all.
     pub reads: bool,
+    /// Whether it says of lanes that were handed over that they are rescued.
+    pub rescues: bool,
 }
 
-pub const SHAPE: LaneShape =
-    LaneShape { slabs: 4, slab_bytes: 65_536, checksum: ChecksumKind::Xxh3, run_id: 1, reads: true };
+pub const SHAPE: LaneShape = LaneShape {
+    slabs: 4,
+    slab_bytes: 65_536,
+    checksum: ChecksumKind::Xxh3,
+    run_id: 1,
+    reads: true,
+    rescues: true,
+};
 
 /// A sample that was read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,9 +183,18 @@ impl Service {
         }
         let request = PushRequest::decode(&packet[..received.bytes]).unwrap();
         assert_eq!(descriptors.len(), request.descriptors());
+        let rescued = match &request {
+            PushRequest::Resume(LaneResumption { run_id, lane, is_final: true }) if self.shape.rescues => {
+                Some(PushReply::Rescued { run_id: *run_id, lane: *lane })
+            }
+            _ => None,
+        };
         let (reply, memory) = self.answer(request, descriptors.pop(), connection);
         if let Some(reply) = reply {
             self.send(connection, &reply, memory.as_ref());
+        }
+        if let Some(rescued) = rescued {
+            self.send(connection, &rescued, None);
         }
         true
     }
@@ -333,9 +350,23 @@ impl Service {
     }
 }
 
-/// Reads what is left in a lane of which nothing else is known.
+/// A lane that gets no slabs back.
+struct UnchangedMemory<'a>(&'a File);
+
+impl ReaderMemory for UnchangedMemory<'_> {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+        ReaderMemory::read_at(self.0, bytes, offset)
+    }
+
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads what is left in a lane of which nothing else is known, and leaves it there.
 fn rescue(file: &File) -> Vec<FoundSample> {
-    let mut reader = LaneReader::resume(file, file.metadata().unwrap().len()).unwrap();
+    let file = &UnchangedMemory(file);
+    let mut reader = LaneReader::resume(file, file.0.metadata().unwrap().len()).unwrap();
     let clocks = LaneClocks { now_ns: &now_ns, wall_offsets_ns: &[WALL_OFFSET_NS] };
     let mut buffer = LaneBuffer::default();
     let mut found = Vec::new();

@@ -241,6 +241,47 @@ fn a_killed_recorder_leaves_nothing_behind() {
     assert_eq!(found, (0..next).collect::<Vec<_>>());
 }
 
+// Proves that a lane is given to one recorder after the other until one says that what is in it is
+// in its files, and to none from then on.
+#[test]
+fn a_lane_is_kept_until_it_is_rescued() {
+    let (_folder, socket) = place();
+    let killed = |run_id: u64| LaneShape { run_id, reads: false, rescues: false, ..SHAPE };
+    let client = client(&socket);
+    let orders = source(&client, OnFullLane::DropNewest);
+    let mut next = 0_u64;
+    let mut push_until = |recorder: &FakeRecorder, is_so: &dyn Fn(&fake_recorder::Seen) -> bool| {
+        while !is_so(&recorder.seen.lock().unwrap()) {
+            next += u64::from(orders.push(&next.to_le_bytes()).is_ok());
+            std::thread::yield_now();
+        }
+    };
+    let found = |recorder: &FakeRecorder, runs: usize| {
+        recorder.wait_until(|seen| seen.resumptions >= runs);
+        let seen = recorder.seen.lock().unwrap();
+        let all = seen.resumed.iter().map(|sample| sample.payload.clone());
+        all.collect::<std::collections::BTreeSet<_>>().len() as u64
+    };
+    let first = FakeRecorder::start(&socket, killed(1));
+    push_until(&first, &|seen| seen.lanes == 1);
+    orders.push(&u64::MAX.to_le_bytes()).unwrap();
+    drop(first);
+    // Twice: at once, and when the thread had stopped.
+    let second = FakeRecorder::start(&socket, killed(2));
+    push_until(&second, &|seen| seen.resumptions == 2);
+    let in_first = found(&second, 2);
+    assert!(in_first >= 1);
+    drop(second);
+    let third = FakeRecorder::start(&socket, LaneShape { run_id: 3, reads: false, ..SHAPE });
+    push_until(&third, &|seen| seen.resumptions == 3);
+    assert!(found(&third, 3) >= in_first, "that of the first again, and that of the second twice");
+    drop(third);
+    let fourth = FakeRecorder::start(&socket, LaneShape { run_id: 4, ..SHAPE });
+    push_until(&fourth, &|seen| seen.resumptions == 2);
+    drop((orders, client));
+    assert_eq!(fourth.seen.lock().unwrap().resumptions, 2, "that of the third alone");
+}
+
 // Proves that a source that the recorder refuses is dropped and counted, that the reason can be
 // asked for, and that the others are taken.
 #[test]

@@ -1,0 +1,152 @@
+//! Kill -9 of applications that push and of the recorder, at random moments.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use flatcap::os::clock::monotonic_ns;
+use flatcap::sampling::sources::synthetic::{point, value};
+use flatcap_push::OnFullLane;
+
+use crate::pushing::{self, SEED, client, gaps, orders, payload, record, rows, verified_lost};
+use crate::rig::{Process, Rig, eventually, number};
+
+/// Number of kills, unless `FLATCAP_KILLS` sets another.
+const KILLS: u64 = 6;
+/// Kills in one data directory.
+const KILLS_OF_A_RIG: u64 = 10;
+/// Longest time between two kills, and from a recorder to the next one, in microseconds.
+const INTERVAL_US: u64 = 300_000;
+/// The samples of an application are numbered from a multiple of this on.
+const NUMBERS: u64 = 1 << 32;
+/// Variable that makes a test of this file the application of another one: its push socket, its
+/// file of what it has committed, and its first number.
+const APPLICATION: &str = "FLATCAP_TEST_PUSH_KILLS";
+
+// The application of the test below: pushes consecutive numbers, and notes how many it has pushed.
+#[test]
+#[ignore = "started by other tests"]
+fn application() {
+    let arguments = std::env::var(APPLICATION).expect("from the test that starts this one");
+    let [socket, committed, first] = arguments.splitn(3, '|').collect::<Vec<_>>()[..] else { panic!() };
+    let committed = File::options().write(true).open(committed).unwrap();
+    let first: u64 = first.parse().unwrap();
+    let client = client(Path::new(socket));
+    let orders = orders(&client, OnFullLane::DropNewest);
+    let mut pushed = 0_u64;
+    loop {
+        // What is dropped is tried again: a number is used once.
+        if orders.push(&payload(first + pushed)).is_ok() {
+            pushed += 1;
+            committed.write_all_at(&pushed.to_le_bytes(), 0).unwrap();
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// An application, and the file in which it notes how many samples it has committed.
+struct CountingApplication {
+    process: Process,
+    committed: PathBuf,
+    first: u64,
+    /// Recorders that were killed while it ran.
+    recorders: u64,
+}
+
+impl CountingApplication {
+    fn start(rig: &Rig, number: u64) -> Self {
+        let first = number * NUMBERS;
+        let committed = rig.write(&format!("committed-{number}"), 0_u64.to_le_bytes());
+        let socket = pushing::socket(rig);
+        let arguments = format!("{}|{}|{first}", socket.display(), committed.display());
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "push_kills::application", "--ignored", "--nocapture"])
+            .env(APPLICATION, arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let application = Self { process: Process(Some(child)), committed, first, recorders: 0 };
+        eventually("a sample of the application", || application.committed() > 0);
+        application
+    }
+
+    /// Returns how many samples it has committed at least: one more may be on the way to its note.
+    fn committed(&self) -> u64 {
+        u64::from_le_bytes(std::fs::read(&self.committed).unwrap().try_into().unwrap())
+    }
+}
+
+/// Kills the recorder or the application, at random, and starts it again; then checks the files.
+fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
+    let rig = Rig::new();
+    let random = |kill: u64, what: u64| value(seed, kill, what);
+    let mut recorder = record(&rig, "", "");
+    let mut recorders = 0;
+    let mut applications = vec![CountingApplication::start(&rig, 0)];
+    for kill in kills.clone() {
+        std::thread::sleep(Duration::from_micros(random(kill, 0) % INTERVAL_US));
+        let number = applications.len() as u64;
+        let application = applications.last_mut().unwrap();
+        if random(kill, 1).is_multiple_of(2) {
+            // Without a service manager, its lanes are with it and with the recorder alone: both
+            // may not be killed before what an earlier recorder has left is in the files.
+            eventually("the rescue", || pushing::count(&rig, "lanes_waiting") == 0);
+            application.process.kill();
+            applications.push(CountingApplication::start(&rig, number));
+            continue;
+        }
+        recorder.kill();
+        recorders += 1;
+        application.recorders += 1;
+        std::thread::sleep(Duration::from_micros(random(kill, 2) % INTERVAL_US));
+        recorder = record(&rig, "", "");
+        eventually("a new lane", || pushing::count(&rig, "lanes") >= 1);
+    }
+    let what = format!("kills {kills:?} of seed {seed}");
+    applications.last_mut().unwrap().process.kill();
+    eventually("no lane", || pushing::count(&rig, "lanes") == 0);
+    eventually("the recovery", || {
+        rig.status().is_some_and(|status| status["recorder"]["recovering"] == false)
+    });
+    eventually("the rescue", || pushing::count(&rig, "lanes_waiting") == 0);
+    recorder.end("TERM").assert_no_panic();
+    // Intact, and recorded + lost = begun for each source.
+    let lost = verified_lost(&rig);
+    let mut found: BTreeMap<u64, u64> = BTreeMap::new();
+    for row in rows(&rig, "orders") {
+        let k = number(&row["data"]["counter"]);
+        assert_eq!(number(&row["data"]["noise"]), point(SEED, k).noise, "{what}: {row}");
+        *found.entry(k).or_default() += 1;
+    }
+    assert!(found.values().all(|count| *count == 1), "{what}: none is there twice");
+    let mut missing = 0;
+    for application in &applications {
+        let (first, committed) = (application.first, application.committed());
+        let present = found.range(first..first + NUMBERS).count() as u64;
+        let of_it = committed.saturating_sub(present);
+        // But for the one that a killed recorder was copying.
+        assert!(of_it <= application.recorders, "{what}: {of_it} of {committed} are missing");
+        assert!(present <= committed + 1, "{what}: {present} of {committed}");
+        missing += of_it;
+    }
+    // The sample that a killed application was writing, or a killed recorder was copying.
+    assert!(lost >= missing && lost <= applications.len() as u64 + 2 * recorders, "{what}: {lost} {missing}");
+    let causes: Vec<String> = gaps(&rig).into_iter().map(|(_, causes)| causes).collect();
+    assert!(causes.iter().all(|cause| cause == "crash"), "{what}: {causes:?}");
+}
+
+// Proves that every sample that an application has committed is in the recording exactly once,
+// and that begun = recorded + lost for each of its sources, although applications and recorders are
+// killed at random moments and started again.
+#[test]
+fn every_committed_sample_is_there_once() {
+    let kills = std::env::var("FLATCAP_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let seed = monotonic_ns();
+    for first in (0..kills).step_by(KILLS_OF_A_RIG as usize) {
+        kill_in_turns(seed, first..kills.min(first + KILLS_OF_A_RIG));
+    }
+}
