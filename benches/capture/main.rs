@@ -36,6 +36,7 @@ mod numbers;
 mod pipeline;
 mod producers;
 mod program;
+mod push;
 mod sample;
 mod stall;
 mod start;
@@ -50,7 +51,7 @@ use std::process::ExitCode;
 use table::{BenchLength, CaptureReport, RowFamily};
 
 /// All measurements, in the order of the table.
-const FAMILIES: [RowFamily; 10] = [
+const FAMILIES: [RowFamily; 13] = [
     RowFamily { rows: &["sample"], measure: sample::measure },
     RowFamily { rows: &["tmpfs"], measure: tmpfs::measure },
     RowFamily { rows: &["ext4"], measure: ext4::measure },
@@ -59,6 +60,9 @@ const FAMILIES: [RowFamily; 10] = [
     RowFamily { rows: &["precise"], measure: lateness::precise },
     RowFamily { rows: &["on-time", "recorder"], measure: hosts::measure },
     RowFamily { rows: &["stall"], measure: stall::measure },
+    RowFamily { rows: &["push-rate"], measure: push::rate },
+    RowFamily { rows: &["push-idle"], measure: push::idle },
+    RowFamily { rows: &["push-hostile"], measure: push::hostile },
     RowFamily { rows: &["start"], measure: start::measure },
     RowFamily { rows: &["stop"], measure: stop::measure },
 ];

@@ -52,6 +52,18 @@ impl Program {
         self.folder.path().join("data")
     }
 
+    /// The socket for applications that push.
+    pub fn push_socket(&self) -> PathBuf {
+        self.run_dir.path().join("push.sock")
+    }
+
+    /// The status of the running recorder.
+    pub fn status(&self) -> Result<Value, Box<dyn Error>> {
+        let socket = self.run_dir.path().join("control.sock");
+        let output = self.call(&["status", "--json", "--socket", &socket.to_string_lossy()])?;
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap"));
         command
@@ -161,6 +173,14 @@ pub fn sleep_ns(ns: u64) {
     WakeEvent::new().wait_until(monotonic_ns() + ns);
 }
 
+impl Drop for RunningRecorder {
+    /// Leaves no recorder behind where a measurement failed.
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
 impl RunningRecorder {
     fn process(&self) -> String {
         format!("/proc/{}", self.child.id())
@@ -194,6 +214,11 @@ impl RunningRecorder {
     pub fn cpu_ns(&self, thread: i32) -> Result<u64, Box<dyn Error>> {
         let text = std::fs::read_to_string(format!("{}/task/{thread}/schedstat", self.process()))?;
         Ok(text.split(' ').next().unwrap_or_default().parse()?)
+    }
+
+    /// CPU time of all of its threads by the scheduler, in nanoseconds.
+    pub fn process_cpu_ns(&self) -> Result<u64, Box<dyn Error>> {
+        self.threads()?.into_iter().map(|(thread, _)| self.cpu_ns(thread)).sum()
     }
 
     /// Resident set size, in bytes.
