@@ -42,8 +42,11 @@ aarch64() {
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
     # Under qemu, optimizing takes half a minute of processor time and saves five.
-    cargo test --target "$target" --package flatcap-stream --package flatcap-format --lib --tests --locked \
-        --config 'profile.dev.package.flatcap-format.opt-level=2' --config 'profile.dev.package.flatcap-stream.opt-level=2'
+    local optimized=() package
+    for package in flatcap-format flatcap-lane flatcap-stream; do
+        optimized+=(--config "profile.dev.package.$package.opt-level=2")
+    done
+    cargo test --target "$target" "${libraries[@]}" --package flatcap-push --lib --tests --locked "${optimized[@]}"
     cargo build --target "$target" --package flatcap --locked
 }
 

@@ -126,11 +126,12 @@ fn wait_until_recovered(recovered: &OnceLock<Vec<u64>>) {
 }
 
 /// Adds what was left in the lanes of a run to its last segment. Returns whether the run has one.
+/// An error is one that the next start may not meet.
 fn rescue(storage: &dyn Storage, own_run: u64, run_id: u64, lanes: Vec<LeftLane>) -> io::Result<bool> {
     let Some((name, header)) = last_segment(storage, run_id)? else {
         tracing::warn!(
             run_id,
-            "the directory has no sealed segment of a killed run; its lanes are left alone"
+            "the directory has no segment of a killed run; what was in lanes of applications is dropped"
         );
         return Ok(false);
     };
@@ -171,15 +172,20 @@ fn rescue(storage: &dyn Storage, own_run: u64, run_id: u64, lanes: Vec<LeftLane>
     failure.map_or(Ok(true), Err)
 }
 
-/// Returns the last sealed segment of a run, and its header with all sources.
+/// Returns the last segment of a run, which must be sealed, and its header with all sources. None
+/// if it has no segments.
 fn last_segment(storage: &dyn Storage, run_id: u64) -> io::Result<Option<(SegmentName, SegmentHeader)>> {
     let entries = storage.entries()?;
     let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
     let last = names.filter(|name| name.run_id == run_id).max_by_key(|name| name.number);
-    let Some(name) = last.filter(|name| name.state == SealState::Sealed) else { return Ok(None) };
+    let Some(name) = last else { return Ok(None) };
+    if name.state != SealState::Sealed {
+        return Err(io::Error::other(format!("{name} is not completed")));
+    }
     let file = storage.open(&name.to_string())?;
     let reader = SegmentReader::over(Path::new(&name.to_string()), file).map_err(io::Error::other)?;
-    Ok(reader.footer().map(|footer| (name, footer.header.clone())))
+    let footer = reader.footer().ok_or_else(|| io::Error::other(format!("{name} has no footer")))?;
+    Ok(Some((name, footer.header.clone())))
 }
 
 /// Whether a source with these labels was pushed by a user.

@@ -148,7 +148,8 @@ pub enum PushReply {
         /// Why.
         reason: String,
     },
-    /// At any time: what was left in a resumed lane, whose writer has stopped, is in the recording.
+    /// At any time: what was left in a resumed lane, whose writer has stopped, is in the recording,
+    /// or its run is not there any more. The client need not keep the lane.
     Rescued {
         /// Its run.
         run_id: u64,
