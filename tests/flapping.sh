@@ -63,16 +63,16 @@ def command(*args):
 
 def held():
     """Returns bytes and number of the snapshots, those that are being written included."""
-    sizes, names = 0, 0
+    size, count = 0, 0
     for directory, _, files in os.walk(place / "data/snapshots"):
-        names += "snapshot.json" in files
+        count += "snapshot.json" in files
         for name in files:
             try:
-                sizes += os.stat(os.path.join(directory, name)).st_size
+                size += os.stat(os.path.join(directory, name)).st_size
             except FileNotFoundError:
                 # Removed meanwhile.
                 pass
-    return sizes, names
+    return size, count
 
 
 def metrics():
@@ -92,17 +92,17 @@ def of_rule(found, name, rule):
 
 def watch(recorder):
     """Returns the most bytes, the most snapshots and the largest share of a core."""
-    bytes_most, names_most, share_most = 0, 0, 0
+    bytes_most, count_most, share_most = 0, 0, 0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began, used = time.monotonic(), cpu_s(recorder.pid)
         for _ in range(20):
             time.sleep(0.5)
-            sizes, names = held()
-            bytes_most, names_most = max(bytes_most, sizes), max(names_most, names)
+            size, count = held()
+            bytes_most, count_most = max(bytes_most, size), max(count_most, count)
         share = (cpu_s(recorder.pid) - used) / (time.monotonic() - began)
         share_most = max(share_most, share)
-    return bytes_most, names_most, share_most
+    return bytes_most, count_most, share_most
 
 
 place = pathlib.Path(tempfile.mkdtemp(prefix="flapping-", dir=target))
@@ -127,13 +127,13 @@ def judge(what, reached, holds, limit):
 
 try:
     time.sleep(2)
-    bytes_most, names_most, share_most = watch(recorder)
+    bytes_most, count_most, share_most = watch(recorder)
     found, used = metrics(), cpu_s(recorder.pid)
     recorder.send_signal(signal.SIGTERM)
     ended = recorder.wait()
     print(f"{seconds} s, two rules that flap once a second; load {os.getloadavg()[0]:.1f} at the end")
     judge("snapshots, most bytes", bytes_most, bytes_most <= KEEP_BYTES, f"<= {KEEP_BYTES}")
-    judge("snapshots, most", names_most, names_most <= KEEP_COUNT, f"<= {KEEP_COUNT}")
+    judge("snapshots, most", count_most, count_most <= KEEP_COUNT, f"<= {KEEP_COUNT}")
     judge("CPU time in 10 s, most, of a core", f"{share_most:.1%}", share_most <= CPU_BUDGET, f"<= {CPU_BUDGET:.0%}")
     print(f"{'CPU time of the whole run, of a core':44} {used / (seconds + 2):>12.1%}")
     for name, (_, most) in rules.items():

@@ -16,7 +16,7 @@ use crate::numbers::ensure_equal;
 /// The host sources of the rows at 1 kHz.
 pub const SOURCES: [&str; 6] = ["cpu", "memory", "vmstat", "disk", "network", "pressure"];
 /// Timeout for everything that is not measured.
-const TIMEOUT_NS: u64 = 30 * NS_PER_S;
+pub const TIMEOUT_NS: u64 = 30 * NS_PER_S;
 
 /// The program with a data directory and a runtime directory of its own.
 pub struct Program {
@@ -173,6 +173,23 @@ pub fn sleep_ns(ns: u64) {
     WakeEvent::new().wait_until(monotonic_ns() + ns);
 }
 
+/// Waits until `find` returns something.
+pub fn wait_for<T>(
+    what: &str,
+    mut find: impl FnMut() -> Result<Option<T>, Box<dyn Error>>,
+) -> Result<T, Box<dyn Error>> {
+    let deadline = monotonic_ns() + TIMEOUT_NS;
+    loop {
+        if let Some(found) = find()? {
+            return Ok(found);
+        }
+        if monotonic_ns() > deadline {
+            return Err(format!("not within {} s: {what}", TIMEOUT_NS / NS_PER_S).into());
+        }
+        sleep_ns(1_000_000);
+    }
+}
+
 impl Drop for RunningRecorder {
     /// Leaves no recorder behind where a measurement failed.
     fn drop(&mut self) {
@@ -200,14 +217,9 @@ impl RunningRecorder {
 
     /// Waits for the thread of this name and returns its id.
     pub fn thread(&self, name: &str) -> Result<i32, Box<dyn Error>> {
-        let deadline = monotonic_ns() + TIMEOUT_NS;
-        while monotonic_ns() < deadline {
-            if let Some((id, _)) = self.threads()?.into_iter().find(|(_, found)| found == name) {
-                return Ok(id);
-            }
-            sleep_ns(1_000_000);
-        }
-        Err(format!("no thread {name}").into())
+        wait_for(&format!("thread {name}"), || {
+            Ok(self.threads()?.into_iter().find(|(_, found)| found == name).map(|(id, _)| id))
+        })
     }
 
     /// CPU time of a thread by the scheduler, in nanoseconds.

@@ -19,7 +19,7 @@ use flatcap_push::{ClientOptions, OnFullLane, PushClient, PushSource, SourceOpti
 
 use crate::MeasuredRows;
 use crate::numbers::{ensure_equal, format_ns, median, range};
-use crate::program::{Program, RunningRecorder, host_sources, sleep_ns};
+use crate::program::{Program, RunningRecorder, TIMEOUT_NS, host_sources, sleep_ns, wait_for};
 use crate::table::{BenchLength, CaptureRow};
 
 const PAYLOAD_BYTES: usize = 64;
@@ -36,7 +36,7 @@ const SMALL_LANE_BYTES: u64 = 256 << 10;
 /// From the end of one attack to the next. They do not take a whole processor: on few of them, that
 /// would delay the samplers whatever the recorder does.
 const ATTACK_INTERVAL_NS: u64 = 5_000_000;
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_nanos(TIMEOUT_NS);
 
 fn connected(socket: &Path, name: &str, ring_bytes: u64) -> Result<PushClient, Box<dyn Error>> {
     let socket = Some(socket.to_owned());
@@ -48,13 +48,7 @@ fn connected(socket: &Path, name: &str, ring_bytes: u64) -> Result<PushClient, B
         ..ClientOptions::default()
     };
     let client = PushClient::open(name, options)?;
-    let deadline = monotonic_ns() + NS_PER_S * TIMEOUT.as_secs();
-    while !client.is_connected() {
-        if monotonic_ns() > deadline {
-            return Err(format!("{name}: no connection: {}", client.last_error()).into());
-        }
-        sleep_ns(1_000_000);
-    }
+    wait_for("a connection", || Ok(client.is_connected().then_some(())))?;
     Ok(client)
 }
 
@@ -64,13 +58,7 @@ fn opaque(client: &PushClient, on_full: OnFullLane) -> Result<PushSource, Box<dy
 
 fn recorder(program: &Program, sources: &[String]) -> Result<RunningRecorder, Box<dyn Error>> {
     let running = program.record(CONFIG, sources)?;
-    let deadline = monotonic_ns() + NS_PER_S * TIMEOUT.as_secs();
-    while !program.push_socket().exists() {
-        if monotonic_ns() > deadline {
-            return Err("no push socket".into());
-        }
-        sleep_ns(1_000_000);
-    }
+    wait_for("the push socket", || Ok(program.push_socket().exists().then_some(())))?;
     Ok(running)
 }
 
@@ -87,15 +75,10 @@ fn recorded_per_s(duration_ns: u64) -> Result<f64, Box<dyn Error>> {
         }
         pushed += 1000;
     }
-    let recorded = || -> Result<u64, Box<dyn Error>> {
-        Ok(program.status()?["push"]["recorded"].as_u64().unwrap_or_default())
-    };
-    while recorded()? < pushed {
-        if monotonic_ns() - begin > duration_ns + NS_PER_S * TIMEOUT.as_secs() {
-            return Err(format!("{} of {pushed} frames were recorded", recorded()?).into());
-        }
-        sleep_ns(1_000_000);
-    }
+    wait_for("all frames are recorded", || {
+        let recorded = program.status()?["push"]["recorded"].as_u64().unwrap_or_default();
+        Ok((recorded >= pushed).then_some(()))
+    })?;
     let elapsed_ns = monotonic_ns() - begin;
     drop((orders, client));
     running.terminate(false)?;

@@ -6,8 +6,7 @@ use std::os::fd::OwnedFd;
 
 use crossbeam_channel::Sender;
 use flatcap_lane::{
-    CONTROL_BYTES, LANE_BYTES_MAX, LaneBuffer, LaneClocks, LaneHeader, LaneReader, LaneResumption,
-    ReaderMemory, SLABS_MAX,
+    CONTROL_BYTES, LANE_BYTES_MAX, LaneBuffer, LaneClocks, LaneHeader, LaneReader, LaneResumption, SLABS_MAX,
 };
 use flatcap_stream::ChecksumKind;
 
@@ -52,19 +51,6 @@ pub struct LeftFrames {
     /// The number of the next sample of each source, by the ids in the lane, which the client may
     /// have changed.
     pub begun: BTreeMap<u16, u64>,
-}
-
-/// The memory of a lane that gets no slabs back.
-struct UnchangedMemory<'a>(&'a File);
-
-impl ReaderMemory for UnchangedMemory<'_> {
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
-        ReaderMemory::read_at(self.0, bytes, offset)
-    }
-
-    fn write_at(&self, _bytes: &[u8], _offset: u64) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 impl LaneReceipt {
@@ -155,8 +141,7 @@ impl LeftLane {
         // No thread begins a sample in a nanosecond, from the boot on.
         let latest = monotonic_ns();
         'slabs: for _ in 0..SLABS_READ_MAX {
-            let memory = UnchangedMemory(&self.memory);
-            let Ok(Some(batch)) = self.reader.look(&memory, &mut buffer, &clocks) else { break };
+            let Ok(Some(batch)) = self.reader.look(&self.memory, &mut buffer, &clocks) else { break };
             let taken = batch.bytes.len() as u64 + batch.frames.len() as u64 * FRAME_EXTRA_BYTES;
             let Some(rest) = space.checked_sub(taken) else { break };
             space = rest;
@@ -168,7 +153,7 @@ impl LeftLane {
                 left.frames.extend(bytes.map(<[u8]>::to_vec));
                 left.begun.insert(frame.sample.source, frame.sample.seq.saturating_add(1));
             }
-            if self.reader.take(&memory, &buffer).is_err() {
+            if self.reader.take(&self.memory, &buffer).is_err() {
                 break;
             }
         }

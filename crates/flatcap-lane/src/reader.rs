@@ -136,9 +136,10 @@ struct SlotProgress {
 pub struct LaneReader {
     header: LaneHeader,
     use_number: u64,
-    taken: usize,  // bytes of this use
-    is_last: bool, // the frames that were found end a closed use
-    found: usize,  // bytes that were found and not taken yet
+    taken: usize,     // bytes of this use
+    is_last: bool,    // the frames that were found end a closed use
+    found: usize,     // bytes that were found and not taken yet
+    gives_back: bool, // slabs that were read
     last_mono_ns: u64,
     slots: Box<[SlotProgress; SLOTS]>,
 }
@@ -214,6 +215,7 @@ impl LaneReader {
             taken: 0,
             is_last: false,
             found: 0,
+            gives_back: true,
             last_mono_ns: 0,
             slots: Box::new([slot; SLOTS]),
         }
@@ -221,7 +223,8 @@ impl LaneReader {
 
     /// Opens a lane of which only the memory is left, of `bytes`. Its ids are those in the memory:
     /// the caller decides which of them to believe. Each source may begin with any number, and
-    /// frames that were taken before may come again.
+    /// frames that were taken before may come again. Taking them changes nothing in the lane: who
+    /// reads it after this reader gets the same.
     ///
     /// # Errors
     /// The memory cannot be read, or is no lane.
@@ -229,6 +232,7 @@ impl LaneReader {
         let mut page = [0; CONTROL_BYTES];
         memory.read_at(&mut page, 0)?;
         let mut reader = Self::new(LaneHeader::parse(&page, bytes)?);
+        reader.gives_back = false;
         for (number, slot) in (0_u8..).zip(reader.slots.iter_mut()) {
             *slot =
                 SlotProgress { source: id_of(&page, number), next_seq: None, explained: 0, may_jump: true };
@@ -435,10 +439,13 @@ impl LaneReader {
         Ok(Ok(true))
     }
 
-    /// Gives the slab back.
+    /// Goes on to the next use, and gives the slab back.
     fn advance(&mut self, memory: &impl ReaderMemory) -> io::Result<()> {
         self.use_number += 1;
         self.taken = 0;
+        if !self.gives_back {
+            return Ok(());
+        }
         // Release: the slab was read before the writer gets it.
         fence(Ordering::Release);
         memory.write_at(&encode_pair(self.use_number), RETURNED_AT as u64)

@@ -233,7 +233,9 @@ impl RegistryState {
             self.register(client, slot);
         }
         for free in std::mem::take(&mut self.free) {
-            self.find_held(&free).into_iter().for_each(|lane| lane.resumption.is_final = true);
+            if let Some(lane) = self.find_held(&free).and_then(|index| self.lanes.get_mut(index)) {
+                lane.resumption.is_final = true;
+            }
         }
         // Also those that are being written to: their threads hand them over once they have
         // stopped. And those that an earlier recorder was given, and that it has not rescued.
@@ -244,8 +246,8 @@ impl RegistryState {
         }
     }
 
-    fn find_held(&mut self, end: &LaneEnd) -> Option<&mut HeldLane> {
-        self.lanes.iter_mut().find(|lane| Arc::ptr_eq(&lane.memory, &end.memory))
+    fn find_held(&self, end: &LaneEnd) -> Option<usize> {
+        self.lanes.iter().position(|lane| Arc::ptr_eq(&lane.memory, &end.memory))
     }
 
     fn register(&mut self, client: &ClientSetup, slot: u8) {
@@ -293,8 +295,7 @@ impl RegistryState {
     }
 
     fn hand_over(&mut self, end: &LaneEnd) {
-        let held = self.lanes.iter().position(|lane| Arc::ptr_eq(&lane.memory, &end.memory));
-        let Some(mut lane) = held.map(|index| self.lanes.remove(index)) else { return };
+        let Some(mut lane) = self.find_held(end).map(|index| self.lanes.remove(index)) else { return };
         lane.resumption.is_final = true;
         // A lane of this connection was ended by the recorder, which knows it.
         if lane.connection != self.connections && self.resume(&lane) {

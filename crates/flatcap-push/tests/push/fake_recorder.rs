@@ -350,23 +350,9 @@ impl Service {
     }
 }
 
-/// A lane that gets no slabs back.
-struct UnchangedMemory<'a>(&'a File);
-
-impl ReaderMemory for UnchangedMemory<'_> {
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
-        ReaderMemory::read_at(self.0, bytes, offset)
-    }
-
-    fn write_at(&self, _bytes: &[u8], _offset: u64) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Reads what is left in a lane of which nothing else is known, and leaves it there.
 fn rescue(file: &File) -> Vec<FoundSample> {
-    let file = &UnchangedMemory(file);
-    let mut reader = LaneReader::resume(file, file.0.metadata().unwrap().len()).unwrap();
+    let mut reader = LaneReader::resume(file, file.metadata().unwrap().len()).unwrap();
     let clocks = LaneClocks { now_ns: &now_ns, wall_offsets_ns: &[WALL_OFFSET_NS] };
     let mut buffer = LaneBuffer::default();
     let mut found = Vec::new();
