@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 
 pairs=${1:-3}
 seconds=${2:-80}
-[ "$seconds" -ge 20 ] || { echo "blackbox: $seconds s is too short; use at least 20" >&2; exit 2; }
+[[ $seconds =~ ^[0-9]+$ && $seconds -ge 20 ]] || { echo "blackbox: SECONDS is $seconds; write a number from 20 on" >&2; exit 2; }
 cargo build --release --quiet --bin flatcap
 target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 exec python3 - "$target/release/flatcap" "$target" "$pairs" "$seconds" <<'PYTHON'

@@ -16,7 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-3600}
-[ "$seconds" -ge 60 ] || { echo "flapping: $seconds s is too short; use at least 60" >&2; exit 2; }
+[[ $seconds =~ ^[0-9]+$ && $seconds -ge 60 ]] || { echo "flapping: SECONDS is $seconds; write a number from 60 on" >&2; exit 2; }
 cargo build --release --quiet --bin flatcap || exit 2
 target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 exec python3 - "$target/release/flatcap" "$target" "$seconds" <<'PYTHON'
