@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flatcap_lane::{PACKET_BYTES_MAX, PushReply, PushRequest};
+use flatcap_lane::{PACKET_BYTES_MAX, PushReply};
 
 use super::source_setup::RegisteredSource;
 use crate::os::local_socket::{PeerCredentials, peer_credentials};
@@ -21,16 +21,12 @@ pub(super) struct ConnectedClient {
     pub(super) name: Option<String>,
     /// By its own number of each.
     pub(super) sources: BTreeMap<u8, RegisteredSource>,
-    /// A request that could not be answered yet.
-    pub(super) postponed: Option<PushRequest>,
 }
 
 /// What a client has sent.
 pub(super) enum Incoming {
     /// A packet, its length in the buffer, and its descriptors.
     Packet(ReceivedPacket),
-    /// A request that was postponed.
-    Postponed(PushRequest),
     /// Nothing.
     Nothing,
     /// The connection is closed.
@@ -52,7 +48,6 @@ impl ConnectedClient {
             is_permitted: permits(&peer),
             name: None,
             sources: BTreeMap::new(),
-            postponed: None,
         })
     }
 
@@ -67,10 +62,7 @@ impl ConnectedClient {
     }
 
     /// Returns what it has sent next.
-    pub(super) fn receive(&mut self, packet: &mut [u8; PACKET_BYTES_MAX]) -> Incoming {
-        if let Some(request) = self.postponed.take() {
-            return Incoming::Postponed(request);
-        }
+    pub(super) fn receive(&self, packet: &mut [u8; PACKET_BYTES_MAX]) -> Incoming {
         match self.connection.receive(packet) {
             Ok(Some(received)) if received.bytes > 0 => Incoming::Packet(received),
             Ok(None) => Incoming::Nothing,

@@ -1,7 +1,6 @@
 //! The thread that answers clients and reads their lanes.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use flatcap_lane::{
@@ -19,8 +18,10 @@ use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRe
 use super::user_rates::{PushedAmount, UserRates};
 use crate::metrics::PushMetrics;
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
-use crate::os::packet_socket::{PacketListener, ReceivedPacket};
-use crate::os::poll_event::{PollEvent, wait_readable};
+use crate::os::packet_socket::{PacketConnection, PacketListener, ReceivedPacket};
+use crate::os::poll_event::PollEvent;
+use crate::os::ready_set::ReadySet;
+use crate::os::wake_event::WakeEvent;
 use crate::slab::{Causes, SlabProducer};
 
 /// Interval between two looks at the lanes once nothing has come for [`IDLE_AFTER_NS`].
@@ -81,25 +82,49 @@ pub struct PushWorker {
     rates: UserRates,
     wall_offset: Arc<WallOffset>,
     metrics: Arc<PushMetrics>,
-    stop: Arc<PollEvent>,
+    _stop: Arc<PollEvent>, // stays open, and so in `ready`, when `PushStop` is gone
+    ready: ReadySet,       // what can end a wait, by the number of its `Wakeup`
     drain_ns: u64,
     next_client: u64,
-    accept_ns: u64,  // no connection is accepted before
-    busy_ns: u64,    // when something last came
-    first_lane: u32, // that is read first: the one for which there was no slab the last time
+    accept_ns: Option<u64>, // no connection is accepted before; the listener is not in `ready`
+    busy_ns: u64,           // when something last came
+    first_lane: u32,        // that is read first: the one for which there was no slab the last time
+    /// Requests that could not be answered yet. Their connections are not in `ready`, since what
+    /// follows such a request is not looked at.
+    postponed: Vec<(u64, PushRequest)>,
     packet: Box<[u8; PACKET_BYTES_MAX]>,
 }
 
-/// What a turn begins with.
-struct ReadyClients {
-    is_stopped: bool,
-    is_listener_ready: bool,
-    clients: Vec<ReadyClient>,
+/// What has ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wakeup {
+    Stop,
+    Listener,
+    /// A client has sent something, or closed its connection.
+    Connection(u64),
+    /// The process of a client has ended.
+    ProcessEnd(u64),
 }
 
-struct ReadyClient {
-    id: u64,
-    has_ended: bool,
+impl Wakeup {
+    /// Returns the number that it has in a [`ReadySet`].
+    const fn number(self) -> u64 {
+        match self {
+            Self::Stop => 0,
+            Self::Listener => 1,
+            Self::Connection(id) => 2 + 2 * id,
+            Self::ProcessEnd(id) => 3 + 2 * id,
+        }
+    }
+
+    const fn from_number(number: u64) -> Self {
+        match (number, number % 2) {
+            (0, _) => Self::Stop,
+            (1, _) => Self::Listener,
+            (_, 0) => Self::Connection((number - 2) / 2),
+            (_, _) => Self::ProcessEnd((number - 3) / 2),
+        }
+    }
 }
 
 impl fmt::Debug for PushWorkerSettings {
@@ -140,6 +165,9 @@ impl PushWorker {
             metrics,
         } = settings;
         let stop = Arc::new(PollEvent::new()?);
+        let ready = ReadySet::new()?;
+        ready.add(&*stop, Wakeup::Stop.number())?;
+        ready.add(&listener, Wakeup::Listener.number())?;
         let sink = FrameSink::new(producer, lane_header.checksum);
         let worker = Self {
             listener,
@@ -160,12 +188,14 @@ impl PushWorker {
             rates: UserRates::new(&limits),
             wall_offset,
             metrics,
-            stop: Arc::clone(&stop),
+            _stop: Arc::clone(&stop),
+            ready,
             drain_ns,
             next_client: 0,
-            accept_ns: 0,
+            accept_ns: None,
             busy_ns: 0,
             first_lane: 0,
+            postponed: Vec::new(),
             packet: Box::new([0; PACKET_BYTES_MAX]),
         };
         Ok((worker, PushStop(stop)))
@@ -176,19 +206,22 @@ impl PushWorker {
         self.metrics.is_open.set(1);
         let mut has_more = false;
         loop {
-            let begin_ns = monotonic_ns();
-            let pause_ns = if has_more { 0 } else { self.pause_ns(begin_ns) };
-            let ready = self.wait(pause_ns, begin_ns);
-            if ready.is_stopped {
-                return self.finish();
-            }
+            let pause_ns = if has_more { 0 } else { self.pause_ns(monotonic_ns()) };
+            let wakeups = self.ready.wait(pause_ns);
             let now_ns = monotonic_ns();
             self.update_wall_offset();
-            if ready.is_listener_ready {
-                self.accept(now_ns);
-            }
-            for client in ready.clients {
-                self.serve(&client, now_ns);
+            self.accept_again(now_ns);
+            self.serve_postponed(now_ns);
+            for wakeup in wakeups.map(Wakeup::from_number) {
+                match wakeup {
+                    Wakeup::Stop => return self.finish(),
+                    Wakeup::Listener => self.accept(now_ns),
+                    Wakeup::Connection(id) => self.serve(id, now_ns),
+                    Wakeup::ProcessEnd(id) => {
+                        self.serve(id, now_ns);
+                        self.registry.remove_client(id);
+                    }
+                }
             }
             has_more = self.read_lanes(now_ns);
             let next_ns = now_ns.saturating_add(self.pause_ns(now_ns));
@@ -202,34 +235,6 @@ impl PushWorker {
     fn pause_ns(&self, now_ns: u64) -> u64 {
         let is_idle = now_ns.saturating_sub(self.busy_ns) > IDLE_AFTER_NS;
         if is_idle { IDLE_INTERVAL_NS.max(self.drain_ns) } else { self.drain_ns }
-    }
-
-    fn wait(&self, pause_ns: u64, now_ns: u64) -> ReadyClients {
-        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd()];
-        let listens = now_ns >= self.accept_ns;
-        descriptors.extend(listens.then(|| self.listener.as_fd()));
-        let first = descriptors.len();
-        for client in self.registry.clients.values() {
-            // What follows a request that waits is not looked at, so it must not end the wait.
-            let is_waiting = client.postponed.is_some();
-            let connection = if is_waiting { self.stop.as_fd() } else { client.connection.as_fd() };
-            descriptors.push(connection);
-            // Twice its connection if there is no process: each client has two places.
-            descriptors.push(client.process.as_ref().map_or(connection, AsFd::as_fd));
-        }
-        let ready = wait_readable(&descriptors, pause_ns);
-        let (own, of_clients) = ready.split_at(first);
-        let clients = self.registry.clients.iter().zip(of_clients.as_chunks::<2>().0);
-        let clients = clients.filter_map(|((id, client), [is_readable, is_over])| {
-            let has_ended = *is_over && client.process.is_some();
-            let is_ready = *is_readable || has_ended || client.postponed.is_some();
-            is_ready.then_some(ReadyClient { id: *id, has_ended })
-        });
-        ReadyClients {
-            is_stopped: own.first() == Some(&true),
-            is_listener_ready: listens && own.get(1) == Some(&true),
-            clients: clients.collect(),
-        }
     }
 
     /// Tells the lanes if the wall clock was set.
@@ -247,24 +252,47 @@ impl PushWorker {
 
     fn accept(&mut self, now_ns: u64) {
         for _ in 0..CONNECTIONS_PER_TURN {
-            match self.listener.accept() {
-                Ok(Some(connection)) => {
-                    self.metrics.connections.add(1);
-                    let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
-                    self.displace_unnamed();
-                    if let Some(client) = client {
-                        self.registry.clients.insert(self.next_client, client);
-                        self.next_client += 1;
-                    }
-                }
-                Ok(None) => return,
+            let accepted = self.listener.accept();
+            let added = accepted.and_then(|connection| {
+                let Some(connection) = connection else { return Ok(false) };
+                self.metrics.connections.add(1);
+                self.add_client(connection)?;
+                Ok(true)
+            });
+            match added {
+                Ok(true) => {}
+                Ok(false) => return,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an application on the push socket; trying again");
-                    self.accept_ns = now_ns.saturating_add(ACCEPT_PAUSE_NS);
+                    self.ready.remove(&self.listener);
+                    self.accept_ns = Some(now_ns.saturating_add(ACCEPT_PAUSE_NS));
                     return;
                 }
             }
         }
+    }
+
+    /// Accepts connections again after the pause that follows a failure.
+    fn accept_again(&mut self, now_ns: u64) {
+        if self.accept_ns.is_some_and(|accept_ns| now_ns >= accept_ns) {
+            let is_added = self.ready.add(&self.listener, Wakeup::Listener.number()).is_ok();
+            self.accept_ns = (!is_added).then(|| now_ns.saturating_add(ACCEPT_PAUSE_NS));
+        }
+    }
+
+    /// Adds the client of a new connection, unless the kernel does not say who it is.
+    fn add_client(&mut self, connection: PacketConnection) -> std::io::Result<()> {
+        let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
+        self.displace_unnamed();
+        let Some(client) = client else { return Ok(()) };
+        let id = self.next_client;
+        self.ready.add(&client.connection, Wakeup::Connection(id).number())?;
+        if let Some(process) = &client.process {
+            self.ready.add(process, Wakeup::ProcessEnd(id).number())?;
+        }
+        self.registry.clients.insert(id, client);
+        self.next_client += 1;
+        Ok(())
     }
 
     /// Closes the oldest connection that has not said who it is, if there are too many.
@@ -279,22 +307,37 @@ impl PushWorker {
     }
 
     /// Answers the requests of a client.
-    fn serve(&mut self, ready: &ReadyClient, now_ns: u64) {
+    fn serve(&mut self, id: u64, now_ns: u64) {
         for _ in 0..REQUESTS_PER_TURN {
-            let Some(client) = self.registry.clients.get_mut(&ready.id) else { return };
+            if self.postponed.iter().any(|(waiting, _)| *waiting == id) {
+                return;
+            }
+            let Some(client) = self.registry.clients.get(&id) else { return };
             let answer = match client.receive(&mut self.packet) {
-                Incoming::Postponed(request) => self.answer(ready.id, request, None, now_ns),
-                Incoming::Packet(packet) => self.answer_packet(ready.id, packet, now_ns),
-                Incoming::Closed => return self.registry.remove_client(ready.id),
-                Incoming::Nothing => break,
+                Incoming::Packet(packet) => self.answer_packet(id, packet, now_ns),
+                Incoming::Closed => return self.registry.remove_client(id),
+                Incoming::Nothing => return,
             };
             self.busy_ns = now_ns;
-            if !self.send(ready.id, answer) {
-                break;
-            }
+            self.send(id, answer);
         }
-        if ready.has_ended {
-            self.registry.remove_client(ready.id);
+    }
+
+    /// Answers the requests that could not be answered before.
+    fn serve_postponed(&mut self, now_ns: u64) {
+        for (id, request) in std::mem::take(&mut self.postponed) {
+            let answer = self.answer(id, request, None, now_ns);
+            self.busy_ns = now_ns;
+            if let Ok(RequestAnswer::Later(request)) = answer {
+                self.postponed.push((id, request));
+                continue;
+            }
+            self.send(id, answer);
+            let Some(client) = self.registry.clients.get(&id) else { continue };
+            if let Err(error) = self.ready.add(&client.connection, Wakeup::Connection(id).number()) {
+                tracing::warn!(%error, client = client.name(), "cannot wait for an application; its connection is closed");
+                self.registry.remove_client(id);
+            }
         }
     }
 
@@ -330,14 +373,14 @@ impl PushWorker {
         self.registry.answer(id, request, descriptor, RequestTime { mono_ns: now_ns, wall_offset_ns })
     }
 
-    /// Sends an answer. Returns false if nothing more of this client is to be read in this turn.
-    fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>) -> bool {
-        let Some(client) = self.registry.clients.get_mut(&id) else { return false };
+    /// Sends an answer, or keeps the request for later.
+    fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>) {
+        let Some(client) = self.registry.clients.get(&id) else { return };
         let (reply, lane, is_last) = match answer {
-            Ok(RequestAnswer::Nothing) => return true,
+            Ok(RequestAnswer::Nothing) => return,
             Ok(RequestAnswer::Later(request)) => {
-                client.postponed = Some(request);
-                return false;
+                self.ready.remove(&client.connection);
+                return self.postponed.push((id, request));
             }
             Ok(RequestAnswer::Reply(reply)) => (reply, None, false),
             Ok(RequestAnswer::WithLane(reply, lane)) => (reply, Some(lane), false),
@@ -353,7 +396,6 @@ impl PushWorker {
         if is_last || !is_sent {
             self.registry.remove_client(id);
         }
-        is_sent && !is_last
     }
 
     /// Reads all lanes. Returns whether one of them has more.
@@ -420,6 +462,7 @@ impl PushWorker {
         let begin_ns = monotonic_ns();
         self.registry.lanes.values_mut().for_each(Lane::end);
         let (settled_ns, deadline_ns) = (begin_ns + LAST_FRAMES_NS, begin_ns + STOP_MAX_NS);
+        let pause = WakeEvent::new();
         loop {
             let now_ns = monotonic_ns();
             let mut is_blocked = false;
@@ -437,7 +480,7 @@ impl PushWorker {
             if now_ns >= deadline_ns || (now_ns >= settled_ns && !is_blocked) {
                 break;
             }
-            wait_readable(&[], STOP_INTERVAL_NS);
+            pause.wait_until(now_ns + STOP_INTERVAL_NS);
         }
         let numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
         for number in numbers {
@@ -449,5 +492,20 @@ impl PushWorker {
         self.registry.publish();
         self.metrics.is_open.set(0);
         self.reading.sink.finish(monotonic_ns());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that each wakeup has a number of its own, from which it is found again.
+    #[test]
+    fn a_wakeup_is_found_by_its_number() {
+        let of_client = |id| [Wakeup::Connection(id), Wakeup::ProcessEnd(id)];
+        let all = [Wakeup::Stop, Wakeup::Listener].into_iter().chain((0..100).flat_map(of_client));
+        for (number, wakeup) in (0..).zip(all) {
+            assert_eq!((wakeup.number(), Wakeup::from_number(number)), (number, wakeup));
+        }
     }
 }

@@ -37,6 +37,7 @@ pub mod process_events;
 pub mod process_usage;
 pub mod program;
 pub mod program_guard;
+pub mod ready_set;
 pub mod reopening_directory;
 pub mod sealed_memory;
 pub mod service_manager;

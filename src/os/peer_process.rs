@@ -44,7 +44,7 @@ impl PeerProcess {
 
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
-        wait_readable(&[self.as_fd()], 0) == [true]
+        wait_readable(self.as_fd(), 0)
     }
 }
 

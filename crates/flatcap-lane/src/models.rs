@@ -84,11 +84,12 @@ impl WriterMemory for ModelMemory {
 impl ReaderMemory for ModelMemory {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let offset = usize::try_from(offset).unwrap();
-        if offset == 0 {
-            bytes.copy_from_slice(&self.0.page);
-            for at in READ {
+        if offset < CONTROL_BYTES {
+            let end = offset + bytes.len();
+            bytes.copy_from_slice(&self.0.page[offset..end]);
+            for at in READ.into_iter().filter(|at| (offset..end).contains(at)) {
                 let number = self.number(at).load(Ordering::Relaxed);
-                bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+                bytes[at - offset..][..8].copy_from_slice(&number.to_le_bytes());
             }
             return Ok(());
         }

@@ -136,9 +136,12 @@ struct SlotProgress {
 pub struct LaneReader {
     header: LaneHeader,
     use_number: u64,
-    taken: usize,     // bytes of this use
-    is_last: bool,    // the frames that were found end a closed use
-    found: usize,     // bytes that were found and not taken yet
+    taken: usize,  // bytes of this use
+    is_last: bool, // the frames that were found end a closed use
+    found: usize,  // bytes that were found and not taken yet
+    /// The state of this use if the last look has found nothing: while it stays the same, there is
+    /// nothing.
+    empty_state: Option<SlabState>,
     gives_back: bool, // slabs that were read
     last_mono_ns: u64,
     slots: Box<[SlotProgress; SLOTS]>,
@@ -215,6 +218,7 @@ impl LaneReader {
             taken: 0,
             is_last: false,
             found: 0,
+            empty_state: None,
             gives_back: true,
             last_mono_ns: 0,
             slots: Box::new([slot; SLOTS]),
@@ -313,13 +317,19 @@ impl LaneReader {
         clocks: &LaneClocks<'_>,
     ) -> Result<Option<LaneBatch<'b>>, LaneReadError> {
         self.found = 0;
+        if self.is_still_empty(memory)? {
+            return Ok(None);
+        }
         let mut defects = 0;
         for _ in 0..OVERTAKEN_MAX {
             memory.read_at(buffer.page.as_mut_slice(), 0)?;
             // Acquire: the bytes below are not older than the states above.
             fence(Ordering::Acquire);
             let read = match self.committed(&buffer.page) {
-                Ok(None) => return Ok(None),
+                Ok(None) => {
+                    self.empty_state = Some(self.state(&buffer.page));
+                    return Ok(None);
+                }
                 Ok(Some(state)) => self.read(memory, buffer, state, clocks)?,
                 Err(misfit) => Err(misfit),
             };
@@ -379,13 +389,29 @@ impl LaneReader {
             .collect())
     }
 
+    /// Returns whether nothing has come since a look that found nothing. Most lanes are idle, and
+    /// the whole first page is too much to read for that.
+    fn is_still_empty(&mut self, memory: &impl ReaderMemory) -> io::Result<bool> {
+        let Some(state) = self.empty_state else { return Ok(false) };
+        let mut word = [0; size_of::<u64>()];
+        memory.read_at(&mut word, self.header.state_at(self.use_number) as u64)?;
+        let is_same = SlabState(u64::from_le_bytes(word)) == state;
+        self.empty_state = is_same.then_some(state);
+        Ok(is_same)
+    }
+
+    /// Returns the state of the slab of this use.
+    fn state(&self, page: &ControlPage) -> SlabState {
+        SlabState(number_at(page, self.header.state_at(self.use_number)))
+    }
+
     /// Returns the state of the next use that has frames to be read. Skips uses that were
     /// overwritten.
     fn committed(&mut self, page: &ControlPage) -> Result<Option<SlabState>, Misfit> {
         let slabs = self.header.slabs as u64;
         // Each step leads to a later use; a page that has one for each slab is consistent.
         for _ in 0..=slabs {
-            let state = SlabState(number_at(page, self.header.state_at(self.use_number)));
+            let state = self.state(page);
             let bytes = state.bytes();
             match state.compare(self.use_number, slabs) {
                 SlabUse::Later(use_number) => {
@@ -420,7 +446,7 @@ impl LaneReader {
         // Acquire: the states below are not older than the bytes above.
         fence(Ordering::Acquire);
         memory.read_at(buffer.page_after.as_mut_slice(), 0)?;
-        let after = SlabState(number_at(buffer.page_after.as_slice(), self.header.state_at(self.use_number)));
+        let after = self.state(&buffer.page_after);
         if !after.is_same_use(state) || after.bytes() < state.bytes() {
             return Ok(Ok(false));
         }

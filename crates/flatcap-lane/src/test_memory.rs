@@ -98,8 +98,8 @@ impl ReaderMemory for TestMemory {
         if offset + bytes.len() > self.length() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if offset == 0 {
-            for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(&self.0.control) {
+        if offset < CONTROL_BYTES {
+            for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(&self.0.control[offset / 8..]) {
                 *place = word.load(Ordering::Relaxed).to_le_bytes();
             }
         } else {

@@ -49,6 +49,7 @@ pub struct LaneWriter<M> {
     memory: M,
     header: LaneHeader,
     checksum: ChecksumKind,
+    payload_at: usize, // in a frame
     payload_max: usize,
     open_use: u64,
     slab_at: usize,      // of the open use
@@ -76,6 +77,7 @@ impl<M: WriterMemory> LaneWriter<M> {
         Self {
             memory,
             checksum: header.checksum,
+            payload_at: header.checksum.frame_bytes(ENVELOPE_BYTES),
             payload_max: header.payload_max(),
             open_use: 0,
             slab_at: header.slab_at(0),
@@ -114,14 +116,13 @@ impl<M: WriterMemory> LaneWriter<M> {
     /// What is in the way.
     #[inline]
     pub fn ready(&self, slot: u8, payload_bytes: usize) -> Result<(), Refusal> {
-        let frame_bytes = self.checksum.frame_bytes(ENVELOPE_BYTES).saturating_add(payload_bytes);
         let flags = self.memory.number(FLAGS_AT).load(Ordering::Relaxed);
         let is_bound = self.slots.get(usize::from(slot)).is_some_and(|slot| slot.source != NO_SOURCE);
-        // `committed` is at most the slab's length, which is at most 4 MiB.
+        // All of the sum are at most the slab's length, which is at most 4 MiB.
         if flags == 0
             && is_bound
             && payload_bytes <= self.payload_max
-            && self.committed + frame_bytes <= self.header.slab_bytes
+            && self.committed + self.payload_at + payload_bytes <= self.header.slab_bytes
         {
             return Ok(());
         }
@@ -155,7 +156,7 @@ impl<M: WriterMemory> LaneWriter<M> {
     /// [`ready`](Self::ready) for this length. It becomes a sample by [`commit`](Self::commit).
     #[inline]
     pub fn payload<R>(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
-        let at = self.slab_at + self.committed + self.checksum.frame_bytes(ENVELOPE_BYTES);
+        let at = self.slab_at + self.committed + self.payload_at;
         self.memory.write(at, payload_bytes, fill)
     }
 
@@ -181,10 +182,10 @@ impl<M: WriterMemory> LaneWriter<M> {
             flags: 0,
             duration_ns: 0,
         };
-        let checksum = self.checksum;
-        let frame_bytes = checksum.frame_bytes(ENVELOPE_BYTES + payload_bytes);
+        let (checksum, payload_at) = (self.checksum, self.payload_at);
+        let frame_bytes = payload_at + payload_bytes;
         self.memory.write(self.slab_at + self.committed, frame_bytes, |frame| {
-            let (_, payload) = frame.split_at_mut(checksum.frame_bytes(0));
+            let (_, payload) = frame.split_at_mut(payload_at - ENVELOPE_BYTES);
             if let (Some(envelope), Ok(length)) = (payload.first_chunk_mut(), u32::try_from(payload_bytes)) {
                 sample.write_envelope(envelope, length);
             }

@@ -198,7 +198,7 @@ extern "C" fn flatcap_begin(source: *const PushSource, length: usize) -> *mut c_
         source.count_busy();
         return null_mut();
     };
-    let Ok(sample) = lane.begin(source.slot(), source.on_full(), length) else {
+    let Ok(sample) = lane.begin(source.slot(), length) else {
         put_lane(lane);
         return null_mut();
     };
@@ -212,7 +212,8 @@ extern "C" fn flatcap_begin(source: *const PushSource, length: usize) -> *mut c_
 extern "C" fn flatcap_commit(source: *const PushSource, length: usize) -> c_int {
     let Some(source) = object(source) else { return invalid() };
     let Some((mut lane, sample)) = BUILDING.try_with(Cell::take).ok().flatten() else { return invalid() };
-    let committed = if sample.slot() == source.slot() { Some(lane.commit(&sample, length)) } else { None };
+    let committed =
+        if sample.slot() == source.slot().number { Some(lane.commit(&sample, length)) } else { None };
     put_lane(lane);
     committed.map_or_else(invalid, |committed| committed.map_or_else(number, |()| 0))
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use super::clock::{ClockPoint, monotonic_ns};
 use super::error::SetupError;
 use super::process_mark::ProcessMark;
-use super::setup::{ClientOptions, ClientSetup, ClientSource, SOURCES_MAX, SourceOptions, check_name};
+use super::setup::{
+    ClientOptions, ClientSetup, ClientSource, SOURCES_MAX, SourceOptions, SourceSlot, check_name,
+};
 use super::shared::{ClientHandle, ClientShared};
 use super::source::PushSource;
 
@@ -60,7 +62,8 @@ impl PushClient {
         let mut source = ClientSource::new(&options)?;
         for (number, place) in (0_u8..).zip(&shared.setup.sources) {
             source.registration.number = number.into();
-            let found = || PushSource::new(Arc::clone(&self.handle), number, options.on_full);
+            let slot = SourceSlot { number, on_full: options.on_full };
+            let found = || PushSource::new(Arc::clone(&self.handle), slot);
             if place.get().is_some_and(|known| known.is_same(&source)) {
                 return Ok(found());
             }

@@ -28,6 +28,14 @@ pub enum OnFullLane {
     Block,
 }
 
+/// A source of a client: what a push needs of it.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceSlot {
+    /// The client's number of it, which is its slot in each lane.
+    pub(crate) number: u8,
+    pub(crate) on_full: OnFullLane,
+}
+
 /// How a client is set up.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {

@@ -6,21 +6,20 @@ use std::sync::atomic::Ordering;
 use flatcap_stream::short_bytes::copy;
 
 use super::error::PushError;
-use super::setup::{ClientSource, OnFullLane};
+use super::setup::{ClientSource, SourceSlot};
 use super::shared::ClientHandle;
-use super::thread_lane::with_lane;
+use super::thread_lane::push;
 
 /// A source. Cheap to clone; any thread may push.
 #[derive(Debug, Clone)]
 pub struct PushSource {
     client: Arc<ClientHandle>,
-    slot: u8,
-    on_full: OnFullLane,
+    slot: SourceSlot,
 }
 
 impl PushSource {
-    pub(crate) fn new(client: Arc<ClientHandle>, slot: u8, on_full: OnFullLane) -> Self {
-        Self { client, slot, on_full }
+    pub(crate) fn new(client: Arc<ClientHandle>, slot: SourceSlot) -> Self {
+        Self { client, slot }
     }
 
     /// Pushes a sample with this payload, stamped now.
@@ -39,7 +38,7 @@ impl PushSource {
     /// Why it was dropped. It is counted.
     #[inline]
     pub fn push_with(&self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), PushError> {
-        let pushed = with_lane(&self.client.shared, |lane| lane.push(self.slot, self.on_full, bytes, fill));
+        let pushed = push(&self.client.shared, &self.slot, bytes, fill);
         if pushed == Err(PushError::Busy) {
             self.count_busy();
         }
@@ -54,19 +53,15 @@ impl PushSource {
     /// Returns how many samples of this source were dropped in this process.
     pub fn dropped(&self) -> u64 {
         let busy = self.source().map_or(0, |source| source.busy.load(Ordering::Relaxed));
-        self.client.shared.process().registry.dropped(self.slot) + busy
+        self.client.shared.process().registry.dropped(self.slot.number) + busy
     }
 
     fn source(&self) -> Option<&ClientSource> {
-        self.client.shared.setup.sources.get(usize::from(self.slot)).and_then(|source| source.get())
+        self.client.shared.setup.sources.get(usize::from(self.slot.number)).and_then(|source| source.get())
     }
 
-    pub(crate) fn slot(&self) -> u8 {
-        self.slot
-    }
-
-    pub(crate) fn on_full(&self) -> OnFullLane {
-        self.on_full
+    pub(crate) fn slot(&self) -> &SourceSlot {
+        &self.slot
     }
 
     pub(crate) fn client(&self) -> &Arc<ClientHandle> {

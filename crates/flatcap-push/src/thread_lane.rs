@@ -12,7 +12,7 @@ use super::clock::{CALIBRATION_MAX_NS, NS_PER_S, PushClock, monotonic_ns};
 use super::error::PushError;
 use super::process_mark::ProcessMark;
 use super::registry::{DropCounters, LaneEnd};
-use super::setup::OnFullLane;
+use super::setup::{OnFullLane, SourceSlot};
 use super::shared::ClientShared;
 
 /// Without a recorder, one of up to so many pushes reads the clock, as many as come in
@@ -27,7 +27,7 @@ const STEPS_MAX: u32 = 8;
 
 thread_local! {
     /// The lane that was used last. None while it is being used: a signal handler finds none.
-    static CURRENT: Cell<Option<Box<ThreadLane>>> = const { Cell::new(None) };
+    static CURRENT: LaneCell = const { Cell::new(None) };
     /// Whether this thread has had a lane.
     static IS_KNOWN: Cell<bool> = const { Cell::new(false) };
     /// The lanes of other clients.
@@ -51,16 +51,48 @@ pub(crate) struct ThreadLane {
     refused: u64, // sources, by bit, that this recorder does not take
 }
 
-/// Calls `work` with the lane of this thread.
+/// The place of the lane that was used last.
+type LaneCell = Cell<Option<Box<ThreadLane>>>;
+
+/// Pushes a sample of `bytes` by the lane of this thread; `fill` writes its payload.
 #[inline]
-pub(crate) fn with_lane<R>(
+pub(crate) fn push(
     client: &Arc<ClientShared>,
-    work: impl FnOnce(&mut ThreadLane) -> Result<R, PushError>,
-) -> Result<R, PushError> {
-    let lane = take_lane(client).ok_or(PushError::Busy)?;
+    source: &SourceSlot,
+    bytes: usize,
+    fill: impl FnOnce(&mut [u8]),
+) -> Result<(), PushError> {
+    // Nothing is left when the thread ends.
+    let pushed = CURRENT.try_with(|current| match current.take() {
+        Some(mut lane) if Arc::ptr_eq(&lane.client, client) => {
+            if lane.drops_unlooked(source.number) {
+                current.set(Some(lane));
+                return Err(PushError::NoRecorder);
+            }
+            push_to(current, lane, source, bytes, fill)
+        }
+        other => {
+            let lane = find_lane(client, other).ok_or(PushError::Busy)?;
+            push_to(current, lane, source, bytes, fill)
+        }
+    });
+    pushed.unwrap_or(Err(PushError::Busy))
+}
+
+/// Pushes a sample by this lane and puts the lane back. Not inlined, so that a push without a
+/// recorder does not save the registers that this needs.
+#[inline(never)]
+fn push_to(
+    current: &LaneCell,
+    lane: Box<ThreadLane>,
+    source: &SourceSlot,
+    bytes: usize,
+    fill: impl FnOnce(&mut [u8]),
+) -> Result<(), PushError> {
     // Puts it back even if the caller's code panics.
-    let mut held = HeldByThread(Some(lane));
-    held.0.as_mut().map_or(Err(PushError::Busy), |lane| work(lane))
+    let mut held = HeldLane { current, lane: Some(lane) };
+    let Some(lane) = &mut held.lane else { return Err(PushError::Busy) };
+    lane.push(source, bytes, fill)
 }
 
 /// Takes the lane of this thread. None if it is being used.
@@ -80,12 +112,15 @@ pub(crate) fn put_lane(lane: Box<ThreadLane>) {
     let _ends = CURRENT.try_with(|current| current.set(Some(lane)));
 }
 
-struct HeldByThread(Option<Box<ThreadLane>>);
+struct HeldLane<'c> {
+    current: &'c LaneCell,
+    lane: Option<Box<ThreadLane>>,
+}
 
-impl Drop for HeldByThread {
+impl Drop for HeldLane<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.take().into_iter().for_each(put_lane);
+        self.current.set(self.lane.take());
     }
 }
 
@@ -128,29 +163,22 @@ impl ThreadLane {
         }
     }
 
-    /// Pushes a sample; `fill` writes its payload.
+    /// Drops a sample without looking for a recorder, if it is one of those. Returns whether it is.
     #[inline]
-    pub(crate) fn push(
-        &mut self,
-        slot: u8,
-        on_full: OnFullLane,
-        bytes: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), PushError> {
-        if self.end.is_none() && self.untimed > 1 {
+    fn drops_unlooked(&mut self, slot: u8) -> bool {
+        let is_dropped = self.end.is_none() && self.untimed > 1;
+        if is_dropped {
             self.untimed -= 1;
             self.counters.add(slot);
-            return Err(PushError::NoRecorder);
         }
-        self.push_to_lane(slot, on_full, bytes, fill)
+        is_dropped
     }
 
-    /// Not inlined, so that a push without a recorder does not save the registers that this needs.
-    #[inline(never)]
-    fn push_to_lane(
+    /// Pushes a sample; `fill` writes its payload.
+    #[inline]
+    fn push(
         &mut self,
-        slot: u8,
-        on_full: OnFullLane,
+        source: &SourceSlot,
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PushError> {
@@ -158,42 +186,36 @@ impl ThreadLane {
             && self.mark.is_some_and(ProcessMark::is_own_process)
         {
             let now_ns = self.clock.now_ns();
-            if now_ns < self.next_check_ns && end.writer.ready(slot, bytes).is_ok() {
-                end.writer.push(slot, bytes, now_ns, fill);
+            if now_ns < self.next_check_ns && end.writer.ready(source.number, bytes).is_ok() {
+                end.writer.push(source.number, bytes, now_ns, fill);
                 return Ok(());
             }
         }
-        self.push_slowly(slot, on_full, bytes, fill)
+        self.push_slowly(source, bytes, fill)
     }
 
     #[cold]
     #[inline(never)]
     fn push_slowly(
         &mut self,
-        slot: u8,
-        on_full: OnFullLane,
+        source: &SourceSlot,
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PushError> {
-        self.prepare(slot, on_full, bytes)?;
+        self.prepare(source, bytes)?;
         let now_ns = self.clock.now_ns();
         let Some(end) = &mut self.end else { return Err(PushError::NoRecorder) };
-        end.writer.push(slot, bytes, now_ns, fill);
+        end.writer.push(source.number, bytes, now_ns, fill);
         Ok(())
     }
 
     /// Begins a sample: returns the place of its payload of up to `bytes`.
-    pub(crate) fn begin(
-        &mut self,
-        slot: u8,
-        on_full: OnFullLane,
-        bytes: usize,
-    ) -> Result<BegunSample, PushError> {
-        self.prepare(slot, on_full, bytes)?;
+    pub(crate) fn begin(&mut self, source: &SourceSlot, bytes: usize) -> Result<BegunSample, PushError> {
+        self.prepare(source, bytes)?;
         let mono_ns = self.clock.now_ns();
         let Some(end) = &mut self.end else { return Err(PushError::NoRecorder) };
         let place = end.writer.payload(bytes, <[u8]>::as_mut_ptr);
-        Ok(BegunSample { slot, bytes, mono_ns, place })
+        Ok(BegunSample { slot: source.number, bytes, mono_ns, place })
     }
 
     /// Completes a sample with the first `bytes` of its payload.
@@ -209,7 +231,8 @@ impl ThreadLane {
     }
 
     /// Makes the lane ready for a sample; one that cannot be pushed is counted.
-    fn prepare(&mut self, slot: u8, on_full: OnFullLane, bytes: usize) -> Result<(), PushError> {
+    fn prepare(&mut self, source: &SourceSlot, bytes: usize) -> Result<(), PushError> {
+        let SourceSlot { number: slot, on_full } = *source;
         self.abandon_in_child();
         let now_ns = monotonic_ns();
         self.check(now_ns);
