@@ -3,10 +3,28 @@
 # thread sanitizer; built without the verb `view`, which has none of it and 55 dependencies. Has a
 # target directory of its own, so that it can run beside other builds; says in one line what it
 # cannot install.
+#
+#   scripts/sanitizers.sh [push]   push: instead, all tests of the library for applications under
+#                                  both sanitizers; by hand, since it takes four minutes to build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=target/sanitizer
 target=x86_64-unknown-linux-gnu
+
+case "${1:-}" in
+    "") ;;
+    push)
+        for sanitizer in address thread; do
+            echo "-- $sanitizer sanitizer: the library for applications, beside a recorder in a thread"
+            # Not the C and the Python program: they have no sanitizer.
+            RUSTFLAGS="-Zsanitizer=$sanitizer" cargo +nightly test -Zbuild-std --target "$target" --locked \
+                --config 'profile.dev.package.flatcap-format.opt-level=0' \
+                --package flatcap-push --lib --test push -- --skip interfaces
+        done
+        exit
+        ;;
+    *) echo "sanitizers.sh: $1: only push is known" >&2 && exit 2 ;;
+esac
 
 echo "-- address sanitizer: unsafe code stays within its arrays and mappings"
 if rustup run nightly rustc --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal; then
@@ -16,9 +34,17 @@ if rustup run nightly rustc --version >/dev/null 2>&1 || rustup toolchain instal
         --config 'profile.dev.package.flatcap-format.opt-level=0' \
         --package flatcap --package flatcap-format --package flatcap-lane --package flatcap-push --lib \
         --no-default-features --features flatcap-format/default -- \
-        xxh3 size_estimate shared_memory slab:: --skip pages_are_mapped_ahead
+        xxh3 size_estimate shared_memory slab:: mapping::tests c_abi::tests --skip pages_are_mapped_ahead
 else
     echo "skipped: cannot install nightly Rust"
+fi
+
+echo "-- miri: the library for applications keeps to Rust's rules for raw pointers"
+if rustup component add miri rust-src --toolchain nightly >/dev/null 2>&1; then
+    # What is left out asks the kernel for sockets, which miri has not.
+    cargo +nightly miri test --package flatcap-push --lib --locked -- mapping::tests c_abi::tests
+else
+    echo "skipped: cannot install miri"
 fi
 
 echo "-- models: our lock-free code, in every order that the memory model allows"

@@ -268,3 +268,45 @@ extern "C" fn flatcap_close(client: *mut CClient) {
         drop(unsafe { Box::from_raw(client) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null;
+
+    use super::*;
+
+    // Proves that pointers of a C program are read as far as it says and no further, null included.
+    #[test]
+    fn pointers_are_read() {
+        assert_eq!(
+            (text(c"name".as_ptr()), text(c"\xFF".as_ptr()), text(null())),
+            (Some("name"), None, None)
+        );
+        assert_eq!(path(c"/run/x".as_ptr()), Some("/run/x".into()));
+        assert_eq!(path(null()), None);
+        let content = [1_u8, 2, 3];
+        assert_eq!(bytes(content.as_ptr().cast(), 2), Some(&content[..2]));
+        assert_eq!((bytes(null(), 0), bytes(null(), 1)), (Some(&[][..]), None));
+        assert_eq!((object::<u64>(null()), object(&raw const content)), (None, Some(&content)));
+    }
+
+    // Proves that each function refuses null, and that a text is cut to the caller's buffer.
+    #[test]
+    fn null_is_refused() {
+        assert!(flatcap_open(null(), null()).is_null());
+        assert!(flatcap_open_with(null()).is_null());
+        assert!(flatcap_source(null(), c"x".as_ptr(), null(), null(), 0, 0).is_null());
+        assert_eq!(flatcap_push(null(), null(), 0), invalid());
+        assert_eq!(flatcap_push_many(null(), null(), null(), 0), invalid() as isize);
+        assert!(flatcap_begin(null(), 1).is_null());
+        assert_eq!(flatcap_commit(null(), 1), invalid());
+        assert_eq!(flatcap_trigger(null(), c"why".as_ptr(), 0), invalid());
+        assert_eq!((flatcap_dropped(null()), flatcap_is_connected(null())), (0, 0));
+        flatcap_cancel(null());
+        flatcap_close(null_mut());
+        let mut buffer = [1; 2];
+        assert_eq!(flatcap_error(null(), buffer.as_mut_ptr(), buffer.len()), 0);
+        assert_eq!(flatcap_error(null(), null_mut(), 2), 0);
+        assert_eq!(buffer, [0, 1]);
+    }
+}

@@ -77,3 +77,75 @@ impl WriterMemory for Mapping {
         fill(unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(at), length) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flatcap_lane::{LaneWriter, OnFullSlab, Refusal};
+    use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
+    use memmap2::MmapMut;
+
+    use super::*;
+
+    const SLAB_BYTES: usize = 4096;
+
+    /// A lane in memory of this process alone, which the model of memory of miri knows.
+    fn lane() -> (Mapping, LaneHeader) {
+        let header = LaneHeader {
+            slabs: 2,
+            slab_bytes: SLAB_BYTES,
+            checksum: ChecksumKind::Xxh3,
+            frame_max: 1000,
+            run_id: 1,
+            directory: (1, 2),
+            boot: (3, 4),
+            lane: 5,
+            uid: 6,
+        };
+        let mut map = MmapMut::map_anon(CONTROL_BYTES + 2 * SLAB_BYTES).unwrap();
+        map[..CONTROL_BYTES].copy_from_slice(&header.first_page(7));
+        let map = ManuallyDrop::new(MmapRaw::from(map));
+        (Mapping { map, mark: None, process: std::process::id() }, header)
+    }
+
+    // Proves that frames are written one after the other into the slabs, and numbers into the first
+    // page, through the raw pointer; run under miri, that no access is outside or aliased.
+    #[test]
+    #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
+    fn a_lane_is_written() {
+        let (mapping, header) = lane();
+        let mut writer = LaneWriter::new(mapping, header);
+        assert_eq!(writer.ready(0, 8), Err(Refusal::Unbound));
+        writer.bind(0, 9, 0);
+        let mut pushed = 0;
+        for slab in 0..2 {
+            while writer.ready(0, 100).is_ok() {
+                writer.push(0, 100, 1, |place| place.fill(0xA5));
+                pushed += 1;
+            }
+            assert_eq!(writer.open_next(OnFullSlab::Keep), slab == 0);
+        }
+        assert_eq!(writer.counts(0), (pushed, 0));
+        let map = &writer.memory().map;
+        // SAFETY: the mapping has so many bytes, and nobody writes to it any more.
+        let bytes = unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) };
+        let mut frames = 0;
+        for slab in bytes[CONTROL_BYTES..].chunks(SLAB_BYTES) {
+            let mut at = 0;
+            while let Ok(DeframeStatus::Frame(frame)) =
+                KindDeframer::new(ChecksumKind::Xxh3).deframe(&slab[at..])
+            {
+                assert!(frame.payload().ends_with(&[0xA5; 100]));
+                at += frame.bytes().len();
+                frames += 1;
+            }
+        }
+        assert_eq!(frames, pushed);
+    }
+
+    // Proves that a place outside the slabs is refused.
+    #[test]
+    #[should_panic(expected = "frames lie in the slabs")]
+    fn a_place_outside_is_refused() {
+        lane().0.write(CONTROL_BYTES + 2 * SLAB_BYTES - 7, 8, |_| ());
+    }
+}
