@@ -64,25 +64,35 @@ pub(crate) fn push(
 ) -> Result<(), PushError> {
     // Nothing is left when the thread ends.
     let pushed = CURRENT.try_with(|current| match current.take() {
-        Some(mut lane) if Arc::ptr_eq(&lane.client, client) => {
-            if lane.drops_unlooked(source.number) {
-                current.set(Some(lane));
-                return Err(PushError::NoRecorder);
-            }
-            push_to(current, lane, source, bytes, fill)
-        }
+        Some(lane) if Arc::ptr_eq(&lane.client, client) => push_by(current, lane, source, bytes, fill),
         other => {
             let lane = find_lane(client, other).ok_or(PushError::Busy)?;
-            push_to(current, lane, source, bytes, fill)
+            push_by(current, lane, source, bytes, fill)
         }
     });
     pushed.unwrap_or(Err(PushError::Busy))
 }
 
-/// Pushes a sample by this lane and puts the lane back. Not inlined, so that a push without a
-/// recorder does not save the registers that this needs.
+/// Pushes a sample by this lane, or drops it, and puts the lane back.
+#[inline]
+fn push_by(
+    current: &LaneCell,
+    mut lane: Box<ThreadLane>,
+    source: &SourceSlot,
+    bytes: usize,
+    fill: impl FnOnce(&mut [u8]),
+) -> Result<(), PushError> {
+    if lane.drops_fast(source.number) {
+        current.set(Some(lane));
+        return Err(PushError::NoRecorder);
+    }
+    push_to_lane(current, lane, source, bytes, fill)
+}
+
+/// Pushes a sample by this lane and puts the lane back. Not inlined, so that the fast path of a
+/// drop does not save the registers that this needs.
 #[inline(never)]
-fn push_to(
+fn push_to_lane(
     current: &LaneCell,
     lane: Box<ThreadLane>,
     source: &SourceSlot,
@@ -163,9 +173,10 @@ impl ThreadLane {
         }
     }
 
-    /// Drops a sample without looking for a recorder, if it is one of those. Returns whether it is.
+    /// The fast path without a recorder: drops a sample, unless it is time to look for one. Returns
+    /// whether it did.
     #[inline]
-    fn drops_unlooked(&mut self, slot: u8) -> bool {
+    fn drops_fast(&mut self, slot: u8) -> bool {
         let is_dropped = self.end.is_none() && self.untimed > 1;
         if is_dropped {
             self.untimed -= 1;
