@@ -11,7 +11,7 @@ use flatcap::os::clock::monotonic_ns;
 use flatcap::sampling::sources::synthetic::{point, value};
 use flatcap_push::OnFullLane;
 
-use crate::pushing::{self, SEED, client, gaps, orders, payload, record, rows, verified_lost};
+use crate::pushing::{self, SEED, client_with, gaps, orders, payload, record, rows, verified_lost};
 use crate::rig::{Process, Rig, eventually, number};
 
 /// Number of kills, unless `FLATCAP_KILLS` sets another.
@@ -20,6 +20,10 @@ const KILLS: u64 = 6;
 const KILLS_OF_A_RIG: u64 = 10;
 /// Longest time between two kills, and from a recorder to the next one, in microseconds.
 const INTERVAL_US: u64 = 300_000;
+/// Time between two pushes of an application, at least.
+const PUSH_INTERVAL: Duration = Duration::from_micros(200);
+/// Memory of its lane.
+const LANE_BYTES: u64 = 8 << 20;
 /// The samples of an application are numbered from a multiple of this on.
 const NUMBERS: u64 = 1 << 32;
 /// Variable that makes a test of this file the application of another one: its push socket, its
@@ -34,7 +38,8 @@ fn application() {
     let [socket, committed, first] = arguments.splitn(3, '|').collect::<Vec<_>>()[..] else { panic!() };
     let committed = File::options().write(true).open(committed).unwrap();
     let first: u64 = first.parse().unwrap();
-    let client = client(Path::new(socket));
+    // A lane for more than ten seconds: a recorder that has no processor for that long loses none.
+    let client = client_with(Path::new(socket), LANE_BYTES);
     let orders = orders(&client, OnFullLane::DropNewest);
     let mut pushed = 0_u64;
     loop {
@@ -43,7 +48,7 @@ fn application() {
             pushed += 1;
             committed.write_all_at(&pushed.to_le_bytes(), 0).unwrap();
         }
-        std::thread::sleep(Duration::from_micros(50));
+        std::thread::sleep(PUSH_INTERVAL);
     }
 }
 
@@ -86,6 +91,7 @@ fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
     let random = |kill: u64, what: u64| value(seed, kill, what);
     let mut recorder = record(&rig, "", "");
     let mut recorders = 0;
+    let mut history = Vec::new();
     let mut applications = vec![CountingApplication::start(&rig, 0)];
     for kill in kills.clone() {
         std::thread::sleep(Duration::from_micros(random(kill, 0) % INTERVAL_US));
@@ -96,9 +102,11 @@ fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
             // may not be killed before what an earlier recorder has left is in the files.
             eventually("the rescue", || pushing::count(&rig, "lanes_waiting") == 0);
             application.process.kill();
+            history.push(format!("application {}", number - 1));
             applications.push(CountingApplication::start(&rig, number));
             continue;
         }
+        history.push(format!("the recorder beside application {}", number - 1));
         recorder.kill();
         recorders += 1;
         application.recorders += 1;
@@ -129,7 +137,10 @@ fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
         let present = found.range(first..first + NUMBERS).count() as u64;
         let of_it = committed.saturating_sub(present);
         // But for the one that a killed recorder was copying.
-        assert!(of_it <= application.recorders, "{what}: {of_it} of {committed} are missing");
+        assert!(
+            of_it <= application.recorders,
+            "{what}: {of_it} of {committed} are missing from {first} on; killed: {history:?}"
+        );
         assert!(present <= committed + 1, "{what}: {present} of {committed}");
         missing += of_it;
     }

@@ -58,9 +58,15 @@ pub fn count(rig: &Rig, key: &str) -> u64 {
 }
 
 pub fn client(socket: &Path) -> PushClient {
+    client_with(socket, ClientOptions::default().ring_bytes)
+}
+
+/// Returns a client whose lanes have so many bytes.
+pub fn client_with(socket: &Path, ring_bytes: u64) -> PushClient {
     // Limits that a busy machine does not reach.
     let options = ClientOptions {
         socket: Some(socket.to_owned()),
+        ring_bytes,
         block_limit: WATCHDOG,
         reply_limit: WATCHDOG,
         ..ClientOptions::default()
