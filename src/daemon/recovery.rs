@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use flatcap_format::segment::{
     Advance, DirectoryRecovery, FrameKind, Leftovers, RecoverError, Recovered, RunCompleteness, SampleView,
-    SegmentName, SegmentReader,
+    SegmentName, SegmentReader, SourceInfo,
 };
 use flatcap_format::storage::Storage;
 
@@ -277,5 +277,10 @@ fn remove_if_counted(
 }
 
 fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
-    Ok(Leftovers { frames: memory.frames()?, begun: memory.begun()?, has_successor: false })
+    Ok(Leftovers {
+        frames: memory.frames()?,
+        begun: memory.begun()?,
+        sources: memory.records()?.iter().map_while(|record| SourceInfo::decode(record)).collect(),
+        has_successor: false,
+    })
 }

@@ -7,6 +7,7 @@ use flatcap_format::segment::SourceInfo;
 use super::memory_budget::RUN_SOURCES_MAX;
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::recorder::RecorderHandle;
+use crate::slab::RunJournal;
 
 /// Space that a source takes in each segment besides schema and names: its counts and histograms in
 /// the footer.
@@ -19,6 +20,7 @@ pub(super) struct RunSources {
     metrics: Arc<Metrics>,
     ring_metrics: Option<Arc<Metrics>>,
     recorders: Vec<SourceReceiver>, // that of the ring first: it has the samples first
+    journal: Mutex<Option<RunJournal>>, // none if the memory of the run ends with the process
 }
 
 /// A recorder that learns of new sources.
@@ -44,8 +46,9 @@ impl RunSources {
         metrics: Arc<Metrics>,
         ring_metrics: Option<Arc<Metrics>>,
         recorders: Vec<SourceReceiver>,
+        journal: Option<RunJournal>,
     ) -> Self {
-        Self { infos: Mutex::new(infos), metrics, ring_metrics, recorders }
+        Self { infos: Mutex::new(infos), metrics, ring_metrics, recorders, journal: Mutex::new(journal) }
     }
 
     /// Returns the descriptors, by id, for a reload. Nobody else adds sources meanwhile.
@@ -83,6 +86,7 @@ impl RunSources {
             return Err(AddSourceError::TooMany);
         }
         info.id = id;
+        self.note(&info);
         let counters = Arc::new(SourceMetrics::pushed(info.name.clone(), info.period_ns));
         self.add_counters(Arc::clone(&counters));
         for SourceReceiver { recorder, period_min_ns } in &self.recorders {
@@ -92,6 +96,19 @@ impl RunSources {
         }
         infos.push(info);
         Ok((id, counters))
+    }
+
+    /// Notes a source where it outlives this process, before it has samples: a recorder may be
+    /// killed before it has described it.
+    fn note(&self, source: &SourceInfo) {
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = journal.as_mut().map(|journal| journal.append(&source.encode())) {
+            tracing::warn!(
+                source = source.name,
+                %error,
+                "cannot note a source in run_dir: if this process is killed within moments, its first samples are lost"
+            );
+        }
     }
 }
 

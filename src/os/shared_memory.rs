@@ -9,7 +9,7 @@
 use std::fs::{DirBuilder, File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -82,15 +82,41 @@ pub struct UnnamedFile {
 
 impl UnnamedFile {
     /// Gives the file its name; from now on it outlives this process. The mapping keeps the file
-    /// open and its lock held.
+    /// open and its lock held. Returns the end of the file, to which more can be appended.
     ///
     /// # Errors
     /// The name exists; /proc is not mounted; or any error of the underlying system call.
-    pub fn publish(self, name: &str) -> io::Result<()> {
+    pub fn publish(self, name: &str) -> io::Result<SharedMemoryEnd> {
         // Via /proc, because linking by descriptor alone needs CAP_DAC_READ_SEARCH (open(2),
         // O_TMPFILE).
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        Ok(linkat(CWD, link.as_str(), &self.folder, name, AtFlags::SYMLINK_FOLLOW)?)
+        linkat(CWD, link.as_str(), &self.folder, name, AtFlags::SYMLINK_FOLLOW)?;
+        let at = self.file.metadata()?.len();
+        Ok(SharedMemoryEnd { file: self.file, at })
+    }
+}
+
+/// The end of the file of a [`SharedMemory`], after what is mapped: for what is not known at the
+/// start. It is written by system calls, so a full tmpfs is an error and no SIGBUS.
+#[derive(Debug)]
+pub struct SharedMemoryEnd {
+    file: File,
+    at: u64,
+}
+
+impl SharedMemoryEnd {
+    /// Appends all of these bytes, or none.
+    ///
+    /// # Errors
+    /// tmpfs is full (`StorageFull`), or any error of the underlying system call.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all_at(bytes, self.at) {
+            // If that fails too, the next append writes over it.
+            let _is_cut = self.file.set_len(self.at);
+            return Err(error);
+        }
+        self.at += bytes.len() as u64;
+        Ok(())
     }
 }
 
@@ -403,7 +429,7 @@ mod tests {
         memory.align(4096);
         memory.allocate(10).unwrap().bytes_mut().copy_from_slice(b"0123456789");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a kill leaves nothing");
-        file.publish("a.slabs").unwrap();
+        let mut end = file.publish("a.slabs").unwrap();
         let kept = SharedMemoryFile::list(folder.path(), ".slabs").unwrap();
         assert!(kept[0].is_locked() && !kept[0].take_over(1).unwrap(), "its process lives");
         assert_eq!(kept[0].complete_length().unwrap(), Some(8192));
@@ -413,7 +439,11 @@ mod tests {
         assert_eq!(content[4096..4106], *b"0123456789");
         let (_, another) = SharedMemory::create(folder.path(), 8192).unwrap();
         assert_eq!(another.publish("a.slabs").unwrap_err().kind(), ErrorKind::AlreadyExists);
-        drop((number, memory));
+        end.append(b"later").unwrap();
+        end.append(b" still").unwrap();
+        assert_eq!(kept[0].complete_length().unwrap(), Some(8192 + 11));
+        assert_eq!(std::fs::read(kept[0].path()).unwrap()[8192..], *b"later still");
+        drop((number, memory, end));
         // A program that another test starts holds the lock, too, between its fork and its exec.
         assert!(kept[0].take_over(WATCHDOG_NS).unwrap() && !kept[0].is_locked());
         kept.into_iter().for_each(SharedMemoryFile::remove);

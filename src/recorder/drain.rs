@@ -186,7 +186,7 @@ impl Recorder {
             is_new = true;
         }
         if is_new {
-            // At once: what a kill leaves of a source that no file describes is not recovered.
+            // At once: until then, only the memory of the run says what its samples are.
             self.slot.describe_sources(monotonic_ns());
         }
     }

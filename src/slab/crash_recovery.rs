@@ -16,6 +16,7 @@ use super::arena::{
     ARENA_FILE_SUFFIX, Geometry, HEADER_NUMBERS, MAGIC, SOURCES_MAX, boot_numbers, checksum_from_number,
     is_arena_file_name,
 };
+use super::journal::{self, JOURNAL_BYTES_MAX};
 use crate::os::host;
 use crate::os::shared_memory::SharedMemoryFile;
 
@@ -153,6 +154,19 @@ impl CrashedRun {
         Ok((0..=u16::MAX).zip(numbers).collect())
     }
 
+    /// Returns the records of its journal.
+    ///
+    /// # Errors
+    /// Any error of reading the file.
+    pub fn records(&self) -> io::Result<Vec<Vec<u8>>> {
+        let begin = self.header.geometry.bytes() as u64;
+        let bytes = self.memory.file.length()?.saturating_sub(begin).min(JOURNAL_BYTES_MAX as u64);
+        let mut journal = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        let count = self.memory.file.read_all_at(&mut journal, begin)?;
+        journal.truncate(count);
+        Ok(journal::records(&journal, self.header.checksum))
+    }
+
     /// Returns every complete frame in the order of time, each once.
     ///
     /// # Errors
@@ -232,7 +246,7 @@ impl ArenaHeader {
             + product(geometry.sources, 8);
         let fits = geometry.sources <= SOURCES_MAX
             && least <= u128::from(file_bytes)
-            && geometry.bytes() as u64 == file_bytes;
+            && geometry.bytes() as u64 <= file_bytes;
         fits.then_some(Self {
             run_id: number(1)?,
             directory: (number(2)?, number(3)?),
@@ -339,6 +353,35 @@ mod tests {
         }
         left.sort_unstable();
         (left, next)
+    }
+
+    // Proves that the records of a killed run's journal are found, up to one that was cut short.
+    #[test]
+    fn records_are_found() {
+        let folder = folder();
+        let geometry =
+            Geometry { sources: 9, slabs: 2, slab_bytes: 700, large_slabs: 1, large_slab_bytes: 9000 };
+        for checksum in ChecksumKind::ALL.iter().copied() {
+            let owner = Owner { run_id: 6, directory: DIRECTORY, checksum, frame_max: 8000, boot: 0 };
+            let mut arena = Arena::file_backed(folder.path(), geometry, &owner).unwrap();
+            let mut journal = arena.take_journal().unwrap();
+            let records = [vec![7; 1000], vec![8; 1], vec![9; 20_000]];
+            for record in &records {
+                journal.append(record).unwrap();
+            }
+            drop((arena, journal));
+            let path = folder.path().join(arena_file_name(6));
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            for cut in 0..2 {
+                file.set_len(file.metadata().unwrap().len() - cut).unwrap();
+                let found = CrashedRun::find(folder.path(), DIRECTORY, None).unwrap();
+                let whole = records.len() - usize::try_from(cut).unwrap();
+                assert_eq!(found[0].records().unwrap(), records[..whole], "{checksum}");
+                if cut == 1 {
+                    found.into_iter().for_each(CrashedRun::remove);
+                }
+            }
+        }
     }
 
     fn numbers(frames: &[Vec<u8>]) -> Vec<(u16, u64)> {

@@ -7,6 +7,7 @@
 
 mod arena;
 mod crash_recovery;
+mod journal;
 mod ledger;
 #[cfg(all(test, flatcap_model))]
 mod models;
@@ -20,6 +21,7 @@ mod slab;
 
 pub use arena::{Arena, Geometry, Owner, PAGE_BYTES, SequenceCounters, arena_file_name};
 pub use crash_recovery::CrashedRun;
+pub use journal::RunJournal;
 pub use ledger::{Causes, Loss, LossLedger};
 pub use pool::SlabPool;
 pub use producer::{SampleMeta, SlabProducer, SlabProducerSettings};

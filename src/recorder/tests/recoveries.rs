@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::segment::{
-    CompletenessCheck, DirectoryRecovery, Leftovers, RunCompleteness, SealState, SegmentName, SequenceFinding,
+    CompletenessCheck, DirectoryRecovery, Leftovers, RunCompleteness, SealState, SegmentName,
+    SequenceFinding, SourceInfo,
 };
 use flatcap_format::storage::Storage;
 use flatcap_format::testing::effort;
@@ -15,7 +16,7 @@ use flatcap_format::testing::simulated::{
     CrashKind, CrashPoint, InjectedFailure, SimulatedStorage, SimulationRandom,
 };
 
-use super::rig::{FileContent, FileItem, ImageReader, RUN_ID, SOURCES, Script};
+use super::rig::{FileContent, FileItem, ImageReader, RUN_ID, SOURCES, Script, frame_of};
 use crate::recorder::SyncPolicy;
 
 /// Crashes per recovery.
@@ -381,6 +382,65 @@ fn a_sealed_segment_takes_in_the_memory_later() {
             let image = image.crash_image(operation as u64, kind);
             assert!(recover(&image, &memory));
             judge_end(&image);
+        }
+    }
+}
+
+// Proves that samples of a source that was added moments before the kill, so that no segment
+// describes it, are recovered: into an unsealed last segment and into a sealed one, compressed and
+// not, whatever crash interrupts that.
+#[test]
+fn an_undescribed_source_is_recovered() {
+    const SAMPLES: u64 = 20;
+    for (script, operation) in [(Script::fixed(SyncPolicy::Never), 7), (Script::random(3).compressing(), 6)] {
+        let storage = SimulatedStorage::new(1);
+        storage.crash_at(operation, CrashPoint::Within);
+        script.record(&storage);
+        let crashed = || storage.crash_image(1, CrashKind::ProcessKilled);
+        let sealed = || {
+            let image = crashed();
+            assert!(recover(&image, &Leftovers::default()));
+            image.crash_image(1, CrashKind::ProcessKilled)
+        };
+        let mut looker = ImageReader::new();
+        let header = segments(&mut looker, &sealed())[0].1.header.clone().unwrap();
+        let late = SourceInfo { id: SOURCES, name: "late".to_owned(), ..header.sources[0].clone() };
+        let mut memory = script.memory();
+        memory.frames.extend((0..SAMPLES).map(|seq| frame_of(SOURCES, seq)));
+        memory.begun.insert(SOURCES, SAMPLES);
+        let without = memory.clone();
+        memory.sources.push(late);
+        let of_late = |files: &[(String, Rc<FileContent>)]| {
+            samples(files).into_iter().filter(|(source, _)| *source == SOURCES).count() as u64
+        };
+        for begin in [&crashed as &dyn Fn() -> SimulatedStorage, &sealed] {
+            let image = begin();
+            assert!(recover(&image, &without));
+            assert_eq!(of_late(&segments(&mut looker, &image)), 0, "nobody can read them");
+            let image = begin();
+            assert!(recover(&image, &memory));
+            let operations = image.log().len();
+            let mut judge_end = |image: &SimulatedStorage| {
+                let files = segments(&mut looker, image);
+                assert_eq!(of_late(&files), SAMPLES);
+                assert!(samples(&files).is_superset(&finished(&script)));
+                assert_eq!(account(image, &memory), RunCompleteness::Complete);
+                let before = image.log().len();
+                assert!(recover(image, &memory));
+                assert_eq!(image.log().len(), before, "no work is left");
+            };
+            judge_end(&image);
+            for operation in 0..operations {
+                let image = begin();
+                image.crash_at(
+                    operation,
+                    if operation % 2 == 0 { CrashPoint::Within } else { CrashPoint::After },
+                );
+                recover(&image, &memory);
+                let image = image.crash_image(operation as u64, CrashKind::ProcessKilled);
+                assert!(recover(&image, &memory));
+                judge_end(&image);
+            }
         }
     }
 }

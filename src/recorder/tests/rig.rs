@@ -47,6 +47,27 @@ pub(in crate::recorder) struct Script {
     pub(in crate::recorder) thinning_ns: u64,
 }
 
+/// Returns the frame of a sample with this payload.
+fn frame(source: u16, seq: u64, payload: &[u8]) -> Vec<u8> {
+    let stamp = Stamp {
+        mono_ns: Script::mono_ns(seq),
+        wall_ns: 0,
+        seq,
+        incomplete: Incomplete::NONE,
+        duration_ns: 0,
+    };
+    let mut buffer = vec![0; ENVELOPE_BYTES + payload.len()];
+    Envelope::new(source).write(&mut buffer, &stamp, payload);
+    let mut frame = Vec::new();
+    ChecksumKind::Xxh3.frame_and_write(&mut frame, &buffer).unwrap();
+    frame
+}
+
+/// Returns the frame of a sample of a source that no script has.
+pub(in crate::recorder) fn frame_of(source: u16, seq: u64) -> Vec<u8> {
+    frame(source, seq, &seq.to_le_bytes())
+}
+
 impl Script {
     /// A script of some segments.
     pub(in crate::recorder) fn fixed(sync: SyncPolicy) -> Self {
@@ -112,22 +133,11 @@ impl Script {
         for seq in 0..self.samples {
             for source in 0..SOURCES {
                 let Some(payload) = self.payload(source, seq) else { continue };
-                let stamp = Stamp {
-                    mono_ns: Self::mono_ns(seq),
-                    wall_ns: 0,
-                    seq,
-                    incomplete: Incomplete::NONE,
-                    duration_ns: 0,
-                };
-                let mut payload_buffer = vec![0; ENVELOPE_BYTES + payload.len()];
-                Envelope::new(source).write(&mut payload_buffer, &stamp, &payload);
-                let mut frame = Vec::new();
-                ChecksumKind::Xxh3.frame_and_write(&mut frame, &payload_buffer).unwrap();
-                frames.push(frame);
+                frames.push(frame(source, seq, &payload));
             }
         }
         let begun = (0..SOURCES).map(|source| (source, self.samples)).collect();
-        Leftovers { frames, begun, has_successor: false }
+        Leftovers { frames, begun, ..Leftovers::default() }
     }
 
     /// Maximum number of frames in one write.

@@ -265,7 +265,7 @@ impl SegmentHeader {
 
 impl SourceInfo {
     /// Returns the payload of a `SourceDescriptor` frame.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();
         let root = build_source(&mut builder, self);
         builder.finish(root, Some("FCSD"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::segment::format::footer::Footer;
-use crate::segment::format::header::SegmentHeader;
+use crate::segment::format::header::{SegmentHeader, SourceInfo};
 
 /// The content of a crashed run's memory.
 #[derive(Debug, Default, Clone)]
@@ -12,6 +12,8 @@ pub struct Leftovers {
     pub frames: Vec<Vec<u8>>,
     /// The next sequence number of each source, after all samples begun.
     pub begun: BTreeMap<u16, u64>,
+    /// Sources of the run that the segment may not describe, in the order of their ids.
+    pub sources: Vec<SourceInfo>,
     /// Whether another segment of the run follows. Then `begun` has the first numbers of that
     /// segment, and samples of this segment from there on count as lost.
     pub has_successor: bool,
@@ -21,12 +23,15 @@ impl Leftovers {
     /// For a segment that is followed by one of its run with this header.
     pub(in crate::segment) fn from_successor(next: &SegmentHeader) -> Self {
         let begun = next.sources.iter().map(|source| (source.id, source.next_seq)).collect();
-        Self { frames: Vec::new(), begun, has_successor: true }
+        Self { begun, has_successor: true, ..Self::default() }
     }
 
-    /// Returns whether a source has begun more samples than this footer counts, so that a recovery
-    /// can add to the sealed segment.
+    /// Returns whether a source has begun more samples than this footer counts, or is not described
+    /// in it, so that a recovery can add to the sealed segment.
     pub(in crate::segment) fn exceeds(&self, footer: &Footer) -> bool {
+        if self.sources.iter().any(|source| footer.header.source(source.id).is_none()) {
+            return true;
+        }
         let mut known = self.begun.iter().filter(|(source, _)| footer.header.source(**source).is_some());
         known.any(|(source, begun)| *begun > footer.next_seq(*source))
     }

@@ -366,6 +366,8 @@ impl SegmentRecovery<'_> {
     ) -> Result<SealedSegment, RecoverError> {
         let step = RecoveryStep { name: self.name };
         let leftovers = self.leftovers;
+        self.describe_sources(&mut writer)?;
+        progress.add_sources(writer.header());
         let head_bytes = writer.checksum().frame_bytes(0);
         for frame in &leftovers.frames {
             let Some((head, payload)) = frame.split_at_checked(head_bytes) else { continue };
@@ -386,6 +388,18 @@ impl SegmentRecovery<'_> {
         }
         self.flush(&mut writer)?;
         writer.seal_recovered().map_err(step.fails("write footer and trailer"))
+    }
+
+    /// Describes the sources that were added to the run, and not to the segment before its end.
+    fn describe_sources(&mut self, writer: &mut SegmentWriter) -> Result<(), RecoverError> {
+        for source in &self.leftovers.sources {
+            if writer.header().source(source.id).is_none() {
+                self.flush(writer)?;
+                let described = writer.append_source(source.clone());
+                described.map_err(RecoveryStep { name: self.name }.fails("write"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Appends a frame to the pending ones.

@@ -455,7 +455,7 @@ mod tests {
             let torn = &bytes[..usize::try_from(last.offset).unwrap()];
             storage.create(&name().to_string()).unwrap().append(&[IoSlice::new(torn)]).unwrap();
             let frames = (29..69).map(|seq| frame_of(0, seq)).collect();
-            let leftovers = Leftovers { frames, begun: BTreeMap::from([(0, 69)]), has_successor: false };
+            let leftovers = Leftovers { frames, begun: BTreeMap::from([(0, 69)]), ..Leftovers::default() };
             let recovered = recover(&storage, name(), &leftovers, false).unwrap();
             let (samples, damage, is_sealed) = read(&storage.content(&recovered.sealed.unwrap()).unwrap());
             assert_eq!((samples, damage, is_sealed), ((9..69).collect(), Vec::new(), true), "{layout:?}");
