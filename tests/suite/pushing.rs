@@ -593,8 +593,11 @@ fn lanes_outlive_recorder_and_application() {
         let mut is_first = true;
         move |counter| *counter > 0 || !std::mem::take(&mut is_first)
     });
-    assert!(numbers.iter().copied().eq(0..numbers.len() as u64), "each once");
-    assert_eq!(lost, 0);
+    // But for the one that the recorder was copying when it was stopped: it is in a gap.
+    let jumps: Vec<&[u64]> = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect();
+    assert_eq!(numbers.first(), Some(&0));
+    assert!(jumps.len() <= 1 && jumps.iter().all(|pair| pair[1] == pair[0] + 2), "each once: {jumps:?}");
+    assert_eq!(lost, jumps.len() as u64);
 }
 
 // Proves that a run takes more sources than the 256 of earlier versions, in the open segment and
