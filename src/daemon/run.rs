@@ -33,8 +33,8 @@ use crate::recorder::{
 };
 use crate::sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
 use crate::slab::{
-    Arena, Inbox, LossLedger, OnFull, QueueReceiver, QueueSender, RunJournal, SequenceCounters, Slab,
-    SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
+    Arena, Inbox, LossLedger, OnFull, QueueReceiver, QueueSender, RunNotes, SequenceCounters, Slab, SlabPool,
+    SlabProducer, SlabProducerSettings, slab_queue,
 };
 use crate::snapshot::SnapshotHandle;
 
@@ -261,7 +261,7 @@ fn run_sources(
     header: &SegmentHeader,
     recorders: &Recorders,
     place: &RunStorage,
-    (metrics, journal): (&Arc<Metrics>, Option<RunJournal>),
+    (metrics, notes): (&Arc<Metrics>, Option<RunNotes>),
 ) -> RunSources {
     let ring_metrics = place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics));
     let thinned_ns = if ring_metrics.is_some() { nanoseconds(config.blackbox.disk_period) } else { 0 };
@@ -271,7 +271,7 @@ fn run_sources(
     };
     let ring = recorders.ring_commands.iter().map(|recorder| receiver(recorder, 0));
     let receivers = ring.chain([receiver(&recorders.commands, thinned_ns)]).collect();
-    RunSources::new(header.sources.clone(), Arc::clone(metrics), ring_metrics, receivers, journal)
+    RunSources::new(header.sources.clone(), Arc::clone(metrics), ring_metrics, receivers, notes)
 }
 
 /// Returns what the thread of pushed frames works with.
@@ -341,7 +341,7 @@ impl RunThreads {
     ) -> Result<Self, DaemonError> {
         let stop = Arc::new(WakeEvent::new());
         let memory = MemoryBudget::of(config);
-        let (pages, journal) = (arena.pages(), arena.take_journal());
+        let (pages, notes) = (arena.pages(), arena.take_notes());
         let shared = GroupShared {
             sources: sources.len(),
             begun: arena.sequence_counters(),
@@ -402,7 +402,7 @@ impl RunThreads {
         if is_locked {
             lock_memory(config, memory::lock_memory_on_fault);
         }
-        let run_sources = Arc::new(run_sources(config, &header, &recorders, place, (metrics, journal)));
+        let run_sources = Arc::new(run_sources(config, &header, &recorders, place, (metrics, notes)));
         let push = push_queue.and_then(|queue| {
             let producer = producer_settings(config, &shared, queue, &metrics.push_group);
             let place = push_place(config, place, run_id, (&run_sources, &recorders), &wall_offset);

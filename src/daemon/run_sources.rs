@@ -7,7 +7,7 @@ use flatcap_format::segment::SourceInfo;
 use super::memory_budget::RUN_SOURCES_MAX;
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::recorder::RecorderHandle;
-use crate::slab::RunJournal;
+use crate::slab::RunNotes;
 
 /// Space that a source takes in each segment besides schema and names: its counts and histograms in
 /// the footer.
@@ -20,7 +20,7 @@ pub(super) struct RunSources {
     metrics: Arc<Metrics>,
     ring_metrics: Option<Arc<Metrics>>,
     recorders: Vec<SourceReceiver>, // that of the ring first: it has the samples first
-    journal: Mutex<Option<RunJournal>>, // none if the memory of the run ends with the process
+    notes: Mutex<Option<RunNotes>>, // none if the memory of the run ends with the process
 }
 
 /// A recorder that learns of new sources.
@@ -46,9 +46,9 @@ impl RunSources {
         metrics: Arc<Metrics>,
         ring_metrics: Option<Arc<Metrics>>,
         recorders: Vec<SourceReceiver>,
-        journal: Option<RunJournal>,
+        notes: Option<RunNotes>,
     ) -> Self {
-        Self { infos: Mutex::new(infos), metrics, ring_metrics, recorders, journal: Mutex::new(journal) }
+        Self { infos: Mutex::new(infos), metrics, ring_metrics, recorders, notes: Mutex::new(notes) }
     }
 
     /// Returns the descriptors, by id, for a reload. Nobody else adds sources meanwhile.
@@ -101,8 +101,8 @@ impl RunSources {
     /// Notes a source where it outlives this process, before it has samples: a recorder may be
     /// killed before it has described it.
     fn note(&self, source: &SourceInfo) {
-        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Err(error)) = journal.as_mut().map(|journal| journal.append(&source.encode())) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = notes.as_mut().map(|notes| notes.append(&source.encode())) {
             tracing::warn!(
                 source = source.name,
                 %error,

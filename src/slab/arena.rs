@@ -19,7 +19,7 @@
 //!     ..  per slab, then per large slab: bytes of whole frames in it, stored when a frame is
 //!         complete; 0 if empty
 //!     ..  the slabs, then the large slabs: frames, one after the other
-//!     ..  the journal: records, each in a frame, up to the end of the file
+//!     ..  the run's notes: records, each in a frame, up to the end of the file
 //! ```
 
 use std::io;
@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 
 use flatcap_stream::ChecksumKind;
 
-use super::journal::RunJournal;
+use super::notes::RunNotes;
 use super::slab::Slab;
 use crate::os::shared_memory::{MappedPages, SharedMemory, SharedNumber, SharedSlice};
 
@@ -84,7 +84,7 @@ pub struct Arena {
     pub(super) large_slabs: Vec<Slab>,
     sequence_counters: Arc<SequenceCounters>,
     pages: MappedPages,
-    journal: Option<RunJournal>,
+    notes: Option<RunNotes>,
 }
 
 /// The number of samples begun by each source. Written by the sampler that owns the source.
@@ -161,7 +161,7 @@ impl Arena {
         let large_slabs = class(geometry.large_slabs, geometry.large_slab_bytes)?;
         write_header(&mut header, &geometry, owner);
         let (begun, pages) = (Arc::new(SequenceCounters(begun.into_boxed_slice())), memory.pages());
-        Some(Self { geometry, slabs, large_slabs, sequence_counters: begun, pages, journal: None })
+        Some(Self { geometry, slabs, large_slabs, sequence_counters: begun, pages, notes: None })
     }
 
     /// Creates slabs in anonymous memory, which is lost with the process.
@@ -184,12 +184,12 @@ impl Arena {
         let arena = Self::new(memory, geometry, owner).ok_or(io::ErrorKind::OutOfMemory)?;
         // Publish the file only with a complete header: without one, no later run could use it.
         let end = file.publish(&arena_file_name(owner.run_id))?;
-        Ok(Self { journal: Some(RunJournal::new(end, owner.checksum)), ..arena })
+        Ok(Self { notes: Some(RunNotes::new(end, owner.checksum)), ..arena })
     }
 
-    /// Takes the journal; none in anonymous memory.
-    pub fn take_journal(&mut self) -> Option<RunJournal> {
-        self.journal.take()
+    /// Takes the end to which the run appends its notes; none in anonymous memory.
+    pub fn take_notes(&mut self) -> Option<RunNotes> {
+        self.notes.take()
     }
 
     /// Returns the pages of the arena.

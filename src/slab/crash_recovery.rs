@@ -16,7 +16,7 @@ use super::arena::{
     ARENA_FILE_SUFFIX, Geometry, HEADER_NUMBERS, MAGIC, SOURCES_MAX, boot_numbers, checksum_from_number,
     is_arena_file_name,
 };
-use super::journal::{self, JOURNAL_BYTES_MAX};
+use super::notes::{self, NOTES_BYTES_MAX};
 use crate::os::host;
 use crate::os::shared_memory::SharedMemoryFile;
 
@@ -154,17 +154,17 @@ impl CrashedRun {
         Ok((0..=u16::MAX).zip(numbers).collect())
     }
 
-    /// Returns the records of its journal.
+    /// Returns the records that it has noted.
     ///
     /// # Errors
     /// Any error of reading the file.
     pub fn records(&self) -> io::Result<Vec<Vec<u8>>> {
         let begin = self.header.geometry.bytes() as u64;
-        let bytes = self.memory.file.length()?.saturating_sub(begin).min(JOURNAL_BYTES_MAX as u64);
-        let mut journal = vec![0; usize::try_from(bytes).unwrap_or_default()];
-        let count = self.memory.file.read_all_at(&mut journal, begin)?;
-        journal.truncate(count);
-        Ok(journal::records(&journal, self.header.checksum))
+        let bytes = self.memory.file.length()?.saturating_sub(begin).min(NOTES_BYTES_MAX as u64);
+        let mut notes = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        let count = self.memory.file.read_all_at(&mut notes, begin)?;
+        notes.truncate(count);
+        Ok(notes::records(&notes, self.header.checksum))
     }
 
     /// Returns every complete frame in the order of time, each once.
@@ -355,7 +355,7 @@ mod tests {
         (left, next)
     }
 
-    // Proves that the records of a killed run's journal are found, up to one that was cut short.
+    // Proves that the records that a killed run has noted are found, up to one that was cut short.
     #[test]
     fn records_are_found() {
         let folder = folder();
@@ -364,12 +364,12 @@ mod tests {
         for checksum in ChecksumKind::ALL.iter().copied() {
             let owner = Owner { run_id: 6, directory: DIRECTORY, checksum, frame_max: 8000, boot: 0 };
             let mut arena = Arena::file_backed(folder.path(), geometry, &owner).unwrap();
-            let mut journal = arena.take_journal().unwrap();
+            let mut notes = arena.take_notes().unwrap();
             let records = [vec![7; 1000], vec![8; 1], vec![9; 20_000]];
             for record in &records {
-                journal.append(record).unwrap();
+                notes.append(record).unwrap();
             }
-            drop((arena, journal));
+            drop((arena, notes));
             let path = folder.path().join(arena_file_name(6));
             let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
             for cut in 0..2 {

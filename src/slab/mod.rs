@@ -7,10 +7,10 @@
 
 mod arena;
 mod crash_recovery;
-mod journal;
 mod ledger;
 #[cfg(all(test, flatcap_model))]
 mod models;
+mod notes;
 #[cfg(test)]
 mod policies;
 mod pool;
@@ -21,8 +21,8 @@ mod slab;
 
 pub use arena::{Arena, Geometry, Owner, PAGE_BYTES, SequenceCounters, arena_file_name};
 pub use crash_recovery::CrashedRun;
-pub use journal::RunJournal;
 pub use ledger::{Causes, Loss, LossLedger};
+pub use notes::RunNotes;
 pub use pool::SlabPool;
 pub use producer::{SampleMeta, SlabProducer, SlabProducerSettings};
 pub use queue::{Inbox, OnFull, QueueReceiver, QueueSender, TryRecvError, TrySendError, slab_queue};

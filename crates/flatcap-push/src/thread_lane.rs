@@ -122,6 +122,7 @@ pub(crate) fn put_lane(lane: Box<ThreadLane>) {
     let _ends = CURRENT.try_with(|current| current.set(Some(lane)));
 }
 
+/// A lane in use, and its place.
 struct HeldLane<'c> {
     current: &'c LaneCell,
     lane: Option<Box<ThreadLane>>,

@@ -7,17 +7,18 @@ use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer, S
 
 use crate::os::shared_memory::SharedMemoryEnd;
 
-/// Bytes that are read of a journal.
-pub(super) const JOURNAL_BYTES_MAX: usize = 64 << 20;
+/// Most bytes of notes that are read, so that no file makes a recovery take more memory. The
+/// descriptors of all sources of a run take less.
+pub(super) const NOTES_BYTES_MAX: usize = 64 << 20;
 
-/// The journal of a run.
+/// The notes of a run, for writing.
 #[derive(Debug)]
-pub struct RunJournal {
+pub struct RunNotes {
     end: SharedMemoryEnd,
     checksum: ChecksumKind,
 }
 
-impl RunJournal {
+impl RunNotes {
     pub(super) fn new(end: SharedMemoryEnd, checksum: ChecksumKind) -> Self {
         Self { end, checksum }
     }
@@ -33,13 +34,13 @@ impl RunJournal {
     }
 }
 
-/// Returns the records of a journal, up to the first that is not whole.
-pub(super) fn records(mut journal: &[u8], checksum: ChecksumKind) -> Vec<Vec<u8>> {
+/// Returns the records, up to the first that is not whole.
+pub(super) fn records(mut notes: &[u8], checksum: ChecksumKind) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let deframer = KindDeframer::new(checksum);
-    while let Ok(DeframeStatus::Frame(frame)) = deframer.deframe(journal) {
+    while let Ok(DeframeStatus::Frame(frame)) = deframer.deframe(notes) {
         records.push(frame.payload().to_vec());
-        journal = journal.get(frame.bytes().len()..).unwrap_or_default();
+        notes = notes.get(frame.bytes().len()..).unwrap_or_default();
     }
     records
 }
