@@ -41,6 +41,7 @@ mod sample;
 mod stall;
 mod start;
 mod stop;
+mod switches;
 mod table;
 mod tmpfs;
 mod tracer;
@@ -51,7 +52,7 @@ use std::process::ExitCode;
 use table::{BenchLength, CaptureReport, RowFamily};
 
 /// All measurements, in the order of the table.
-const FAMILIES: [RowFamily; 13] = [
+const FAMILIES: [RowFamily; 15] = [
     RowFamily { rows: &["sample"], measure: sample::measure },
     RowFamily { rows: &["tmpfs"], measure: tmpfs::measure },
     RowFamily { rows: &["ext4"], measure: ext4::measure },
@@ -63,6 +64,8 @@ const FAMILIES: [RowFamily; 13] = [
     RowFamily { rows: &["push-rate"], measure: push::rate },
     RowFamily { rows: &["push-idle"], measure: push::idle },
     RowFamily { rows: &["push-hostile"], measure: push::hostile },
+    RowFamily { rows: &["switch-cost"], measure: switches::cost },
+    RowFamily { rows: &["switch-flood"], measure: switches::flood },
     RowFamily { rows: &["start"], measure: start::measure },
     RowFamily { rows: &["stop"], measure: stop::measure },
 ];
