@@ -97,7 +97,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let path = data_dir.join(SNAPSHOTS_NAME);
     let failed = |error: io::Error| CliError::Snapshots { path: path.clone(), error };
     let folder = match DirectoryTree::open_existing(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // A data directory gets the folder with its first snapshot.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && data_dir.is_dir() => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let place = data_dir.display();
+            return Err(CliError::Usage(format!(
+                "{place} is no directory: name a data directory with --dir"
+            )));
+        }
         opened => Some(opened.map_err(failed)?),
     };
     let all = folder.as_ref().map_or_else(|| Ok(Vec::new()), |folder| listed(folder)).map_err(failed)?;
@@ -110,6 +117,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
             let rows: Vec<SnapshotRow<'_>> = all.iter().map(|snapshot| row(snapshot, &path)).collect();
             serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
             writeln!(out)?;
+        }
+        (SnapshotAction::List, _) if all.is_empty() => {
+            let place = human::escaped(&data_dir.to_string_lossy()).into_owned();
+            writeln!(
+                io::stderr(),
+                "flatcap: no snapshots in {place}; flatcap snapshot --last 10s orders one"
+            )?;
         }
         (SnapshotAction::List, _) => print(&all, TimePrinter::new(args.zone.zone()?), out)?,
         (SnapshotAction::Show, _) | (_, None) => show(found?, &path, out)?,

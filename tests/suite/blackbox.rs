@@ -145,6 +145,22 @@ fn snapshots_are_exact() {
     assert!(marks.text().contains("snapshot: signal"), "{marks:?}");
 }
 
+// Proves that a data directory that is not there is an error, and one without snapshots is none.
+#[test]
+fn a_list_without_snapshots_says_so() {
+    let rig = Rig::new();
+    for arguments in [&["snapshots", "--dir", "missing"][..], &["snapshots", "--dir", "missing", "--json"]] {
+        let called = rig.call(arguments);
+        assert_eq!((called.status, called.out.as_slice()), (Some(2), &b""[..]), "{called:?}");
+        assert!(called.err.contains("missing is no directory: "), "{called:?}");
+    }
+    std::fs::create_dir(rig.data()).unwrap();
+    let called = rig.call(&["snapshots"]);
+    assert_eq!((called.status, called.out.as_slice()), (Some(0), &b""[..]), "{called:?}");
+    assert!(called.err.contains("no snapshots in ./flatcap-data; flatcap snapshot"), "{called:?}");
+    assert_eq!(rig.call(&["snapshots", "--json"]).out, b"[]\n");
+}
+
 // Proves that each firing of a rule keeps exactly the time around it, at full rate although the
 // disk gets one sample in fifty, and is marked in the recording and in the snapshot.
 #[test]
