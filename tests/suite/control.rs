@@ -145,6 +145,32 @@ fn commands_are_executed() {
     assert!(dump.lines().any(|line| line.starts_with("-- mark: ") && line.ends_with(" deploy 42 begins")));
 }
 
+// Proves that explain prints a long mark on four lines, and says that there is more.
+#[test]
+fn a_long_mark_is_cut_short() {
+    let rig = Rig::new();
+    let child = start(&rig, &["--source", "synthetic@10ms"]);
+    let recorded = || rig.source("synthetic").map_or(0, |source| number(&source["recorded"]));
+    eventually("samples before", || recorded() > 200);
+    let (short, long) = ("of one line", "word ".repeat(300));
+    for text in [short, long.trim_end()] {
+        assert_eq!(rig.call(&["mark", text]).status, Some(0));
+    }
+    let then = recorded();
+    eventually("samples after", || recorded() > then + 50);
+    end(&rig, child);
+    let marks = rig.call(&["marks", "--json"]).json();
+    let at = marks[1]["time"].as_str().unwrap();
+    let called = rig.call(&["explain", "--at", at]);
+    let text = called.text();
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("marker "));
+    assert!(lines.next().is_some_and(|line| line.ends_with(short)), "{called:?}");
+    let of_long: Vec<&str> = lines.take(5).collect();
+    assert!(of_long[0].starts_with("marker "), "{text}");
+    assert!(of_long[1..4].iter().all(|line| line.starts_with("  word ") && line.len() <= 80), "{text}");
+    assert_eq!(of_long[4], "  ...", "{text}");
+}
+
 // Proves that marks are listed with their times, in their order, counted by info, and shown by dump
 // in each format that has a place for them; that a time of one selects what was around it.
 #[test]
