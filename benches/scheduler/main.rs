@@ -32,7 +32,7 @@ use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 
 use perf_sched::PerfRecording;
-use workload::{ThreadAccount, WORKLOADS};
+use workload::{ThreadAccount, WORKLOADS, Workload};
 
 /// Judges the source `sched` by threads whose behaviour is known.
 ///
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let data = folder.path().join("data");
-    let mut accounts: Vec<(&str, ThreadAccount)> = Vec::new();
+    let mut accounts: Vec<(&Workload, ThreadAccount)> = Vec::new();
     let mut recorder = Command::new(env!("CARGO_BIN_EXE_flatcap"))
         .args(["record", "--quiet", "--source", "sched@10ms", "--data-dir"])
         .arg(&data)
@@ -81,8 +81,8 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     // Both have begun by then.
     std::thread::sleep(Duration::from_secs(2));
     for _ in 0..options.runs {
-        for (name, workload) in WORKLOADS {
-            accounts.extend(workload()?.into_iter().map(|account| (*name, account)));
+        for workload in WORKLOADS {
+            accounts.extend((workload.run)()?.into_iter().map(|account| (workload, account)));
         }
     }
     // What is not older than the sampler's cut-off is in the next sample.
@@ -100,24 +100,29 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         #[allow(clippy::cast_precision_loss, reason = "some seconds, thousands of switches")]
         let per_switch =
             |one_ns: u64, other_ns: u64| one_ns.abs_diff(other_ns) as f64 / 1e3 / (times.switches + 1) as f64;
-        let mut differences = vec![
-            per_switch(times.on_cpu_ns, account.running_ns),
+        let by_schedstat = [
             per_switch(times.ready_ns, account.ready_ns),
             per_switch(times.sleeping_ns, account.sleeping_ns()),
         ];
+        let mut judged = vec![per_switch(times.on_cpu_ns, account.running_ns)];
+        if !workload.wakes_elsewhere {
+            judged.extend(by_schedstat);
+        }
         let perf_ns = perf.as_ref().map(|perf| perf.running_ns(account)).transpose()?;
         // perf(1) takes a thread to run from the last switch of its CPU on. Where the kernel hides
         // that switch, perf contradicts the thread's own clock, and is no judge of the recording.
         let perf_ns = perf_ns.filter(|perf_ns| per_switch(*perf_ns, account.running_ns) <= options.limit);
-        differences.extend(perf_ns.map(|perf_ns| per_switch(times.on_cpu_ns, perf_ns)));
+        let by_perf = perf_ns.map(|perf_ns| per_switch(times.on_cpu_ns, perf_ns));
+        judged.extend(by_perf);
         let ms = |ns: u64| ns / 1_000_000;
         let (running, ready, asleep) = (ms(times.on_cpu_ns), ms(times.ready_ns), ms(times.sleeping_ns));
-        print!("{workload:<23}{:<15}{running:>8}{ready:>8}{asleep:>8}{:>9}", account.name, times.switches);
-        for us in &differences {
+        print!("{:<23}{:<15}", workload.name, account.name);
+        print!("{running:>8}{ready:>8}{asleep:>8}{:>9}", times.switches);
+        for us in judged.iter().take(1).chain(&by_schedstat) {
             print!("{us:>6.1}");
         }
-        println!("{}", if perf.is_some() && perf_ns.is_none() { "     -" } else { "" });
-        is_right &= differences.iter().all(|us| *us <= options.limit);
+        println!("{:>6}", by_perf.map_or("-".to_owned(), |us| format!("{us:.1}")));
+        is_right &= judged.iter().all(|us| *us <= options.limit);
     }
     println!("limit {} us per switch: {}", options.limit, if is_right { "kept" } else { "exceeded" });
     Ok(is_right)
