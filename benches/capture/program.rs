@@ -228,7 +228,7 @@ impl RunningRecorder {
         Ok(text.split(' ').next().unwrap_or_default().parse()?)
     }
 
-    /// CPU time of the threads that it has by the scheduler, in nanoseconds.
+    /// CPU time of its threads by the scheduler, without those that have ended, in nanoseconds.
     pub fn process_cpu_ns(&self) -> Result<u64, Box<dyn Error>> {
         self.threads()?.into_iter().map(|(thread, _)| self.cpu_ns(thread)).sum()
     }
@@ -237,8 +237,8 @@ impl RunningRecorder {
     /// 10 ms.
     pub fn coarse_cpu_ns(&self) -> Result<u64, Box<dyn Error>> {
         let text = std::fs::read_to_string(format!("{}/stat", self.process()))?;
-        // The name may have spaces; after it come the state (field 3), user and system
-        // time (14 and 15, proc_pid_stat(5)), in hundredths of a second.
+        // The name may have spaces. After it come the state (field 3 of proc_pid_stat(5)), and user
+        // and system time (14 and 15) in hundredths of a second.
         let fields = text.rsplit_once(')').ok_or("stat has no name")?.1;
         let ticks: Vec<u64> =
             fields.split_ascii_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;

@@ -7,7 +7,6 @@
 //! without in turns. Needs `CAP_PERFMON`.
 
 use std::error::Error;
-use std::fs::File;
 use std::io::{Read, Write};
 use std::thread;
 
@@ -59,7 +58,7 @@ struct ExchangeUse {
 /// Exchanges bytes on CPU 0 for a while, at most `per_ms` switches in each millisecond.
 fn exchange(duration_ns: u64, per_ms: Option<u64>) -> Result<ExchangeUse, Box<dyn Error>> {
     let (there, back) = (std::io::pipe()?, std::io::pipe()?);
-    let (mut first_in, mut first_out) = (File::from(std::os::fd::OwnedFd::from(back.0)), there.1);
+    let (mut first_in, mut first_out) = (back.0, there.1);
     let (mut second_in, mut second_out) = (there.0, back.1);
     let first = move || -> Result<ExchangeUse, Failure> {
         pin_to_cpus(&[0])?;

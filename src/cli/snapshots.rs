@@ -97,14 +97,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let path = data_dir.join(SNAPSHOTS_NAME);
     let failed = |error: io::Error| CliError::Snapshots { path: path.clone(), error };
     let folder = match DirectoryTree::open_existing(&path) {
-        // A data directory gets the folder with its first snapshot.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && data_dir.is_dir() => None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+                && !data_dir.is_dir() =>
+        {
             let place = data_dir.display();
             return Err(CliError::Usage(format!(
                 "{place} is no directory: name a data directory with --dir"
             )));
         }
+        // A data directory gets the folder with its first snapshot.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         opened => Some(opened.map_err(failed)?),
     };
     let all = folder.as_ref().map_or_else(|| Ok(Vec::new()), |folder| listed(folder)).map_err(failed)?;

@@ -145,14 +145,15 @@ fn snapshots_are_exact() {
     assert!(marks.text().contains("snapshot: signal"), "{marks:?}");
 }
 
-// Proves that a data directory that is not there is an error, and one without snapshots is none.
+// Proves that a data directory that is none is an error, and one without snapshots is not.
 #[test]
 fn a_list_without_snapshots_says_so() {
     let rig = Rig::new();
-    for arguments in [&["snapshots", "--dir", "missing"][..], &["snapshots", "--dir", "missing", "--json"]] {
-        let called = rig.call(arguments);
+    rig.write("file", "");
+    for (place, form) in [("missing", &[][..]), ("missing", &["--json"]), ("file", &[])] {
+        let called = rig.call(&[&["snapshots", "--dir", place], form].concat());
         assert_eq!((called.status, called.out.as_slice()), (Some(2), &b""[..]), "{called:?}");
-        assert!(called.err.contains("missing is no directory: "), "{called:?}");
+        assert!(called.err.contains(&format!("{place} is no directory: ")), "{called:?}");
     }
     std::fs::create_dir(rig.data()).unwrap();
     let called = rig.call(&["snapshots"]);
