@@ -90,7 +90,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let perf = perf.map(PerfRecording::end).transpose()?;
     end(&mut recorder)?;
     let of_threads = recorded::times(&data, accounts.iter().map(|(_, account)| account))?;
-    println!("times in ms; the difference to the recording, in us per switch");
+    println!("times in ms; what the recording has more than the clocks, in us per switch");
     println!(
         "{:<23}{:<15}{:>8}{:>8}{:>8}{:>9}{:>6}{:>6}{:>6}{:>6}",
         "workload", "thread", "running", "ready", "asleep", "switches", "d-run", "d-rdy", "d-slp", "d-prf"
@@ -98,28 +98,30 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let mut is_right = true;
     for ((workload, account), times) in accounts.iter().zip(&of_threads) {
         #[allow(clippy::cast_precision_loss, reason = "some seconds, thousands of switches")]
-        let per_switch =
-            |one_ns: u64, other_ns: u64| one_ns.abs_diff(other_ns) as f64 / 1e3 / (times.switches + 1) as f64;
+        let per_switch = |one_ns: u64, other_ns: u64| {
+            (one_ns as f64 - other_ns as f64) / 1e3 / (times.switches + 1) as f64
+        };
         let by_clocks = [
             per_switch(times.on_cpu_ns, account.running_ns),
             per_switch(times.ready_ns, account.ready_ns),
             per_switch(times.sleeping_ns, account.sleeping_ns()),
         ];
-        let judged = if workload.wakes_elsewhere { &by_clocks[..1] } else { &by_clocks };
+        let judged = if workload.wakes_idle_cpus { &by_clocks[..1] } else { &by_clocks };
         let perf_ns = perf.as_ref().map(|perf| perf.running_ns(account)).transpose()?;
         // perf(1) takes a thread to run from the last switch of its CPU on. Where the kernel hides
         // that switch, perf contradicts the thread's own clock, and is no judge of the recording.
-        let perf_ns = perf_ns.filter(|perf_ns| per_switch(*perf_ns, account.running_ns) <= options.limit);
+        let perf_ns =
+            perf_ns.filter(|perf_ns| per_switch(*perf_ns, account.running_ns).abs() <= options.limit);
         let by_perf = perf_ns.map(|perf_ns| per_switch(times.on_cpu_ns, perf_ns));
-        is_right &= judged.iter().chain(&by_perf).all(|us| *us <= options.limit);
+        is_right &= judged.iter().chain(&by_perf).all(|us| us.abs() <= options.limit);
         let ms = |ns: u64| ns / 1_000_000;
         let (running, ready, asleep) = (ms(times.on_cpu_ns), ms(times.ready_ns), ms(times.sleeping_ns));
         print!("{:<23}{:<15}", workload.name, account.name);
         print!("{running:>8}{ready:>8}{asleep:>8}{:>9}", times.switches);
         for us in &by_clocks {
-            print!("{us:>6.1}");
+            print!("{us:>+6.1}");
         }
-        println!("{:>6}", by_perf.map_or("-".to_owned(), |us| format!("{us:.1}")));
+        println!("{:>6}", by_perf.map_or("-".to_owned(), |us| format!("{us:+.1}")));
     }
     println!("limit {} us per switch: {}", options.limit, if is_right { "kept" } else { "exceeded" });
     Ok(is_right)
