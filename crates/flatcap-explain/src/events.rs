@@ -20,6 +20,7 @@ use super::series::SeriesSet;
 const STEP_NS: u64 = 100_000_000;
 /// Steps of a window: 300 ms, as `explain` looks at.
 const WINDOW_STEPS: usize = 3;
+const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
 const BLOCK_STEPS: usize = 20;
 const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
 /// Blocks that a baseline has: the minute before.
@@ -57,6 +58,8 @@ pub(super) struct Departure {
     pub(super) class: ValueClass,
     /// The middle of the window.
     pub(super) wall_ns: i64,
+    /// The period of its source: the moment of the departure is known to this only.
+    period_ns: u64,
     pub(super) value: f64,
     pub(super) usual: Baseline,
     pub(super) score: f64,
@@ -77,6 +80,8 @@ pub(super) struct DepartureFinder {
     cut: CutSpan,
     found: Vec<(u64, Departure)>,
     newcomers: Newcomers,
+    /// By table.
+    periods: Vec<SourcePeriod>,
     pub(super) departures: Vec<Departure>,
     /// Departures before this wall time only make the baseline.
     since_ns: Option<i64>,
@@ -98,6 +103,24 @@ struct Track {
     before: VecDeque<BlockStats>,
     /// How many of these, the last ones, were at rest throughout.
     resting_blocks: usize,
+}
+
+/// The period of a source, as far as its samples show it.
+#[derive(Debug, Clone, Copy, Default)]
+struct SourcePeriod {
+    last_ns: Option<u64>,
+    /// Between the closest samples of the last batch: others may lie apart by losses.
+    period_ns: u64,
+}
+
+impl SourcePeriod {
+    /// Follows the samples of a batch.
+    fn add(&mut self, mono_ns: &[u64]) {
+        let times = self.last_ns.iter().chain(mono_ns);
+        let least = times.clone().zip(times.skip(1)).map(|(one, next)| next.saturating_sub(*one)).min();
+        self.period_ns = least.unwrap_or(self.period_ns);
+        self.last_ns = mono_ns.last().copied().or(self.last_ns);
+    }
 }
 
 /// The time of an observation, cut at steps. The same time is cut once.
@@ -243,6 +266,7 @@ impl DepartureFinder {
     fn keep(&mut self, clock: &RunClock) {
         for (mono_ns, mut departure) in self.found.drain(..) {
             departure.wall_ns = clock.wall_ns(mono_ns);
+            departure.period_ns = self.periods.get(departure.table).map_or(0, |period| period.period_ns);
             if self.since_ns.is_none_or(|since| departure.wall_ns >= since) {
                 self.departures.push(departure);
             }
@@ -288,13 +312,21 @@ impl ReadObserver for DepartureFinder {
         // Monotonic time may begin anew. What was usual before the restart is so after it, but what
         // new elements do is by the time of a block.
         self.newcomers = Newcomers::default();
+        self.periods.clear();
         for track in &mut self.tracks {
             (track.block, track.steps) = (None, Default::default());
             (track.moves, track.moved) = (false, false);
         }
     }
 
-    fn before_batch(&mut self, _: &ColumnBatch, _: &RunClock) {}
+    fn before_batch(&mut self, batch: &ColumnBatch, _: &RunClock) {
+        if self.periods.len() <= batch.table {
+            self.periods.resize(batch.table + 1, SourcePeriod::default());
+        }
+        if let Some(period) = self.periods.get_mut(batch.table) {
+            period.add(&batch.times.mono_ns);
+        }
+    }
 
     fn after_batch(&mut self, clock: &RunClock, _: &SeriesSet) {
         self.keep(clock);
@@ -393,6 +425,7 @@ impl Track {
                         state: info.state.clone(),
                         class: info.measure.class,
                         wall_ns: 0,
+                        period_ns: 0,
                         value,
                         usual,
                         score,
@@ -546,8 +579,23 @@ fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usiz
         .filter(|departure| departure.wall_ns - earliest_ns <= span_ns)
         .filter(is_strong)
         .max_by(|one, other| one.score.total_cmp(&other.score));
-    let departure = named.map_or_else(|| best.clone(), |named| (*named).clone());
+    let mut departure = named.map_or_else(|| best.clone(), |named| (*named).clone());
+    departure.wall_ns = finer_moment(&departure, departures).unwrap_or(departure.wall_ns);
     Event { departure, score: best.score + OTHER_SOURCE_WEIGHT * other }
+}
+
+/// Returns the moment of a departure by the best one of a finer source in the same period, if its
+/// own source is coarse.
+fn finer_moment(coarse: &Departure, departures: &[&Departure]) -> Option<i64> {
+    let is_fine = |departure: &Departure| departure.period_ns <= WINDOW_NS;
+    if is_fine(coarse) {
+        return None;
+    }
+    departures
+        .iter()
+        .filter(|other| is_fine(other) && other.wall_ns.abs_diff(coarse.wall_ns) <= coarse.period_ns)
+        .max_by(|one, other| one.score.total_cmp(&other.score))
+        .map(|finest| finest.wall_ns)
 }
 
 #[cfg(test)]
@@ -705,6 +753,7 @@ mod tests {
             state: None,
             class: ValueClass::TimeShare,
             wall_ns,
+            period_ns: STEP_NS,
             value: 1.0,
             usual: Baseline::NOTHING,
             score,
@@ -728,5 +777,42 @@ mod tests {
             found.iter().map(|event| (event.departure.wall_ns / second, event.score)).collect();
         assert_eq!(shown, [(50, 1.6 + 0.7)]);
         assert!(events(Vec::new(), |_| String::new()).is_empty());
+    }
+
+    // Proves that a departure of a source of 1 Hz names the event, and a finer one of the same
+    // second says when it was; one of another second does not.
+    #[test]
+    fn a_finer_source_says_when() {
+        let ms = 1_000_000;
+        let second = |table, wall_ms, score| Departure {
+            period_ns: 1_000_000_000,
+            ..departure(table, wall_ms * ms, score)
+        };
+        let all = vec![
+            second(1, 49_820, 2.0),
+            departure(0, 50_150 * ms, 0.9),
+            departure(2, 50_700 * ms, 0.7),
+            departure(0, 51_000 * ms, 1.0),
+        ];
+        let found = events(all.clone(), |table| table.to_string());
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].departure.table, found[0].departure.wall_ns), (1, 50_150 * ms));
+        let alone = events(vec![all[0].clone(), all[3].clone()], |table| table.to_string());
+        assert_eq!((alone[0].departure.table, alone[0].departure.wall_ns), (1, 49_820 * ms));
+    }
+
+    // Proves that the period of a source is known from its first two samples on, and that losses
+    // and batches of one sample do not change it.
+    #[test]
+    fn a_period_is_that_of_the_closest_samples() {
+        let mut period = SourcePeriod::default();
+        period.add(&[10]);
+        assert_eq!(period.period_ns, 0);
+        period.add(&[110, 410, 510]);
+        assert_eq!(period.period_ns, 100);
+        period.add(&[610]);
+        assert_eq!((period.period_ns, period.last_ns), (100, Some(610)));
+        period.add(&[]);
+        assert_eq!(period.period_ns, 100);
     }
 }
