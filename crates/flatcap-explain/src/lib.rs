@@ -12,6 +12,7 @@ mod attribution;
 mod baseline;
 mod causes;
 mod clock;
+mod departures;
 mod element_rows;
 mod element_slot;
 mod events;

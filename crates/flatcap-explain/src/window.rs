@@ -7,7 +7,7 @@ use flatcap_format::query::ColumnBatch;
 
 use super::baseline::{Baseline, BlockStats};
 use super::clock::RunClock;
-use super::events::TimedMean;
+use super::departures::TimedMean;
 use super::measure::ValueClass;
 use super::observation::{Observation, Observer, SeriesInfo};
 use super::reading::ReadObserver;

@@ -1,0 +1,680 @@
+//! Finds departures in a whole recording: where a series differs from what is usual for it.
+//!
+//! Each series is a row of steps of 100 ms. A window of three steps is compared with the blocks
+//! before it. Memory is bounded: a series keeps its current block, and four numbers of each block
+//! before.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use flatcap_format::query::ColumnBatch;
+
+use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
+use super::clock::RunClock;
+use super::measure::ValueClass;
+use super::observation::{Observation, Observer, SeriesInfo};
+use super::reading::ReadObserver;
+use super::score::departure_score;
+use super::series::SeriesSet;
+
+/// The distance of windows. A shorter one would only find the steps of `USER_HZ`, 10 ms.
+pub(super) const STEP_NS: u64 = 100_000_000;
+/// Steps of a window: 300 ms, as `explain` looks at.
+const WINDOW_STEPS: usize = 3;
+pub(super) const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
+const BLOCK_STEPS: usize = 20;
+const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
+/// Blocks that a baseline has: the minute before.
+const BLOCKS_MAX: usize = 30;
+/// Steps of the block before that the first windows of a block reach back to.
+const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
+/// A departure below this score is not kept. It is less than that of an event, since departures of
+/// several sources add up.
+const DEPARTURE_SCORE_MIN: f64 = 0.5;
+/// Elements that were not seen for so long have no series any more.
+pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
+/// Most departures that are kept; beyond, the weaker half is dropped.
+const DEPARTURES_MAX: usize = 1 << 16;
+
+/// The largest departure of a series in a block.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Departure {
+    pub(super) table: usize,
+    pub(super) column: usize,
+    pub(super) element: Option<u32>,
+    pub(super) state: Option<Box<str>>,
+    pub(super) class: ValueClass,
+    /// The middle of the window.
+    pub(super) wall_ns: i64,
+    /// The period of its source: the moment of the departure is known to this only.
+    pub(super) period_ns: u64,
+    pub(super) value: f64,
+    pub(super) usual: Baseline,
+    pub(super) score: f64,
+}
+
+/// Follows all series of a recording.
+#[derive(Debug, Default)]
+pub(super) struct DepartureFinder {
+    tracks: Vec<Track>,
+    cut: CutSpan,
+    found: Vec<(u64, Departure)>,
+    newcomers: Newcomers,
+    /// By table.
+    periods: Vec<SourcePeriod>,
+    pub(super) departures: Vec<Departure>,
+    /// Departures before this wall time only make the baseline.
+    since_ns: Option<i64>,
+}
+
+/// The current block of a series, and those before.
+#[derive(Debug, Default)]
+struct Track {
+    /// Number of the block: monotonic time in blocks.
+    block: Option<u64>,
+    steps: [TimedMean; CARRIED_STEPS + BLOCK_STEPS],
+    /// The series is at rest while it has this value: 0, or the last one of the last block in which
+    /// it moved.
+    rest: f64,
+    /// In the current block, or in the one before, it had another value.
+    moves: bool,
+    moved: bool,
+    last: f64,
+    before: VecDeque<BlockStats>,
+    /// How many of these, the last ones, were at rest throughout.
+    resting_blocks: usize,
+}
+
+/// The period of a source, as far as its samples show it.
+#[derive(Debug, Clone, Copy, Default)]
+struct SourcePeriod {
+    last_ns: Option<u64>,
+    /// Between the closest samples of the last batch: others may lie apart by losses.
+    period_ns: u64,
+}
+
+impl SourcePeriod {
+    /// Follows the samples of a batch.
+    fn add(&mut self, mono_ns: &[u64]) {
+        let times = self.last_ns.iter().chain(mono_ns);
+        let least = times.clone().zip(times.skip(1)).map(|(one, next)| next.saturating_sub(*one)).min();
+        self.period_ns = least.unwrap_or(self.period_ns);
+        self.last_ns = mono_ns.last().copied().or(self.last_ns);
+    }
+}
+
+/// The time of an observation, cut at steps. The same time is cut once.
+#[derive(Debug, Default)]
+struct CutSpan {
+    from_ns: u64,
+    to_ns: u64,
+    parts: Vec<StepPart>,
+    /// The step of the last part.
+    step_ns: std::ops::Range<u64>,
+}
+
+/// A part of an observation that lies within a step.
+#[derive(Debug, Clone, Copy)]
+struct StepPart {
+    block: u64,
+    /// The step's place in a [`Track`].
+    place: usize,
+    /// The part of the step.
+    weight: f64,
+}
+
+impl CutSpan {
+    /// Cuts another time, if it is another one.
+    #[inline]
+    fn set(&mut self, from_ns: u64, to_ns: u64) {
+        if (self.from_ns, self.to_ns) == (from_ns, to_ns) {
+            return;
+        }
+        (self.from_ns, self.to_ns) = (from_ns, to_ns);
+        match self.parts.as_mut_slice() {
+            // Most are in the same step as the one before.
+            [part] if self.step_ns.start <= from_ns && from_ns < to_ns && to_ns <= self.step_ns.end => {
+                part.weight = part_of_step(to_ns - from_ns);
+            }
+            _ => self.cut(),
+        }
+    }
+
+    fn cut(&mut self) {
+        self.parts.clear();
+        let mut at_ns = self.from_ns;
+        while at_ns < self.to_ns {
+            let step = at_ns / STEP_NS;
+            let step_end_ns = (step + 1).saturating_mul(STEP_NS);
+            let end_ns = step_end_ns.min(self.to_ns);
+            let in_block = usize::try_from(step % BLOCK_STEPS as u64).unwrap_or_default();
+            self.parts.push(StepPart {
+                block: step / BLOCK_STEPS as u64,
+                place: CARRIED_STEPS + in_block,
+                weight: part_of_step(end_ns - at_ns),
+            });
+            self.step_ns = step * STEP_NS..step_end_ns;
+            at_ns = end_ns;
+        }
+    }
+}
+
+/// Returns a time within a step as a part of it.
+#[allow(clippy::cast_precision_loss, reason = "less than a second")]
+fn part_of_step(ns: u64) -> f64 {
+    ns as f64 / STEP_NS as f64
+}
+
+/// What new elements did: the largest value of any of them in a block, by table and column.
+#[derive(Debug, Default)]
+struct Newcomers {
+    peaks: HashMap<(usize, usize), BTreeMap<u64, f32>>,
+    /// The first block of the recording.
+    first_block: Option<u64>,
+}
+
+impl Newcomers {
+    /// Blocks before one that say nothing yet about new elements: one that ended is known to have
+    /// done so only after some time.
+    const LATE_BLOCKS: u64 = FORGETS_AFTER_NS / BLOCK_NS + 1;
+
+    fn add(&mut self, info: &SeriesInfo, block: u64, peak: f32) {
+        let peaks = self.peaks.entry((info.table, info.column)).or_default();
+        let known = peaks.entry(block).or_default();
+        *known = known.max(peak);
+        if peaks.len() > 2 * BLOCKS_MAX {
+            peaks.pop_first();
+        }
+    }
+
+    /// Returns what is usual for a new element.
+    fn usual(&self, info: &SeriesInfo, block: u64) -> Option<Baseline> {
+        let end = block.saturating_sub(Self::LATE_BLOCKS);
+        let first = end.saturating_sub(BLOCKS_MAX as u64).max(self.first_block?);
+        let peaks = self.peaks.get(&(info.table, info.column));
+        let peak = |block| peaks.and_then(|peaks| peaks.get(&block).copied()).unwrap_or_default();
+        Baseline::of_newcomers((first..end).map(peak).collect())
+    }
+}
+
+/// A shorter part of a step says nothing.
+const OBSERVED_MIN: f32 = 0.01;
+
+/// A mean over time, in parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct TimedMean {
+    sum: f32,
+    /// The observed part of the step.
+    weight: f32,
+}
+
+impl TimedMean {
+    pub(super) const ZERO: Self = Self { sum: 0.0, weight: 1.0 };
+
+    #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
+    pub(super) fn add(&mut self, value: f64, weight: f64) {
+        self.sum += (value * weight) as f32;
+        self.weight += weight as f32;
+    }
+
+    /// Returns the mean over some steps. Steps without observation are 0 if the series is `sparse`.
+    pub(super) fn over(steps: &[Self], is_sparse: bool) -> Option<f32> {
+        let (sum, weight) =
+            steps.iter().fold((0.0, 0.0), |(sum, weight), step| (sum + step.sum, weight + step.weight));
+        #[allow(clippy::cast_precision_loss, reason = "a few steps")]
+        let weight = if is_sparse { steps.len() as f32 } else { weight };
+        (weight > OBSERVED_MIN).then(|| sum / weight)
+    }
+}
+
+impl DepartureFinder {
+    pub(super) fn new(since_ns: Option<i64>) -> Self {
+        Self { since_ns, ..Self::default() }
+    }
+
+    /// Evaluates the blocks that were not complete at the end.
+    pub(super) fn finish(&mut self, clock: &RunClock, set: &SeriesSet) {
+        for (series, track) in self.tracks.iter_mut().enumerate() {
+            if let Some(info) = set.info(series) {
+                track.finish_block(info, &mut self.newcomers, &mut self.found);
+            }
+        }
+        self.keep(clock);
+    }
+
+    /// Gives what was found its wall time.
+    fn keep(&mut self, clock: &RunClock) {
+        for (mono_ns, mut departure) in self.found.drain(..) {
+            departure.wall_ns = clock.wall_ns(mono_ns);
+            departure.period_ns = self.periods.get(departure.table).map_or(0, |period| period.period_ns);
+            if self.since_ns.is_none_or(|since| departure.wall_ns >= since) {
+                self.departures.push(departure);
+            }
+        }
+        if self.departures.len() > DEPARTURES_MAX {
+            self.departures.sort_unstable_by(|one, other| other.score.total_cmp(&one.score));
+            self.departures.truncate(DEPARTURES_MAX / 2);
+        }
+    }
+}
+
+impl Observer for DepartureFinder {
+    const JOINS: bool = true;
+
+    fn begin(&mut self, series: usize, _: &SeriesInfo) {
+        if self.tracks.len() <= series {
+            self.tracks.resize_with(series + 1, Track::default);
+        }
+        if let Some(track) = self.tracks.get_mut(series) {
+            *track = Track::default();
+        }
+    }
+
+    fn observe(&mut self, series: usize, info: &SeriesInfo, observations: &[Observation]) {
+        let (Some(track), Some(first)) = (self.tracks.get_mut(series), observations.first()) else { return };
+        self.newcomers.first_block.get_or_insert(first.from_ns / BLOCK_NS);
+        for observation in observations {
+            self.cut.set(observation.from_ns, observation.to_ns);
+            track.add(info, (&self.cut.parts, observation.value), &mut self.newcomers, &mut self.found);
+        }
+    }
+
+    fn end(&mut self, series: usize, info: &SeriesInfo) {
+        if let Some(track) = self.tracks.get_mut(series) {
+            track.finish_block(info, &mut self.newcomers, &mut self.found);
+            *track = Track::default();
+        }
+    }
+}
+
+impl ReadObserver for DepartureFinder {
+    fn begin_run(&mut self) {
+        // Monotonic time may begin anew. What was usual before the restart is so after it, but what
+        // new elements do is by the time of a block.
+        self.newcomers = Newcomers::default();
+        self.periods.clear();
+        for track in &mut self.tracks {
+            (track.block, track.steps) = (None, Default::default());
+            (track.moves, track.moved) = (false, false);
+        }
+    }
+
+    fn before_batch(&mut self, batch: &ColumnBatch, _: &RunClock) {
+        if self.periods.len() <= batch.table {
+            self.periods.resize(batch.table + 1, SourcePeriod::default());
+        }
+        if let Some(period) = self.periods.get_mut(batch.table) {
+            period.add(&batch.times.mono_ns);
+        }
+    }
+
+    fn after_batch(&mut self, clock: &RunClock, _: &SeriesSet) {
+        self.keep(clock);
+    }
+}
+
+impl Track {
+    /// Adds the value of an observation, given the parts of its time.
+    fn add(
+        &mut self,
+        info: &SeriesInfo,
+        (parts, value): (&[StepPart], f64),
+        newcomers: &mut Newcomers,
+        found: &mut Vec<(u64, Departure)>,
+    ) {
+        let Some(first) = parts.first() else { return };
+        let mut block = *self.block.get_or_insert(first.block);
+        self.set_last(value);
+        // Blocks without an observation are no part of a baseline.
+        let is_next = first.block <= block + 1;
+        if let Some(last) = parts.last().filter(|last| block < last.block && is_next && self.always_rested())
+        {
+            block = last.block;
+            self.rest_until(block);
+        }
+        for part in parts {
+            while block < part.block {
+                self.finish_block(info, newcomers, found);
+                block += 1;
+                self.block = Some(block);
+                self.set_last(value);
+            }
+            // The steps of earlier blocks are not needed while the series is at rest. A series that
+            // restarts may overlap what was evaluated.
+            if part.block == block
+                && let Some(mean) = self.steps.get_mut(part.place)
+            {
+                mean.add(value, part.weight);
+            }
+        }
+    }
+
+    /// Compares the windows that end in the current block with what is usual, and begins the next
+    /// block.
+    fn finish_block(
+        &mut self,
+        info: &SeriesInfo,
+        newcomers: &mut Newcomers,
+        found: &mut Vec<(u64, Departure)>,
+    ) {
+        let Some(block) = self.block else { return };
+        let rests = !self.moves && !self.moved;
+        (self.moved, self.moves) = (self.moves, false);
+        if rests && self.finish_resting(info, block, newcomers) {
+            return;
+        }
+        if self.moved {
+            self.rest = self.last;
+            self.resting_blocks = 0;
+        }
+        let is_sparse = info.measure.class == ValueClass::Offspring;
+        let mut windows = [f32::NAN; BLOCK_STEPS];
+        for (window, steps) in windows.iter_mut().zip(self.steps.windows(WINDOW_STEPS)) {
+            *window = TimedMean::over(steps, is_sparse).unwrap_or(f32::NAN);
+        }
+        self.begin_steps();
+        let (mut observed, mut count) = ([0.0; BLOCK_STEPS], 0);
+        for (place, window) in observed.iter_mut().zip(windows.iter().filter(|window| !window.is_nan())) {
+            *place = *window;
+            count += 1;
+        }
+        let observed = observed.get_mut(..count).unwrap_or_default();
+        let Some((min, max)) = extremes(observed) else { return };
+        if self.may_depart(info, min, max)
+            && let Some(usual) = self.usual(info, block, newcomers)
+        {
+            let peak = windows
+                .iter()
+                .enumerate()
+                .map(|(at, value)| {
+                    (at, f64::from(*value), departure_score(f64::from(*value), &usual, info.measure.class))
+                })
+                .filter(|(.., score)| *score >= DEPARTURE_SCORE_MIN)
+                .max_by(|one, other| one.2.total_cmp(&other.2));
+            if let Some((at, value, score)) = peak {
+                let first_step = block * BLOCK_STEPS as u64 + at as u64;
+                // The window reaches two steps back from the step at which it ends.
+                let middle_ns =
+                    (first_step * STEP_NS + STEP_NS).saturating_sub(STEP_NS * WINDOW_STEPS as u64 / 2);
+                found.push((
+                    middle_ns,
+                    Departure {
+                        table: info.table,
+                        column: info.column,
+                        element: info.element,
+                        state: info.state.clone(),
+                        class: info.measure.class,
+                        wall_ns: 0,
+                        period_ns: 0,
+                        value,
+                        usual,
+                        score,
+                    },
+                ));
+            }
+        }
+        if info.is_newcomer && self.before.len() < BLOCKS_MIN {
+            newcomers.add(info, block, max);
+        }
+        let stats = if min.total_cmp(&max).is_eq() {
+            Some(BlockStats::constant(min))
+        } else {
+            BlockStats::of(observed)
+        };
+        self.resting_blocks = 0;
+        self.keep_block(stats);
+    }
+
+    /// Ends a block in which the series was at rest, if that is no departure. Most series are at
+    /// rest most of the time.
+    fn finish_resting(&mut self, info: &SeriesInfo, block: u64, newcomers: &mut Newcomers) -> bool {
+        // Windows of less than that would not count.
+        let is_observed = self.steps.iter().any(|step| step.weight > OBSERVED_MIN);
+        #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
+        let rest = self.rest as f32;
+        // Steps without an observation count as 0 there.
+        let is_mixed = info.measure.class == ValueClass::Offspring && rest != 0.0;
+        let was_always = self.resting_blocks == self.before.len() && (rest == 0.0 || self.resting_blocks > 0);
+        if !is_observed || is_mixed || (!was_always && self.may_depart(info, rest, rest)) {
+            return false;
+        }
+        self.begin_steps();
+        if info.is_newcomer && self.before.len() < BLOCKS_MIN {
+            newcomers.add(info, block, rest);
+        }
+        if self.resting_blocks < BLOCKS_MAX {
+            self.resting_blocks += 1;
+            self.keep_block(Some(BlockStats::constant(rest)));
+        }
+        true
+    }
+
+    /// Returns whether the series is at rest, and was in all blocks of its baseline.
+    fn always_rested(&self) -> bool {
+        let is_known = self.before.len() >= BLOCKS_MIN && self.resting_blocks == self.before.len();
+        is_known && !self.moves && !self.moved
+    }
+
+    /// Ends the blocks before a later one. The series was at rest in all of them, so that they have
+    /// no departure.
+    fn rest_until(&mut self, block: u64) {
+        let ended = block.saturating_sub(self.block.unwrap_or(block));
+        let ended = usize::try_from(ended).unwrap_or(usize::MAX).min(BLOCKS_MAX - self.before.len());
+        #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
+        let rest = self.rest as f32;
+        self.before.extend(std::iter::repeat_n(BlockStats::constant(rest), ended));
+        self.resting_blocks = self.before.len();
+        self.block = Some(block);
+        self.steps = Default::default();
+        self.steps[..CARRIED_STEPS].fill(TimedMean { sum: rest, weight: 1.0 });
+    }
+
+    fn set_last(&mut self, value: f64) {
+        self.last = value;
+        self.moves |= value.to_bits() != self.rest.to_bits();
+    }
+
+    /// Begins the steps of the next block.
+    fn begin_steps(&mut self) {
+        self.steps.copy_within(BLOCK_STEPS.., 0);
+        self.steps[CARRIED_STEPS..].fill(TimedMean::default());
+    }
+
+    fn keep_block(&mut self, stats: Option<BlockStats>) {
+        if self.before.len() == BLOCKS_MAX {
+            self.before.pop_front();
+        }
+        self.before.extend(stats);
+    }
+
+    /// Whether a block with these extremes may have a departure: most blocks have none, and need
+    /// no baseline.
+    fn may_depart(&self, info: &SeriesInfo, min: f32, max: f32) -> bool {
+        let level = match self.before.back() {
+            Some(last) => last.median,
+            None if info.born_ns.is_some() => 0.0,
+            None => return false,
+        };
+        // The median of the blocks may differ from that of the last one.
+        let level_least = self.before.iter().fold(level, |least, block| least.min(block.median));
+        let level_most = self.before.iter().fold(level, |most, block| most.max(block.median));
+        let least = info.measure.class.least_departure();
+        f64::from(max - level_least) > least || f64::from(level_most - min) > least
+    }
+
+    /// Returns what is usual: for an element that is new, what is so for new ones.
+    fn usual(&self, info: &SeriesInfo, block: u64, newcomers: &Newcomers) -> Option<Baseline> {
+        if self.before.len() < BLOCKS_MIN {
+            info.born_ns?;
+            return if info.is_newcomer { newcomers.usual(info, block) } else { Some(Baseline::NOTHING) };
+        }
+        Baseline::of(&self.before.iter())
+    }
+}
+
+fn extremes(values: &[f32]) -> Option<(f32, f32)> {
+    let first = *values.first()?;
+    Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Measure;
+
+    const CPU: Measure = Measure { class: ValueClass::TimeShare, factor: 1.0, is_counter: true };
+
+    fn series(table: usize, born_ns: Option<u64>, is_newcomer: bool) -> SeriesInfo {
+        SeriesInfo { table, column: 0, element: None, measure: CPU, state: None, born_ns, is_newcomer }
+    }
+
+    /// Returns the departures of a series that is observed each 100 ms.
+    fn departures(finder: &mut DepartureFinder, info: &SeriesInfo, values: &[f64]) -> Vec<(u64, Departure)> {
+        finder.begin(0, info);
+        for (at, value) in values.iter().enumerate() {
+            let from_ns = at as u64 * STEP_NS;
+            let value = *value;
+            finder.observe(0, info, &[Observation { from_ns, to_ns: from_ns + STEP_NS, value }]);
+        }
+        finder.end(0, info);
+        std::mem::take(&mut finder.found)
+    }
+
+    fn found(values: &[f64]) -> Vec<(u64, Departure)> {
+        departures(&mut DepartureFinder::default(), &series(0, None, false), values)
+    }
+
+    // Proves that a burst is found once, at its middle, with its value and what was usual.
+    #[test]
+    fn a_burst_is_one_departure() {
+        let mut values = vec![0.05; 300];
+        values[205..208].fill(1.0);
+        let found = found(&values);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let (middle_ns, departure) = &found[0];
+        assert_eq!(*middle_ns, 20_650_000_000);
+        assert!((departure.value - 1.0).abs() < 1e-6 && (departure.usual.level - 0.05).abs() < 1e-6);
+        assert!(departure.score > 1.4, "{departure:?}");
+    }
+
+    // Proves that the same departures are found whether equal values come as one observation or
+    // each by itself, at 0 and at other values, and across a time without observations.
+    #[test]
+    fn rest_hides_nothing() {
+        let levels =
+            [(0.0, 500), (4.0, 3), (0.0, 90), (3.0, 700), (9.0, 4), (3.0, 45), (0.0, 300), (2.0, 30)];
+        for gap_steps in [0, 7, 130, 4000] {
+            let (mut single, mut joined) = (DepartureFinder::default(), DepartureFinder::default());
+            let info = series(0, None, false);
+            let mut at_ns = STEP_NS / 3;
+            for finder in [&mut single, &mut joined] {
+                finder.begin(0, &info);
+            }
+            for (round, (value, steps)) in levels.into_iter().chain(levels).enumerate() {
+                let one = |step: u64| {
+                    let from_ns = at_ns + step * STEP_NS;
+                    Observation { from_ns, to_ns: from_ns + STEP_NS, value }
+                };
+                let each: Vec<Observation> = (0..steps).map(one).collect();
+                single.observe(0, &info, &each);
+                let to_ns = at_ns + steps * STEP_NS;
+                joined.observe(0, &info, &[Observation { from_ns: at_ns, to_ns, value }]);
+                at_ns = to_ns + if round == 4 { gap_steps * STEP_NS } else { 0 };
+            }
+            for finder in [&mut single, &mut joined] {
+                finder.end(0, &info);
+            }
+            let shown = |finder: &DepartureFinder| -> Vec<String> {
+                let all = finder.found.iter().filter(|(_, departure)| departure.score > 0.6);
+                all.map(|(at_ns, departure)| {
+                    format!("{} {:.2} {:.2}", at_ns / STEP_NS, departure.value, departure.usual.level)
+                })
+                .collect()
+            };
+            assert!(single.found.len() >= 6, "{gap_steps}: {:?}", shown(&single));
+            assert_eq!(shown(&joined), shown(&single), "{gap_steps}");
+        }
+    }
+
+    // Proves that a new level departs until it is the usual one, and that there is no departure
+    // before there is a baseline.
+    #[test]
+    fn a_new_level_becomes_usual() {
+        let mut values = vec![0.0; 1200];
+        values[..20].fill(1.0);
+        values[300..].fill(1.0);
+        let found = found(&values);
+        let first = found.first().map(|(at, _)| *at / STEP_NS);
+        let last = found.last().map(|(at, _)| *at / STEP_NS);
+        assert!(first >= Some(299) && last < Some(800), "{first:?} {last:?}");
+    }
+
+    // Proves that bursts that recur are no departures.
+    #[test]
+    fn what_recurs_is_usual() {
+        let mut values = vec![0.0; 600];
+        values.chunks_mut(30).for_each(|chunk| chunk[..2].fill(1.0));
+        let found = found(&values);
+        assert!(found.iter().all(|(at, _)| *at < 20_000_000_000), "{found:?}");
+    }
+
+    // Proves that a new element departs from what new elements did before, and is no departure
+    // where each new one does the same.
+    #[test]
+    fn new_elements_are_compared_with_new_elements() {
+        let mut finder = DepartureFinder::default();
+        assert!(departures(&mut finder, &series(0, None, false), &[0.0; 400]).is_empty());
+        let mut found = Vec::new();
+        for number in 0..30_u64 {
+            let begin_ns = 40_000_000_000 + number * 2_000_000_000;
+            let info = series(1, Some(begin_ns), true);
+            finder.begin(0, &info);
+            finder.observe(
+                0,
+                &info,
+                &[Observation { from_ns: begin_ns, to_ns: begin_ns + 1_000_000_000, value: 1.0 }],
+            );
+            finder.end(0, &info);
+            found.extend(std::mem::take(&mut finder.found).into_iter().map(|_| number));
+        }
+        assert!(found.contains(&0) && found.iter().all(|number| *number < 14), "{found:?}");
+    }
+
+    // Proves that new elements are seen after a reboot, too, whose time is before that of the run
+    // before it.
+    #[test]
+    fn new_elements_are_seen_after_a_reboot() {
+        let mut finder = DepartureFinder::default();
+        let info = series(0, None, false);
+        finder.begin(0, &info);
+        for at in 0..400 {
+            let from_ns = 86_400_000_000_000 + at * STEP_NS;
+            let observation = Observation { from_ns, to_ns: from_ns + STEP_NS, value: 0.0 };
+            finder.observe(0, &info, &[observation]);
+        }
+        finder.end(0, &info);
+        finder.begin_run();
+        assert!(departures(&mut finder, &info, &[0.0; 400]).is_empty());
+        let begin_ns = 40_000_000_000;
+        let info = series(1, Some(begin_ns), true);
+        finder.begin(0, &info);
+        let observation = Observation { from_ns: begin_ns, to_ns: begin_ns + 1_000_000_000, value: 1.0 };
+        finder.observe(0, &info, &[observation]);
+        finder.end(0, &info);
+        assert!(!finder.found.is_empty());
+    }
+
+    // Proves that the period of a source is known from its first two samples on, and that losses
+    // and batches of one sample do not change it.
+    #[test]
+    fn a_period_is_that_of_the_closest_samples() {
+        let mut period = SourcePeriod::default();
+        period.add(&[10]);
+        assert_eq!(period.period_ns, 0);
+        period.add(&[110, 410, 510]);
+        assert_eq!(period.period_ns, 100);
+        period.add(&[610]);
+        assert_eq!((period.period_ns, period.last_ns), (100, Some(610)));
+        period.add(&[]);
+        assert_eq!(period.period_ns, 100);
+    }
+}
