@@ -45,6 +45,8 @@ pub(crate) struct KernelRun {
     pub(crate) host: String,
     pub(crate) machine_id: Option<String>,
     pub(crate) boot_id: Option<String>,
+    /// Boot time minus monotonic time when it began.
+    pub(crate) suspended_ns: u64,
 }
 
 /// How reading ended.
@@ -115,6 +117,7 @@ impl KernelRun {
             host: header.host.name.clone(),
             machine_id: header.host.machine_id.clone(),
             boot_id: header.host.boot_id.clone(),
+            suspended_ns: header.clocks.suspended_ns(),
         }
     }
 }

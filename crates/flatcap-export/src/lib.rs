@@ -10,6 +10,7 @@
 
 mod arrow;
 mod cli;
+mod element_sightings;
 mod error;
 mod flame;
 mod flame_graph;
@@ -21,6 +22,7 @@ mod output;
 mod parquet;
 mod parquet_file;
 mod perfetto;
+mod perfetto_clock;
 mod perfetto_kernel;
 mod perfetto_packets;
 mod perfetto_sched;

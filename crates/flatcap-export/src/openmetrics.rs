@@ -2,7 +2,8 @@
 //! blocks.
 //!
 //! The format wants all values of a series together, so each field is read by itself, and several
-//! times if its elements have more values than fit into memory.
+//! times if its elements have more values than fit into memory. A series that does not fit alone
+//! is written while it is read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -11,9 +12,9 @@ use std::path::Path;
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader};
 use flatcap_format::metric::{HostLabels, Metric, metrics};
 use flatcap_format::query::{ColumnInfo, CommonUnit, FieldPath, Query, Recording};
-use flatcap_format::replay::Notice;
+use flatcap_format::replay::{Notice, RecordedHosts};
 use flatcap_format::schema::ColumnType;
-use flatcap_format::segment::Gap;
+use flatcap_format::segment::{Gap, list};
 
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
@@ -23,8 +24,9 @@ use crate::single_output::SingleOutput;
 const STEP_NS: u64 = 1_000_000_000;
 /// Shortest step: Prometheus has times in milliseconds.
 const STEP_NS_MIN: u64 = 1_000_000;
-/// Most values that are held: 64 MiB. Further series are read later.
-const VALUES_MAX: usize = 4 << 20;
+/// Most values that are held: 48 MiB. Further series are read later.
+const VALUES_MAX: usize = 2 << 20;
+
 /// Writes the selected fields: the first value of each series in each step. A file appears at the
 /// end; without a path, standard output gets the text. The export stops if `watch` returns false.
 ///
@@ -49,12 +51,16 @@ pub fn to_openmetrics(
     let mut export = OpenMetricsExport {
         request,
         recording: &recording,
+        hosts: RecordedHosts::of(&list(&request.paths)?),
         step_ns,
         out: SingleOutput::create(path, request.should_replace)?,
         begun: BTreeSet::new(),
+        family: None,
         lost: BTreeMap::new(),
         report: ColumnarReport::default(),
         values: 0,
+        left_out: 0,
+        has_read: false,
         is_unreadable: false,
     };
     for metric in wanted_metrics(&recording, request)? {
@@ -118,27 +124,39 @@ fn is_below(path: &str, asked: &str) -> bool {
 struct OpenMetricsExport<'r> {
     request: &'r ColumnarRequest,
     recording: &'r Recording,
+    hosts: RecordedHosts,
     step_ns: u64,
     out: SingleOutput,
     /// The sources of which there is a family.
     begun: BTreeSet<String>,
-    /// The times and counts of lost samples of each source and host.
+    /// The family that is being written.
+    family: Option<String>,
+    /// The lost samples of each source and host: when, and how many. The first sample is none lost.
     lost: BTreeMap<(String, String), Vec<(i64, u64)>>,
     report: ColumnarReport,
     values: u64,
+    /// Values that came too late for their series.
+    left_out: u64,
+    has_read: bool,
     is_unreadable: bool,
 }
 
+/// A value of a series: time in milliseconds, step, and number.
+type SeriesValue = (i64, i64, f64);
+
 /// The values of a field by the labels of their series.
-#[derive(Default)]
 struct FieldSeries {
-    /// Time in milliseconds, step and value.
-    series: BTreeMap<String, Vec<(i64, i64, f64)>>,
+    values_max: usize,
+    series: BTreeMap<String, Vec<SeriesValue>>,
     /// In the order in which they came.
     order: Vec<String>,
     held: usize,
     /// Series that are left for another pass.
     later: BTreeSet<String>,
+    /// The last step that was taken of the first series, whose values do not fit.
+    taken_step: Option<i64>,
+    /// Values of this series whose step was taken before.
+    left_out: u64,
 }
 
 impl OpenMetricsExport<'_> {
@@ -154,15 +172,15 @@ impl OpenMetricsExport<'_> {
             let Some(found) = self.read(metric, (&done, is_first && done.is_empty()), watch)? else {
                 return Ok(false);
             };
-            let FieldSeries { series, later, .. } = found;
+            let FieldSeries { series, later, left_out, .. } = found;
+            self.left_out += left_out;
             if series.is_empty() {
                 return Ok(true);
             }
-            if done.is_empty() {
-                self.begin_family(metric)?;
+            for (labels, values) in series {
+                self.put_series(metric, &labels, &in_order(values))?;
+                done.insert(labels);
             }
-            self.put_series(metric, &series)?;
-            done.extend(series.into_keys());
             if later.is_empty() {
                 return Ok(true);
             }
@@ -186,12 +204,20 @@ impl OpenMetricsExport<'_> {
         filter.sources = [source.to_owned()].into();
         let query = Query { fields: vec![path], filter, ..Query::default() };
         let mut reader = SampleReader::new(self.recording.query(&query)?);
-        let (mut found, mut host, mut offset_ns) = (FieldSeries::default(), HostLabels::default(), None);
+        let (mut found, mut host, mut offset_ns) =
+            (FieldSeries::new(VALUES_MAX), HostLabels::default(), None);
+        // Each file is read for each field: its problems are reported once.
+        let is_first = !std::mem::replace(&mut self.has_read, true);
         // Gaps come before the samples around them, so before the time by the wall clock is known.
         let (mut host_name, mut gaps) = (String::new(), Vec::new());
         while let Some(item) = reader.next()? {
             let event = match item {
-                RecordedItem::Run(run) => {
+                RecordedItem::Run(mut run) => {
+                    // Hosts of one name have series of their own.
+                    let name = self.hosts.name_of(run.run_id);
+                    if !name.is_empty() {
+                        name.clone_into(&mut run.host.name);
+                    }
                     self.count_lost((source, &host_name), offset_ns, std::mem::take(&mut gaps));
                     (host, host_name) = (HostLabels::of(&run), run.host.name);
                     offset_ns = None;
@@ -199,15 +225,18 @@ impl OpenMetricsExport<'_> {
                 }
                 RecordedItem::Samples(samples) => {
                     let times = samples.times();
-                    let wall_ns = times.wall_ns.last().copied().unwrap_or_default();
-                    let mono_ns = times.mono_ns.last().copied().unwrap_or_default();
-                    offset_ns = Some(wall_ns.wrapping_sub_unsigned(mono_ns));
                     if takes_gaps && let Some(first_ns) = times.wall_ns.first() {
                         let key = (source.to_owned(), host_name.clone());
                         self.lost.entry(key).or_insert_with(|| vec![(*first_ns, 0)]);
+                        let first_offset_ns = offset_of(times.wall_ns.first(), times.mono_ns.first());
+                        self.count_lost((source, &host_name), first_offset_ns, std::mem::take(&mut gaps));
                     }
+                    offset_ns = offset_of(times.wall_ns.last(), times.mono_ns.last());
                     found.add(&samples, &reader, (&host, self.step_ns, done));
-                    ColumnarEvent::Progress(wall_ns)
+                    if let Some((labels, values)) = found.take_overfull() {
+                        self.put_series(metric, &labels, &values)?;
+                    }
+                    ColumnarEvent::Progress(times.wall_ns.last().copied().unwrap_or_default())
                 }
                 RecordedItem::Gap(_, gap) => {
                     if takes_gaps && !gap.is_thinned() {
@@ -216,8 +245,7 @@ impl OpenMetricsExport<'_> {
                     continue;
                 }
                 RecordedItem::Marker(_) => continue,
-                // Each file is read for each field: its problems are reported once.
-                RecordedItem::Notice(_) if !self.begun.is_empty() || !done.is_empty() => continue,
+                RecordedItem::Notice(_) if !is_first => continue,
                 RecordedItem::Notice(notice) => {
                     self.is_unreadable |= matches!(notice, Notice::Unreadable(_));
                     ColumnarEvent::Notice(notice)
@@ -235,19 +263,23 @@ impl OpenMetricsExport<'_> {
         Ok(Some(found))
     }
 
-    /// Adds the lost samples of a run.
+    /// Adds lost samples of a run, whose wall time exceeds monotonic time by `offset_ns`.
     fn count_lost(&mut self, (source, host): (&str, &str), offset_ns: Option<i64>, gaps: Vec<Gap>) {
         let Some(offset_ns) = offset_ns else { return };
         let Some(counts) = self.lost.get_mut(&(source.to_owned(), host.to_owned())) else { return };
         for gap in gaps {
-            let before = counts.last().map_or(0, |(_, count)| *count);
-            let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
-            counts.push((wall_ns, before.saturating_add(gap.count)));
+            // 0: no sample is after it.
+            let mono_ns = if gap.before_mono_ns > 0 { gap.before_mono_ns } else { gap.after_mono_ns };
+            counts.push((offset_ns.wrapping_add_unsigned(mono_ns), gap.count));
         }
     }
 
-    /// Writes the head of a family.
+    /// Writes the head of a family, if it is another one than before.
     fn begin_family(&mut self, metric: &Metric) -> Result<(), ColumnarError> {
+        if self.family.as_deref() == Some(&*metric.family) {
+            return Ok(());
+        }
+        self.family = Some(metric.family.clone());
         self.begun.insert(metric.source.clone());
         let Metric { family, field, unit, .. } = metric;
         let meaning = field.meaning.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -263,21 +295,22 @@ impl OpenMetricsExport<'_> {
         self.out.put(head.as_bytes())
     }
 
+    /// Writes values of a series.
     fn put_series(
         &mut self,
         metric: &Metric,
-        series: &BTreeMap<String, Vec<(i64, i64, f64)>>,
+        labels: &str,
+        values: &[SeriesValue],
     ) -> Result<(), ColumnarError> {
+        self.begin_family(metric)?;
         let name = metric.name();
         let mut text = String::new();
-        for (labels, values) in series {
-            for (wall_ms, _, value) in values {
-                put_line(&mut text, &name, labels, *value, *wall_ms);
-                self.values += 1;
-            }
-            self.out.put(text.as_bytes())?;
+        for (wall_ms, _, value) in values {
             text.clear();
+            put_line(&mut text, &name, labels, *value, *wall_ms);
+            self.out.put(text.as_bytes())?;
         }
+        self.values += values.len() as u64;
         Ok(())
     }
 
@@ -296,25 +329,39 @@ impl OpenMetricsExport<'_> {
         );
         for ((source, host), counts) in &self.lost {
             let labels = labels_text([("host", host.as_str()), ("source", source.as_str())]);
-            let mut last_ms = i64::MIN;
-            for (wall_ns, count) in counts {
-                let wall_ms = wall_ns.div_euclid(1_000_000);
-                // Prometheus has one value per series and millisecond.
-                if wall_ms > last_ms {
-                    last_ms = wall_ms;
-                    #[expect(clippy::cast_precision_loss, reason = "values of Prometheus have 53 bits")]
-                    put_line(&mut text, "flatcap_lost_total", &labels, *count as f64, wall_ms);
-                }
+            for (wall_ms, lost) in totals(counts) {
+                #[expect(clippy::cast_precision_loss, reason = "values of Prometheus have 53 bits")]
+                put_line(&mut text, "flatcap_lost_total", &labels, lost as f64, wall_ms);
             }
         }
         text.push_str("# EOF\n");
         self.out.put(text.as_bytes())?;
         let files = self.out.complete(self.request.should_replace, (None, self.values))?;
+        if self.left_out > 0 {
+            self.report.remarks.push(format!(
+                "{} values are left out: they came after later ones of their series, of which \
+                 more than {VALUES_MAX} are not sorted; a longer --every makes them fewer",
+                self.left_out
+            ));
+        }
         Ok(ColumnarReport { files, ..self.report })
     }
 }
 
 impl FieldSeries {
+    /// Creates no series, of which at most so many values are held.
+    fn new(values_max: usize) -> Self {
+        Self {
+            values_max,
+            series: BTreeMap::new(),
+            order: Vec::new(),
+            held: 0,
+            later: BTreeSet::new(),
+            taken_step: None,
+            left_out: 0,
+        }
+    }
+
     /// Adds the values of samples, the first one of each series and step.
     fn add(
         &mut self,
@@ -347,24 +394,76 @@ impl FieldSeries {
         }
     }
 
-    fn push(&mut self, labels: &str, value: (i64, i64, f64)) {
+    fn push(&mut self, labels: &str, value: SeriesValue) {
         if !self.series.contains_key(labels) {
+            // The values of a series are together.
+            if self.taken_step.is_some() {
+                self.later.insert(labels.to_owned());
+                return;
+            }
             self.order.push(labels.to_owned());
             self.series.insert(labels.to_owned(), Vec::new());
         }
         let Some(values) = self.series.get_mut(labels) else { return };
-        // A clock that was set back has no place among earlier times.
-        if values.last().is_some_and(|(_, step, _)| value.1 <= *step) {
+        let (_, step, _) = value;
+        if let Some(taken_step) = self.taken_step.filter(|taken_step| step <= *taken_step) {
+            self.left_out += u64::from(step < taken_step);
+            return;
+        }
+        if values.last().is_some_and(|(_, last_step, _)| *last_step == step) {
             return;
         }
         values.push(value);
         self.held += 1;
-        while self.held > VALUES_MAX && self.order.len() > 1 {
+        while self.held > self.values_max && self.order.len() > 1 {
             let Some(latest) = self.order.pop() else { return };
             self.held -= self.series.remove(&latest).map_or(0, |values| values.len());
             self.later.insert(latest);
         }
     }
+
+    /// Takes the values so far of the first series, if they alone are as many as are held.
+    fn take_overfull(&mut self) -> Option<(String, Vec<SeriesValue>)> {
+        if self.held < self.values_max || self.order.len() > 1 {
+            return None;
+        }
+        let labels = self.order.first()?.clone();
+        let values = in_order(std::mem::take(self.series.get_mut(&labels)?));
+        self.held = 0;
+        self.taken_step = values.last().map(|(_, step, _)| *step).max(self.taken_step);
+        Some((labels, values))
+    }
+}
+
+/// Returns values in the order of time, the first one of each step: runs may be read in another
+/// order, and a clock may be set back. Prometheus has one value per series and millisecond.
+fn in_order(mut values: Vec<SeriesValue>) -> Vec<SeriesValue> {
+    if !values.is_sorted_by_key(|(wall_ms, ..)| *wall_ms) {
+        values.sort_by_key(|(wall_ms, ..)| *wall_ms);
+    }
+    values.dedup_by_key(|(_, step, _)| *step);
+    values.dedup_by_key(|(wall_ms, ..)| *wall_ms);
+    values
+}
+
+/// Returns how many samples were lost up to each millisecond, from when and how many.
+fn totals(counts: &[(i64, u64)]) -> BTreeMap<i64, u64> {
+    let mut totals = BTreeMap::<i64, u64>::new();
+    for (wall_ns, count) in counts {
+        let lost = totals.entry(wall_ns.div_euclid(1_000_000)).or_default();
+        *lost = lost.saturating_add(*count);
+    }
+    let mut total = 0_u64;
+    for lost in totals.values_mut() {
+        total = total.saturating_add(*lost);
+        *lost = total;
+    }
+    totals
+}
+
+/// Returns wall time minus monotonic time.
+fn offset_of(wall_ns: Option<&i64>, mono_ns: Option<&u64>) -> Option<i64> {
+    Some(wall_ns?.wrapping_sub_unsigned(*mono_ns?))
 }
 
 fn is_number(info: &ColumnInfo) -> bool {
@@ -419,12 +518,53 @@ mod tests {
     // Proves that series that do not fit are left for later, and the first one never.
     #[test]
     fn series_that_do_not_fit_are_read_later() {
-        let mut found = FieldSeries::default();
-        for step in 0..i64::try_from(VALUES_MAX).unwrap() {
+        let mut found = FieldSeries::new(5);
+        for step in 0..5 {
             found.push("a", (step, step, 1.0));
         }
         found.push("b", (0, 0, 2.0));
-        assert_eq!((found.series.len(), found.held), (1, VALUES_MAX));
+        assert_eq!((found.series.len(), found.held), (1, 5));
         assert!(found.later.contains("b"));
+    }
+
+    // Proves that a series that does not fit by itself is taken in parts, with others left for
+    // later, and that what came too late is counted.
+    #[test]
+    fn a_long_series_is_taken_in_parts() {
+        let mut found = FieldSeries::new(3);
+        let taken = |found: &mut FieldSeries| {
+            let (labels, values) = found.take_overfull()?;
+            assert_eq!(labels, "a");
+            Some(values.into_iter().map(|(_, step, _)| step).collect::<Vec<_>>())
+        };
+        for step in [0, 2] {
+            found.push("a", (step, step, 1.0));
+        }
+        assert_eq!(taken(&mut found), None);
+        found.push("a", (1, 1, 1.0));
+        assert_eq!(taken(&mut found), Some(vec![0, 1, 2]));
+        found.push("b", (0, 0, 2.0));
+        for step in [1, 2, 3, 4, 5] {
+            found.push("a", (step, step, 1.0));
+        }
+        assert_eq!(taken(&mut found), Some(vec![3, 4, 5]));
+        assert!(found.later.contains("b") && found.series.len() == 1);
+        assert_eq!((found.left_out, found.held), (1, 0));
+    }
+
+    // Proves that values are in the order of time, one per step and millisecond, whatever the order
+    // in which they came.
+    #[test]
+    fn values_are_in_order() {
+        let came = vec![(30, 3, 1.0), (40, 4, 2.0), (10, 1, 3.0), (10, 2, 4.0), (45, 4, 5.0)];
+        assert_eq!(in_order(came), [(10, 1, 3.0), (30, 3, 1.0), (40, 4, 2.0)]);
+    }
+
+    // Proves that losses add up in the order of time, and that those of one millisecond are one
+    // value.
+    #[test]
+    fn losses_add_up() {
+        let lost = totals(&[(5_000_000, 0), (9_100_000, 2), (4_000_000, 1), (9_900_000, 3)]);
+        assert_eq!(lost.into_iter().collect::<Vec<_>>(), [(4, 1), (5, 1), (9, 6)]);
     }
 }

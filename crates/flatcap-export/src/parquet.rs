@@ -82,7 +82,7 @@ pub fn to_parquet(
     while let Some(item) = reader.next()? {
         let event = match item {
             RecordedItem::Run(run) => {
-                files.begin_run(run);
+                files.begin_run(run)?;
                 continue;
             }
             RecordedItem::Samples(samples) => {
@@ -90,7 +90,7 @@ pub fn to_parquet(
                 ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
             }
             RecordedItem::Gap(source, gap) => {
-                files.add_gap(source, &gap)?;
+                files.add_gap(source, gap)?;
                 continue;
             }
             RecordedItem::Marker(marker) => {
@@ -149,6 +149,8 @@ struct ParquetFiles<'a> {
     run_name: String,
     /// Wall time minus monotonic time of the last samples.
     offset_ns: Option<i64>,
+    /// Gaps of the run that came before its first samples.
+    early_gaps: Vec<(String, Gap)>,
 }
 
 /// The file of a source.
@@ -200,17 +202,20 @@ impl<'a> ParquetFiles<'a> {
             run: None,
             run_name: String::new(),
             offset_ns: None,
+            early_gaps: Vec::new(),
             directory,
         })
     }
 
-    fn begin_run(&mut self, run: RunInfo) {
+    fn begin_run(&mut self, run: RunInfo) -> Result<(), ColumnarError> {
+        self.put_early_gaps()?;
         self.run_name = format!("{:016x}", run.run_id);
         if let Some(step) = &mut self.step {
             step.begin_run(&run.host.name, run.host.machine_id.as_deref());
         }
         self.run = Some(run);
         self.offset_ns = None;
+        Ok(())
     }
 
     fn add(&mut self, samples: &SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
@@ -223,6 +228,7 @@ impl<'a> ParquetFiles<'a> {
         let times = samples.times();
         if let (Some(wall_ns), Some(mono_ns)) = (times.wall_ns.last(), times.mono_ns.last()) {
             self.offset_ns = Some(wall_ns.wrapping_sub_unsigned(*mono_ns));
+            self.put_early_gaps()?;
         }
         let own = self.by_tables.get(&tables).cloned().unwrap_or_default();
         let source =
@@ -283,7 +289,23 @@ impl<'a> ParquetFiles<'a> {
         Ok(())
     }
 
-    fn add_gap(&mut self, source: String, gap: &Gap) -> Result<(), ColumnarError> {
+    fn add_gap(&mut self, source: String, gap: Gap) -> Result<(), ColumnarError> {
+        if self.offset_ns.is_none() {
+            self.early_gaps.push((source, gap));
+            return Ok(());
+        }
+        self.put_gap(source, &gap)
+    }
+
+    /// Writes the gaps that came before the first samples of the run.
+    fn put_early_gaps(&mut self) -> Result<(), ColumnarError> {
+        for (source, gap) in std::mem::take(&mut self.early_gaps) {
+            self.put_gap(source, &gap)?;
+        }
+        Ok(())
+    }
+
+    fn put_gap(&mut self, source: String, gap: &Gap) -> Result<(), ColumnarError> {
         let run_id = self.run.as_ref().map_or(0, |run| run.run_id);
         if !gap.is_thinned() {
             let lost = self.lost.entry((run_id, source.clone())).or_default();
@@ -325,7 +347,8 @@ impl<'a> ParquetFiles<'a> {
     }
 
     /// Completes all files, then renames them.
-    fn publish(self, recording: &Recording) -> Result<Vec<ColumnarFile>, ColumnarError> {
+    fn publish(mut self, recording: &Recording) -> Result<Vec<ColumnarFile>, ColumnarError> {
+        self.put_early_gaps()?;
         let replaces = self.request.should_replace;
         let mut sources = RecordTable::new(&SOURCES);
         let options = (self.options, replaces);

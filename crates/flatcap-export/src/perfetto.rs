@@ -2,7 +2,8 @@
 //! samples as slices, the scheduler, and sampled stacks.
 //!
 //! Time in the trace is that of the host since its boot. Runs of other boots follow by their wall
-//! time. A value that is equal to the one before is left out: a counter keeps its value.
+//! time. A value that is equal to the one before is left out: a counter keeps its value. What
+//! belongs to an element that is gone is 0.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,17 +12,19 @@ use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, StepFilter};
 use flatcap_format::query::{
     ColumnBatch, ColumnInfo, CommonUnit, CounterRates, NO_ELEMENT, Query, Recording, RunInfo, TableInfo,
 };
-use flatcap_format::replay::Notice;
+use flatcap_format::replay::{Notice, recording_span};
 use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames, MetricKind};
 use flatcap_format::segment::{Gap, Marker};
 use prost::Message;
 
+use crate::element_sightings::ElementSightings;
 use crate::error::ColumnarError;
 use crate::kernel_samples::KernelRun;
+use crate::perfetto_clock::TraceClock;
 use crate::perfetto_kernel::{KernelSequence, KernelTrace, KernelTraceSink, read_kernel_trace};
 use crate::perfetto_packets::{
-    CLOCK_BOOTTIME, CLOCK_REALTIME, COUNTER, Clock, ClockSnapshot, CounterDescriptor, INSTANT, PACKET_KEY,
-    SEQUENCE_BEGINS, SLICE_BEGIN, SLICE_END, TracePacket, TrackDescriptor, TrackEvent,
+    CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME, COUNTER, Clock, ClockSnapshot, CounterDescriptor,
+    INSTANT, PACKET_KEY, SEQUENCE_BEGINS, SLICE_BEGIN, SLICE_END, TracePacket, TrackDescriptor, TrackEvent,
 };
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
@@ -49,7 +52,10 @@ pub fn to_perfetto(
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let mut reader = SampleReader::new(recording.query(&query)?);
     let out = SingleOutput::create(path, request.should_replace)?;
-    let mut export = PerfettoExport::new(out, request.step_ns.map(StepFilter::new));
+    let span = recording_span(&request.paths, request.filter.host.as_ref())?;
+    let earliest_ns = span.map(|span| (*span.start()).max(request.filter.since_ns.unwrap_or(i64::MIN)));
+    let clock = TraceClock::new(earliest_ns);
+    let mut export = PerfettoExport::new(out, clock, request.step_ns.map(StepFilter::new));
     export.has_states = !request.fields.is_empty();
     let mut is_unreadable = false;
     while let Some(item) = reader.next()? {
@@ -119,6 +125,7 @@ struct PerfettoExport {
     /// Fields of states were asked for.
     has_states: bool,
     rates: CounterRates,
+    sightings: ElementSightings,
     /// Track and last value of each field of each element.
     series: HashMap<SeriesKey, (u64, Option<TrackValue>)>,
     /// Tracks of hosts, of their sources, of elements, and of lost samples, by path.
@@ -126,14 +133,11 @@ struct PerfettoExport {
     host: String,
     next_track: u64,
     run_id: u64,
-    /// Added to monotonic time to get time in the trace; none before the first sample of a run.
-    offset_ns: Option<i64>,
-    /// The same of each run so far.
+    clock: TraceClock,
+    /// Time in the trace minus monotonic time, of each run so far.
     offsets: HashMap<u64, i64>,
     /// Gaps of the run that came before its first sample.
     early_gaps: Vec<(String, Gap)>,
-    /// Wall time minus time in the trace; none before the first sample of all.
-    wall_offset_ns: Option<i64>,
     packet: Vec<u8>,
     events: u64,
 }
@@ -145,21 +149,21 @@ enum TrackValue {
 }
 
 impl PerfettoExport {
-    fn new(out: SingleOutput, step: Option<StepFilter>) -> Self {
+    fn new(out: SingleOutput, clock: TraceClock, step: Option<StepFilter>) -> Self {
         Self {
             out,
             step,
             has_states: false,
             rates: CounterRates::default(),
+            sightings: ElementSightings::default(),
             series: HashMap::new(),
             groups: HashMap::new(),
             host: String::new(),
             next_track: MARKS_TRACK + 1,
             run_id: 0,
-            offset_ns: None,
+            clock,
             offsets: HashMap::new(),
             early_gaps: Vec::new(),
-            wall_offset_ns: None,
             packet: Vec::new(),
             events: 0,
         }
@@ -169,54 +173,44 @@ impl PerfettoExport {
         if let Some(step) = &mut self.step {
             step.begin_run(&run.host.name, run.host.machine_id.as_deref());
         }
-        self.begin_host_run(run.run_id, run.host.name);
+        self.begin_host_run((run.run_id, run.suspended_ns), run.host.name);
     }
 
-    fn begin_host_run(&mut self, run_id: u64, host: String) {
+    fn begin_host_run(&mut self, (run_id, suspended_ns): (u64, u64), host: String) {
         self.run_id = run_id;
         self.host = host;
-        self.offset_ns = None;
+        self.clock.begin_run(suspended_ns);
         // Of a run without samples, which has no time.
         self.early_gaps.clear();
         self.rates.clear();
+        self.sightings.clear();
         for (_, last) in self.series.values_mut() {
             *last = None;
         }
     }
 
-    /// Returns the time in the trace of a sample.
-    fn trace_ns(&self, mono_ns: u64) -> u64 {
-        mono_ns.saturating_add_signed(self.offset_ns.unwrap_or_default())
-    }
-
     /// Begins the clocks at the first sample of a run.
     fn set_clocks(&mut self, mono_ns: u64, wall_ns: i64) -> Result<(), ColumnarError> {
-        if self.offset_ns.is_some() {
+        let is_first = self.clock.begin(mono_ns, wall_ns);
+        self.offsets.extend(self.clock.offset_ns().map(|offset_ns| (self.run_id, offset_ns)));
+        if !is_first {
             return Ok(());
         }
-        let Some(wall_offset_ns) = self.wall_offset_ns else {
-            self.wall_offset_ns = Some(wall_ns.wrapping_sub_unsigned(mono_ns));
-            self.offset_ns = Some(0);
-            self.offsets.insert(self.run_id, 0);
-            let clock = |id, ns| Clock { clock_id: Some(id), timestamp: Some(ns) };
-            let clocks = vec![
-                clock(CLOCK_BOOTTIME, mono_ns),
-                clock(CLOCK_REALTIME, u64::try_from(wall_ns).unwrap_or_default()),
-            ];
-            let snapshot = ClockSnapshot { clocks, primary_trace_clock: Some(CLOCK_BOOTTIME) };
-            self.put(TracePacket {
-                timestamp: Some(mono_ns),
-                sequence_flags: Some(SEQUENCE_BEGINS),
-                clock_snapshot: Some(snapshot),
-                ..TracePacket::default()
-            })?;
-            return self.describe(MARKS_TRACK, "marks", None, None);
-        };
-        let trace_ns = wall_ns.wrapping_sub(wall_offset_ns);
-        let offset_ns = trace_ns.wrapping_sub_unsigned(mono_ns);
-        self.offset_ns = Some(offset_ns);
-        self.offsets.insert(self.run_id, offset_ns);
-        Ok(())
+        let clock = |id, ns| Clock { clock_id: Some(id), timestamp: Some(ns) };
+        let trace_ns = self.clock.trace_ns(mono_ns);
+        let clocks = vec![
+            clock(CLOCK_BOOTTIME, trace_ns),
+            clock(CLOCK_MONOTONIC, mono_ns),
+            clock(CLOCK_REALTIME, u64::try_from(wall_ns).unwrap_or_default()),
+        ];
+        let snapshot = ClockSnapshot { clocks, primary_trace_clock: Some(CLOCK_BOOTTIME) };
+        self.put(TracePacket {
+            timestamp: Some(trace_ns),
+            sequence_flags: Some(SEQUENCE_BEGINS),
+            clock_snapshot: Some(snapshot),
+            ..TracePacket::default()
+        })?;
+        self.describe(MARKS_TRACK, "marks", None, None)
     }
 
     fn add(&mut self, samples: SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
@@ -259,13 +253,17 @@ impl PerfettoExport {
             (number, info, CommonUnit::of(info.unit.as_deref(), is_rate))
         });
         let columns: Vec<_> = columns.collect();
+        let own_list = (host, batch.table);
         for row in 0..batch.rows() {
             let sample = batch.sample(row);
+            let Some(mono_ns) = batch.times.mono_ns.get(sample).copied() else { continue };
+            let element = batch.element(row).filter(|element| *element != NO_ELEMENT);
+            if let Some(element) = element {
+                self.sightings.see(own_list, element, mono_ns);
+            }
             if selected.is_some_and(|selected| selected.get(sample) != Some(&true)) {
                 continue;
             }
-            let Some(mono_ns) = batch.times.mono_ns.get(sample).copied() else { continue };
-            let element = batch.element(row).filter(|element| *element != NO_ELEMENT);
             for (number, info, unit) in &columns {
                 let value = batch.columns.get(*number).map(|column| column.get(row));
                 let Some(value) = value.and_then(|value| track_value(value, unit)) else { continue };
@@ -280,10 +278,27 @@ impl PerfettoExport {
                     }
                 };
                 self.series.insert(key, (track, Some(value)));
-                self.put_counter(self.trace_ns(mono_ns), track, value)?;
+                self.put_counter(self.clock.trace_ns(mono_ns), track, value)?;
+            }
+        }
+        let now_ns = batch.times.mono_ns.last().copied().unwrap_or_default();
+        for (element, gone_ns) in self.sightings.take_gone(own_list, now_ns) {
+            for (number, ..) in &columns {
+                self.end_series((host, batch.table, *number, Some(element)), gone_ns)?;
             }
         }
         Ok(())
+    }
+
+    /// Ends a series at this monotonic time: its element is gone.
+    fn end_series(&mut self, key: SeriesKey, mono_ns: u64) -> Result<(), ColumnarError> {
+        let Some((track, last)) = self.series.get_mut(&key) else { return Ok(()) };
+        let (track, zero) = match (*track, last.take()) {
+            (track, Some(TrackValue::Integer(number))) if number != 0 => (track, TrackValue::Integer(0)),
+            (track, Some(TrackValue::Float(number))) if number != 0.0 => (track, TrackValue::Float(0.0)),
+            _ => return Ok(()),
+        };
+        self.put_counter(self.clock.trace_ns(mono_ns), track, zero)
     }
 
     /// Adds the track of a field of an element: below that of the element, and of the source.
@@ -339,7 +354,7 @@ impl PerfettoExport {
         if gap.is_thinned() {
             return Ok(());
         }
-        if self.offset_ns.is_none() {
+        if self.clock.offset_ns().is_none() {
             self.early_gaps.push((source, gap));
             return Ok(());
         }
@@ -353,15 +368,15 @@ impl PerfettoExport {
         let name = format!("{} samples of {source} lost: {causes}", gap.count);
         // 0: no sample is on that side, so only the other one is known.
         let known = [gap.after_mono_ns, gap.before_mono_ns].into_iter().filter(|mono_ns| *mono_ns > 0);
-        let begin_ns = self.trace_ns(known.clone().min().unwrap_or_default());
-        let end_ns = self.trace_ns(known.max().unwrap_or_default());
+        let begin_ns = self.clock.trace_ns(known.clone().min().unwrap_or_default());
+        let end_ns = self.clock.trace_ns(known.max().unwrap_or_default());
         self.put_event(begin_ns, (SLICE_BEGIN, track), Some(name))?;
         self.put_event(end_ns, (SLICE_END, track), None)
     }
 
     fn add_mark(&mut self, marker: &Marker) -> Result<(), ColumnarError> {
         self.set_clocks(marker.mono_ns, marker.wall_ns)?;
-        let at_ns = self.trace_ns(marker.mono_ns);
+        let at_ns = self.clock.trace_ns(marker.mono_ns);
         self.put_event(at_ns, (INSTANT, MARKS_TRACK), Some(marker.text.clone()))
     }
 
@@ -436,9 +451,9 @@ impl KernelTraceSink for PerfettoExport {
         if let Some(offset_ns) = self.offsets.get(&run.run_id) {
             return Ok(*offset_ns);
         }
-        self.begin_host_run(run.run_id, run.host.clone());
+        self.begin_host_run((run.run_id, run.suspended_ns), run.host.clone());
         self.set_clocks(mono_ns, wall_ns)?;
-        Ok(self.offset_ns.unwrap_or_default())
+        Ok(self.clock.offset_ns().unwrap_or_default())
     }
 
     fn put_kernel(&mut self, sequence: KernelSequence, packet: TracePacket) -> Result<(), ColumnarError> {

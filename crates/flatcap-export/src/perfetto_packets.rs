@@ -89,6 +89,7 @@ pub(crate) const COUNTER: i32 = 4;
 
 /// `BuiltinClock`.
 pub(crate) const CLOCK_REALTIME: u32 = 1;
+pub(crate) const CLOCK_MONOTONIC: u32 = 3;
 pub(crate) const CLOCK_BOOTTIME: u32 = 6;
 
 /// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: the first packet of a sequence.

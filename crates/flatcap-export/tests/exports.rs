@@ -93,10 +93,24 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
+/// For how long the host was suspended before the runs.
+const SUSPENDED_NS: u64 = 5_000_000_000;
+
 /// Writes a run of sources with one field each, a sample per value every millisecond.
 fn write_run(folder: &Path, run_id: u64, sources: &[NamedField], values: &[u64], gap: Option<Gap>) {
+    write_run_of(folder, (run_id, None), sources, values, gap);
+}
+
+/// Does so for a host with this machine id.
+fn write_run_of(
+    folder: &Path,
+    (run_id, machine_id): (u64, Option<&str>),
+    sources: &[NamedField],
+    values: &[u64],
+    gap: Option<Gap>,
+) {
     let storage = Folder(folder.to_owned());
-    let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: BEGIN_NS };
+    let clocks = ClockReading { mono_ns: 0, boot_ns: SUSPENDED_NS, wall_ns: BEGIN_NS };
     let info = |(id, (name, (schema, root, _))): (usize, &NamedField)| SourceInfo {
         id: u16::try_from(id).unwrap(),
         name: (*name).to_owned(),
@@ -112,7 +126,7 @@ fn write_run(folder: &Path, run_id: u64, sources: &[NamedField], values: &[u64],
         run_id,
         host: HostName {
             name: "example".into(),
-            machine_id: None,
+            machine_id: machine_id.map(str::to_owned),
             boot_id: Some("boot".into()),
             labels: vec![("site".into(), "a \"b\"".into())],
         },
@@ -251,9 +265,12 @@ fn perfetto_has_the_values() {
     let called = export(&["--to=perfetto", "--json", &output], &[folder.path()]);
     assert_eq!(called.status, Some(0), "{called:?}");
     let Some(found) = found_by_library(&[Path::new("perfetto"), &file]) else { return };
-    let times: Vec<u64> = (0..4).map(|at| 1_000_000 * (1000 + at)).collect();
+    let times: Vec<u64> = (0..4).map(|at| SUSPENDED_NS + 1_000_000 * (1000 + at)).collect();
     let clock = |id: &str| found["clocks"][id].as_i64().unwrap();
-    assert_eq!((clock("6"), clock("1")), (1_000_000_000, BEGIN_NS + 1_000_000_999));
+    assert_eq!(
+        [clock("6"), clock("3"), clock("1")],
+        [6_000_000_000, 1_000_000_000, BEGIN_NS + 1_000_000_999]
+    );
     let track = |name: &str| &found["tracks"][format!("example/{name}")];
     let values = |name: &str| -> Vec<(u64, f64)> {
         let events = track(name)["events"].as_array().unwrap_or_else(|| panic!("no {name} in {found}"));
@@ -269,7 +286,37 @@ fn perfetto_has_the_values() {
         (Some("TYPE_SLICE_BEGIN"), Some("TYPE_SLICE_END"))
     );
     assert!(slice[0][2].as_str().unwrap().starts_with("2 samples of point lost: "), "{slice}");
-    assert_eq!((slice[0][1].as_u64(), slice[1][1].as_u64()), (Some(1_002_000_000), Some(1_003_000_000)));
+    assert_eq!((slice[0][1].as_u64(), slice[1][1].as_u64()), (Some(6_002_000_000), Some(6_003_000_000)));
+}
+
+// Proves that the values of hosts of one name are in series of their own, and that those of runs
+// are in the order of time, in whichever order the runs are named.
+#[test]
+fn openmetrics_tells_hosts_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = [("later", 5, "aaaabbbbcccc"), ("other", 1, "ddddeeeeffff"), ("earlier", 2, "aaaabbbbcccc")];
+    let paths: Vec<PathBuf> = runs
+        .iter()
+        .map(|(name, run_id, machine_id)| {
+            let path = folder.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            write_run_of(&path, (*run_id, Some(machine_id)), &[("load", LOAD)], &[run_id * 10], None);
+            path
+        })
+        .collect();
+    let file = folder.path().join("out.txt");
+    let output = format!("--output={}", file.display());
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let called = export(&["--to=openmetrics", "--json", &output], &paths);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let values: Vec<&str> = text.lines().filter(|line| line.starts_with("flatcap_load_tasks{")).collect();
+    let line = |machine: &str, value: u32, second: u32| {
+        format!(
+            "flatcap_load_tasks{{host=\"example ({machine})\",site=\"a \\\"b\\\"\"}} {value} 170000000{second}.000"
+        )
+    };
+    assert_eq!(values, [line("aaaabbbb", 20, 2), line("aaaabbbb", 50, 5), line("ddddeeee", 10, 1)]);
 }
 
 // Proves that promtool makes blocks of the text, from which it prints every value with its labels

@@ -13,6 +13,12 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
+    /// Returns for how long the host was suspended since its boot, in nanoseconds: boot time minus
+    /// monotonic time.
+    pub fn suspended_ns(&self) -> u64 {
+        self.boot_ns.saturating_sub(self.mono_ns)
+    }
+
     /// Returns the difference of wall time and monotonic time, in nanoseconds.
     pub fn wall_offset_ns(&self) -> i64 {
         self.wall_ns.wrapping_sub_unsigned(self.mono_ns)

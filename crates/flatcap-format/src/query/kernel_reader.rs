@@ -102,7 +102,7 @@ impl KernelReader {
             ReplayItem::Header(header, _) => {
                 sources.clear();
                 add_sources(sources, &header.sources);
-                KernelItem::Run(RunInfo { run_id: header.run_id, host: header.host.clone() })
+                KernelItem::Run(RunInfo::of(header))
             }
             ReplayItem::Source(source, _) => {
                 add_sources(sources, std::slice::from_ref(source));

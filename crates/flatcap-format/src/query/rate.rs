@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::batch::ColumnBatch;
 use super::column::ValueColumn;
+use super::elements::NO_ELEMENT;
 use super::plan::{ColumnInfo, TableInfo};
 use crate::schema::{ColumnType, CountedValue, FieldValue, MetricKind};
 
@@ -25,6 +26,10 @@ impl CounterRates {
             let mut rates = ValueColumn::new(ColumnType::Float);
             for row in 0..batch.rows() {
                 rates.push_absent();
+                // Several elements without a number are none.
+                if batch.element(row) == Some(NO_ELEMENT) {
+                    continue;
+                }
                 let Some(value) = batch.columns.get(number).map(|column| column.get(row)) else { continue };
                 let Some(value) = CountedValue::of(value) else { continue };
                 let Some(mono_ns) = batch.times.mono_ns.get(batch.sample(row)).copied() else { continue };
@@ -59,4 +64,49 @@ pub(super) fn rate(before: (u64, CountedValue), now: (u64, CountedValue)) -> Opt
     let elapsed_ns = now.0.checked_sub(before.0).filter(|elapsed| *elapsed > 0)?;
     let change = now.1.growth_since(before.1)?;
     Some(change / (elapsed_ns as f64 / 1e9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::{BatchTimes, RowSource};
+    use crate::schema::Usage;
+
+    // Proves that counters of elements for which there was no number have no rate: one row is not
+    // of the same element as the other.
+    #[test]
+    fn elements_without_a_number_have_no_rate() {
+        let table = TableInfo {
+            source: "cpu".into(),
+            list: Some("cores".into()),
+            columns: vec![ColumnInfo {
+                path: "user".into(),
+                column_type: ColumnType::Unsigned,
+                type_name: "ulong".into(),
+                unit: None,
+                kind: MetricKind::Counter,
+                usage: Usage::Use,
+                is_identity: false,
+                order: 0,
+            }],
+        };
+        let mut counts = ValueColumn::new(ColumnType::Unsigned);
+        for count in [10, 500, 30, 900] {
+            counts.push_absent();
+            counts.set_last(FieldValue::Unsigned(count));
+        }
+        let mut batch = ColumnBatch {
+            table: 0,
+            times: BatchTimes { seq: vec![0, 1], mono_ns: vec![0, 1_000_000_000], ..BatchTimes::default() },
+            rows: RowSource::Elements {
+                samples: vec![0, 0, 1, 1],
+                elements: vec![3, NO_ELEMENT, 3, NO_ELEMENT],
+            },
+            columns: vec![counts],
+        };
+        CounterRates::default().apply(&mut batch, &table);
+        let rates: Vec<FieldValue<'_>> = (0..4).map(|row| batch.columns[0].get(row)).collect();
+        let absent = FieldValue::Absent;
+        assert_eq!(rates, [absent, absent, FieldValue::Float(20.0), absent]);
+    }
 }

@@ -87,6 +87,17 @@ pub struct RunInfo {
     pub run_id: u64,
     /// The host that recorded it.
     pub host: HostName,
+    /// For how long the host had been suspended when it began, in nanoseconds: boot time minus
+    /// monotonic time.
+    pub suspended_ns: u64,
+}
+
+impl RunInfo {
+    /// Returns what a header says of its run.
+    pub(super) fn of(header: &SegmentHeader) -> Self {
+        let suspended_ns = header.clocks.suspended_ns();
+        Self { run_id: header.run_id, host: header.host.clone(), suspended_ns }
+    }
 }
 
 impl QueryResults {
@@ -112,7 +123,7 @@ impl QueryResults {
             tables: Vec::new(),
             names: ElementNames::default(),
             lists: BTreeMap::new(),
-            run: RunInfo { run_id: 0, host },
+            run: RunInfo { run_id: 0, host, suspended_ns: 0 },
             times: None,
             sources: BTreeMap::new(),
             tasks: None,
@@ -257,7 +268,7 @@ impl QueryResults {
         self.flush(Some(u64::MAX));
         self.sources.clear();
         self.times = Some(WantedTimes::of(&self.query.filter, header));
-        self.run = RunInfo { run_id: header.run_id, host: header.host.clone() };
+        self.run = RunInfo::of(header);
         self.ready.push_back(QueryItem::Run(self.run.clone()));
         self.add_sources(&header.sources)
     }

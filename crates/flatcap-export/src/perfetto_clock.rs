@@ -1,0 +1,84 @@
+//! Time in a trace.
+
+/// Time in the trace: since the boot of the host of the first run. Runs of other boots and hosts
+/// follow by their wall time.
+#[derive(Debug, Default)]
+#[allow(clippy::struct_field_names, reason = "all are times in nanoseconds")]
+pub(crate) struct TraceClock {
+    /// Wall time of the earliest sample, if it is known.
+    earliest_wall_ns: Option<i64>,
+    /// Wall time minus time in the trace; none before the first time of all.
+    wall_offset_ns: Option<i64>,
+    /// Boot time minus monotonic time of the run.
+    suspended_ns: u64,
+    /// Time in the trace minus monotonic time of the run; none before its first time.
+    offset_ns: Option<i64>,
+}
+
+impl TraceClock {
+    /// Creates the clock of a recording whose earliest sample has this wall time.
+    pub(crate) fn new(earliest_wall_ns: Option<i64>) -> Self {
+        Self { earliest_wall_ns, ..Self::default() }
+    }
+
+    /// Notes that the following times are of another run, at whose begin boot time and monotonic
+    /// time differed by `suspended_ns`.
+    pub(crate) fn begin_run(&mut self, suspended_ns: u64) {
+        (self.suspended_ns, self.offset_ns) = (suspended_ns, None);
+    }
+
+    /// Begins the time of the run, if it has not begun. Returns whether it is the first one.
+    pub(crate) fn begin(&mut self, mono_ns: u64, wall_ns: i64) -> bool {
+        if self.offset_ns.is_some() {
+            return false;
+        }
+        let is_first = self.wall_offset_ns.is_none();
+        let wall_offset_ns = *self.wall_offset_ns.get_or_insert_with(|| {
+            let boot_wall_ns = wall_ns.saturating_sub_unsigned(mono_ns.saturating_add(self.suspended_ns));
+            // Nothing is before time 0: a run of an earlier boot may be read later.
+            self.earliest_wall_ns.map_or(boot_wall_ns, |earliest_ns| boot_wall_ns.min(earliest_ns))
+        });
+        self.offset_ns = Some(wall_ns.wrapping_sub(wall_offset_ns).wrapping_sub_unsigned(mono_ns));
+        is_first
+    }
+
+    /// Returns time in the trace minus monotonic time of the run; none before its first time.
+    pub(crate) fn offset_ns(&self) -> Option<i64> {
+        self.offset_ns
+    }
+
+    /// Returns the time in the trace of a monotonic time of the run.
+    pub(crate) fn trace_ns(&self, mono_ns: u64) -> u64 {
+        mono_ns.saturating_add_signed(self.offset_ns.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WALL_NS: i64 = 1_000_000;
+
+    // Proves that time is boot time, with what the host was suspended, and that another run follows
+    // by wall time.
+    #[test]
+    fn time_is_since_boot() {
+        let mut clock = TraceClock::new(Some(WALL_NS));
+        clock.begin_run(50);
+        assert_eq!((clock.begin(200, WALL_NS), clock.trace_ns(200)), (true, 250));
+        assert_eq!((clock.begin(900, WALL_NS + 999), clock.trace_ns(201)), (false, 251));
+        clock.begin_run(0);
+        assert_eq!(clock.offset_ns(), None);
+        assert_eq!((clock.begin(7, WALL_NS + 1000), clock.trace_ns(7)), (false, 1250));
+    }
+
+    // Proves that a run of an earlier boot is not before time 0 if it is read later.
+    #[test]
+    fn nothing_is_before_the_begin() {
+        let mut clock = TraceClock::new(Some(WALL_NS - 5000));
+        clock.begin_run(0);
+        assert_eq!((clock.begin(200, WALL_NS), clock.trace_ns(200)), (true, 5000));
+        clock.begin_run(0);
+        assert_eq!((clock.begin(3000, WALL_NS - 5000), clock.trace_ns(3000)), (false, 0));
+    }
+}
