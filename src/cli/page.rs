@@ -63,19 +63,22 @@ impl PageArgs {
         at_ns: Option<i64>,
         out: &mut dyn Write,
     ) -> Result<ExitStatus, CliError> {
-        let server = PageServer::bind(self.apply(options)?)?;
+        let mut server = PageServer::bind(self.apply(options)?)?;
+        let failed = |error| CliError::View(ViewError::Page(error));
         let at = at_ns.map(|at_ns| format!("at={at_ns}"));
-        let token = self.token_file.is_none().then(|| format!("token={}", server.token()));
-        let parts: Vec<String> = token.into_iter().chain(at).collect();
-        let separator = if parts.is_empty() { "" } else { "#" };
-        let address = format!("http://{}/{separator}{}", server.address(), parts.join("&"));
-        writeln!(out, "{address}")?;
+        let listening = server.address();
+        let address = |secret: Option<String>| {
+            let parts: Vec<String> = secret.into_iter().chain(at.clone()).collect();
+            let separator = if parts.is_empty() { "" } else { "#" };
+            format!("http://{listening}/{separator}{}", parts.join("&"))
+        };
+        writeln!(out, "{}", address(self.token_file.is_none().then(|| format!("token={}", server.token()))))?;
         out.flush()?;
         if self.open {
-            open(&address)?;
+            let ticket = server.issue_ticket().map_err(failed)?;
+            open(&address(Some(format!("ticket={ticket}"))))?;
         }
         let stop = Arc::new(WakeEvent::new());
-        let failed = |error| CliError::View(ViewError::Page(error));
         let _signals = SignalWatch::stop_only(Arc::clone(&stop)).map_err(failed)?;
         let (stopping, stopped) = oneshot::channel();
         let ended = Arc::clone(&stop);

@@ -38,4 +38,11 @@ await withBrowser(program, async (open) => {
   await page.keyboard.type("deploy 42 begins");
   await page.keyboard.press("Enter");
   await page.locator("#panel [role=status]", { hasText: "marked" }).waitFor();
+
+  // A snapshot keeps what is shown, for a reason.
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("k");
+  await page.keyboard.type("the stall");
+  await page.keyboard.press("Enter");
+  await page.locator("#panel [role=status]", { hasText: "snapshot" }).waitFor();
 });

@@ -91,6 +91,16 @@ await withBrowser(program, async (open) => {
   await page.keyboard.press("e");
   await page.locator("#panel .who", { hasText: "billing" }).first().waitFor();
   await settled(page);
+  // By keys alone, the focus is in the list, and arrows move it from row to row.
+  const row = () => page.evaluate(() => {
+    const rows = [...document.querySelectorAll("#panel button")];
+    return rows.indexOf(document.activeElement);
+  });
+  assert.equal(await row(), 1);
+  await page.keyboard.press("ArrowUp");
+  assert.equal(await row(), 0);
+  await page.keyboard.press("ArrowDown");
+  assert.equal(await row(), 1);
   await page.screenshot({ path: `${images}/page-explain.png` });
   await page.locator("#panel button", { hasText: "run_time" }).first().click();
   await page.locator('.chart[data-id*="billing"]').waitFor();

@@ -1,9 +1,11 @@
 //! `view --web` as a user starts it: its address, its token, and the running recorder in a browser.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::rig::{Process, Rig, eventually};
@@ -17,7 +19,10 @@ struct Page {
 
 impl Page {
     fn start(rig: &Rig, args: &[&str]) -> Self {
-        let mut child = rig.start(&[&["view", "--web"], args].concat());
+        Self::of(rig.start(&[&["view", "--web"], args].concat()))
+    }
+
+    fn of(mut child: Child) -> Self {
         let mut address = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
         Self { process: Process(Some(child)), address: address.trim().to_owned() }
@@ -38,11 +43,15 @@ impl Page {
 
     /// Asks for the sources.
     fn sources(&self, token: &str) -> String {
+        self.ask("sources", token)
+    }
+
+    fn ask(&self, path: &str, secret: &str) -> String {
         let mut stream = self.connect();
         let port = self.port();
         write!(
             stream,
-            "GET /api/v1/sources HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
+            "GET /api/v1/{path} HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: Bearer {secret}\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();
@@ -79,6 +88,29 @@ fn the_address_has_the_token() {
     let called = rig.call(&["view", "--web", "flatcap-data", "--listen", "0.0.0.0:0"]);
     assert_eq!(called.status, Some(2), "{}", called.err);
     assert!(called.err.contains("0.0.0.0:0: a page is for this host alone"), "{}", called.err);
+}
+
+// Proves that --open starts the browser with a ticket, which gives the page the token once, and
+// that the token is on no command line.
+#[test]
+fn the_browser_gets_a_ticket() {
+    let rig = Rig::new();
+    rig.record_samples(&["--source", "cpu@10ms"], 5);
+    std::fs::create_dir(rig.path("programs")).unwrap();
+    let program = rig.write("programs/xdg-open", "#!/bin/sh\necho \"$1\" > opening && mv opening opened\n");
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", rig.path("programs").display(), std::env::var("PATH").unwrap());
+    let mut command = rig.command(&["view", "--web", "--open", "flatcap-data"]);
+    let page =
+        Page::of(command.env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    eventually("the browser", || rig.path("opened").exists());
+    let opened = std::fs::read_to_string(rig.path("opened")).unwrap();
+    let ticket = opened.trim().split_once("/#ticket=").unwrap().1;
+    assert!(!opened.contains(page.token()) && page.sources(ticket).starts_with("HTTP/1.1 401"));
+    let answer = page.ask("token", ticket);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.trim().ends_with(page.token()), "{answer}");
+    assert!(page.ask("token", ticket).starts_with("HTTP/1.1 401"));
+    assert_eq!(page.process.end("TERM").status, Some(0));
 }
 
 // Proves that viewers that never read and connections that send nothing keep nobody from an
@@ -119,7 +151,7 @@ fn silent_clients_keep_nobody_waiting() {
 }
 
 // Proves, in a real browser, that the page follows the running recorder, freezes and follows
-// again, and writes a mark into its recording.
+// again, writes a mark into its recording, and keeps a snapshot of its ring.
 #[test]
 fn the_page_follows_the_recorder_in_a_browser() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -130,13 +162,16 @@ fn the_page_follows_the_recorder_in_a_browser() {
         return;
     }
     let rig = Rig::new();
-    let args = ["record", "--quiet", "--source", "cpu@10ms", "--source", "memory@100ms"];
+    rig.write("flatcap.toml", "[blackbox]\nwindow = \"20s\"\n");
+    let args =
+        ["record", "--quiet", "--config", "flatcap.toml", "--source", "cpu@10ms", "--source", "memory@100ms"];
     let recorder = Process(Some(rig.start(&args)));
     eventually("samples", || rig.has_samples(10));
     let page = Page::start(&rig, &[]);
     let script = root.join("tests/browser/live.mjs");
     let output = Command::new("node").arg(script).arg(browser).arg(&page.address).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    eventually("the snapshot", || rig.call(&["snapshots", "--json"]).text().contains("\"the stall\""));
     assert_eq!(page.process.end("TERM").status, Some(0));
     assert_eq!(recorder.end("TERM").status, Some(0));
     assert!(rig.call(&["marks", "flatcap-data"]).text().contains("deploy 42 begins"));

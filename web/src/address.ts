@@ -24,10 +24,11 @@ function span(from: string | null, to: string | null): Span | null {
   return first !== null && last !== null && first < last ? { from: first, to: last } : null;
 }
 
-export function parseHeld(hash: string): Held & { token: string | null; at: bigint | null } {
+export function parseHeld(hash: string): Held & { token: string | null; ticket: string | null; at: bigint | null } {
   const held = new URLSearchParams(hash.replace(/^#/, ""));
   return {
     token: held.get("token"),
+    ticket: held.get("ticket"),
     at: time(held.get("at")),
     span: span(held.get("from"), held.get("to")),
     cursor: time(held.get("cursor")),

@@ -148,6 +148,16 @@ export class Api {
     return (await this.ask("mark", { method: "POST", body: text })).text();
   }
 
+  /** Keeps a snapshot of so many seconds of the past. */
+  async snapshot(seconds: number, reason: string): Promise<string> {
+    return (await this.ask(`snapshot?last=${seconds}`, { method: "POST", body: reason })).text();
+  }
+
+  /** Returns the token; a ticket was given in its place. */
+  async tokenOfTicket(): Promise<string> {
+    return (await (await this.ask("token")).text()).trim();
+  }
+
   /** Calls `receive` with each event until the signal, or until the server ends. */
   async live(receive: (event: LiveEvent) => void, signal: AbortSignal): Promise<void> {
     const response = await this.ask("live", { signal });

@@ -8,7 +8,7 @@ import { button, find, make } from "./dom";
 import { emptySeries, neighbor, rowAt, type Series } from "./envelope";
 import { Panel } from "./panel";
 import type { Shown } from "./shown";
-import { exactText, lengthText, MS, S, type Span } from "./times";
+import { exactText, lengthText, MS, S, zoneText, type Span } from "./times";
 import { TimelineChart } from "./timeline_chart";
 import { shown } from "./units";
 import { bounded, timeAt, xOf, zoomed, type View } from "./view";
@@ -23,6 +23,8 @@ const SETTLE_MS = 40;
 const REREAD_MS = 1000;
 /** Distance from a sample, in pixels, within which the cursor is at it. */
 const SNAP = 5;
+/** The longest past of a snapshot that the server accepts. */
+const SNAPSHOT_SECONDS_MAX = 86400;
 /** Requests in flight: a browser opens six connections, and the live events have one. */
 const IN_FLIGHT_MAX = 4;
 
@@ -202,7 +204,7 @@ function drawOver(): void {
   });
   const length = lengthText(span.to - span.from);
   cursorText.textContent =
-    cursor === null ? `${length} shown` : `${exactText(cursor)}${flag ? `  \u2691 ${shown(flag.text)}` : ""}  (${length} shown)`;
+    cursor === null ? `${length} shown` : `${exactText(cursor)} ${zoneText(cursor)}${flag ? `  \u2691 ${shown(flag.text)}` : ""}  (${length} shown)`;
   for (const one of visible) one.showValues();
 }
 
@@ -416,8 +418,22 @@ function search(): void {
 
 function writeMark(): void {
   if (!recording.can_mark) return;
-  panel.mark(async (text) => {
+  panel.order("Write a mark", "deploy 42 begins", async (text) => {
     const said = await api.mark(text);
+    setTimeout(() => void readFlags(), 1000);
+    return said;
+  });
+  layout();
+}
+
+/** Keeps what the ring of the recorder has from the begin of what is selected or shown. */
+function keepSnapshot(): void {
+  if (!recording.can_mark) return;
+  const { from } = view.selection ?? view.span;
+  panel.order("Keep a snapshot", "the stall of 14:02", async (reason) => {
+    const past = BigInt(Date.now()) * MS - from;
+    const seconds = Math.min(SNAPSHOT_SECONDS_MAX, Math.max(1, Number((past + S - 1n) / S)));
+    const said = await api.snapshot(seconds, reason);
     setTimeout(() => void readFlags(), 1000);
     return said;
   });
@@ -508,6 +524,7 @@ const keys: Record<string, () => unknown> = {
   h: toggleProcess,
   p: () => focused < shownCharts.length && togglePin(shownCharts[focused]?.field.id ?? ""),
   m: writeMark,
+  k: keepSnapshot,
   "0": () => move(whole),
   Home: () => move({ from: whole.from, to: whole.from + (view.span.to - view.span.from) }),
   End: () => void goLive(),
@@ -532,6 +549,11 @@ function listen(): void {
     const isTyping = event.target instanceof HTMLInputElement;
     const isPressed = event.target instanceof HTMLButtonElement && (event.key === " " || event.key === "Enter");
     if (event.ctrlKey || event.metaKey || event.altKey || isPressed || (isTyping && event.key !== "Escape")) return;
+    if (panel.hasFocus && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      event.preventDefault();
+      panel.step(event.key === "ArrowDown");
+      return;
+    }
     const act = keys[event.key];
     if (act === undefined) return;
     event.preventDefault();
@@ -542,6 +564,7 @@ function listen(): void {
     ["spikes", spikes],
     ["explain", explain],
     ["mark", writeMark],
+    ["snapshot", keepSnapshot],
     ["whole", () => void keys["0"]!()],
     ["live", () => void keys[" "]!()],
     ["help", () => void keys["?"]!()],
@@ -643,10 +666,18 @@ async function restore(): Promise<void> {
 }
 
 async function start(): Promise<void> {
-  // The token is no part of a view that is passed on.
-  if (asked.token !== null) {
-    const rest = location.hash.replace(/token=[^&]*&?/, "");
+  // Neither is a part of a view that is passed on.
+  if (asked.token !== null || asked.ticket !== null) {
+    const rest = location.hash.replace(/(token|ticket)=[^&]*&?/g, "");
     history.replaceState(null, "", rest === "#" ? location.pathname : rest);
+  }
+  if (asked.ticket !== null) {
+    const token = await new Api(asked.ticket).tokenOfTicket().catch(() => null);
+    asked.ticket = null;
+    if (token !== null) {
+      sessionStorage.setItem("token", token);
+      api = new Api(token);
+    }
   }
   try {
     const [found, offered] = await Promise.all([
@@ -675,7 +706,7 @@ async function start(): Promise<void> {
   find("#host").textContent = shown(recording.host) || "flatcap";
   document.title = `${shown(recording.host)} - flatcap`;
   find("#live").hidden = !recording.is_growing;
-  find("#mark").hidden = !recording.can_mark;
+  for (const id of ["mark", "snapshot"]) find(`#${id}`).hidden = !recording.can_mark;
   if (recording.has_tasks) {
     timeline = new TimelineChart(view);
     watcher.observe(timeline.element);

@@ -3,7 +3,7 @@
 import type { Departure, Explanation, Field } from "./api";
 import { causes, type Lead } from "./causes";
 import { button, make } from "./dom";
-import { exactText, lengthText } from "./times";
+import { exactText, lengthText, zoneText } from "./times";
 import { shown, valueText } from "./units";
 
 /** Fields that a search lists. */
@@ -12,7 +12,7 @@ const FOUND_MAX = 200;
 export const KEYS: [string, string][] = [
   ["wheel, + and -", "zoom at the pointer, or at the cursor"],
   ["left and right", "move; with the pointer, drag the axis"],
-  ["up and down", "choose a chart, or below them a CPU; c leads to the CPUs"],
+  ["up and down", "choose a chart, or below them a CPU; c leads to the CPUs; in a list, a row of it"],
   [", and .", "the sample before and after the cursor, of the chosen chart; the slice, of a CPU"],
   ["drag, [ and ]", "select a time; z zooms to it"],
   ["e", "what changed in the selection, or in what is shown"],
@@ -21,6 +21,7 @@ export const KEYS: [string, string][] = [
   ["p", "pin the chosen chart to the top, or take it off"],
   ["h, click", "let the process at the cursor stand out on the CPUs"],
   ["m", "write a mark into the running recording"],
+  ["k", "keep a snapshot from the begin of the selection, or of what is shown, until now"],
   ["0, Home", "the whole recording; its begin"],
   ["space, End", "freeze or follow the recorder"],
   ["Esc", "clear the selection, close this"],
@@ -39,6 +40,24 @@ export class Panel {
 
   get isOpen(): boolean {
     return !this.element.hidden;
+  }
+
+  /** A row of it has the focus. */
+  get hasFocus(): boolean {
+    return document.activeElement instanceof HTMLButtonElement && this.element.contains(document.activeElement);
+  }
+
+  /** Moves the focus to the next or the last row. */
+  step(isForward: boolean): void {
+    const rows = [...this.element.querySelectorAll("button")];
+    const at = rows.findIndex((row) => row === document.activeElement);
+    rows[at + (isForward ? 1 : -1)]?.focus();
+  }
+
+  /** Moves the focus to the first row: the one before it closes the panel. */
+  private enter(): void {
+    const [close, first] = this.element.querySelectorAll("button");
+    (first ?? close)?.focus({ preventScroll: true });
   }
 
   close(): void {
@@ -109,18 +128,20 @@ export class Panel {
     input.focus();
   }
 
-  mark(write: (text: string) => Promise<string>): void {
-    this.open("Write a mark");
+  /** Asks for a line of text, with which the recorder is ordered something. */
+  order(title: string, example: string, send: (text: string) => Promise<string>): void {
+    this.open(title);
     const form = make("form");
     const input = make("input");
     input.maxLength = 1000;
-    input.placeholder = "one line, such as: deploy 42 begins";
+    input.placeholder = `one line, such as: ${example}`;
+    input.setAttribute("aria-label", title);
     const said = make("p", "quiet");
     said.setAttribute("role", "status");
     form.append(input);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      write(input.value).then(
+      send(input.value).then(
         (text) => (said.textContent = shown(text.trim())),
         (error: Error) => (said.textContent = shown(error.message)),
       );
@@ -145,7 +166,8 @@ export class Panel {
     this.open("What changed here");
     const length = BigInt(found.to_ns) - BigInt(found.from_ns);
     const before = lengthText(BigInt(found.before_ns));
-    this.add(`${exactText(BigInt(found.from_ns)).slice(0, 23)}, ${lengthText(length)} against ${before} before`, "quiet");
+    const from = BigInt(found.from_ns);
+    this.add(`${exactText(from).slice(0, 23)} ${zoneText(from)}, ${lengthText(length)} against ${before} before`, "quiet");
     this.element.append(make("h3", "", "Who"));
     if (found.suspects.length === 0) this.add("nobody used more than usual");
     for (const suspect of found.suspects) {
@@ -163,6 +185,7 @@ export class Panel {
     for (const departure of found.fields) this.departure(departure, choose);
     this.element.append(...causes(found, lead));
     this.add(`samples lost: ${found.lost}`, "quiet");
+    this.enter();
   }
 
   spikes(found: Departure[], choose: (departure: Departure) => void): void {
@@ -172,6 +195,7 @@ export class Panel {
       this.add(exactText(BigInt(spike.wall_ns)).slice(0, 23), "who");
       this.departure(spike, choose);
     }
+    this.enter();
   }
 
   /** Asks for the token. */

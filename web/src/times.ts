@@ -79,6 +79,13 @@ export function exactText(ns: bigint): string {
   return `${dateText(ns)} ${timeText(ns, 1n)}`;
 }
 
+/** Returns the offset of the zone in which times are shown, as +02:00. */
+export function zoneText(ns: bigint): string {
+  const minutes = Number(zoneOffset(ns) / (60n * S));
+  const size = Math.abs(minutes);
+  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+}
+
 /** Returns a length of time with three digits. */
 export function lengthText(ns: bigint): string {
   const units: [bigint, string][] = [[86400n * S, "d"], [3600n * S, "h"], [60n * S, "min"], [S, "s"], [MS, "ms"], [US, "us"]];

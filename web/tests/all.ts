@@ -6,7 +6,7 @@ import { decode, drawing, emptySeries, extrema, neighbor, rowAt, xOf, type Serie
 import {
   trackDrawing, trackRowAt, nearestSlice, neighborSlice, decodeTimeline, stretchPlaces, waitingColumns, type Cells, type Track, type Slices, type Timeline,
 } from "../src/timeline";
-import { exactText, tickStep, ticks, timeText } from "../src/times";
+import { exactText, tickStep, ticks, timeText, zoneText } from "../src/times";
 import { shortText, shown, valueText } from "../src/units";
 import { bounded, timeAt, zoomed } from "../src/view";
 
@@ -116,6 +116,7 @@ for (let seed = 1; seed <= 40; seed += 1) {
 
 // Times are exact to the nanosecond, and ticks are round.
 assert.match(exactText(BEGIN), /:\d\d\.123456789$/);
+assert.match(zoneText(BEGIN), /^[+-]\d\d:\d\d$/);
 assert.match(timeText(BEGIN, 1000000n), /\.123$/);
 assert.equal(tickStep({ from: 0n, to: 100n }, 10), 10n);
 for (const length of [10n, 1000n, 86400000000000n, 31536000000000000n]) {
@@ -154,7 +155,7 @@ assert.deepEqual(
     span: { from: BEGIN, to: BEGIN + 1n }, cursor: BEGIN, selection: null, isLive: false,
     pins: ['process.processes["<b>&#"].run_time', "cpu"], process: 4294967295,
   };
-  assert.deepEqual({ ...parseHeld(heldText(held)) }, { ...held, token: null, at: null });
+  assert.deepEqual({ ...parseHeld(heldText(held)) }, { ...held, token: null, ticket: null, at: null });
   assert.equal(parseHeld("#from=x&to=3&cursor=99999999999999999999").span, null);
   assert.equal(parseHeld("#process=-1").process, null);
 }

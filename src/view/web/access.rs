@@ -1,5 +1,6 @@
-//! Who may ask: pages of this address alone, and for recorded data whoever has the token.
+//! Who may ask: pages of this address alone, and for recorded data those that show the token.
 
+use std::cell::RefCell;
 use std::io;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
@@ -16,12 +17,14 @@ const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 #[derive(Debug)]
 pub(super) struct PageAccess {
     token: String,
+    /// Shown once, it stands for the token.
+    ticket: RefCell<Option<String>>,
 }
 
 impl PageAccess {
-    /// Requires this token.
-    pub(super) fn new(token: String) -> Self {
-        Self { token }
+    /// Requires this token. The first request for it that shows the ticket gets it.
+    pub(super) fn new(token: String, ticket: Option<String>) -> Self {
+        Self { token, ticket: RefCell::new(ticket) }
     }
 
     /// Checks that a request was sent to a name of this host, by no page of another origin. The
@@ -46,12 +49,7 @@ impl PageAccess {
 
     /// Checks the token.
     pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        let shown = only(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-        let shown = shown.unwrap_or_default().as_bytes();
-        let token = self.token.as_bytes();
-        // Takes as long for a wrong byte as for a right one.
-        let difference = shown.iter().zip(token).fold(0, |sum, (one, other)| sum | (one ^ other));
-        if shown.len() == token.len() && difference == 0 {
+        if shows(headers, &self.token) {
             return Ok(());
         }
         Err(ApiError::new(
@@ -59,6 +57,27 @@ impl PageAccess {
             "the header Authorization must be Bearer and the token; flatcap view --web prints it in its address",
         ))
     }
+
+    /// Returns the token to the first request that shows the ticket.
+    pub(super) fn take_ticket(&self, headers: &HeaderMap) -> Result<String, ApiError> {
+        let mut ticket = self.ticket.borrow_mut();
+        if ticket.take_if(|ticket| shows(headers, ticket)).is_some() {
+            return Ok(self.token.clone());
+        }
+        Err(ApiError::new(
+            StatusCode::UNAUTHORIZED,
+            "the header Authorization must be Bearer and a ticket that was not used; flatcap view --web --open makes one",
+        ))
+    }
+}
+
+/// Returns whether a request shows this secret.
+fn shows(headers: &HeaderMap, secret: &str) -> bool {
+    let shown = only(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+    let (shown, secret) = (shown.unwrap_or_default().as_bytes(), secret.as_bytes());
+    // Takes as long for a wrong byte as for a right one.
+    let difference = shown.iter().zip(secret).fold(0, |sum, (one, other)| sum | (one ^ other));
+    shown.len() == secret.len() && difference == 0
 }
 
 /// Returns a new token of 128 random bits.
@@ -131,7 +150,7 @@ mod tests {
     // Proves that the token alone opens the data, and that tokens differ.
     #[test]
     fn the_token_opens() {
-        let access = PageAccess::new("0123abcd".to_owned());
+        let access = PageAccess::new("0123abcd".to_owned(), None);
         for (value, is_open) in [
             ("Bearer 0123abcd", true),
             ("Bearer 0123abce", false),

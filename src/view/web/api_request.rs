@@ -18,9 +18,11 @@ const EXPLAINED_REFUSAL: &str = "the selection is longer than 1 h; select a shor
 const SEARCHED_MAX_NS: u64 = 2 * 3_600_000_000_000;
 const SEARCHED_REFUSAL: &str =
     "spikes are searched in at most 2 h; zoom in, or run flatcap spikes for the whole recording";
+/// Longest past that a snapshot keeps, in seconds: a day, which a ring hardly holds.
+const SNAPSHOT_SECONDS_MAX: u32 = 86_400;
 /// The API, also part of the answer to an unknown path.
 const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
-     POST /api/v1/mark";
+     POST /api/v1/mark, /snapshot";
 
 /// A request of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub(super) enum ApiRequest {
     Live,
     /// Write a mark.
     Mark,
+    /// Keep a snapshot of so many seconds of the past.
+    Snapshot(u32),
 }
 
 /// What a chart draws.
@@ -123,6 +127,7 @@ impl ApiRequest {
             "/snapshots" => ("GET", Self::Snapshots),
             "/live" => ("GET", Self::Live),
             "/mark" => ("POST", Self::Mark),
+            "/snapshot" => ("POST", Self::Snapshot(parameters.number("last", 1, SNAPSHOT_SECONDS_MAX)?)),
             _ => return Err(ApiError::new(StatusCode::NOT_FOUND, format!("no such path; {INDEX}"))),
         };
         if method.as_str() != allowed {
@@ -142,6 +147,7 @@ impl ApiRequest {
             Self::Tasks(_) => &["from", "to", "px", "process"],
             Self::Samples { .. } => &["field", "from", "to"],
             Self::Explain(_) | Self::Spikes(_) => &["from", "to"],
+            Self::Snapshot(_) => &["last"],
             _ => &[],
         }
     }

@@ -21,6 +21,7 @@ pub(super) const HOST: &str = "<script>document.title='taken'</script>\u{202e}";
 pub(super) struct ServedPage {
     folder: tempfile::TempDir,
     pub(super) address: SocketAddr,
+    pub(super) ticket: String,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<std::io::Result<()>>>,
 }
@@ -45,11 +46,11 @@ impl ServedPage {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             token: Some(TOKEN.to_owned()),
         };
-        let server = PageServer::bind(options).unwrap();
-        let address = server.address();
+        let mut server = PageServer::bind(options).unwrap();
+        let (address, ticket) = (server.address(), server.issue_ticket().unwrap());
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn("page", move || server.run(stopped)).unwrap();
-        Self { folder, address, stop: Some(stop), thread: Some(thread) }
+        Self { folder, address, ticket, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Returns the directory of the recording.

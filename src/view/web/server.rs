@@ -79,7 +79,7 @@ pub struct PageOptions {
     pub host: Option<flatcap_format::replay::HostIdentity>,
     /// Its name.
     pub host_name: String,
-    /// The recorder, which writes marks.
+    /// The recorder, which writes marks and keeps snapshots.
     pub client: Option<Client>,
     /// The address; port 0 is any free one.
     pub listen: SocketAddr,
@@ -93,9 +93,19 @@ pub struct PageServer {
     listener: TcpListener,
     address: SocketAddr,
     token: String,
+    ticket: Option<String>,
     shown: ShownPaths,
     client: Option<Client>,
     reader: RecordingReader,
+}
+
+/// What the recorder is asked to do.
+#[derive(Debug)]
+enum RecorderOrder {
+    /// Write a mark with this text.
+    Mark(String),
+    /// Keep a snapshot of the past of this length, for this reason.
+    Snapshot(Duration, String),
 }
 
 type PageBody = Either<Full<Bytes>, LiveBody>;
@@ -117,7 +127,7 @@ impl PageServer {
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let token = token.map_or_else(|| new_token().map_err(ViewError::Page), Ok)?;
-        Ok(Self { listener, address, token, shown, client, reader })
+        Ok(Self { listener, address, token, ticket: None, shown, client, reader })
     }
 
     /// Returns the address of the page.
@@ -130,12 +140,23 @@ impl PageServer {
         &self.token
     }
 
+    /// Makes a ticket and returns it: the first page that shows it gets the token. Others on this
+    /// host may see the command line with which a browser is started.
+    ///
+    /// # Errors
+    /// Those of getrandom(2).
+    pub fn issue_ticket(&mut self) -> io::Result<String> {
+        let ticket = new_token()?;
+        self.ticket = Some(ticket.clone());
+        Ok(ticket)
+    }
+
     /// Serves until `stop` is sent or dropped.
     ///
     /// # Errors
     /// The kernel refuses a resource.
     pub fn run(self, stop: oneshot::Receiver<()>) -> io::Result<()> {
-        let Self { listener, token, shown, client, reader, .. } = self;
+        let Self { listener, token, ticket, shown, client, reader, .. } = self;
         let throttle = Arc::new(Throttle::new(CPU_NS_PER_S).with_burst(BURST_NS));
         let ending = Arc::new(WakeEvent::new());
         let budget = WorkBudget::new(Arc::clone(&throttle), Arc::clone(&ending));
@@ -145,8 +166,8 @@ impl PageServer {
         threads.push(thread);
         let (slow, thread) = Worker::start("page-explain", limits(), slow_answers(shown.clone()))?;
         threads.push(thread);
-        // A mark is of the moment, and waits for no other answer.
-        let (marks, thread) = Worker::start("page-marks", limits(), mark_answers(client))?;
+        // An order is of the moment, and waits for no other answer.
+        let (orders, thread) = Worker::start("page-orders", limits(), order_answers(client))?;
         threads.push(thread);
         let limits = (budget.clone(), PROMQL_ANSWER_BYTES_MAX);
         let mut promql = PromqlReader::new(shown.clone());
@@ -155,8 +176,8 @@ impl PageServer {
         threads.push(thread);
         let (live, thread) = LiveHub::start(shown, budget)?;
         threads.push(thread);
-        let context =
-            Rc::new(PageContext { access: PageAccess::new(token), quick, slow, marks, promql, live });
+        let access = PageAccess::new(token, ticket);
+        let context = Rc::new(PageContext { access, quick, slow, orders, promql, live });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tasks = LocalSet::new();
         let served = tasks.block_on(&runtime, async {
@@ -198,18 +219,25 @@ fn quick_answers(mut reader: RecordingReader) -> impl FnMut(&ApiRequest) -> Resu
     }
 }
 
-/// Returns what writes marks.
-fn mark_answers(client: Option<Client>) -> impl FnMut(&String) -> Result<ApiAnswer, ApiError> {
-    move |text| {
+/// Returns what asks the recorder.
+fn order_answers(client: Option<Client>) -> impl FnMut(&RecorderOrder) -> Result<ApiAnswer, ApiError> {
+    move |order| {
         let Some(client) = &client else {
             return Err(ApiError::new(
                 StatusCode::CONFLICT,
-                "no recorder runs here: marks go into a running recording",
+                "no recorder runs here: marks and snapshots are of a running recording",
             ));
         };
-        let said = client.mark(text)? + "\n";
-        Ok(ApiAnswer { media_type: "text/plain; charset=utf-8", body: said.into_bytes() })
+        let said = match order {
+            RecorderOrder::Mark(text) => client.mark(text)?,
+            RecorderOrder::Snapshot(last, reason) => client.snapshot(*last, Duration::ZERO, reason)?,
+        };
+        Ok(text_answer(said))
     }
+}
+
+fn text_answer(text: String) -> ApiAnswer {
+    ApiAnswer { media_type: "text/plain; charset=utf-8", body: (text + "\n").into_bytes() }
 }
 
 /// Returns what answers requests that may take seconds.
@@ -249,8 +277,7 @@ struct PageContext {
     access: PageAccess,
     quick: Worker<ApiRequest>,
     slow: Worker<ApiRequest>,
-    /// Takes the texts of marks.
-    marks: Worker<String>,
+    orders: Worker<RecorderOrder>,
     promql: Worker<PromqlRequest>,
     live: LiveHub,
 }
@@ -347,6 +374,10 @@ impl PageContext {
         let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
             return Ok((asset(&asked)?, AnswerEnd::InTime));
         };
+        if path == "/token" {
+            let answer = text_answer(self.access.take_ticket(asked.headers())?);
+            return Ok((full(answer.body, answer.media_type), AnswerEnd::InTime));
+        }
         self.access.check_token(asked.headers())?;
         if PromqlRequest::is_path(path) {
             return Ok((self.promql_response(asked).await?, AnswerEnd::InTime));
@@ -361,7 +392,12 @@ impl PageContext {
             }
             ApiRequest::Mark => {
                 let text = limited_text(asked.into_body(), MARK_BYTES_MAX).await?;
-                self.marks.ask(text).await?
+                self.orders.ask(RecorderOrder::Mark(text)).await?
+            }
+            ApiRequest::Snapshot(seconds) => {
+                let reason = limited_text(asked.into_body(), MARK_BYTES_MAX).await?;
+                let last = Duration::from_secs(u64::from(seconds));
+                self.orders.ask(RecorderOrder::Snapshot(last, reason)).await?
             }
             request @ (ApiRequest::Explain(_) | ApiRequest::Spikes(_)) => self.slow.ask(request).await?,
             request => self.quick.ask(request).await?,

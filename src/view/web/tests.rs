@@ -84,6 +84,9 @@ fn strangers_get_nothing() {
         ("GET /api/v1/range?field=no.such&from=1&to=2&px=9", "422", "no.such"),
         ("GET /api/v1/range?field=cpu.total.user&from=3&to=2&px=9", "400", "must be before"),
         ("POST /api/v1/mark", "409", "no recorder runs here"),
+        ("POST /api/v1/snapshot?last=15", "409", "no recorder runs here"),
+        ("POST /api/v1/snapshot?last=0", "400", "last=0 must be an integer from 1 to 86400"),
+        ("GET /api/v1/snapshot?last=15", "405", "supports only POST"),
         ("GET /../etc/passwd", "404", "no such page"),
     ] {
         let (head, body) = page.ask(line, &headers, "text");
@@ -95,6 +98,22 @@ fn strangers_get_nothing() {
     }
     let (head, _) = page.ask("POST /api/v1/mark", &headers, &"x".repeat(5000));
     assert!(head.starts_with("HTTP/1.1 413"), "{head}");
+}
+
+// Proves that a ticket stands for the token once, and for nothing else.
+#[test]
+fn a_ticket_counts_once() {
+    let page = ServedPage::new();
+    let with = |secret: &str| format!("Host: {}\r\nAuthorization: Bearer {secret}\r\n", page.address);
+    let asked = |path: &str, secret: &str| {
+        let (head, body) = page.ask(&format!("GET /api/v1/{path}"), &with(secret), "");
+        (head[9..12].to_owned(), String::from_utf8(body).unwrap())
+    };
+    assert_eq!(asked("sources", &page.ticket).0, "401");
+    assert_eq!(asked("token", TOKEN).0, "401");
+    assert_eq!(asked("token", &page.ticket), ("200".to_owned(), format!("{TOKEN}\n")));
+    let (status, said) = asked("token", &page.ticket);
+    assert!(status == "401" && said.contains("was not used"), "{said}");
 }
 
 // Proves that the API returns what is in the recording: span, charts, the exact value of the spike,
