@@ -73,7 +73,8 @@ impl Rows {
                 reader.map(|reader| BatchReader::Fields(Box::new(reader)))
             }
             RowsRequest::Samples { query, step_ns } => {
-                let reader = SourceReader::open(&self.segments, query, *step_ns)?;
+                let hosts = RecordedHosts::clone(&self.hosts);
+                let reader = SourceReader::open(&self.segments, query, hosts, *step_ns)?;
                 Some(BatchReader::Samples(Box::new(reader)))
             }
         })

@@ -3,29 +3,35 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::{Schema, SchemaRef, TimeUnit};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow_select::filter::filter_record_batch;
 use flatcap_format::query::{Recording, RunInfo, TableInfo};
+use flatcap_format::replay::RecordedHosts;
 
 use crate::columns::IntegerTypes;
 use crate::error::BatchError;
 use crate::layout::{Descriptions, FileLayout, LayoutOptions, encoding_error};
 use crate::sample_reader::{SampleBatch, SampleReader};
 use crate::step_filter::StepFilter;
+use crate::unique_name::unique_name;
 
 /// Turns samples of one source into batches of the same columns.
 #[derive(Debug)]
 pub struct SourceBatches {
     layout: FileLayout,
+    schema: SchemaRef,
     tables: Vec<usize>,
     step: Option<StepFilter>,
     run: String,
+    /// If a column has the host of each row.
+    hosts: Option<RecordedHosts>,
+    host: String,
 }
 
 impl SourceBatches {
     /// Creates the batches of a source with these tables of a reader. With `step_ns` only the first
-    /// sample of each step of this length is in them.
+    /// sample of each step of this length is in them. With `hosts` a column has the host of each.
     ///
     /// # Errors
     /// `Encode` without a table.
@@ -33,6 +39,7 @@ impl SourceBatches {
         tables: Vec<usize>,
         reader: &SampleReader,
         recording: &Recording,
+        hosts: Option<RecordedHosts>,
         step_ns: Option<u64>,
     ) -> Result<Self, BatchError> {
         let infos: Vec<&TableInfo> = tables.iter().filter_map(|table| reader.table(*table)).collect();
@@ -42,19 +49,24 @@ impl SourceBatches {
             is_exploded: false,
         };
         let layouts = FileLayout::of(&infos, options, &Descriptions::of(recording));
-        let mut layout =
-            layouts.into_iter().next().ok_or_else(|| BatchError::Encode("no columns".to_owned()))?;
+        let layout = layouts.into_iter().next().ok_or_else(|| BatchError::Encode("no columns".to_owned()))?;
         let about =
             [("flatcap.source", layout.source.as_str()), ("flatcap.version", env!("CARGO_PKG_VERSION"))];
         let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let schema = Schema::clone(&layout.schema).with_metadata(BTreeMap::from(about));
-        layout.schema = Arc::new(schema);
-        Ok(Self { layout, tables, step: step_ns.map(StepFilter::new), run: String::new() })
+        let mut fields = layout.schema.fields().to_vec();
+        if hosts.is_some() {
+            let name = unique_name("host", |name| fields.iter().all(|field| field.name() != name));
+            fields.push(Arc::new(Field::new(name, DataType::Utf8, false)));
+        }
+        let schema = Arc::new(Schema::new(fields).with_metadata(BTreeMap::from(about)));
+        let step = step_ns.map(StepFilter::new);
+        Ok(Self { layout, schema, tables, step, run: String::new(), hosts, host: String::new() })
     }
 
     /// Notes that the following samples are of this run.
     pub fn begin_run(&mut self, run: &RunInfo) {
         self.run = format!("{:016x}", run.run_id);
+        self.host = self.hosts.as_ref().map(|hosts| hosts.name_of(run.run_id).to_owned()).unwrap_or_default();
         if let Some(step) = &mut self.step {
             step.begin_run(&run.host.name, run.host.machine_id.as_deref());
         }
@@ -67,7 +79,7 @@ impl SourceBatches {
 
     /// Returns the columns of the batches.
     pub fn schema(&self) -> &SchemaRef {
-        &self.layout.schema
+        &self.schema
     }
 
     /// Returns samples of the run as a batch.
@@ -86,6 +98,12 @@ impl SourceBatches {
             });
         }
         let batch = self.layout.batch(samples, &self.run, reader.elements())?;
+        let mut columns = batch.columns().to_vec();
+        if self.hosts.is_some() {
+            let hosts = std::iter::repeat_n(&self.host, batch.num_rows());
+            columns.push(Arc::new(StringArray::from_iter_values(hosts)) as ArrayRef);
+        }
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(encoding_error)?;
         let Some(step) = &mut self.step else { return Ok(batch) };
         let selected = step.select(&self.layout.source, &samples.times().wall_ns);
         filter_record_batch(&batch, &BooleanArray::from(selected)).map_err(encoding_error)

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use arrow_schema::SchemaRef;
 use flatcap_format::query::{Query, QuerySummary, Recording};
+use flatcap_format::replay::RecordedHosts;
 
 use crate::batch_item::BatchItem;
 use crate::error::BatchError;
@@ -29,11 +30,16 @@ enum FirstItem {
 impl SourceReader {
     /// Asks for the samples of a source, and reads up to the first ones, whose schema says the
     /// columns. `query` selects one source; with `step_ns` only the first sample of each step of
-    /// this length is returned.
+    /// this length is returned. Samples of several `hosts` have a column for the host.
     ///
     /// # Errors
     /// Those of the query.
-    pub fn open(recording: &Recording, query: &Query, step_ns: Option<u64>) -> Result<Self, BatchError> {
+    pub fn open(
+        recording: &Recording,
+        query: &Query,
+        hosts: RecordedHosts,
+        step_ns: Option<u64>,
+    ) -> Result<Self, BatchError> {
         let mut reader = SampleReader::new(recording.query(query)?);
         let (mut run, mut tables, mut held) = (None, Vec::new(), VecDeque::new());
         while let Some(item) = reader.next()? {
@@ -54,7 +60,8 @@ impl SourceReader {
                 RecordedItem::Gap(..) | RecordedItem::Marker(_) => {}
             }
         }
-        let mut batches = SourceBatches::new(tables, &reader, recording, step_ns)?;
+        let hosts = Some(hosts).filter(|hosts| hosts.are_several() && query.filter.host.is_none());
+        let mut batches = SourceBatches::new(tables, &reader, recording, hosts, step_ns)?;
         if let Some(run) = &run {
             batches.begin_run(run);
         }

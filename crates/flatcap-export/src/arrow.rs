@@ -9,6 +9,8 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::ArrowError;
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, SourceBatches};
 use flatcap_format::query::{Query, Recording};
+use flatcap_format::replay::RecordedHosts;
+use flatcap_format::segment::list;
 
 use crate::error::{ColumnarError, several_sources};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
@@ -16,7 +18,8 @@ use crate::single_output::SingleOutput;
 
 /// Writes the samples of one source, with the types of its schema: as a file with a footer, which
 /// appears at the end, or, without a path, as a stream to standard output. Lost samples are missing
-/// numbers in `seq`. The export stops if `watch` returns false.
+/// numbers in `seq`; samples of several hosts have a column for the host. The export stops if
+/// `watch` returns false.
 ///
 /// # Errors
 /// Any [`ColumnarError`]; `Usage` if there are several sources, or if the schema of the source
@@ -26,26 +29,10 @@ pub fn to_arrow(
     path: Option<&Path>,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
 ) -> Result<ColumnarReport, ColumnarError> {
-    let recording = Recording::open(&request.paths)?;
-    if request.fields.is_empty() {
-        let is_wanted =
-            |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
-        let sources = recording.sources().iter().filter(|source| {
-            source.schema.is_some() && (!source.is_computed || request.filter.sources.contains(&source.name))
-        });
-        let names: BTreeSet<&str> = sources.map(|source| source.name.as_str()).collect();
-        let wanted: Vec<&str> = names.into_iter().filter(|name| is_wanted(name)).collect();
-        if wanted.len() > 1 {
-            return Err(several_sources(&wanted));
-        }
-        let opaque = recording.sources().iter().find(|own| own.schema.is_none() && is_wanted(&own.name));
-        if let Some(opaque) = opaque.filter(|_| wanted.is_empty()) {
-            return Err(ColumnarError::Usage(format!(
-                "{} has no schema, so no columns; --to stream has its payloads",
-                opaque.name
-            )));
-        }
-    }
+    let recording = Recording::open_with_added_sources(&request.paths)?;
+    let hosts = RecordedHosts::of(&list(&request.paths)?);
+    let mut hosts = Some(hosts).filter(|hosts| hosts.are_several() && request.filter.host.is_none());
+    check_for_one_source(request, &recording)?;
     let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let mut reader = SampleReader::new(recording.query(&query)?);
     let target = SingleOutput::create(path, request.should_replace)?;
@@ -63,7 +50,8 @@ pub fn to_arrow(
             RecordedItem::Samples(samples) => {
                 if let Some(target) = target.take() {
                     let tables = samples.table_numbers();
-                    let mut batches = SourceBatches::new(tables, &reader, &recording, request.step_ns)?;
+                    let mut batches =
+                        SourceBatches::new(tables, &reader, &recording, hosts.take(), request.step_ns)?;
                     if let Some(run) = &run {
                         batches.begin_run(run);
                     }
@@ -94,6 +82,30 @@ pub fn to_arrow(
         has_unnamed_elements: summary.has_more_elements,
         ..ColumnarReport::default()
     })
+}
+
+/// Checks that without fields one source is selected, which has a schema.
+fn check_for_one_source(request: &ColumnarRequest, recording: &Recording) -> Result<(), ColumnarError> {
+    if !request.fields.is_empty() {
+        return Ok(());
+    }
+    let is_wanted = |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
+    let sources = recording.sources().iter().filter(|source| {
+        source.schema.is_some() && (!source.is_computed || request.filter.sources.contains(&source.name))
+    });
+    let names: BTreeSet<&str> = sources.map(|source| source.name.as_str()).collect();
+    let wanted: Vec<&str> = names.into_iter().filter(|name| is_wanted(name)).collect();
+    if wanted.len() > 1 {
+        return Err(several_sources(&wanted));
+    }
+    let opaque = recording.sources().iter().find(|own| own.schema.is_none() && is_wanted(&own.name));
+    if let Some(opaque) = opaque.filter(|_| wanted.is_empty()) {
+        return Err(ColumnarError::Usage(format!(
+            "{} has no schema, so no columns; --to stream has its payloads",
+            opaque.name
+        )));
+    }
+    Ok(())
 }
 
 /// An Arrow stream on standard output, or a file with a footer.

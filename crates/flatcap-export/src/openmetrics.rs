@@ -43,7 +43,7 @@ pub fn to_openmetrics(
             "--every: {step_ns} ns is shorter than 1ms, the resolution of times in Prometheus"
         )));
     }
-    let recording = Recording::open(&request.paths)?;
+    let recording = Recording::open_with_added_sources(&request.paths)?;
     // An unknown field is refused before anything is written.
     let checked =
         Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };

@@ -13,6 +13,8 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use arrow_array::cast::AsArray;
+use arrow_ipc::reader::FileReader;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
@@ -287,6 +289,34 @@ fn perfetto_has_the_values() {
     );
     assert!(slice[0][2].as_str().unwrap().starts_with("2 samples of point lost: "), "{slice}");
     assert_eq!((slice[0][1].as_u64(), slice[1][1].as_u64()), (Some(6_002_000_000), Some(6_003_000_000)));
+}
+
+// Proves that an Arrow file of several hosts says of which each row is, and one of a chosen host
+// needs no such column.
+#[test]
+fn arrow_tells_hosts_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    for (run_id, machine_id) in [(1, "aaaabbbbcccc"), (2, "ddddeeeeffff")] {
+        write_run_of(folder.path(), (run_id, Some(machine_id)), &[("load", LOAD)], &[7, 8], None);
+    }
+    let hosts = |more: &[&str]| {
+        let file = folder.path().join("out.arrow");
+        let output = format!("--output={}", file.display());
+        let called =
+            export(&[&["--to=arrow", "--json", "--force", &output], more].concat(), &[folder.path()]);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        let reader = FileReader::try_new(std::fs::File::open(&file).unwrap(), None).unwrap();
+        let mut found = Vec::new();
+        for batch in reader {
+            let batch = batch.unwrap();
+            let column = batch.column_by_name("host").map(|column| column.as_string::<i32>().clone());
+            found.extend(column.iter().flatten().map(|host| host.unwrap().to_owned()));
+        }
+        found
+    };
+    let (one, other) = ("example (aaaabbbb)", "example (ddddeeee)");
+    assert_eq!(hosts(&[]), [one, one, other, other]);
+    assert!(hosts(&["--host=example", "--machine-id=aaaabbbbcccc"]).is_empty());
 }
 
 // Proves that the values of hosts of one name are in series of their own, and that those of runs
