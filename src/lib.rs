@@ -95,6 +95,7 @@ mod snapshot;
 #[cfg(feature = "internals")]
 pub mod snapshot;
 
+mod stack_names;
 #[cfg(all(feature = "view", not(feature = "internals")))]
 mod view;
 #[cfg(all(feature = "view", feature = "internals"))]

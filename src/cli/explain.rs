@@ -24,12 +24,13 @@ use super::recordings::{default_recordings, no_segments};
 use super::selection::{check_sources, recorded_time, wall_time};
 use super::snapshots::{attached_logs, snapshot_time};
 use super::spikes::{printed_length, report_left_out};
-use super::symbol_program::{StackNames, symbol_directory};
+use super::symbol_directory::symbol_directory;
 use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, report_notice};
 use crate::config;
 use crate::human;
+use crate::stack_names::StackNames;
 
 /// Departures that the text about a suspect names.
 const EVIDENCE_SHOWN: usize = 3;

@@ -17,7 +17,7 @@ use super::error::CliError;
 use super::export_program;
 use super::rows::row_request::{FieldList, RowArgs, parse_fields};
 use super::selection::RecordingSelection;
-use super::symbol_program::symbol_directory;
+use super::symbol_directory::symbol_directory;
 use super::{ExitStatus, human, report_notice};
 use crate::config;
 use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_streams};

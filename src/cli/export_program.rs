@@ -3,31 +3,25 @@
 //! They are larger than all of flatcap, so a build of the recorder does not contain them. This
 //! process is replaced by the other one: signals and the exit status need no forwarding.
 
-use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::ExitStatus;
 use super::error::CliError;
+use crate::os::program::beside_this;
 
 /// The program's name.
 const PROGRAM: &str = "flatcap-export";
 
 /// Replaces this process by the program, with these arguments. Returns only with an error.
 pub(super) fn run(arguments: &[OsString]) -> Result<ExitStatus, CliError> {
-    let program = path().map_err(|error| CliError::ExportProgram { what: error.to_string() })?;
+    let program =
+        beside_this(PROGRAM).map_err(|error| CliError::ExportProgram { what: error.to_string() })?;
     let error = Command::new(&program).args(arguments).exec();
     Err(CliError::ExportProgram { what: failure(&program, &error) })
-}
-
-/// Returns the path that the program has if it is installed.
-pub(super) fn path() -> io::Result<PathBuf> {
-    // Only beside this program, never in PATH: that may hold another version, or under root the
-    // program of somebody else.
-    Ok(env::current_exe()?.with_file_name(PROGRAM))
 }
 
 /// Says why the program could not be started, and what to do.

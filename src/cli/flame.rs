@@ -6,7 +6,7 @@ use super::ExitStatus;
 use super::error::CliError;
 use super::export::{self, FlameOptions};
 use super::selection::RecordingSelection;
-use super::symbol_program::symbol_directory;
+use super::symbol_directory::symbol_directory;
 
 /// Draw which code ran as a flame graph.
 ///

@@ -47,7 +47,7 @@ mod snapshots;
 mod sources;
 mod spikes;
 mod status;
-mod symbol_program;
+mod symbol_directory;
 mod tables;
 mod terminal;
 mod time_printer;

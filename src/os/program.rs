@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -64,6 +65,16 @@ impl KillHandle {
     fn group(&self) -> MutexGuard<'_, Option<Pid>> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the path that another program of flatcap has if it is installed: beside this one. It is
+/// never looked for in PATH, which may hold another version, or under root the program of somebody
+/// else.
+///
+/// # Errors
+/// Those of /proc/self/exe.
+pub fn beside_this(name: &str) -> io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name(name))
 }
 
 /// Runs a program, given by its absolute path and its arguments, and stores its standard output in

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::causes_answer::CausesAnswer;
 use crate::snapshot::SnapshotRecord;
+use crate::stack_names::StackNames;
 
 /// Suspects and fields that the page lists.
 const LISTED_MAX: usize = 20;
@@ -150,7 +151,7 @@ pub(super) struct DepartureAnswer {
 }
 
 impl ExplainAnswer {
-    pub(super) fn new(found: &Explanation, causes: &KernelCauses) -> Self {
+    pub(super) fn new(found: &Explanation, causes: &KernelCauses, names: &StackNames) -> Self {
         Self {
             from_ns: found.window.0.to_string(),
             to_ns: found.window.1.to_string(),
@@ -159,7 +160,7 @@ impl ExplainAnswer {
             fields: found.fields.iter().take(LISTED_MAX).map(DepartureAnswer::from).collect(),
             lost: found.lost,
             left_out: found.left_out,
-            causes: CausesAnswer::from(causes),
+            causes: CausesAnswer::new(causes, names),
         }
     }
 }

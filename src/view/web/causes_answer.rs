@@ -6,6 +6,8 @@ use flatcap_explain::{
 use flatcap_tasks::{Blocker, HoleCause, StackTotals};
 use serde::Serialize;
 
+use crate::stack_names::StackNames;
+
 /// Processes, functions and lines that the page lists.
 const LISTED_MAX: usize = 20;
 /// Longest line of the kernel log that is sent, in characters.
@@ -124,8 +126,8 @@ struct LinePart {
     text: String,
 }
 
-impl From<&KernelCauses> for CausesAnswer {
-    fn from(causes: &KernelCauses) -> Self {
+impl CausesAnswer {
+    pub(super) fn new(causes: &KernelCauses, names: &StackNames) -> Self {
         let waiting =
             |tasks: &TaskCauses| tasks.waiting.iter().take(LISTED_MAX).map(WaitPart::from).collect();
         let sleeping =
@@ -134,7 +136,7 @@ impl From<&KernelCauses> for CausesAnswer {
             tasks: causes.tasks.as_ref().map(TasksPart::from),
             waits: causes.tasks.as_ref().map(waiting),
             sleeps: causes.tasks.as_ref().and_then(|tasks| tasks.sleeping.as_ref()).map(sleeping),
-            stacks: causes.stacks.as_ref().map(StacksPart::from),
+            stacks: causes.stacks.as_ref().map(|stacks| StacksPart::new(stacks, names)),
             log: causes.log.as_ref().map(LogPart::from),
         }
     }
@@ -209,9 +211,10 @@ impl From<&SleepingThread> for SleepPart {
     }
 }
 
-impl From<&StackTotals> for StacksPart {
-    fn from(stacks: &StackTotals) -> Self {
-        let places = stacks.functions(|_, _| None).into_iter().filter(|place| place.self_ns > 0);
+impl StacksPart {
+    fn new(stacks: &StackTotals, names: &StackNames) -> Self {
+        let places = stacks.functions(|object, offset| names.function(object, offset)).into_iter();
+        let places = places.filter(|place| place.self_ns > 0);
         let functions = places.take(LISTED_MAX).map(|place| {
             let frame = stacks.frame(place.frame);
             let object = frame.and_then(|frame| stacks.object(frame));

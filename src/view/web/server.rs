@@ -43,6 +43,7 @@ use crate::control::{Client, FirstDone, ListenerState, MARK_BYTES_MAX, first};
 use crate::os::clock::NS_PER_S;
 use crate::os::throttle::Throttle;
 use crate::os::wake_event::WakeEvent;
+use crate::stack_names::StackNames;
 use crate::view::ViewError;
 
 /// Time limit for the request line and headers, and for the body.
@@ -266,7 +267,9 @@ fn slow_answers(shown: ShownPaths) -> impl FnMut(&ApiRequest) -> Result<ApiAnswe
             let before_ns = length_ns.saturating_mul(2).max(BEFORE_MIN_NS);
             let found = explain(&choice, middle_ns, length_ns, before_ns, &mut |_| {})?;
             let causes = find_causes(&choice, found.window, before_ns, &mut |_| {})?;
-            ApiAnswer::json(&ExplainAnswer::new(&found, &causes))
+            let boot_id = causes.stacks_boot_id.as_deref();
+            let names = causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &[]));
+            ApiAnswer::json(&ExplainAnswer::new(&found, &causes, &names.unwrap_or_default()))
         }
         _ => Err(ApiError::bad("not a request of this kind")),
     }

@@ -9,9 +9,10 @@ use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{CodeObjectInfo, StackTotals};
 use serde::{Deserialize, Serialize};
 
-use super::export_program;
-use super::hex::push_hex;
-use crate::os::program::run_with_input;
+use crate::os::program::{beside_this, run_with_input};
+
+/// The program that knows names.
+const PROGRAM: &str = "flatcap-export";
 
 /// How long to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
@@ -20,7 +21,7 @@ const PLACES_MAX: usize = 4096;
 
 /// The functions that have the code of stacks.
 #[derive(Debug, Default)]
-pub(super) struct StackNames {
+pub(crate) struct StackNames {
     /// By object and offset.
     names: HashMap<(CodeObjectInfo, u64), String>,
 }
@@ -28,14 +29,14 @@ pub(super) struct StackNames {
 impl StackNames {
     /// Asks the program for the functions of all places in stacks, which are of this boot of the
     /// host. Looks for debug files in `directories` first.
-    pub(super) fn of(stacks: &StackTotals, boot_id: Option<&str>, directories: &[PathBuf]) -> Self {
-        let Ok(program) = export_program::path() else { return Self::default() };
+    pub(crate) fn of(stacks: &StackTotals, boot_id: Option<&str>, directories: &[PathBuf]) -> Self {
+        let Ok(program) = beside_this(PROGRAM) else { return Self::default() };
         Self::ask(&program, (stacks, boot_id), directories)
     }
 
     /// Returns the function that has the code at an offset of an object; that into which others
     /// were inlined, if some were.
-    pub(super) fn function(&self, object: &CodeObjectInfo, offset: u64) -> Option<String> {
+    pub(crate) fn function(&self, object: &CodeObjectInfo, offset: u64) -> Option<String> {
         self.names.get(&(object.clone(), offset)).cloned()
     }
 
@@ -99,25 +100,12 @@ fn question((object, boot_id): (&CodeObjectInfo, Option<&str>), offset: u64, is_
         CodeKind::KernelAddress => "kernel_address",
         _ => "unknown",
     };
-    let build_id = (!object.build_id.is_empty()).then(|| {
-        let mut digits = Vec::new();
-        push_hex(&object.build_id, &mut digits);
-        String::from_utf8_lossy(&digits).into_owned()
-    });
+    let digits = || object.build_id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    let build_id = (!object.build_id.is_empty()).then(digits);
     let boot_id = boot_id.filter(|_| matches!(object.kind, CodeKind::Kernel | CodeKind::KernelAddress));
     let place = PlaceQuestion { kind, path: &object.path, build_id, boot_id, offset, is_return };
     // A text and numbers always become JSON.
     serde_json::to_string(&place).unwrap_or_default()
-}
-
-/// Reads the value of `--symbols`: a directory that is there. Files that it lacks are no error.
-pub(super) fn symbol_directory(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    if path.is_dir() {
-        Ok(path)
-    } else {
-        Err("no such directory; name one with executables or debug files".to_owned())
-    }
 }
 
 #[cfg(test)]
@@ -145,14 +133,6 @@ mod tests {
         let mut stacks = StackTotals::new(0..100);
         stacks.add(&ProfileBatch::read(&bytes).unwrap());
         stacks
-    }
-
-    // Proves that only a directory is accepted.
-    #[test]
-    fn symbols_are_in_a_directory() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(symbol_directory(folder.path().to_str().unwrap()), Ok(folder.path().to_owned()));
-        assert!(symbol_directory(folder.path().join("missing").to_str().unwrap()).is_err());
     }
 
     // Proves that each place is asked for, that answers are read as far as they go, and that a

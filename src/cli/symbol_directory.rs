@@ -1,0 +1,26 @@
+//! The option `--symbols`.
+
+use std::path::PathBuf;
+
+/// Reads the value of `--symbols`: a directory that is there. Files that it lacks are no error.
+pub(super) fn symbol_directory(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_dir() {
+        Ok(path)
+    } else {
+        Err("no such directory; name one with executables or debug files".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that only a directory is accepted.
+    #[test]
+    fn symbols_are_in_a_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(symbol_directory(folder.path().to_str().unwrap()), Ok(folder.path().to_owned()));
+        assert!(symbol_directory(folder.path().join("missing").to_str().unwrap()).is_err());
+    }
+}
