@@ -5,6 +5,7 @@
 //! and recordings and writes to the terminal.
 
 mod appearance;
+mod causes_text;
 mod chart_frame;
 mod explanation_text;
 mod feeds;

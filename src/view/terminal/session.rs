@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyEventKind};
-use flatcap_explain::{ExplainError, RecordingChoice, explain};
+use flatcap_explain::{ExplainError, RecordingChoice, explain, find_causes};
 use flatcap_format::query::Recording;
 use flatcap_format::replay::{HostIdentity, TimeSpec};
 use jiff::tz::TimeZone;
@@ -14,6 +14,7 @@ use ratatui::DefaultTerminal;
 use ratatui::layout::Rect;
 
 use super::appearance::Appearance;
+use super::causes_text::causes_lines;
 use super::explanation_text::explanation_lines;
 use super::feeds::Feeds;
 use super::frame::{draw, room_of};
@@ -22,6 +23,7 @@ use crate::control::Client;
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent;
+use crate::stack_names::StackNames;
 use crate::view::ViewError;
 use crate::view::sample_search::SampleSearch;
 
@@ -270,8 +272,15 @@ impl<'s> ViewRun<'s> {
         let before_ns = length_ns.unsigned_abs().saturating_mul(2).max(BEFORE_MIN_NS);
         match explain(&choice, middle_ns, length_ns.unsigned_abs(), before_ns, &mut |_| {}) {
             Ok(found) => {
-                self.explanation =
-                    Some(explanation_lines(&found, &self.session.zone, self.session.appearance));
+                let Session { zone, appearance, .. } = self.session;
+                let mut lines = explanation_lines(&found, zone, *appearance);
+                // What departed is worth reading without its causes, too.
+                if let Ok(causes) = find_causes(&choice, found.window, before_ns, &mut |_| {}) {
+                    let boot_id = causes.stacks_boot_id.as_deref();
+                    let names = causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &[]));
+                    lines.extend(causes_lines(&causes, &names.unwrap_or_default(), zone, *appearance));
+                }
+                self.explanation = Some(lines);
                 (self.state.panel, self.state.panel_first) = (Some(Panel::Explanation), 0);
                 self.state.message = None;
                 if self.state.movement == Movement::Playing {
