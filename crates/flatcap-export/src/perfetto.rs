@@ -17,7 +17,7 @@ use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames, MetricKind};
 use flatcap_format::segment::{Gap, Marker};
 use prost::Message;
 
-use crate::element_sightings::ElementSightings;
+use crate::element_sightings::{ElementSightings, Sighting};
 use crate::error::ColumnarError;
 use crate::kernel_samples::KernelRun;
 use crate::perfetto_clock::TraceClock;
@@ -33,6 +33,8 @@ use crate::stack_lines::StackOptions;
 /// The sequences of packets. Only stacks name what earlier packets of their sequence interned.
 const SEQUENCE: u32 = 1;
 const STACKS_SEQUENCE: u32 = 2;
+/// For how long the last value of an element that is gone is drawn: the default period of lists.
+const HELD_NS: u64 = 100_000_000;
 /// The track of marks; others are numbered from it on.
 const MARKS_TRACK: u64 = 1;
 
@@ -254,12 +256,16 @@ impl PerfettoExport {
         });
         let columns: Vec<_> = columns.collect();
         let own_list = (host, batch.table);
+        let first_sample = self.sightings.add_samples(own_list, batch.times.len());
         for row in 0..batch.rows() {
             let sample = batch.sample(row);
             let Some(mono_ns) = batch.times.mono_ns.get(sample).copied() else { continue };
             let element = batch.element(row).filter(|element| *element != NO_ELEMENT);
             if let Some(element) = element {
-                self.sightings.see(own_list, element, mono_ns);
+                let at = Sighting { sample: first_sample + sample as u64, mono_ns };
+                if let Some(seen_ns) = self.sightings.see(own_list, element, at) {
+                    self.end_element((own_list, element), &columns, seen_ns)?;
+                }
             }
             if selected.is_some_and(|selected| selected.get(sample) != Some(&true)) {
                 continue;
@@ -281,24 +287,33 @@ impl PerfettoExport {
                 self.put_counter(self.clock.trace_ns(mono_ns), track, value)?;
             }
         }
-        let now_ns = batch.times.mono_ns.last().copied().unwrap_or_default();
-        for (element, gone_ns) in self.sightings.take_gone(own_list, now_ns) {
-            for (number, ..) in &columns {
-                self.end_series((host, batch.table, *number, Some(element)), gone_ns)?;
-            }
+        let Some(mono_ns) = batch.times.mono_ns.last().copied() else { return Ok(()) };
+        let last = Sighting { sample: first_sample + batch.times.len() as u64 - 1, mono_ns };
+        for (element, seen_ns) in self.sightings.take_gone(own_list, last) {
+            self.end_element((own_list, element), &columns, seen_ns)?;
         }
         Ok(())
     }
 
-    /// Ends a series at this monotonic time: its element is gone.
-    fn end_series(&mut self, key: SeriesKey, mono_ns: u64) -> Result<(), ColumnarError> {
-        let Some((track, last)) = self.series.get_mut(&key) else { return Ok(()) };
-        let (track, zero) = match (*track, last.take()) {
-            (track, Some(TrackValue::Integer(number))) if number != 0 => (track, TrackValue::Integer(0)),
-            (track, Some(TrackValue::Float(number))) if number != 0.0 => (track, TrackValue::Float(0.0)),
-            _ => return Ok(()),
-        };
-        self.put_counter(self.clock.trace_ns(mono_ns), track, zero)
+    /// Ends the series of an element that is gone, and was seen last at this monotonic time.
+    fn end_element(
+        &mut self,
+        ((host, table), element): ((u64, usize), u32),
+        columns: &[(usize, &ColumnInfo, CommonUnit)],
+        seen_ns: u64,
+    ) -> Result<(), ColumnarError> {
+        for (number, ..) in columns {
+            let Some((track, last)) = self.series.get_mut(&(host, table, *number, Some(element))) else {
+                continue;
+            };
+            let (track, zero) = match (*track, last.take()) {
+                (track, Some(TrackValue::Integer(number))) if number != 0 => (track, TrackValue::Integer(0)),
+                (track, Some(TrackValue::Float(number))) if number != 0.0 => (track, TrackValue::Float(0.0)),
+                _ => continue,
+            };
+            self.put_counter(self.clock.trace_ns(seen_ns.saturating_add(HELD_NS)), track, zero)?;
+        }
+        Ok(())
     }
 
     /// Adds the track of a field of an element: below that of the element, and of the source.
