@@ -207,6 +207,7 @@ impl Pipeline {
             reorder_window_ns: NS_PER_S,
             sources: (0..).zip(&self.names).map(source).collect(),
             clock_table: vec![clocks],
+            recorder_pid: 0,
         };
         Ok(RunPlan {
             header,

@@ -102,7 +102,8 @@ pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> 
         reorder_window += config.push.drain_interval.max(Duration::from_nanos(IDLE_INTERVAL_NS));
     }
     let clocks = read_clocks();
-    let mut host = host_name(&HostRoot::new(&config.recorder.host_root));
+    let root = HostRoot::new(&config.recorder.host_root);
+    let mut host = host_name(&root);
     let labels = config.recorder.labels.iter();
     host.labels = labels.map(|(name, value)| (name.clone(), value.clone())).collect();
     SegmentHeader {
@@ -116,6 +117,7 @@ pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> 
         reorder_window_ns: nanoseconds(reorder_window),
         sources,
         clock_table: vec![clocks],
+        recorder_pid: root.own_pid().unwrap_or_default(),
     }
 }
 

@@ -126,6 +126,7 @@ impl<'s> RunWriter<'s> {
             reorder_window_ns: 0,
             sources: Vec::new(),
             clock_table: Vec::new(),
+            recorder_pid: 0,
         };
         Ok(Self {
             storage,

@@ -44,9 +44,15 @@ impl HostRoot {
 
     /// Returns whether its `proc` shows the pid namespace of the recorder.
     pub fn shares_pid_namespace(&self) -> bool {
-        let own = rustix::process::getpid().as_raw_nonzero().to_string();
-        rustix::fs::readlink(self.path("proc/self"), Vec::new())
-            .is_ok_and(|itself| itself.to_bytes() == own.as_bytes())
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        self.own_pid().is_some_and(|pid| i64::from(pid) == i64::from(own))
+    }
+
+    /// Returns the process id of the recorder as its `proc` numbers it; none if that does not show
+    /// the recorder.
+    pub fn own_pid(&self) -> Option<u32> {
+        let link = rustix::fs::readlink(self.path("proc/self"), Vec::new()).ok()?;
+        link.to_str().ok()?.parse().ok()
     }
 
     /// Returns the path of a file of the host; `relative` has no leading slash (`proc/stat`).

@@ -169,6 +169,7 @@ fn header(segment: u64, first: u64) -> SegmentHeader {
         // The second source is ten times as slow.
         sources: vec![source(0, first - 1_000), source(1, first.div_ceil(10) - 100)],
         clock_table: vec![clocks],
+        recorder_pid: 0,
     }
 }
 

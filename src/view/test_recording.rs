@@ -175,6 +175,7 @@ fn header(sources: &[(&str, &str, u64, &[u8])]) -> SegmentHeader {
         reorder_window_ns: 0,
         sources: sources.iter().enumerate().map(source).collect(),
         clock_table: vec![clocks],
+        recorder_pid: 0,
     }
 }
 

@@ -169,6 +169,7 @@ fn write(folder: &Path, scene: Scene, has_events: bool, fault: Fault) {
             })
             .collect(),
         clock_table: vec![clocks],
+        recorder_pid: 0,
     };
     let created_s = START_WALL_NS / 1_000_000_000;
     let name = SegmentName { number: 1, created_s, run_id: 1, state: SealState::Active };

@@ -195,6 +195,7 @@ pub fn header(kind: ChecksumKind, sources: Vec<SourceInfo>) -> SegmentHeader {
         reorder_window_ns: 500,
         sources,
         clock_table: vec![clocks(1_000)],
+        recorder_pid: 0,
     }
 }
 

@@ -9,7 +9,7 @@ use flatcap_format::schema::segment::{
     Attachment, Block, BlockLayout, ClockSync, Footer, Gap, Index, SegmentHeader, SourceDescriptor, Trailer,
 };
 
-use crate::rig::Rig;
+use crate::rig::{Rig, finish};
 
 pub struct Sample<'a> {
     pub source: u16,
@@ -237,7 +237,9 @@ fn in_order(samples: Vec<ListedSample>, window_ns: u64) -> Vec<ListedSample> {
 #[test]
 fn every_byte_belongs_to_a_verified_frame() {
     let rig = Rig::new();
-    rig.record(&["--for", "500ms"]);
+    let recorder = rig.start(&["record", "--for", "500ms"]);
+    let pid = recorder.id();
+    assert_eq!(finish(recorder).status, Some(0));
     let bytes = std::fs::read(&rig.segments("bin")[0]).unwrap();
     let payloads = payloads(&bytes);
     let mut order = String::new();
@@ -273,6 +275,8 @@ fn every_byte_belongs_to_a_verified_frame() {
     assert_eq!(footer.frames(), payloads.len() as u64 - 2);
     let header = root::<SegmentHeader<'_>>(payloads[0]).unwrap();
     assert_eq!(header.run_id(), footer.header().run_id());
+    // This machine's /proc is that of the recorder.
+    assert_eq!(header.recorder().map(|recorder| recorder.pid()), Some(pid));
     // Each sample's payload is 8-byte aligned within its frame's payload, for any source.
     for payload in payloads.iter().filter(|payload| &payload[4..8] == b"FCTF") {
         let inner = root::<TelemetryFrame<'_>>(payload).unwrap().payload().bytes();

@@ -57,6 +57,7 @@ pub fn write_run(folder: &Path, first_number: u64, run_id: u64, start_wall_s: i6
                 next_seq: seq,
             }],
             clock_table: clock_table.clone(),
+            recorder_pid: 0,
         };
         let created_s = header.clocks.wall_ns.div_euclid(NS_PER_S.cast_signed());
         let name =
@@ -248,6 +249,7 @@ pub fn write_slabs(folder: &Path, slabs: &[LateSlab], slabs_a_segment: usize, is
             reorder_window_ns: 0,
             sources: sources.collect(),
             clock_table: vec![clocks],
+            recorder_pid: 0,
         };
         let name = SegmentName {
             number: number as u64,

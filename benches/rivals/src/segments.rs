@@ -82,6 +82,7 @@ pub fn header(segment: u64, kind: ChecksumKind, first_seq: u64, sources: Vec<Sou
         reorder_window_ns: 0,
         sources,
         clock_table: vec![start],
+        recorder_pid: 0,
     }
 }
 

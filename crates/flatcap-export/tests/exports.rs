@@ -139,6 +139,7 @@ fn write_run_of(
         reorder_window_ns: 1_000_000_000,
         sources: sources.iter().enumerate().map(info).collect(),
         clock_table: vec![clocks],
+        recorder_pid: 0,
     };
     let created_s = BEGIN_NS / 1_000_000_000;
     let name = SegmentName { number: run_id, created_s, run_id, state: SealState::Active };

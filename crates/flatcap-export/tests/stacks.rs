@@ -70,6 +70,7 @@ fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
             info(PROFILE_ID, "stacks", PROFILE_ROOT, PROFILE),
         ],
         clock_table: vec![clocks],
+        recorder_pid: 0,
     };
     let name = SegmentName {
         number: run_id,

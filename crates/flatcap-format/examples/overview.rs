@@ -163,5 +163,6 @@ fn header(segment: u64) -> SegmentHeader {
             next_seq: segment * SEGMENT_SAMPLES,
         }],
         clock_table: vec![clocks],
+        recorder_pid: 0,
     }
 }

@@ -2236,6 +2236,104 @@ impl ::core::fmt::Debug for Host<'_> {
       ds.finish()
   }
 }
+pub enum RecorderOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// The program that recorded.
+pub struct Recorder<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Recorder<'a> {
+  type Inner = Recorder<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Recorder<'a> {
+  pub const VT_PID: ::flatbuffers::VOffsetT = 4;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Recorder { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args RecorderArgs
+  ) -> ::flatbuffers::WIPOffset<Recorder<'bldr>> {
+    let mut builder = RecorderBuilder::new(_fbb);
+    builder.add_pid(args.pid);
+    builder.finish()
+  }
+
+
+  /// Its process id, as the host's /proc numbers it.
+  #[inline]
+  pub fn pid(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(Recorder::VT_PID, Some(0)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Recorder<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u32>("pid", Self::VT_PID, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct RecorderArgs {
+    pub pid: u32,
+}
+impl<'a> Default for RecorderArgs {
+  #[inline]
+  fn default() -> Self {
+    RecorderArgs {
+      pid: 0,
+    }
+  }
+}
+
+pub struct RecorderBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RecorderBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_pid(&mut self, pid: u32) {
+    self.fbb_.push_slot::<u32>(Recorder::VT_PID, pid, 0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RecorderBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    RecorderBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Recorder<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Recorder<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Recorder");
+      ds.field("pid", &self.pid());
+      ds.finish()
+  }
+}
 pub enum SegmentHeaderOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -2266,6 +2364,7 @@ impl<'a> SegmentHeader<'a> {
   pub const VT_SOURCES: ::flatbuffers::VOffsetT = 26;
   pub const VT_CLOCK_TABLE: ::flatbuffers::VOffsetT = 28;
   pub const VT_HOST_LABELS: ::flatbuffers::VOffsetT = 30;
+  pub const VT_RECORDER: ::flatbuffers::VOffsetT = 32;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -2282,6 +2381,7 @@ impl<'a> SegmentHeader<'a> {
     builder.add_segment(args.segment);
     builder.add_compatible(args.compatible);
     builder.add_incompatible(args.incompatible);
+    if let Some(x) = args.recorder { builder.add_recorder(x); }
     if let Some(x) = args.host_labels { builder.add_host_labels(x); }
     if let Some(x) = args.clock_table { builder.add_clock_table(x); }
     if let Some(x) = args.sources { builder.add_sources(x); }
@@ -2400,6 +2500,14 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Label>>>>(SegmentHeader::VT_HOST_LABELS, None)}
   }
+  /// Absent if it is not known.
+  #[inline]
+  pub fn recorder(&self) -> Option<Recorder<'a>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<Recorder>>(SegmentHeader::VT_RECORDER, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SegmentHeader<'_> {
@@ -2422,6 +2530,7 @@ impl ::flatbuffers::Verifiable for SegmentHeader<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<SourceDescriptor>>>>("sources", Self::VT_SOURCES, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ClockPairing>>>("clock_table", Self::VT_CLOCK_TABLE, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Label>>>>("host_labels", Self::VT_HOST_LABELS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<Recorder>>("recorder", Self::VT_RECORDER, false)?
      .finish();
     Ok(())
   }
@@ -2441,6 +2550,7 @@ pub struct SegmentHeaderArgs<'a> {
     pub sources: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<SourceDescriptor<'a>>>>>,
     pub clock_table: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ClockPairing>>>,
     pub host_labels: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Label<'a>>>>>,
+    pub recorder: Option<::flatbuffers::WIPOffset<Recorder<'a>>>,
 }
 impl<'a> Default for SegmentHeaderArgs<'a> {
   #[inline]
@@ -2460,6 +2570,7 @@ impl<'a> Default for SegmentHeaderArgs<'a> {
       sources: None, // required field
       clock_table: None,
       host_labels: None,
+      recorder: None,
     }
   }
 }
@@ -2526,6 +2637,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SegmentHeaderBuilder<'a, 'b, 
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SegmentHeader::VT_HOST_LABELS, host_labels);
   }
   #[inline]
+  pub fn add_recorder(&mut self, recorder: ::flatbuffers::WIPOffset<Recorder<'b >>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<Recorder>>(SegmentHeader::VT_RECORDER, recorder);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SegmentHeaderBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SegmentHeaderBuilder {
@@ -2561,6 +2676,7 @@ impl ::core::fmt::Debug for SegmentHeader<'_> {
       ds.field("sources", &self.sources());
       ds.field("clock_table", &self.clock_table());
       ds.field("host_labels", &self.host_labels());
+      ds.field("recorder", &self.recorder());
       ds.finish()
   }
 }

@@ -193,7 +193,7 @@ mod tests {
             boot_id: None,
             labels: own.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         };
-        let labels = HostLabels::of(&RunInfo { run_id: 1, host, suspended_ns: 0 });
+        let labels = HostLabels::of(&RunInfo { run_id: 1, host, suspended_ns: 0, recorder_pid: 0 });
         let series = labels.series(None, &ElementNames::default());
         let all: Vec<(&str, &str)> =
             series.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

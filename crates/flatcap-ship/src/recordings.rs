@@ -115,6 +115,7 @@ impl TestSegment {
                 source((2, "opaque"), true),
             ],
             clock_table: vec![clocks],
+            recorder_pid: 0,
         }
     }
 

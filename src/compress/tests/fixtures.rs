@@ -126,6 +126,7 @@ pub(super) fn header(segment: u64, checksum: ChecksumKind) -> SegmentHeader {
         reorder_window_ns: 0,
         sources: (0..2).map(source).collect(),
         clock_table: Vec::new(),
+        recorder_pid: 0,
     }
 }
 

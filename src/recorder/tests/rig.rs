@@ -171,6 +171,7 @@ impl Script {
             reorder_window_ns: 0,
             sources: (0..SOURCES).map(source).collect(),
             clock_table: Vec::new(),
+            recorder_pid: 0,
         }
     }
 

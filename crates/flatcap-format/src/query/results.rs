@@ -90,13 +90,16 @@ pub struct RunInfo {
     /// For how long the host had been suspended when it began, in nanoseconds: boot time minus
     /// monotonic time.
     pub suspended_ns: u64,
+    /// Process id of the recorder, as the host's /proc numbers it; 0 if it is not known.
+    pub recorder_pid: u32,
 }
 
 impl RunInfo {
     /// Returns what a header says of its run.
     pub(super) fn of(header: &SegmentHeader) -> Self {
         let suspended_ns = header.clocks.suspended_ns();
-        Self { run_id: header.run_id, host: header.host.clone(), suspended_ns }
+        let (run_id, recorder_pid) = (header.run_id, header.recorder_pid);
+        Self { run_id, host: header.host.clone(), suspended_ns, recorder_pid }
     }
 }
 
@@ -123,7 +126,7 @@ impl QueryResults {
             tables: Vec::new(),
             names: ElementNames::default(),
             lists: BTreeMap::new(),
-            run: RunInfo { run_id: 0, host, suspended_ns: 0 },
+            run: RunInfo { run_id: 0, host, suspended_ns: 0, recorder_pid: 0 },
             times: None,
             sources: BTreeMap::new(),
             tasks: None,

@@ -482,6 +482,7 @@ fn usage(attribute: Option<&str>) -> Usage {
     match attribute {
         Some("wait") => Usage::Wait,
         Some("reservation") => Usage::Reservation,
+        Some("cache") => Usage::Cache,
         _ => Usage::Use,
     }
 }
@@ -573,8 +574,9 @@ mod tests {
         assert_eq!(of("state").unit(), None);
         assert_eq!(of("odd").metric_kind(), MetricKind::Unknown);
         assert_eq!(of("odd").documentation(), "");
-        let usages = ["total.user", "total.system", "unit.heat", "load"].map(|path| of(path).usage());
-        assert_eq!(usages, [Usage::Use, Usage::Wait, Usage::Reservation, Usage::Use]);
+        let usages =
+            ["total.user", "total.system", "unit.heat", "unit.small", "load"].map(|path| of(path).usage());
+        assert_eq!(usages, [Usage::Use, Usage::Wait, Usage::Reservation, Usage::Cache, Usage::Use]);
         assert_eq!(plan.root_name(), "flatcap.test.Marked");
     }
 

@@ -266,6 +266,9 @@ pub enum Usage {
     Wait,
     /// What may be used, such as address space.
     Reservation,
+    /// Memory in which the kernel keeps what may be needed again, and what it leaves free of that:
+    /// it grows with all that is read, and is given back at any time.
+    Cache,
 }
 
 /// The names of an enum's values.

@@ -46,6 +46,8 @@ pub struct SegmentHeader {
     pub sources: Vec<SourceInfo>,
     /// The run's clock pairings so far, each valid from its monotonic time on.
     pub clock_table: Vec<ClockReading>,
+    /// Process id of the recorder, as the host's /proc numbers it; 0 if it is not known.
+    pub recorder_pid: u32,
 }
 
 /// Descriptor of one source.
@@ -112,9 +114,11 @@ impl SegmentHeader {
         let clock_table: Vec<_> = self.clock_table.iter().skip(oldest).map(pairing_to_wire).collect();
         let clock_table = builder.create_vector(&clock_table);
         let agent_version = builder.create_string(&self.agent_version);
-        // Without labels the bytes are those of versions that had none.
+        // Without labels and recorder the bytes are those of versions that had none.
         let labels = &self.host.labels;
         let host_labels = if labels.is_empty() { None } else { Some(build_labels(builder, labels)) };
+        let pid = self.recorder_pid;
+        let recorder = (pid != 0).then(|| wire::Recorder::create(builder, &wire::RecorderArgs { pid }));
         wire::SegmentHeader::create(
             builder,
             &wire::SegmentHeaderArgs {
@@ -132,6 +136,7 @@ impl SegmentHeader {
                 sources: Some(sources),
                 clock_table: Some(clock_table),
                 host_labels,
+                recorder,
             },
         )
     }
@@ -204,6 +209,7 @@ impl SegmentHeader {
             reorder_window_ns: header.reorder_window_ns(),
             sources,
             clock_table: clock_table.into_iter().flatten().map(pairing_from_wire).collect(),
+            recorder_pid: header.recorder().map_or(0, |recorder| recorder.pid()),
         })
     }
 
@@ -373,6 +379,7 @@ pub(crate) mod tests {
                 })
                 .collect(),
             clock_table: vec![ClockReading { mono_ns: 1, boot_ns: 2, wall_ns: -3 }],
+            recorder_pid: 4242,
         }
     }
 
