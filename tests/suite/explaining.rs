@@ -26,6 +26,8 @@ const SAMPLES: u64 = 300;
 /// When something happens: 20 s after the begin, for one second.
 const INCIDENT: std::ops::Range<u64> = 200..210;
 const ABSENT: u64 = u64::MAX;
+/// The process that is the recorder by the header.
+const RECORDER_PID: u64 = 817;
 
 /// A process in one sample.
 #[derive(Clone, Copy)]
@@ -96,6 +98,13 @@ fn reaping(sample: u64) -> (Vec<Activity>, Vec<u64>) {
         processes.push(Activity { parent: 815, written, ..process(816, "copy", 0) });
     }
     (processes, if sample == INCIDENT.end { vec![815] } else { Vec::new() })
+}
+
+/// A process writes 320 MiB/s.
+fn copying(sample: u64, pid: u64) -> (Vec<Activity>, Vec<u64>) {
+    let mut processes = usual(sample);
+    processes.push(Activity { written: progress(sample) * (32 << 20), ..process(pid, "copier", 3) });
+    (processes, Vec::new())
 }
 
 /// Half of the processes are missing in nine of ten samples, with nothing done meanwhile.
@@ -180,6 +189,7 @@ fn write_scene(folder: &Path, host: &str, run_id: u64, scene: Scene) {
             next_seq: 0,
         }],
         clock_table: vec![clocks],
+        recorder_pid: u32::try_from(RECORDER_PID).unwrap(),
     };
     let name = SegmentName {
         number: run_id * 100,
@@ -308,6 +318,22 @@ fn a_parent_that_waits_for_a_child_is_no_suspect() {
     let explained = rig.call(&["explain", "flatcap-data", "--at", &end, "--json"]).json();
     let suspects = explained["suspects"].as_array().unwrap();
     assert!(suspects.iter().all(|suspect| suspect["pid"] != 815), "{explained}");
+}
+
+// Proves that what the recorder itself does is no spike, unlike the same of another process, and
+// that it is a suspect nevertheless.
+#[test]
+fn what_the_recorder_does_is_no_spike() {
+    let (spikes, explained) = answers(&recorded(|sample| copying(sample, RECORDER_PID + 1)));
+    assert_eq!(spikes[0]["element"], "copier[818]", "{spikes}");
+    let score = |explained: &Value| explained["suspects"][0]["score"].as_f64().unwrap();
+    let others = score(&explained);
+    let rig = recorded(|sample| copying(sample, RECORDER_PID));
+    assert_eq!(rig.call(&["spikes", "flatcap-data", "--json"]).json(), Value::Array(Vec::new()));
+    let at = wall_ns(u64::midpoint(INCIDENT.start, INCIDENT.end)).to_string();
+    let explained = rig.call(&["explain", "flatcap-data", "--at", &at, "--json"]).json();
+    assert_eq!(explained["suspects"][0]["pid"], RECORDER_PID);
+    assert!(score(&explained) < 0.5 * others, "{explained}");
 }
 
 // Proves that a process that a sample leaves out did neither end nor begin, and used what it used.

@@ -13,8 +13,9 @@ use super::window::WindowValue;
 
 /// An element whose evidence scores less is no suspect.
 const SUSPECT_SCORE_MIN: f64 = 0.5;
-/// Threads of the kernel do the work of others.
-const KERNEL_THREAD_PART: f64 = 0.4;
+/// Threads of the kernel do the work of others. So does the recorder: it samples what they do, and
+/// copies it when they trigger a snapshot.
+pub(super) const FOR_OTHERS_PART: f64 = 0.4;
 /// What a process's children did counts for it, a little less than for themselves.
 const CHILDREN_PART: f64 = 0.9;
 /// A group whose member explains so much of it is no suspect beside it.
@@ -156,8 +157,9 @@ fn credit_parents(by_element: &mut BTreeMap<u32, (SuspectKind, Evidence)>, set: 
 /// Returns an element as a suspect; none if its evidence is too little. An element that only waits
 /// is a suspect, too: there may be no other.
 fn suspect(element: u32, kind: SuspectKind, evidence: Evidence, set: &SeriesSet) -> Option<SuspectedElement> {
-    let own =
-        if set.processes.get(&element).is_some_and(is_kernel_thread) { KERNEL_THREAD_PART } else { 1.0 };
+    let works_for_others =
+        set.is_recorder(element) || set.processes.get(&element).is_some_and(is_kernel_thread);
+    let own = if works_for_others { FOR_OTHERS_PART } else { 1.0 };
     let part = own * kind.part();
     if part * evidence.values().map(|best| best.score).sum::<f64>() < SUSPECT_SCORE_MIN {
         return None;

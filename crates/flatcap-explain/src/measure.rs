@@ -13,6 +13,8 @@ pub(super) enum ValueClass {
     WaitShare,
     /// Bytes that are held.
     Bytes,
+    /// Bytes that the kernel keeps for later, and gives back at any time.
+    CachedBytes,
     /// Bytes per second.
     ByteRate,
     /// Bytes of memory that the kernel handled, per second.
@@ -86,6 +88,7 @@ impl Measure {
             (BaseUnit::Seconds, false) => ValueClass::Duration,
             (BaseUnit::Bytes, true) if column.unit.as_deref() == Some("pages") => ValueClass::PageRate,
             (BaseUnit::Bytes, true) => ValueClass::ByteRate,
+            (BaseUnit::Bytes, false) if column.usage == Usage::Cache => ValueClass::CachedBytes,
             (BaseUnit::Bytes, false) => ValueClass::Bytes,
             (BaseUnit::Percent, _) => ValueClass::Percent,
             (BaseUnit::None, true) => ValueClass::CountRate,
@@ -141,7 +144,7 @@ impl ValueClass {
             // A tenth of a core: the kernel's own housekeeping stays below.
             Self::TimeShare | Self::WaitShare | Self::StateShare => 0.1,
             // An allocator returns and takes a few MiB at any time.
-            Self::Bytes => f64::from(32_u32 << 20),
+            Self::Bytes | Self::CachedBytes => f64::from(32_u32 << 20),
             Self::ByteRate => f64::from(4_u32 << 20),
             // Memory is handled a hundred times faster than devices are.
             Self::PageRate => f64::from(256_u32 << 20),
@@ -158,7 +161,7 @@ impl ValueClass {
     /// that moves by 1 % is as usual.
     pub(super) fn least_relative(self) -> f64 {
         match self {
-            Self::Bytes => 0.01,
+            Self::Bytes | Self::CachedBytes => 0.01,
             _ => 0.1,
         }
     }
@@ -169,7 +172,7 @@ impl ValueClass {
     }
 
     /// Returns how much the class says about an incident, from 0 to 1. Time and bytes are what one
-    /// consumes; counts come along with them, and averages come late.
+    /// consumes; counts and caches come along with them, and averages come late.
     pub(super) fn weight(self) -> f64 {
         match self {
             Self::TimeShare
@@ -179,7 +182,7 @@ impl ValueClass {
             | Self::ByteRate
             | Self::Offspring => 1.0,
             Self::Percent => 0.7,
-            Self::Count | Self::CountRate | Self::PageRate | Self::Duration => 0.4,
+            Self::Count | Self::CountRate | Self::PageRate | Self::Duration | Self::CachedBytes => 0.4,
         }
     }
 
@@ -197,7 +200,7 @@ impl ValueClass {
         match self {
             Self::TimeShare | Self::WaitShare | Self::StateShare => (ValueUnit::Percent, 100.0),
             Self::Percent => (ValueUnit::Percent, 1.0),
-            Self::Bytes => (ValueUnit::Bytes, 1.0),
+            Self::Bytes | Self::CachedBytes => (ValueUnit::Bytes, 1.0),
             Self::ByteRate | Self::PageRate => (ValueUnit::BytesPerSecond, 1.0),
             Self::CountRate | Self::Offspring => (ValueUnit::PerSecond, 1.0),
             Self::Duration => (ValueUnit::Seconds, 1.0),
@@ -252,6 +255,8 @@ mod tests {
         assert_eq!(class(Usage::Wait, counter, Some("ns")), Some(ValueClass::WaitShare));
         assert_eq!(class(Usage::Wait, counter, None), Some(ValueClass::CountRate));
         assert_eq!(class(Usage::Reservation, gauge, Some("bytes")), None);
+        assert_eq!(class(Usage::Cache, gauge, Some("pages")), Some(ValueClass::CachedBytes));
+        assert_eq!(class(Usage::Cache, counter, Some("pages")), Some(ValueClass::PageRate));
         let jiffies = measure(counter, Some("jiffies"), ColumnType::Unsigned).unwrap();
         assert!((jiffies.factor - 0.01).abs() < 1e-12);
     }

@@ -110,7 +110,7 @@ pub(super) fn read(
                 read.host = Some(host);
                 read.set.flush(observer);
                 observer.after_batch(&read.clock, &read.set);
-                read.set.begin_run();
+                read.set.begin_run(run.recorder_pid);
                 observer.begin_run();
                 read.clock = RunClock::default();
             }

@@ -7,7 +7,7 @@ use flatcap_format::query::{ElementNames, TableInfo};
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::Marker;
 
-use super::attribution::{SuspectKind, SuspectedElement, label_of, name_of, suspects};
+use super::attribution::{FOR_OTHERS_PART, SuspectKind, SuspectedElement, label_of, name_of, suspects};
 use super::baseline::Baseline;
 use super::clock::RunClock;
 use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS};
@@ -159,6 +159,9 @@ pub fn find_spikes(
         });
         if matches!(kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
             departure.score *= DEVICE_PART;
+        }
+        if departure.element.is_some_and(|element| read.set.is_recorder(element)) {
+            departure.score *= FOR_OTHERS_PART;
         }
     }
     let spikes = events(departures, source_of)

@@ -4,7 +4,7 @@
 //! below an element. A counter is observed as its rate since the sample before in which its element
 //! was seen, however long ago that is: a sample may leave elements out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use flatcap_format::query::{ColumnBatch, ColumnInfo, ElementNames, NO_ELEMENT, RowSource, TableInfo};
 use flatcap_format::schema::{FieldValue, MetricKind};
@@ -40,6 +40,10 @@ pub(super) struct SeriesSet {
     /// By element.
     pub(super) processes: HashMap<u32, ProcessFacts>,
     elements_by_pid: HashMap<u64, u32>,
+    /// The process id of the recorder of the run; 0 if it is not known.
+    recorder_pid: u64,
+    /// The elements of the recorders of all runs.
+    recorders: HashSet<u32>,
     /// Series that were left out for [`SERIES_MAX`].
     pub(super) left_out: u64,
     /// Elements that were not seen for so long are forgotten.
@@ -86,6 +90,8 @@ impl SeriesSet {
             free: Vec::new(),
             processes: HashMap::new(),
             elements_by_pid: HashMap::new(),
+            recorder_pid: 0,
+            recorders: HashSet::new(),
             left_out: 0,
             forgets_after_ns,
             observations: Vec::new(),
@@ -101,8 +107,15 @@ impl SeriesSet {
         self.elements_by_pid.get(&pid).copied()
     }
 
-    /// Forgets the last values: those of the next run are of other counters.
-    pub(super) fn begin_run(&mut self) {
+    /// Returns whether an element is the process of a recorder.
+    pub(super) fn is_recorder(&self, element: u32) -> bool {
+        self.recorders.contains(&element)
+    }
+
+    /// Forgets the last values: those of the next run are of other counters. 0 is a recorder whose
+    /// process is not known.
+    pub(super) fn begin_run(&mut self, recorder_pid: u32) {
+        self.recorder_pid = u64::from(recorder_pid);
         for table in &mut self.tables {
             (table.first_ns, table.last_ns, table.swept_ns) = (None, None, 0);
             for slot in table.slots.iter_mut().flatten() {
@@ -225,6 +238,9 @@ impl SeriesSet {
         let Some(pid) = pid_of(names, element) else { return };
         self.processes.insert(element, ProcessFacts { pid, parent, born_ns });
         self.elements_by_pid.insert(pid, element);
+        if pid == self.recorder_pid && pid != 0 {
+            self.recorders.insert(element);
+        }
     }
 
     /// Remembers whose child an element is.
@@ -581,7 +597,7 @@ mod tests {
         let known = |set: &SeriesSet| set.tables[0].slots.iter().flatten().count();
         assert_eq!(known(&set), ELEMENTS);
         set.flush(&mut recorded);
-        set.begin_run();
+        set.begin_run(0);
         recorded.functions.clear();
         // Without the last element, for 30 s.
         set.add(&batch(0..1500, 0), &tables, &ElementNames::default(), &mut recorded);
