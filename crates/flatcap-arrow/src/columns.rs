@@ -6,7 +6,7 @@ use arrow_array::{
     ArrayRef, BooleanArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array,
     StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
-use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 use flatcap_format::query::{ColumnInfo, ColumnValues, TextColumn, ValidRows, ValueColumn};
 use flatcap_format::schema::ColumnType;
@@ -59,21 +59,22 @@ fn integer_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
 }
 
 /// Returns the values of a column as an array of this type, which [`data_type`] returned for it.
+/// Those of 64 bits are moved.
 ///
 /// # Errors
 /// The first row with a value that the type cannot hold.
-pub(crate) fn array(column: &ValueColumn, data_type: &DataType) -> Result<ArrayRef, TooLarge> {
-    let rows = rows_of(&column.values);
-    let nulls = nulls(&column.valid, rows);
-    Ok(match &column.values {
-        ColumnValues::Unsigned(values) => unsigned(values, data_type, nulls, &column.valid)?,
+pub(crate) fn array(column: ValueColumn, data_type: &DataType) -> Result<ArrayRef, TooLarge> {
+    let ValueColumn { values, valid } = column;
+    let nulls = nulls(&valid, rows_of(&values));
+    Ok(match values {
+        ColumnValues::Unsigned(values) => unsigned(values, data_type, nulls, &valid)?,
         ColumnValues::Signed(values) => signed(values, data_type, nulls),
-        ColumnValues::Float32(values) => Arc::new(Float32Array::new(values.clone().into(), nulls)),
-        ColumnValues::Float(values) => Arc::new(Float64Array::new(values.clone().into(), nulls)),
+        ColumnValues::Float32(values) => Arc::new(Float32Array::new(values.into(), nulls)),
+        ColumnValues::Float(values) => Arc::new(Float64Array::new(values.into(), nulls)),
         ColumnValues::Bool(values) => {
             Arc::new(BooleanArray::new(BooleanBuffer::from(values.as_slice()), nulls))
         }
-        ColumnValues::Text(texts) => Arc::new(text_array(texts, &column.valid)),
+        ColumnValues::Text(texts) => Arc::new(text_array(&texts, &valid)),
     })
 }
 
@@ -102,7 +103,7 @@ fn text_array(texts: &TextColumn, valid: &ValidRows) -> StringArray {
 }
 
 fn unsigned(
-    values: &[u64],
+    values: Vec<u64>,
     data_type: &DataType,
     nulls: Option<NullBuffer>,
     valid: &ValidRows,
@@ -114,15 +115,17 @@ fn unsigned(
         DataType::UInt8 => u8::MAX.into(),
         _ => i64::MAX.cast_unsigned(),
     };
-    // The values of rows without one are 0.
-    if let Some(row) = values.iter().position(|value| *value > limit)
+    // All bits of a limit are set, so a value beyond it has another bit. The values of rows without
+    // one are 0.
+    if values.iter().fold(0, |bits, value| bits | value) > limit
+        && let Some(row) = values.iter().position(|value| *value > limit)
         && let Some(value) = values.get(row).copied().filter(|_| valid.has(row))
     {
         return Err(TooLarge { row, value });
     }
     #[expect(clippy::cast_possible_truncation, reason = "compared with the limit of the type")]
     Ok(match data_type {
-        DataType::UInt64 => Arc::new(UInt64Array::new(values.to_vec().into(), nulls)),
+        DataType::UInt64 => Arc::new(UInt64Array::new(values.into(), nulls)),
         DataType::UInt32 => {
             Arc::new(UInt32Array::new(values.iter().map(|value| *value as u32).collect(), nulls))
         }
@@ -132,11 +135,11 @@ fn unsigned(
         DataType::UInt8 => {
             Arc::new(UInt8Array::new(values.iter().map(|value| *value as u8).collect(), nulls))
         }
-        _ => Arc::new(Int64Array::new(values.iter().map(|value| value.cast_signed()).collect(), nulls)),
+        _ => Arc::new(Int64Array::new(ScalarBuffer::from(Buffer::from_vec(values)), nulls)),
     })
 }
 
-fn signed(values: &[i64], data_type: &DataType, nulls: Option<NullBuffer>) -> ArrayRef {
+fn signed(values: Vec<i64>, data_type: &DataType, nulls: Option<NullBuffer>) -> ArrayRef {
     #[expect(clippy::cast_possible_truncation, reason = "the schema's own type held the value")]
     match data_type {
         DataType::Int32 => {
@@ -146,6 +149,6 @@ fn signed(values: &[i64], data_type: &DataType, nulls: Option<NullBuffer>) -> Ar
             Arc::new(Int16Array::new(values.iter().map(|value| *value as i16).collect(), nulls))
         }
         DataType::Int8 => Arc::new(Int8Array::new(values.iter().map(|value| *value as i8).collect(), nulls)),
-        _ => Arc::new(Int64Array::new(values.to_vec().into(), nulls)),
+        _ => Arc::new(Int64Array::new(values.into(), nulls)),
     }
 }

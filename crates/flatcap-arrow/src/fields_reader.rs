@@ -1,5 +1,6 @@
 //! Reads rows of selected fields, as `flatcap dump --fields` prints them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
@@ -126,22 +127,28 @@ impl FieldsReader {
     }
 
     fn plain_batch(&self, rows: SampleRows) -> Result<BatchItem, BatchError> {
-        let SampleRows { times, columns } = rows;
+        let SampleRows { times, mut columns } = rows;
         let count = times.len();
         let mut arrays: Vec<ArrayRef> = time_arrays(times.wall_ns).into();
         if self.columns.has_host {
             let hosts = std::iter::repeat_n(self.host.as_str(), count);
             arrays.push(Arc::new(StringArray::from_iter_values(hosts)));
         }
+        // Fields that were selected twice share their values.
+        let mut made: BTreeMap<usize, ArrayRef> = BTreeMap::new();
         for column in &self.columns.values {
-            arrays.push(match columns.get(column.place).and_then(Option::as_ref) {
-                None => new_null_array(&column.data_type, count),
-                Some(values) if column.fits(&values.values) => {
+            let shared = made.get(&column.place).map(Arc::clone);
+            let array = match (shared, columns.get_mut(column.place).and_then(Option::take)) {
+                (Some(shared), _) => shared,
+                (None, None) => new_null_array(&column.data_type, count),
+                (None, Some(values)) if column.fits(&values.values) => {
                     let too_large = |_| BatchError::Encode(column.name.clone());
                     array(values, &column.data_type).map_err(too_large)?
                 }
-                Some(_) => return Err(self.other_type(&column.name)),
-            });
+                (None, Some(_)) => return Err(self.other_type(&column.name)),
+            };
+            made.insert(column.place, Arc::clone(&array));
+            arrays.push(array);
         }
         self.batch(arrays)
     }

@@ -111,13 +111,13 @@ impl FileLayout {
         files
     }
 
-    /// Returns samples as rows.
+    /// Returns samples as rows. Moves the values of the columns out of them.
     ///
     /// # Errors
     /// `TooLarge` for a value that the type of its column cannot hold.
     pub fn batch(
         &self,
-        samples: &SampleBatch,
+        samples: &mut SampleBatch,
         run: &str,
         names: &ElementNames,
     ) -> Result<RecordBatch, BatchError> {
@@ -155,14 +155,14 @@ impl FileLayout {
     fn array(
         &self,
         column: &LayoutColumn,
-        samples: &SampleBatch,
+        samples: &mut SampleBatch,
         names: &ElementNames,
     ) -> Result<ArrayRef, BatchError> {
         let missing = || encoding_error(ArrowError::SchemaError("a table is missing".to_owned()));
         match column {
             LayoutColumn::Values { table, column, path, data_type } => {
-                let batch = samples.tables.get(*table).ok_or_else(missing)?;
-                let values = batch.columns.get(*column).ok_or_else(missing)?;
+                let batch = samples.tables.get_mut(*table).ok_or_else(missing)?;
+                let values = std::mem::take(batch.columns.get_mut(*column).ok_or_else(missing)?);
                 array(values, data_type).map_err(|TooLarge { row, value }| {
                     let sample = batch.sample(row);
                     let element = batch.element(row).map(|element| format!(" of {}", names.label(element)));
@@ -176,16 +176,17 @@ impl FileLayout {
                 Ok(Arc::new(labels.collect::<StringArray>()))
             }
             LayoutColumn::Structs { table, fields, columns } => {
-                let batch = samples.tables.get(*table).ok_or_else(missing)?;
                 let arrays: Result<Vec<ArrayRef>, BatchError> =
                     columns.iter().map(|column| self.array(column, samples, names)).collect();
                 let structs = StructArray::try_new(fields.clone(), arrays?, None).map_err(encoding_error)?;
                 let field = Arc::new(Field::new(LIST_ELEMENT, DataType::Struct(fields.clone()), false));
+                let batch = samples.tables.get(*table).ok_or_else(missing)?;
                 list_array(field, batch, Arc::new(structs))
             }
             LayoutColumn::List { table, field, value } => {
+                let values = self.array(value, samples, names)?;
                 let batch = samples.tables.get(*table).ok_or_else(missing)?;
-                list_array(Arc::clone(field), batch, self.array(value, samples, names)?)
+                list_array(Arc::clone(field), batch, values)
             }
         }
     }

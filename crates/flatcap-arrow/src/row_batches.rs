@@ -76,10 +76,10 @@ impl RowBatches {
                     self.run_name = format!("{:016x}", run.run_id);
                     continue;
                 }
-                RecordedItem::Samples(samples) => {
+                RecordedItem::Samples(mut samples) => {
                     let layout = self.layout_of(samples.table_numbers());
                     let Some(columns) = self.layouts.get(layout) else { continue };
-                    let batch = columns.batch(&samples, &self.run_name, self.reader.elements())?;
+                    let batch = columns.batch(&mut samples, &self.run_name, self.reader.elements())?;
                     let times = samples.tables.into_iter().next().map(|table| table.times);
                     RowBatchItem::Rows { layout, batch, times: times.unwrap_or_default() }
                 }

@@ -8,7 +8,7 @@ use flatcap_format::replay::Notice;
 use flatcap_format::segment::{Gap, Marker};
 
 /// Samples of one source of one run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SampleBatch {
     /// One batch per table of the source, all of the same samples.
     pub tables: Vec<ColumnBatch>,

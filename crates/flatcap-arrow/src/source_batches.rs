@@ -82,11 +82,15 @@ impl SourceBatches {
         &self.schema
     }
 
-    /// Returns samples of the run as a batch.
+    /// Returns samples of the run as a batch. Moves the values of the columns out of them.
     ///
     /// # Errors
     /// `SeveralSources` for samples of another source, `OtherSchema` for those of another schema.
-    pub fn batch(&mut self, samples: &SampleBatch, reader: &SampleReader) -> Result<RecordBatch, BatchError> {
+    pub fn batch(
+        &mut self,
+        samples: &mut SampleBatch,
+        reader: &SampleReader,
+    ) -> Result<RecordBatch, BatchError> {
         let tables = samples.table_numbers();
         if tables != self.tables {
             let source = tables.first().and_then(|table| reader.table(*table)).map(|table| &*table.source);

@@ -86,13 +86,13 @@ impl SourceReader {
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match self.held.pop_front() {
             Some(FirstItem::Item(item)) => return Ok(Some(item)),
-            Some(FirstItem::Samples(samples)) => return self.batch(&samples).map(Some),
+            Some(FirstItem::Samples(samples)) => return self.batch(samples).map(Some),
             None => {}
         }
         while let Some(item) = self.reader.next()? {
             match item {
                 RecordedItem::Run(run) => self.batches.begin_run(&run),
-                RecordedItem::Samples(samples) => return self.batch(&samples).map(Some),
+                RecordedItem::Samples(samples) => return self.batch(samples).map(Some),
                 RecordedItem::Notice(notice) => return Ok(Some(BatchItem::Notice(notice))),
                 RecordedItem::Gap(..) | RecordedItem::Marker(_) => {}
             }
@@ -100,7 +100,7 @@ impl SourceReader {
         Ok(None)
     }
 
-    fn batch(&mut self, samples: &SampleBatch) -> Result<BatchItem, BatchError> {
-        self.batches.batch(samples, &self.reader).map(BatchItem::Batch)
+    fn batch(&mut self, mut samples: SampleBatch) -> Result<BatchItem, BatchError> {
+        self.batches.batch(&mut samples, &self.reader).map(BatchItem::Batch)
     }
 }

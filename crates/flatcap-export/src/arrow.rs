@@ -47,7 +47,7 @@ pub fn to_arrow(
                 run = Some(info);
                 continue;
             }
-            RecordedItem::Samples(samples) => {
+            RecordedItem::Samples(mut samples) => {
                 if let Some(target) = target.take() {
                     let tables = samples.table_numbers();
                     let mut batches =
@@ -58,7 +58,7 @@ pub fn to_arrow(
                     export = Some(ArrowExport::begin(target, batches)?);
                 }
                 if let Some(export) = &mut export {
-                    export.add(&samples, &reader)?;
+                    export.add(&mut samples, &reader)?;
                 }
                 ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
             }
@@ -137,7 +137,7 @@ impl ArrowExport {
         Ok(Self { writer, batches, rows: 0 })
     }
 
-    fn add(&mut self, samples: &SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
+    fn add(&mut self, samples: &mut SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
         let batch = self.batches.batch(samples, reader)?;
         self.rows += batch.num_rows() as u64;
         self.writer.write(&batch)

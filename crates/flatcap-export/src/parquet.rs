@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::TimeUnit;
@@ -11,7 +12,7 @@ use flatcap_arrow::{
     Descriptions, FileLayout, IntegerTypes, LayoutOptions, RecordedItem, SampleBatch, SampleReader,
     StepFilter, unique_name,
 };
-use flatcap_format::query::{Query, Recording, RunInfo, TableInfo};
+use flatcap_format::query::{ElementNames, Query, Recording, RunInfo, TableInfo};
 use flatcap_format::replay::Notice;
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, Marker, MarkerOrigin};
@@ -23,8 +24,8 @@ use crate::parquet_file::{ParquetFile, ParquetOptions};
 use crate::record_table::{Cell, CellType, RecordTable, number, text};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 
-/// Memory of all row groups that are being written, in bytes. Beyond it the largest one is written.
-const GROUPS_BYTES_MAX: usize = 48 << 20;
+/// Rows that are held for row groups, in bytes. Beyond it the largest group is written.
+const GROUPS_BYTES_MAX: usize = 32 << 20;
 /// Most files of one export, each with an open descriptor.
 const FILES_MAX: usize = 4096;
 
@@ -85,8 +86,8 @@ pub fn to_parquet(
                 files.begin_run(run)?;
                 continue;
             }
-            RecordedItem::Samples(samples) => {
-                files.add(&samples, &reader)?;
+            RecordedItem::Samples(mut samples) => {
+                files.add(&mut samples, &reader)?;
                 ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
             }
             RecordedItem::Gap(source, gap) => {
@@ -178,10 +179,10 @@ impl<'a> ParquetFiles<'a> {
     ) -> Result<Self, ColumnarError> {
         let failed = |error| ColumnarError::Write { path: directory.to_owned(), error };
         let directory = TargetDirectory::create(directory).map_err(failed)?;
-        let begin = |name: &str, columns: &[(&str, CellType)]| {
-            let table = RecordTable::new(columns);
-            let file =
-                ParquetFile::create(&directory, name, &table.schema, (options, request.should_replace))?;
+        let begin = |name: &str, cells: &[(&str, CellType)]| {
+            let table = RecordTable::new(cells);
+            let first = RecordBatch::new_empty(Arc::clone(&table.schema));
+            let file = ParquetFile::create(&directory, name, &first, (options, request.should_replace))?;
             Ok::<_, ColumnarError>((table, file))
         };
         let (gaps, marks) = (begin("_gaps.parquet", &GAPS)?, begin("_marks.parquet", &MARKS)?);
@@ -218,14 +219,14 @@ impl<'a> ParquetFiles<'a> {
         Ok(())
     }
 
-    fn add(&mut self, samples: &SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
+    fn add(&mut self, samples: &mut SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
         let tables = samples.table_numbers();
         if !self.by_tables.contains_key(&tables) {
             let infos: Vec<&TableInfo> = tables.iter().filter_map(|table| reader.table(*table)).collect();
-            let own = self.create_files(&infos)?;
+            let own = self.create_files(&infos, samples, reader.elements())?;
             self.by_tables.insert(tables.clone(), own);
         }
-        let times = samples.times();
+        let times = samples.times().clone();
         if let (Some(wall_ns), Some(mono_ns)) = (times.wall_ns.last(), times.mono_ns.last()) {
             self.offset_ns = Some(wall_ns.wrapping_sub_unsigned(*mono_ns));
             self.put_early_gaps()?;
@@ -245,16 +246,21 @@ impl<'a> ParquetFiles<'a> {
                 let mask: BooleanArray = rows.iter().map(|sample| selected.get(*sample).copied()).collect();
                 batch = filter_record_batch(&batch, &mask).map_err(encoding_error)?;
             }
-            file.file.write(&batch)?;
             if let Some(run) = &self.run {
                 file.count(run, &batch, (times.wall_ns.first(), times.wall_ns.last()));
             }
+            file.file.write(batch)?;
         }
         self.limit_memory()
     }
 
-    /// Creates the files of a source with these tables.
-    fn create_files(&mut self, tables: &[&TableInfo]) -> Result<Vec<usize>, ColumnarError> {
+    /// Creates the files of a source with these tables, whose first samples are given.
+    fn create_files(
+        &mut self,
+        tables: &[&TableInfo],
+        first: &SampleBatch,
+        elements: &ElementNames,
+    ) -> Result<Vec<usize>, ColumnarError> {
         let options = LayoutOptions {
             integers: if self.options.is_unsigned { IntegerTypes::Unsigned } else { IntegerTypes::Signed },
             time_unit: TimeUnit::Microsecond,
@@ -270,7 +276,8 @@ impl<'a> ParquetFiles<'a> {
             let name = unique_name(&plain, |name| self.names.insert(name.to_owned()));
             let name = format!("{name}.parquet");
             let options = (self.options, self.request.should_replace);
-            let file = ParquetFile::create(&self.directory, &name, &layout.schema, options)?;
+            let first = layout.batch(&mut first.clone(), &self.run_name, elements)?;
+            let file = ParquetFile::create(&self.directory, &name, &first, options)?;
             own.push(self.files.len());
             self.files.push(SourceFile { layout, file, runs: Vec::new() });
         }
@@ -324,7 +331,7 @@ impl<'a> ParquetFiles<'a> {
             number(gap.before_mono_ns),
             before_ns.map_or(Cell::Absent, Cell::Time),
         ]);
-        if is_full { file.write(&table.take()?) } else { Ok(()) }
+        if is_full { file.write(table.take()?) } else { Ok(()) }
     }
 
     fn add_mark(&mut self, marker: &Marker) -> Result<(), ColumnarError> {
@@ -343,7 +350,7 @@ impl<'a> ParquetFiles<'a> {
             Cell::Text(origin.to_owned()),
             Cell::Text(marker.text.clone()),
         ]);
-        if is_full { file.write(&table.take()?) } else { Ok(()) }
+        if is_full { file.write(table.take()?) } else { Ok(()) }
     }
 
     /// Completes all files, then renames them.
@@ -352,8 +359,8 @@ impl<'a> ParquetFiles<'a> {
         let replaces = self.request.should_replace;
         let mut sources = RecordTable::new(&SOURCES);
         let options = (self.options, replaces);
-        let mut sources_file =
-            ParquetFile::create(&self.directory, "_sources.parquet", &sources.schema, options)?;
+        let first = RecordBatch::new_empty(Arc::clone(&sources.schema));
+        let mut sources_file = ParquetFile::create(&self.directory, "_sources.parquet", &first, options)?;
         for file in &self.files {
             let name = &file.layout.source;
             let period_ns = recording.sources().iter().find(|source| source.name == *name);
@@ -361,18 +368,18 @@ impl<'a> ParquetFiles<'a> {
             for run in &file.runs {
                 let lost = self.lost.get(&(run.run.run_id, name.clone())).copied().unwrap_or_default();
                 if sources.push(file.describe(run, (period_ns, lost))) {
-                    sources_file.write(&sources.take()?)?;
+                    sources_file.write(sources.take()?)?;
                 }
             }
         }
-        sources_file.write(&sources.take()?)?;
+        sources_file.write(sources.take()?)?;
         let mut complete = Vec::new();
         for file in self.files {
             let about = file.about();
             complete.push(file.file.complete(Some(file.layout.source), about)?);
         }
         for (mut table, mut file) in [self.gaps, self.marks] {
-            file.write(&table.take()?)?;
+            file.write(table.take()?)?;
             complete.push(file.complete(None, Vec::new())?);
         }
         complete.push(sources_file.complete(None, Vec::new())?);

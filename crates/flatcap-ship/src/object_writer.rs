@@ -88,7 +88,7 @@ impl ObjectWriter {
             return Ok(Some(object));
         }
         if self.object.is_none() && may_be_empty {
-            self.object = Some(self.begin()?);
+            self.object = Some(self.begin(&RecordBatch::new_empty(Arc::clone(&self.schema)))?);
         }
         self.end_object()
     }
@@ -99,7 +99,7 @@ impl ObjectWriter {
         self.pending_rows = 0;
         let mut object = match self.object.take() {
             Some(object) => object,
-            None => self.begin()?,
+            None => self.begin(&chunk)?,
         };
         object.write(&chunk)?;
         self.object_rows += chunk.num_rows() as u64;
@@ -111,8 +111,9 @@ impl ObjectWriter {
         if is_full { self.end_object() } else { Ok(None) }
     }
 
-    fn begin(&self) -> Result<ArrowWriter<Vec<u8>>, ObjectWriterError> {
-        let properties = parquet_properties(&self.schema, ParquetOptions::default());
+    /// Begins an object with these first rows, without writing them.
+    fn begin(&self, first: &RecordBatch) -> Result<ArrowWriter<Vec<u8>>, ObjectWriterError> {
+        let properties = parquet_properties(first, ParquetOptions::default())?;
         Ok(ArrowWriter::try_new(Vec::new(), Arc::clone(&self.schema), Some(properties))?)
     }
 

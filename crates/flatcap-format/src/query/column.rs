@@ -71,15 +71,22 @@ impl StridedRows {
     }
 }
 
+/// A column without rows.
+impl Default for ValueColumn {
+    fn default() -> Self {
+        Self::new(ColumnType::Unsigned, 0)
+    }
+}
+
 impl ValueColumn {
-    /// Creates an empty column.
-    pub(super) fn new(column_type: ColumnType) -> Self {
+    /// Creates an empty column, with space for so many rows.
+    pub(super) fn new(column_type: ColumnType, rows: usize) -> Self {
         let values = match column_type {
-            ColumnType::Unsigned => ColumnValues::Unsigned(Vec::new()),
-            ColumnType::Signed => ColumnValues::Signed(Vec::new()),
-            ColumnType::Float32 => ColumnValues::Float32(Vec::new()),
-            ColumnType::Float => ColumnValues::Float(Vec::new()),
-            ColumnType::Bool => ColumnValues::Bool(Vec::new()),
+            ColumnType::Unsigned => ColumnValues::Unsigned(Vec::with_capacity(rows)),
+            ColumnType::Signed => ColumnValues::Signed(Vec::with_capacity(rows)),
+            ColumnType::Float32 => ColumnValues::Float32(Vec::with_capacity(rows)),
+            ColumnType::Float => ColumnValues::Float(Vec::with_capacity(rows)),
+            ColumnType::Bool => ColumnValues::Bool(Vec::with_capacity(rows)),
             ColumnType::Text => ColumnValues::Text(TextColumn::default()),
         };
         Self { values, valid: ValidRows::default() }
@@ -503,7 +510,7 @@ mod tests {
     // also after rows were taken back.
     #[test]
     fn columns_keep_their_values() {
-        let mut column = ValueColumn::new(ColumnType::Unsigned);
+        let mut column = ValueColumn::new(ColumnType::Unsigned, 0);
         for row in 0..200_u64 {
             column.push_absent();
             if row % 3 != 0 {
@@ -525,7 +532,7 @@ mod tests {
     // Proves that a text is stored once, and that a value of another type is not taken.
     #[test]
     fn texts_are_stored_once() {
-        let mut column = ValueColumn::new(ColumnType::Text);
+        let mut column = ValueColumn::new(ColumnType::Text, 0);
         for text in ["a", "b", "a"] {
             column.push_absent();
             column.set_last(FieldValue::Text(text));

@@ -23,7 +23,7 @@ impl CounterRates {
             if !has_rate(info) {
                 continue;
             }
-            let mut rates = ValueColumn::new(ColumnType::Float);
+            let mut rates = ValueColumn::new(ColumnType::Float, batch.rows());
             for row in 0..batch.rows() {
                 rates.push_absent();
                 // Several elements without a number are none.
@@ -90,7 +90,7 @@ mod tests {
                 order: 0,
             }],
         };
-        let mut counts = ValueColumn::new(ColumnType::Unsigned);
+        let mut counts = ValueColumn::new(ColumnType::Unsigned, 0);
         for count in [10, 500, 30, 900] {
             counts.push_absent();
             counts.set_last(FieldValue::Unsigned(count));

@@ -36,11 +36,18 @@ impl CellBytes {
 
 impl TableRows {
     pub(super) fn new(info: &TableInfo) -> Self {
+        Self::with_capacity(info, 0)
+    }
+
+    /// Creates a table with space for so many rows.
+    fn with_capacity(info: &TableInfo, rows: usize) -> Self {
+        let is_list = info.list.is_some();
+        let columns = info.columns.iter().map(|column| ValueColumn::new(column.column_type, rows));
         Self {
-            is_list: info.list.is_some(),
-            samples: Vec::new(),
-            elements: Vec::new(),
-            columns: columns_of(info),
+            is_list,
+            samples: Vec::with_capacity(rows),
+            elements: Vec::with_capacity(if is_list { rows } else { 0 }),
+            columns: columns.collect(),
             cells: None,
         }
     }
@@ -97,7 +104,8 @@ impl TableRows {
         let taken = times.len();
         let limit = u32::try_from(taken).unwrap_or(u32::MAX);
         let rows = if self.is_list { self.samples.partition_point(|sample| *sample < limit) } else { taken };
-        let mut later = Self::new(info);
+        // The next batch will have about as many.
+        let mut later = Self::with_capacity(info, rows + rows / 8);
         if rows < self.rows() {
             later.samples = self.samples.split_off(rows);
             later.samples.iter_mut().for_each(|sample| *sample = sample.saturating_sub(limit));
@@ -108,8 +116,4 @@ impl TableRows {
         let rows = if is_list { RowSource::Elements { samples, elements } } else { RowSource::Samples };
         ColumnBatch { table, times, rows, columns }
     }
-}
-
-fn columns_of(info: &TableInfo) -> Vec<ValueColumn> {
-    info.columns.iter().map(|column| ValueColumn::new(column.column_type)).collect()
 }
