@@ -10,7 +10,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{KeyValue, RowGroupMetaData};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
@@ -221,7 +221,7 @@ fn column_sizes(
     let mut writer = ArrowWriter::try_new(io::sink(), rows.schema(), Some(properties))?;
     writer.write(rows)?;
     let file = writer.close()?;
-    let columns = file.row_groups().iter().flat_map(|group| group.columns());
+    let columns = file.row_groups().iter().flat_map(RowGroupMetaData::columns);
     Ok(columns.map(|column| (column.column_path().string(), column.compressed_size())).collect())
 }
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use arrow_array::cast::AsArray;
 use arrow_ipc::reader::FileReader;
@@ -422,28 +422,44 @@ fn single_files_appear_whole() {
     assert!(refused.status == Some(2) && refused.err.contains("shorter than 1ms"), "{refused:?}");
 }
 
-/// Judges exported files by the samples that `dump` prints.
-fn assert_agrees(python: &Path, samples: &Path, folder: &Path) -> String {
+/// The readers that judge exports; Spark reads Parquet only.
+const READERS: [&str; 4] = ["DuckDB", "Polars", "pyarrow", "Spark"];
+
+/// Judges the files of folders by the samples that `dump` prints. Each pair has samples and the
+/// folder of their files; each reader must have judged all sources of it and, if given, so many files.
+fn assert_agrees(python: &Path, pairs: &[(PathBuf, PathBuf)], readers: &[&str], files: Option<usize>) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agree.py");
-    let judged = Called::from(Command::new(python).arg(script).arg(samples).arg(folder).output().unwrap());
-    assert_eq!(judged.status, Some(0), "{}: {}", samples.display(), judged.err);
-    judged.out
+    let mut command = Command::new(python);
+    command.arg(script).args(pairs.iter().flat_map(|(samples, folder)| [samples, folder]));
+    let judged = Called::from(command.output().unwrap());
+    assert_eq!(judged.status, Some(0), "{}{}", judged.out, judged.err);
+    let skipped = judged.out.lines().find(|line| line.starts_with("skipped: no Spark"));
+    if let Some(line) = skipped.filter(|_| readers.contains(&"Spark")) {
+        println!("{line}");
+    }
+    let end =
+        files.map_or_else(String::new, |files| format!(" of {files} files")) + " are equal, all sources";
+    for reader in readers.iter().filter(|reader| **reader != "Spark" || skipped.is_none()) {
+        let lines = judged.out.lines().filter(|line| line.starts_with(reader) && line.ends_with(&end));
+        assert_eq!(lines.count(), pairs.len(), "{reader}: {judged:?}");
+    }
 }
 
-// Proves that DuckDB, Polars and pyarrow read every value of the files for readers in other
+// Proves that DuckDB, Polars, pyarrow and Spark read every value of the files for readers in other
 // languages: every type, absent values, texts, lists, lists in lists, and numbers above 2^63.
 #[test]
 fn independent_readers_agree() {
     let Some(python) = judge() else { return };
     let folder = tempfile::tempdir().unwrap();
     let all = names(&test_file("conformance"));
+    let mut pairs = Vec::new();
     for name in all.iter().filter_map(|name| name.strip_suffix(".bin")) {
         let output = folder.path().join(name);
         let called = to_parquet(&output, &["--unsigned"], &[&test_file(&format!("conformance/{name}.bin"))]);
         assert_eq!(called.status, Some(0), "{name}: {called:?}");
-        let judged = assert_agrees(&python, &test_file(&format!("conformance/{name}.jsonl")), &output);
-        assert!(judged.matches("all sources").count() == 3, "{name}: {judged}");
+        pairs.push((test_file(&format!("conformance/{name}.jsonl")), output));
     }
+    assert_agrees(&python, &pairs, &READERS, None);
 }
 
 // Proves the same for Arrow, as a file and as a stream.
@@ -465,8 +481,8 @@ fn independent_readers_agree_on_arrow() {
         assert!(streamed.status.success(), "{streamed:?}");
         std::fs::write(folder.path().join(format!("{source}.arrows")), streamed.stdout).unwrap();
     }
-    let judged = assert_agrees(&python, &test_file("conformance/level0-types.jsonl"), folder.path());
-    assert!(judged.matches(" of 4 files are equal, all sources").count() == 3, "{judged}");
+    let samples = test_file("conformance/level0-types.jsonl");
+    assert_agrees(&python, &[(samples, folder.path().to_owned())], &READERS[..3], Some(4));
 }
 
 // Proves the same for a recording of this host, if the recorder is built, too.
@@ -497,8 +513,7 @@ fn independent_readers_agree_on_this_host() {
     let called = Called::from(verb.output().unwrap());
     assert_eq!(called.status, Some(0), "{called:?}");
     assert!(called.rows_of("cpu.parquet") > 10 && called.rows().len() > 10, "{called:?}");
-    let judged = assert_agrees(&python, &samples, &output);
-    assert!(judged.matches("all sources").count() == 3, "{judged}");
+    assert_agrees(&python, &[(samples, output)], &READERS, None);
 }
 
 // Proves that damage is skipped and reported by exit status 3, and that a file that cannot be read
@@ -649,4 +664,70 @@ fn interrupted_exports_leave_no_file() {
         }
     }
     assert!(failed >= 8, "{failed} exports were interrupted");
+}
+
+// Proves that no format leaves a part of a file under its final name, whenever the export is killed
+// or stopped, and that one that is stopped leaves nothing. FLATCAP_KILLS says how often. Method:
+// a signal when a random part of the bytes is written.
+#[test]
+fn a_killed_export_leaves_no_file() {
+    const FORMATS: [(&str, &str); 5] = [
+        ("parquet", ""),
+        ("arrow", "file.arrow"),
+        ("mcap", "file.mcap"),
+        ("perfetto", "file.perfetto"),
+        ("openmetrics", "file.txt"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let random = |at: u64| {
+        let once = (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (once ^ once >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 1
+    };
+    write_run(&data, 1, &[("a", POINT)], &(0..20_000).map(random).collect::<Vec<_>>(), None);
+    let start = |output: &Path, (format, file): (&str, &str)| {
+        std::fs::create_dir(output).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.arg(format!("--to={format}")).arg("--output").arg(output.join(file)).arg(&data);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let bytes = |output: &Path| -> u64 {
+        let files = std::fs::read_dir(output).unwrap();
+        files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum()
+    };
+    let complete = FORMATS.map(|format| {
+        let output = folder.path().join(format.0);
+        assert!(start(&output, format).wait().unwrap().success());
+        (names(&output), bytes(&output))
+    });
+    let kills = std::env::var("FLATCAP_KILLS").map_or(10, |kills| kills.parse::<u64>().unwrap());
+    let mut interrupted = 0;
+    for kill in 0..kills {
+        let number = usize::try_from(kill).unwrap() % FORMATS.len();
+        let output = folder.path().join(format!("{kill}"));
+        let mut child = start(&output, FORMATS[number]);
+        let (all_names, all_bytes) = &complete[number];
+        let part = random(kill) % all_bytes;
+        while child.try_wait().unwrap().is_none() && bytes(&output) < part {}
+        let is_stop = kill % 2 == 0;
+        if is_stop {
+            let pid = child.id().to_string();
+            Command::new("kill").args(["-INT", &pid]).stderr(Stdio::null()).status().unwrap();
+        } else {
+            child.kill().unwrap();
+        }
+        let status = child.wait().unwrap();
+        let left = names(&output);
+        if status.success() || left.len() == all_names.len() && left == *all_names {
+            assert_eq!((&left, bytes(&output)), (all_names, *all_bytes), "kill {kill}");
+            continue;
+        }
+        interrupted += 1;
+        let is_temporary = |name: &String| name.starts_with(".flatcap-") && name.ends_with(".partial");
+        assert!(left.iter().all(is_temporary), "kill {kill} of {:?}: {left:?}", FORMATS[number]);
+        assert!(!is_stop || left.is_empty(), "kill {kill} of {:?}: {left:?}", FORMATS[number]);
+    }
+    println!("{interrupted} of {kills} exports were interrupted");
+    assert!(interrupted > 0, "no export was interrupted");
 }
