@@ -1,8 +1,10 @@
 //! Draws overviews: how long they take, and what they show.
 //!
 //! ```text
-//! overview write DIRECTORY HOURS    writes segments of samples at 1 kHz, a quarter of an hour each
-//! overview draw PATH FIELD PIXELS   draws a field of a whole recording twice, then zooms in
+//! overview write DIRECTORY HOURS [SOURCES]
+//!     writes segments of sources (1) at 1 kHz, a quarter of an hour each
+//! overview draw PATH FIELD PIXELS
+//!     draws a field of a whole recording twice, then zooms in
 //! ```
 #![allow(clippy::print_stdout, reason = "an example prints what it found")]
 
@@ -35,9 +37,12 @@ const SPIKE_EVERY: u64 = 10_000_000;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["write", folder, hours] => write(Path::new(folder), 4 * hours.parse::<u64>()?),
+        ["write", folder, hours] => write(Path::new(folder), 4 * hours.parse::<u64>()?, 1),
+        ["write", folder, hours, sources] => {
+            write(Path::new(folder), 4 * hours.parse::<u64>()?, sources.parse()?)
+        }
         ["draw", path, field, pixels] => draw(path.into(), field, pixels.parse()?),
-        _ => Err("usage: overview write DIRECTORY HOURS | overview draw PATH FIELD PIXELS".into()),
+        _ => Err("usage: overview write DIRECTORY HOURS [SOURCES] | overview draw PATH FIELD PIXELS".into()),
     }
 }
 
@@ -89,8 +94,8 @@ fn draw(path: PathBuf, field: &str, pixels: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes segments of synthetic samples.
-fn write(folder: &Path, segments: u64) -> Result<(), Box<dyn Error>> {
+/// Writes segments of synthetic samples, the same ones for each source.
+fn write(folder: &Path, segments: u64, sources: u16) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let storage = Folder(folder.to_owned());
     let schema = CompiledSchema::compile(SCHEMA, ROOT)?;
@@ -101,7 +106,7 @@ fn write(folder: &Path, segments: u64) -> Result<(), Box<dyn Error>> {
     for number in 0..segments {
         let created_s = BEGIN_S + (number * SEGMENT_SAMPLES * PERIOD_NS / 1_000_000_000).cast_signed();
         let name = SegmentName { number, created_s, run_id: RUN_ID, state: SealState::Active };
-        let mut segment = SegmentWriter::create(&storage, name, header(number), &[], 0)?;
+        let mut segment = SegmentWriter::create(&storage, name, header(number, sources), &[], 0)?;
         for seq in number * SEGMENT_SAMPLES..(number + 1) * SEGMENT_SAMPLES {
             let table = writer.start(&layout);
             let is_spike = seq % SPIKE_EVERY == SPIKE_EVERY / 2;
@@ -112,18 +117,24 @@ fn write(folder: &Path, segments: u64) -> Result<(), Box<dyn Error>> {
             let body = writer.finished().ok_or("a table is open")?;
             let (mono_ns, wall_ns) = times_of(seq);
             let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 900 };
-            payload.clear();
-            payload.resize(ENVELOPE_BYTES + body.len(), 0);
-            Envelope::new(0).write(&mut payload, &stamp, body);
-            let kind = segment.checksum();
-            let start = frames.len();
-            kind.frame_and_write(&mut frames, &payload)?;
-            headers
-                .extend_from_slice(frames.get(start..start + kind.frame_bytes(0)).ok_or("a frame is short")?);
-            segment.count_samples(0, 1, SampleSpan::of(seq, mono_ns, wall_ns));
+            for id in 0..sources {
+                payload.clear();
+                payload.resize(ENVELOPE_BYTES + body.len(), 0);
+                Envelope::new(id).write(&mut payload, &stamp, body);
+                let kind = segment.checksum();
+                let start = frames.len();
+                kind.frame_and_write(&mut frames, &payload)?;
+                let head = frames.get(start..start + kind.frame_bytes(0)).ok_or("a frame is short")?;
+                headers.extend_from_slice(head);
+                segment.count_samples(id, 1, SampleSpan::of(seq, mono_ns, wall_ns));
+            }
             if seq % 1000 == 999 {
                 let mut pieces = [IoSlice::new(&frames)];
-                segment.append(Frames { pieces: &mut pieces, headers: &[&headers], count: 1000 })?;
+                segment.append(Frames {
+                    pieces: &mut pieces,
+                    headers: &[&headers],
+                    count: 1000 * u64::from(sources),
+                })?;
                 segment.append_index(0)?;
                 frames.clear();
                 headers.clear();
@@ -141,7 +152,7 @@ fn times_of(seq: u64) -> (u64, i64) {
     (mono_ns, BEGIN_S * 1_000_000_000 + mono_ns.cast_signed())
 }
 
-fn header(segment: u64) -> SegmentHeader {
+fn header(segment: u64, sources: u16) -> SegmentHeader {
     let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: BEGIN_S * 1_000_000_000 };
     SegmentHeader {
         segment,
@@ -152,17 +163,21 @@ fn header(segment: u64) -> SegmentHeader {
         frame_max: 1 << 20,
         clocks,
         reorder_window_ns: 1_000_000_000,
-        sources: vec![SourceInfo {
-            id: 0,
-            name: "points".into(),
-            labels: Vec::new(),
-            kind: SourceKind::Synthetic,
-            period_ns: PERIOD_NS,
-            root: ROOT.into(),
-            schema: SCHEMA.to_vec(),
-            next_seq: segment * SEGMENT_SAMPLES,
-        }],
+        sources: (0..sources).map(|id| source(id, segment)).collect(),
         clock_table: vec![clocks],
         recorder_pid: 0,
+    }
+}
+
+fn source(id: u16, segment: u64) -> SourceInfo {
+    SourceInfo {
+        id,
+        name: if id == 0 { "points".into() } else { format!("points-{id}") },
+        labels: Vec::new(),
+        kind: SourceKind::Synthetic,
+        period_ns: PERIOD_NS,
+        root: ROOT.into(),
+        schema: SCHEMA.to_vec(),
+        next_seq: segment * SEGMENT_SAMPLES,
     }
 }
