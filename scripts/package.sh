@@ -91,7 +91,9 @@ stage_all() {
         deploy/flatcap-scheduler.conf deploy/flatcap-kmsg.conf "$stage/examples/"
     cp deploy/lake/ship.toml "$stage/examples/ship.toml"
     cp deploy/lake/delta.py "$stage/examples/lake-delta.py"
-    for engine in duckdb spark trino; do cp "deploy/lake/$engine.sql" "$stage/examples/lake-$engine.sql"; done
+    for engine in duckdb spark datafusion trino; do
+        cp "deploy/lake/$engine.sql" "$stage/examples/lake-$engine.sql"
+    done
     cp deploy/grafana/flatcap.json "$stage/examples/grafana.json"
     cp deploy/grafana/flatcap-ship.json "$stage/examples/grafana-ship.json"
     cp deploy/prometheus/alerts.yaml "$stage/examples/prometheus-alerts.yaml"

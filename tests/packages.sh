@@ -110,7 +110,7 @@ judged() { # Checks the packages with other programs.
     ! command -v zsh >/dev/null || zsh -n "$share/zsh/vendor-completions/_flatcap" || failed "zsh"
     ! command -v fish >/dev/null || fish -n "$share/fish/vendor_completions.d/flatcap.fish" || failed "fish"
     passed "shells read their completions"
-    local examples="flatcap.toml flatcap-kmsg.conf flatcap-notify-reload.conf flatcap-scheduler.conf grafana.json grafana-ship.json kubernetes-daemonset.yaml kubernetes-podmonitor.yaml lake-delta.py lake-duckdb.sql minimal.toml prometheus-alerts.yaml prometheus-ship-alerts.yaml ship.toml"
+    local examples="flatcap.toml flatcap-kmsg.conf flatcap-notify-reload.conf flatcap-scheduler.conf grafana.json grafana-ship.json kubernetes-daemonset.yaml kubernetes-podmonitor.yaml lake-datafusion.sql lake-delta.py lake-duckdb.sql lake-spark.sql minimal.toml prometheus-alerts.yaml prometheus-ship-alerts.yaml ship.toml"
     local example list
     dpkg-deb --contents "$deb" >"$work/list.deb"
     [ -z "$archive" ] || tar -tzf "$archive" >"$work/list.archive"

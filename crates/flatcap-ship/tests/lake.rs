@@ -22,6 +22,8 @@ use recordings::{LOST, SOURCES, TestSegment, write_run};
 mod recordings;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-ship");
+/// The queries for engines.
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/lake");
 
 /// Exit status and output of a call.
 #[derive(Debug)]
@@ -102,31 +104,55 @@ fn recorded(folders: &[&Path]) -> BTreeMap<String, (u64, BTreeMap<String, u128>)
     all
 }
 
-// Proves that DuckDB finds every recorded sample once, with the same sums, and nothing missing:
-// hot, merged by the hour, and with later segments beside that; and that a hidden manifest shows.
-#[test]
-fn duckdb_finds_every_sample_once() {
-    let Some(python) = judge("duckdb") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (one, other, lake) =
-        (folder.path().join("one"), folder.path().join("other"), folder.path().join("lake"));
-    let segment = TestSegment { samples: 300, ..TestSegment::default() };
-    let of_other = TestSegment {
-        run_id: 0xdef,
-        host: ("db-1", Some("00112233445566778899aabbccddeeff")),
-        is_compressed: true,
-        ..segment.clone()
-    };
-    let ship = |count: u64| {
-        write_run(&one, &segment, count);
-        write_run(&other, &of_other, 4);
-        for data_dir in [&one, &other] {
-            let called = call(&["once", "--json"], data_dir, &lake);
+/// Two hosts, `web-1` and `db-1`, and the lake that they ship to.
+struct Hosts {
+    folder: tempfile::TempDir,
+    one: PathBuf,
+    other: PathBuf,
+    lake: PathBuf,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other, lake) =
+            (folder.path().join("one"), folder.path().join("other"), folder.path().join("lake"));
+        Self { folder, one, other, lake }
+    }
+
+    /// Records some segments on `web-1` and four on `db-1`, and ships with more options.
+    fn ship(&self, count: u64, options: [&[&str]; 2]) {
+        let segment = TestSegment { samples: 300, ..TestSegment::default() };
+        let of_other = TestSegment {
+            run_id: 0xdef,
+            host: ("db-1", Some("00112233445566778899aabbccddeeff")),
+            is_compressed: true,
+            ..segment.clone()
+        };
+        write_run(&self.one, &segment, count);
+        write_run(&self.other, &of_other, 4);
+        for (data_dir, options) in [&self.one, &self.other].into_iter().zip(options) {
+            let called = call(&[&["once", "--json"], options].concat(), data_dir, &self.lake);
             assert_eq!(called.status, Some(0), "{called:?}");
         }
-    };
-    let judged = |one_segments: u64| {
-        let tables: BTreeMap<String, Value> = recorded(&[&one, &other])
+    }
+
+    /// Removes the recordings, so that they can be written again with more segments.
+    fn forget(&self) {
+        for data_dir in [&self.one, &self.other] {
+            std::fs::remove_dir_all(data_dir).unwrap();
+        }
+    }
+
+    /// Merges the hours that are over.
+    fn merge(&self) {
+        let merged = call(&["compact", "--settle=0s", "--grace=0s", "--json"], &self.one, &self.lake);
+        assert_eq!((merged.status, json_of(&merged)["hours"].as_u64()), (Some(0), Some(2)), "{merged:?}");
+    }
+
+    /// Writes what a judge must find. Returns the file.
+    fn expected(&self, one_segments: u64) -> PathBuf {
+        let tables: BTreeMap<String, Value> = recorded(&[&self.one, &self.other])
             .into_iter()
             .map(|(source, (rows, sums))| {
                 let sums: BTreeMap<String, String> =
@@ -135,38 +161,96 @@ fn duckdb_finds_every_sample_once() {
                 (table, json!({ "rows": rows, "sums": sums }))
             })
             .collect();
-        let hidden = objects(&lake.join("v1/_segments")).into_iter();
-        let hidden: Vec<PathBuf> = hidden
-            .filter(|path| path.to_str().unwrap().ends_with("0000000000000def-0000000001.json"))
-            .collect();
         let expected = json!({
             "tables": tables,
             "hosts": 2,
             "names": [["db-1", 4], ["web-1", one_segments]],
             "lost": (LOST * (one_segments + 4)).to_string(),
             "marks": one_segments + 4,
-            "hidden": hidden[0],
+            "hidden": self.manifest("0000000000000def-0000000001"),
         });
-        let file = folder.path().join("expected.json");
+        let file = self.folder.path().join("expected.json");
         std::fs::write(&file, expected.to_string()).unwrap();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lake.py");
-        let sql = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/lake/duckdb.sql");
-        let judged = Command::new(&python).arg(script).arg(sql).arg(&lake).arg(file).output().unwrap();
-        let judged = Called::from(judged);
-        assert_eq!(judged.status, Some(0), "{}", judged.err);
-        judged.out.trim().parse::<u64>().unwrap()
+        file
+    }
+
+    /// Returns the manifest of a segment.
+    fn manifest(&self, name: &str) -> PathBuf {
+        let mut all = objects(&self.lake.join("v1/_segments")).into_iter();
+        all.find(|path| path.file_stem().unwrap() == name).unwrap()
+    }
+}
+
+/// Runs a script of the tests. Returns what it prints.
+fn judged(python: &Path, script: &str, args: &[&Path]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
+    let called = Called::from(Command::new(python).arg(script).args(args).output().unwrap());
+    assert_eq!(called.status, Some(0), "{}", called.err);
+    called.out
+}
+
+// Proves that DuckDB finds every recorded sample once, with the same sums, and nothing missing:
+// hot, merged by the hour, and with later segments beside that; and that a hidden manifest shows.
+#[test]
+fn duckdb_finds_every_sample_once() {
+    let Some(python) = judge("duckdb") else { return };
+    let hosts = Hosts::new();
+    let rows = |one_segments: u64| {
+        let sql = Path::new(DEPLOY).join("duckdb.sql");
+        let expected = hosts.expected(one_segments);
+        let rows = judged(&python, "lake.py", &[&sql, &hosts.lake, &expected]);
+        rows.trim().parse::<u64>().unwrap()
     };
-    ship(2);
-    assert_eq!(judged(2), 2 * 300 * 6);
-    let merged = call(&["compact", "--settle=0s", "--grace=0s", "--json"], &one, &lake);
-    assert_eq!((merged.status, json_of(&merged)["hours"].as_u64()), (Some(0), Some(2)), "{merged:?}");
-    assert_eq!(judged(2), 2 * 300 * 6);
-    std::fs::remove_dir_all(&one).unwrap();
-    std::fs::remove_dir_all(&other).unwrap();
-    ship(5);
-    let removed = call(&["compact", "--settle=24h", "--grace=0s", "--json"], &one, &lake);
+    hosts.ship(2, [&[]; 2]);
+    assert_eq!(rows(2), 2 * 300 * 6);
+    hosts.merge();
+    assert_eq!(rows(2), 2 * 300 * 6);
+    hosts.forget();
+    hosts.ship(5, [&[]; 2]);
+    let removed = call(&["compact", "--settle=24h", "--grace=0s", "--json"], &hosts.one, &hosts.lake);
     assert_eq!(json_of(&removed)["removed_objects"].as_u64(), Some(6 * 5), "{removed:?}");
-    assert_eq!(judged(5), 2 * 300 * 9);
+    assert_eq!(rows(5), 2 * 300 * 9);
+}
+
+// Proves that DuckDB, Spark and DataFusion find the same in a lake, by the queries in deploy/lake:
+// every recorded sample once, with the same sums, losses and marks. In one lake nothing is merged. In
+// the other, hours are merged beside the hot objects that they replace, later segments are hot, one
+// has no manifest, halves of objects lie about, and the identities of hosts look like numbers.
+#[test]
+fn three_engines_agree() {
+    let pythons = ["duckdb", "pyspark", "datafusion"].map(judge);
+    let [Some(python), Some(of_spark), Some(of_datafusion)] = pythons else { return };
+    if !Command::new("java").arg("-version").output().is_ok_and(|output| output.status.success()) {
+        return println!("skipped: no Java for Spark");
+    }
+    assert!(python == of_spark && python == of_datafusion, "the judges are not of one Python");
+    let hot = Hosts::new();
+    hot.ship(2, [&[]; 2]);
+    let both = Hosts::new();
+    let configs = ["007", "1e3"].map(|identity| {
+        let file = both.folder.path().join(identity);
+        std::fs::write(&file, format!("ship.host = \"{identity}\"\n")).unwrap();
+        format!("--config={}", file.display())
+    });
+    let options = [&[configs[0].as_str()][..], &[configs[1].as_str()]];
+    both.ship(2, options);
+    both.merge();
+    both.forget();
+    both.ship(5, options);
+    let both_expected = both.expected(5);
+    both.forget();
+    both.ship(6, options);
+    #[expect(clippy::disallowed_methods, reason = "a test takes a manifest away")]
+    std::fs::remove_file(both.manifest("0000000000000abc-0000000005")).unwrap();
+    // As an interrupted put to a directory leaves it.
+    for object in objects(&both.lake) {
+        let half = std::fs::read(&object).unwrap();
+        std::fs::write(format!("{}#1", object.display()), &half[..half.len() / 2]).unwrap();
+    }
+    let files = [Path::new(DEPLOY), &hot.lake, &hot.expected(2), &both.lake, &both_expected];
+    let found = judged(&python, "engines.py", &files);
+    let rows = [2 * 300 * 6, 2 * 300 * 9].map(|rows: u64| format!("{rows} rows\n")).concat();
+    assert_eq!(found, rows);
 }
 
 // Proves that a Delta table of merged hours has every row once, also of hours that are merged after
@@ -187,10 +271,9 @@ fn delta_tables_have_the_merged_hours() {
         host: ("db-1", Some("00112233445566778899aabbccddeeff")),
         ..segment.clone()
     };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/lake");
     let register = |lake: &Path, tables: &[&str]| {
         let mut command = Command::new(&python);
-        Called::from(command.arg(root.join("delta.py")).arg(lake).args(tables).output().unwrap())
+        Called::from(command.arg(Path::new(DEPLOY).join("delta.py")).arg(lake).args(tables).output().unwrap())
     };
     let mut folders: Vec<PathBuf> = Vec::new();
     for (hosts, segment) in [segment, other].into_iter().enumerate() {
