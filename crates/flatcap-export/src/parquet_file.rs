@@ -177,10 +177,10 @@ fn io_error(error: ParquetError) -> io::Error {
 
 /// Returns how the columns of a file with these first rows are encoded.
 ///
-/// Counters of a source are best stored as differences, and floats byte by byte. In a list, values of
-/// one element are apart, so that differences are large, and the codec finds more in the values as
-/// they are. Which is smaller depends on the values: both are tried with the first rows. Dictionaries
-/// of numbers are not worth their memory; texts repeat.
+/// Counters of a source are best stored as differences, and floats byte by byte. In a list, values
+/// of one element are apart, so that differences are large, and the codec finds more in the values
+/// as they are. Which is smaller depends on the values: both are tried with the first rows.
+/// Dictionaries of numbers are not worth their memory; texts repeat.
 ///
 /// # Errors
 /// The rows cannot be encoded.

@@ -426,7 +426,8 @@ fn single_files_appear_whole() {
 const READERS: [&str; 4] = ["DuckDB", "Polars", "pyarrow", "Spark"];
 
 /// Judges the files of folders by the samples that `dump` prints. Each pair has samples and the
-/// folder of their files; each reader must have judged all sources of it and, if given, so many files.
+/// folder of their files; each reader must have judged all sources of it and, if given, so many
+/// files.
 fn assert_agrees(python: &Path, pairs: &[(PathBuf, PathBuf)], readers: &[&str], files: Option<usize>) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agree.py");
     let mut command = Command::new(python);

@@ -213,9 +213,9 @@ fn duckdb_finds_every_sample_once() {
 }
 
 // Proves that DuckDB, Spark and DataFusion find the same in a lake, by the queries in deploy/lake:
-// every recorded sample once, with the same sums, losses and marks. In one lake nothing is merged. In
-// the other, hours are merged beside the hot objects that they replace, later segments are hot, one
-// has no manifest, halves of objects lie about, and the identities of hosts look like numbers.
+// every recorded sample once, with the same sums, losses and marks. In one lake nothing is merged.
+// In the other, hours are merged beside the hot objects that they replace, later segments are hot,
+// one has no manifest, halves of objects lie about, and the identities of hosts look like numbers.
 #[test]
 fn three_engines_agree() {
     let pythons = ["duckdb", "pyspark", "datafusion"].map(judge);
