@@ -224,31 +224,47 @@ export class Chart implements Shown {
     }
   }
 
+  /**
+   * Draws a series. Where points are side by side, each is a column that reaches back to the value
+   * before: without a graphics card, a path with thousands of joins takes a browser half a second.
+   */
   private drawSeries(u: uPlot, series: Series, stroke: string, ratio: number): void {
     const { ctx, bbox } = u;
     const y = (value: number) => u.valToPos(value, "y", true);
+    const thick = 1.25 * ratio;
     ctx.strokeStyle = stroke;
     ctx.fillStyle = stroke;
-    ctx.lineWidth = 1.25 * ratio;
+    ctx.lineWidth = thick;
     ctx.lineJoin = "round";
+    const column = (x: number, top: number, bottom: number) => {
+      const height = Math.max(bottom - top, thick);
+      ctx.fillRect(x - thick / 2, (top + bottom - height) / 2, thick, height);
+    };
     for (const line of drawing(series, this.view.span, bbox.width).strokes) {
       ctx.beginPath();
-      let before = -Infinity;
+      let before = { place: -Infinity, x: -Infinity, y: 0 };
+      // The path ends at the point before.
+      let isOpen = false;
       line.x.forEach((place, point) => {
         const x = bbox.left + Math.floor(place) + 0.5;
         const [enter, leave] = [y(line.enter[point]!), y(line.leave[point]!)];
-        if (point === 0) ctx.moveTo(x, enter);
-        else ctx.lineTo(x, enter);
-        if (line.min[point] !== line.max[point]) {
-          ctx.lineTo(x, y(line.min[point]!));
-          ctx.lineTo(x, y(line.max[point]!));
-          ctx.lineTo(x, leave);
+        const [top, bottom] = [y(line.max[point]!), y(line.min[point]!)];
+        if (x - before.x <= 1) {
+          column(x, Math.min(top, before.y), Math.max(bottom, before.y));
+          isOpen = false;
+        } else {
+          if (point > 0) {
+            if (!isOpen) ctx.moveTo(before.x, before.y);
+            ctx.lineTo(x, enter);
+          }
+          isOpen = point > 0 && enter === leave;
+          if (point === 0 || bottom > top) column(x, top, bottom);
         }
         const after = (line.x[point + 1] ?? Infinity) - place;
-        if (line.isSample[point] && Math.min(place - before, after) > DOT_DISTANCE * ratio) {
+        if (line.isSample[point] && Math.min(place - before.place, after) > DOT_DISTANCE * ratio) {
           ctx.fillRect(x - 1.75 * ratio, enter - 1.75 * ratio, 3.5 * ratio, 3.5 * ratio);
         }
-        before = place;
+        before = { place, x, y: leave };
       });
       ctx.stroke();
     }
