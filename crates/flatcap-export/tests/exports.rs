@@ -667,9 +667,9 @@ fn interrupted_exports_leave_no_file() {
     assert!(failed >= 8, "{failed} exports were interrupted");
 }
 
-// Proves that no format leaves a part of a file under its final name, whenever the export is killed
-// or stopped, and that one that is stopped leaves nothing. FLATCAP_KILLS says how often. Method:
-// a signal when a random part of the bytes is written.
+// Proves that no format leaves a part of a file under its final name, wherever the export is killed,
+// stopped, or cannot write on, and that only a kill leaves anything at all. FLATCAP_KILLS says how
+// often. Method: a signal when a random part of the bytes is written, or a limit of the file size.
 #[test]
 fn a_killed_export_leaves_no_file() {
     const FORMATS: [(&str, &str); 5] = [
@@ -687,9 +687,11 @@ fn a_killed_export_leaves_no_file() {
         (once ^ once >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 1
     };
     write_run(&data, 1, &[("a", POINT)], &(0..20_000).map(random).collect::<Vec<_>>(), None);
-    let start = |output: &Path, (format, file): (&str, &str)| {
+    let start = |output: &Path, (format, file): (&str, &str), limit: Option<u64>| {
         std::fs::create_dir(output).unwrap();
-        let mut command = Command::new(PROGRAM);
+        let limit = limit.map_or_else(String::new, |kilobytes| format!("ulimit -f {kilobytes};"));
+        let mut command = Command::new("bash");
+        command.arg("-c").arg(format!("trap '' XFSZ; {limit} exec \"$@\"")).args(["bash", PROGRAM]);
         command.arg(format!("--to={format}")).arg("--output").arg(output.join(file)).arg(&data);
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
@@ -699,7 +701,7 @@ fn a_killed_export_leaves_no_file() {
     };
     let complete = FORMATS.map(|format| {
         let output = folder.path().join(format.0);
-        assert!(start(&output, format).wait().unwrap().success());
+        assert!(start(&output, format, None).wait().unwrap().success());
         (names(&output), bytes(&output))
     });
     let kills = std::env::var("FLATCAP_KILLS").map_or(10, |kills| kills.parse::<u64>().unwrap());
@@ -707,16 +709,17 @@ fn a_killed_export_leaves_no_file() {
     for kill in 0..kills {
         let number = usize::try_from(kill).unwrap() % FORMATS.len();
         let output = folder.path().join(format!("{kill}"));
-        let mut child = start(&output, FORMATS[number]);
         let (all_names, all_bytes) = &complete[number];
         let part = random(kill) % all_bytes;
-        while child.try_wait().unwrap().is_none() && bytes(&output) < part {}
-        let is_stop = kill % 2 == 0;
-        if is_stop {
+        let is_limited = kill % 3 == 2;
+        let mut child = start(&output, FORMATS[number], is_limited.then_some(part / 1024));
+        while child.try_wait().unwrap().is_none() && (is_limited || bytes(&output) < part) {}
+        let is_killed = kill % 3 == 1;
+        if is_killed {
+            child.kill().unwrap();
+        } else if !is_limited {
             let pid = child.id().to_string();
             Command::new("kill").args(["-INT", &pid]).stderr(Stdio::null()).status().unwrap();
-        } else {
-            child.kill().unwrap();
         }
         let status = child.wait().unwrap();
         let left = names(&output);
@@ -727,7 +730,7 @@ fn a_killed_export_leaves_no_file() {
         interrupted += 1;
         let is_temporary = |name: &String| name.starts_with(".flatcap-") && name.ends_with(".partial");
         assert!(left.iter().all(is_temporary), "kill {kill} of {:?}: {left:?}", FORMATS[number]);
-        assert!(!is_stop || left.is_empty(), "kill {kill} of {:?}: {left:?}", FORMATS[number]);
+        assert!(is_killed || left.is_empty(), "kill {kill} of {:?}: {left:?}", FORMATS[number]);
     }
     println!("{interrupted} of {kills} exports were interrupted");
     assert!(interrupted > 0, "no export was interrupted");
