@@ -667,9 +667,10 @@ fn interrupted_exports_leave_no_file() {
     assert!(failed >= 8, "{failed} exports were interrupted");
 }
 
-// Proves that no format leaves a part of a file under its final name, wherever the export is killed,
-// stopped, or cannot write on, and that only a kill leaves anything at all. FLATCAP_KILLS says how
-// often. Method: a signal when a random part of the bytes is written, or a limit of the file size.
+// Proves that no format leaves a part of a file under its final name, wherever the export is
+// killed, stopped, or cannot write on, and that only a kill leaves anything at all. FLATCAP_KILLS
+// says how often. Method: a signal when a random part of the bytes is written, or a limit of the
+// file size.
 #[test]
 fn a_killed_export_leaves_no_file() {
     const FORMATS: [(&str, &str); 5] = [
