@@ -44,8 +44,7 @@ pub(crate) struct ParquetFile {
     pub(crate) path: PathBuf,
     schema: SchemaRef,
     writer: SerializedFileWriter<UnpublishedFile>,
-    columns: ArrowRowGroupWriterFactory,
-    groups: usize,
+    column_writers: ArrowRowGroupWriterFactory,
     pub(crate) rows: u64,
     /// The rows of the next row group. An open column has a compressor and a page in memory, and
     /// all of them together do not fit a processor's cache. So columns are written one after the
@@ -76,13 +75,12 @@ impl ParquetFile {
         let writer = parquet_properties(first, options)
             .and_then(|properties| ArrowWriter::try_new(pending, first.schema(), Some(properties)))
             .and_then(ArrowWriter::into_serialized_writer);
-        let (writer, columns) = writer.map_err(|error| failed(io_error(error)))?;
+        let (writer, column_writers) = writer.map_err(|error| failed(io_error(error)))?;
         Ok(Self {
             path,
             schema: first.schema(),
             writer,
-            columns,
-            groups: 0,
+            column_writers,
             rows: 0,
             held: Vec::new(),
             held_rows: 0,
@@ -123,15 +121,15 @@ impl ParquetFile {
     }
 
     fn write_group(&mut self, rows: &[RecordBatch]) -> Result<(), ParquetError> {
+        let number = self.writer.flushed_row_groups().len();
+        let mut unopened = self.column_writers.create_column_writers(number)?.into_iter();
         let mut group = self.writer.next_row_group()?;
-        let mut closed = self.columns.create_column_writers(self.groups)?.into_iter();
-        self.groups += 1;
         for (number, field) in self.schema.fields().iter().enumerate() {
             // A list has several columns.
             let mut open: Vec<ArrowColumnWriter> = Vec::new();
             for batch in rows {
                 let parts = compute_leaves(field, batch.column(number))?;
-                open.extend(closed.by_ref().take(parts.len() - open.len()));
+                open.extend(unopened.by_ref().take(parts.len() - open.len()));
                 for (part, column) in parts.iter().zip(&mut open) {
                     column.write(part)?;
                 }

@@ -622,6 +622,12 @@ fn rows_are_selected() {
     assert_eq!(exploded.status, Some(0), "{exploded:?}");
 }
 
+/// Returns a number that looks random.
+fn mixed(at: u64) -> u64 {
+    let once = at.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (once ^ once >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 1
+}
+
 // Proves that an export that cannot write on, or is killed while it writes, leaves no file under a
 // final name, wherever that is. Method: limits of the file size, by which a write fails or the
 // kernel kills the process.
@@ -632,10 +638,6 @@ fn interrupted_exports_leave_no_file() {
     std::fs::create_dir(&data).unwrap();
     let sources = [("a", POINT), ("b", LOAD), ("c", POINT)];
     // Values that do not compress, so that each file is larger than the limits.
-    let mixed = |at: u64| {
-        let once = at.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (once ^ once >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 1
-    };
     let values: Vec<u64> = (0..1500).map(mixed).collect();
     write_run(&data, 1, &sources, &values, None);
     let mut failed = 0;
@@ -683,11 +685,7 @@ fn a_killed_export_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
-    let random = |at: u64| {
-        let once = (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (once ^ once >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 1
-    };
-    write_run(&data, 1, &[("a", POINT)], &(0..20_000).map(random).collect::<Vec<_>>(), None);
+    write_run(&data, 1, &[("a", POINT)], &(0..20_000).map(mixed).collect::<Vec<_>>(), None);
     let start = |output: &Path, (format, file): (&str, &str), limit: Option<u64>| {
         std::fs::create_dir(output).unwrap();
         let limit = limit.map_or_else(String::new, |kilobytes| format!("ulimit -f {kilobytes};"));
@@ -711,10 +709,10 @@ fn a_killed_export_leaves_no_file() {
         let number = usize::try_from(kill).unwrap() % FORMATS.len();
         let output = folder.path().join(format!("{kill}"));
         let (all_names, all_bytes) = &complete[number];
-        let part = random(kill) % all_bytes;
+        let part = mixed(kill + 1) % all_bytes;
         let is_limited = kill % 3 == 2;
         let mut child = start(&output, FORMATS[number], is_limited.then_some(part / 1024));
-        while child.try_wait().unwrap().is_none() && (is_limited || bytes(&output) < part) {}
+        while !is_limited && child.try_wait().unwrap().is_none() && bytes(&output) < part {}
         let is_killed = kill % 3 == 1;
         if is_killed {
             child.kill().unwrap();
