@@ -162,16 +162,13 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     }
     arguments.check()?;
     let request = arguments.request()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The order matters: a first signal checks the flag before it is set; a second one ends the
-        // process, which leaves temporary files but none under a final name.
-        signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = stop_flag()?;
     raise_descriptor_limit();
     let bar = progress_bar(&request);
     let first_ns = recording_span(&request.paths, None)?.map_or(0, |span| *span.start());
+    let span_ns = bar.length().unwrap_or_default();
+    // Where the bar is at the begin of a reading.
+    let mut begin_ns = 0;
     let (mut status, mut is_unreadable) = (0, false);
     let mut watch = |event: ColumnarEvent| {
         match event {
@@ -181,8 +178,13 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
                 // If standard error is closed, the exit status still reports the problem.
                 let _gone = bar.suspend(|| remark(&notice.to_string()));
             }
+            ColumnarEvent::Reading { number, count } => {
+                begin_ns = span_ns * number as u64;
+                bar.set_length(span_ns * count as u64);
+            }
             ColumnarEvent::Progress(wall_ns) => {
-                bar.set_position(u64::try_from(wall_ns.saturating_sub(first_ns)).unwrap_or_default());
+                let read_ns = u64::try_from(wall_ns.saturating_sub(first_ns)).unwrap_or_default();
+                bar.set_position(begin_ns + read_ns);
             }
         }
         !stop.load(Ordering::Relaxed)
@@ -322,6 +324,18 @@ fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Without it, only more than some thousand sources fail, with an error.
     let _unchanged = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Returns a flag that SIGINT and SIGTERM set.
+fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The order matters: a first signal checks the flag before it is set; a second one ends the
+        // process, which leaves temporary files but none under a final name.
+        signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }
 
 /// Returns the progress bar over the time of the recording, which is hidden if standard error is

@@ -30,6 +30,7 @@ mod perfetto_stacks;
 mod record_table;
 mod request;
 mod single_output;
+mod source_file;
 mod stack_lines;
 mod symbolize;
 

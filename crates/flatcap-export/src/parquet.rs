@@ -1,6 +1,7 @@
 //! Parquet: a file per source, and files of gaps, marks and sources.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,20 +13,23 @@ use flatcap_arrow::{
     Descriptions, FileLayout, IntegerTypes, LayoutOptions, RecordedItem, SampleBatch, SampleReader,
     StepFilter, unique_name,
 };
-use flatcap_format::query::{ElementNames, Query, Recording, RunInfo, TableInfo};
-use flatcap_format::replay::Notice;
+use flatcap_format::query::{ElementNames, Query, RecordedSource, Recording, RunInfo, TableInfo};
+use flatcap_format::replay::{Notice, ReplayFilter, recording_span};
 use flatcap_format::schema::GapCauseNames;
-use flatcap_format::segment::{Gap, Marker, MarkerOrigin};
-use parquet::file::metadata::KeyValue;
+use flatcap_format::segment::{Gap, ListedSegment, Marker, MarkerOrigin, list};
 
 use crate::error::{ColumnarError, encoding_error};
-use crate::output::{TargetDirectory, file_name};
+use crate::output::{TargetDirectory, UnpublishedFile, file_name};
 use crate::parquet_file::{ParquetFile, ParquetOptions};
-use crate::record_table::{Cell, CellType, RecordTable, number, text};
+use crate::record_table::{Cell, CellType, RecordTable, number};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
+use crate::source_file::SourceFile;
 
 /// Rows that are held for row groups, in bytes. Beyond it the largest group is written.
-const GROUPS_BYTES_MAX: usize = 32 << 20;
+const GROUPS_BYTES_MAX: usize = 24 << 20;
+/// Bytes of segments that are not compressed, beyond which the recording is read once for all
+/// sources: at most what a recorder has not compressed yet.
+const RAW_BYTES_MAX: u64 = 512 << 20;
 /// Most files of one export, each with an open descriptor.
 const FILES_MAX: usize = 4096;
 
@@ -67,6 +71,10 @@ const SOURCES: [(&str, CellType); 13] = [
 /// `_marks.parquet` and `_sources.parquet`. A source whose schema changed has a file per schema.
 /// All files appear at the end. The export stops if `watch` returns false.
 ///
+/// A compressed recording is read once for each source: the rows of one source fill larger row
+/// groups in the same memory, which are faster to encode, and smaller, than those of all sources
+/// side by side.
+///
 /// # Errors
 /// Any [`ColumnarError`].
 pub fn to_parquet(
@@ -75,77 +83,122 @@ pub fn to_parquet(
     options: ParquetOptions,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
 ) -> Result<ColumnarReport, ColumnarError> {
-    let recording = Recording::open(&request.paths)?;
-    let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
-    let mut reader = SampleReader::new(recording.query(&query)?);
+    let recording = Recording::open_with_added_sources(&request.paths)?;
+    let readings = readings(&recording, request)?;
     let mut files = ParquetFiles::create(&recording, request, directory, options)?;
-    let mut is_unreadable = false;
-    while let Some(item) = reader.next()? {
-        let event = match item {
-            RecordedItem::Run(run) => {
-                files.begin_run(run)?;
-                continue;
-            }
-            RecordedItem::Samples(mut samples) => {
-                files.add(&mut samples, &reader)?;
-                ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
-            }
-            RecordedItem::Gap(source, gap) => {
-                files.add_gap(source, gap)?;
-                continue;
-            }
-            RecordedItem::Marker(marker) => {
-                files.add_mark(&marker)?;
-                continue;
-            }
-            RecordedItem::Notice(notice) => {
-                is_unreadable |= matches!(notice, Notice::Unreadable(_));
-                ColumnarEvent::Notice(notice)
-            }
+    let mut notices = SeenNotices::default();
+    let mut report = ColumnarReport::default();
+    for (number, query) in readings.iter().enumerate() {
+        let mut watch = |event| match event {
+            ColumnarEvent::Notice(notice) if !notices.is_new(&notice) => true,
+            event => watch(event),
         };
-        if !watch(event) {
+        let begin = ColumnarEvent::Reading { number, count: readings.len() };
+        if !watch(begin) || !files.read(query, &mut report, &mut watch)? {
             return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
         }
     }
-    if is_unreadable && files.files.is_empty() {
+    if notices.is_unreadable && files.complete.is_empty() {
         // Nothing could be read; the notices say why.
         return Ok(ColumnarReport::default());
     }
-    if files.files.iter().all(|file| file.file.rows == 0)
+    if files.complete.iter().all(|(_, file)| file.rows == 0)
         && let Some(error) = request.no_samples()?
     {
         return Err(error);
     }
-    let summary = reader.summary();
     let is_wanted = |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
     let opaque =
         recording.sources().iter().filter(|source| source.schema.is_none() && is_wanted(&source.name));
-    let opaque = opaque.map(|source| source.name.clone()).collect();
-    let files = files.publish(&recording)?;
-    Ok(ColumnarReport {
-        files,
-        is_stopped: false,
-        undecodable: summary.undecodable + summary.malformed_schemas,
-        has_unnamed_elements: summary.has_more_elements,
-        opaque,
-        remarks: Vec::new(),
-    })
+    report.opaque = opaque.map(|source| source.name.clone()).collect();
+    report.files = files.publish()?;
+    Ok(report)
+}
+
+/// Returns the queries that read the recording: one for each source, or one for all where reading
+/// it again costs more than it gains. Fields may be of several sources, and are few: one query reads
+/// them all.
+fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Query>, ColumnarError> {
+    let mut filter = request.filter.clone();
+    let segments = list(&request.paths)?;
+    if segments.iter().any(|segment| segment.live)
+        && let Some(span) = recording_span(&request.paths, filter.host.as_ref())?
+    {
+        // All sources end at the same time, although each is read later than the one before.
+        let end_ns = span.end().saturating_add(1);
+        filter.until_ns = Some(filter.until_ns.map_or(end_ns, |until_ns| until_ns.min(end_ns)));
+    }
+    let all = Query { fields: request.fields.clone(), filter, ..Query::default() };
+    let is_asked = |source: &&RecordedSource| {
+        let filter = &request.filter.sources;
+        if filter.is_empty() { !source.is_computed } else { filter.contains(&source.name) }
+    };
+    let names: BTreeSet<&String> = match all.fields.as_slice() {
+        [] => recording.sources().iter().filter(is_asked).map(|source| &source.name).collect(),
+        _ => BTreeSet::new(),
+    };
+    if names.is_empty() || raw_bytes(&segments) > RAW_BYTES_MAX {
+        return Ok(vec![all]);
+    }
+    let of_source = |name: &String| {
+        let sources = BTreeSet::from([name.clone()]);
+        Query { filter: ReplayFilter { sources, ..all.filter.clone() }, ..all.clone() }
+    };
+    Ok(names.into_iter().map(of_source).collect())
+}
+
+/// Returns the length of the segments that are not compressed, whose samples of one source cannot
+/// be read without the others.
+fn raw_bytes(segments: &[ListedSegment]) -> u64 {
+    let raw = segments.iter().filter(|segment| match segment.open() {
+        Ok(Some(reader)) => reader.compressed().is_none(),
+        Ok(None) | Err(_) => false,
+    });
+    raw.filter_map(|segment| segment.path.metadata().ok()).map(|file| file.len()).sum()
+}
+
+/// The notices so far: the same damage is met by several readings.
+#[derive(Default)]
+struct SeenNotices {
+    /// Their hashes: damaged recordings may have millions of them.
+    hashes: HashSet<u64>,
+    is_unreadable: bool,
+    hasher: RandomState,
+}
+
+impl SeenNotices {
+    fn is_new(&mut self, notice: &Notice) -> bool {
+        self.is_unreadable |= matches!(notice, Notice::Unreadable(_));
+        self.hashes.insert(self.hasher.hash_one(notice.to_string()))
+    }
 }
 
 /// The files of an export.
 struct ParquetFiles<'a> {
+    recording: &'a Recording,
     request: &'a ColumnarRequest,
     options: ParquetOptions,
     directory: TargetDirectory,
     descriptions: Descriptions,
     names: BTreeSet<String>,
+    gaps: (RecordTable, ParquetFile),
+    marks: (RecordTable, ParquetFile),
+    sources: (RecordTable, ParquetFile),
+    /// The first reading has ended.
+    has_all_marks: bool,
+    /// The files of the readings that have ended.
+    complete: Vec<(UnpublishedFile, ColumnarFile)>,
+    step: Option<StepFilter>,
+    reading: Reading,
+}
+
+/// What one reading of the recording has found so far.
+#[derive(Default)]
+struct Reading {
     /// The files of a source, by the tables of its schema.
     by_tables: HashMap<Vec<usize>, Vec<usize>>,
     files: Vec<SourceFile>,
-    gaps: (RecordTable, ParquetFile),
-    marks: (RecordTable, ParquetFile),
     lost: BTreeMap<(u64, String), u64>,
-    step: Option<StepFilter>,
     run: Option<RunInfo>,
     run_name: String,
     /// Wall time minus monotonic time of the last samples.
@@ -154,25 +207,9 @@ struct ParquetFiles<'a> {
     early_gaps: Vec<(String, Gap)>,
 }
 
-/// The file of a source.
-struct SourceFile {
-    layout: FileLayout,
-    file: ParquetFile,
-    /// The rows of each run, in the order of the recording.
-    runs: Vec<RunRows>,
-}
-
-/// The rows of one run in one file.
-struct RunRows {
-    run: RunInfo,
-    rows: u64,
-    first_ns: i64,
-    last_ns: i64,
-}
-
 impl<'a> ParquetFiles<'a> {
     fn create(
-        recording: &Recording,
+        recording: &'a Recording,
         request: &'a ColumnarRequest,
         directory: &Path,
         options: ParquetOptions,
@@ -185,68 +222,102 @@ impl<'a> ParquetFiles<'a> {
             let file = ParquetFile::create(&directory, name, &first, (options, request.should_replace))?;
             Ok::<_, ColumnarError>((table, file))
         };
-        let (gaps, marks) = (begin("_gaps.parquet", &GAPS)?, begin("_marks.parquet", &MARKS)?);
-        if !request.should_replace && directory.contains("_sources.parquet") {
-            return Err(ColumnarError::Exists { path: directory.path("_sources.parquet") });
-        }
         Ok(Self {
+            recording,
             request,
             options,
             descriptions: Descriptions::of(recording),
             names: BTreeSet::new(),
-            by_tables: HashMap::new(),
-            files: Vec::new(),
-            gaps,
-            marks,
-            lost: BTreeMap::new(),
+            gaps: begin("_gaps.parquet", &GAPS)?,
+            marks: begin("_marks.parquet", &MARKS)?,
+            sources: begin("_sources.parquet", &SOURCES)?,
+            has_all_marks: false,
+            complete: Vec::new(),
             step: request.step_ns.map(StepFilter::new),
-            run: None,
-            run_name: String::new(),
-            offset_ns: None,
-            early_gaps: Vec::new(),
+            reading: Reading::default(),
             directory,
         })
     }
 
+    /// Reads the recording for a query, to the end. Returns false if `watch` stopped it.
+    fn read(
+        &mut self,
+        query: &Query,
+        report: &mut ColumnarReport,
+        watch: &mut dyn FnMut(ColumnarEvent) -> bool,
+    ) -> Result<bool, ColumnarError> {
+        let mut reader = SampleReader::new(self.recording.query(query)?);
+        while let Some(item) = reader.next()? {
+            let event = match item {
+                RecordedItem::Run(run) => {
+                    self.begin_run(run)?;
+                    continue;
+                }
+                RecordedItem::Samples(mut samples) => {
+                    self.add(&mut samples, &reader)?;
+                    ColumnarEvent::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
+                }
+                RecordedItem::Gap(source, gap) => {
+                    self.add_gap(source, gap)?;
+                    continue;
+                }
+                RecordedItem::Marker(_) if self.has_all_marks => continue,
+                RecordedItem::Marker(marker) => {
+                    self.add_mark(&marker)?;
+                    continue;
+                }
+                RecordedItem::Notice(notice) => ColumnarEvent::Notice(notice),
+            };
+            if !watch(event) {
+                return Ok(false);
+            }
+        }
+        let summary = reader.summary();
+        report.undecodable += summary.undecodable + summary.malformed_schemas;
+        report.has_unnamed_elements |= summary.has_more_elements;
+        self.end_reading()?;
+        Ok(true)
+    }
+
     fn begin_run(&mut self, run: RunInfo) -> Result<(), ColumnarError> {
         self.put_early_gaps()?;
-        self.run_name = format!("{:016x}", run.run_id);
+        self.reading.run_name = format!("{:016x}", run.run_id);
         if let Some(step) = &mut self.step {
             step.begin_run(&run.host.name, run.host.machine_id.as_deref());
         }
-        self.run = Some(run);
-        self.offset_ns = None;
+        self.reading.run = Some(run);
+        self.reading.offset_ns = None;
         Ok(())
     }
 
     fn add(&mut self, samples: &mut SampleBatch, reader: &SampleReader) -> Result<(), ColumnarError> {
         let tables = samples.table_numbers();
-        if !self.by_tables.contains_key(&tables) {
+        if !self.reading.by_tables.contains_key(&tables) {
             let infos: Vec<&TableInfo> = tables.iter().filter_map(|table| reader.table(*table)).collect();
             let own = self.create_files(&infos, samples, reader.elements())?;
-            self.by_tables.insert(tables.clone(), own);
+            self.reading.by_tables.insert(tables.clone(), own);
         }
         let times = samples.times().clone();
         if let (Some(wall_ns), Some(mono_ns)) = (times.wall_ns.last(), times.mono_ns.last()) {
-            self.offset_ns = Some(wall_ns.wrapping_sub_unsigned(*mono_ns));
+            self.reading.offset_ns = Some(wall_ns.wrapping_sub_unsigned(*mono_ns));
             self.put_early_gaps()?;
         }
-        let own = self.by_tables.get(&tables).cloned().unwrap_or_default();
+        let own = self.reading.by_tables.get(&tables).cloned().unwrap_or_default();
         let source =
-            own.first().and_then(|file| self.files.get(*file)).map(|file| file.layout.source.clone());
+            own.first().and_then(|file| self.reading.files.get(*file)).map(|file| file.layout.source.clone());
         let selected = match (&mut self.step, &source) {
             (Some(step), Some(source)) => Some(step.select(source, &times.wall_ns)),
             _ => None,
         };
         for number in own {
-            let Some(file) = self.files.get_mut(number) else { continue };
-            let mut batch = file.layout.batch(samples, &self.run_name, reader.elements())?;
+            let Some(file) = self.reading.files.get_mut(number) else { continue };
+            let mut batch = file.layout.batch(samples, &self.reading.run_name, reader.elements())?;
             if let Some(selected) = &selected {
                 let rows = file.layout.row_samples(samples);
                 let mask: BooleanArray = rows.iter().map(|sample| selected.get(*sample).copied()).collect();
                 batch = filter_record_batch(&batch, &mask).map_err(encoding_error)?;
             }
-            if let Some(run) = &self.run {
+            if let Some(run) = &self.reading.run {
                 file.count(run, &batch, (times.wall_ns.first(), times.wall_ns.last()));
             }
             file.file.write(batch)?;
@@ -268,7 +339,7 @@ impl<'a> ParquetFiles<'a> {
         };
         let mut own = Vec::new();
         for layout in FileLayout::of(tables, options, &self.descriptions) {
-            if self.files.len() >= FILES_MAX {
+            if self.reading.files.len() >= FILES_MAX {
                 return Err(ColumnarError::Files { limit: FILES_MAX });
             }
             let list = layout.list.as_ref().map(|list| format!(".{list}")).unwrap_or_default();
@@ -276,19 +347,19 @@ impl<'a> ParquetFiles<'a> {
             let name = unique_name(&plain, |name| self.names.insert(name.to_owned()));
             let name = format!("{name}.parquet");
             let options = (self.options, self.request.should_replace);
-            let first = layout.batch(&mut first.clone(), &self.run_name, elements)?;
+            let first = layout.batch(&mut first.clone(), &self.reading.run_name, elements)?;
             let file = ParquetFile::create(&self.directory, &name, &first, options)?;
-            own.push(self.files.len());
-            self.files.push(SourceFile { layout, file, runs: Vec::new() });
+            own.push(self.reading.files.len());
+            self.reading.files.push(SourceFile { layout, file, runs: Vec::new() });
         }
         Ok(own)
     }
 
     /// Writes the largest row groups while all together take too much memory.
     fn limit_memory(&mut self) -> Result<(), ColumnarError> {
-        let mut held: usize = self.files.iter().map(|file| file.file.held_bytes).sum();
+        let mut held: usize = self.reading.files.iter().map(|file| file.file.held_bytes).sum();
         while held > GROUPS_BYTES_MAX {
-            let largest = self.files.iter_mut().max_by_key(|file| file.file.held_bytes);
+            let largest = self.reading.files.iter_mut().max_by_key(|file| file.file.held_bytes);
             let Some(largest) = largest.filter(|largest| largest.file.held_bytes > 0) else { break };
             held -= largest.file.held_bytes;
             largest.file.end_group()?;
@@ -297,8 +368,8 @@ impl<'a> ParquetFiles<'a> {
     }
 
     fn add_gap(&mut self, source: String, gap: Gap) -> Result<(), ColumnarError> {
-        if self.offset_ns.is_none() {
-            self.early_gaps.push((source, gap));
+        if self.reading.offset_ns.is_none() {
+            self.reading.early_gaps.push((source, gap));
             return Ok(());
         }
         self.put_gap(source, &gap)
@@ -306,24 +377,24 @@ impl<'a> ParquetFiles<'a> {
 
     /// Writes the gaps that came before the first samples of the run.
     fn put_early_gaps(&mut self) -> Result<(), ColumnarError> {
-        for (source, gap) in std::mem::take(&mut self.early_gaps) {
+        for (source, gap) in std::mem::take(&mut self.reading.early_gaps) {
             self.put_gap(source, &gap)?;
         }
         Ok(())
     }
 
     fn put_gap(&mut self, source: String, gap: &Gap) -> Result<(), ColumnarError> {
-        let run_id = self.run.as_ref().map_or(0, |run| run.run_id);
+        let run_id = self.reading.run.as_ref().map_or(0, |run| run.run_id);
         if !gap.is_thinned() {
-            let lost = self.lost.entry((run_id, source.clone())).or_default();
+            let lost = self.reading.lost.entry((run_id, source.clone())).or_default();
             *lost = lost.saturating_add(gap.count);
         }
-        let before_ns = self.offset_ns.filter(|_| gap.before_mono_ns > 0);
+        let before_ns = self.reading.offset_ns.filter(|_| gap.before_mono_ns > 0);
         let before_ns = before_ns.map(|offset| offset.wrapping_add_unsigned(gap.before_mono_ns));
         let (table, file) = &mut self.gaps;
         let is_full = table.push(vec![
             Cell::Text(source),
-            Cell::Text(self.run_name.clone()),
+            Cell::Text(self.reading.run_name.clone()),
             number(gap.first),
             number(gap.count),
             Cell::Text(GapCauseNames(gap.causes).to_string()),
@@ -346,47 +417,46 @@ impl<'a> ParquetFiles<'a> {
             Cell::Time(marker.wall_ns),
             Cell::Number(marker.wall_ns),
             number(marker.mono_ns),
-            Cell::Text(self.run_name.clone()),
+            Cell::Text(self.reading.run_name.clone()),
             Cell::Text(origin.to_owned()),
             Cell::Text(marker.text.clone()),
         ]);
         if is_full { file.write(table.take()?) } else { Ok(()) }
     }
 
-    /// Completes all files, then renames them.
-    fn publish(mut self, recording: &Recording) -> Result<Vec<ColumnarFile>, ColumnarError> {
+    /// Completes the files of a reading.
+    fn end_reading(&mut self) -> Result<(), ColumnarError> {
         self.put_early_gaps()?;
-        let replaces = self.request.should_replace;
-        let mut sources = RecordTable::new(&SOURCES);
-        let options = (self.options, replaces);
-        let first = RecordBatch::new_empty(Arc::clone(&sources.schema));
-        let mut sources_file = ParquetFile::create(&self.directory, "_sources.parquet", &first, options)?;
-        for file in &self.files {
+        self.has_all_marks = true;
+        let Reading { files, lost, .. } = std::mem::take(&mut self.reading);
+        for file in files {
             let name = &file.layout.source;
-            let period_ns = recording.sources().iter().find(|source| source.name == *name);
+            let period_ns = self.recording.sources().iter().find(|source| source.name == *name);
             let period_ns = period_ns.map_or(0, |source| source.period_ns);
             for run in &file.runs {
-                let lost = self.lost.get(&(run.run.run_id, name.clone())).copied().unwrap_or_default();
-                if sources.push(file.describe(run, (period_ns, lost))) {
-                    sources_file.write(sources.take()?)?;
+                let lost = lost.get(&(run.run.run_id, name.clone())).copied().unwrap_or_default();
+                let (table, sources) = &mut self.sources;
+                if table.push(file.describe(run, (period_ns, lost))) {
+                    sources.write(table.take()?)?;
                 }
             }
+            self.complete.push(file.complete()?);
         }
-        sources_file.write(sources.take()?)?;
-        let mut complete = Vec::new();
-        for file in self.files {
-            let about = file.about();
-            complete.push(file.file.complete(Some(file.layout.source), about)?);
-        }
-        for (mut table, mut file) in [self.gaps, self.marks] {
+        Ok(())
+    }
+
+    /// Completes all files, then renames them.
+    fn publish(self) -> Result<Vec<ColumnarFile>, ColumnarError> {
+        let mut complete = self.complete;
+        complete.sort_by(|(_, one), (_, other)| one.source.cmp(&other.source));
+        for (mut table, mut file) in [self.gaps, self.marks, self.sources] {
             file.write(table.take()?)?;
             complete.push(file.complete(None, Vec::new())?);
         }
-        complete.push(sources_file.complete(None, Vec::new())?);
         let mut published = Vec::new();
         for (pending, file) in complete {
             let done = published.len();
-            pending.publish(replaces).map_err(|error| match error.kind() {
+            pending.publish(self.request.should_replace).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists if done == 0 => {
                     ColumnarError::Exists { path: file.path.clone() }
                 }
@@ -399,68 +469,4 @@ impl<'a> ParquetFiles<'a> {
         self.directory.sync().map_err(failed)?;
         Ok(published)
     }
-}
-
-impl SourceFile {
-    /// Counts rows of a run.
-    fn count(&mut self, run: &RunInfo, batch: &RecordBatch, (first, last): (Option<&i64>, Option<&i64>)) {
-        let (Some(first), Some(last)) = (first, last) else { return };
-        let rows = batch.num_rows() as u64;
-        match self.runs.iter_mut().find(|own| own.run.run_id == run.run_id) {
-            Some(own) => {
-                own.rows += rows;
-                own.last_ns = own.last_ns.max(*last);
-            }
-            None => self.runs.push(RunRows { run: run.clone(), rows, first_ns: *first, last_ns: *last }),
-        }
-    }
-
-    /// Returns the row of `_sources` for a run.
-    fn describe(&self, run: &RunRows, (period_ns, lost): (u64, u64)) -> Vec<Cell> {
-        let host = &run.run.host;
-        let file = self.file.path.file_name().and_then(|name| name.to_str());
-        vec![
-            Cell::Text(self.layout.source.clone()),
-            text(file),
-            text(self.layout.list.as_deref()),
-            Cell::Text(format!("{:016x}", run.run.run_id)),
-            Cell::Text(host.name.clone()),
-            text(host.machine_id.as_deref()),
-            text(host.boot_id.as_deref()),
-            Cell::Text(labels(&host.labels)),
-            number(period_ns),
-            number(run.rows),
-            Cell::Time(run.first_ns),
-            Cell::Time(run.last_ns),
-            number(lost),
-        ]
-    }
-
-    /// Returns the keys and values of the file.
-    fn about(&self) -> Vec<KeyValue> {
-        let runs: Vec<serde_json::Value> = self
-            .runs
-            .iter()
-            .map(|run| {
-                let host = &run.run.host;
-                serde_json::json!({
-                    "run": format!("{:016x}", run.run.run_id),
-                    "host": host.name,
-                    "machine_id": host.machine_id,
-                    "boot_id": host.boot_id,
-                    "labels": host.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
-                })
-            })
-            .collect();
-        let key = |key: &str, value: String| KeyValue::new(key.to_owned(), value);
-        vec![
-            key("flatcap.source", self.layout.source.clone()),
-            key("flatcap.runs", serde_json::Value::from(runs).to_string()),
-        ]
-    }
-}
-
-fn labels(labels: &[(String, String)]) -> String {
-    let labels: BTreeMap<&String, &String> = labels.iter().map(|(name, value)| (name, value)).collect();
-    serde_json::to_string(&labels).unwrap_or_default()
 }

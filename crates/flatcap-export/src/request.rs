@@ -45,14 +45,21 @@ impl ColumnarRequest {
 pub enum ColumnarEvent {
     /// A notice about the recording, for the user.
     Notice(Notice),
-    /// Samples up to this wall time were exported, in nanoseconds.
+    /// The recording is read from its beginning, for a part of the files.
+    Reading {
+        /// Number of the reading, from 0.
+        number: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Samples up to this wall time were exported in this reading, in nanoseconds.
     Progress(i64),
 }
 
 /// The result of an export.
 #[derive(Debug, Default)]
 pub struct ColumnarReport {
-    /// The files, in the order in which the recording names their sources.
+    /// The files, by the names of their sources.
     pub files: Vec<ColumnarFile>,
     /// Whether it was stopped; there are no files then.
     pub is_stopped: bool,

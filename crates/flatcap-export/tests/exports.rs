@@ -517,8 +517,8 @@ fn independent_readers_agree_on_this_host() {
     assert_agrees(&python, &[(samples, output)], &READERS, None);
 }
 
-// Proves that damage is skipped and reported by exit status 3, and that a file that cannot be read
-// at all is an error that leaves no file.
+// Proves that damage is skipped and reported once and by exit status 3, that marks and gaps are
+// there once, and that a file that cannot be read at all is an error that leaves no file.
 #[test]
 fn damage_is_skipped_and_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -527,6 +527,10 @@ fn damage_is_skipped_and_reported() {
     assert_eq!(damaged.status, Some(3), "{damaged:?}");
     assert!(damaged.err.contains("damage at offset 5776"), "{damaged:?}");
     assert!(damaged.rows().iter().map(|(_, rows)| rows).sum::<u64>() > 10, "{damaged:?}");
+    // Each of the four sources is read for itself.
+    let found = |what: &str| damaged.err.matches(what).count();
+    let notes = ["_gaps.parquet", "_marks.parquet"].map(|name| damaged.rows_of(name));
+    assert_eq!((found("damage at offset"), notes), (1, [2, 2]), "{damaged:?}");
     let output = folder.path().join("future");
     let future = to_parquet(&output, &[], &[&test_file("corpus/future-version.bin")]);
     assert_eq!((future.status, names(&output)), (Some(1), BTreeSet::new()), "{future:?}");
@@ -578,9 +582,9 @@ fn schemas_and_names_stay_apart() {
     let output = folder.path().join("out");
     let called = to_parquet(&output, &[], &[folder.path()]);
     let expected = [
-        ("same.parquet", 2),
         ("a_b.parquet", 5),
         ("a_b-2.parquet", 2),
+        ("same.parquet", 2),
         ("same-2.parquet", 3),
         ("_gaps.parquet", 0),
         ("_marks.parquet", 0),
