@@ -81,7 +81,7 @@ impl RangeAnswer {
     pub(super) fn of_overview(overview: Overview) -> Self {
         Self {
             pixel_ns: overview.pixel_ns,
-            is_complete: true,
+            is_complete: overview.is_complete,
             left_out: overview.left_out,
             unreadable: overview.unreadable,
             series: overview.series.into_iter().map(RangeSeries::of_overview).collect(),

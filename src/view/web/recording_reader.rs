@@ -23,8 +23,8 @@ use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::tracks::SchedSource;
 use crate::view::{StepColumn, ViewError};
 
-/// Memory for summaries: a chart of a day takes 3 MB, and there are some twenty.
-const CACHE_BYTES_MAX: usize = 128 << 20;
+/// Memory for summaries: a chart of a day takes 6.4 MB, and there are some twenty.
+const CACHE_BYTES_MAX: usize = 256 << 20;
 /// Feeds that stay open, some 100 KB each: six zooms of all charts.
 const FEEDS_MAX: usize = 64;
 /// Feeds begin at multiples of so many steps, so that one serves while the page moves on.
@@ -33,8 +33,8 @@ const ALIGNED_STEPS: i64 = 512;
 ///
 /// [`PIXELS_MAX`]: super::api_request::PIXELS_MAX
 const FEED_STEPS_MAX: i64 = 2048;
-/// Longest reading of a feed for one answer; the page asks again.
-const FEED_READ_NS: u64 = 250_000_000;
+/// Longest reading for one answer; the page shows it and asks again.
+const READ_NS: u64 = 250_000_000;
 /// A growing recording is opened anew after this time: a reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
 /// Most fields of an answer, and marks: the newest ones.
@@ -176,7 +176,10 @@ impl RecordingReader {
                     is_rate: true,
                     host: self.shown.host.clone(),
                 };
-                RangeAnswer::of_overview(self.recording.overview(&request, &mut self.cache)?)
+                let deadline_ns = monotonic_ns() + READ_NS;
+                let mut is_due = || monotonic_ns() >= deadline_ns;
+                let overview = self.recording.overview_until(&request, &mut self.cache, &mut is_due)?;
+                RangeAnswer::of_overview(overview)
             }
             ChartPlan::Feed(chart) => self.feed_range(&chart, request)?,
         };
@@ -234,7 +237,7 @@ impl RecordingReader {
         };
         let mut is_complete = true;
         if open.reached_ns < to_ns {
-            let deadline_ns = monotonic_ns() + FEED_READ_NS;
+            let deadline_ns = monotonic_ns() + READ_NS;
             open.feed.refresh(true)?;
             is_complete = open.feed.advance(to_ns, &mut || monotonic_ns() < deadline_ns)?;
             let newest_ns = open.feed.series().first().and_then(ChartSeries::newest_ns);

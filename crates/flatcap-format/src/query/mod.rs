@@ -59,6 +59,7 @@ mod template;
 mod template_cache;
 mod thinned_numbers;
 mod units;
+mod whole_samples;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, TextColumn, ValidRows, ValueColumn};

@@ -19,9 +19,9 @@ use super::series_cells::HoleLimits;
 use crate::replay::{HostIdentity, ReplayFilter};
 use crate::segment::{SealState, SelectedSegment, list, select};
 
-/// Sealed segments are summarized in cells of 2^31 ns, 2.1 s. Pixels of this length or longer are
+/// Sealed segments are summarized in cells of 2^30 ns, 1.1 s. Pixels of this length or longer are
 /// made of them; shorter ones are of so little time that it is read again.
-const CELL_BITS: u32 = 31;
+const CELL_BITS: u32 = 30;
 /// Most rows of an answer, which bounds its series: some 20 MB.
 const ROWS_MAX: usize = 1 << 18;
 /// Most series of an answer.
@@ -57,6 +57,9 @@ pub struct Overview {
     pub left_out: u64,
     /// Damaged ranges, segments that cannot be read, and samples that do not fit their schema.
     pub unreadable: u64,
+    /// Whether all of the range was read; otherwise the series end before it, and asking again
+    /// leads further.
+    pub is_complete: bool,
 }
 
 impl Recording {
@@ -78,6 +81,21 @@ impl Recording {
         request: &OverviewRequest,
         cache: &mut OverviewCache,
     ) -> Result<Overview, QueryError> {
+        self.overview_until(request, cache, &mut || false)
+    }
+
+    /// Does so until `is_due` returns true, which is asked before each segment that is to be
+    /// summarized, but for the first one. The result then is that of the segments before. With a
+    /// cache that is too small for the range, it reads to the end.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn overview_until(
+        &self,
+        request: &OverviewRequest,
+        cache: &mut OverviewCache,
+        is_due: &mut dyn FnMut() -> bool,
+    ) -> Result<Overview, QueryError> {
         let filter = ReplayFilter { host: request.host.clone(), ..ReplayFilter::default() };
         let whole = Query { fields: request.fields.clone(), filter, ..Query::default() };
         self.check(&whole)?;
@@ -92,7 +110,9 @@ impl Recording {
         let question = request.question(&periods);
         let series_max = (ROWS_MAX / grid.count).clamp(1, SERIES_MAX);
         let mut rows = OverviewRows::new(grid, series_max);
-        let mut unreadable = 0;
+        let (mut unreadable, mut summarized, mut is_complete) = (0, 0, true);
+        // Without memory for all summaries, asking again would never lead to the end.
+        let dropped = cache.dropped();
         for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
             let is_rate = request.is_rate;
             let is_cached = segment.is_sealed() && grid.bits >= CELL_BITS;
@@ -101,9 +121,18 @@ impl Recording {
                 let reading =
                     SegmentRequest { query, is_rate, bits, series_max: SERIES_MAX, periods: &periods };
                 let key = SummaryKey::new(&segment.listing.path, &question);
-                cache.get_or_read(key, || {
-                    SegmentOverview::read(SelectedSegment { mono_ns: None, ..segment }, &reading)
-                })?
+                if let Some(known) = cache.get(&key) {
+                    known
+                } else if summarized > 0 && cache.dropped() == dropped && is_due() {
+                    is_complete = false;
+                    break;
+                } else {
+                    summarized += 1;
+                    let whole = SelectedSegment { mono_ns: None, ..segment };
+                    let summary = Arc::new(SegmentOverview::read(whole, &reading)?);
+                    cache.insert(key, &summary);
+                    summary
+                }
             } else {
                 let (query, bits) = (&part, grid.bits);
                 let reading = SegmentRequest { query, is_rate, bits, series_max, periods: &periods };
@@ -113,7 +142,7 @@ impl Recording {
             summary.runs.iter().for_each(|run| rows.add(run));
         }
         let (series, left_out) = rows.finish();
-        Ok(Overview { wall_ns, pixel_ns: 1 << grid.bits, series, left_out, unreadable })
+        Ok(Overview { wall_ns, pixel_ns: 1 << grid.bits, series, left_out, unreadable, is_complete })
     }
 
     /// Returns the longest period of each source.
@@ -138,7 +167,7 @@ impl OverviewRequest {
 
 impl Overview {
     fn empty(wall_ns: Range<i64>) -> Self {
-        Self { wall_ns, pixel_ns: 1, series: Vec::new(), left_out: 0, unreadable: 0 }
+        Self { wall_ns, pixel_ns: 1, series: Vec::new(), left_out: 0, unreadable: 0, is_complete: true }
     }
 }
 

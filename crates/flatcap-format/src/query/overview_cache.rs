@@ -13,6 +13,7 @@ pub struct OverviewCache {
     bytes_max: usize,
     bytes: usize,
     uses: u64,
+    dropped: u64,
     entries: HashMap<SummaryKey, CachedSummary>,
 }
 
@@ -38,9 +39,9 @@ impl SummaryKey {
 }
 
 impl OverviewCache {
-    /// Creates a cache of at most `bytes_max` bytes. A field of a day takes some 3 MB.
+    /// Creates a cache of at most `bytes_max` bytes. A field of a day takes some 6.4 MB.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, bytes: 0, uses: 0, entries: HashMap::new() }
+        Self { bytes_max, bytes: 0, uses: 0, dropped: 0, entries: HashMap::new() }
     }
 
     /// Returns the memory in use, in bytes.
@@ -48,21 +49,13 @@ impl OverviewCache {
         self.bytes
     }
 
-    /// Returns a summary; reads it if it is not kept.
-    pub(super) fn get_or_read<E>(
-        &mut self,
-        key: SummaryKey,
-        read: impl FnOnce() -> Result<SegmentOverview, E>,
-    ) -> Result<Arc<SegmentOverview>, E> {
-        if let Some(known) = self.get(&key) {
-            return Ok(known);
-        }
-        let summary = Arc::new(read()?);
-        self.insert(key, &summary);
-        Ok(summary)
+    /// Returns how many summaries were removed for others so far, or not kept at all.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
-    fn get(&mut self, key: &SummaryKey) -> Option<Arc<SegmentOverview>> {
+    /// Returns a summary that is kept.
+    pub(super) fn get(&mut self, key: &SummaryKey) -> Option<Arc<SegmentOverview>> {
         self.uses += 1;
         let entry = self.entries.get_mut(key)?;
         entry.last_use = self.uses;
@@ -70,9 +63,10 @@ impl OverviewCache {
     }
 
     /// Adds a summary. Those that were not used for longest make place for it.
-    fn insert(&mut self, key: SummaryKey, summary: &Arc<SegmentOverview>) {
+    pub(super) fn insert(&mut self, key: SummaryKey, summary: &Arc<SegmentOverview>) {
         let bytes = summary.bytes();
         if bytes > self.bytes_max {
+            self.dropped += 1;
             return;
         }
         if self.bytes + bytes > self.bytes_max {
@@ -98,6 +92,7 @@ impl OverviewCache {
             }
             if let Some(entry) = self.entries.remove(&key) {
                 self.bytes -= entry.bytes;
+                self.dropped += 1;
             }
         }
     }

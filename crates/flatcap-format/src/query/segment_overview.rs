@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::batch::{BatchTimes, ColumnBatch};
+use super::batch::{BatchTimes, ColumnBatch, RowSource};
 use super::elements::{ElementNames, NO_ELEMENT};
 use super::error::QueryError;
 use super::layout::RowColumn;
@@ -17,6 +17,7 @@ use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
 use super::series_cells::{HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesFold, SourceSpan};
 use super::thinned_numbers::ThinnedNumbers;
+use super::whole_samples::WholeTimes;
 use crate::replay::HostIdentity;
 use crate::schema::{ColumnType, CountedValue};
 use crate::segment::SelectedSegment;
@@ -250,8 +251,19 @@ impl TableFold {
             self.begin(batch.element(row), limit);
         }
         let Self { columns, places, series, limits, .. } = self;
+        let whole = match (&batch.rows, places.as_slice()) {
+            (RowSource::Samples, [ElementPlace::At(0)]) => {
+                WholeTimes::of(&batch.times, rows.clone(), limits.series_ns())
+            }
+            _ => None,
+        };
         for (number, (column, is_rate)) in columns.iter().enumerate() {
             let Some(values) = batch.columns.get(*column) else { continue };
+            if let (Some(whole), Some(fold)) = (&whole, series.get_mut(number))
+                && fold.add_whole(whole, (values, rows.clone()), (*limits, hole_end_ns))
+            {
+                continue;
+            }
             for row in rows.clone() {
                 let Some(ElementPlace::At(at)) = places.get(slot_of(batch.element(row))) else { continue };
                 let Some(fold) = series.get_mut(at * columns.len() + number) else { continue };

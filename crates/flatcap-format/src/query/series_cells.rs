@@ -1,10 +1,14 @@
 //! Summarizes the values of one series in equal parts of time, and finds its holes.
 
+use std::ops::Range;
+
+use super::column::ValueColumn;
 use super::elements::ElementIdentity;
 use super::layout::RowColumn;
 use super::pixel::PixelValues;
 use super::rate::rate;
 use super::thinned_numbers::ThinnedNumbers;
+use super::whole_samples::{WholeTimes, extrema};
 use crate::schema::CountedValue;
 
 /// A hole is a longer time without a value than so many periods: a source that is throttled to
@@ -128,6 +132,11 @@ impl HoleLimits {
         self.source_ns
     }
 
+    /// Returns the longest time without a value that is no hole.
+    pub(super) fn series_ns(self) -> u64 {
+        self.series_ns
+    }
+
     /// The longest time that a value depends on one before.
     pub(super) fn reach_ns(self) -> u64 {
         // Where samples were lost, their rate is that of the time without them.
@@ -217,11 +226,58 @@ impl SeriesFold {
             }
         }
         let Some(value) = drawn else { return };
-        let number = point.wall_ns >> self.bits;
-        let values = PixelValues::of(point.wall_ns, value);
+        self.push(point.wall_ns >> self.bits, &PixelValues::of(point.wall_ns, value));
+    }
+
+    /// Adds the values of samples of which nothing is missing, all at once. Returns false if that
+    /// would be another result than adding them one by one; then nothing was added.
+    pub(super) fn add_whole(
+        &mut self,
+        times: &WholeTimes<'_>,
+        (column, rows): (&ValueColumn, Range<usize>),
+        place: (HoleLimits, u64),
+    ) -> bool {
+        let drawn = if self.is_rate {
+            times.rates_after_first(column, rows.clone())
+        } else {
+            times.values_after_first(column, rows.clone())
+        };
+        let (Some(drawn), Some(first)) = (drawn, column.number(rows.start)) else { return false };
+        let point = |at: usize| {
+            let counted = if self.is_rate { CountedValue::of(column.get(rows.start + at)) } else { None };
+            Some(SamplePoint { mono_ns: *times.mono_ns.get(at)?, wall_ns: *times.wall_ns.get(at)?, counted })
+        };
+        let (Some(head), Some(tail)) = (point(0), point(rows.len() - 1)) else { return false };
+        self.add(head, first, place);
+        let (mut wall_ns, mut values) = (times.wall_ns.get(1..).unwrap_or_default(), drawn.as_slice());
+        while let Some(first_ns) = wall_ns.first() {
+            let number = first_ns >> self.bits;
+            let count = wall_ns.partition_point(|ns| ns >> self.bits == number);
+            let (own_ns, later_ns) = wall_ns.split_at(count);
+            let (own, later) = values.split_at(count);
+            if let (Some(last_ns), Some(first), Some(last)) = (own_ns.last(), own.first(), own.last()) {
+                let (min, max) = extrema(own);
+                let (first_ns, last_ns, count) = (*first_ns, *last_ns, count as u64);
+                let (first, last, missing_ns) = (*first, *last, 0);
+                self.push(
+                    number,
+                    &PixelValues { first_ns, last_ns, min, max, first, last, count, missing_ns },
+                );
+            }
+            (wall_ns, values) = (later_ns, later);
+        }
+        if let Some((_, own)) = &mut self.ends {
+            *own = tail;
+        }
+        true
+    }
+
+    /// Adds values to their cell.
+    #[inline]
+    fn push(&mut self, number: i64, values: &PixelValues) {
         match self.cells.last_mut() {
-            Some(last) if last.number == number => last.values.add(&values, self.has_hole),
-            _ => self.cells.push(TimeCell { number, values, is_after_hole: self.has_hole }),
+            Some(last) if last.number == number => last.values.add(values, self.has_hole),
+            _ => self.cells.push(TimeCell { number, values: *values, is_after_hole: self.has_hole }),
         }
         self.has_hole = false;
     }

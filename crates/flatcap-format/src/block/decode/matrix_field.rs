@@ -79,10 +79,21 @@ impl MatrixField {
         decoded: &'d DecodedMatrix,
         rows: Range<usize>,
     ) -> Cow<'d, [u64]> {
-        match self.as_column(decoded) {
-            Some(column) => Cow::Borrowed(column.get(rows).unwrap_or_default()),
-            None => Cow::Owned(rows.map(|row| self.get(decoded, row)).collect()),
+        if let Some(column) = self.as_column(decoded) {
+            return Cow::Borrowed(column.get(rows).unwrap_or_default());
         }
+        // Most fields of envelopes are the same in all rows, or share a column with others.
+        if self.columns.is_empty() && self.raw_ranges.is_empty() {
+            return Cow::Owned(vec![self.constant_bits; rows.len()]);
+        }
+        if let [column] = self.columns.as_slice()
+            && self.raw_ranges.is_empty()
+            && let Some(own) = decoded.values(column.column).and_then(|own| own.get(rows.clone()))
+        {
+            let value = |bits: &u64| self.constant_bits | shifted(*bits, column.shift) & column.mask;
+            return Cow::Owned(own.iter().map(value).collect());
+        }
+        Cow::Owned(rows.map(|row| self.get(decoded, row)).collect())
     }
 
     #[inline]
