@@ -17,7 +17,7 @@ import { bounded, timeAt, xOf, zoomed, type View } from "./view";
 const LIVE_LENGTH = 60n * S;
 /** Pixels of an answer, at most. */
 const PIXELS_MAX = 1536;
-/** Wait after the view moved before charts are read, so that a turn of the wheel reads once. */
+/** Wait after the view moved once more before charts are read: a gesture is many moves. */
 const SETTLE_MS = 40;
 /** Charts that live events do not have are read again after this time. */
 const REREAD_MS = 1000;
@@ -209,15 +209,23 @@ function drawOver(): void {
 }
 
 let settling = 0;
-/** Moves the view; charts are read once it has settled. */
+/** The page's time of the last move, in milliseconds. */
+let moved = -Infinity;
+/** Moves the view. Charts are read at once, and after further moves once the view has settled. */
 function move(span: Span, isFrozen = true): void {
   if (isFrozen && view.isLive) freeze();
   view.span = span;
   draw();
   holdSoon();
+  const before = moved;
+  moved = performance.now();
   clearTimeout(settling);
-  settling = window.setTimeout(readAll, SETTLE_MS);
-  showReading();
+  if (moved - before > SETTLE_MS) {
+    readAll();
+  } else {
+    settling = window.setTimeout(readAll, SETTLE_MS);
+    showReading();
+  }
 }
 
 function readAll(): void {

@@ -116,8 +116,8 @@ pub fn to_parquet(
 }
 
 /// Returns the queries that read the recording: one for each source, or one for all where reading
-/// it again costs more than it gains. Fields may be of several sources, and are few: one query reads
-/// them all.
+/// it again costs more than it gains. Fields may be of several sources, and are few: one query
+/// reads them all.
 fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Query>, ColumnarError> {
     let mut filter = request.filter.clone();
     let segments = list(&request.paths)?;
@@ -189,12 +189,12 @@ struct ParquetFiles<'a> {
     /// The files of the readings that have ended.
     complete: Vec<(UnpublishedFile, ColumnarFile)>,
     step: Option<StepFilter>,
-    reading: Reading,
+    reading: SourceReading,
 }
 
 /// What one reading of the recording has found so far.
 #[derive(Default)]
-struct Reading {
+struct SourceReading {
     /// The files of a source, by the tables of its schema.
     by_tables: HashMap<Vec<usize>, Vec<usize>>,
     files: Vec<SourceFile>,
@@ -234,7 +234,7 @@ impl<'a> ParquetFiles<'a> {
             has_all_marks: false,
             complete: Vec::new(),
             step: request.step_ns.map(StepFilter::new),
-            reading: Reading::default(),
+            reading: SourceReading::default(),
             directory,
         })
     }
@@ -428,7 +428,7 @@ impl<'a> ParquetFiles<'a> {
     fn end_reading(&mut self) -> Result<(), ColumnarError> {
         self.put_early_gaps()?;
         self.has_all_marks = true;
-        let Reading { files, lost, .. } = std::mem::take(&mut self.reading);
+        let SourceReading { files, lost, .. } = std::mem::take(&mut self.reading);
         for file in files {
             let name = &file.layout.source;
             let period_ns = self.recording.sources().iter().find(|source| source.name == *name);

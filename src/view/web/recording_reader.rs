@@ -34,7 +34,7 @@ const ALIGNED_STEPS: i64 = 512;
 /// [`PIXELS_MAX`]: super::api_request::PIXELS_MAX
 const FEED_STEPS_MAX: i64 = 2048;
 /// Longest reading for one answer; the page shows it and asks again.
-const READ_NS: u64 = 250_000_000;
+const READ_NS: u64 = 125_000_000;
 /// A growing recording is opened anew after this time: a reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
 /// Most fields of an answer, and marks: the newest ones.
