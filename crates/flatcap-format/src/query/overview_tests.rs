@@ -323,8 +323,7 @@ fn overviews_of_hosts_show_a_single_sample() {
     assert!(cache.bytes() > 0);
     // One segment after the other, as far as summaries are kept.
     let mut own = OverviewCache::new(1 << 20);
-    let ask =
-        |cache: &mut OverviewCache| recording.overview_until(&request, cache, &mut || true).unwrap();
+    let ask = |cache: &mut OverviewCache| recording.overview_until(&request, cache, &mut || true).unwrap();
     let first = ask(&mut own);
     assert!(!first.is_complete && !first.series.is_empty() && first.series != overview.series, "{first:?}");
     assert_eq!(ask(&mut own), overview);
