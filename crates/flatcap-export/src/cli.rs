@@ -20,7 +20,7 @@ use crate::folded::to_folded;
 use crate::mcap::to_mcap;
 use crate::openmetrics::to_openmetrics;
 use crate::parquet::to_parquet;
-use crate::parquet_file::ParquetOptions;
+use crate::parquet_properties::ParquetOptions;
 use crate::perfetto::to_perfetto;
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::stack_lines::StackOptions;

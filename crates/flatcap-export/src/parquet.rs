@@ -20,7 +20,8 @@ use flatcap_format::segment::{Gap, ListedSegment, Marker, MarkerOrigin, list};
 
 use crate::error::{ColumnarError, encoding_error};
 use crate::output::{TargetDirectory, UnpublishedFile, file_name};
-use crate::parquet_file::{ParquetFile, ParquetOptions};
+use crate::parquet_file::ParquetFile;
+use crate::parquet_properties::ParquetOptions;
 use crate::record_table::{Cell, CellType, RecordTable, number};
 use crate::request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::source_file::SourceFile;

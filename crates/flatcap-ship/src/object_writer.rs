@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 use arrow_select::concat::concat_batches;
-use flatcap_export::{ParquetOptions, parquet_properties};
-use parquet::arrow::ArrowWriter;
+use flatcap_export::{GROUP_ROWS, ParquetOptions, RowGroups};
 use parquet::errors::ParquetError;
 
 /// Rows that are encoded at once, for a table without lists...
@@ -15,8 +15,12 @@ const CHUNK_ROWS: usize = 1024;
 /// ...and for one with lists, whose rows may have thousands of elements. Pages end where chunks
 /// do, so chunks must have a fixed size.
 const LIST_CHUNK_ROWS: usize = 64;
-/// Encoded bytes of a row group, which is held in memory.
-const GROUP_BYTES: usize = 4 << 20;
+/// Rows by which the encodings of an object are chosen...
+const TRIED_ROWS: usize = 1024;
+/// ...or fewer that take so many bytes.
+const TRIED_BYTES: usize = 4 << 20;
+/// Bytes of the rows of a row group, which are held in memory.
+const GROUP_BYTES: usize = 16 << 20;
 /// Encoded bytes of an object: it is held in memory, and one request puts it.
 const OBJECT_BYTES: usize = 16 << 20;
 
@@ -43,8 +47,13 @@ pub(crate) struct ObjectWriter {
     /// Rows of the next chunk.
     pending: Vec<RecordBatch>,
     pending_rows: usize,
-    object: Option<ArrowWriter<Vec<u8>>>,
+    /// The first chunks of the next object, until its encodings can be chosen.
+    first: Vec<RecordBatch>,
+    first_bytes: usize,
+    object: Option<RowGroups<Vec<u8>>>,
     object_rows: u64,
+    /// Bytes of the rows that the object holds.
+    group_bytes: usize,
 }
 
 impl ObjectWriter {
@@ -55,8 +64,11 @@ impl ObjectWriter {
             chunk_rows: if has_lists { LIST_CHUNK_ROWS } else { CHUNK_ROWS },
             pending: Vec::new(),
             pending_rows: 0,
+            first: Vec::new(),
+            first_bytes: 0,
             object: None,
             object_rows: 0,
+            group_bytes: 0,
         }
     }
 
@@ -73,7 +85,7 @@ impl ObjectWriter {
             self.pending.push(batch.slice(from, rows));
             (from, self.pending_rows) = (from + rows, self.pending_rows + rows);
             if self.pending_rows == self.chunk_rows {
-                complete.extend(self.write_chunk()?);
+                complete.extend(self.end_chunk()?);
             }
         }
         Ok(complete)
@@ -83,50 +95,108 @@ impl ObjectWriter {
     /// rows.
     pub(crate) fn finish(mut self, may_be_empty: bool) -> Result<Option<WrittenObject>, ObjectWriterError> {
         if self.pending_rows > 0
-            && let Some(object) = self.write_chunk()?
+            && let Some(object) = self.end_chunk()?
         {
             return Ok(Some(object));
         }
+        if let Some(object) = self.write_first()? {
+            return Ok(Some(object));
+        }
         if self.object.is_none() && may_be_empty {
-            self.object = Some(self.begin(&RecordBatch::new_empty(Arc::clone(&self.schema)))?);
+            self.object = Some(begin(&RecordBatch::new_empty(Arc::clone(&self.schema)))?);
         }
         self.end_object()
     }
 
-    fn write_chunk(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
+    fn end_chunk(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         let chunk = concat_batches(&self.schema, &self.pending)?;
         self.pending.clear();
         self.pending_rows = 0;
+        if self.object.is_some() {
+            return self.write_chunk(chunk);
+        }
+        self.first_bytes += bytes_of(&chunk);
+        self.first.push(chunk);
+        let rows: usize = self.first.iter().map(RecordBatch::num_rows).sum();
+        if rows < TRIED_ROWS && self.first_bytes < TRIED_BYTES { Ok(None) } else { self.write_first() }
+    }
+
+    /// Begins an object with the first chunks, if there are any. No one but the last can fill it.
+    fn write_first(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
+        self.first_bytes = 0;
+        let first = std::mem::take(&mut self.first);
+        if !first.is_empty() {
+            self.object = Some(begin(&concat_batches(&self.schema, &first)?)?);
+        }
+        let mut complete = None;
+        for chunk in first {
+            complete = self.write_chunk(chunk)?;
+        }
+        Ok(complete)
+    }
+
+    fn write_chunk(&mut self, chunk: RecordBatch) -> Result<Option<WrittenObject>, ObjectWriterError> {
         let mut object = match self.object.take() {
             Some(object) => object,
-            None => self.begin(&chunk)?,
+            None => begin(&chunk)?,
         };
-        object.write(&chunk)?;
         self.object_rows += chunk.num_rows() as u64;
-        if object.in_progress_size() >= GROUP_BYTES {
-            object.flush()?;
+        self.group_bytes += bytes_of(&chunk);
+        object.hold(chunk);
+        if object.held_rows() >= GROUP_ROWS || self.group_bytes >= GROUP_BYTES {
+            object.end_group()?;
+            self.group_bytes = 0;
         }
         let is_full = object.bytes_written() >= OBJECT_BYTES;
         self.object = Some(object);
         if is_full { self.end_object() } else { Ok(None) }
     }
 
-    /// Begins an object with these first rows, without writing them.
-    fn begin(&self, first: &RecordBatch) -> Result<ArrowWriter<Vec<u8>>, ObjectWriterError> {
-        let properties = parquet_properties(first, ParquetOptions::default())?;
-        Ok(ArrowWriter::try_new(Vec::new(), Arc::clone(&self.schema), Some(properties))?)
-    }
-
     fn end_object(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         let Some(object) = self.object.take() else { return Ok(None) };
-        let bytes = object.into_inner()?;
+        let bytes = object.finish()?;
+        self.group_bytes = 0;
         Ok(Some(WrittenObject { rows: std::mem::take(&mut self.object_rows), bytes }))
+    }
+}
+
+/// Begins an object with these first rows, without writing them.
+fn begin(first: &RecordBatch) -> Result<RowGroups<Vec<u8>>, ObjectWriterError> {
+    Ok(RowGroups::begin(Vec::new(), first, ParquetOptions::default())?)
+}
+
+/// Returns the bytes of some rows: the same for the same rows, unlike the memory that they take,
+/// which may be of further ones.
+fn bytes_of(rows: &RecordBatch) -> usize {
+    rows.columns().iter().map(|column| array_bytes(column)).sum()
+}
+
+fn array_bytes(array: &dyn Array) -> usize {
+    let span = |offsets: &[i32]| {
+        let ends = offsets.first().zip(offsets.last());
+        ends.and_then(|(first, last)| {
+            Some((usize::try_from(*first).ok()?, usize::try_from(last - first).ok()?))
+        })
+    };
+    match array.data_type() {
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            let elements = span(list.value_offsets()).map(|(first, count)| list.values().slice(first, count));
+            size_of_val(list.value_offsets()) + elements.map_or(0, |elements| array_bytes(&elements))
+        }
+        DataType::Struct(_) => array.as_struct().columns().iter().map(|column| array_bytes(column)).sum(),
+        DataType::Utf8 => {
+            let offsets = array.as_string::<i32>().value_offsets();
+            size_of_val(offsets) + span(offsets).map_or(0, |(_, bytes)| bytes)
+        }
+        other => array.len() * other.primitive_width().unwrap_or(1),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{ArrayRef, Int64Array, StringArray};
+    use arrow_array::types::Int64Type;
+    use arrow_array::{ArrayRef, Int64Array, ListArray, StringArray};
     use arrow_schema::{Field, Schema};
 
     use super::*;
@@ -164,5 +234,23 @@ mod tests {
         }
         assert_eq!(written(&[]).rows, 0, "a table without rows");
         assert!(ObjectWriter::new(rows(0, 0).schema()).finish(false).unwrap().is_none());
+    }
+
+    // Proves that rows count as many bytes as a copy of them, whatever memory they share.
+    #[test]
+    fn shared_rows_count_as_their_copies() {
+        let list =
+            ListArray::from_iter_primitive::<Int64Type, _, _>((0..100).map(|row| Some(vec![Some(row); 5])));
+        let texts = StringArray::from_iter_values((0..100).map(|n| "t".repeat(n)));
+        let columns: [(&str, ArrayRef); 2] = [("list", Arc::new(list)), ("text", Arc::new(texts))];
+        let all = RecordBatch::try_from_iter(columns).unwrap();
+        for (from, count) in [(0, 100), (7, 1), (30, 64), (99, 1)] {
+            let part = all.slice(from, count);
+            let empty = RecordBatch::new_empty(all.schema());
+            let copy = concat_batches(&all.schema(), [&part, &empty]).unwrap();
+            let text_bytes: usize = (from..from + count).sum();
+            let expected = 2 * 4 * (count + 1) + 5 * 8 * count + text_bytes;
+            assert_eq!((bytes_of(&part), bytes_of(&copy)), (expected, expected), "{from} {count}");
+        }
     }
 }
