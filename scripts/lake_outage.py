@@ -8,8 +8,8 @@ as if the store had been away so long. It runs alone, then beside `flatcap-ship 
 store, where a snapshot is ordered, and then while an S3 (moto) that has come back takes the
 backlog. Prints the lateness of the samplers in each part, and what was lost; checks that the
 directory never exceeds --retain, that snapshots are shipped first and segments by age, and that
-every segment of the backlog has a manifest or was reported as removed. Needs the programs in target/release or
-PROGRAMS, and in the interpreter `moto[server]` and boto3.
+every segment of the backlog has a manifest or was reported as removed. Needs the programs in
+target/release or PROGRAMS, and in the interpreter `moto[server]` and boto3.
 """
 
 import argparse
