@@ -14,7 +14,7 @@ use flatcap_arrow::{
     StepFilter, unique_name,
 };
 use flatcap_format::query::{ElementNames, Query, RecordedSource, Recording, RunInfo, TableInfo};
-use flatcap_format::replay::{Notice, ReplayFilter, recording_span};
+use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, ListedSegment, Marker, MarkerOrigin, list};
 
@@ -74,7 +74,7 @@ const SOURCES: [(&str, CellType); 13] = [
 ///
 /// A compressed recording is read once for each source: the rows of one source fill larger row
 /// groups in the same memory, which are faster to encode, and smaller, than those of all sources
-/// side by side.
+/// side by side. Of a recording that goes on, sources that are read later end later.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -120,16 +120,7 @@ pub fn to_parquet(
 /// it again costs more than it gains. Fields may be of several sources, and are few: one query
 /// reads them all.
 fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Query>, ColumnarError> {
-    let mut filter = request.filter.clone();
-    let segments = list(&request.paths)?;
-    if segments.iter().any(|segment| segment.live)
-        && let Some(span) = recording_span(&request.paths, filter.host.as_ref())?
-    {
-        // All sources end at the same time, although each is read later than the one before.
-        let end_ns = span.end().saturating_add(1);
-        filter.until_ns = Some(filter.until_ns.map_or(end_ns, |until_ns| until_ns.min(end_ns)));
-    }
-    let all = Query { fields: request.fields.clone(), filter, ..Query::default() };
+    let all = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let is_asked = |source: &&RecordedSource| {
         let filter = &request.filter.sources;
         if filter.is_empty() { !source.is_computed } else { filter.contains(&source.name) }
@@ -138,7 +129,7 @@ fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Quer
         [] => recording.sources().iter().filter(is_asked).map(|source| &source.name).collect(),
         _ => BTreeSet::new(),
     };
-    if names.is_empty() || raw_bytes(&segments) > RAW_BYTES_MAX {
+    if names.is_empty() || raw_bytes(&list(&request.paths)?) > RAW_BYTES_MAX {
         return Ok(vec![all]);
     }
     let of_source = |name: &String| {
