@@ -57,8 +57,9 @@ class Outage:
         self.data.mkdir(parents=True)
         self.retain = options.retain
         self.largest = 0
+        self.processes = []
         for segment in options.backlog.glob("*.bin"):
-            os.link(segment, self.data / segment.name)
+            shutil.copy(segment, self.data)
         receipts = work / "receipts"
         receipts.touch()
         retain = f'retain_bytes = "{self.retain}B"\n' if self.retain else ""
@@ -84,7 +85,15 @@ class Outage:
         }
 
     def start(self, program, *args, log=subprocess.DEVNULL):
-        return subprocess.Popen([PROGRAMS / program, *args], stdout=subprocess.DEVNULL, stderr=log)
+        started = subprocess.Popen([program, *args], stdout=subprocess.DEVNULL, stderr=log)
+        self.processes.append(started)
+        return started
+
+    def end(self):
+        """Ends what still runs, as after a failed check."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
     def look(self, seconds, until=lambda: False):
         """Waits, and notes the largest size of the directory."""
@@ -149,11 +158,10 @@ def shipped(client, kind):
     return sorted(found, key=lambda entry: entry[0])
 
 
-def run(work, options):
-    outage = Outage(work, options)
+def run(outage, options):
     before = {path.name for path in outage.data.glob("*.bin")}
     recorder = outage.start(
-        "flatcap",
+        PROGRAMS / "flatcap",
         "record",
         "--config",
         outage.record_toml,
@@ -169,7 +177,7 @@ def run(work, options):
     outage.look(ALONE_S)
     times.append(time.time())
     with outage.log.open("w") as log:
-        ship = outage.start("flatcap-ship", "run", "--config", outage.ship_toml, log=log)
+        ship = outage.start(PROGRAMS / "flatcap-ship", "run", "--config", outage.ship_toml, log=log)
     outage.look(options.away / 2)
     ordered = subprocess.run(
         [
@@ -190,11 +198,8 @@ def run(work, options):
     outage.look(options.away / 2)
     print(f"without the store:\n{outage.backlog()}")
     times.append(time.time())
-    moto = subprocess.Popen(
-        [Path(sys.executable).parent / "moto_server", "--host", "127.0.0.1", "--port", str(PORT)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    moto = Path(sys.executable).parent / "moto_server"
+    outage.start(moto, "--host", "127.0.0.1", "--port", str(PORT))
     client = boto3.client("s3")
     wait_for_bucket(client)
     began = time.monotonic()
@@ -206,7 +211,6 @@ def run(work, options):
         process.send_signal(signal.SIGTERM)
         process.wait()
     check(outage, client, before, times)
-    moto.terminate()
 
 
 def check(outage, client, before, times):
@@ -239,9 +243,11 @@ def check(outage, client, before, times):
 def main():
     options = arguments()
     work = options.keep or Path(tempfile.mkdtemp())
+    outage = Outage(work.resolve(), options)
     try:
-        run(work.resolve(), options)
+        run(outage, options)
     finally:
+        outage.end()
         if not options.keep:
             shutil.rmtree(work, ignore_errors=True)
 

@@ -179,12 +179,13 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
                 let _gone = bar.suspend(|| remark(&notice.to_string()));
             }
             ColumnarEvent::Reading { number, count } => {
-                begin_ns = span_ns * number as u64;
-                bar.set_length(span_ns * count as u64);
+                // A host without a battery for its clock may have recorded since 1970.
+                begin_ns = span_ns.saturating_mul(number as u64);
+                bar.set_length(span_ns.saturating_mul(count as u64));
             }
             ColumnarEvent::Progress(wall_ns) => {
                 let read_ns = u64::try_from(wall_ns.saturating_sub(first_ns)).unwrap_or_default();
-                bar.set_position(begin_ns + read_ns);
+                bar.set_position(begin_ns.saturating_add(read_ns));
             }
         }
         !stop.load(Ordering::Relaxed)

@@ -121,7 +121,8 @@ impl ObjectWriter {
         if rows < TRIED_ROWS && self.first_bytes < TRIED_BYTES { Ok(None) } else { self.write_first() }
     }
 
-    /// Begins an object with the first chunks, if there are any. No one but the last can fill it.
+    /// Begins an object with the first chunks, if there are any. All but the last one are less than
+    /// an object.
     fn write_first(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         self.first_bytes = 0;
         let first = std::mem::take(&mut self.first);

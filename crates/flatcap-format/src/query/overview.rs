@@ -84,9 +84,10 @@ impl Recording {
         self.overview_until(request, cache, &mut || false)
     }
 
-    /// Does so until `is_due` returns true, which is asked before each segment that is to be
-    /// summarized, but for the first one. The result then is that of the segments before. With a
-    /// cache that is too small for the range, it reads to the end.
+    /// Summarizes fields as [`overview`](Self::overview), but ends early: `is_due` is asked before
+    /// each sealed segment whose summary is not in the cache, except the first of them. If it
+    /// returns true, the result is that of the segments before. If the cache is too small for the
+    /// range, all of it is read.
     ///
     /// # Errors
     /// As [`query`](Self::query).

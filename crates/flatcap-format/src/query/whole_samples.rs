@@ -18,10 +18,10 @@ pub(super) struct WholeTimes<'b> {
 }
 
 impl<'b> WholeTimes<'b> {
-    /// Returns the times of some samples of a batch; none if two are further apart than
-    /// `longest_ns`, or a clock was set back.
+    /// Returns the times of some samples of a batch; none if there are fewer than two, if two are
+    /// further apart than `longest_ns`, or if a clock was set back.
     pub(super) fn of(times: &'b BatchTimes, samples: Range<usize>, longest_ns: u64) -> Option<Self> {
-        let mono_ns = times.mono_ns.get(samples.clone())?;
+        let mono_ns = times.mono_ns.get(samples.clone()).filter(|mono_ns| mono_ns.len() > 1)?;
         let wall_ns = times.wall_ns.get(samples)?;
         // Without an early exit, which would keep the compiler from comparing several at a time.
         let is_near = pairs(mono_ns).fold(true, |is_near, (before, now)| {
@@ -93,6 +93,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    // Proves that fewer than two samples, a hole, and a clock that was set back are not whole.
+    #[test]
+    fn times_are_whole_or_none() {
+        let times = BatchTimes {
+            mono_ns: vec![0, 10, 20, 40, 50, 50],
+            wall_ns: vec![0, 10, 20, 40, 30, 30],
+            ..BatchTimes::default()
+        };
+        for (samples, is_whole) in [
+            (0..0, false),
+            (1..2, false),
+            (0..3, true),
+            (2..4, false),
+            (3..5, false),
+            (4..6, false),
+            (4..7, false),
+        ] {
+            assert_eq!(WholeTimes::of(&times, samples.clone(), 10).is_some(), is_whole, "{samples:?}");
+        }
+    }
 
     proptest! {
         // Proves that the extrema are those of all values, however many there are.
