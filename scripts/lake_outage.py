@@ -242,6 +242,8 @@ def check(outage, client, before, times):
 
 def main():
     options = arguments()
+    if not any(options.backlog.glob("*.bin")):
+        sys.exit(f"{options.backlog}: no segments; --backlog is the directory of a recording")
     work = options.keep or Path(tempfile.mkdtemp())
     outage = Outage(work.resolve(), options)
     try:
