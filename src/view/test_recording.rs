@@ -188,34 +188,61 @@ fn create(storage: &dyn Storage, sources: &[(&str, &str, u64, &[u8])]) -> Segmen
 
 /// Writes the recording into a directory.
 pub(super) fn write_recording(folder: &Path) {
-    let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
-    let mut writer = create(&*storage, &SOURCES);
-    for tick in 0..TICKS {
-        if tick == MARK {
-            let text = "deploy 1.2.3 \x1b[2J".to_owned();
-            let marker =
-                Marker { mono_ns: mono_ns(tick), wall_ns: wall_ns(tick), origin: MarkerOrigin::Person, text };
-            writer.append_marker(&marker).unwrap();
-        }
-        if tick == LOST.end {
-            let gap = Gap {
-                source: 0,
-                first: LOST.start,
-                count: LOST.end - LOST.start,
-                causes: 1,
-                after_mono_ns: mono_ns(LOST.start - 1),
-                before_mono_ns: mono_ns(LOST.end),
-            };
-            writer.append_gaps(&[gap]).unwrap();
-        }
-        for (id, (_, _, ticks, _)) in SOURCES.iter().enumerate() {
-            let is_lost = id == 0 && LOST.contains(&tick);
-            if tick.is_multiple_of(*ticks) && !is_lost {
-                append(&mut writer, u16::try_from(id).unwrap(), tick, tick / ticks);
-            }
+    let mut recording = GrowingRecording::begin(folder);
+    recording.grow(TICKS);
+    recording.seal();
+}
+
+/// The recording while it is written.
+pub(super) struct GrowingRecording {
+    storage: Arc<dyn Storage>,
+    writer: SegmentWriter,
+    /// The next one.
+    tick: u64,
+}
+
+impl GrowingRecording {
+    pub(super) fn begin(folder: &Path) -> Self {
+        let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
+        let writer = create(&*storage, &SOURCES);
+        Self { storage, writer, tick: 0 }
+    }
+
+    /// Writes everything before a tick.
+    pub(super) fn grow(&mut self, until: u64) {
+        let from = std::mem::replace(&mut self.tick, until);
+        (from..until).for_each(|tick| write_tick(&mut self.writer, tick));
+    }
+
+    pub(super) fn seal(self) {
+        self.writer.seal().unwrap().publish(&*self.storage).unwrap();
+    }
+}
+
+fn write_tick(writer: &mut SegmentWriter, tick: u64) {
+    if tick == MARK {
+        let text = "deploy 1.2.3 \x1b[2J".to_owned();
+        let marker =
+            Marker { mono_ns: mono_ns(tick), wall_ns: wall_ns(tick), origin: MarkerOrigin::Person, text };
+        writer.append_marker(&marker).unwrap();
+    }
+    if tick == LOST.end {
+        let gap = Gap {
+            source: 0,
+            first: LOST.start,
+            count: LOST.end - LOST.start,
+            causes: 1,
+            after_mono_ns: mono_ns(LOST.start - 1),
+            before_mono_ns: mono_ns(LOST.end),
+        };
+        writer.append_gaps(&[gap]).unwrap();
+    }
+    for (id, (_, _, ticks, _)) in SOURCES.iter().enumerate() {
+        let is_lost = id == 0 && LOST.contains(&tick);
+        if tick.is_multiple_of(*ticks) && !is_lost {
+            append(writer, u16::try_from(id).unwrap(), tick, tick / ticks);
         }
     }
-    writer.seal().unwrap().publish(&*storage).unwrap();
 }
 
 fn append(writer: &mut SegmentWriter, source: u16, tick: u64, seq: u64) {

@@ -14,6 +14,7 @@ mod api_request;
 mod assets;
 mod causes_answer;
 mod live;
+mod live_tail;
 mod promql_answers;
 mod promql_reader;
 mod promql_request;

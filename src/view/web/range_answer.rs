@@ -3,6 +3,8 @@
 use flatcap_format::query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
 use serde::Serialize;
 
+use crate::view::StepColumn;
+
 /// Most rows of an answer: 56 bytes each, so that it stays below 1 MiB with its header.
 const ROWS_MAX: usize = 16_384;
 /// Most series of an answer: more lines than anybody can tell apart.
@@ -74,6 +76,26 @@ impl RangeRow {
         let none = f64::NAN;
         Self { first_ns, last_ns, min: none, max: none, first: none, last: none, count: 0 }
     }
+
+    /// Returns the rows of steps: one for each that has a value, and one for each gap between
+    /// values.
+    pub(super) fn of_steps(columns: &[StepColumn], first: i64, step_ns: i64) -> Vec<Self> {
+        let mut rows: Vec<Self> = Vec::new();
+        let mut gap_from = None;
+        for (column, number) in columns.iter().zip(first..) {
+            let start_ns = number.saturating_mul(step_ns);
+            let Some((min, max)) = column.extrema else {
+                gap_from = gap_from.or(Some(start_ns));
+                continue;
+            };
+            if let Some(from_ns) = gap_from.take().filter(|_| !rows.is_empty()) {
+                rows.push(Self::gap(from_ns, start_ns));
+            }
+            let last_ns = start_ns.saturating_add(step_ns - 1);
+            rows.push(Self { first_ns: start_ns, last_ns, min, max, first: min, last: max, count: 1 });
+        }
+        rows
+    }
 }
 
 impl RangeAnswer {
@@ -88,21 +110,9 @@ impl RangeAnswer {
         }
     }
 
-    /// Keeps the series with the largest values, as many as fit an answer.
+    /// Keeps as many series as fit an answer.
     pub(super) fn limit(&mut self) {
-        let largest = |series: &RangeSeries| {
-            let values = series.rows.iter().filter(|row| row.count > 0);
-            values.map(|row| row.max).fold(f64::NEG_INFINITY, f64::max)
-        };
-        self.series.sort_by(|one, other| largest(other).total_cmp(&largest(one)));
-        let mut rows = 0;
-        let fitting = self.series.iter().take(SERIES_MAX).take_while(|series| {
-            rows += series.rows.len();
-            rows <= ROWS_MAX
-        });
-        let kept = fitting.count();
-        self.left_out += (self.series.len() - kept) as u64;
-        self.series.truncate(kept);
+        self.left_out += keep_largest(&mut self.series);
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -141,8 +151,26 @@ impl RangeAnswer {
     }
 }
 
+/// Keeps the series with the largest values, as many as fit an answer. Returns how many it removed.
+pub(super) fn keep_largest(series: &mut Vec<RangeSeries>) -> u64 {
+    let largest = |series: &RangeSeries| {
+        let values = series.rows.iter().filter(|row| row.count > 0);
+        values.map(|row| row.max).fold(f64::NEG_INFINITY, f64::max)
+    };
+    series.sort_by(|one, other| largest(other).total_cmp(&largest(one)));
+    let mut rows = 0;
+    let fitting = series.iter().take(SERIES_MAX).take_while(|series| {
+        rows += series.rows.len();
+        rows <= ROWS_MAX
+    });
+    let (all, kept) = (series.len(), fitting.count());
+    series.truncate(kept);
+    (all - kept) as u64
+}
+
 impl RangeSeries {
-    fn of_overview(series: OverviewSeries) -> Self {
+    /// Converts the series of an overview to units for people.
+    pub(super) fn of_overview(series: OverviewSeries) -> Self {
         let unit = CommonUnit::of(series.column.unit.as_deref(), series.column.is_rate);
         let row = |row: &OverviewRow| match row {
             OverviewRow::Gap(time) => RangeRow::gap(time.start, time.end),

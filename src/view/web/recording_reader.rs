@@ -18,10 +18,10 @@ use super::tasks_answer::TasksAnswer;
 use super::tasks_reader::TasksReader;
 use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::snapshot::{SNAPSHOTS_NAME, SnapshotRecord, read_record};
+use crate::view::ViewError;
 use crate::view::catalog::{Catalog, Chart};
 use crate::view::chart_feed::{ChartFeed, ChartSeries};
 use crate::view::tracks::SchedSource;
-use crate::view::{StepColumn, ViewError};
 
 /// Memory for summaries: a chart of a day takes 6.4 MB, and there are some twenty.
 const CACHE_BYTES_MAX: usize = 256 << 20;
@@ -98,11 +98,6 @@ impl RecordingReader {
             self.opened_ns = now_ns;
         }
         Ok(())
-    }
-
-    /// Returns the titles of the charts of the overview.
-    pub(super) fn chart_titles(&self) -> Vec<String> {
-        self.catalog.charts.iter().map(|chart| chart.title.clone()).collect()
     }
 
     pub(super) fn sources(&mut self) -> Result<SourcesAnswer, ViewError> {
@@ -250,7 +245,7 @@ impl RecordingReader {
             let last =
                 to_ns.saturating_sub(1).min(series.newest_ns().unwrap_or(i64::MIN)).div_euclid(step_ns);
             let columns = series.known_columns(first, last);
-            rows_of(&columns, first, step_ns)
+            RangeRow::of_steps(&columns, first, step_ns)
         });
         self.feeds.push(open);
         if self.feeds.len() > FEEDS_MAX {
@@ -347,23 +342,4 @@ fn exact_text(value: FieldValue<'_>) -> Option<String> {
         FieldValue::Text(text) => text.to_owned(),
         FieldValue::Absent => return None,
     })
-}
-
-/// Returns the rows of steps: one for each that has a value, and one for each gap between values.
-fn rows_of(columns: &[StepColumn], first: i64, step_ns: i64) -> Vec<RangeRow> {
-    let mut rows: Vec<RangeRow> = Vec::new();
-    let mut gap_from = None;
-    for (column, number) in columns.iter().zip(first..) {
-        let start_ns = number.saturating_mul(step_ns);
-        let Some((min, max)) = column.extrema else {
-            gap_from = gap_from.or(Some(start_ns));
-            continue;
-        };
-        if let Some(from_ns) = gap_from.take().filter(|_| !rows.is_empty()) {
-            rows.push(RangeRow::gap(from_ns, start_ns));
-        }
-        let last_ns = start_ns.saturating_add(step_ns - 1);
-        rows.push(RangeRow { first_ns: start_ns, last_ns, min, max, first: min, last: max, count: 1 });
-    }
-    rows
 }

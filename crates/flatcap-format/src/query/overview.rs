@@ -25,7 +25,7 @@ const CELL_BITS: u32 = 30;
 /// Most rows of an answer, which bounds its series: some 20 MB.
 const ROWS_MAX: usize = 1 << 18;
 /// Most series of an answer.
-const SERIES_MAX: usize = 512;
+pub(super) const SERIES_MAX: usize = 512;
 
 /// What to draw.
 #[derive(Debug, Clone)]
@@ -104,7 +104,7 @@ impl Recording {
             return Ok(Overview::empty(request.wall_ns.clone()));
         };
         let wall_ns = grid.wall_ns();
-        let periods = self.periods();
+        let periods = Arc::new(self.periods());
         let (since_ns, until_ns) = (wall_ns.start.saturating_sub_unsigned(reach_ns(&periods)), wall_ns.end);
         let mut part = whole.clone();
         (part.filter.since_ns, part.filter.until_ns) = (Some(since_ns), Some(until_ns));
@@ -115,12 +115,10 @@ impl Recording {
         // Without memory for all summaries, asking again would never lead to the end.
         let dropped = cache.dropped();
         for segment in select(list(self.paths())?, Some(since_ns), Some(until_ns), None) {
-            let is_rate = request.is_rate;
+            let (is_rate, periods) = (request.is_rate, Arc::clone(&periods));
             let is_cached = segment.is_sealed() && grid.bits >= CELL_BITS;
             let summary = if is_cached {
-                let (query, bits) = (&whole, CELL_BITS);
-                let reading =
-                    SegmentRequest { query, is_rate, bits, series_max: SERIES_MAX, periods: &periods };
+                let reading = SegmentRequest { is_rate, bits: CELL_BITS, series_max: SERIES_MAX, periods };
                 let key = SummaryKey::new(&segment.listing.path, &question);
                 if let Some(known) = cache.get(&key) {
                     known
@@ -129,15 +127,14 @@ impl Recording {
                     break;
                 } else {
                     summarized += 1;
-                    let whole = SelectedSegment { mono_ns: None, ..segment };
-                    let summary = Arc::new(SegmentOverview::read(whole, &reading)?);
+                    let segment = SelectedSegment { mono_ns: None, ..segment };
+                    let summary = Arc::new(SegmentOverview::read(segment, &whole, &reading)?);
                     cache.insert(key, &summary);
                     summary
                 }
             } else {
-                let (query, bits) = (&part, grid.bits);
-                let reading = SegmentRequest { query, is_rate, bits, series_max, periods: &periods };
-                Arc::new(SegmentOverview::read(segment, &reading)?)
+                let reading = SegmentRequest { is_rate, bits: grid.bits, series_max, periods };
+                Arc::new(SegmentOverview::read(segment, &part, &reading)?)
             };
             unreadable += summary.unreadable;
             summary.runs.iter().for_each(|run| rows.add(run));
@@ -147,7 +144,7 @@ impl Recording {
     }
 
     /// Returns the longest period of each source.
-    fn periods(&self) -> BTreeMap<String, u64> {
+    pub(super) fn periods(&self) -> BTreeMap<String, u64> {
         let mut periods = BTreeMap::new();
         for source in self.sources() {
             let known: &mut u64 = periods.entry(source.name.clone()).or_default();
@@ -180,7 +177,7 @@ impl SelectedSegment {
 }
 
 /// Returns how long before the range samples matter for it.
-fn reach_ns(periods: &BTreeMap<String, u64>) -> u64 {
+pub(super) fn reach_ns(periods: &BTreeMap<String, u64>) -> u64 {
     let reaches = periods.values().map(|period_ns| HoleLimits::of(*period_ns, true).reach_ns());
     // Monotonic time and wall time drift by less than that.
     reaches.max().unwrap_or_default().saturating_add(1_000_000_000)

@@ -25,7 +25,7 @@ pub struct OverviewSeries {
 }
 
 /// Host, field and element of a series.
-type SeriesKey = (HostIdentity, Box<str>, Box<[u8]>);
+pub(super) type SeriesKey = (HostIdentity, Box<str>, Box<[u8]>);
 
 /// The series of an overview.
 #[derive(Debug)]

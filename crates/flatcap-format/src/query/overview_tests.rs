@@ -288,6 +288,68 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(effort::of(20, 500)))]
+
+    // Proves that a feed returns the pixels and gaps of an overview of all, each once, while the
+    // recording grows by segments: for the samples of the test above, also where runs begin.
+    #[test]
+    fn a_feed_returns_the_pixels_of_an_overview(
+        segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
+        begins_run in any::<u8>(),
+        bits in 25..34_u32,
+        skipped in 0..20_i64,
+        is_rate in any::<bool>(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = [folder.path().to_owned()];
+        let mut run = Run { id: 1, offset_ns: 1 << 60, mono_ns: 77, seq: 0, count: 5 };
+        let begin_ns = run.offset_ns + (skipped << bits);
+        let fields: Vec<FieldPath> = FIELDS.iter().map(|field| field.parse().unwrap()).collect();
+        let request = |pixels: u32| OverviewRequest {
+            fields: fields.clone(),
+            wall_ns: begin_ns..begin_ns + (i64::from(pixels) << bits),
+            pixels,
+            is_rate,
+            host: None,
+        };
+        let mut feed: Option<OverviewFeed> = None;
+        let mut rows: BTreeMap<String, Vec<OverviewRow>> = BTreeMap::new();
+        for (number, (steps, form)) in segments.iter().enumerate() {
+            if begins_run >> number & 1 == 1 {
+                // A pixel is of one run alone.
+                let end_ns = (((run.offset_ns + run.mono_ns.cast_signed()) >> bits) + 1) << bits;
+                run = Run { id: run.id + 1, offset_ns: end_ns, mono_ns: 5, seq: 100, count: 7 };
+            }
+            run.write(folder.path(), number as u64 + 1, steps, *form);
+            let feed = feed.get_or_insert_with(|| Recording::open(&paths).unwrap().follow(&request(1)).unwrap());
+            feed.refresh().unwrap();
+            let is_last = number + 1 == segments.len();
+            let until_ns = if is_last { i64::MAX } else { run.offset_ns + run.mono_ns.cast_signed() };
+            // It is interrupted after each part.
+            let mut calls = 0;
+            let mut has_time = || { calls += 1; calls % 2 == 0 };
+            for _ in 0..100 {
+                for series in feed.advance(until_ns, &mut has_time).unwrap() {
+                    rows.entry(series.column.name).or_default().extend(series.rows);
+                }
+            }
+        }
+        let length = (run.offset_ns + run.mono_ns.cast_signed() - begin_ns).max(0) >> bits;
+        let whole = request(u32::try_from(length).unwrap() + 1);
+        let overview = Recording::open(&paths).unwrap().overview(&whole, &mut OverviewCache::new(0)).unwrap();
+        prop_assert_eq!((overview.pixel_ns, overview.left_out), (1 << bits, 0));
+        let expected: BTreeMap<String, Vec<OverviewRow>> =
+            overview.series.into_iter().map(|series| (series.column.name, series.rows)).collect();
+        // The overview knows nothing of values before its range, so a gap from there is not in it.
+        rows.retain(|_, rows| {
+            rows.retain(|row| !matches!(row, OverviewRow::Gap(gap) if gap.start < begin_ns));
+            !rows.is_empty()
+        });
+        prop_assert_eq!(rows, expected);
+    }
+}
+
 // Proves that a spike of one sample is in the overview of a long time, that summaries are read
 // once, that the hosts of two directories stay apart, and that a damaged segment is counted.
 #[test]

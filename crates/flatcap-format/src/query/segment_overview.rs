@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::batch::{BatchTimes, ColumnBatch, RowSource};
 use super::elements::{ElementNames, NO_ELEMENT};
@@ -15,17 +16,18 @@ use super::plan::{ColumnInfo, TableInfo};
 use super::rate::has_rate;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
-use super::series_cells::{HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesFold, SourceSpan};
+use super::series_cells::{
+    HoleLimits, SampleNumber, SamplePoint, SeriesCells, SeriesEnds, SeriesFold, SourceSpan, TimeCell,
+};
 use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::WholeTimes;
 use crate::replay::HostIdentity;
 use crate::schema::{ColumnType, CountedValue};
-use crate::segment::SelectedSegment;
+use crate::segment::{Gap, SelectedSegment};
 
-/// What to read of a segment.
-#[derive(Debug)]
-pub(super) struct SegmentRequest<'q> {
-    pub(super) query: &'q Query,
+/// How the samples of a segment are summarized.
+#[derive(Debug, Clone)]
+pub(super) struct SegmentRequest {
     /// Whether counters are drawn as their change per second.
     pub(super) is_rate: bool,
     /// Length of a cell: 2^`bits` nanoseconds.
@@ -33,7 +35,7 @@ pub(super) struct SegmentRequest<'q> {
     /// Most series; further ones are counted and left out.
     pub(super) series_max: usize,
     /// The periods of sources.
-    pub(super) periods: &'q BTreeMap<String, u64>,
+    pub(super) periods: Arc<BTreeMap<String, u64>>,
 }
 
 /// The series of a segment, by run: a file that has no segment's name may have several.
@@ -57,14 +59,18 @@ pub(super) struct RunOverview {
 }
 
 impl SegmentOverview {
-    /// Reads a segment.
+    /// Reads what a query asks of a segment.
     ///
     /// # Errors
     /// As [`QueryResults::next`].
-    pub(super) fn read(segment: SelectedSegment, request: &SegmentRequest<'_>) -> Result<Self, QueryError> {
-        let mut results = QueryResults::of_segments(vec![segment], request.query);
+    pub(super) fn read(
+        segment: SelectedSegment,
+        query: &Query,
+        request: &SegmentRequest,
+    ) -> Result<Self, QueryError> {
+        let mut results = QueryResults::of_segments(vec![segment], query);
         let mut overview = Self::default();
-        let mut fold: Option<RunFold<'_>> = None;
+        let mut fold: Option<RunFold> = None;
         while let Some(item) = results.next()? {
             match item {
                 QueryItem::Run(run) => {
@@ -78,10 +84,9 @@ impl SegmentOverview {
                         fold.add(&batch, results.tables());
                     }
                 }
-                // It comes before the samples that follow it.
                 QueryItem::Gap(source, gap) => {
                     if let Some(fold) = &mut fold {
-                        fold.thinned.entry(source.into()).or_default().add(&gap);
+                        fold.add_gap(&source, &gap);
                     }
                 }
                 QueryItem::Notice(_) => overview.unreadable += 1,
@@ -101,9 +106,11 @@ impl SegmentOverview {
 }
 
 /// Summarizes the series of a run.
-struct RunFold<'q> {
-    request: &'q SegmentRequest<'q>,
-    run: RunInfo,
+#[derive(Debug)]
+pub(super) struct RunFold {
+    pub(super) run_id: u64,
+    pub(super) host: HostIdentity,
+    request: SegmentRequest,
     tables: BTreeMap<usize, TableFold>,
     /// By source: the samples that are missing on purpose.
     thinned: BTreeMap<Box<str>, ThinnedNumbers>,
@@ -111,12 +118,14 @@ struct RunFold<'q> {
 }
 
 /// How many series may begin, and how many could not.
+#[derive(Debug)]
 struct SeriesLimit {
     remaining: usize,
     left_out: u64,
 }
 
 /// Summarizes the series of one table.
+#[derive(Debug)]
 struct TableFold {
     limits: HoleLimits,
     /// The columns with numbers, and whether their rate is drawn.
@@ -133,7 +142,7 @@ struct TableFold {
 }
 
 /// Where the series of an element are.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum ElementPlace {
     Unknown,
     /// At this position in the list of elements that have series.
@@ -147,15 +156,22 @@ struct WholePart {
     hole_end_ns: u64,
 }
 
-impl<'q> RunFold<'q> {
-    fn new(request: &'q SegmentRequest<'q>, run: RunInfo) -> Self {
-        let limit = SeriesLimit { remaining: request.series_max, left_out: 0 };
-        Self { request, run, tables: BTreeMap::new(), thinned: BTreeMap::new(), limit }
+impl RunFold {
+    pub(super) fn new(request: &SegmentRequest, run: RunInfo) -> Self {
+        Self {
+            run_id: run.run_id,
+            host: HostIdentity { name: run.host.name, machine_id: run.host.machine_id },
+            request: request.clone(),
+            tables: BTreeMap::new(),
+            thinned: BTreeMap::new(),
+            limit: SeriesLimit { remaining: request.series_max, left_out: 0 },
+        }
     }
 
-    fn add(&mut self, batch: &ColumnBatch, tables: &[TableInfo]) {
+    /// Adds the values of a batch.
+    pub(super) fn add(&mut self, batch: &ColumnBatch, tables: &[TableInfo]) {
         let Some(info) = tables.get(batch.table) else { return };
-        let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, self.request));
+        let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, &self.request));
         let mut first_row = 0;
         let thinned = self.thinned.entry(info.source.clone()).or_default();
         for part in table.parts(&batch.times, thinned) {
@@ -165,24 +181,54 @@ impl<'q> RunFold<'q> {
         }
     }
 
-    fn finish(self, tables: &[TableInfo], names: &ElementNames) -> RunOverview {
-        let keys = names.keys();
-        let (mut sources, mut series) = (BTreeMap::<Box<str>, SourceSpan>::new(), Vec::new());
-        for (number, fold) in self.tables {
-            let (Some(info), Some(mut span)) = (tables.get(number), fold.span) else { continue };
+    /// Adds samples that are missing, before those that follow them. They are a hole, unless they
+    /// were left out on purpose.
+    pub(super) fn add_gap(&mut self, source: &str, gap: &Gap) {
+        self.thinned.entry(source.into()).or_default().add(gap);
+    }
+
+    /// Removes the cells below a number from all series, and returns the series that had some.
+    pub(super) fn take_before(
+        &mut self,
+        number: i64,
+        tables: &[TableInfo],
+        names: &ElementNames,
+    ) -> Vec<SeriesCells> {
+        self.take(tables, names, |series| series.take_before(number))
+    }
+
+    fn finish(mut self, tables: &[TableInfo], names: &ElementNames) -> RunOverview {
+        let mut sources = BTreeMap::<Box<str>, SourceSpan>::new();
+        for (number, fold) in &self.tables {
+            let (Some(info), Some(mut span)) = (tables.get(*number), fold.span) else { continue };
             if let Some(thinned) = self.thinned.get(&info.source) {
                 span.widen(thinned);
             }
             sources.entry(info.source.as_ref().into()).or_insert(span).add(&span);
-            let places = fold
-                .elements
-                .iter()
-                .flat_map(|element| fold.columns.iter().map(move |column| (element, column)));
-            for ((element, (column, is_rate)), own) in places.zip(fold.series) {
+        }
+        let series = self.take(tables, names, SeriesFold::take);
+        let Self { run_id, host, limit: SeriesLimit { left_out, .. }, .. } = self;
+        RunOverview { run_id, host, sources, series, left_out }
+    }
+
+    /// Returns the series of which something is taken.
+    fn take(
+        &mut self,
+        tables: &[TableInfo],
+        names: &ElementNames,
+        take: impl Fn(&mut SeriesFold) -> Option<(Vec<TimeCell>, SeriesEnds)>,
+    ) -> Vec<SeriesCells> {
+        let (keys, mut taken) = (names.keys(), Vec::new());
+        for (number, fold) in &mut self.tables {
+            let Some(info) = tables.get(*number) else { continue };
+            let TableFold { limits, bits, columns, elements, series, .. } = fold;
+            let places =
+                elements.iter().flat_map(|element| columns.iter().map(move |column| (element, column)));
+            for ((element, (column, is_rate)), own) in places.zip(series) {
                 let Some(column) = info.columns.get(*column) else { continue };
-                let Some((cells, ends)) = own.finish() else { continue };
+                let Some((cells, ends)) = take(own) else { continue };
                 let label = element.map(|element| names.label(element));
-                series.push(SeriesCells {
+                taken.push(SeriesCells {
                     field: format!("{}.{}", info.source, info.path(column)).into(),
                     column: row_column(info, column, label, *is_rate),
                     element: element
@@ -191,20 +237,19 @@ impl<'q> RunFold<'q> {
                         .into(),
                     label: label.map(Into::into),
                     identity: element.map_or(Vec::new(), |element| names.identity(element).to_vec()),
-                    limits: fold.limits,
-                    bits: fold.bits,
+                    limits: *limits,
+                    bits: *bits,
                     cells,
                     ends,
                 });
             }
         }
-        let host = HostIdentity { name: self.run.host.name, machine_id: self.run.host.machine_id };
-        RunOverview { run_id: self.run.run_id, host, sources, series, left_out: self.limit.left_out }
+        taken
     }
 }
 
 impl TableFold {
-    fn new(info: &TableInfo, request: &SegmentRequest<'_>) -> Self {
+    fn new(info: &TableInfo, request: &SegmentRequest) -> Self {
         let period_ns = request.periods.get(&*info.source).copied().unwrap_or_default();
         let numbers =
             info.columns.iter().enumerate().filter(|(_, column)| column.column_type != ColumnType::Text);

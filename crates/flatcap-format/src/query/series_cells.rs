@@ -282,10 +282,25 @@ impl SeriesFold {
         self.has_hole = false;
     }
 
-    /// Returns the cells, and what joins them to those of other segments.
-    pub(super) fn finish(self) -> Option<(Vec<TimeCell>, SeriesEnds)> {
+    /// Removes all cells, and returns them with what joins them to those of other segments.
+    pub(super) fn take(&mut self) -> Option<(Vec<TimeCell>, SeriesEnds)> {
+        let ends = self.ends()?;
+        Some((std::mem::take(&mut self.cells), ends))
+    }
+
+    /// Removes the cells below a number, and returns them; none if there are no such cells.
+    pub(super) fn take_before(&mut self, number: i64) -> Option<(Vec<TimeCell>, SeriesEnds)> {
+        if !self.cells.iter().any(|cell| cell.number < number) {
+            return None;
+        }
+        let (taken, kept) = self.take()?.0.into_iter().partition(|cell| cell.number < number);
+        self.cells = kept;
+        Some((taken, self.ends()?))
+    }
+
+    fn ends(&self) -> Option<SeriesEnds> {
         let (head, tail) = self.ends?;
         let (is_after_hole, is_before_hole) = (self.begins_after_hole, self.has_hole);
-        Some((self.cells, SeriesEnds { head, tail, is_after_hole, is_before_hole }))
+        Some(SeriesEnds { head, tail, is_after_hole, is_before_hole })
     }
 }

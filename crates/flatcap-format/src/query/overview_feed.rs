@@ -1,0 +1,142 @@
+//! Follows an overview of a recording that grows: its pixels, each once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::error::QueryError;
+use super::overview::{OverviewRequest, SERIES_MAX, reach_ns};
+use super::overview_rows::{OverviewSeries, SeriesKey};
+use super::pixel::{OverviewRow, PixelGrid};
+use super::recording::Recording;
+use super::request::Query;
+use super::results::{QueryItem, QueryResults, RunInfo};
+use super::segment_overview::{RunFold, SegmentRequest};
+use super::series_cells::SeriesCells;
+use crate::replay::ReplayFilter;
+use crate::segment::SegmentError;
+
+/// Follows an overview. The query stays open, so that reading on costs what is new. It remembers
+/// all elements that it met: where these come and go, open a new one every few minutes.
+#[derive(Debug)]
+pub struct OverviewFeed {
+    results: QueryResults,
+    request: SegmentRequest,
+    run: Option<RunFold>,
+    /// Series of runs that have ended.
+    ended: Vec<OverviewSeries>,
+    rows: FeedRows,
+}
+
+/// Makes rows of cells.
+#[derive(Debug)]
+struct FeedRows {
+    /// Number of the first pixel that is wanted.
+    first: i64,
+    /// Run and wall time of the last value of each series.
+    last: HashMap<SeriesKey, (u64, i64)>,
+}
+
+impl Recording {
+    /// Follows fields while the recording grows. The feed returns the pixels that an
+    /// [`overview`](Self::overview) of the request has, and goes on after the end of its range,
+    /// with pixels of the same length. It returns a pixel when it has ended.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn follow(&self, request: &OverviewRequest) -> Result<OverviewFeed, QueryError> {
+        let grid = PixelGrid::of(&request.wall_ns, request.pixels);
+        let (bits, first) = grid.map_or((0, request.wall_ns.start), |grid| (grid.bits, grid.first));
+        let periods = Arc::new(self.periods());
+        let filter = ReplayFilter {
+            since_ns: Some((first << bits).saturating_sub_unsigned(reach_ns(&periods))),
+            host: request.host.clone(),
+            ..ReplayFilter::default()
+        };
+        let query = Query { fields: request.fields.clone(), filter, ..Query::default() };
+        let series_max = SERIES_MAX.saturating_mul(request.fields.len());
+        Ok(OverviewFeed {
+            results: self.query(&query)?,
+            request: SegmentRequest { is_rate: request.is_rate, bits, series_max, periods },
+            run: None,
+            ended: Vec::new(),
+            rows: FeedRows { first, last: HashMap::new() },
+        })
+    }
+}
+
+impl OverviewFeed {
+    /// Looks for new segments, which lists the directories. What is new in the last segment is read
+    /// without it.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        self.results.refresh()
+    }
+
+    /// Reads what is new, and returns the pixels that ended up to a wall time and were not returned
+    /// before, with the gaps before them. If `has_time` returns false, it returns nothing yet.
+    ///
+    /// The series are in the order of the fields; one that two runs have is there twice, the
+    /// earlier run first. A sample that was written after its pixel was returned is in a further
+    /// pixel of the same time.
+    ///
+    /// # Errors
+    /// As [`QueryResults::next`].
+    pub fn advance(
+        &mut self,
+        until_ns: i64,
+        has_time: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<OverviewSeries>, QueryError> {
+        while let Some(item) = self.results.next()? {
+            match (item, &mut self.run) {
+                (QueryItem::Run(run), _) => self.begin_run(run),
+                (QueryItem::Batch(batch), Some(run)) => run.add(&batch, self.results.tables()),
+                (QueryItem::Gap(source, gap), Some(run)) => run.add_gap(&source, &gap),
+                _ => {}
+            }
+            if !has_time() {
+                return Ok(Vec::new());
+            }
+        }
+        let mut series = std::mem::take(&mut self.ended);
+        if let Some(run) = &mut self.run {
+            series.extend(self.rows.take(run, until_ns >> self.request.bits, &self.results));
+        }
+        series.sort_by_key(|series| series.column.order);
+        Ok(series)
+    }
+
+    fn begin_run(&mut self, run: RunInfo) {
+        if let Some(mut before) = self.run.replace(RunFold::new(&self.request, run)) {
+            self.ended.extend(self.rows.take(&mut before, i64::MAX, &self.results));
+        }
+    }
+}
+
+impl FeedRows {
+    /// Takes the cells below a number from a run, and returns the series that have new rows.
+    fn take(&mut self, run: &mut RunFold, number: i64, results: &QueryResults) -> Vec<OverviewSeries> {
+        let taken = run.take_before(number, results.tables(), results.elements());
+        taken.into_iter().filter_map(|series| self.rows(run, series)).collect()
+    }
+
+    fn rows(&mut self, run: &RunFold, series: SeriesCells) -> Option<OverviewSeries> {
+        let SeriesCells { field, column, element, label, identity, cells, .. } = series;
+        let host = run.host.clone();
+        let last = self.last.entry((host.clone(), field, element)).or_insert((run.run_id, i64::MAX));
+        let mut rows = Vec::new();
+        for cell in cells {
+            let first_ns = cell.values.first_ns;
+            let (before_id, before_ns) = std::mem::replace(last, (run.run_id, cell.values.last_ns));
+            if cell.number < self.first {
+                continue;
+            }
+            if (cell.is_after_hole || before_id != run.run_id) && before_ns < first_ns {
+                rows.push(OverviewRow::Gap(before_ns..first_ns));
+            }
+            rows.push(OverviewRow::Pixel(cell.values));
+        }
+        (!rows.is_empty()).then_some(OverviewSeries { host, column, label, identity, rows })
+    }
+}

@@ -1,0 +1,332 @@
+//! Reads the charts of the overview on, as the recording grows: reading on costs what is new.
+
+use std::collections::BTreeMap;
+
+use flatcap_format::query::{FieldPath, OverviewFeed, OverviewRequest, Recording};
+use flatcap_format::replay::HostIdentity;
+use hyper::body::Bytes;
+use serde::Serialize;
+
+use super::range_answer::{RangeRow, RangeSeries, keep_largest};
+use super::shown_paths::ShownPaths;
+use crate::os::clock::monotonic_ns;
+use crate::view::catalog::{Catalog, Chart};
+use crate::view::chart_feed::{ChartFeed, ChartSeries};
+use crate::view::error::ViewError;
+
+/// Length of a row: 2^26 ns, 67 ms, so that a minute has as many as a narrow chart has pixels.
+const ROW_NS: i64 = 1 << 26;
+/// The first event goes back this far, and later ones at most: to the newest sample of sources that
+/// are read seldom.
+const BACK_NS: i64 = 10_000_000_000;
+/// Longest reading for one event: the next one has the rest.
+const READ_NS: u64 = 125_000_000;
+/// The charts are looked for again after this time: a reload may have added sources.
+const LOOK_NS: u64 = 10_000_000_000;
+/// Feeds begin anew after this time: they remember all elements that they met.
+const FEEDS_NS: u64 = 600_000_000_000;
+/// Each fourth event looks for new segments: listing a directory costs more than reading on.
+const LISTING_EVENTS: u64 = 4;
+
+/// What was not sent before.
+#[derive(Debug, Serialize)]
+pub(super) struct LiveEvent {
+    until_ns: String,
+    charts: Vec<LiveChart>,
+}
+
+#[derive(Debug, Serialize)]
+struct LiveChart {
+    id: String,
+    series: Vec<LiveSeries>,
+}
+
+#[derive(Debug, Serialize)]
+struct LiveSeries {
+    label: Option<String>,
+    path: String,
+    unit: String,
+    rows: Vec<LiveRow>,
+}
+
+/// First and last time as texts, smallest, largest, first and last value, number of values.
+type LiveRow = (String, String, Option<f64>, Option<f64>, Option<f64>, Option<f64>, u64);
+
+/// Reads the charts of the overview on.
+#[derive(Debug)]
+pub(super) struct LiveTail {
+    shown: ShownPaths,
+    /// None before the first event, and while the recording cannot be read.
+    feeds: Option<LiveFeeds>,
+    /// When the charts were looked for.
+    looked_ns: Option<u64>,
+    events: u64,
+    /// Up to which time rows of each chart were sent.
+    sent_ns: BTreeMap<String, i64>,
+}
+
+/// The charts being read.
+#[derive(Debug)]
+struct LiveFeeds {
+    opened_ns: u64,
+    charts: Vec<Chart>,
+    exact: Option<ExactCharts>,
+    computed: Option<ComputedCharts>,
+}
+
+/// The charts of one field each: the extrema of each element.
+#[derive(Debug)]
+struct ExactCharts {
+    titles: Vec<String>,
+    feed: OverviewFeed,
+}
+
+/// The charts of a value that is computed.
+#[derive(Debug)]
+struct ComputedCharts {
+    charts: Vec<Chart>,
+    feed: ChartFeed,
+}
+
+/// The series of a chart, by its title.
+type ReadChart = (String, Vec<RangeSeries>);
+
+impl LiveTail {
+    pub(super) fn new(shown: ShownPaths) -> Self {
+        Self { shown, feeds: None, looked_ns: None, events: 0, sent_ns: BTreeMap::new() }
+    }
+
+    /// Returns everything up to a wall time that was not sent before. A recording that cannot be
+    /// read has no new rows; the page learns why when it asks.
+    pub(super) fn next(&mut self, until_ns: i64) -> LiveEvent {
+        let until_ns = until_ns.div_euclid(ROW_NS) * ROW_NS;
+        let since_ns = until_ns.saturating_sub(BACK_NS);
+        let charts = self.read(since_ns, until_ns).unwrap_or_else(|_unreadable| {
+            self.feeds = None;
+            Vec::new()
+        });
+        let charts = charts.into_iter().filter_map(|chart| self.unsent(chart, since_ns)).collect();
+        LiveEvent { until_ns: until_ns.to_string(), charts }
+    }
+
+    fn read(&mut self, since_ns: i64, until_ns: i64) -> Result<Vec<ReadChart>, ViewError> {
+        let now_ns = monotonic_ns();
+        if self.looked_ns.is_none_or(|looked_ns| now_ns.saturating_sub(looked_ns) >= LOOK_NS) {
+            self.looked_ns = Some(now_ns);
+            self.look(now_ns, since_ns)?;
+        }
+        let wants_segments = self.events.is_multiple_of(LISTING_EVENTS);
+        self.events += 1;
+        let Some(feeds) = &mut self.feeds else { return Ok(Vec::new()) };
+        if wants_segments {
+            feeds.refresh()?;
+        }
+        feeds.advance(since_ns, until_ns)
+    }
+
+    /// Opens the feeds anew if the recording has other charts, or after long.
+    fn look(&mut self, now_ns: u64, since_ns: i64) -> Result<(), ViewError> {
+        let recording = Recording::open(&self.shown.paths)?;
+        let charts = Catalog::of(&recording).charts;
+        let is_usable =
+            |feeds: &LiveFeeds| feeds.charts == charts && now_ns.saturating_sub(feeds.opened_ns) < FEEDS_NS;
+        if !self.feeds.as_ref().is_some_and(is_usable) {
+            let feeds = LiveFeeds::open(&recording, charts, self.shown.host.as_ref(), since_ns)?;
+            self.feeds = Some(LiveFeeds { opened_ns: now_ns, ..feeds });
+        }
+        Ok(())
+    }
+
+    /// Returns what of a chart was not sent before.
+    fn unsent(&mut self, (id, series): ReadChart, since_ns: i64) -> Option<LiveChart> {
+        let sent_ns = self.sent_ns.get(&id).copied().unwrap_or(since_ns).max(since_ns);
+        let series: Vec<LiveSeries> =
+            series.into_iter().filter_map(|series| LiveSeries::after(series, sent_ns)).collect();
+        let newest_ns = series.iter().filter_map(|series| series.rows.last());
+        let newest_ns = newest_ns.filter_map(|row| row.1.parse::<i64>().ok()).max()?;
+        self.sent_ns.insert(id.clone(), (newest_ns.div_euclid(ROW_NS) + 1) * ROW_NS);
+        Some(LiveChart { id, series })
+    }
+}
+
+impl LiveFeeds {
+    fn open(
+        recording: &Recording,
+        charts: Vec<Chart>,
+        host: Option<&HostIdentity>,
+        since_ns: i64,
+    ) -> Result<Self, ViewError> {
+        let path = |chart: &Chart| {
+            let own = chart.formula.exact_path()?;
+            format!("{}.{own}", chart.source).parse::<FieldPath>().ok()
+        };
+        let (mut titles, mut fields, mut computed) = (Vec::new(), Vec::new(), Vec::new());
+        for chart in &charts {
+            if let Some(path) = path(chart) {
+                titles.push(chart.title.clone());
+                fields.push(path);
+            } else {
+                computed.push(chart.clone());
+            }
+        }
+        let request = OverviewRequest {
+            fields,
+            wall_ns: since_ns..since_ns.saturating_add(ROW_NS),
+            pixels: 1,
+            is_rate: true,
+            host: host.cloned(),
+        };
+        // A query of no field is one of all.
+        let exact = (!titles.is_empty()).then(|| recording.follow(&request));
+        let exact = exact.transpose()?.map(|feed| ExactCharts { titles, feed });
+        let feed = (!computed.is_empty())
+            .then(|| ChartFeed::open(recording, &computed, host, (since_ns, ROW_NS)))
+            .transpose()?;
+        let computed = feed.map(|feed| ComputedCharts { charts: computed, feed });
+        Ok(Self { opened_ns: 0, charts, exact, computed })
+    }
+
+    /// Looks for new segments.
+    fn refresh(&mut self) -> Result<(), ViewError> {
+        if let Some(exact) = &mut self.exact {
+            exact.feed.refresh()?;
+        }
+        self.computed.as_mut().map_or(Ok(()), |computed| computed.feed.refresh(true))
+    }
+
+    /// Reads on, and returns what is new, and of computed charts everything since a wall time.
+    fn advance(&mut self, since_ns: i64, until_ns: i64) -> Result<Vec<ReadChart>, ViewError> {
+        let deadline_ns = monotonic_ns() + READ_NS;
+        let mut has_time = || monotonic_ns() < deadline_ns;
+        let mut read: Vec<ReadChart> = Vec::new();
+        if let Some(ExactCharts { titles, feed }) = &mut self.exact {
+            let mut by_chart: Vec<Vec<RangeSeries>> = titles.iter().map(|_| Vec::new()).collect();
+            for series in feed.advance(until_ns, &mut has_time)? {
+                // Series have the place of their field in the request.
+                if let Some(own) = by_chart.get_mut(series.column.order.0) {
+                    own.push(RangeSeries::of_overview(series));
+                }
+            }
+            for (title, mut series) in titles.iter().zip(by_chart) {
+                keep_largest(&mut series);
+                read.push((title.clone(), series));
+            }
+        }
+        if let Some(ComputedCharts { charts, feed }) = &mut self.computed {
+            feed.refresh(false)?;
+            feed.advance(until_ns, &mut has_time)?;
+            for (chart, series) in charts.iter().zip(feed.series()) {
+                let unit = chart.formula.unit.clone();
+                let rows = rows_between(series, since_ns, until_ns);
+                let series = RangeSeries { label: None, path: String::new(), unit, rows };
+                read.push((chart.title.clone(), vec![series]));
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// Returns the rows of a computed chart that are known.
+fn rows_between(series: &ChartSeries, since_ns: i64, until_ns: i64) -> Vec<RangeRow> {
+    let newest_ns = series.newest_ns().unwrap_or(i64::MIN);
+    let first = since_ns.div_euclid(ROW_NS);
+    let last = until_ns.saturating_sub(1).min(newest_ns).div_euclid(ROW_NS);
+    RangeRow::of_steps(&series.known_columns(first, last), first, ROW_NS)
+}
+
+impl LiveEvent {
+    /// Encodes it as a server-sent event.
+    pub(super) fn encode(&self) -> Bytes {
+        // Numbers and texts always serialize.
+        let json = serde_json::to_string(self).unwrap_or_default();
+        Bytes::from(format!("data: {json}\n\n"))
+    }
+}
+
+impl LiveSeries {
+    /// Returns the rows after a time; none without any.
+    fn after(series: RangeSeries, sent_ns: i64) -> Option<Self> {
+        let row = |row: &RangeRow| {
+            let value = |value: f64| value.is_finite().then_some(value);
+            (
+                row.first_ns.to_string(),
+                row.last_ns.to_string(),
+                value(row.min),
+                value(row.max),
+                value(row.first),
+                value(row.last),
+                row.count,
+            )
+        };
+        let rows: Vec<LiveRow> = series.rows.iter().filter(|row| row.last_ns >= sent_ns).map(row).collect();
+        let RangeSeries { label, path, unit, .. } = series;
+        (!rows.is_empty()).then_some(Self { label, path, unit, rows })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::test_recording::{GrowingRecording, TICKS, wall_ns};
+    use crate::view::web::api_request::{RangeRequest, WallRange};
+    use crate::view::web::recording_reader::RecordingReader;
+
+    /// Rows of all series, by chart, label and path.
+    type Rows = BTreeMap<(String, Option<String>, String), Vec<LiveRow>>;
+
+    // Proves that viewers get each row once while the recording grows, lost samples as gaps, and
+    // that these are the rows that the page gets when it asks for the time afterwards.
+    #[test]
+    fn viewers_get_the_rows_that_the_page_asks_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = vec![folder.path().to_owned()];
+        let shown = ShownPaths { paths, host: None, host_name: String::new(), can_mark: false };
+        let mut recording = GrowingRecording::begin(folder.path());
+        let mut tail = LiveTail::new(shown.clone());
+        let mut sent = Rows::new();
+        let mut ended_ns = 0;
+        for tick in (0..TICKS).step_by(23) {
+            recording.grow(tick);
+            // Samples are in the file after some time.
+            let event = tail.next(wall_ns(tick) - 100_000_000);
+            ended_ns = event.until_ns.parse().unwrap();
+            for chart in event.charts {
+                for LiveSeries { label, path, rows, .. } in chart.series {
+                    sent.entry((chart.id.clone(), label, path)).or_default().extend(rows);
+                }
+            }
+        }
+        recording.grow(TICKS);
+        recording.seal();
+
+        let mut reader = RecordingReader::open(shown).unwrap();
+        let from_ns = wall_ns(0).div_euclid(ROW_NS) * ROW_NS;
+        let pixels = u32::try_from((ended_ns - from_ns) / ROW_NS).unwrap();
+        let (mut compared, mut gaps) = (0, 0);
+        for chart in &tail.feeds.as_ref().unwrap().charts {
+            let wall_ns = WallRange { from_ns, to_ns: ended_ns };
+            let request = RangeRequest { field: chart.title.clone(), wall_ns, pixels };
+            let answer = loop {
+                let answer = reader.range(&request).unwrap();
+                if answer.is_complete {
+                    break answer;
+                }
+            };
+            assert_eq!(answer.pixel_ns, ROW_NS.unsigned_abs());
+            for series in answer.series {
+                let key = (chart.title.clone(), series.label.clone(), series.path.clone());
+                let asked = LiveSeries::after(series, i64::MIN).unwrap().rows;
+                let own = sent.remove(&key).unwrap_or_default();
+                // What a sample of a slow source says of the time before it comes with that sample.
+                let last_ns = own.last().map_or(0, |row| row.1.parse::<i64>().unwrap());
+                let asked: Vec<LiveRow> =
+                    asked.into_iter().filter(|row| row.1.parse::<i64>().unwrap() <= last_ns).collect();
+                assert_eq!(own, asked, "{key:?}");
+                assert!(last_ns > ended_ns - 1_100_000_000, "{key:?}");
+                compared += 1;
+                gaps += own.iter().filter(|row| row.6 == 0).count();
+            }
+        }
+        assert!(compared >= 10 && gaps > 0 && sent.is_empty(), "{compared} {gaps} {:?}", sent.keys());
+    }
+}
