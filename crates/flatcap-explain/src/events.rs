@@ -14,7 +14,7 @@ const JOINED_NS: i64 = 2_200_000_000;
 /// the event was.
 const STRONG_PART: f64 = 0.8;
 /// Departures that are no further apart are at the same time: two windows.
-const SAME_TIME_NS: u64 = 2 * WINDOW_NS;
+pub(super) const SAME_TIME_NS: u64 = 2 * WINDOW_NS;
 
 /// Departures of one moment.
 #[derive(Debug, Clone, PartialEq)]

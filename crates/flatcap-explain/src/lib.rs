@@ -19,6 +19,7 @@ mod events;
 mod measure;
 mod observation;
 mod reading;
+mod recorder_work;
 mod report;
 mod score;
 mod series;

@@ -17,8 +17,9 @@ pub(super) enum ValueClass {
     CachedBytes,
     /// Bytes per second.
     ByteRate,
-    /// Bytes of memory that the kernel handled, per second.
-    PageRate,
+    /// Bytes per second that the kernel handles and no device moves: pages of memory, discarded
+    /// blocks.
+    HandledRate,
     /// A percentage that the source computed itself.
     Percent,
     /// How many there are.
@@ -86,7 +87,11 @@ impl Measure {
             (BaseUnit::Seconds, true) if column.usage == Usage::Wait => ValueClass::WaitShare,
             (BaseUnit::Seconds, true) => ValueClass::TimeShare,
             (BaseUnit::Seconds, false) => ValueClass::Duration,
-            (BaseUnit::Bytes, true) if column.unit.as_deref() == Some("pages") => ValueClass::PageRate,
+            (BaseUnit::Bytes, true)
+                if column.unit.as_deref() == Some("pages") || column.usage == Usage::Release =>
+            {
+                ValueClass::HandledRate
+            }
             (BaseUnit::Bytes, true) => ValueClass::ByteRate,
             (BaseUnit::Bytes, false) if column.usage == Usage::Cache => ValueClass::CachedBytes,
             (BaseUnit::Bytes, false) => ValueClass::Bytes,
@@ -146,8 +151,8 @@ impl ValueClass {
             // An allocator returns and takes a few MiB at any time.
             Self::Bytes | Self::CachedBytes => f64::from(32_u32 << 20),
             Self::ByteRate => f64::from(4_u32 << 20),
-            // Memory is handled a hundred times faster than devices are.
-            Self::PageRate => f64::from(256_u32 << 20),
+            // The kernel handles bytes a hundred times faster than a device moves them.
+            Self::HandledRate => f64::from(256_u32 << 20),
             Self::Percent => 10.0,
             Self::Count => 16.0,
             // A process that starts takes some thousand page faults in a moment.
@@ -182,7 +187,7 @@ impl ValueClass {
             | Self::ByteRate
             | Self::Offspring => 1.0,
             Self::Percent => 0.7,
-            Self::Count | Self::CountRate | Self::PageRate | Self::Duration | Self::CachedBytes => 0.4,
+            Self::Count | Self::CountRate | Self::HandledRate | Self::Duration | Self::CachedBytes => 0.4,
         }
     }
 
@@ -201,7 +206,7 @@ impl ValueClass {
             Self::TimeShare | Self::WaitShare | Self::StateShare => (ValueUnit::Percent, 100.0),
             Self::Percent => (ValueUnit::Percent, 1.0),
             Self::Bytes | Self::CachedBytes => (ValueUnit::Bytes, 1.0),
-            Self::ByteRate | Self::PageRate => (ValueUnit::BytesPerSecond, 1.0),
+            Self::ByteRate | Self::HandledRate => (ValueUnit::BytesPerSecond, 1.0),
             Self::CountRate | Self::Offspring => (ValueUnit::PerSecond, 1.0),
             Self::Duration => (ValueUnit::Seconds, 1.0),
             Self::Count => (ValueUnit::None, 1.0),
@@ -243,7 +248,7 @@ mod tests {
         assert_eq!(class(counter, Some("jiffies")), Some(ValueClass::TimeShare));
         assert_eq!(class(gauge, Some("ns")), Some(ValueClass::Duration));
         assert_eq!(class(counter, Some("sectors")), Some(ValueClass::ByteRate));
-        assert_eq!(class(counter, Some("pages")), Some(ValueClass::PageRate));
+        assert_eq!(class(counter, Some("pages")), Some(ValueClass::HandledRate));
         assert_eq!(class(gauge, Some("pages")), Some(ValueClass::Bytes));
         assert_eq!(class(gauge, Some("%")), Some(ValueClass::Percent));
         assert_eq!(class(counter, None), Some(ValueClass::CountRate));
@@ -256,7 +261,8 @@ mod tests {
         assert_eq!(class(Usage::Wait, counter, None), Some(ValueClass::CountRate));
         assert_eq!(class(Usage::Reservation, gauge, Some("bytes")), None);
         assert_eq!(class(Usage::Cache, gauge, Some("pages")), Some(ValueClass::CachedBytes));
-        assert_eq!(class(Usage::Cache, counter, Some("pages")), Some(ValueClass::PageRate));
+        assert_eq!(class(Usage::Cache, counter, Some("pages")), Some(ValueClass::HandledRate));
+        assert_eq!(class(Usage::Release, counter, Some("sectors")), Some(ValueClass::HandledRate));
         let jiffies = measure(counter, Some("jiffies"), ColumnType::Unsigned).unwrap();
         assert!((jiffies.factor - 0.01).abs() < 1e-12);
     }

@@ -15,6 +15,7 @@ use super::events::events;
 use super::measure::{ValueClass, ValueUnit};
 use super::observation::SeriesInfo;
 use super::reading::{ExplainError, ReadResults, RecordingChoice, read};
+use super::recorder_work::{DepartureActor, explained};
 use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
 /// Time before `since` that is read for the first baseline.
@@ -153,14 +154,19 @@ pub fn find_spikes(
     let source_of =
         |table: usize| tables.get(table).map(|table| table.source.to_string()).unwrap_or_default();
     let mut departures = std::mem::take(&mut finder.departures);
-    for departure in &mut departures {
-        let kind = departure.element.and_then(|element| {
+    let actor = |departure: &Departure| DepartureActor {
+        kind: departure.element.and_then(|element| {
             SuspectKind::of(tables.get(departure.table)?, read.results.elements(), element)
-        });
-        if matches!(kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
+        }),
+        is_recorder: departure.element.is_some_and(|element| read.set.is_recorder(element)),
+    };
+    let actors: Vec<DepartureActor> = departures.iter().map(actor).collect();
+    let explained = explained(&departures, &actors);
+    for (departure, (actor, is_explained)) in departures.iter_mut().zip(actors.iter().zip(explained)) {
+        if matches!(actor.kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
             departure.score *= DEVICE_PART;
         }
-        if departure.element.is_some_and(|element| read.set.is_recorder(element)) {
+        if actor.is_recorder || is_explained {
             departure.score *= FOR_OTHERS_PART;
         }
     }

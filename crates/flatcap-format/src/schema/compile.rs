@@ -483,6 +483,7 @@ fn usage(attribute: Option<&str>) -> Usage {
         Some("wait") => Usage::Wait,
         Some("reservation") => Usage::Reservation,
         Some("cache") => Usage::Cache,
+        Some("release") => Usage::Release,
         _ => Usage::Use,
     }
 }
@@ -577,6 +578,7 @@ mod tests {
         let usages =
             ["total.user", "total.system", "unit.heat", "unit.small", "load"].map(|path| of(path).usage());
         assert_eq!(usages, [Usage::Use, Usage::Wait, Usage::Reservation, Usage::Cache, Usage::Use]);
+        assert_eq!(usage(Some("release")), Usage::Release);
         assert_eq!(plan.root_name(), "flatcap.test.Marked");
     }
 

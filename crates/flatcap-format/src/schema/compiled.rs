@@ -269,6 +269,8 @@ pub enum Usage {
     /// Memory in which the kernel keeps what may be needed again, and what it leaves free of that:
     /// it grows with all that is read, and is given back at any time.
     Cache,
+    /// What is given back, such as discarded blocks: no device moves it.
+    Release,
 }
 
 /// The names of an enum's values.
