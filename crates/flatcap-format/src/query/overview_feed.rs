@@ -107,6 +107,11 @@ impl OverviewFeed {
         Ok(series)
     }
 
+    /// Returns at least how many series of the run are left out: there were too many elements.
+    pub fn left_out(&self) -> u64 {
+        self.run.as_ref().map_or(0, RunFold::left_out)
+    }
+
     fn begin_run(&mut self, run: RunInfo) {
         if let Some(mut before) = self.run.replace(RunFold::new(&self.request, run)) {
             self.ended.extend(self.rows.take(&mut before, i64::MAX, &self.results));

@@ -187,6 +187,11 @@ impl RunFold {
         self.thinned.entry(source.into()).or_default().add(gap);
     }
 
+    /// Returns how many series are left out.
+    pub(super) fn left_out(&self) -> u64 {
+        self.limit.left_out
+    }
+
     /// Removes the cells below a number from all series, and returns the series that had some.
     pub(super) fn take_before(
         &mut self,
