@@ -132,8 +132,8 @@ impl LiveTail {
         feeds.advance(since_ns, until_ns)
     }
 
-    /// Opens the feeds anew if the recording has other charts, after long, or when they have met too
-    /// many elements.
+    /// Opens the feeds anew if the recording has other charts, after long, or when they have met
+    /// too many elements.
     fn look(&mut self, now_ns: u64, since_ns: i64) -> Result<(), ViewError> {
         let recording = Recording::open(&self.shown.paths)?;
         let charts = Catalog::of(&recording).charts;
