@@ -200,6 +200,9 @@ def late_us(data, since_ns):
 
 def main():
     options = arguments()
+    for program in [PROGRAMS / "flatcap", options.before]:
+        if program and not program.is_file():
+            sys.exit(f"{program}: no such program; build it, or set PROGRAMS to its directory")
     kinds = [("alone", None), ("sender", None), ("page", PROGRAMS / "flatcap")]
     if options.before:
         kinds.append(("page before", options.before))

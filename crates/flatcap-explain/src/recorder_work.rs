@@ -7,7 +7,7 @@ use super::events::SAME_TIME_NS;
 use super::measure::ValueClass;
 
 /// The recorder explains a departure if it moved at least this part of the bytes.
-const EXPLAINED_PART: f64 = 0.5;
+const MOVED_PART: f64 = 0.5;
 
 /// A departure, as far as the work of the recorder is concerned.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> 
     let is_by_bytes = |(departure, actor): (&Departure, &DepartureActor)| {
         actor.kind != Some(SuspectKind::Process)
             && moved(departure).is_some_and(|bytes| {
-                near(&own, departure).iter().any(|own| moved(own) >= Some(EXPLAINED_PART * bytes))
+                near(&own, departure).iter().any(|own| moved(own) >= Some(MOVED_PART * bytes))
             })
     };
     let by_bytes: Vec<bool> = all().map(is_by_bytes).collect();
