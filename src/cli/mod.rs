@@ -17,6 +17,7 @@ mod checksum;
 mod completions;
 mod compress;
 mod configuration;
+mod csv_line;
 mod dump;
 mod error;
 mod explain;

@@ -92,7 +92,12 @@ impl TimePrinter {
     /// Appends a time with nanoseconds, for programs.
     pub(super) fn push_nanoseconds(&mut self, wall_ns: i64, text: &mut Vec<u8>) {
         self.begin(wall_ns, text);
-        let _infallible = write!(text, ".{:09}{}", wall_ns.rem_euclid(NS_PER_S), self.offset);
+        text.push(b'.');
+        // A leading 1 keeps the zeros of the nine digits.
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(NS_PER_S + wall_ns.rem_euclid(NS_PER_S));
+        text.extend_from_slice(digits.get(1..).unwrap_or_default().as_bytes());
+        text.extend_from_slice(self.offset.as_bytes());
     }
 
     /// Returns a time in UTC with nanoseconds, for programs.

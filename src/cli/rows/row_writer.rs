@@ -11,9 +11,10 @@ use jiff::tz::TimeZone;
 use super::row_cell::{UnitMode, unit_of, write_value};
 use super::row_request::{RowOutput, RowRequest};
 use super::row_table::RowTable;
+use crate::cli::csv_line::CsvLine;
 use crate::cli::error::CliError;
 use crate::cli::marks::MarkRow;
-use crate::cli::row_printer::{GapRow, csv_error, gap_text, print_object};
+use crate::cli::row_printer::{GapRow, gap_text, print_object};
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 use crate::human::printable;
@@ -34,7 +35,7 @@ pub(super) struct RowWriter<'a> {
 
 #[allow(clippy::large_enum_variant, reason = "there is only one in the program")]
 enum RowFormat<'a> {
-    Csv { writer: csv::Writer<&'a mut dyn Write>, has_header: bool },
+    Csv { out: &'a mut dyn Write, line: CsvLine, has_header: bool },
     Jsonl { out: &'a mut dyn Write, line: Vec<u8> },
     Table(RowTable<'a>),
 }
@@ -55,7 +56,7 @@ impl<'a> RowWriter<'a> {
         let zone = if output == RowOutput::Table { request.zone.clone() } else { TimeZone::UTC };
         let width = if request.is_turned { Some(0) } else { Output::Stdout.width() };
         let format = match output {
-            RowOutput::Csv => RowFormat::Csv { writer: csv::Writer::from_writer(out), has_header: false },
+            RowOutput::Csv => RowFormat::Csv { out, line: CsvLine::default(), has_header: false },
             RowOutput::Jsonl => RowFormat::Jsonl { out, line: Vec::new() },
             RowOutput::Table => RowFormat::Table(RowTable::new(width, out)),
         };
@@ -86,12 +87,14 @@ impl<'a> RowWriter<'a> {
         self.set_columns(reader.columns());
         let is_long = reader.is_long();
         match &mut self.format {
-            RowFormat::Csv { writer, has_header } if !*has_header => {
+            RowFormat::Csv { out, line, has_header } if !*has_header => {
                 *has_header = true;
                 let host = self.has_host_column.then_some("host");
                 let stamps = ["time", "wall_ns"].into_iter().chain(host).chain(is_long.then_some("element"));
                 let names = stamps.chain(self.columns.iter().map(|column| &*column.name));
-                writer.write_record(names).map_err(csv_error)
+                line.clear();
+                names.for_each(|name| line.push_text(name.as_bytes()));
+                out.write_all(line.end())
             }
             RowFormat::Table(table) => {
                 let host = self.has_host_column.then_some("host");
@@ -118,23 +121,27 @@ impl<'a> RowWriter<'a> {
         let row = reader.values();
         let values = columns.iter().map(|column| (column, row.get(column.place)));
         match format {
-            RowFormat::Csv { writer, .. } => {
-                cell.clear();
-                times.push_nanoseconds(stamp.wall_ns, cell);
-                writer.write_field(&cell).map_err(csv_error)?;
-                write_integer(stamp.wall_ns, cell);
-                writer.write_field(&cell).map_err(csv_error)?;
+            RowFormat::Csv { out, line, .. } => {
+                line.clear();
+                line.push_plain(|bytes| times.push_nanoseconds(stamp.wall_ns, bytes));
+                let mut digits = itoa::Buffer::new();
+                let wall_ns = digits.format(stamp.wall_ns).as_bytes();
+                line.push_plain(|bytes| bytes.extend_from_slice(wall_ns));
                 for text in host_cell.into_iter().chain(label.map(printable)) {
-                    writer.write_field(text).map_err(csv_error)?;
+                    line.push_text(text.as_bytes());
                 }
                 for (column, value) in values {
                     cell.clear();
                     if let Some(value) = value {
                         write_value(value, &column.unit, *mode, cell);
                     }
-                    writer.write_field(&cell).map_err(csv_error)?;
+                    if value.is_some_and(|value| value.number().is_some()) {
+                        line.push_plain(|bytes| bytes.extend_from_slice(cell));
+                    } else {
+                        line.push_text(cell);
+                    }
                 }
-                writer.write_record(None::<&[u8]>).map_err(csv_error)
+                out.write_all(line.end())
             }
             RowFormat::Jsonl { out, line } => {
                 line.clear();
@@ -198,8 +205,7 @@ impl<'a> RowWriter<'a> {
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.format {
-            RowFormat::Csv { writer, .. } => writer.flush(),
-            RowFormat::Jsonl { out, .. } => out.flush(),
+            RowFormat::Csv { out, .. } | RowFormat::Jsonl { out, .. } => out.flush(),
             RowFormat::Table(table) => table.flush(),
         }
     }
@@ -225,10 +231,4 @@ impl WrittenColumn {
     fn is_own(&self) -> bool {
         (self.unit.factor - 1.0).abs() < f64::EPSILON
     }
-}
-
-fn write_integer(number: i64, cell: &mut Vec<u8>) {
-    cell.clear();
-    // Writing to memory does not fail.
-    let _infallible = write!(cell, "{number}");
 }
