@@ -2,7 +2,7 @@
 
 use csv_core::{WriteResult, Writer};
 
-/// Bytes that are quoted at once.
+/// Length of the buffer that the library quotes into, in bytes.
 const QUOTED_BYTES: usize = 256;
 
 /// A line of CSV. Numbers and times are copied; only text is looked at for what needs quotes.
@@ -17,7 +17,7 @@ impl CsvLine {
         self.bytes.clear();
     }
 
-    /// Adds a field that needs no quotes: a number or a time.
+    /// Adds the field that `write` appends, a number or a time, which needs no quotes.
     pub(super) fn push_plain(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
         self.bytes.push(b',');
