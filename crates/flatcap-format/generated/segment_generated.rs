@@ -1365,6 +1365,7 @@ impl ::core::fmt::Debug for BlockGroup {
       .field("row_bytes", &self.row_bytes())
       .field("source", &self.source())
       .field("layout", &self.layout())
+      .field("one_source", &self.one_source())
       .finish()
   }
 }
@@ -1415,6 +1416,7 @@ impl<'a> BlockGroup {
     row_bytes: u32,
     source: u16,
     layout: BlockLayout,
+    one_source: bool,
   ) -> Self {
     let mut s = Self([0; 20]);
     s.set_first_part(first_part);
@@ -1423,6 +1425,7 @@ impl<'a> BlockGroup {
     s.set_row_bytes(row_bytes);
     s.set_source(source);
     s.set_layout(layout);
+    s.set_one_source(one_source);
     s
   }
 
@@ -1544,7 +1547,7 @@ impl<'a> BlockGroup {
     }
   }
 
-  /// Whose frames, in a matrix.
+  /// Whose frames, in a matrix and with one_source; else 0.
   pub fn source(&self) -> u16 {
     let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1599,6 +1602,36 @@ impl<'a> BlockGroup {
         &x_le as *const _ as *const u8,
         self.0[18..].as_mut_ptr(),
         ::core::mem::size_of::<<BlockLayout as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Of payloads: each is a sample of the source.
+  pub fn one_source(&self) -> bool {
+    let mut mem = ::core::mem::MaybeUninit::<<bool as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[19..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<bool as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_one_source(&mut self, x: bool) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[19..].as_mut_ptr(),
+        ::core::mem::size_of::<<bool as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
   }

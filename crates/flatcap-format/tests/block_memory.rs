@@ -105,7 +105,8 @@ fn a_block_takes_no_more_memory_than_its_claims_allow() {
     // Proves that a block's claims bound the memory before anything is decompressed, and that
     // limits bound the claims. Method: bombs of each codec with small claims, and blocks that claim
     // too much.
-    let group = |parts, frames, row_bytes, layout| BlockGroup::new(1, parts, frames, row_bytes, 0, layout);
+    let group =
+        |parts, frames, row_bytes, layout| BlockGroup::new(1, parts, frames, row_bytes, 0, layout, false);
     let mebi = 1 << 20;
     for codec in 1..=3 {
         for (layout, row_bytes) in

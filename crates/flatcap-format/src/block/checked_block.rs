@@ -9,7 +9,7 @@ use super::codec::{PartDecompressor, features_of_codec};
 use super::decode::decoded_matrix::DecodedMatrix;
 use super::error::{BlockError, UNANNOUNCED};
 use super::features::BlockFeatures;
-use super::layout::grouping::ROWS_MAX;
+use super::layout::grouping::{ROWS_MAX, is_block, source_of};
 use super::layout::lengths;
 use crate::schema::segment as wire;
 
@@ -68,6 +68,29 @@ impl<'a> CheckedBlock<'a> {
             parts,
             data: block.data().bytes(),
         })
+    }
+
+    /// Returns the source of all frames of a group, if it states it.
+    pub(super) fn source_of_group(group: &wire::BlockGroup) -> Option<u16> {
+        let is_stated = match group.layout() {
+            wire::BlockLayout::Matrix => true,
+            wire::BlockLayout::Payloads => group.one_source(),
+            _ => false,
+        };
+        is_stated.then(|| group.source())
+    }
+
+    /// Checks a payload of a group that is no matrix.
+    pub(super) fn check_payload(group: &wire::BlockGroup, payload: &[u8]) -> Result<(), BlockError> {
+        if is_block(payload) {
+            return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
+        }
+        match Self::source_of_group(group) {
+            Some(source) if source_of(payload) != Some(source) => {
+                Err(BlockError::Group("has a frame that is no sample of the source that it states"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the group if there is exactly one.

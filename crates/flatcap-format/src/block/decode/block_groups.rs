@@ -12,7 +12,6 @@ use super::matrix_field::MatrixField;
 use super::value_range::{ValueRange, value_of_key};
 use crate::block::checked_block::{CheckedBlock, PartReader};
 use crate::block::error::BlockError;
-use crate::block::layout::grouping::is_block;
 use crate::block::selection::FieldRef;
 use crate::schema::segment as wire;
 
@@ -73,10 +72,9 @@ impl BlockGroups<'_> {
         self.groups.len()
     }
 
-    /// Returns the source of a group that is a matrix.
+    /// Returns the source of all frames of a group, if it states it.
     pub(crate) fn source(&self, group: usize) -> Option<u16> {
-        let group = self.groups.get(group)?;
-        (group.layout() == wire::BlockLayout::Matrix).then(|| group.source())
+        self.groups.get(group).and_then(|group| CheckedBlock::source_of_group(group))
     }
 
     /// Reads the directory of a matrix, or the payloads of another group.
@@ -104,9 +102,7 @@ impl BlockGroups<'_> {
                 if end != rows.bytes.len() {
                     return Err(LENGTH);
                 }
-                if (0..rows.len()).any(|row| is_block(rows.payload(row))) {
-                    return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
-                }
+                (0..rows.len()).try_for_each(|row| CheckedBlock::check_payload(group, rows.payload(row)))?;
                 Ok(GroupRows::Payloads(rows))
             }
             // Frames that refer to the first block are the last ones, and no samples.

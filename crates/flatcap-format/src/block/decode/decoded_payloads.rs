@@ -3,7 +3,6 @@
 use super::decoder::{Block, BlockDecoder, DecodedGroup};
 use crate::block::checked_block::CheckedBlock;
 use crate::block::error::BlockError;
-use crate::block::layout::grouping::is_block;
 use crate::block::selection::ColumnSelection;
 use crate::schema::segment as wire;
 
@@ -35,9 +34,7 @@ impl BlockDecoder {
         let mut rest = bytes;
         for length in &spare.lengths {
             let (own, after) = rest.split_at_checked(*length as usize).ok_or(LENGTH)?;
-            if is_block(own) {
-                return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
-            }
+            CheckedBlock::check_payload(group, own)?;
             each(own);
             rest = after;
         }

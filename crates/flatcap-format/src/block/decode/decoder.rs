@@ -8,7 +8,7 @@ use crate::block::codec::PartDecompressor;
 use crate::block::copies::decode_copies;
 use crate::block::error::BlockError;
 use crate::block::features::BlockFeatures;
-use crate::block::layout::grouping::{is_block, source_of};
+use crate::block::layout::grouping::source_of;
 use crate::block::selection::{ColumnSelection, FieldRef};
 use crate::schema::segment as wire;
 
@@ -237,12 +237,15 @@ impl Block {
 }
 
 /// A group with decoded lengths or directory, and no data yet.
-enum PendingGroup {
+enum PendingGroup<'a> {
     Matrix { decoded: DecodedMatrix, source: u16, first_part: usize },
-    Sequence { lengths: Vec<u32>, part: usize, has_copies: bool },
+    Sequence { group: &'a wire::BlockGroup, lengths: Vec<u32>, has_copies: bool },
 }
 
-fn open_group(group: &wire::BlockGroup, parts: &mut PartReader<'_>) -> Result<PendingGroup, BlockError> {
+fn open_group<'a>(
+    group: &'a wire::BlockGroup,
+    parts: &mut PartReader<'_>,
+) -> Result<PendingGroup<'a>, BlockError> {
     let first_part = group.first_part() as usize;
     let has_copies = match group.layout() {
         wire::BlockLayout::Matrix => {
@@ -253,10 +256,10 @@ fn open_group(group: &wire::BlockGroup, parts: &mut PartReader<'_>) -> Result<Pe
         wire::BlockLayout::Copies => true,
         _ => return Err(BlockError::Group("has an unknown layout")),
     };
-    Ok(PendingGroup::Sequence { lengths: parts.lengths(group)?, part: first_part + 1, has_copies })
+    Ok(PendingGroup::Sequence { group, lengths: parts.lengths(group)?, has_copies })
 }
 
-impl PendingGroup {
+impl PendingGroup<'_> {
     /// Decompresses the group. `buffer` is a buffer for one group that is not a matrix.
     fn decode(
         self,
@@ -271,7 +274,8 @@ impl PendingGroup {
                 decoded.fill(|bucket| parts.decompressed(first_part + 1 + bucket))?;
                 DecodedGroup::Matrix(decoded)
             }
-            Self::Sequence { lengths, part, has_copies } => {
+            Self::Sequence { group, lengths, has_copies } => {
+                let part = group.first_part() as usize + 1;
                 let mut bytes = std::mem::take(buffer);
                 if has_copies {
                     if first_block.is_empty() {
@@ -290,9 +294,7 @@ impl PendingGroup {
                     let (payload, after) = rest
                         .split_at_checked(length as usize)
                         .ok_or(BlockError::Group("does not have the length that its frames need"))?;
-                    if is_block(payload) {
-                        return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
-                    }
+                    CheckedBlock::check_payload(group, payload)?;
                     // Scans and filters skip this layout.
                     if has_copies && source_of(payload).is_some() {
                         return Err(BlockError::Group("has samples that refer to the first block"));
@@ -312,7 +314,7 @@ impl PendingGroup {
 fn locate_frames(
     block: &CheckedBlock<'_>,
     order: &[u16],
-    groups: &[PendingGroup],
+    groups: &[PendingGroup<'_>],
     frames: &mut Vec<BlockFrame>,
 ) -> Result<(), BlockError> {
     const LENGTH: BlockError = BlockError::Block("has frames that do not add up to its raw bytes");

@@ -37,7 +37,7 @@ pub(in crate::block) fn distribute_common(sizes: &mut [SourceSize], raw_bytes: u
 impl BlockDecoder {
     /// Returns the share of each source in a Block frame's payload, ordered by id. Equals
     /// [`BlockEncoder::sizes`](crate::block::BlockEncoder::sizes) of the encoder that made it.
-    /// Decompresses only payloads that are not in a matrix.
+    /// Decompresses only payloads of several sources.
     ///
     /// # Errors
     /// The parts that had to be read are malformed.
@@ -53,6 +53,12 @@ impl BlockDecoder {
                     let frame_bytes = block.checksum.frame_bytes(0) as u64 + u64::from(group.row_bytes());
                     // At most the block's raw bytes, which was checked on opening.
                     sum.0 += u64::from(group.frames()) * frame_bytes;
+                    sum.1 += parts.stored_bytes(group);
+                }
+                wire::BlockLayout::Payloads if group.one_source() => {
+                    let sum = sums.entry(group.source()).or_default();
+                    let frame_bytes = |length: &u32| block.checksum.frame_bytes(*length as usize) as u64;
+                    sum.0 += parts.lengths(group)?.iter().map(frame_bytes).sum::<u64>();
                     sum.1 += parts.stored_bytes(group);
                 }
                 wire::BlockLayout::Payloads => {

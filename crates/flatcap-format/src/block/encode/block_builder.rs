@@ -141,7 +141,7 @@ mod tests {
         // FlatBuffer builder, for each alignment of the data and for no, one and many groups.
         for (length, count) in (0..9).zip([0_u32, 1, 2, 3, 300, 0, 1, 2, 3]) {
             let groups: Vec<_> = (0..count)
-                .map(|at| wire::BlockGroup::new(at, 2, 7 + at, 9, 513, wire::BlockLayout::Matrix))
+                .map(|at| wire::BlockGroup::new(at, 2, 7 + at, 9, 513, wire::BlockLayout::Matrix, at > 1))
                 .collect();
             let parts: Vec<_> = (0..2 * count).map(|at| wire::BlockPart::new(at, 1 << 20, 3)).collect();
             let data: Vec<u8> = (1..=length).collect();

@@ -287,14 +287,14 @@ impl BlockEncoder {
                 if self.encoded.is_numeric {
                     self.parts.add_features(BlockFeatures::ALL);
                 }
-                (wire::BlockLayout::Matrix, source, row_bytes)
+                (wire::BlockLayout::Matrix, Some(source), row_bytes)
             }
-            GroupKey::Mixed(_) if repeats_header(list, run) => {
+            GroupKey::Mixed { source: None, .. } if repeats_header(list, run) => {
                 self.parts.add_lengths(list, table)?;
                 self.parts.add_copies(list, run, table)?;
-                (wire::BlockLayout::Copies, 0, 0)
+                (wire::BlockLayout::Copies, None, 0)
             }
-            GroupKey::Mixed(_) => {
+            GroupKey::Mixed { source, .. } => {
                 self.parts.add_lengths(list, table)?;
                 if run.has_only_payloads && self.grouper.groups.len() == 1 {
                     // The only group has all payloads in order: they need no gathering.
@@ -302,11 +302,11 @@ impl BlockEncoder {
                 } else {
                     self.parts.add_gathered(codec, payloads(list, run.bytes), table)?;
                 }
-                (wire::BlockLayout::Payloads, 0, 0)
+                (wire::BlockLayout::Payloads, source, 0)
             }
         };
-        // Only a matrix is sure to have frames of one source. `distribute_common` shares the rest.
-        if layout == wire::BlockLayout::Matrix
+        // `distribute_common` shares what is of several sources.
+        if let Some(source) = source
             && let Some(size) = self.sizes.iter_mut().find(|size| size.source == source)
         {
             size.stored_bytes += (table.data_bytes() - start) as u64;
@@ -318,8 +318,9 @@ impl BlockEncoder {
             parts,
             number(list.rows.len())?,
             row_bytes,
-            source,
+            source.unwrap_or_default(),
             layout,
+            layout == wire::BlockLayout::Payloads && source.is_some(),
         ))
     }
 }

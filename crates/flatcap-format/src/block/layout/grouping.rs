@@ -18,6 +18,9 @@ const ROW_BYTES_MAX: u32 = 4 * COLUMNS_MAX;
 /// A shape with fewer frames gets no matrix of its own. The limit on columns that a reader checks
 /// (`PartReader::new`) relies on it.
 const ROWS_MIN: usize = 8;
+/// Least payload bytes of a source, outside of matrices, for a group of their own, which a query of
+/// other sources skips. A group takes some 100 bytes of the block.
+const ONE_SOURCE_BYTES_MIN: u64 = 4 << 10;
 /// Most groups of a block. Frames of further shapes are concatenated.
 const GROUPS_MAX: usize = 4096;
 /// The identifier of a Block, in its payload.
@@ -28,8 +31,8 @@ const BLOCK: &[u8] = b"FCBK";
 pub(in crate::block) enum GroupKey {
     /// Source and payload length.
     Rows { source: u16, row_bytes: u32 },
-    /// Only the compression options.
-    Mixed(CompressionOptions),
+    /// The compression options, and the source if all frames are samples of one.
+    Mixed { options: CompressionOptions, source: Option<u16> },
 }
 
 /// Frames that become one group of the block.
@@ -44,8 +47,17 @@ pub(in crate::block) struct FrameGroup {
 }
 
 impl FrameGroup {
+    /// Returns whether its frames become rows of a matrix.
+    fn is_matrix(&self) -> bool {
+        matches!(self.key, GroupKey::Rows { .. })
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        self.rows.iter().map(|(_, length)| u64::from(*length)).sum()
+    }
+
     fn is_full(&self) -> bool {
-        matches!(self.key, GroupKey::Rows { .. }) && self.rows.len() >= ROWS_MAX
+        self.is_matrix() && self.rows.len() >= ROWS_MAX
     }
 }
 
@@ -239,7 +251,7 @@ impl FrameGrouper {
             let key = self.groups.get(self.last).map(|group| group.key);
             self.same_group = match key {
                 Some(GroupKey::Rows { row_bytes, .. }) => SameGroup::Rows(row_bytes),
-                Some(GroupKey::Mixed(options)) if options.layout == Layout::Row => SameGroup::All,
+                Some(GroupKey::Mixed { options, .. }) if options.layout == Layout::Row => SameGroup::All,
                 _ => SameGroup::None,
             };
         }
@@ -250,7 +262,7 @@ impl FrameGrouper {
         if group.is_full() {
             self.same_group = SameGroup::None;
         }
-        if let (Some(source), GroupKey::Mixed(_)) = (frame.source, group.key) {
+        if let (Some(source), GroupKey::Mixed { .. }) = (frame.source, group.key) {
             let frame_bytes = (header_bytes + frame.bytes) as u64;
             // Frames of a source often follow each other, so the map waits for the next source.
             match &mut self.latest_sum {
@@ -274,7 +286,11 @@ impl FrameGrouper {
             Some(source) if options.layout == Layout::Columnar && row_bytes <= ROW_BYTES_MAX => {
                 GroupKey::Rows { source, row_bytes }
             }
-            _ => GroupKey::Mixed(options),
+            // Rows of all sources stay together: gathering them by source takes longer than some
+            // codecs.
+            source => {
+                GroupKey::Mixed { options, source: source.filter(|_| options.layout == Layout::Columnar) }
+            }
         };
         let guess = self.groups.get(self.last).map_or(0, |group| group.next);
         match self.groups.get(guess) {
@@ -287,7 +303,7 @@ impl FrameGrouper {
     fn find_group(&mut self, mut key: GroupKey, options: CompressionOptions) -> usize {
         // Mixed groups and successors of full ones may exceed the limit: readers allow 65,536.
         if self.groups.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) {
-            key = GroupKey::Mixed(options);
+            key = GroupKey::Mixed { options, source: None };
         }
         let next = self.groups.len();
         let mut number = *self.by_key.entry(key).or_insert(next);
@@ -322,21 +338,33 @@ impl FrameGrouper {
         self.merge_small_groups();
     }
 
-    /// Merges groups of matrix rows that are too few for a matrix.
+    /// Merges groups of matrix rows that are too few for a matrix by source, and those of sources
+    /// with few bytes.
     fn merge_small_groups(&mut self) {
-        let is_few =
-            |group: &FrameGroup| matches!(group.key, GroupKey::Rows { .. }) && group.rows.len() < ROWS_MIN;
-        if !self.groups.iter().any(is_few) {
+        self.merge(|group| match group.key {
+            GroupKey::Rows { source, .. } if group.rows.len() < ROWS_MIN => {
+                Some(GroupKey::Mixed { options: group.options, source: Some(source) })
+            }
+            _ => None,
+        });
+        self.merge(|group| match group.key {
+            GroupKey::Mixed { options, source: Some(_) } if group.payload_bytes() < ONE_SOURCE_BYTES_MIN => {
+                Some(GroupKey::Mixed { options, source: None })
+            }
+            _ => None,
+        });
+    }
+
+    /// Gives groups other keys, and merges those that are no matrices by their keys.
+    fn merge(&mut self, new_key: impl Fn(&FrameGroup) -> Option<GroupKey>) {
+        if !self.groups.iter().any(|group| new_key(group).is_some()) {
             return;
         }
         let mut numbers = Vec::with_capacity(self.groups.len());
         let mut kept: Vec<FrameGroup> = Vec::new();
         for mut group in self.groups.drain(..) {
-            if is_few(&group) {
-                group.key = GroupKey::Mixed(group.options);
-            }
-            let same =
-                |kept: &FrameGroup| kept.key == group.key && !matches!(group.key, GroupKey::Rows { .. });
+            group.key = new_key(&group).unwrap_or(group.key);
+            let same = |kept: &FrameGroup| kept.key == group.key && !group.is_matrix();
             if let Some(number) = kept.iter().position(same) {
                 if let Some(kept) = kept.get_mut(number) {
                     kept.rows.append(&mut group.rows);
@@ -349,7 +377,7 @@ impl FrameGrouper {
         }
         for group in &mut kept {
             // Readers expect the order of the frames.
-            if !matches!(group.key, GroupKey::Rows { .. }) {
+            if !group.is_matrix() {
                 group.rows.sort_unstable();
             }
         }
