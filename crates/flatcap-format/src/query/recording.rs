@@ -63,7 +63,9 @@ impl Recording {
         let mut sources = BTreeMap::new();
         for run in runs(&list(paths)?) {
             // The last segment of a run has all its sources, but for those that were added to it.
-            if let Some(mut reader) = run.iter().rev().find_map(|listing| listing.open().ok()?) {
+            if let Some(mut reader) =
+                run.iter().rev().find_map(|listing| listing.open_without_index().ok()?)
+            {
                 read_added(&mut reader);
                 add_sources(&mut sources, reader.footer().map_or(reader.header(), |footer| &footer.header));
                 add_sources(&mut sources, reader.header());
@@ -118,7 +120,7 @@ impl Recording {
     pub(super) fn all_sources(&self) -> Result<Vec<RecordedSource>, SegmentError> {
         let mut sources = BTreeMap::new();
         for listing in list(&self.paths)? {
-            let Ok(Some(mut reader)) = listing.open() else { continue };
+            let Ok(Some(mut reader)) = listing.open_without_index() else { continue };
             while !reader.is_sealed()
                 && let Ok(Some(_)) = reader.advance()
             {}

@@ -39,6 +39,11 @@ impl HostIdentity {
 }
 
 impl ReplayFilter {
+    /// Returns whether some times are not wanted.
+    pub(super) fn has_times(&self) -> bool {
+        self.since_ns.is_some() || self.until_ns.is_some() || self.elapsed.is_some()
+    }
+
     pub(super) fn wants_host(&self, header: &SegmentHeader) -> bool {
         self.host.as_ref().is_none_or(|host| host.is_of(header))
     }

@@ -55,7 +55,9 @@ impl RecordedHosts {
     pub fn of(listings: &[ListedSegment]) -> Self {
         let mut found = Self::default();
         for run in runs(listings) {
-            let Some(mut reader) = run.iter().find_map(|listing| listing.open().ok()?) else { continue };
+            let Some(mut reader) = run.iter().find_map(|listing| listing.open_without_index().ok()?) else {
+                continue;
+            };
             found.add_run(reader.header());
             // A file named by a recorder is of one run; others, such as replays, may have several.
             let may_have_others = run.iter().any(|listing| listing.name.is_none()) && !reader.is_sealed();

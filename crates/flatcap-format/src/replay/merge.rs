@@ -16,8 +16,8 @@ use super::filter::{ReplayFilter, RunSelection, WantedTimes};
 use super::held_frame::{HeldFrame, HeldKind};
 use super::item::{Notice, ReplayItem, ReplayPart, ReplaySample, WholeSegment};
 use crate::segment::{
-    Advance, ClockSync, Damage, FrameKind, Gap, Marker, SampleView, SegmentError, SegmentHeader,
-    SegmentReader, SelectedSegment, SourceInfo, list, select,
+    Advance, ClockSync, Damage, FrameKind, Gap, ListedSegment, Marker, SampleView, SegmentError,
+    SegmentHeader, SegmentReader, SelectedSegment, SourceInfo, list, select,
 };
 
 /// Maximum number of held frames; beyond it the oldest is returned: a wrong window must not exhaust
@@ -278,7 +278,10 @@ impl MergedReader {
         self.reads += 1;
         let Some(reader) = &mut self.current else {
             let Some(selected) = self.pending_segments.front() else { return Ok(ReadStep::End) };
-            return Ok(match selected.listing.open() {
+            // The index is for times.
+            let has_times = selected.mono_ns.is_some() || self.filter.has_times();
+            let open = if has_times { ListedSegment::open } else { ListedSegment::open_without_index };
+            return Ok(match open(&selected.listing) {
                 Ok(Some(reader)) => self.begin_segment(reader),
                 Ok(None) => return Ok(ReadStep::End),
                 // The recorder was killed when it had just created the segment: nothing is lost.

@@ -242,6 +242,14 @@ impl CompressedSegment {
         state.block_at(raw_offset).map_or(state.end, |(_, entry)| entry.offset)
     }
 
+    /// Returns the last block, if the file has a table of its blocks and that block's checksum is
+    /// right.
+    pub(in crate::segment) fn intact_last_block(&self) -> io::Result<Option<BlockEntry>> {
+        let last = self.lock_cache().blocks.last().copied();
+        let Some(last) = last.filter(|_| self.has_table) else { return Ok(None) };
+        Ok(self.payload(&last, &mut Vec::new())?.is_ok().then_some(last))
+    }
+
     /// Returns the blocks up to a raw offset, for a file without a footer. None unless they are
     /// complete and one of them ends there.
     pub(in crate::segment) fn blocks_up_to(&self, raw_offset: u64) -> Option<Vec<BlockEntry>> {
@@ -332,7 +340,7 @@ impl CompressedSegment {
     fn provide_first_block(
         &self,
         payload: &[u8],
-        blocks: &[BlockEntry],
+        (blocks, open): (&[BlockEntry], &[(usize, Block)]),
         decoder: &mut BlockDecoder,
     ) -> io::Result<()> {
         let first = blocks.first().filter(|entry| entry.raw_offset == 0);
@@ -341,12 +349,20 @@ impl CompressedSegment {
         else {
             return Ok(());
         };
+        let mut raw = Vec::new();
+        // Reading the header has usually opened it.
+        if let Some((_, block)) = open.iter().find(|(at, _)| *at == 0) {
+            raw.resize(block.raw_bytes(), 0);
+            block.copy(0, &mut raw);
+            decoder.set_first_block(raw);
+            return Ok(());
+        }
         let mut frame = Vec::new();
         // If it is damaged, opening the block that refers to it says so.
         if let Ok(payload) = self.payload(first, &mut frame)?
             && let Ok(block) = decoder.open(payload, &ColumnSelection::ALL)
         {
-            let mut raw = vec![0; block.raw_bytes()];
+            raw.resize(block.raw_bytes(), 0);
             block.copy(0, &mut raw);
             decoder.set_first_block(raw);
         }
@@ -467,10 +483,10 @@ impl CompressedSegment {
         {
             cache.decoder.reuse(block);
         }
-        let BlockCache { blocks, decoder, frame, .. } = cache;
+        let BlockCache { blocks, decoder, frame, open, .. } = cache;
         let opened = match self.cached_payload(&entry, frame)? {
             Ok(payload) => {
-                self.provide_first_block(payload, blocks, decoder)?;
+                self.provide_first_block(payload, (blocks, open), decoder)?;
                 decoder.open(payload, &ColumnSelection::by(&select)).map_err(|fault| fault.to_string())
             }
             Err(what) => Err(what.to_owned()),
@@ -605,6 +621,25 @@ pub(crate) mod tests {
         bytes
     }
 
+    /// Reads a segment frame by frame. Returns the frames, the damage, and what is known of header
+    /// and footer.
+    fn read_through(mut reader: SegmentReader) -> (Vec<u8>, Vec<Damage>, String) {
+        let (mut frames, mut damage) = (Vec::new(), Vec::new());
+        while let Some(advance) = reader.advance().unwrap() {
+            match advance {
+                Advance::Frame(at) => reader.copy_frame(at, &mut frames),
+                Advance::Damage(found) => damage.push(found),
+            }
+        }
+        let footer = reader.footer().map(|footer| {
+            let totals: Vec<_> = footer.totals.iter().map(|totals| (totals.recorded, totals.span)).collect();
+            let numbers = (footer.frames, footer.bytes, footer.reorder_window_ns, footer.recovered);
+            (footer.header.clone(), totals, numbers, footer.blocks.len(), footer.features)
+        });
+        let known = (footer, reader.header(), reader.footer_offset(), reader.tail());
+        (frames, damage, format!("{known:?}"))
+    }
+
     fn verdict(path: &Path) -> VerificationReport {
         let mut verification = Verification::default();
         verification.verify(&mut SegmentReader::open(path).unwrap(), false, &mut |_| {}).unwrap();
@@ -670,6 +705,37 @@ pub(crate) mod tests {
             let of_compressed = verdict(&path);
             std::fs::write(&path, &raw).unwrap();
             prop_assert_eq!(of_compressed, verdict(&path));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
+        // Proves that a segment that is opened without its index reads as one that is opened with
+        // it, intact or with a changed byte in any place.
+        #[test]
+        fn the_index_is_not_needed_to_read(
+            acts in acts(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 4),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let (_, path) = both(folder.path(), &acts);
+            let bytes = std::fs::read(&path).unwrap();
+            let short = SegmentReader::open_without_index(&path).unwrap();
+            prop_assert!(short.footer().unwrap().index.is_empty() && short.compressed().unwrap().flaw().is_none());
+            prop_assert_eq!(read_through(short), read_through(SegmentReader::open(&path).unwrap()));
+            for (at, change) in changes {
+                let mut wrong = bytes.clone();
+                wrong[at.index(bytes.len())] ^= change;
+                std::fs::write(&path, wrong).unwrap();
+                match (SegmentReader::open(&path), SegmentReader::open_without_index(&path)) {
+                    (Ok(one), Ok(other)) => {
+                        prop_assert_eq!(one.compressed().map(CompressedSegment::flaw), other.compressed().map(CompressedSegment::flaw));
+                        prop_assert_eq!(read_through(one), read_through(other));
+                    }
+                    (Err(one), Err(other)) => prop_assert_eq!(one.to_string(), other.to_string()),
+                    (one, other) => prop_assert!(false, "{one:?} {other:?}"),
+                }
+            }
         }
     }
 

@@ -2,3 +2,4 @@
 
 pub(super) mod compressed_segment;
 pub(super) mod field_projection;
+pub(super) mod outer_footer;

@@ -36,6 +36,11 @@ pub(in crate::segment) struct HeaderAndFooter {
 }
 
 impl HeaderAndFooter {
+    /// Those of a segment in which both are intact.
+    pub(in crate::segment) fn new(leading: LeadingHeader, footer: (Footer, u64)) -> Self {
+        Self { leading: Some(leading), copy: None, found_blocks: false, footer: Some(footer) }
+    }
+
     /// The header, from the file's start, the footer, or the copy.
     pub(in crate::segment) fn header(&self) -> Option<&SegmentHeader> {
         let leading = self.leading.as_ref().map(|leading| &leading.header);
@@ -90,6 +95,19 @@ pub(in crate::segment) fn find_header_and_footer(
     // The file may have grown meanwhile, so it is read again from the start.
     window.forget();
     Ok(ends)
+}
+
+/// Finds the header at the file's start. None if it is damaged.
+///
+/// # Errors
+/// `Io`.
+pub(in crate::segment) fn find_leading_header(
+    path: &Path,
+    window: &mut FileWindow,
+) -> Result<Option<LeadingHeader>, SegmentError> {
+    let file_bytes =
+        window.file_bytes().map_err(|error| SegmentError::Io { path: path.to_owned(), error })?;
+    Ok(find_header(window, file_bytes, path)?.ok().flatten())
 }
 
 /// Finds the header at the file's start, if it is intact under any checksum. The inner error comes

@@ -32,11 +32,26 @@ impl ListedSegment {
     /// # Errors
     /// Every kind of [`SegmentError`].
     pub fn open(&self) -> Result<Option<SegmentReader>, SegmentError> {
-        match SegmentReader::open(&self.path) {
+        self.open_with(SegmentReader::open)
+    }
+
+    /// Opens the segment like [`open`](Self::open), but its footer may lack index and histograms.
+    ///
+    /// # Errors
+    /// Every kind of [`SegmentError`].
+    pub(crate) fn open_without_index(&self) -> Result<Option<SegmentReader>, SegmentError> {
+        self.open_with(SegmentReader::open_without_index)
+    }
+
+    fn open_with(
+        &self,
+        open: impl Fn(&Path) -> Result<SegmentReader, SegmentError>,
+    ) -> Result<Option<SegmentReader>, SegmentError> {
+        match open(&self.path) {
             Err(SegmentError::Empty { .. } | SegmentError::BadHeader { .. }) if self.live => Ok(None),
             Err(SegmentError::Io { error, path }) if error.kind() == ErrorKind::NotFound => match self.name {
                 Some(name) if name.state == SealState::Active => {
-                    SegmentReader::open(&self.path.with_file_name(name.sealed().to_string())).map(Some)
+                    open(&self.path.with_file_name(name.sealed().to_string())).map(Some)
                 }
                 _ => Err(SegmentError::Io { error, path }),
             },

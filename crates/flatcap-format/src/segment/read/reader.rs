@@ -17,6 +17,7 @@ use crate::schema::envelope::{self, ENVELOPE_BYTES};
 use crate::schema::frame::FrameHeader;
 use crate::segment::compressed::compressed_segment::CompressedSegment;
 use crate::segment::compressed::field_projection::field_selector;
+use crate::segment::compressed::outer_footer;
 use crate::segment::format::control_frames::ClockSync;
 use crate::segment::format::damage::Damage;
 use crate::segment::format::error::SegmentError;
@@ -57,6 +58,13 @@ pub struct SegmentReader {
     lacks_header: bool, // no header was found at the file's start
 }
 
+/// What a reader needs of a footer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FooterParts {
+    All,
+    WithoutIndex,
+}
+
 /// Samples to skip.
 #[derive(Debug, Clone, Copy)]
 struct SkipBefore {
@@ -76,9 +84,22 @@ impl SegmentReader {
     /// # Errors
     /// Every kind of [`SegmentError`].
     pub fn open(path: &Path) -> Result<Self, SegmentError> {
+        Self::open_with(path, FooterParts::All)
+    }
+
+    /// Opens a file like [`open`](Self::open), but the footer may lack index and histograms: what
+    /// relies on the index reads the whole segment.
+    ///
+    /// # Errors
+    /// Every kind of [`SegmentError`].
+    pub(in crate::segment) fn open_without_index(path: &Path) -> Result<Self, SegmentError> {
+        Self::open_with(path, FooterParts::WithoutIndex)
+    }
+
+    fn open_with(path: &Path, parts: FooterParts) -> Result<Self, SegmentError> {
         let file = open_regular(path).map_err(|error| SegmentError::Io { path: path.to_owned(), error })?;
         let file = Arc::new(file);
-        let reader = Self::new(path, FileWindow::over(Arc::clone(&file) as Arc<dyn ReadAt>))?;
+        let reader = Self::new(path, FileWindow::over(Arc::clone(&file) as Arc<dyn ReadAt>), parts)?;
         Ok(Self { file: Some(file), ..reader })
     }
 
@@ -87,10 +108,10 @@ impl SegmentReader {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn over(path: &Path, file: Arc<dyn ReadAt>) -> Result<Self, SegmentError> {
-        Self::new(path, FileWindow::over(file))
+        Self::new(path, FileWindow::over(file), FooterParts::All)
     }
 
-    fn new(path: &Path, mut window: FileWindow) -> Result<Self, SegmentError> {
+    fn new(path: &Path, mut window: FileWindow, parts: FooterParts) -> Result<Self, SegmentError> {
         let ends = find_header_and_footer(path, &mut window)?;
         if !ends.holds_blocks() {
             return Self::from_parts(path, window, None, ends);
@@ -99,6 +120,12 @@ impl SegmentReader {
         let compressed =
             Arc::new(CompressedSegment::open(Arc::clone(window.file()), &ends).map_err(io_error)?);
         let mut window = FileWindow::over(Arc::clone(&compressed) as Arc<dyn ReadAt>);
+        if parts == FooterParts::WithoutIndex
+            && let Some(raw) = outer_footer::find_ends(path, &mut window, &compressed, &ends)?
+        {
+            compressed.set_inner_sealed(true);
+            return Self::from_parts(path, window, Some(compressed), raw);
+        }
         let bad = |what| SegmentError::BadHeader { path: path.to_owned(), what };
         let find = |window: &mut FileWindow| match find_header_and_footer(path, window) {
             Err(SegmentError::Empty { .. }) => Err(bad(UNDECODABLE)),

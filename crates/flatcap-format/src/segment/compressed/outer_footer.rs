@@ -1,0 +1,58 @@
+//! The footer of a compressed file in place of the raw one, which is in the last block, for readers
+//! that need neither index nor histograms: decompressing these takes most of the time of opening a
+//! file.
+
+use std::path::Path;
+
+use super::compressed_segment::CompressedSegment;
+use crate::block::BlockFeatures;
+use crate::segment::format::error::SegmentError;
+use crate::segment::format::footer::Footer;
+use crate::segment::format::header::{SegmentHeader, SourceInfo};
+use crate::segment::open::file_window::FileWindow;
+use crate::segment::open::header_and_footer::{HeaderAndFooter, find_leading_header};
+
+/// Returns header and footer of the raw segment that `window` shows, the footer without index and
+/// histograms. None if something is damaged, or if the raw header lacks the schema of a source that
+/// was added later: then the raw footer has to be read. Afterwards the window is empty.
+///
+/// # Errors
+/// `Io`.
+pub(in crate::segment) fn find_ends(
+    path: &Path,
+    window: &mut FileWindow,
+    compressed: &CompressedSegment,
+    outer: &HeaderAndFooter,
+) -> Result<Option<HeaderAndFooter>, SegmentError> {
+    let io_error = |error| SegmentError::Io { path: path.to_owned(), error };
+    let Some((outer, _)) = &outer.footer else { return Ok(None) };
+    let Some(last) = compressed.intact_last_block().map_err(io_error)? else { return Ok(None) };
+    let leading = find_leading_header(path, window);
+    window.forget();
+    let Some(leading) = leading?.filter(|leading| leading.features == BlockFeatures::NONE) else {
+        return Ok(None);
+    };
+    let Some(header) = raw_header(&outer.header, &leading.header) else { return Ok(None) };
+    let footer = Footer {
+        header,
+        bytes: last.raw_offset,
+        blocks: Vec::new(),
+        features: BlockFeatures::NONE,
+        sizes: Vec::new(),
+        small_blocks: false,
+        ..outer.clone()
+    };
+    Ok(Some(HeaderAndFooter::new(leading, (footer, last.raw_offset))))
+}
+
+/// Returns the header of the raw footer: that of the compressed file's footer, with the checksum
+/// and the schemas of the raw segment's leading header.
+fn raw_header(outer: &SegmentHeader, leading: &SegmentHeader) -> Option<SegmentHeader> {
+    let with_schema = |source: &SourceInfo| {
+        let SourceInfo { root, schema, .. } = leading.source(source.id)?.clone();
+        Some(SourceInfo { root, schema, ..source.clone() })
+    };
+    let sources = outer.sources.iter().map(with_schema).collect::<Option<Vec<_>>>()?;
+    let header = SegmentHeader { checksum: leading.checksum, sources, ..outer.clone() };
+    header.is_same_segment(leading).then_some(header)
+}
