@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::column::{ValueColumn, picked};
+use super::column::{ValueColumn, picked, split_off};
 use crate::block::{FieldRef, MatrixRows, ValueType};
 use crate::schema::envelope::HEADER_AT;
 use crate::segment::SampleView;
@@ -142,14 +142,14 @@ impl BatchTimes {
         }
     }
 
-    /// Splits off the samples from `at` on.
-    pub(super) fn split_off(&mut self, at: usize) -> Self {
+    /// Splits off the samples from `at` on, with space for so many samples.
+    pub(super) fn split_off(&mut self, at: usize, samples: usize) -> Self {
         Self {
-            seq: self.seq.split_off(at),
-            mono_ns: self.mono_ns.split_off(at),
-            wall_ns: self.wall_ns.split_off(at),
-            duration_ns: self.duration_ns.split_off(at),
-            flags: self.flags.split_off(at),
+            seq: split_off(&mut self.seq, at, samples),
+            mono_ns: split_off(&mut self.mono_ns, at, samples),
+            wall_ns: split_off(&mut self.wall_ns, at, samples),
+            duration_ns: split_off(&mut self.duration_ns, at, samples),
+            flags: split_off(&mut self.flags, at, samples),
         }
     }
 }

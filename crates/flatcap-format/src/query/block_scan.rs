@@ -8,6 +8,7 @@ use super::elements::ElementNames;
 use super::open_block::{OpenBlock, OpenGroup};
 use super::scan_step::ScanStep;
 use super::summary::QuerySummary;
+use super::template_pool::TemplatePool;
 use crate::block::BlockDecoder;
 use crate::replay::{Notice, WholeSegment};
 use crate::segment::{BlockEntry, Damage, SampleView, SegmentError};
@@ -26,6 +27,9 @@ pub(super) struct BlockScan {
     decoder: BlockDecoder,
     frame: Vec<u8>,
     open: Option<OpenBlock>,
+    templates: TemplatePool,
+    /// A buffer for a row.
+    row: Vec<u8>,
     /// Time of the latest sample of the blocks so far.
     newest_ns: u64,
 }
@@ -38,7 +42,16 @@ impl BlockScan {
         if let Some(compressed) = segment.reader.compressed() {
             decoder.set_announced(compressed.features());
         }
-        Self { segment, blocks: blocks.into(), decoder, frame: Vec::new(), open: None, newest_ns: 0 }
+        Self {
+            segment,
+            blocks: blocks.into(),
+            decoder,
+            frame: Vec::new(),
+            open: None,
+            templates: TemplatePool::default(),
+            row: Vec::new(),
+            newest_ns: 0,
+        }
     }
 
     /// Appends some rows, or opens the next block.
@@ -51,18 +64,24 @@ impl BlockScan {
         names: &mut ElementNames,
         summary: &mut QuerySummary,
     ) -> Result<ScanStep, SegmentError> {
-        if let Some(block) = &mut self.open {
-            if let Some(step) = read_rows(block, &self.segment, sources, names, summary) {
-                return Ok(step);
-            }
-            self.open = None;
+        let row = &mut self.row;
+        if let Some(block) = &mut self.open
+            && let Some(step) = read_rows((block, row), &self.segment, sources, names, summary)
+        {
+            return Ok(step);
+        }
+        if let Some(block) = self.open.take() {
+            block.close(&mut self.templates);
         }
         let Some(entry) = self.blocks.pop_front() else { return Ok(ScanStep::End) };
         let Some(compressed) = self.segment.reader.compressed() else { return Ok(ScanStep::End) };
         let path = || self.segment.reader.path().to_owned();
         let payload = compressed.payload(&entry, &mut self.frame);
         let opened = match payload.map_err(|error| SegmentError::Io { path: path(), error })? {
-            Ok(payload) => OpenBlock::open(payload, &mut self.decoder, sources, names, &self.segment).ok(),
+            Ok(payload) => {
+                let (decoder, templates) = (&mut self.decoder, &mut self.templates);
+                OpenBlock::open(payload, decoder, sources, (names, templates), &self.segment).ok()
+            }
             Err(_) => None,
         };
         let Some(block) = opened else {
@@ -92,7 +111,7 @@ impl BlockScan {
 
 /// Appends the next rows of an open block. Returns none at its end.
 fn read_rows(
-    block: &mut OpenBlock,
+    (block, row): (&mut OpenBlock, &mut Vec<u8>),
     segment: &WholeSegment,
     sources: &mut Collectors,
     names: &mut ElementNames,
@@ -110,9 +129,8 @@ fn read_rows(
             summary.samples += taken as u64;
         }
         (Some(OpenGroup::Rows(matrix)), Some(collector)) => {
-            let mut payload = Vec::new();
-            matrix.write_row(run.rows.start, &mut payload);
-            add(collector, &payload, names, summary);
+            matrix.write_row(run.rows.start, row);
+            add(collector, row, names, summary);
         }
         (Some(OpenGroup::Payloads(rows)), Some(collector)) => {
             add(collector, rows.payload(run.rows.start), names, summary);

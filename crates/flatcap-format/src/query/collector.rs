@@ -144,7 +144,9 @@ impl Collector {
         if count == 0 {
             return;
         }
-        let later = self.times.split_off(count);
+        // As many will come together again.
+        let capacity = self.times.len() + self.times.len() / 8;
+        let later = self.times.split_off(count, capacity);
         // Payloads of a source have much the same length.
         self.payload_bytes = self.payload_bytes / (count + later.len()) * later.len();
         let times = std::mem::replace(&mut self.times, later);

@@ -209,6 +209,27 @@ impl ValueColumn {
         }
     }
 
+    /// Appends rows with values given as bits.
+    #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
+    pub(super) fn push_bits(&mut self, bits: &[u64], reader: &ScalarReader, schema: &CompiledSchema) {
+        let rows = StridedRows { start: self.valid.rows, stride: 1, count: bits.len() };
+        let all = bits.iter().copied();
+        match &mut self.values {
+            ColumnValues::Text(_) => {
+                self.grow(bits.len());
+                self.write_bits(rows, bits, reader, schema);
+                return;
+            }
+            ColumnValues::Unsigned(values) => values.extend_from_slice(bits),
+            ColumnValues::Signed(values) => values.extend(all.map(|bits| reader.signed(bits))),
+            ColumnValues::Float32(values) => values.extend(all.map(|bits| f32::from_bits(bits as u32))),
+            ColumnValues::Float(values) => values.extend(all.map(f64::from_bits)),
+            ColumnValues::Bool(values) => values.extend(all.map(|bits| bits != 0)),
+        }
+        self.valid.grow(bits.len());
+        self.remove_absent(rows, bits, reader);
+    }
+
     /// Writes rows that were appended by [`grow`](Self::grow) with values given as bits.
     #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
     pub(super) fn write_bits(
@@ -232,6 +253,11 @@ impl ValueColumn {
             ColumnValues::Float(values) => rows.set(values, all.map(f64::from_bits)),
             ColumnValues::Bool(values) => rows.set(values, all.map(|bits| bits != 0)),
         }
+        self.remove_absent(rows, bits, reader);
+    }
+
+    /// Takes the value from rows whose bits mean that there is none.
+    fn remove_absent(&mut self, rows: StridedRows, bits: &[u64], reader: &ScalarReader) {
         // Most fields with a value for absence have it nowhere.
         if let Some(absent) = reader.absent_bits().filter(|absent| bits.contains(absent)) {
             for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| **bits == absent) {
@@ -245,13 +271,23 @@ impl ValueColumn {
         }
     }
 
-    /// Writes rows that were appended by [`grow`](Self::grow) with texts; none for a row without.
-    pub(super) fn write_texts<'t>(&mut self, start: usize, texts: impl Iterator<Item = Option<&'t str>>) {
+    /// Writes rows that were appended by [`grow`](Self::grow) with texts; none for a row without. The
+    /// same texts are likely to be as many rows before as there are texts.
+    pub(super) fn write_texts<'t>(
+        &mut self,
+        start: usize,
+        count: usize,
+        texts: impl Iterator<Item = Option<&'t str>>,
+    ) {
         let ColumnValues::Text(column) = &mut self.values else { return };
         for (row, text) in (start..).zip(texts) {
             match text {
                 Some(text) => {
-                    let code = column.code(text);
+                    let before = row.checked_sub(count).filter(|before| column.get(*before) == Some(text));
+                    let code = match before.and_then(|before| column.codes.get(before)) {
+                        Some(code) => *code,
+                        None => column.code(text),
+                    };
                     set(&mut column.codes, row, code);
                 }
                 None => self.valid.remove(row),
@@ -267,13 +303,7 @@ impl ValueColumn {
             ColumnValues::Float32(values) => ColumnValues::Float32(picked(values, rows)),
             ColumnValues::Float(values) => ColumnValues::Float(picked(values, rows)),
             ColumnValues::Bool(values) => ColumnValues::Bool(picked(values, rows)),
-            ColumnValues::Text(texts) => {
-                let mut picked = TextColumn::default();
-                for row in rows {
-                    picked.push(texts.get(*row).unwrap_or_default());
-                }
-                ColumnValues::Text(picked)
-            }
+            ColumnValues::Text(texts) => ColumnValues::Text(texts.of_codes(&picked(&texts.codes, rows), 0)),
         };
         let mut valid = ValidRows::default();
         for row in rows {
@@ -282,17 +312,16 @@ impl ValueColumn {
         Self { values, valid }
     }
 
-    /// Splits off the rows from `at` on.
-    pub(super) fn split_off(&mut self, at: usize) -> Self {
+    /// Splits off the rows from `at` on, with space for so many rows.
+    pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
         let values = match &mut self.values {
-            ColumnValues::Unsigned(values) => ColumnValues::Unsigned(values.split_off(at)),
-            ColumnValues::Signed(values) => ColumnValues::Signed(values.split_off(at)),
-            ColumnValues::Float32(values) => ColumnValues::Float32(values.split_off(at)),
-            ColumnValues::Float(values) => ColumnValues::Float(values.split_off(at)),
-            ColumnValues::Bool(values) => ColumnValues::Bool(values.split_off(at)),
+            ColumnValues::Unsigned(values) => ColumnValues::Unsigned(split_off(values, at, rows)),
+            ColumnValues::Signed(values) => ColumnValues::Signed(split_off(values, at, rows)),
+            ColumnValues::Float32(values) => ColumnValues::Float32(split_off(values, at, rows)),
+            ColumnValues::Float(values) => ColumnValues::Float(split_off(values, at, rows)),
+            ColumnValues::Bool(values) => ColumnValues::Bool(split_off(values, at, rows)),
             ColumnValues::Text(texts) => {
-                let mut later = TextColumn::default();
-                (at..texts.codes.len()).for_each(|row| later.push(texts.get(row).unwrap_or_default()));
+                let later = texts.of_codes(texts.codes.get(at..).unwrap_or_default(), rows);
                 texts.codes.truncate(at);
                 ColumnValues::Text(later)
             }
@@ -317,6 +346,15 @@ impl ValueColumn {
 /// Returns some of the values.
 pub(super) fn picked<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
     places.iter().filter_map(|place| values.get(*place).copied()).collect()
+}
+
+/// Splits off the values from `at` on, with space for so many values.
+pub(super) fn split_off<T: Copy>(values: &mut Vec<T>, at: usize, capacity: usize) -> Vec<T> {
+    let later = values.get(at..).unwrap_or_default();
+    let mut split = Vec::with_capacity(capacity.max(later.len()));
+    split.extend_from_slice(later);
+    values.truncate(at);
+    split
 }
 
 fn set<T>(values: &mut [T], row: usize, value: T) {
@@ -354,6 +392,23 @@ impl TextColumn {
         self.texts.push(text.into());
         self.known.insert(text.into(), code);
         code
+    }
+
+    /// Returns a column of the texts with these codes, with space for so many rows.
+    fn of_codes(&self, codes: &[u32], rows: usize) -> Self {
+        let mut column = Self { codes: Vec::with_capacity(rows.max(codes.len())), ..Self::default() };
+        // The new code of each text that was met.
+        let mut new_codes: Vec<Option<u32>> = vec![None; self.texts.len()];
+        for code in codes {
+            let (Some(text), Some(new)) = (self.texts.get(*code as usize), new_codes.get_mut(*code as usize))
+            else {
+                column.push("");
+                continue;
+            };
+            let new = *new.get_or_insert_with(|| column.code(text));
+            column.codes.push(new);
+        }
+        column
     }
 
     fn push(&mut self, text: &str) {

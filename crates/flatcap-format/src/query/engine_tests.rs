@@ -405,6 +405,37 @@ fn conditions_keep_the_rows_they_are_about() {
     assert!(refused("cpu.forks > 1 and marked.load > 1").contains("no source has all"));
 }
 
+// Proves that values, names and texts that are the same throughout a block are those of each block,
+// where all blocks have the same structure, with and without a condition.
+#[test]
+fn each_block_has_its_own_constants() {
+    let folder = tempfile::tempdir().unwrap();
+    let marked = |at: u64| {
+        let mut payload = MARKED.to_vec();
+        let places =
+            payload.windows(3).enumerate().filter(|(_, text)| text.iter().all(u8::is_ascii_lowercase));
+        let places: Vec<usize> = places.map(|(place, _)| place).collect();
+        for place in places {
+            payload[place] = b'a' + u8::try_from(at / 60 % 20).unwrap();
+        }
+        payload
+    };
+    let samples: Vec<Written> = (0..1200_u64)
+        .flat_map(|at| {
+            let named = (3, b'a' + u8::try_from(at / 90 % 20).unwrap(), at / 70);
+            [(0, cpu(&[at / 100, at, at / 40], 3)), (1, marked(at)), (3, processes(&[(2, 97, at), named]))]
+        })
+        .collect();
+    let path = segment_of(folder.path(), &samples);
+    std::fs::write(&path, compressed(&path, 40_000)).unwrap();
+    let fields = ["cpu", "marked", "process.processes"];
+    let summary = compare(&path, &asking(&fields)).unwrap();
+    assert!(summary.blocks_read > 20 && summary.samples == 3600, "{summary:?}");
+    for condition in ["cpu.total.user > 3", "cpu.context_switches = 7 or cpu.total.nice = 900"] {
+        compare_where(&path, &asking(&["cpu"]), Some(condition)).unwrap();
+    }
+}
+
 // Proves that blocks outside of a range of time are not read.
 #[test]
 fn blocks_outside_of_the_time_are_skipped() {

@@ -58,6 +58,7 @@ mod table_rows;
 mod task_feed;
 mod template;
 mod template_cache;
+mod template_pool;
 mod thinned_numbers;
 mod units;
 mod whole_samples;

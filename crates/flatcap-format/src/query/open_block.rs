@@ -7,9 +7,9 @@ use super::batch::{BatchTimes, MONO_NS, WALL_NS};
 use super::collector::Collectors;
 use super::elements::ElementNames;
 use super::template::SampleTemplate;
+use super::template_pool::TemplatePool;
 use crate::block::{BlockDecoder, BlockError, BlockGroups, GroupRows, MatrixRows, PayloadRows, ValueRange};
 use crate::replay::{WantedTimes, WholeSegment};
-use crate::schema::envelope::split;
 use crate::segment::{FrameKind, Gap, Marker, SampleView};
 
 /// An open block.
@@ -64,7 +64,7 @@ impl OpenBlock {
         payload: &[u8],
         decoder: &mut BlockDecoder,
         sources: &Collectors,
-        names: &mut ElementNames,
+        (names, templates): (&mut ElementNames, &mut TemplatePool),
         segment: &WholeSegment,
     ) -> Result<Self, BlockError> {
         let times = &segment.times;
@@ -78,7 +78,9 @@ impl OpenBlock {
             let is_other = parts.source(number).is_some_and(|source| !sources.contains_key(&source));
             let group = if is_other { GroupRows::Other } else { parts.open(number)? };
             groups.push(match group {
-                GroupRows::Matrix(matrix) => open_matrix(matrix, &mut parts, sources, names, times)?,
+                GroupRows::Matrix(matrix) => {
+                    open_matrix(matrix, &mut parts, sources, (names, templates), times)?
+                }
                 GroupRows::Payloads(rows) => OpenGroup::Payloads(rows),
                 GroupRows::Other => OpenGroup::Skipped,
             });
@@ -96,6 +98,15 @@ impl OpenBlock {
             block.update(queue);
         }
         Ok(block)
+    }
+
+    /// Gives its templates back.
+    pub(super) fn close(self, templates: &mut TemplatePool) {
+        for group in self.groups {
+            if let OpenGroup::Columns { matrix, template, .. } = group {
+                templates.give_back(matrix.source(), *template);
+            }
+        }
     }
 
     /// Returns the rows that are wanted, group by group.
@@ -269,17 +280,14 @@ fn open_matrix(
     mut matrix: MatrixRows,
     parts: &mut BlockGroups<'_>,
     sources: &Collectors,
-    names: &mut ElementNames,
+    (names, templates): (&mut ElementNames, &mut TemplatePool),
     times: &WantedTimes,
 ) -> Result<OpenGroup, BlockError> {
     let Some(collector) = sources.get(&matrix.source()) else { return Ok(OpenGroup::Skipped) };
     if !times.are_all() && excluding_ranges(times).iter().any(|range| matrix.excludes(range)) {
         return Ok(OpenGroup::Skipped);
     }
-    let template = split(matrix.first())
-        .and_then(|(_, payload)| SampleTemplate::of(&collector.plan, payload, names).ok())
-        .filter(|template| template.fits_all(&matrix));
-    let Some(template) = template else {
+    let Some(template) = templates.template(&matrix, &collector.plan, names) else {
         parts.load_all(&mut matrix)?;
         return Ok(OpenGroup::Rows(matrix));
     };
@@ -287,12 +295,14 @@ fn open_matrix(
     if let Some(filter) = &collector.filter {
         let tables = template.tables();
         if !filter.may_hold(&collector.plan.schema, &matrix, tables) {
+            templates.give_back(matrix.source(), template);
             return Ok(OpenGroup::Skipped);
         }
         let fields = filter.fields(&matrix, tables);
         parts.load(&mut matrix, &fields)?;
         let rows = filter.rows_of(&collector.plan, &matrix, tables);
         if !rows.contains(&true) {
+            templates.give_back(matrix.source(), template);
             return Ok(OpenGroup::Skipped);
         }
         passing = Some(rows);

@@ -1,8 +1,7 @@
 //! Reads a list of structs column by column: each value is at the same place of its element.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::column::StridedRows;
 use super::elements::{ElementNames, NO_ELEMENT};
 use super::open_element::OpenElement;
 use super::plan::{ListPlan, StructColumn, StructPlan};
@@ -16,7 +15,7 @@ const KNOWN_MAX: usize = 1 << 13;
 /// The elements of a source's lists, by the bytes that identify them.
 #[derive(Debug, Default)]
 pub(super) struct StructElements {
-    lists: HashMap<u32, HashMap<Box<[u8]>, KnownElement>>,
+    lists: BTreeMap<u32, HashMap<Box<[u8]>, KnownElement>>,
     // Buffers.
     key: Vec<u8>,
     naming: Vec<u8>,
@@ -87,15 +86,15 @@ impl StructRows<'_> {
         let start = table.rows();
         let Some(values) = table.columns.get_mut(number) else { return };
         let own = elements.chunks_exact(self.stride).map(|bytes| column.field.bytes_of(bytes));
-        let count = own.len();
-        values.grow(count);
         let Some(reader) = &column.field.reader else {
-            values.write_texts(start, own.map(text_of));
+            let count = own.len();
+            values.grow(count);
+            values.write_texts(start, count, own.map(text_of));
             return;
         };
         bits.clear();
         bits.extend(own.map(bits_of));
-        values.write_bits(StridedRows { start, stride: 1, count }, bits, reader, self.schema);
+        values.push_bits(bits, reader, self.schema);
     }
 
     /// Returns the number of an element, and the number of bytes in texts that are not UTF-8.

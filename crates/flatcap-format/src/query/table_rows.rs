@@ -104,13 +104,13 @@ impl TableRows {
         let taken = times.len();
         let limit = u32::try_from(taken).unwrap_or(u32::MAX);
         let rows = if self.is_list { self.samples.partition_point(|sample| *sample < limit) } else { taken };
-        // The next batch will have about as many.
-        let mut later = Self::with_capacity(info, rows + rows / 8);
+        // As many will come together again.
+        let capacity = self.rows() + self.rows() / 8;
+        let mut later = Self::with_capacity(info, capacity);
         if rows < self.rows() {
-            later.samples = self.samples.split_off(rows);
-            later.samples.iter_mut().for_each(|sample| *sample = sample.saturating_sub(limit));
-            later.elements = self.elements.split_off(rows.min(self.elements.len()));
-            later.columns = self.columns.iter_mut().map(|column| column.split_off(rows)).collect();
+            later.samples.extend(self.samples.drain(rows..).map(|sample| sample.saturating_sub(limit)));
+            later.elements.extend(self.elements.drain(rows.min(self.elements.len())..));
+            later.columns = self.columns.iter_mut().map(|column| column.split_off(rows, capacity)).collect();
         }
         let Self { samples, elements, columns, is_list, .. } = std::mem::replace(self, later);
         let rows = if is_list { RowSource::Elements { samples, elements } } else { RowSource::Samples };

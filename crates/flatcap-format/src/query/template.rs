@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::column::StridedRows;
+use super::column::{StridedRows, ValueColumn};
 use super::elements::ElementNames;
 use super::fixed_content::FixedContent;
 use super::plan::SourcePlan;
@@ -48,6 +48,23 @@ impl SampleTemplate {
         plan.schema.walk(payload, &mut visitor)?;
         let single = plan.places.iter().map(|place| single_cell(plan, &tables, (*place)?)).collect();
         Ok(Self { fixed: FixedContent::of(payload, log.fixed), tables, named: log.named, single })
+    }
+
+    /// Takes the values of another payload that fits. Returns false if a text is not UTF-8; then it
+    /// must not be used.
+    pub(super) fn renew(&mut self, plan: &SourcePlan, payload: &[u8]) -> bool {
+        for (own, info) in self.tables.iter_mut().zip(&plan.tables) {
+            let columns = info.columns.iter().enumerate().map(|(number, column)| {
+                let mut values = ValueColumn::new(column.column_type, own.rows());
+                for row in 0..own.rows() {
+                    values.push(own.read(row, number, &plan.schema, payload)?);
+                }
+                Some(values)
+            });
+            let Some(columns) = columns.collect() else { return false };
+            own.columns = columns;
+        }
+        true
     }
 
     /// Returns whether a payload has its values at the places of this one.
@@ -170,6 +187,13 @@ impl SampleTemplate {
                 table.elements.extend_from_slice(&own.elements);
             }
             for (number, (column, pattern)) in table.columns.iter_mut().zip(&own.columns).enumerate() {
+                // Without zeros that are overwritten.
+                if own.rows() == 1
+                    && let Some((field, reader)) = own.changing(0, number, matrix)
+                {
+                    column.push_bits(&matrix.values(field, rows.clone()), reader, schema);
+                    continue;
+                }
                 column.grow(count * own.rows());
                 for row in 0..own.rows() {
                     let place = StridedRows { start: start + row, stride: own.rows(), count };

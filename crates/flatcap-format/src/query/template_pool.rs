@@ -1,0 +1,72 @@
+//! Templates of matrices. The next block mostly has matrices of the same structure as the last one:
+//! their templates need other values, but no walk.
+
+use std::collections::BTreeMap;
+
+use super::elements::ElementNames;
+use super::plan::SourcePlan;
+use super::template::SampleTemplate;
+use crate::block::MatrixRows;
+use crate::schema::envelope::split;
+
+/// Most templates of a source that are kept.
+const KEPT_MAX: usize = 16;
+/// Templates that are made although the rows of their matrices had other structures. Making one
+/// costs as much as reading some ten samples.
+const ATTEMPTS: u64 = 8;
+
+/// The templates of a segment's matrices, by the id of their source.
+#[derive(Debug, Default)]
+pub(super) struct TemplatePool {
+    sources: BTreeMap<u16, SourceTemplates>,
+}
+
+#[derive(Debug, Default)]
+struct SourceTemplates {
+    /// Those that are in no use, the latest last.
+    free: Vec<SampleTemplate>,
+    /// Matrices for whose rows a template was right, and those for which it was not.
+    served: u64,
+    failed: u64,
+}
+
+impl TemplatePool {
+    /// Returns the template of a matrix. None if its rows have several structures, its first row
+    /// does not fit its schema, or a template is not likely to be right.
+    pub(super) fn template(
+        &mut self,
+        matrix: &MatrixRows,
+        plan: &SourcePlan,
+        names: &mut ElementNames,
+    ) -> Option<SampleTemplate> {
+        let own = self.sources.entry(matrix.source()).or_default();
+        let (_, payload) = split(matrix.first())?;
+        let made = match own.renewed(plan, payload) {
+            Some(template) => Some(template),
+            None if own.failed >= ATTEMPTS + own.served => return None,
+            None => SampleTemplate::of(plan, payload, names).ok(),
+        };
+        let right = made.filter(|template| template.fits_all(matrix));
+        let count = if right.is_some() { &mut own.served } else { &mut own.failed };
+        *count += 1;
+        right
+    }
+
+    /// Takes a template back.
+    pub(super) fn give_back(&mut self, source: u16, template: SampleTemplate) {
+        let SourceTemplates { free, .. } = self.sources.entry(source).or_default();
+        if free.len() >= KEPT_MAX {
+            free.remove(0);
+        }
+        free.push(template);
+    }
+}
+
+impl SourceTemplates {
+    /// Returns a free template that fits a payload, with its values.
+    fn renewed(&mut self, plan: &SourcePlan, payload: &[u8]) -> Option<SampleTemplate> {
+        let at = self.free.iter().position(|template| template.fits(payload))?;
+        let mut template = self.free.remove(at);
+        template.renew(plan, payload).then_some(template)
+    }
+}
