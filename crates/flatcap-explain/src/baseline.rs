@@ -56,15 +56,16 @@ impl Baseline {
         if blocks.len() < BLOCKS_MIN {
             return None;
         }
-        let collect = |part: fn(&BlockStats) -> f32| {
-            let mut values: Vec<f32> = blocks.clone().map(part).collect();
-            values.sort_unstable_by(f32::total_cmp);
-            values
+        let mut values = Vec::with_capacity(blocks.len());
+        let mut of_blocks = |part: fn(&BlockStats) -> f32, share| {
+            values.clear();
+            values.extend(blocks.clone().map(part));
+            quantile(&mut values, share)
         };
-        let level = quantile(&collect(|block| block.median), 0.5);
-        let noise = quantile(&collect(|block| block.deviation), 0.5) * DEVIATION_FACTOR;
-        let high = quantile(&collect(|block| block.max), PEAK_QUANTILE);
-        let low = quantile(&collect(|block| block.min), 1.0 - PEAK_QUANTILE);
+        let level = of_blocks(|block| block.median, 0.5);
+        let noise = of_blocks(|block| block.deviation, 0.5) * DEVIATION_FACTOR;
+        let high = of_blocks(|block| block.max, PEAK_QUANTILE);
+        let low = of_blocks(|block| block.min, 1.0 - PEAK_QUANTILE);
         Some(Self { level, noise, low: low.min(level), high: high.max(level) })
     }
 
@@ -74,8 +75,7 @@ impl Baseline {
         if peaks.len() < BLOCKS_MIN {
             return None;
         }
-        peaks.sort_unstable_by(f32::total_cmp);
-        Some(Self { high: quantile(&peaks, PEAK_QUANTILE).max(0.0), ..Self::NOTHING })
+        Some(Self { high: quantile(&mut peaks, PEAK_QUANTILE).max(0.0), ..Self::NOTHING })
     }
 
     /// The baseline of what did not exist before.
@@ -91,18 +91,19 @@ fn middle(values: &mut [f32]) -> Option<f32> {
     Some(*values.select_nth_unstable_by(at, f32::total_cmp).1)
 }
 
-/// Returns a quantile of sorted values, interpolated; 0 of none.
-fn quantile(sorted: &[f32], share: f64) -> f64 {
+/// Returns a quantile, interpolated; 0 of no values. Changes their order.
+fn quantile(values: &mut [f32], share: f64) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
     #[allow(clippy::cast_precision_loss, reason = "few values")]
-    let place = share * sorted.len().saturating_sub(1) as f64;
+    let place = share * (values.len() - 1) as f64;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the slice")]
     let below = place.floor() as usize;
-    let value = |at: usize| sorted.get(at).copied().map(f64::from);
-    match (value(below), value(below + 1)) {
-        (Some(one), Some(next)) => one + (next - one) * place.fract(),
-        (Some(one), None) => one,
-        _ => 0.0,
-    }
+    let (_, one, above) = values.select_nth_unstable_by(below, f32::total_cmp);
+    let one = f64::from(*one);
+    let next = above.iter().copied().min_by(f32::total_cmp).map(f64::from);
+    next.map_or(one, |next| one + (next - one) * place.fract())
 }
 
 #[cfg(test)]

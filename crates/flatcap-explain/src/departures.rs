@@ -489,16 +489,13 @@ impl Track {
     /// Whether a block with these extremes may have a departure: most blocks have none, and need
     /// no baseline.
     fn may_depart(&self, info: &SeriesInfo, min: f32, max: f32) -> bool {
-        let level = match self.before.back() {
-            Some(last) => last.median,
-            None if info.born_ns.is_some() => 0.0,
-            None => return false,
-        };
-        // The median of the blocks may differ from that of the last one.
-        let level_least = self.before.iter().fold(level, |least, block| least.min(block.median));
-        let level_most = self.before.iter().fold(level, |most, block| most.max(block.median));
         let least = info.measure.class.least_departure();
-        f64::from(max - level_least) > least || f64::from(level_most - min) > least
+        let departs = |level: f32| f64::from(max - level) > least || f64::from(level - min) > least;
+        if self.before.is_empty() {
+            return info.born_ns.is_some() && departs(0.0);
+        }
+        // The usual level is between those of the blocks. Most likely it is that of the last ones.
+        self.before.iter().rev().any(|block| departs(block.median))
     }
 
     /// Returns what is usual: for an element that is new, what is so for new ones.

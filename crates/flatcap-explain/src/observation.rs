@@ -58,9 +58,13 @@ impl Observation {
     /// and has this value.
     #[inline]
     pub(super) fn continues(&self, from_ns: u64, value: f64) -> bool {
-        self.to_ns == from_ns
-            && self.value.to_bits() == value.to_bits()
-            && from_ns.saturating_sub(self.from_ns) < HELD_MAX_NS
+        self.to_ns == from_ns && self.value.to_bits() == value.to_bits() && self.may_grow(from_ns)
+    }
+
+    /// Returns whether it is short enough to be continued at `from_ns`.
+    #[inline]
+    pub(super) fn may_grow(&self, from_ns: u64) -> bool {
+        from_ns.saturating_sub(self.from_ns) < HELD_MAX_NS
     }
 }
 
