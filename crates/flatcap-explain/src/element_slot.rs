@@ -4,7 +4,7 @@ use flatcap_format::query::{ColumnBatch, ColumnValues, ValueColumn};
 use flatcap_format::schema::FieldValue;
 
 use super::measure::Measure;
-use super::observation::{HELD_MAX_NS, Observation, Observer, SeriesInfo, SeriesStore};
+use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
 /// Most values of a text that are told apart for one element: a state has a few, and a free text is
 /// none.
@@ -101,6 +101,25 @@ impl SeriesPlace {
     }
 }
 
+/// The rows of an element that are observed at once.
+#[derive(Debug)]
+struct RowRun<'r> {
+    rows: &'r [ElementRow],
+    /// How far each is from the one before; none if that differs.
+    stride: Option<usize>,
+    /// None is a hole.
+    are_close: bool,
+}
+
+impl<'r> RowRun<'r> {
+    fn new(rows: &'r [ElementRow]) -> Self {
+        let mut distances =
+            rows.iter().zip(rows.iter().skip(1)).map(|(one, next)| next.row.saturating_sub(one.row));
+        let stride = distances.next().filter(|first| *first > 0 && distances.all(|other| other == *first));
+        Self { rows, stride, are_close: rows.iter().all(|row| row.interval_ns().is_some()) }
+    }
+}
+
 impl ElementRow {
     /// Returns the time since the last sample; none if that is a hole.
     #[inline]
@@ -125,14 +144,11 @@ impl ElementSlot {
         let is_young = self.born_ns.is_some_and(|born_ns| first.from_ns < born_ns.saturating_add(YOUNG_NS));
         let joins = O::JOINS && !is_young;
         let mut observations = std::mem::take(store.observations);
-        let are_close = rows.iter().all(|row| row.interval_ns().is_some());
+        let run = RowRun::new(rows);
         for ((column, measure), cell) in columns.numbers.iter().zip(&mut self.numbers) {
             let Some(values) = batch.columns.get(*column) else { continue };
-            // Most values of most columns do not change.
-            let continued = if joins && are_close { cell.continue_held(values, rows, *measure) } else { 0 };
-            let Some(rest) = rows.get(continued..).filter(|rest| !rest.is_empty()) else { continue };
             observations.clear();
-            cell.add(values, rest, *measure, (joins, &mut observations));
+            cell.add(values, &run, *measure, (joins, &mut observations));
             cell.observe(&observations, || place.info(*column, *measure), store);
         }
         *store.observations = observations;
@@ -210,47 +226,60 @@ impl NumberCell {
         }
     }
 
-    /// Adds the next rows that have the value of the last one to the observation that is held. None
-    /// of them is a hole. Returns their number.
-    fn continue_held(&mut self, values: &ValueColumn, rows: &[ElementRow], measure: Measure) -> usize {
-        let (ColumnValues::Unsigned(numbers), Some(Number::Integer(last))) = (&values.values, self.last)
-        else {
-            return 0;
-        };
-        let is_equal = |row: &ElementRow| numbers.get(row.row) == Some(&last);
-        let Some(first) = rows.first().filter(|row| is_equal(row) && values.valid.are_all()) else {
-            return 0;
-        };
-        let value = if measure.is_counter { 0.0 } else { Number::Integer(last).float() * measure.factor };
-        let Some(held) = self.held.as_mut().filter(|held| held.continues(first.from_ns, value)) else {
-            return 0;
-        };
-        let is_next = |row: &&ElementRow| is_equal(row) && held.may_grow(row.from_ns);
-        let count = rows.iter().take_while(is_next).count();
-        if let Some(last) = count.checked_sub(1).and_then(|last| rows.get(last)) {
-            held.to_ns = last.to_ns;
-        }
-        count
-    }
-
     /// Adds the observations of the next rows to `observations`. If it joins, an observation lasts
     /// as long as the value stays the same, and is held until then.
     fn add(
         &mut self,
         values: &ValueColumn,
-        rows: &[ElementRow],
+        run: &RowRun<'_>,
         measure: Measure,
         (joins, observations): (bool, &mut Vec<Observation>),
     ) {
-        let mut rest = rows;
-        while let Some((row, mut after)) = rest.split_first() {
-            let now = number(values, row.row);
-            self.add_row(now, row, measure, (joins, observations));
-            if joins && let Some(joined) = equal_rows(values, now, &mut after) {
-                self.add_row(now, &joined, measure, (joins, observations));
+        let may_continue = joins && run.are_close && values.valid.are_all();
+        let numbers = match &values.values {
+            ColumnValues::Unsigned(numbers) if may_continue => numbers,
+            _ => &[][..],
+        };
+        let mut rest = run.rows;
+        while let Some((row, after)) = rest.split_first() {
+            // Most values of most columns do not change.
+            let continued = self.continue_held(numbers, run.stride, rest, measure);
+            if continued == 0 {
+                self.add_row(number(values, row.row), row, measure, (joins, observations));
+                rest = after;
+            } else {
+                rest = rest.get(continued..).unwrap_or_default();
             }
-            rest = after;
         }
+    }
+
+    /// Continues the observation that is held by the next rows with the same value. Returns how
+    /// many these are; 0 without `numbers`, which are those of the column.
+    #[inline]
+    fn continue_held(
+        &mut self,
+        numbers: &[u64],
+        stride: Option<usize>,
+        rows: &[ElementRow],
+        measure: Measure,
+    ) -> usize {
+        let (Some(first), Some(Number::Integer(last))) = (rows.first(), self.last) else { return 0 };
+        if numbers.get(first.row) != Some(&last) {
+            return 0;
+        }
+        let value = if measure.is_counter { 0.0 } else { Number::Integer(last).float() * measure.factor };
+        let Some(held) = self.held.as_mut().filter(|held| held.continues(first.from_ns, value)) else {
+            return 0;
+        };
+        let equal = rows.get(..equal_rows(numbers, stride, rows, last)).unwrap_or_default();
+        let count = match equal.last() {
+            Some(last) if held.may_grow(last.from_ns) => equal.len(),
+            _ => equal.partition_point(|row| held.may_grow(row.from_ns)),
+        };
+        if let Some(last) = count.checked_sub(1).and_then(|last| equal.get(last)) {
+            held.to_ns = last.to_ns;
+        }
+        count
     }
 
     #[inline]
@@ -362,21 +391,24 @@ impl StateCell {
     }
 }
 
-/// Takes the rows with the same value as the row before, and returns them as one row. Most values
-/// of most columns do not change.
-fn equal_rows(values: &ValueColumn, before: Option<Number>, rows: &mut &[ElementRow]) -> Option<ElementRow> {
-    let (ColumnValues::Unsigned(numbers), Some(Number::Integer(before))) = (&values.values, before) else {
-        return None;
+/// Returns how many of the next rows have a value.
+#[inline]
+fn equal_rows(numbers: &[u64], stride: Option<usize>, rows: &[ElementRow], value: u64) -> usize {
+    let [first, _, ..] = rows else {
+        return rows.iter().filter(|row| numbers.get(row.row) == Some(&value)).count();
     };
-    let first = *rows.first().filter(|_| values.valid.are_all())?;
-    let is_equal = |row: &&ElementRow| {
-        numbers.get(row.row) == Some(&before)
-            && row.interval_ns().is_some()
-            && row.to_ns - first.from_ns <= HELD_MAX_NS
-    };
-    let (equal, after) = rows.split_at_checked(rows.iter().take_while(is_equal).count())?;
-    *rows = after;
-    Some(ElementRow { to_ns: equal.last()?.to_ns, ..first })
+    let from_first = numbers.get(first.row..).unwrap_or_default();
+    match stride {
+        Some(1) => {
+            let own = from_first.get(..rows.len()).unwrap_or(from_first);
+            own.iter().take_while(|number| **number == value).count()
+        }
+        Some(stride) => {
+            let own = from_first.iter().step_by(stride).take(rows.len());
+            own.take_while(|number| **number == value).count()
+        }
+        None => rows.iter().take_while(|row| numbers.get(row.row) == Some(&value)).count(),
+    }
 }
 
 fn state_observation((from_ns, to_ns): (u64, u64), is_there: bool) -> Observation {
@@ -442,8 +474,13 @@ mod tests {
         fn end(&mut self, _: usize, _: &SeriesInfo) {}
     }
 
-    /// Observes rows (time, value) in batches of these lengths.
-    fn observed<const JOINS: bool>(rows: &[(u64, u64)], batches: &[usize], measure: Measure) -> Kept<JOINS> {
+    /// Observes rows (time, value) in batches of these lengths, with so many rows of other elements
+    /// before each.
+    fn observed<const JOINS: bool>(
+        rows: &[(u64, u64)],
+        (batches, others): (&[usize], usize),
+        measure: Measure,
+    ) -> Kept<JOINS> {
         let mut observer = Kept::<JOINS>::default();
         let (mut series, mut free, mut left_out, mut observations) = (Vec::new(), Vec::new(), 0, Vec::new());
         let mut store = SeriesStore {
@@ -469,13 +506,18 @@ mod tests {
                 times: BatchTimes::default(),
                 rows: RowSource::Samples,
                 columns: vec![ValueColumn {
-                    values: ColumnValues::Unsigned(own.iter().map(|(_, value)| *value).collect()),
-                    valid: ValidRows::all(own.len()),
+                    values: ColumnValues::Unsigned(
+                        own.iter()
+                            .flat_map(|(_, value)| std::iter::repeat_n(7, others).chain([*value]))
+                            .collect(),
+                    ),
+                    valid: ValidRows::all(own.len() * (others + 1)),
                 }],
             };
             let mut element_rows = Vec::new();
             for (row, (to_ns, _)) in own.iter().enumerate() {
                 let (from_ns, to_ns) = (std::mem::replace(&mut before_ns, *to_ns), *to_ns);
+                let row = row * (others + 1) + others;
                 element_rows.push(ElementRow { row, from_ns, to_ns, before_ns: from_ns, is_born: false });
             }
             slot.observe(&batch, &element_rows, columns, &mut store);
@@ -514,8 +556,8 @@ mod tests {
             let batches: Vec<usize> = (0..5).map(|_| if random(2) == 0 { 1 } else { 300 }).collect();
             for is_counter in [false, true] {
                 let measure = Measure { class: ValueClass::Count, factor: 0.5, is_counter };
-                let single = observed::<false>(&rows, &[1], measure);
-                let joined = observed::<true>(&rows, &batches, measure);
+                let single = observed::<false>(&rows, (&[1], 0), measure);
+                let joined = observed::<true>(&rows, (&batches, usize::from(seed % 3 == 0)), measure);
                 assert_eq!(joined.spans, single.spans, "seed {seed}, counter: {is_counter}, {batches:?}");
                 (single_calls, joined_calls) = (single_calls + single.calls, joined_calls + joined.calls);
             }

@@ -7,7 +7,7 @@ use super::measure::Measure;
 const SERIES_MAX: usize = 1 << 16;
 
 /// An observation that lasts longer is not continued.
-pub(super) const HELD_MAX_NS: u64 = 20_000_000_000;
+const HELD_MAX_NS: u64 = 20_000_000_000;
 
 /// What a series is.
 #[derive(Debug, Clone, PartialEq)]
