@@ -31,6 +31,11 @@ impl ElementRows {
         rows.push(row);
     }
 
+    /// Returns the last row of the element in a slot.
+    pub(super) fn last(&self, slot: usize) -> Option<&ElementRow> {
+        self.rows.get(slot)?.last()
+    }
+
     /// Observes all rows and forgets them. They must be rows of this batch.
     pub(super) fn observe(
         &mut self,
@@ -39,13 +44,28 @@ impl ElementRows {
         slots: &mut [Option<Box<ElementSlot>>],
         store: &mut SeriesStore<'_, impl Observer>,
     ) {
-        for at in self.used.drain(..) {
-            let mut rows = self.rows.get_mut(at).map(std::mem::take).unwrap_or_default();
-            if let Some(Some(slot)) = slots.get_mut(at) {
-                slot.observe(batch, &rows, columns, store);
-            }
-            rows.clear();
-            self.spare.push(rows);
+        let mut used = std::mem::take(&mut self.used);
+        for at in used.drain(..) {
+            self.observe_slot(at, (batch, columns), slots, store);
         }
+        self.used = used;
+    }
+
+    /// Observes the rows of the element in a slot and forgets them.
+    pub(super) fn observe_slot(
+        &mut self,
+        at: usize,
+        (batch, columns): (&ColumnBatch, FollowedColumns<'_>),
+        slots: &mut [Option<Box<ElementSlot>>],
+        store: &mut SeriesStore<'_, impl Observer>,
+    ) {
+        let Some(mut rows) = self.rows.get_mut(at).map(std::mem::take).filter(|rows| !rows.is_empty()) else {
+            return;
+        };
+        if let Some(Some(slot)) = slots.get_mut(at) {
+            slot.observe(batch, &rows, columns, store);
+        }
+        rows.clear();
+        self.spare.push(rows);
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct ElementSlot {
     pub(super) states: Box<[StateCell]>,
     /// The elements of its child processes.
     pub(super) children: Vec<u32>,
+    /// It is a thread of the kernel: what it waits for is the work of others.
+    pub(super) is_of_kernel: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -152,7 +154,8 @@ impl ElementSlot {
             cell.observe(&observations, || place.info(*column, *measure), store);
         }
         *store.observations = observations;
-        for (column, cell) in columns.states.iter().zip(&mut self.states) {
+        let states = if self.is_of_kernel { &[] } else { columns.states };
+        for (column, cell) in states.iter().zip(&mut self.states) {
             let Some(values) = batch.columns.get(*column) else { continue };
             for row in rows {
                 cell.observe((&place, *column), values.get(row.row), (row.from_ns, row.to_ns), store);
@@ -198,14 +201,6 @@ impl NumberCell {
         let begin = || u32::try_from(store.begin(info())).unwrap_or(u32::MAX);
         let series = *self.series.get_or_insert_with(begin);
         store.observe(series as usize, observations);
-    }
-
-    /// Returns what a counter grew by since the last sample.
-    pub(super) fn growth(&self, now: Option<Number>) -> Option<u64> {
-        match (self.last?, now?) {
-            (Number::Integer(before), Number::Integer(now)) => now.checked_sub(before),
-            _ => None,
-        }
     }
 
     /// Takes what a counter of a process that has ended counted, once, if it is at most `most`.
@@ -415,6 +410,14 @@ fn state_observation((from_ns, to_ns): (u64, u64), is_there: bool) -> Observatio
     Observation { from_ns, to_ns, value: f64::from(u8::from(is_there)) }
 }
 
+/// Returns what a counter grew by.
+pub(super) fn growth(before: Option<Number>, now: Option<Number>) -> Option<u64> {
+    match (before?, now?) {
+        (Number::Integer(before), Number::Integer(now)) => now.checked_sub(before),
+        _ => None,
+    }
+}
+
 impl Number {
     #[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
     fn float(self) -> f64 {
@@ -496,6 +499,7 @@ mod tests {
             numbers: Box::new([NumberCell::default()]),
             states: Box::new([]),
             children: Vec::new(),
+            is_of_kernel: false,
         };
         let columns = FollowedColumns { numbers: &[(0, measure)], states: &[] };
         let (mut rest, mut before_ns) = (rows, rows[0].0);

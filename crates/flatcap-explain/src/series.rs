@@ -11,7 +11,7 @@ use flatcap_format::schema::{FieldValue, MetricKind};
 
 use super::element_rows::ElementRows;
 use super::element_slot::{
-    ElementRow, ElementSlot, FollowedColumns, INTERVAL_MAX_NS, NumberCell, StateCell, number, seconds,
+    ElementRow, ElementSlot, FollowedColumns, INTERVAL_MAX_NS, NumberCell, StateCell, growth, number, seconds,
 };
 use super::measure::{Measure, ValueClass, unit_seconds};
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
@@ -57,7 +57,7 @@ struct TableSeries {
     /// By the number of the element: elements are numbered from 0, without holes. A table that is
     /// no list has one.
     slots: Vec<Option<Box<ElementSlot>>>,
-    /// Rows to be observed. Always empty in a list of processes, where each row depends on others.
+    /// Rows to be observed.
     rows: ElementRows,
     offspring: BTreeMap<u32, usize>,
     first_ns: Option<u64>,
@@ -204,7 +204,17 @@ impl SeriesSet {
             }
             return;
         }
-        shape.leave_out_children(slots, reading);
+        let mut store = SeriesStore { series, free, left_out, observer, observations };
+        if shape.may_inherit(slots, rows, reading) {
+            let at = element.unwrap_or_default() as usize;
+            // The counters before are those of the last rows.
+            let children = slots.get(at).and_then(Option::as_ref).map(|slot| slot.children.clone());
+            let children = children.unwrap_or_default().into_iter().map(|child| child as usize);
+            for at in children.chain([at]) {
+                rows.observe_slot(at, (reading.batch, shape.columns()), slots, &mut store);
+            }
+            shape.leave_out_children(slots, reading);
+        }
         let Some((slot, is_first)) = shape.slot(slots, *first_ns, reading) else { return };
         let row = ElementRow {
             row: reading.row,
@@ -215,15 +225,8 @@ impl SeriesSet {
         };
         slot.seen_ns = Some(reading.mono_ns);
         let born_ns = slot.born_ns;
-        if shape.parent.is_none() {
-            rows.add(element.unwrap_or_default() as usize, row);
-        } else {
-            // What a thread of the kernel waits for is the work of others.
-            let states = if parent == Some(KERNEL_PARENT) { &[] } else { shape.states.as_slice() };
-            let columns = FollowedColumns { states, ..shape.columns() };
-            let mut store = SeriesStore { series, free, left_out, observer, observations };
-            slot.observe(reading.batch, &[row], columns, &mut store);
-        }
+        slot.is_of_kernel = parent == Some(KERNEL_PARENT);
+        rows.add(element.unwrap_or_default() as usize, row);
         if is_first && let Some(element) = element {
             self.add_process(element, parent, born_ns, names);
             self.add_child(reading.batch.table, element, parent);
@@ -340,6 +343,11 @@ impl RowReading<'_> {
         elements.get(first..end).unwrap_or_default().contains(&element)
     }
 
+    /// Returns the time since an element was seen last.
+    fn seconds_since(&self, slot: &ElementSlot) -> f64 {
+        seconds(self.mono_ns.saturating_sub(slot.seen_ns.unwrap_or(self.mono_ns)))
+    }
+
     fn unsigned(&self, column: usize) -> Option<u64> {
         match self.batch.columns.get(column)?.get(self.row) {
             FieldValue::Unsigned(number) => Some(number),
@@ -387,30 +395,55 @@ impl TableShape {
         FollowedColumns { numbers: &self.numbers, states: &self.states }
     }
 
+    /// Returns whether a process has children, and one of its byte counters grew by as much as is a
+    /// departure. Less is none, whoever did it.
+    fn may_inherit(
+        &self,
+        slots: &[Option<Box<ElementSlot>>],
+        rows: &ElementRows,
+        reading: &RowReading<'_>,
+    ) -> bool {
+        let at = reading.batch.element(reading.row).map_or(usize::MAX, |element| element as usize);
+        let Some(Some(slot)) = slots.get(at) else { return false };
+        if slot.children.is_empty() {
+            return false;
+        }
+        let seconds = reading.seconds_since(slot);
+        let last = rows.last(at);
+        self.byte_counters().any(|(place, column, measure)| {
+            let Some(values) = reading.batch.columns.get(column) else { return false };
+            let before = match last {
+                Some(row) => number(values, row.row),
+                None => slot.numbers.get(place).and_then(|cell| cell.last),
+            };
+            growth(before, number(values, reading.row))
+                .is_some_and(|growth| is_departure(growth, measure, seconds))
+        })
+    }
+
+    /// Returns the byte counters: their place in a slot, their column and measure.
+    fn byte_counters(&self) -> impl Iterator<Item = (usize, usize, Measure)> {
+        let numbers = self.numbers.iter().enumerate();
+        let counters =
+            numbers.filter(|(_, (_, measure))| measure.class == ValueClass::ByteRate && measure.is_counter);
+        counters.map(|(place, (column, measure))| (place, *column, *measure))
+    }
+
     /// Leaves out of the byte counters of a process what its children did that have ended: the
     /// kernel adds their bytes to its own at once when it waits for them. A child that is not in
     /// this sample has ended, or was skipped because it does little, as its bytes are then few.
     fn leave_out_children(&self, slots: &mut [Option<Box<ElementSlot>>], reading: &RowReading<'_>) {
         let at = reading.batch.element(reading.row).map_or(usize::MAX, |element| element as usize);
         let Some(Some(slot)) = slots.get_mut(at) else { return };
-        if slot.children.is_empty() {
-            return;
-        }
-        let seconds = seconds(reading.mono_ns.saturating_sub(slot.seen_ns.unwrap_or(reading.mono_ns)));
+        let seconds = reading.seconds_since(slot);
         let children = std::mem::take(&mut slot.children);
-        for (place, (column, measure)) in self.numbers.iter().enumerate() {
-            if !(measure.class == ValueClass::ByteRate && measure.is_counter) {
-                continue;
-            }
-            let now = reading.batch.columns.get(*column).and_then(|values| number(values, reading.row));
+        for (place, column, measure) in self.byte_counters() {
+            let now = reading.batch.columns.get(column).and_then(|values| number(values, reading.row));
             let cell = slots.get(at).and_then(Option::as_ref).and_then(|slot| slot.numbers.get(place));
-            let Some(growth) = cell.and_then(|cell| cell.growth(now)) else { continue };
-            #[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
-            let rate = growth as f64 * measure.factor / seconds;
-            // Less is no departure, whoever did it.
-            if rate.is_nan() || rate <= measure.class.least_departure() {
+            let grown = growth(cell.and_then(|cell| cell.last), now);
+            let Some(growth) = grown.filter(|growth| is_departure(*growth, measure, seconds)) else {
                 continue;
-            }
+            };
             let mut of_children = 0;
             for child in children.iter().filter(|child| !reading.has_element(**child)) {
                 let child = slots.get_mut(*child as usize).and_then(Option::as_mut);
@@ -465,10 +498,17 @@ impl TableShape {
                 numbers: vec![NumberCell::default(); self.numbers.len()].into(),
                 states: self.states.iter().map(|_| StateCell::default()).collect(),
                 children: Vec::new(),
+                is_of_kernel: false,
             })
         });
         Some((slot, is_first))
     }
+}
+
+/// Returns whether a counter that grew by so much in this time departs from one that rests.
+#[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
+fn is_departure(growth: u64, measure: Measure, seconds: f64) -> bool {
+    growth as f64 * measure.factor / seconds > measure.class.least_departure()
 }
 
 /// Returns the process id in the identity of an element.
