@@ -105,7 +105,7 @@ impl SeriesPlace {
 
 /// The rows of an element that are observed at once.
 #[derive(Debug)]
-struct RowRun<'r> {
+struct ElementRun<'r> {
     rows: &'r [ElementRow],
     /// How far each is from the one before; none if that differs.
     stride: Option<usize>,
@@ -113,7 +113,7 @@ struct RowRun<'r> {
     are_close: bool,
 }
 
-impl<'r> RowRun<'r> {
+impl<'r> ElementRun<'r> {
     fn new(rows: &'r [ElementRow]) -> Self {
         let mut distances =
             rows.iter().zip(rows.iter().skip(1)).map(|(one, next)| next.row.saturating_sub(one.row));
@@ -146,7 +146,7 @@ impl ElementSlot {
         let is_young = self.born_ns.is_some_and(|born_ns| first.from_ns < born_ns.saturating_add(YOUNG_NS));
         let joins = O::JOINS && !is_young;
         let mut observations = std::mem::take(store.observations);
-        let run = RowRun::new(rows);
+        let run = ElementRun::new(rows);
         for ((column, measure), cell) in columns.numbers.iter().zip(&mut self.numbers) {
             let Some(values) = batch.columns.get(*column) else { continue };
             observations.clear();
@@ -226,7 +226,7 @@ impl NumberCell {
     fn add(
         &mut self,
         values: &ValueColumn,
-        run: &RowRun<'_>,
+        run: &ElementRun<'_>,
         measure: Measure,
         (joins, observations): (bool, &mut Vec<Observation>),
     ) {

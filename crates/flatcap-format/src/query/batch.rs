@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::column::{ValueColumn, picked, split_off};
+use super::column::ValueColumn;
+use super::strided_rows::{picked, split_off};
 use crate::block::{FieldRef, MatrixRows, ValueType};
 use crate::schema::envelope::HEADER_AT;
 use crate::segment::SampleView;

@@ -28,8 +28,6 @@ pub(super) struct BlockScan {
     frame: Vec<u8>,
     open: Option<OpenBlock>,
     templates: TemplatePool,
-    /// A buffer for a row.
-    row: Vec<u8>,
     /// Time of the latest sample of the blocks so far.
     newest_ns: u64,
 }
@@ -49,7 +47,6 @@ impl BlockScan {
             frame: Vec::new(),
             open: None,
             templates: TemplatePool::default(),
-            row: Vec::new(),
             newest_ns: 0,
         }
     }
@@ -64,9 +61,8 @@ impl BlockScan {
         names: &mut ElementNames,
         summary: &mut QuerySummary,
     ) -> Result<ScanStep, SegmentError> {
-        let row = &mut self.row;
         if let Some(block) = &mut self.open
-            && let Some(step) = read_rows((block, row), &self.segment, sources, names, summary)
+            && let Some(step) = read_rows(block, &self.segment, sources, names, summary)
         {
             return Ok(step);
         }
@@ -111,7 +107,7 @@ impl BlockScan {
 
 /// Appends the next rows of an open block. Returns none at its end.
 fn read_rows(
-    (block, row): (&mut OpenBlock, &mut Vec<u8>),
+    block: &mut OpenBlock,
     segment: &WholeSegment,
     sources: &mut Collectors,
     names: &mut ElementNames,
@@ -128,8 +124,8 @@ fn read_rows(
             collector.add_rows(template, matrix, run.rows.start..run.rows.start + taken, names);
             summary.samples += taken as u64;
         }
-        (Some(OpenGroup::Rows(matrix)), Some(collector)) => {
-            matrix.write_row(run.rows.start, row);
+        (Some(OpenGroup::Rows { matrix, row }), Some(collector)) => {
+            matrix.patch_row(run.rows.start, row);
             add(collector, row, names, summary);
         }
         (Some(OpenGroup::Payloads(rows)), Some(collector)) => {

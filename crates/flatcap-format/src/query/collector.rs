@@ -27,6 +27,8 @@ const VALUE_PAYLOAD_BYTES: usize = 128;
 pub(super) struct Collector {
     pub(super) plan: SourcePlan,
     times: BatchTimes,
+    /// Space for samples at the begin of a batch: for as many as were held lately.
+    space: usize,
     /// Length of the payloads that are held, if texts are read.
     payload_bytes: usize,
     has_texts: bool,
@@ -45,6 +47,7 @@ impl Collector {
         Self {
             plan,
             times: BatchTimes::default(),
+            space: 0,
             payload_bytes: 0,
             has_texts,
             tables,
@@ -144,9 +147,8 @@ impl Collector {
         if count == 0 {
             return;
         }
-        // As many will come together again.
-        let capacity = self.times.len() + self.times.len() / 8;
-        let later = self.times.split_off(count, capacity);
+        self.space = self.times.len().max(self.space - self.space / 64);
+        let later = self.times.split_off(count, self.space);
         // Payloads of a source have much the same length.
         self.payload_bytes = self.payload_bytes / (count + later.len()) * later.len();
         let times = std::mem::replace(&mut self.times, later);

@@ -1,7 +1,7 @@
 //! Columns of values of one type.
 
-use std::collections::HashMap;
-
+use super::strided_rows::{StridedRows, picked, set, set_last, split_off};
+use super::text_column::TextColumn;
 use crate::schema::{ColumnType, CompiledSchema, FieldValue, ScalarReader};
 
 /// The values of one field, one per row.
@@ -30,45 +30,12 @@ pub enum ColumnValues {
     Text(TextColumn),
 }
 
-/// Texts, each distinct one stored once.
-#[derive(Debug, Clone, Default)]
-pub struct TextColumn {
-    codes: Vec<u32>,
-    texts: Vec<Box<str>>,
-    known: HashMap<Box<str>, u32>,
-}
-
 /// A set of rows.
 #[derive(Debug, Clone, Default)]
 pub struct ValidRows {
     // One bit per row, from the lowest; none if all rows are in the set.
     bits: Option<Vec<u64>>,
     rows: usize,
-}
-
-/// Rows at equal distances: those of one element in successive samples.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StridedRows {
-    pub(super) start: usize,
-    pub(super) stride: usize,
-    pub(super) count: usize,
-}
-
-impl StridedRows {
-    fn iter(self) -> impl Iterator<Item = usize> {
-        (self.start..).step_by(self.stride.max(1)).take(self.count)
-    }
-
-    fn fill<T: Clone>(self, values: &mut [T], value: T) -> bool {
-        self.set(values, std::iter::repeat(value));
-        true
-    }
-
-    /// Sets the values of the rows, from the first on.
-    fn set<T>(self, values: &mut [T], new: impl Iterator<Item = T>) {
-        let places = values.get_mut(self.start..).unwrap_or_default().iter_mut().step_by(self.stride.max(1));
-        places.take(self.count).zip(new).for_each(|(place, value)| *place = value);
-    }
 }
 
 /// A column without rows.
@@ -182,10 +149,7 @@ impl ValueColumn {
             ColumnValues::Float32(values) => values.resize(length, 0.0),
             ColumnValues::Float(values) => values.resize(length, 0.0),
             ColumnValues::Bool(values) => values.resize(length, false),
-            ColumnValues::Text(texts) => {
-                let empty = texts.code("");
-                texts.codes.resize(length, empty);
-            }
+            ColumnValues::Text(texts) => texts.grow(length),
         }
         self.valid.grow(rows);
     }
@@ -198,10 +162,7 @@ impl ValueColumn {
             (ColumnValues::Float32(values), FieldValue::Float32(number)) => rows.fill(values, number),
             (ColumnValues::Float(values), FieldValue::Float(number)) => rows.fill(values, number),
             (ColumnValues::Bool(values), FieldValue::Bool(value)) => rows.fill(values, value),
-            (ColumnValues::Text(texts), FieldValue::Text(text)) => {
-                let code = texts.code(text);
-                rows.fill(&mut texts.codes, code)
-            }
+            (ColumnValues::Text(texts), FieldValue::Text(text)) => texts.fill(rows, text),
             _ => false,
         };
         if !is_set {
@@ -271,27 +232,13 @@ impl ValueColumn {
         }
     }
 
-    /// Writes rows that were appended by [`grow`](Self::grow) with texts; none for a row without. The
-    /// same texts are likely to be as many rows before as there are texts.
-    pub(super) fn write_texts<'t>(
-        &mut self,
-        start: usize,
-        count: usize,
-        texts: impl Iterator<Item = Option<&'t str>>,
-    ) {
+    /// Appends so many rows with texts; none for a row without.
+    pub(super) fn push_texts<'t>(&mut self, count: usize, texts: impl Iterator<Item = Option<&'t str>>) {
+        let start = self.valid.rows;
+        self.grow(count);
         let ColumnValues::Text(column) = &mut self.values else { return };
-        for (row, text) in (start..).zip(texts) {
-            match text {
-                Some(text) => {
-                    let before = row.checked_sub(count).filter(|before| column.get(*before) == Some(text));
-                    let code = match before.and_then(|before| column.codes.get(before)) {
-                        Some(code) => *code,
-                        None => column.code(text),
-                    };
-                    set(&mut column.codes, row, code);
-                }
-                None => self.valid.remove(row),
-            }
+        for row in column.write((start, count), texts) {
+            self.valid.remove(row);
         }
     }
 
@@ -303,7 +250,7 @@ impl ValueColumn {
             ColumnValues::Float32(values) => ColumnValues::Float32(picked(values, rows)),
             ColumnValues::Float(values) => ColumnValues::Float(picked(values, rows)),
             ColumnValues::Bool(values) => ColumnValues::Bool(picked(values, rows)),
-            ColumnValues::Text(texts) => ColumnValues::Text(texts.of_codes(&picked(&texts.codes, rows), 0)),
+            ColumnValues::Text(texts) => ColumnValues::Text(texts.select(rows)),
         };
         let mut valid = ValidRows::default();
         for row in rows {
@@ -320,11 +267,7 @@ impl ValueColumn {
             ColumnValues::Float32(values) => ColumnValues::Float32(split_off(values, at, rows)),
             ColumnValues::Float(values) => ColumnValues::Float(split_off(values, at, rows)),
             ColumnValues::Bool(values) => ColumnValues::Bool(split_off(values, at, rows)),
-            ColumnValues::Text(texts) => {
-                let later = texts.of_codes(texts.codes.get(at..).unwrap_or_default(), rows);
-                texts.codes.truncate(at);
-                ColumnValues::Text(later)
-            }
+            ColumnValues::Text(texts) => ColumnValues::Text(texts.split_off(at, rows)),
         };
         Self { values, valid: self.valid.split_off(at) }
     }
@@ -337,126 +280,9 @@ impl ValueColumn {
             ColumnValues::Float32(values) => values.truncate(rows),
             ColumnValues::Float(values) => values.truncate(rows),
             ColumnValues::Bool(values) => values.truncate(rows),
-            ColumnValues::Text(texts) => texts.codes.truncate(rows),
+            ColumnValues::Text(texts) => texts.truncate(rows),
         }
         self.valid.truncate(rows);
-    }
-}
-
-/// Returns some of the values.
-pub(super) fn picked<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
-    places.iter().filter_map(|place| values.get(*place).copied()).collect()
-}
-
-/// Splits off the values from `at` on, with space for so many values.
-pub(super) fn split_off<T: Copy>(values: &mut Vec<T>, at: usize, capacity: usize) -> Vec<T> {
-    let later = values.get(at..).unwrap_or_default();
-    let mut split = Vec::with_capacity(capacity.max(later.len()));
-    split.extend_from_slice(later);
-    values.truncate(at);
-    split
-}
-
-fn set<T>(values: &mut [T], row: usize, value: T) {
-    if let Some(place) = values.get_mut(row) {
-        *place = value;
-    }
-}
-
-fn set_last<T>(values: &mut [T], value: T) -> bool {
-    values.last_mut().map(|last| *last = value).is_some()
-}
-
-impl TextColumn {
-    /// Returns the text of a row.
-    pub fn get(&self, row: usize) -> Option<&str> {
-        self.texts.get(*self.codes.get(row)? as usize).map(|text| &**text)
-    }
-
-    /// Returns for each row the index of its text in [`texts`](Self::texts).
-    pub fn codes(&self) -> &[u32] {
-        &self.codes
-    }
-
-    /// Returns the distinct texts, in the order of their first rows.
-    pub fn texts(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.texts.iter().map(|text| &**text)
-    }
-
-    fn code(&mut self, text: &str) -> u32 {
-        if let Some(code) = self.known.get(text) {
-            return *code;
-        }
-        // There are fewer rows than 32 bits count: a batch is bounded.
-        let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
-        self.texts.push(text.into());
-        self.known.insert(text.into(), code);
-        code
-    }
-
-    /// Returns a column of the texts with these codes, with space for so many rows.
-    fn of_codes(&self, codes: &[u32], rows: usize) -> Self {
-        let mut column = Self { codes: Vec::with_capacity(rows.max(codes.len())), ..Self::default() };
-        // The new code of each text that was met.
-        let mut new_codes: Vec<Option<u32>> = vec![None; self.texts.len()];
-        for code in codes {
-            let (Some(text), Some(new)) = (self.texts.get(*code as usize), new_codes.get_mut(*code as usize))
-            else {
-                column.push("");
-                continue;
-            };
-            let new = *new.get_or_insert_with(|| column.code(text));
-            column.codes.push(new);
-        }
-        column
-    }
-
-    fn push(&mut self, text: &str) {
-        let code = self.code(text);
-        self.codes.push(code);
-    }
-
-    /// Writes the names of enum values; the digits of a value without a name. Returns the rows
-    /// without a value.
-    fn write_names(
-        &mut self,
-        rows: StridedRows,
-        bits: &[u64],
-        reader: &ScalarReader,
-        schema: &CompiledSchema,
-    ) -> Vec<usize> {
-        let mut absent = Vec::new();
-        // Of the value before: states change rarely.
-        let mut last: Option<(u64, Option<u32>)> = None;
-        for (row, bits) in rows.iter().zip(bits) {
-            let code = match last {
-                Some((before, code)) if before == *bits => code,
-                _ => match schema.read_bits(reader, *bits) {
-                    FieldValue::Text(name) => Some(self.code(name)),
-                    FieldValue::Unsigned(number) => Some(self.code(&number.to_string())),
-                    FieldValue::Signed(number) => Some(self.code(&number.to_string())),
-                    _ => None,
-                },
-            };
-            last = Some((*bits, code));
-            match code {
-                Some(code) => set(&mut self.codes, row, code),
-                None => absent.push(row),
-            }
-        }
-        absent
-    }
-
-    fn set_last(&mut self, text: &str) -> bool {
-        let code = self.code(text);
-        set_last(&mut self.codes, code)
-    }
-}
-
-impl PartialEq for TextColumn {
-    fn eq(&self, other: &Self) -> bool {
-        self.codes.len() == other.codes.len()
-            && (0..self.codes.len()).all(|row| self.get(row) == other.get(row))
     }
 }
 

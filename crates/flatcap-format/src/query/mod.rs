@@ -52,6 +52,7 @@ mod selected_columns;
 mod series_cells;
 mod step_rows;
 mod steps;
+mod strided_rows;
 mod struct_rows;
 mod summary;
 mod table_rows;
@@ -59,12 +60,13 @@ mod task_feed;
 mod template;
 mod template_cache;
 mod template_pool;
+mod text_column;
 mod thinned_numbers;
 mod units;
 mod whole_samples;
 
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
-pub use column::{ColumnValues, TextColumn, ValidRows, ValueColumn};
+pub use column::{ColumnValues, ValidRows, ValueColumn};
 pub use condition::RowCondition;
 pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};
@@ -90,6 +92,7 @@ pub use row_options::RowOptions;
 pub use rows::{RowItem, RowReader};
 pub use steps::{Aggregate, AggregateError, Steps};
 pub use summary::QuerySummary;
+pub use text_column::TextColumn;
 pub use units::CommonUnit;
 
 #[cfg(test)]

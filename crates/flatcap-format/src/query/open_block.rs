@@ -32,7 +32,11 @@ pub(super) enum OpenGroup {
         passing: Option<Vec<bool>>,
     },
     /// Rows of several shapes. All columns are loaded.
-    Rows(MatrixRows),
+    Rows {
+        matrix: MatrixRows,
+        /// One of the rows.
+        row: Vec<u8>,
+    },
     /// Whole frames.
     Payloads(PayloadRows),
     /// Nothing that is wanted.
@@ -115,7 +119,7 @@ impl OpenBlock {
         let mut newest_ns = 0;
         for (group, rows) in self.groups.iter().enumerate() {
             match rows {
-                OpenGroup::Columns { matrix, .. } | OpenGroup::Rows(matrix) => {
+                OpenGroup::Columns { matrix, .. } | OpenGroup::Rows { matrix, .. } => {
                     let mono_ns = matrix.values(MONO_NS, 0..matrix.len());
                     newest_ns = newest_ns.max(mono_ns.iter().copied().max().unwrap_or_default());
                     let passing = match rows {
@@ -214,8 +218,8 @@ impl OpenBlock {
     }
 
     /// Returns a group.
-    pub(super) fn group(&self, group: usize) -> Option<&OpenGroup> {
-        self.groups.get(group)
+    pub(super) fn group(&mut self, group: usize) -> Option<&mut OpenGroup> {
+        self.groups.get_mut(group)
     }
 
     /// Removes the first rows of a queue, all of one run.
@@ -236,7 +240,7 @@ impl OpenBlock {
         let next_ns = self.run(queue).and_then(|(_, run)| {
             let row = run.rows.start;
             match self.groups.get(run.group)? {
-                OpenGroup::Columns { matrix, .. } | OpenGroup::Rows(matrix) => {
+                OpenGroup::Columns { matrix, .. } | OpenGroup::Rows { matrix, .. } => {
                     matrix.values(MONO_NS, row..row + 1).first().copied()
                 }
                 OpenGroup::Payloads(rows) => time_of(rows.payload(row)),
@@ -289,7 +293,8 @@ fn open_matrix(
     }
     let Some(template) = templates.template(&matrix, &collector.plan, names) else {
         parts.load_all(&mut matrix)?;
-        return Ok(OpenGroup::Rows(matrix));
+        let row = matrix.first().to_vec();
+        return Ok(OpenGroup::Rows { matrix, row });
     };
     let mut passing = None;
     if let Some(filter) = &collector.filter {

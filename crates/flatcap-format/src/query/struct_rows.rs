@@ -83,13 +83,10 @@ impl StructRows<'_> {
         bits: &mut Vec<u64>,
         (table, number): (&mut TableRows, usize),
     ) {
-        let start = table.rows();
         let Some(values) = table.columns.get_mut(number) else { return };
         let own = elements.chunks_exact(self.stride).map(|bytes| column.field.bytes_of(bytes));
         let Some(reader) = &column.field.reader else {
-            let count = own.len();
-            values.grow(count);
-            values.write_texts(start, count, own.map(text_of));
+            values.push_texts(own.len(), own.map(text_of));
             return;
         };
         bits.clear();

@@ -14,6 +14,8 @@ pub(super) struct TableRows {
     pub(super) samples: Vec<u32>,
     pub(super) elements: Vec<u32>,
     pub(super) columns: Vec<ValueColumn>,
+    /// Space for rows at the begin: for as many as were held lately. Growing would copy them.
+    space: usize,
     /// The bytes of each value, row by row, if they are of interest.
     pub(super) cells: Option<Vec<Option<CellBytes>>>,
 }
@@ -48,6 +50,7 @@ impl TableRows {
             samples: Vec::with_capacity(rows),
             elements: Vec::with_capacity(if is_list { rows } else { 0 }),
             columns: columns.collect(),
+            space: rows,
             cells: None,
         }
     }
@@ -104,8 +107,7 @@ impl TableRows {
         let taken = times.len();
         let limit = u32::try_from(taken).unwrap_or(u32::MAX);
         let rows = if self.is_list { self.samples.partition_point(|sample| *sample < limit) } else { taken };
-        // As many will come together again.
-        let capacity = self.rows() + self.rows() / 8;
+        let capacity = self.rows().max(self.space - self.space / 64);
         let mut later = Self::with_capacity(info, capacity);
         if rows < self.rows() {
             later.samples.extend(self.samples.drain(rows..).map(|sample| sample.saturating_sub(limit)));

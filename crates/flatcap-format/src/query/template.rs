@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 
-use super::column::{StridedRows, ValueColumn};
+use super::column::ValueColumn;
 use super::elements::ElementNames;
 use super::fixed_content::FixedContent;
 use super::plan::SourcePlan;
 use super::row_visitor::{AccessLog, NamedElement, RowVisitor};
+use super::strided_rows::StridedRows;
 use super::table_rows::{CellBytes, TableRows};
 use crate::block::{FieldRef, MatrixRows, ValueType};
 use crate::schema::envelope::{ENVELOPE_BYTES, PAYLOAD_LENGTH_AT};

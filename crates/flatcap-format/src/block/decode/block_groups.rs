@@ -183,10 +183,9 @@ impl MatrixRows {
         MatrixField::of(field, &self.decoded).values(&self.decoded, rows)
     }
 
-    /// Writes a row to `to`, as far as its columns are loaded.
-    pub(crate) fn write_row(&self, row: usize, to: &mut Vec<u8>) {
-        to.resize(self.decoded.row_bytes(), 0);
-        self.decoded.write_row(row, to);
+    /// Turns any row into this one, as far as its columns are loaded.
+    pub(crate) fn patch_row(&self, row: usize, to: &mut [u8]) {
+        self.decoded.patch_row(row, to);
     }
 }
 

@@ -405,3 +405,69 @@ fn nested_block(at: usize) -> io::Error {
 fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use flatcap_stream::Framer;
+
+    use super::*;
+    use crate::block::fuzzing::round_trip;
+    use crate::block::{BlockDecoder, BlockEncoder, BlockError, Codec, ColumnSelection};
+    use crate::frame::{Envelope, Incomplete, Stamp};
+    use crate::schema::segment as wire;
+
+    #[test]
+    fn uneven_samples_of_a_source_share_a_group() {
+        // Proves that samples that fit no matrix have a group of their source from 4 KiB on, that
+        // others and further frames share one, that all come back with equal sizes, and that a group
+        // with a frame that is no sample of its source is an error however the block is read.
+        let kind = ChecksumKind::Xxh3;
+        let (mut frames, mut payloads) = (Vec::new(), Payloads::new());
+        for row in 0..300_u64 {
+            // Sources 0 and 4 change their lengths, 4 has few samples; all of 9 are equal.
+            let (source, length) = match row % 3 {
+                0 => (0, 100 + row),
+                2 if row < 120 => (4, row / 8),
+                _ => (9, 80),
+            };
+            let mut payload = vec![0; envelope::ENVELOPE_BYTES + usize::try_from(length).unwrap()];
+            let stamp =
+                Stamp { mono_ns: row, wall_ns: 7, seq: row, incomplete: Incomplete::NONE, duration_ns: 1 };
+            let body = vec![(row & 0x7F) as u8; payload.len() - envelope::ENVELOPE_BYTES];
+            Envelope::new(source).write(&mut payload, &stamp, &body);
+            if row % 50 == 7 {
+                payload[4..8].copy_from_slice(b"XXZZ");
+            }
+            kind.frame_and_write(&mut frames, &payload).unwrap();
+            payloads.push(&payload);
+        }
+        let options = CompressionOptions { layout: Layout::Columnar, codec: Codec::None };
+        let compression = SourceCompression { general: options, sources: vec![] };
+        round_trip(&frames, kind, &compression);
+        let mut encoder = BlockEncoder::new(compression);
+        let payload = encoder.encode(&frames, 0, kind).unwrap().to_vec();
+        let mut again = Vec::new();
+        encoder.append_payloads(&payloads, 0, kind, &mut again).unwrap();
+        assert!(again == payload);
+        let mut decoder = BlockDecoder::default();
+        assert_eq!(decoder.sizes(&payload).unwrap(), encoder.sizes());
+        let stated: Vec<Option<u16>> = {
+            let groups = decoder.groups(&payload).unwrap();
+            (0..groups.len()).map(|group| groups.source(group)).collect()
+        };
+        assert_eq!(stated, [Some(0), Some(9), None]);
+        let block = flatbuffers::root::<wire::Block<'_>>(&payload).unwrap();
+        let own = *block.groups().get(0);
+        assert!(own.one_source() && own.frames() == 98, "{own:?}");
+        let at = payload.windows(own.0.len()).position(|bytes| bytes == own.0).unwrap();
+        let mut wrong = own;
+        wrong.set_source(4);
+        let mut false_statement = payload.clone();
+        false_statement[at..at + own.0.len()].copy_from_slice(&wrong.0);
+        let expected = BlockError::Group("has a frame that is no sample of the source that it states");
+        assert_eq!(decoder.open(&false_statement, &ColumnSelection::ALL).unwrap_err(), expected);
+        assert_eq!(decoder.payloads(&false_statement, |_| {}).unwrap_err(), expected);
+        let mut groups = decoder.groups(&false_statement).unwrap();
+        assert_eq!(groups.open(0).unwrap_err(), expected);
+    }
+}

@@ -1,0 +1,50 @@
+//! Rows of a column by their places: they are written, picked and split off.
+
+/// Rows at equal distances: those of one element in successive samples.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StridedRows {
+    pub(super) start: usize,
+    pub(super) stride: usize,
+    pub(super) count: usize,
+}
+
+impl StridedRows {
+    pub(super) fn iter(self) -> impl Iterator<Item = usize> {
+        (self.start..).step_by(self.stride.max(1)).take(self.count)
+    }
+
+    pub(super) fn fill<T: Clone>(self, values: &mut [T], value: T) -> bool {
+        self.set(values, std::iter::repeat(value));
+        true
+    }
+
+    /// Sets the values of the rows, from the first on.
+    pub(super) fn set<T>(self, values: &mut [T], new: impl Iterator<Item = T>) {
+        let places = values.get_mut(self.start..).unwrap_or_default().iter_mut().step_by(self.stride.max(1));
+        places.take(self.count).zip(new).for_each(|(place, value)| *place = value);
+    }
+}
+
+/// Returns some of the values.
+pub(super) fn picked<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
+    places.iter().filter_map(|place| values.get(*place).copied()).collect()
+}
+
+/// Splits off the values from `at` on, with space for so many values.
+pub(super) fn split_off<T: Copy>(values: &mut Vec<T>, at: usize, capacity: usize) -> Vec<T> {
+    let later = values.get(at..).unwrap_or_default();
+    let mut split = Vec::with_capacity(capacity.max(later.len()));
+    split.extend_from_slice(later);
+    values.truncate(at);
+    split
+}
+
+pub(super) fn set<T>(values: &mut [T], row: usize, value: T) {
+    if let Some(place) = values.get_mut(row) {
+        *place = value;
+    }
+}
+
+pub(super) fn set_last<T>(values: &mut [T], value: T) -> bool {
+    values.last_mut().map(|last| *last = value).is_some()
+}

@@ -1,0 +1,161 @@
+//! A column of texts.
+
+use std::collections::HashMap;
+
+use super::strided_rows::{StridedRows, picked, set, set_last};
+use crate::schema::{CompiledSchema, FieldValue, ScalarReader};
+
+/// Texts, each distinct one stored once.
+#[derive(Debug, Clone, Default)]
+pub struct TextColumn {
+    codes: Vec<u32>,
+    texts: Vec<Box<str>>,
+    known: HashMap<Box<str>, u32>,
+}
+
+impl TextColumn {
+    /// Returns the text of a row.
+    pub fn get(&self, row: usize) -> Option<&str> {
+        self.texts.get(*self.codes.get(row)? as usize).map(|text| &**text)
+    }
+
+    /// Returns for each row the index of its text in [`texts`](Self::texts).
+    pub fn codes(&self) -> &[u32] {
+        &self.codes
+    }
+
+    /// Returns the distinct texts, in the order of their first rows.
+    pub fn texts(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.texts.iter().map(|text| &**text)
+    }
+
+    /// Appends a row.
+    pub(super) fn push(&mut self, text: &str) {
+        let code = self.code(text);
+        self.codes.push(code);
+    }
+
+    /// Sets the text of the last row. Returns whether there is one.
+    pub(super) fn set_last(&mut self, text: &str) -> bool {
+        let code = self.code(text);
+        set_last(&mut self.codes, code)
+    }
+
+    /// Appends rows with an empty text up to a number of rows.
+    pub(super) fn grow(&mut self, rows: usize) {
+        let empty = self.code("");
+        self.codes.resize(rows, empty);
+    }
+
+    /// Writes the same text to rows.
+    pub(super) fn fill(&mut self, rows: StridedRows, text: &str) -> bool {
+        let code = self.code(text);
+        rows.fill(&mut self.codes, code)
+    }
+
+    /// Writes texts to rows from `start` on; none for a row without. Returns the rows without. The
+    /// same texts are likely to be `count` rows before, where the list of the sample before is.
+    pub(super) fn write<'t>(
+        &mut self,
+        (start, count): (usize, usize),
+        texts: impl Iterator<Item = Option<&'t str>>,
+    ) -> Vec<usize> {
+        let mut absent = Vec::new();
+        for (row, text) in (start..).zip(texts) {
+            let Some(text) = text else {
+                absent.push(row);
+                continue;
+            };
+            let before = row.checked_sub(count).filter(|before| self.get(*before) == Some(text));
+            let code = match before.and_then(|before| self.codes.get(before)) {
+                Some(code) => *code,
+                None => self.code(text),
+            };
+            set(&mut self.codes, row, code);
+        }
+        absent
+    }
+
+    /// Returns some rows.
+    pub(super) fn select(&self, rows: &[usize]) -> Self {
+        self.of_codes(&picked(&self.codes, rows), 0)
+    }
+
+    /// Splits off the rows from `at` on, with space for so many rows.
+    pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
+        let later = self.of_codes(self.codes.get(at..).unwrap_or_default(), rows);
+        self.codes.truncate(at);
+        later
+    }
+
+    /// Keeps the first `rows` rows.
+    pub(super) fn truncate(&mut self, rows: usize) {
+        self.codes.truncate(rows);
+    }
+
+    fn code(&mut self, text: &str) -> u32 {
+        if let Some(code) = self.known.get(text) {
+            return *code;
+        }
+        // There are fewer rows than 32 bits count: a batch is bounded.
+        let code = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
+        self.texts.push(text.into());
+        self.known.insert(text.into(), code);
+        code
+    }
+
+    /// Returns a column of the texts with these codes, with space for so many rows.
+    fn of_codes(&self, codes: &[u32], rows: usize) -> Self {
+        let mut column = Self { codes: Vec::with_capacity(rows.max(codes.len())), ..Self::default() };
+        // The new code of each text that was met.
+        let mut new_codes: Vec<Option<u32>> = vec![None; self.texts.len()];
+        for code in codes {
+            let (Some(text), Some(new)) = (self.texts.get(*code as usize), new_codes.get_mut(*code as usize))
+            else {
+                column.push("");
+                continue;
+            };
+            let new = *new.get_or_insert_with(|| column.code(text));
+            column.codes.push(new);
+        }
+        column
+    }
+
+    /// Writes the names of enum values; the digits of a value without a name. Returns the rows
+    /// without a value.
+    pub(super) fn write_names(
+        &mut self,
+        rows: StridedRows,
+        bits: &[u64],
+        reader: &ScalarReader,
+        schema: &CompiledSchema,
+    ) -> Vec<usize> {
+        let mut absent = Vec::new();
+        // Of the value before: states change rarely.
+        let mut last: Option<(u64, Option<u32>)> = None;
+        for (row, bits) in rows.iter().zip(bits) {
+            let code = match last {
+                Some((before, code)) if before == *bits => code,
+                _ => match schema.read_bits(reader, *bits) {
+                    FieldValue::Text(name) => Some(self.code(name)),
+                    FieldValue::Unsigned(number) => Some(self.code(&number.to_string())),
+                    FieldValue::Signed(number) => Some(self.code(&number.to_string())),
+                    _ => None,
+                },
+            };
+            last = Some((*bits, code));
+            match code {
+                Some(code) => set(&mut self.codes, row, code),
+                None => absent.push(row),
+            }
+        }
+        absent
+    }
+}
+
+impl PartialEq for TextColumn {
+    fn eq(&self, other: &Self) -> bool {
+        self.codes.len() == other.codes.len()
+            && (0..self.codes.len()).all(|row| self.get(row) == other.get(row))
+    }
+}
