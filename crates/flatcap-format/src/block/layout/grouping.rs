@@ -419,8 +419,8 @@ mod tests {
     #[test]
     fn uneven_samples_of_a_source_share_a_group() {
         // Proves that samples that fit no matrix have a group of their source from 4 KiB on, that
-        // others and further frames share one, that all come back with equal sizes, and that a group
-        // with a frame that is no sample of its source is an error however the block is read.
+        // others and further frames share one, that all come back with equal sizes, and that a
+        // group with a frame that is no sample of its source is an error however the block is read.
         let kind = ChecksumKind::Xxh3;
         let (mut frames, mut payloads) = (Vec::new(), Payloads::new());
         for row in 0..300_u64 {
