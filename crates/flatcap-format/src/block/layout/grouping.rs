@@ -286,8 +286,7 @@ impl FrameGrouper {
             Some(source) if options.layout == Layout::Columnar && row_bytes <= ROW_BYTES_MAX => {
                 GroupKey::Rows { source, row_bytes }
             }
-            // Rows of all sources stay together: gathering them by source takes longer than some
-            // codecs.
+            // The layout row keeps the frames of all sources together.
             source => {
                 GroupKey::Mixed { options, source: source.filter(|_| options.layout == Layout::Columnar) }
             }
