@@ -8,7 +8,7 @@ use super::filter::RowFilter;
 use super::plan::SourcePlan;
 use super::row_visitor::RowVisitor;
 use super::struct_rows::StructElements;
-use super::table_rows::TableRows;
+use super::table_rows::{TableRows, next_space};
 use super::template::{MatrixSlice, SampleTemplate};
 use super::template_cache::TemplateCache;
 use crate::block::MatrixRows;
@@ -27,7 +27,7 @@ const VALUE_PAYLOAD_BYTES: usize = 128;
 pub(super) struct Collector {
     pub(super) plan: SourcePlan,
     times: BatchTimes,
-    /// Space for samples at the begin of a batch: for as many as were held lately.
+    /// Space for samples at the begin of a batch.
     space: usize,
     /// Length of the payloads that are held, if texts are read.
     payload_bytes: usize,
@@ -147,7 +147,7 @@ impl Collector {
         if count == 0 {
             return;
         }
-        self.space = self.times.len().max(self.space - self.space / 64);
+        self.space = next_space(self.space, self.times.len());
         let later = self.times.split_off(count, self.space);
         // Payloads of a source have much the same length.
         self.payload_bytes = self.payload_bytes / (count + later.len()) * later.len();

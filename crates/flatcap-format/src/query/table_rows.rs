@@ -14,7 +14,7 @@ pub(super) struct TableRows {
     pub(super) samples: Vec<u32>,
     pub(super) elements: Vec<u32>,
     pub(super) columns: Vec<ValueColumn>,
-    /// Space for rows at the begin: for as many as were held lately. Growing would copy them.
+    /// Space for rows at the begin.
     space: usize,
     /// The bytes of each value, row by row, if they are of interest.
     pub(super) cells: Option<Vec<Option<CellBytes>>>,
@@ -34,6 +34,16 @@ impl CellBytes {
     pub(super) fn new(bytes: Range<usize>, field: &Field) -> Self {
         Self { bytes, reader: field.scalar_reader(), is_padded: field.is_padded_text() }
     }
+}
+
+/// The space that is kept for rows gets less by this part with each batch, so that a large one does
+/// not keep memory for long.
+const SPACE_DECAY: usize = 64;
+
+/// Returns the space for the rows of the next batch: for as many as were held lately. Growing would
+/// copy them.
+pub(super) fn next_space(space: usize, held: usize) -> usize {
+    held.max(space - space / SPACE_DECAY)
 }
 
 impl TableRows {
@@ -107,7 +117,7 @@ impl TableRows {
         let taken = times.len();
         let limit = u32::try_from(taken).unwrap_or(u32::MAX);
         let rows = if self.is_list { self.samples.partition_point(|sample| *sample < limit) } else { taken };
-        let capacity = self.rows().max(self.space - self.space / 64);
+        let capacity = next_space(self.space, self.rows());
         let mut later = Self::with_capacity(info, capacity);
         if rows < self.rows() {
             later.samples.extend(self.samples.drain(rows..).map(|sample| sample.saturating_sub(limit)));
