@@ -449,33 +449,8 @@ mod tests {
     use flatcap_format::query::{BatchTimes, RowSource, ValidRows};
 
     use super::super::measure::ValueClass;
+    use super::super::series::tests::Recorded;
     use super::*;
-
-    /// Keeps the observations of one series, those that continue each other as one.
-    #[derive(Debug, Default, PartialEq)]
-    struct Kept<const JOINS: bool> {
-        spans: Vec<Observation>,
-        calls: usize,
-    }
-
-    impl<const JOINS: bool> Observer for Kept<JOINS> {
-        const JOINS: bool = JOINS;
-        fn begin(&mut self, _: usize, _: &SeriesInfo) {}
-        fn observe(&mut self, _: usize, _: &SeriesInfo, observations: &[Observation]) {
-            self.calls += observations.len();
-            for next in observations {
-                match self.spans.last_mut() {
-                    Some(last)
-                        if last.to_ns == next.from_ns && last.value.to_bits() == next.value.to_bits() =>
-                    {
-                        last.to_ns = next.to_ns;
-                    }
-                    _ => self.spans.push(*next),
-                }
-            }
-        }
-        fn end(&mut self, _: usize, _: &SeriesInfo) {}
-    }
 
     /// Observes rows (time, value) in batches of these lengths, with so many rows of other elements
     /// before each.
@@ -483,8 +458,8 @@ mod tests {
         rows: &[(u64, u64)],
         (batches, others): (&[usize], usize),
         measure: Measure,
-    ) -> Kept<JOINS> {
-        let mut observer = Kept::<JOINS>::default();
+    ) -> Recorded<JOINS> {
+        let mut observer = Recorded::<JOINS>::default();
         let (mut series, mut free, mut left_out, mut observations) = (Vec::new(), Vec::new(), 0, Vec::new());
         let mut store = SeriesStore {
             series: &mut series,
@@ -562,7 +537,10 @@ mod tests {
                 let measure = Measure { class: ValueClass::Count, factor: 0.5, is_counter };
                 let single = observed::<false>(&rows, (&[1], 0), measure);
                 let joined = observed::<true>(&rows, (&batches, usize::from(seed % 3 == 0)), measure);
-                assert_eq!(joined.spans, single.spans, "seed {seed}, counter: {is_counter}, {batches:?}");
+                assert_eq!(
+                    joined.functions, single.functions,
+                    "seed {seed}, counter: {is_counter}, {batches:?}"
+                );
                 (single_calls, joined_calls) = (single_calls + single.calls, joined_calls + joined.calls);
             }
         }

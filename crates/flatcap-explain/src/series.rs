@@ -517,7 +517,7 @@ pub(super) fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use flatcap_format::query::{BatchTimes, ColumnValues, ValidRows, ValueColumn};
     use flatcap_format::schema::{ColumnType, Usage};
 
@@ -528,9 +528,9 @@ mod tests {
 
     /// What was observed, by the name of the series, as a function of time.
     #[derive(Default)]
-    struct Recorded<const JOINS: bool> {
-        functions: BTreeMap<(Option<u32>, usize), Vec<Observation>>,
-        calls: usize,
+    pub(crate) struct Recorded<const JOINS: bool> {
+        pub(crate) functions: BTreeMap<(Option<u32>, usize), Vec<Observation>>,
+        pub(crate) calls: usize,
     }
 
     fn is_next(last: &Observation, next: &Observation) -> bool {

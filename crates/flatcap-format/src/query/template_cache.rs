@@ -8,7 +8,7 @@ use super::template::SampleTemplate;
 /// length.
 const TEMPLATES_MAX: usize = 4;
 /// Templates that are made although none was of use yet. One costs as much as some ten samples.
-const ATTEMPTS: u64 = 8;
+pub(super) const ATTEMPTS: u64 = 8;
 /// Samples that a template must serve on average.
 const SAMPLES_MIN: u64 = 16;
 

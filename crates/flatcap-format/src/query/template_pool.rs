@@ -6,14 +6,12 @@ use std::collections::BTreeMap;
 use super::elements::ElementNames;
 use super::plan::SourcePlan;
 use super::template::SampleTemplate;
+use super::template_cache::ATTEMPTS;
 use crate::block::MatrixRows;
 use crate::schema::envelope::split;
 
 /// Most templates of a source that are kept.
 const KEPT_MAX: usize = 16;
-/// Templates that are made although the rows of their matrices had other structures. Making one
-/// costs as much as reading some ten samples.
-const ATTEMPTS: u64 = 8;
 
 /// The templates of a segment's matrices, by the id of their source.
 #[derive(Debug, Default)]

@@ -238,25 +238,21 @@ impl Block {
 
 /// A group with decoded lengths or directory, and no data yet.
 enum PendingGroup<'a> {
-    Matrix { decoded: DecodedMatrix, source: u16, first_part: usize },
-    Sequence { group: &'a wire::BlockGroup, lengths: Vec<u32>, has_copies: bool },
+    Matrix { group: &'a wire::BlockGroup, decoded: DecodedMatrix },
+    Sequence { group: &'a wire::BlockGroup, lengths: Vec<u32> },
 }
 
 fn open_group<'a>(
     group: &'a wire::BlockGroup,
     parts: &mut PartReader<'_>,
 ) -> Result<PendingGroup<'a>, BlockError> {
-    let first_part = group.first_part() as usize;
-    let has_copies = match group.layout() {
-        wire::BlockLayout::Matrix => {
-            let decoded = parts.matrix(group)?;
-            return Ok(PendingGroup::Matrix { decoded, source: group.source(), first_part });
+    match group.layout() {
+        wire::BlockLayout::Matrix => Ok(PendingGroup::Matrix { group, decoded: parts.matrix(group)? }),
+        wire::BlockLayout::Payloads | wire::BlockLayout::Copies => {
+            Ok(PendingGroup::Sequence { group, lengths: parts.lengths(group)? })
         }
-        wire::BlockLayout::Payloads => false,
-        wire::BlockLayout::Copies => true,
-        _ => return Err(BlockError::Group("has an unknown layout")),
-    };
-    Ok(PendingGroup::Sequence { group, lengths: parts.lengths(group)?, has_copies })
+        _ => Err(BlockError::Group("has an unknown layout")),
+    }
 }
 
 impl PendingGroup<'_> {
@@ -269,13 +265,15 @@ impl PendingGroup<'_> {
         buffer: &mut Vec<u8>,
     ) -> Result<DecodedGroup, BlockError> {
         Ok(match self {
-            Self::Matrix { mut decoded, source, first_part } => {
-                decoded.select(source, selection);
-                decoded.fill(|bucket| parts.decompressed(first_part + 1 + bucket))?;
+            Self::Matrix { group, mut decoded } => {
+                let first_bucket = group.first_part() as usize + 1;
+                decoded.select(group.source(), selection);
+                decoded.fill(|bucket| parts.decompressed(first_bucket + bucket))?;
                 DecodedGroup::Matrix(decoded)
             }
-            Self::Sequence { group, lengths, has_copies } => {
+            Self::Sequence { group, lengths } => {
                 let part = group.first_part() as usize + 1;
+                let has_copies = group.layout() == wire::BlockLayout::Copies;
                 let mut bytes = std::mem::take(buffer);
                 if has_copies {
                     if first_block.is_empty() {
