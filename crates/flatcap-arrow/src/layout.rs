@@ -165,14 +165,14 @@ impl FileLayout {
                 let values = std::mem::take(batch.columns.get_mut(*column).ok_or_else(missing)?);
                 array(values, data_type).map_err(|TooLarge { row, value }| {
                     let sample = batch.sample(row);
-                    let element = batch.element(row).map(|element| format!(" of {}", names.label(element)));
+                    let element = batch.name(row).map(|name| format!(" of {}", names.label(name)));
                     let place = format!("{path}{}", element.unwrap_or_default());
                     self.too_large(&batch.times, sample, (&place, value))
                 })
             }
             LayoutColumn::Elements { table } => {
                 let batch = samples.tables.get(*table).ok_or_else(missing)?;
-                let labels = (0..batch.rows()).map(|row| batch.element(row).map(|at| names.label(at)));
+                let labels = (0..batch.rows()).map(|row| batch.name(row).map(|at| names.label(at)));
                 Ok(Arc::new(labels.collect::<StringArray>()))
             }
             LayoutColumn::Structs { table, fields, columns } => {

@@ -121,10 +121,11 @@ impl SampleReader {
     fn add(&mut self, batch: ColumnBatch) -> Option<SampleBatch> {
         let source = |number: usize| self.results.tables().get(number).map(|table| &table.source);
         if let Some(open) = &mut self.open
-            && open
-                .tables
-                .first()
-                .is_some_and(|first| source(first.table) == source(batch.table) && first.times == batch.times)
+            && open.tables.first().is_some_and(|first| {
+                source(first.table) == source(batch.table)
+                    && first.source == batch.source
+                    && first.times == batch.times
+            })
             && open.tables.iter().all(|known| known.table != batch.table)
         {
             open.tables.push(batch);

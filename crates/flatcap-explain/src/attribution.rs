@@ -39,7 +39,8 @@ impl SuspectKind {
     /// Returns what the elements of a list are; none if they cannot do anything.
     pub(super) fn of(table: &TableInfo, names: &ElementNames, element: u32) -> Option<Self> {
         let list = table.list.as_deref()?;
-        let has = |field: &str| names.identity(element).iter().any(|part| &*part.field == field);
+        let has =
+            |field: &str| names.identity(names.latest(element)).iter().any(|part| &*part.field == field);
         let has_unit = |unit: &str| table.columns.iter().any(|column| column.unit.as_deref() == Some(unit));
         if has("pid") {
             Some(Self::Process)
@@ -196,13 +197,13 @@ fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> V
 }
 
 fn path_of(names: &ElementNames, element: u32) -> String {
-    let path = names.identity(element).iter().find(|part| &*part.field == "path");
+    let path = names.identity(names.latest(element)).iter().find(|part| &*part.field == "path");
     path.map(|part| part.value.to_string()).unwrap_or_default()
 }
 
 /// Returns the name of an element: of a process with its id, of others without what numbers them.
 pub(super) fn label_of(names: &ElementNames, element: u32) -> String {
-    let label = names.label(element);
+    let label = names.label(names.latest(element));
     if pid_of(names, element).is_some() {
         return label.to_owned();
     }
@@ -215,7 +216,7 @@ pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, element: u32) -> 
     match kind {
         SuspectKind::Process => {
             let pid = pid_of(names, element);
-            let label = names.label(element);
+            let label = names.label(names.latest(element));
             let name = label.rsplit_once('[').map_or(label, |(name, _)| name);
             (name.to_owned(), pid)
         }

@@ -311,7 +311,8 @@ fn offspring(steps: &WindowSteps, read: &ReadResults, length_ns: u64) -> Vec<Off
             let list = list.unwrap_or_default();
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
             let count = count.round() as u64;
-            let parent = read.results.elements().label(element).to_owned();
+            let names = read.results.elements();
+            let parent = names.label(names.latest(element)).to_owned();
             Offspring { list: list.split('[').next().unwrap_or_default().to_owned(), parent, count }
         })
         .filter(|offspring| offspring.count > 0)

@@ -336,7 +336,7 @@ struct RowReading<'b> {
 impl RowReading<'_> {
     /// Returns whether an element is in the sample of the row.
     fn has_element(&self, element: u32) -> bool {
-        let RowSource::Elements { samples, elements } = &self.batch.rows else { return false };
+        let RowSource::Elements { samples, elements, .. } = &self.batch.rows else { return false };
         let own = samples.get(self.row);
         let first = samples.partition_point(|sample| Some(sample) < own);
         let end = samples.partition_point(|sample| Some(sample) <= own);
@@ -513,7 +513,7 @@ fn is_departure(growth: u64, measure: Measure, seconds: f64) -> bool {
 
 /// Returns the process id in the identity of an element.
 pub(super) fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
-    names.identity(element).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
+    names.identity(names.latest(element)).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
 }
 
 #[cfg(test)]
@@ -571,7 +571,7 @@ pub(super) mod tests {
             order: 0,
         };
         let columns = vec![column("moved", MetricKind::Counter), column("held", MetricKind::Gauge)];
-        TableInfo { source: "s".into(), list: Some("l[*]".into()), columns }
+        TableInfo { source: "s".into(), instance: None, list: Some("l[*]".into()), columns }
     }
 
     /// The samples of a range: a counter that rests, and a gauge that rests longer. The last
@@ -606,7 +606,7 @@ pub(super) mod tests {
         ColumnBatch {
             table: 0,
             times,
-            rows: RowSource::Elements { samples: rows.0, elements: rows.1 },
+            rows: RowSource::Elements { samples: rows.0, elements: rows.1, names: Vec::new() },
             columns,
         }
     }
@@ -666,7 +666,7 @@ pub(super) mod tests {
         };
         let second_column = elements.iter().map(|(_, value)| *value).collect();
         let columns = vec![column(vec![7; elements.len()]), column(second_column)];
-        ColumnBatch { table: 0, times, rows, columns }
+        ColumnBatch { table: 0, source: 0, times, rows, columns }
     }
 
     // Proves that an element that began long before it is first seen is not new.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader};
 use flatcap_format::metric::{HostLabels, Metric, metrics};
-use flatcap_format::query::{ColumnInfo, CommonUnit, FieldPath, Query, Recording};
+use flatcap_format::query::{ColumnInfo, CommonUnit, ElementName, FieldPath, Query, Recording};
 use flatcap_format::replay::{Notice, RecordedHosts};
 use flatcap_format::schema::ColumnType;
 use flatcap_format::segment::{Gap, list};
@@ -232,7 +232,7 @@ impl OpenMetricsExport<'_> {
                         self.count_lost((source, &host_name), first_offset_ns, std::mem::take(&mut gaps));
                     }
                     offset_ns = offset_of(times.wall_ns.last(), times.mono_ns.last());
-                    found.add(&samples, &reader, (&host, self.step_ns, done));
+                    found.add(&samples, (metric, &reader), (&host, self.step_ns, done));
                     if let Some((labels, values)) = found.take_overfull() {
                         self.put_series(metric, &labels, &values)?;
                     }
@@ -366,24 +366,24 @@ impl FieldSeries {
     fn add(
         &mut self,
         samples: &SampleBatch,
-        reader: &SampleReader,
+        (metric, reader): (&Metric, &SampleReader),
         (host, step_ns, done): (&HostLabels, u64, &BTreeSet<String>),
     ) {
         for batch in &samples.tables {
             let Some(table) = reader.table(batch.table) else { continue };
             // The labels of each element, which are the same for all rows of a batch.
-            let mut known: HashMap<Option<u32>, String> = HashMap::new();
+            let mut known: HashMap<Option<ElementName>, String> = HashMap::new();
             let columns = table.columns.iter().zip(&batch.columns);
-            for (info, values) in columns.filter(|(info, _)| is_number(info)) {
+            for (info, values) in columns.filter(|(info, _)| is_number(info) && metric.has_values_of(info)) {
                 let unit = CommonUnit::of(info.unit.as_deref(), false);
                 for row in 0..batch.rows() {
                     let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).copied() else { continue };
                     let Some(value) = values.number(row) else { continue };
                     let step = i128::from(wall_ns).div_euclid(i128::from(step_ns));
                     let step = i64::try_from(step).unwrap_or_default();
-                    let element = batch.element(row);
+                    let element = batch.name(row);
                     let labels = known.entry(element).or_insert_with(|| {
-                        let labels = host.series(element, reader.elements());
+                        let labels = host.series(table, element, reader.elements());
                         labels_text(labels.iter().map(|(name, value)| (name.as_str(), value.as_str())))
                     });
                     if !done.contains(labels) && !self.later.contains(labels) {

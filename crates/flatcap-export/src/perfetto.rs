@@ -278,7 +278,7 @@ impl PerfettoExport {
                     Some((_, Some(last))) if *last == value => continue,
                     Some((track, _)) => *track,
                     None => {
-                        let label = element.map(|element| reader.elements().label(element).to_owned());
+                        let label = batch.name(row).map(|name| reader.elements().label(name).to_owned());
                         let name = if info.path.is_empty() { "value" } else { &info.path };
                         self.add_series((table, label.as_deref()), name, unit)?
                     }

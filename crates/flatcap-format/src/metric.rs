@@ -7,7 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::query::{CommonUnit, ElementNames, FieldInfo, NO_ELEMENT, Recording, RunInfo};
+use crate::query::{
+    ColumnInfo, CommonUnit, ElementName, ElementNames, FieldInfo, Recording, RunInfo, TableInfo,
+};
 use crate::schema::MetricKind;
 
 /// Common units, and how Prometheus spells them in names.
@@ -44,7 +46,14 @@ pub struct Metric {
 impl Metric {
     /// Returns whether it only grows.
     pub fn is_counter(&self) -> bool {
-        self.field.kind == MetricKind::Counter
+        self.field.is_counter()
+    }
+
+    /// Returns whether a column has its values: a field of its path may mean something else in
+    /// another run.
+    pub fn has_values_of(&self, column: &ColumnInfo) -> bool {
+        let is_counter = column.kind == MetricKind::Counter;
+        column.unit.as_deref() == self.field.unit.as_deref() && is_counter == self.is_counter()
     }
 
     /// Returns whether it is a measurement, and not what identifies something or says in which
@@ -67,13 +76,15 @@ impl Metric {
 
 /// Returns the fields of a recording that are no texts as metrics, by source. Each name is there
 /// once: of fields whose names differ only in characters that Prometheus does not have, the later
-/// ones are numbered. A field whose type differs between runs is one metric.
+/// ones are numbered. A field whose unit or kind differs between runs is one metric for each; one
+/// whose type differs is one.
 pub fn metrics(recording: &Recording) -> Vec<Metric> {
     let (mut found, mut families) = (Vec::new(), BTreeSet::new());
     for source in recording.fields() {
         let mut paths = BTreeSet::new();
         for field in source.fields {
-            if field.kind == MetricKind::Text || !paths.insert(field.path.clone()) {
+            let meaning = (field.path.clone(), field.unit.clone(), field.is_counter());
+            if field.kind == MetricKind::Text || !paths.insert(meaning) {
                 continue;
             }
             let word = unit_word(field.unit.as_deref());
@@ -105,17 +116,26 @@ impl HostLabels {
         Self(labels)
     }
 
-    /// Returns the labels of the series of an element; of the host alone without one.
-    pub fn series(&self, element: Option<u32>, names: &ElementNames) -> Vec<(String, String)> {
+    /// Returns the labels of the series of an element of a table; of the host alone without one. A
+    /// source that its name does not tell apart has its id as `source_id`.
+    pub fn series(
+        &self,
+        table: &TableInfo,
+        element: Option<ElementName>,
+        names: &ElementNames,
+    ) -> Vec<(String, String)> {
         let mut labels = self.0.clone();
+        if let Some(id) = table.instance {
+            push_distinct(&mut labels, "source_id".to_owned(), &id.to_string());
+        }
         let Some(element) = element else { return labels };
-        let identity = if element == NO_ELEMENT { &[][..] } else { names.identity(element) };
+        let identity = names.identity(element);
         // The first text names an element; further ones say in which state it is.
         let mut has_name = false;
         for part in identity.iter().filter(|part| part.is_key || !std::mem::replace(&mut has_name, true)) {
             push_distinct(&mut labels, label_name(&part.field), &part.value);
         }
-        if identity.is_empty() {
+        if !names.has_own_identity(element) {
             push_distinct(&mut labels, "element".to_owned(), names.label(element));
         }
         labels
@@ -194,14 +214,17 @@ mod tests {
             labels: own.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         };
         let labels = HostLabels::of(&RunInfo { run_id: 1, host, suspended_ns: 0, recorder_pid: 0 });
-        let series = labels.series(None, &ElementNames::default());
+        let table = TableInfo { source: "s".into(), instance: None, list: None, columns: Vec::new() };
+        let series = labels.series(&table, None, &ElementNames::default());
         let all: Vec<(&str, &str)> =
             series.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(
             all,
             [("host", "a\"b"), ("role", "db"), ("exported_host", "other"), ("_1st_part", "\u{e4}")]
         );
-        let series = labels.series(Some(NO_ELEMENT), &ElementNames::default());
+        let table = TableInfo { instance: Some(3), ..table };
+        let series = labels.series(&table, Some(ElementName::NONE), &ElementNames::default());
+        assert_eq!(series.get(series.len() - 2), Some(&("source_id".to_owned(), "3".to_owned())));
         assert_eq!(series.last(), Some(&("element".to_owned(), "?".to_owned())));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use flatcap_format::metric::{HostLabels, Metric};
 use flatcap_format::query::{
-    ColumnBatch, CommonUnit, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording,
+    ColumnBatch, CommonUnit, ElementName, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording,
 };
 use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter};
 
@@ -122,17 +122,18 @@ impl OpenSeries<'_> {
         let Some(table) = results.tables().get(batch.table) else { return Ok(()) };
         let columns = table.columns.iter().zip(&batch.columns);
         for (info, values) in columns.filter(|(info, _)| is_number(info)) {
-            let Some(metric) = metrics.get(info.order) else { continue };
+            let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(info));
+            let Some(metric) = metric else { continue };
             let unit = CommonUnit::of(info.unit.as_deref(), false);
             // Labels are made once for each element of a batch.
-            let mut places: HashMap<Option<u32>, Option<usize>> = HashMap::new();
+            let mut places: HashMap<Option<ElementName>, Option<usize>> = HashMap::new();
             for row in 0..batch.rows() {
                 let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).copied() else { continue };
                 let Some(value) = values.number(row) else { continue };
-                let element = batch.element(row);
-                let place = *places
-                    .entry(element)
-                    .or_insert_with(|| self.place(labels_of(metric, host, element, results.elements())));
+                let element = batch.name(row);
+                let place = *places.entry(element).or_insert_with(|| {
+                    self.place(labels_of(metric, (host, table), element, results.elements()))
+                });
                 let Some(place) = place else { continue };
                 let Some(window) = self.windows.get_mut(place) else { continue };
                 window.add((wall_ns.div_euclid(NS_PER_MS), unit.convert(value)), self.shape, &self.grid);

@@ -102,7 +102,7 @@ pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Re
 /// Reads all samples.
 fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestCounts, CliError> {
     let mut counts = DigestCounts::default();
-    let mut seen: BTreeSet<(String, u64)> = BTreeSet::new();
+    let mut seen: BTreeSet<(u16, u64)> = BTreeSet::new();
     while let Some(item) = results.next()? {
         match item {
             QueryItem::Run(_) => {
@@ -113,7 +113,7 @@ fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestC
                 let Some(table) = results.tables().get(batch.table) else { continue };
                 // The tables of a source have the same samples; they are counted once.
                 let first = batch.times.mono_ns.first().copied().unwrap_or_default();
-                if seen.insert((table.source.to_string(), first)) {
+                if seen.insert((batch.source, first)) {
                     *counts.samples.entry(table.source.to_string()).or_default() += batch.times.len() as u64;
                 }
                 movements.add(&mut batch, table);

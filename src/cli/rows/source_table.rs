@@ -144,7 +144,12 @@ mod tests {
             is_identity: false,
             order: 0,
         };
-        TableInfo { source: "s".into(), list: list.map(Into::into), columns: vec![column; columns] }
+        TableInfo {
+            source: "s".into(),
+            instance: None,
+            list: list.map(Into::into),
+            columns: vec![column; columns],
+        }
     }
 
     // Proves that the elements of a list are rows if the source is mostly that list.

@@ -286,13 +286,13 @@ impl RecordingReader {
                         has_more = true;
                         break;
                     }
-                    let label = batch.element(row).map(|element| results.elements().label(element));
+                    let label = batch.name(row).map(|name| results.elements().label(name));
                     let path =
                         label.map_or_else(|| table.path(info), |label| table.element_path(info, label));
                     samples.push(SampleAnswer {
                         wall_ns: wall_ns.to_string(),
                         duration_ns: *duration_ns,
-                        field: format!("{}.{path}", table.source),
+                        field: format!("{}.{path}", table.source_name()),
                         value: exact_text(column.get(row)),
                     });
                 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::column::ValueColumn;
+use super::elements::ElementName;
 use super::strided_rows::{picked, split_off};
 use crate::block::{FieldRef, MatrixRows, ValueType};
 use crate::schema::envelope::HEADER_AT;
@@ -13,6 +14,8 @@ use crate::segment::SampleView;
 pub struct ColumnBatch {
     /// Index of the table in [`QueryResults::tables`](super::QueryResults::tables).
     pub table: usize,
+    /// The id that the source has in the run.
+    pub source: u16,
     /// The samples of the rows, in the order of time.
     pub times: BatchTimes,
     /// The sample and element of each row.
@@ -48,6 +51,8 @@ pub enum RowSource {
         samples: Vec<u32>,
         /// The element, for [`ElementNames`](super::ElementNames).
         elements: Vec<u32>,
+        /// How the element was named in the sample.
+        names: Vec<ElementName>,
     },
 }
 
@@ -77,6 +82,14 @@ impl ColumnBatch {
             RowSource::Elements { samples: own, .. } => {
                 own.partition_point(|sample| (*sample as usize) < samples)
             }
+        }
+    }
+
+    /// Returns how the element of a row was named; none in a table that is no list.
+    pub fn name(&self, row: usize) -> Option<ElementName> {
+        match &self.rows {
+            RowSource::Samples => None,
+            RowSource::Elements { names, .. } => names.get(row).copied(),
         }
     }
 

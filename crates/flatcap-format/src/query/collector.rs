@@ -25,6 +25,8 @@ const VALUE_PAYLOAD_BYTES: usize = 128;
 /// Collects the samples of one source.
 #[derive(Debug)]
 pub(super) struct Collector {
+    /// The source's id.
+    source: u16,
     pub(super) plan: SourcePlan,
     times: BatchTimes,
     /// Space for samples at the begin of a batch.
@@ -40,11 +42,12 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(plan: SourcePlan, filter: Option<RowFilter>) -> Self {
+    pub(super) fn new(source: u16, plan: SourcePlan, filter: Option<RowFilter>) -> Self {
         let tables = plan.tables.iter().map(TableRows::new).collect();
         let mut columns = plan.tables.iter().flat_map(|table| &table.columns);
         let has_texts = columns.any(|column| column.column_type == ColumnType::Text);
         Self {
+            source,
             plan,
             times: BatchTimes::default(),
             space: 0,
@@ -152,9 +155,9 @@ impl Collector {
         // Payloads of a source have much the same length.
         self.payload_bytes = self.payload_bytes / (count + later.len()) * later.len();
         let times = std::mem::replace(&mut self.times, later);
-        let Self { plan, tables, filter, .. } = self;
+        let Self { source, plan, tables, filter, .. } = self;
         let all = (tables.iter_mut().zip(&plan.tables).zip(&plan.numbers))
-            .map(|((rows, info), number)| rows.take(info, *number, times.clone()));
+            .map(|((rows, info), number)| rows.take(info, (*source, *number), times.clone()));
         match filter {
             Some(filter) => batches.extend(filter.apply(plan, &all.collect::<Vec<_>>())),
             None => batches.extend(all),
@@ -177,6 +180,7 @@ pub(super) fn walk_payload(
     for table in tables.iter_mut().filter(|table| !table.is_list) {
         table.begin_row();
     }
+    names.begin_sample();
     let mut visitor = RowVisitor::new(&plan.root, tables, names, number);
     visitor.structs = structs.map(|elements| (&plan.schema, elements));
     if let Err(error) = plan.schema.walk(payload, &mut visitor) {

@@ -34,6 +34,13 @@ pub struct FieldInfo {
     pub is_in_all_runs: bool,
 }
 
+impl FieldInfo {
+    /// Returns whether it only grows.
+    pub(crate) fn is_counter(&self) -> bool {
+        self.kind == MetricKind::Counter
+    }
+}
+
 impl Recording {
     /// Returns the fields of all sources, by name. A field whose type, unit or kind differs between
     /// runs is there once for each.

@@ -151,7 +151,7 @@ fn walked(paths: &[PathBuf], fields: &[FieldPath], is_rate: bool) -> BTreeMap<St
             (*last_seq, *last_ns) = (seq, mono_ns);
             while row < batch.rows() && batch.sample(row) == sample {
                 for (column, info) in batch.columns.iter().zip(&table.columns) {
-                    let label = batch.element(row).map(|element| results.elements().label(element));
+                    let label = batch.name(row).map(|name| results.elements().label(name));
                     let path = label.map_or(table.path(info), |label| table.element_path(info, label));
                     let path = format!("cpu.{path}");
                     let crate::schema::FieldValue::Unsigned(count) = column.get(row) else { continue };

@@ -107,6 +107,15 @@ impl FieldPath {
         Self { text: text.into(), parts }
     }
 
+    /// Returns the id in a path that begins with a source's name and an id: `orders[3].depth`.
+    pub(super) fn source_id(&self, source: &str) -> Option<u16> {
+        let last = self.parts.get(source.split('.').count().checked_sub(1)?)?;
+        match &last.pick {
+            Some(ElementPick::Named(id)) if self.text.starts_with(source) => id.parse().ok(),
+            _ => None,
+        }
+    }
+
     /// Returns the path as written.
     pub fn as_str(&self) -> &str {
         &self.text

@@ -46,8 +46,10 @@ pub fn locate_field(
     sources: &[(&str, &CompiledSchema)],
     path: &FieldPath,
 ) -> Result<LocatedField, QueryError> {
-    let known: Vec<KnownSource<'_>> =
-        sources.iter().map(|(name, schema)| KnownSource { name, schema, is_computed: false }).collect();
+    let known: Vec<KnownSource<'_>> = sources
+        .iter()
+        .map(|(name, schema)| KnownSource { name, id: None, schema, is_computed: false })
+        .collect();
     let (source, selected) = locate(&known, path)?;
     let not_found = || QueryError::NoField { path: path.to_string(), nearest: Vec::new() };
     let (name, schema) = sources.get(source).ok_or_else(not_found)?;
@@ -114,7 +116,7 @@ impl PayloadReader {
         paths: &[FieldPath],
         unnamed_lists: &[&str],
     ) -> Result<Self, QueryError> {
-        let known = [KnownSource { name: source, schema, is_computed: false }];
+        let known = [KnownSource { name: source, id: None, schema, is_computed: false }];
         let selected = paths.iter().map(|path| locate(&known, path).map(|(_, field)| field));
         let selected = selected.collect::<Result<Vec<_>, _>>()?;
         let mut lists: Vec<String> = Vec::new();
@@ -205,9 +207,9 @@ impl PayloadReader {
         Some((*table, self.plan.tables.get(*table)?))
     }
 
-    /// Returns the label of an element: `vda`, `postgres[812]`.
+    /// Returns the label of an element as it was named last: `vda`, `postgres[812]`.
     pub fn label(&self, element: u32) -> &str {
-        self.names.label(element)
+        self.names.label(self.names.latest(element))
     }
 
     /// Returns how many elements have a number.
@@ -248,7 +250,7 @@ mod tests {
             for row in 0..batch.rows() {
                 let seq = batch.times.seq[batch.sample(row)];
                 for column in &batch.columns {
-                    let element = batch.element(row).map(|element| results.elements().label(element));
+                    let element = batch.name(row).map(|name| results.elements().label(name));
                     let value = format!("{element:?} {:?}", column.get(row));
                     found.entry((seq, field.to_string())).or_default().push(value);
                 }

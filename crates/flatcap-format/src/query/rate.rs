@@ -8,11 +8,14 @@ use super::elements::NO_ELEMENT;
 use super::plan::{ColumnInfo, TableInfo};
 use crate::schema::{ColumnType, CountedValue, FieldValue, MetricKind};
 
+/// Table, id of the source, column and element.
+type CounterKey = (usize, u16, usize, Option<u32>);
+
 /// The last values of the counters of a query, by which its batches become rates.
 #[derive(Debug, Clone, Default)]
 pub struct CounterRates {
-    /// Time and value by table, column and element.
-    last: HashMap<(usize, usize, Option<u32>), (u64, CountedValue)>,
+    /// Time and value by table, source, column and element.
+    last: HashMap<CounterKey, (u64, CountedValue)>,
 }
 
 impl CounterRates {
@@ -33,7 +36,8 @@ impl CounterRates {
                 let Some(value) = batch.columns.get(number).map(|column| column.get(row)) else { continue };
                 let Some(value) = CountedValue::of(value) else { continue };
                 let Some(mono_ns) = batch.times.mono_ns.get(batch.sample(row)).copied() else { continue };
-                let before = self.last.insert((batch.table, number, batch.element(row)), (mono_ns, value));
+                let key = (batch.table, batch.source, number, batch.element(row));
+                let before = self.last.insert(key, (mono_ns, value));
                 if let Some(rate) = before.and_then(|before| rate(before, (mono_ns, value))) {
                     rates.set_last(FieldValue::Float(rate));
                 }
@@ -78,6 +82,7 @@ mod tests {
     fn elements_without_a_number_have_no_rate() {
         let table = TableInfo {
             source: "cpu".into(),
+            instance: None,
             list: Some("cores".into()),
             columns: vec![ColumnInfo {
                 path: "user".into(),
@@ -97,10 +102,12 @@ mod tests {
         }
         let mut batch = ColumnBatch {
             table: 0,
+            source: 0,
             times: BatchTimes { seq: vec![0, 1], mono_ns: vec![0, 1_000_000_000], ..BatchTimes::default() },
             rows: RowSource::Elements {
                 samples: vec![0, 0, 1, 1],
                 elements: vec![3, NO_ELEMENT, 3, NO_ELEMENT],
+                names: Vec::new(),
             },
             columns: vec![counts],
         };

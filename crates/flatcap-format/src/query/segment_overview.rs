@@ -12,6 +12,7 @@ use super::batch::{BatchTimes, ColumnBatch, RowSource};
 use super::elements::{ElementNames, NO_ELEMENT};
 use super::error::QueryError;
 use super::layout::RowColumn;
+use super::namesakes::Namesakes;
 use super::plan::{ColumnInfo, TableInfo};
 use super::rate::has_rate;
 use super::request::Query;
@@ -65,10 +66,10 @@ impl SegmentOverview {
     /// As [`QueryResults::next`].
     pub(super) fn read(
         segment: SelectedSegment,
-        query: &Query,
+        (query, namesakes): (&Query, &Arc<Namesakes>),
         request: &SegmentRequest,
     ) -> Result<Self, QueryError> {
-        let mut results = QueryResults::of_segments(vec![segment], query);
+        let mut results = QueryResults::of_segments(vec![segment], query).with_namesakes(namesakes);
         let mut overview = Self::default();
         let mut fold: Option<RunFold> = None;
         while let Some(item) = results.next()? {
@@ -139,6 +140,8 @@ struct TableFold {
     series: Vec<SeriesFold>,
     /// The samples of the source; none before the first one.
     span: Option<SourceSpan>,
+    /// The id of the source whose samples came last.
+    source: Option<u16>,
 }
 
 /// Where the series of an element are.
@@ -174,7 +177,7 @@ impl RunFold {
         let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, &self.request));
         let mut first_row = 0;
         let thinned = self.thinned.entry(info.source.clone()).or_default();
-        for part in table.parts(&batch.times, thinned) {
+        for part in table.parts(batch.source, &batch.times, thinned) {
             let rows = first_row..batch.rows_before(part.samples.end);
             first_row = rows.end;
             table.add(batch, rows, part.hole_end_ns, &mut self.limit);
@@ -209,7 +212,7 @@ impl RunFold {
             if let Some(thinned) = self.thinned.get(&info.source) {
                 span.widen(thinned);
             }
-            sources.entry(info.source.as_ref().into()).or_insert(span).add(&span);
+            sources.entry(info.source_name().into()).or_insert(span).add(&span);
         }
         let series = self.take(tables, names, SeriesFold::take);
         let Self { run_id, host, limit: SeriesLimit { left_out, .. }, .. } = self;
@@ -232,16 +235,17 @@ impl RunFold {
             for ((element, (column, is_rate)), own) in places.zip(series) {
                 let Some(column) = info.columns.get(*column) else { continue };
                 let Some((cells, ends)) = take(own) else { continue };
-                let label = element.map(|element| names.label(element));
+                let name = element.map(|element| names.latest(element));
+                let label = name.map(|name| names.label(name));
                 taken.push(SeriesCells {
-                    field: format!("{}.{}", info.source, info.path(column)).into(),
+                    field: format!("{}.{}", info.source_name(), info.path(column)).into(),
                     column: row_column(info, column, label, *is_rate),
                     element: element
                         .and_then(|element| keys.get(&element).copied())
                         .unwrap_or_default()
                         .into(),
                     label: label.map(Into::into),
-                    identity: element.map_or(Vec::new(), |element| names.identity(element).to_vec()),
+                    identity: name.map_or(Vec::new(), |name| names.identity(name).to_vec()),
                     limits: *limits,
                     bits: *bits,
                     cells,
@@ -266,16 +270,22 @@ impl TableFold {
             elements: Vec::new(),
             series: Vec::new(),
             span: None,
+            source: None,
         }
     }
 
     /// Splits the samples of a batch at the holes of the source: where numbers or time are missing.
-    fn parts(&mut self, times: &BatchTimes, thinned: &ThinnedNumbers) -> Vec<WholePart> {
+    fn parts(&mut self, source: u16, times: &BatchTimes, thinned: &ThinnedNumbers) -> Vec<WholePart> {
         let (mut parts, mut start) = (Vec::new(), 0);
         let numbers = times.seq.iter().zip(&times.mono_ns);
         let numbers = numbers.map(|(seq, mono_ns)| SampleNumber { seq: *seq, mono_ns: *mono_ns });
         let Some(first) = numbers.clone().next() else { return parts };
+        let is_other = self.source.replace(source).is_some_and(|last| last != source);
         let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
+        if is_other {
+            // Another source of the name has begun, which counts anew.
+            (span.hole_end_ns, span.last) = (first.mono_ns, first);
+        }
         for (sample, now) in numbers.enumerate() {
             let next_seq = span.last.seq.wrapping_add(1);
             let between_ns = now.mono_ns.saturating_sub(span.last.mono_ns);
@@ -364,8 +374,8 @@ fn slot_of(element: Option<u32>) -> usize {
 fn row_column(table: &TableInfo, column: &ColumnInfo, label: Option<&str>, is_rate: bool) -> RowColumn {
     let path = label.map_or_else(|| table.path(column), |label| table.element_path(column, label));
     RowColumn {
-        name: format!("{}.{path}", table.source),
-        source: table.source.clone(),
+        name: format!("{}.{path}", table.source_name()),
+        source: table.source_name().into(),
         column_type: column.column_type,
         unit: column.unit.clone(),
         kind: column.kind,

@@ -1,7 +1,8 @@
 //! Makes a row of each step of time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::elements::ElementName;
 use super::held_value::HeldValue;
 use super::join::{RowBuffer, RowStamp};
 use super::layout::RowColumn;
@@ -17,7 +18,20 @@ const AGE_PERIODS: u64 = 2;
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
 /// An element, if rows are elements, and a column.
-pub(super) type CellPlace = (Option<u32>, usize);
+pub(super) type CellPlace = (Option<ElementName>, usize);
+
+/// A field of a source or of an element, whatever they are called: the id of the source, table,
+/// column and element.
+pub(super) type FieldKey = (u16, usize, usize, Option<u32>);
+
+/// The summary of a column, and whose values it has.
+#[derive(Debug)]
+struct OwnedCell {
+    cell: StepCell,
+    field: FieldKey,
+    /// No other cell has later values of the field.
+    is_latest: bool,
+}
 
 /// The current step of a run.
 #[derive(Debug)]
@@ -31,9 +45,12 @@ pub(super) struct StepRows {
     shift_ns: i64,
     ended_shift_ns: i64,
     current: Option<i64>,
-    cells: BTreeMap<CellPlace, StepCell>,
+    cells: BTreeMap<CellPlace, OwnedCell>,
+    /// The cell with the last value of each counter.
+    latest: HashMap<FieldKey, CellPlace>,
     /// Elements with samples in the step, in the order of the samples.
-    elements: Vec<u32>,
+    elements: Vec<ElementName>,
+    seen: HashSet<ElementName>,
     has_samples: bool,
 }
 
@@ -46,7 +63,9 @@ impl StepRows {
             ended_shift_ns: 0,
             current: None,
             cells: BTreeMap::new(),
+            latest: HashMap::new(),
             elements: Vec::new(),
+            seen: HashSet::new(),
             has_samples: false,
         }
     }
@@ -83,21 +102,51 @@ impl StepRows {
     }
 
     /// Adds a value of a sample.
-    pub(super) fn add(&mut self, place: CellPlace, kind: StepKind, mono_ns: u64, value: FieldValue<'_>) {
+    pub(super) fn add(
+        &mut self,
+        (place, field): (CellPlace, FieldKey),
+        kind: StepKind,
+        mono_ns: u64,
+        value: FieldValue<'_>,
+    ) {
         self.has_samples = true;
         if let (Some(element), _) = place
             && self.elements.last() != Some(&element)
-            && !self.elements.contains(&element)
+            && self.seen.insert(element)
         {
             self.elements.push(element);
         }
-        self.cells.entry(place).or_insert_with(|| StepCell::new(kind)).add(mono_ns, value);
+        if let Some(known) = self.cells.get_mut(&place)
+            && (!matches!(kind, StepKind::Rate(_)) || (known.field == field && known.is_latest))
+        {
+            known.cell.add(mono_ns, value);
+            return;
+        }
+        let mut cell = self.begin_cell(place, field, kind);
+        cell.add(mono_ns, value);
+        self.cells.insert(place, OwnedCell { cell, field, is_latest: true });
+    }
+
+    /// Returns a cell without values of the step. The rate of a counter refers to its last value
+    /// under any name of its element: what it grew by before is not the new name's.
+    fn begin_cell(&mut self, place: CellPlace, field: FieldKey, kind: StepKind) -> StepCell {
+        if matches!(kind, StepKind::Rate(_))
+            && let Some(before) = self.latest.insert(field, place)
+            && let Some(before) = self.cells.get_mut(&before).filter(|before| before.field == field)
+        {
+            before.is_latest = false;
+            let mut cell = before.cell.clone();
+            drop(cell.finish());
+            return cell;
+        }
+        StepCell::new(kind)
     }
 
     /// Removes the values of the step. Rates still refer to them.
     pub(super) fn forget_values(&mut self) {
-        self.cells.values_mut().for_each(|cell| drop(cell.finish()));
+        self.cells.values_mut().for_each(|own| drop(own.cell.finish()));
         self.elements.clear();
+        self.seen.clear();
         self.has_samples = false;
     }
 
@@ -138,7 +187,7 @@ impl StepRows {
     }
 
     fn value(&mut self, place: CellPlace) -> HeldValue {
-        self.cells.get_mut(&place).map_or(HeldValue::Absent, StepCell::finish)
+        self.cells.get_mut(&place).map_or(HeldValue::Absent, |own| own.cell.finish())
     }
 }
 
@@ -147,7 +196,21 @@ mod tests {
     use super::*;
 
     fn sample(mono_ns: u64, wall_ns: i64) -> MergedSample {
-        MergedSample { batch: 0, rank: 0, seq: 0, mono_ns, wall_ns, first_row: 0, end_row: 1 }
+        MergedSample {
+            batch: 0,
+            source: 0,
+            name: 0,
+            table: 0,
+            seq: 0,
+            mono_ns,
+            wall_ns,
+            first_row: 0,
+            end_row: 1,
+        }
+    }
+
+    fn place(element: Option<u32>, column: usize) -> (CellPlace, FieldKey) {
+        ((element.map(ElementName), column), (0, 0, column, element))
     }
 
     fn steps(step_ns: u64) -> StepRows {
@@ -165,7 +228,7 @@ mod tests {
             if let Some(number) = step_rows.reach(&sample(mono_ns, wall_ns)) {
                 step_rows.finish(number, false, 1, &mut rows);
             }
-            step_rows.add((None, 0), kind, mono_ns, FieldValue::Unsigned(mono_ns));
+            step_rows.add(place(None, 0), kind, mono_ns, FieldValue::Unsigned(mono_ns));
         }
         let number = step_rows.end().unwrap();
         step_rows.finish(number, false, 1, &mut rows);
@@ -182,16 +245,16 @@ mod tests {
         let mut step_rows = steps(10);
         let mut rows = RowBuffer::default();
         step_rows.reach(&sample(1, 1));
-        step_rows.add((None, 0), StepKind::Last, 1, FieldValue::Unsigned(8));
-        step_rows.add((Some(5), 1), StepKind::Last, 1, FieldValue::Unsigned(50));
-        step_rows.add((Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(20));
+        step_rows.add(place(None, 0), StepKind::Last, 1, FieldValue::Unsigned(8));
+        step_rows.add(place(Some(5), 1), StepKind::Last, 1, FieldValue::Unsigned(50));
+        step_rows.add(place(Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(20));
         let ended = step_rows.reach(&sample(11, 11)).unwrap();
         step_rows.finish(ended, true, 2, &mut rows);
-        step_rows.add((Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(21));
+        step_rows.add(place(Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(21));
         let number = step_rows.end().unwrap();
         step_rows.finish(number, true, 2, &mut rows);
-        let elements: Vec<Option<u32>> = rows.stamps.iter().map(|stamp| stamp.element).collect();
-        assert_eq!(elements, [Some(5), Some(2), Some(2)]);
+        let elements: Vec<Option<ElementName>> = rows.stamps.iter().map(|stamp| stamp.element).collect();
+        assert_eq!(elements, [5, 2, 2].map(|element| Some(ElementName(element))));
         let expected = [8, 50, 8, 20].map(HeldValue::Unsigned);
         assert_eq!(rows.values[..4], expected);
         assert_eq!(rows.values[4..], [HeldValue::Absent, HeldValue::Unsigned(21)]);

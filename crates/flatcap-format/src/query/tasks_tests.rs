@@ -123,7 +123,7 @@ fn counters(recording: &Recording, query: &Query) -> Counters {
                     other => unreachable!("{other:?}"),
                 }
             };
-            let label = results.elements().label(batch.element(row).unwrap()).to_owned();
+            let label = results.elements().label(batch.name(row).unwrap()).to_owned();
             let counts = [value("on_cpu"), value("run_delay"), value("switches") * MS];
             found.insert((at_ms, label), counts.map(|count| count / MS));
         }

@@ -242,7 +242,7 @@ pub(super) enum ElementType {
 }
 
 /// The kind of a metric: how successive values of a field relate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetricKind {
     /// Only grows; its rate is of interest.
     Counter,

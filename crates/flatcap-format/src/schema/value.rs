@@ -22,7 +22,7 @@ pub enum FieldValue<'v> {
 }
 
 /// The type of all values of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// Unsigned integers.
     Unsigned,

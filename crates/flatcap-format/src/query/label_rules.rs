@@ -1,0 +1,100 @@
+//! Which fields of an element are in its label.
+//!
+//! A schema says what identifies an element, not how people call it. Elements that have the same
+//! label all the same are told apart by the rest of their identity
+//! ([`ElementNames::label`](super::ElementNames::label)).
+
+/// The place of a field in the label of its element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LabelRule {
+    /// It is in the label only if other elements have the same one.
+    Rest,
+    /// The name.
+    Name,
+    /// The name if it is no number, else the number.
+    Text,
+    /// What follows the name, after a slash.
+    Part,
+    /// The same, if there is none of these.
+    PartElse,
+    /// A number in brackets.
+    Number,
+    /// A further text, in braces.
+    Braces,
+}
+
+/// Fields of one list, and their places in the label.
+type ListRules = (&'static str, &'static str, &'static [(&'static str, LabelRule)]);
+
+const SENSOR: &[(&str, LabelRule)] = &[
+    ("place.chip_name", LabelRule::Name),
+    ("place.label", LabelRule::Part),
+    ("place.sensor", LabelRule::PartElse),
+    ("place.chip", LabelRule::Number),
+];
+const OF_PROCESS: &[(&str, LabelRule)] = &[
+    ("text", LabelRule::Name),
+    ("path", LabelRule::Name),
+    ("name", LabelRule::Name),
+    ("pid", LabelRule::Number),
+];
+
+/// Lists of this program's schemas that declare no identity, and whose first text is not enough: by
+/// root table and list.
+const RULES: [ListRules; 16] = [
+    ("flatcap.host.Hwmon", "temperatures", SENSOR),
+    ("flatcap.host.Hwmon", "voltages", SENSOR),
+    ("flatcap.host.Hwmon", "fans", SENSOR),
+    ("flatcap.host.Hwmon", "powers", SENSOR),
+    ("flatcap.host.Hwmon", "currents", SENSOR),
+    ("flatcap.host.Hwmon", "energies", SENSOR),
+    ("flatcap.host.Hwmon", "humidities", SENSOR),
+    ("flatcap.host.Hwmon", "frequencies", SENSOR),
+    ("flatcap.host.Thermal", "zones", &[("type", LabelRule::Name), ("zone", LabelRule::Number)]),
+    ("flatcap.host.Buddy", "zones", &[("zone", LabelRule::Name), ("node", LabelRule::Number)]),
+    ("flatcap.host.Perf", "cores", &[("event", LabelRule::Name), ("core", LabelRule::Number)]),
+    (
+        "flatcap.host.Perf",
+        "processes",
+        &[("name", LabelRule::Name), ("event", LabelRule::Part), ("process", LabelRule::Number)],
+    ),
+    ("flatcap.host.Ethtool", "statistics", &[("interface", LabelRule::Name), ("name", LabelRule::Part)]),
+    ("flatcap.host.Process", "command_lines", OF_PROCESS),
+    ("flatcap.host.Process", "groups", OF_PROCESS),
+    ("flatcap.host.Process", "execs", OF_PROCESS),
+];
+
+/// What a schema says of a field that identifies or names an element.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamingField<'s> {
+    pub(super) path: &'s str,
+    pub(super) is_text: bool,
+    pub(super) is_key: bool,
+    /// An identity that is a time is when the element began.
+    pub(super) is_time: bool,
+}
+
+/// Returns the place of each of these fields of a list in the label of its elements.
+pub(super) fn label_rules(
+    (root, list): (&str, &str),
+    fields: &[NamingField<'_>],
+    has_identity: bool,
+) -> Vec<LabelRule> {
+    if let Some((.., own)) = RULES.iter().find(|(of, own, _)| *of == root && *own == list) {
+        let rule = |field: &NamingField<'_>| {
+            own.iter().find(|(path, _)| *path == field.path).map_or(LabelRule::Rest, |(_, rule)| *rule)
+        };
+        return fields.iter().map(rule).collect();
+    }
+    let has_text = fields.iter().any(|field| field.is_text);
+    let mut has_name = false;
+    let rule = |field: &NamingField<'_>| match (field.is_text, has_identity) {
+        (true, false) => LabelRule::Text,
+        (true, true) if !std::mem::replace(&mut has_name, true) => LabelRule::Name,
+        (true, true) if field.is_key => LabelRule::Braces,
+        (false, true) if !field.is_time => LabelRule::Number,
+        (false, false) if !has_text => LabelRule::Number,
+        _ => LabelRule::Rest,
+    };
+    fields.iter().map(rule).collect()
+}
