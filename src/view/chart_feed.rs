@@ -52,7 +52,8 @@ struct ChartFold {
     /// By table: the charts in it, and the column of each of their fields.
     bindings: Vec<Vec<BoundChart>>,
     series: Vec<ChartSeries>,
-    histories: HashMap<(usize, Option<u32>), (i64, History)>,
+    /// By chart, id of the source, and element.
+    histories: HashMap<(usize, u16, Option<u32>), (i64, History)>,
     swept_ns: i64,
     markers: VecDeque<Marker>,
 }
@@ -286,7 +287,7 @@ impl StreamVisitor for ChartFold {
                 let element = batch.element(row);
                 let number = |column: &Option<usize>| Number::of(batch.columns.get((*column)?)?.get(row));
                 let numbers = bound.columns.iter().map(number).collect();
-                let key = (bound.chart, element);
+                let key = (bound.chart, batch.source, element);
                 if histories.len() >= ELEMENTS_MAX && !histories.contains_key(&key) {
                     continue;
                 }

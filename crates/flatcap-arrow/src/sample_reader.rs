@@ -59,8 +59,14 @@ impl SampleBatch {
 }
 
 impl SampleReader {
-    /// Creates a reader of the answers to a query.
+    /// Creates a reader of the answers to a query. Sources of one name have the same tables.
     pub fn new(results: QueryResults) -> Self {
+        Self::by_source(results.by_name())
+    }
+
+    /// Creates a reader in which sources of one name have tables of their own if they exist at the
+    /// same time.
+    pub fn by_source(results: QueryResults) -> Self {
         Self { results, open: None, held: None }
     }
 

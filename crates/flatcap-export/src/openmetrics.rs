@@ -203,7 +203,7 @@ impl OpenMetricsExport<'_> {
         let mut filter = self.request.filter.clone();
         filter.sources = [source.to_owned()].into();
         let query = Query { fields: vec![path], filter, ..Query::default() };
-        let mut reader = SampleReader::new(self.recording.query(&query)?);
+        let mut reader = SampleReader::by_source(self.recording.query(&query)?);
         let (mut found, mut host, mut offset_ns) =
             (FieldSeries::new(VALUES_MAX), HostLabels::default(), None);
         // Each file is read for each field: its problems are reported once.

@@ -116,8 +116,8 @@ impl HostLabels {
         Self(labels)
     }
 
-    /// Returns the labels of the series of an element of a table; of the host alone without one. A
-    /// source that its name does not tell apart has its id as `source_id`.
+    /// Returns the labels of the series of an element of a table; of the host alone without one. If
+    /// several sources have the name at the same time, the label `source_id` distinguishes them.
     pub fn series(
         &self,
         table: &TableInfo,

@@ -55,7 +55,7 @@ struct NamedElement {
     identity: Arc<[ElementIdentity]>,
     /// Other elements of the sample may have the same identity.
     is_repeated: bool,
-    /// Who else has the label.
+    /// The use of the label, by number.
     label_use: usize,
     /// The first name of the element with the same label.
     title: ElementName,
@@ -72,10 +72,10 @@ struct LabelUse {
     is_shared: bool,
 }
 
-/// What an element is called in a sample.
+/// The label and the identity of an element in a sample.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ElementLabel {
-    /// As it is called if no other element of its list has the same label.
+    /// The label if no other element of its list has the same one.
     pub(super) label: String,
     /// With everything that identifies it.
     pub(super) full_label: String,
@@ -112,7 +112,7 @@ impl ElementNames {
         self.names.get(name.0 as usize).map_or(&[], |named| &named.identity)
     }
 
-    /// Returns whether these fields alone tell the element apart from others of its sample.
+    /// Returns whether these fields alone distinguish the element from others of its sample.
     pub fn has_own_identity(&self, name: ElementName) -> bool {
         self.names.get(name.0 as usize).is_some_and(|named| !named.is_repeated && !named.identity.is_empty())
     }

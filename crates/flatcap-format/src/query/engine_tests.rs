@@ -29,7 +29,7 @@ fn compare_where(path: &Path, query: &Query, condition: Option<&str>) -> Option<
     fuzzing::compare(path, query, condition.map(|condition| condition.parse().unwrap()).as_ref())
 }
 
-fn asking(fields: &[&str]) -> Query {
+pub(super) fn asking(fields: &[&str]) -> Query {
     Query { fields: fields.iter().map(|field| field.parse().unwrap()).collect(), ..Query::default() }
 }
 
@@ -244,12 +244,12 @@ proptest! {
     }
 }
 
-fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
+pub(super) fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
     (0..7_u64, prop_oneof![Just(0_u8), 97..100_u8, Just(200)], any::<u64>())
 }
 
 /// A payload with processes, and as many that ended.
-fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
+pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
     let mut builder = flatbuffers::FlatBufferBuilder::new();
     let mut counters = Vec::new();
     for (pid, name, count) in all {

@@ -1,8 +1,8 @@
-//! Which fields of an element are in its label.
+//! Chooses the fields that the label of an element contains.
 //!
-//! A schema says what identifies an element, not how people call it. Elements that have the same
-//! label all the same are told apart by the rest of their identity
-//! ([`ElementNames::label`](super::ElementNames::label)).
+//! A schema declares the identity of an element, which is longer than the name that people use. If
+//! two elements have the same label, [`ElementNames::label`](super::ElementNames::label) appends the
+//! rest of the identity.
 
 /// The place of a field in the label of its element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub(super) enum LabelRule {
     Name,
     /// The name if it is no number, else the number.
     Text,
-    /// What follows the name, after a slash.
+    /// The second part of the name, after a slash.
     Part,
-    /// The same, if there is none of these.
+    /// The second part of the name, if there is no `Part`.
     PartElse,
     /// A number in brackets.
     Number,
@@ -64,7 +64,7 @@ const RULES: [ListRules; 16] = [
     ("flatcap.host.Process", "execs", OF_PROCESS),
 ];
 
-/// What a schema says of a field that identifies or names an element.
+/// A field that identifies or names an element.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamingField<'s> {
     pub(super) path: &'s str,

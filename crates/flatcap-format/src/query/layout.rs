@@ -33,7 +33,7 @@ pub struct RowColumn {
     pub order: (usize, usize),
 }
 
-/// What a schema says of the values of a field: columns of one path may differ in it.
+/// Type, unit and kind of the values of a field, in which columns of one path may differ.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ColumnMeaning {
     pub(super) column_type: ColumnType,
@@ -44,8 +44,8 @@ pub(super) struct ColumnMeaning {
 /// The meanings that the field of a path has in all runs, where these are several.
 pub(super) type ColumnMeanings = HashMap<String, Vec<ColumnMeaning>>;
 
-/// The column of a field: its path with its source, what its values mean, and the name of its
-/// element, by number.
+/// The identity of a column: the path of its field with its source, the meaning of its values, and
+/// the name of its element, by number.
 type ColumnKey = (String, ColumnMeaning, Option<ElementName>);
 
 impl RowColumn {
@@ -247,9 +247,11 @@ impl RowLayout {
 
 /// Returns a path with `[*]` in place of what is in brackets.
 fn without_picks(path: &str) -> String {
-    let (mut plain, mut is_inside, mut is_quoted) = (String::new(), false, false);
+    let (mut plain, mut is_inside, mut is_quoted, mut before) = (String::new(), false, false, ' ');
     for character in path.chars() {
+        let is_escaped = is_quoted && std::mem::replace(&mut before, character) == '\\';
         match character {
+            '"' if is_escaped => {}
             '"' if is_inside => is_quoted = !is_quoted,
             ']' if !is_quoted => is_inside = false,
             '[' if !is_inside => {
@@ -272,6 +274,8 @@ mod tests {
     fn picks_are_replaced() {
         for (path, plain) in
             [("a.b", "a.b"), ("a[x].b", "a[*].b"), (r#"a[n="]["].b[y]"#, "a[*].b[*]"), ("a[*]", "a[*]")]
+                .into_iter()
+                .chain([(r#"a["x{y=\"]\"}"].b"#, "a[*].b")])
         {
             assert_eq!(without_picks(path), plain);
         }

@@ -28,7 +28,7 @@ struct NamedSource {
     period_ns: u64,
     first_column: (usize, usize),
     has_list: bool,
-    /// When samples of it came first in the run; none before that.
+    /// Its position in the order of the first samples in the run; none before the first sample.
     came: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ impl LeadingSource {
             let Some(source) = self.sources.get(name) else { continue };
             let Some(came) = source.came.filter(|_| !self.is_long || source.has_list) else { continue };
             let order = (source.period_ns, source.first_column, came);
-            // What is known of a source only makes it better.
+            // The order of a source only gets smaller.
             if self.best.is_none_or(|(best, own)| own == name || order < best) {
                 self.best = Some((order, name));
             }

@@ -10,20 +10,20 @@ use super::batch::{ColumnBatch, RowSource};
 #[derive(Debug, Default)]
 pub(super) struct BatchMerge {
     open: Vec<OpenBatch>,
-    /// The next sample of each batch, the earliest on top; made anew after a batch was added.
+    /// The next sample of each batch, the earliest on top; rebuilt after a batch was added.
     next: BinaryHeap<Reverse<NextSample>>,
     is_sorted: bool,
 }
 
-/// Time, whether it is of the source that comes last, rank and number of the batch.
+/// Time, whether its source comes last, rank and number of the batch.
 type NextSample = (u64, bool, usize, usize);
 
-/// Where a batch is among those with samples of the same time.
+/// The place of a batch among those with samples of the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BatchRank {
     /// The name of the source, by number.
     pub(super) name: usize,
-    /// The source and its table: those of smaller rank come first.
+    /// The source and its table: smaller ranks come first.
     pub(super) rank: usize,
 }
 

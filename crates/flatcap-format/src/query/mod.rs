@@ -103,6 +103,8 @@ mod batch_tests;
 #[cfg(test)]
 mod engine_tests;
 #[cfg(test)]
+mod identity_tests;
+#[cfg(test)]
 mod overview_tests;
 #[cfg(test)]
 mod tasks_tests;

@@ -72,9 +72,11 @@ impl FieldPath {
     /// The first path that is not well formed.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, PathError> {
         let (mut paths, mut start) = (Vec::new(), 0);
-        let (mut is_inside, mut is_quoted) = (false, false);
+        let (mut is_inside, mut is_quoted, mut before) = (false, false, b' ');
         for (at, byte) in text.bytes().enumerate() {
+            let is_escaped = is_quoted && std::mem::replace(&mut before, byte) == b'\\';
             match byte {
+                b'"' if is_escaped => {}
                 b'"' => is_quoted = !is_quoted,
                 b'[' if !is_quoted => is_inside = true,
                 b']' if !is_quoted => is_inside = false,
@@ -316,9 +318,10 @@ mod tests {
     // Proves that a list is split at its commas, and not at those in brackets or quotes.
     #[test]
     fn lists_are_split_at_commas() {
-        let paths = FieldPath::parse_list(r#"a.b,c[x=1,y=2].d,e["f,]"]"#).unwrap();
+        let list = r#"a.b,c[x=1,y=2].d,e["f,]"],g["h{i=\"]\",j=k}"].l"#;
+        let paths = FieldPath::parse_list(list).unwrap();
         let texts: Vec<&str> = paths.iter().map(FieldPath::as_str).collect();
-        assert_eq!(texts, ["a.b", "c[x=1,y=2].d", r#"e["f,]"]"#]);
+        assert_eq!(texts, ["a.b", "c[x=1,y=2].d", r#"e["f,]"]"#, r#"g["h{i=\"]\",j=k}"].l"#]);
     }
 
     // Proves that each mistake is reported with its place.

@@ -75,6 +75,17 @@ fn locate(sources: &[KnownSource<'_>], path: &FieldPath) -> Result<(usize, Selec
         .enumerate()
         .flat_map(|(source, fields)| fields.into_iter().map(move |field| (source, field)))
         .collect();
+    // Sources of one name are alike: the first one stands for them.
+    let path_of = |(source, field): &(usize, SelectedField)| {
+        let source = sources.get(*source)?;
+        Some((source.name, spelled(&source.schema.fields().nth(field.leaf)?)))
+    };
+    if let Some(first) = found.first().and_then(path_of)
+        && found.iter().all(|other| path_of(other).as_ref() == Some(&first))
+        && found.iter().all(|(_, field)| found.first().is_some_and(|(_, own)| own.picks == field.picks))
+    {
+        found.truncate(1);
+    }
     if found.len() != 1 {
         let name = |(source, field): &(usize, SelectedField)| {
             let source = sources.get(*source)?;

@@ -47,6 +47,8 @@ pub struct QueryResults {
     names: ElementNames,
     lists: BTreeMap<String, u32>,
     namesakes: Arc<Namesakes>,
+    /// Sources of one name have the same tables.
+    is_by_name: bool,
     /// The sources of the run, by name: the first id of each.
     first_ids: BTreeMap<String, u16>,
     run: RunInfo,
@@ -132,6 +134,7 @@ impl QueryResults {
             names: ElementNames::default(),
             lists: BTreeMap::new(),
             namesakes: Arc::default(),
+            is_by_name: false,
             first_ids: BTreeMap::new(),
             run: RunInfo { run_id: 0, host, suspended_ns: 0, recorder_pid: 0 },
             times: None,
@@ -145,6 +148,13 @@ impl QueryResults {
             scan: None,
             is_walking: false,
         }
+    }
+
+    /// Gives sources of one name the same tables, also if they exist at the same time: a batch has
+    /// the id of its source.
+    #[must_use]
+    pub fn by_name(self) -> Self {
+        Self { is_by_name: true, ..self }
     }
 
     /// Tells these sources apart, which have the names of others.
@@ -338,7 +348,7 @@ impl QueryResults {
         let first = *self.first_ids.entry(source.name.clone()).or_insert(source.id);
         let is_namesake = self.namesakes.contains(self.run.run_id, source.id)
             || (!is_in_header && first != source.id && !source.labels.is_empty());
-        is_namesake.then_some(source.id)
+        (is_namesake && !self.is_by_name).then_some(source.id)
     }
 
     fn add_source(
