@@ -146,13 +146,14 @@ fn is_label(label: &str, base: &str) -> bool {
 /// Checks that what is printed tells elements apart: no name of a run is of two identities.
 fn check_names(
     names: &mut BTreeMap<(u64, String, String), Identity>,
-    key: (u64, String, String),
+    key: &(u64, String, String),
     own: Identity,
 ) {
     let known = names.entry(key.clone()).or_insert(own);
     assert_eq!(*known, own, "{key:?} are two");
 }
 
+#[allow(clippy::too_many_lines, reason = "one check after the other of the same rows")]
 fn check(folder: &Path) {
     let rows: Vec<NaiveRow> =
         naive_rows(folder, "app").into_iter().filter(|row| row.value != u64::MAX).collect();
@@ -168,7 +169,7 @@ fn check(folder: &Path) {
         // Sources that follow each other have the same columns.
         let (run, id, pid, start, before) = row.identity;
         let id = if column.starts_with("app[") { id } else { 0 };
-        check_names(&mut names, (run, column.clone(), label), (run, id, pid, start, before));
+        check_names(&mut names, &(run, column.clone(), label), (run, id, pid, start, before));
     }
     // Wide: each value in the column of its element, and nothing else.
     let wide = cells(folder, &[field], options(false, false, None));
@@ -177,7 +178,9 @@ fn check(folder: &Path) {
         for (wall_ns, _, _, value) in cells {
             found.entry(*wall_ns).or_default().push(format!("{value:?}"));
         }
-        found.values_mut().for_each(|values| values.sort());
+        for values in found.values_mut() {
+            values.sort();
+        }
         found
     };
     assert_eq!(by_time(&wide), by_time(&long));

@@ -71,7 +71,9 @@ impl SampleJoin {
     pub(super) fn forget(&mut self, source: u16) {
         let all = self.origins.range((source, 0)..=(source, usize::MAX));
         let origins: Vec<usize> = all.map(|(_, origin)| *origin).collect();
-        origins.into_iter().for_each(|origin| self.forget_origin(origin));
+        for origin in origins {
+            self.forget_origin(origin);
+        }
     }
 
     fn forget_origin(&mut self, origin: usize) {

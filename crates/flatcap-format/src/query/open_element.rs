@@ -101,7 +101,7 @@ impl<'r> OpenElement<'r> {
                 if *own == rule
                     && !part.value.is_empty()
                     && test(&part.value)
-                    && !(is_first && !found.is_empty())
+                    && (!is_first || found.is_empty())
                 {
                     *used = true;
                     found.push(&*part.value);

@@ -472,13 +472,13 @@ fn has_late_key(leaves: &[LeafField<'_>], naming: &[(usize, Naming)], list: &str
         let innermost = leaf.and_then(|leaf| leaf.path.get(..*leaf.lists.last()?));
         naming.is_key && innermost == Some(list)
     });
-    let last = own.next_back().map(|(leaf, _)| *leaf);
+    let end = own.next_back().map(|(leaf, _)| *leaf);
     let is_inner = |leaf: &LeafField<'_>| {
         leaf.lists
             .split_last()
             .is_some_and(|(_, outer)| outer.iter().any(|end| leaf.path.get(..*end) == Some(list)))
     };
-    last.is_some_and(|last| leaves.iter().take(last).any(is_inner))
+    end.is_some_and(|end| leaves.iter().take(end).any(is_inner))
 }
 
 #[cfg(test)]

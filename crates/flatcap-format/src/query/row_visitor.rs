@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::elements::{ElementName, ElementNames, NO_ELEMENT};
+use super::elements::{ElementLabel, ElementName, ElementNames, NO_ELEMENT};
 use super::open_element::{OpenElement, escaped};
 use super::plan::{ListPlan, Naming, PlanNode};
 use super::struct_rows::{StructElements, StructRows};
@@ -101,9 +101,8 @@ impl<'r> RowVisitor<'r> {
             None => (NO_ELEMENT, 0),
         };
         // The elements around it are as this one in all its samples.
-        let named = (list.number.is_some() || !list.picks.is_empty())
-            .then(|| element.named(&self.open, before))
-            .unwrap_or_default();
+        let is_named = list.number.is_some() || !list.picks.is_empty();
+        let named = if is_named { element.named(&self.open, before) } else { ElementLabel::default() };
         for ((table, test), (_, row)) in list.picks.iter().zip(&element.rows) {
             if !element.passes(test, &named)
                 && let Some(table) = self.tables.get_mut(*table)

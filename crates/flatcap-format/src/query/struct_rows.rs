@@ -130,12 +130,11 @@ impl StructRows<'_> {
         let (mut element, mut other_bytes) = (OpenElement::new(self.list, Vec::new(), position, length), 0);
         for column in &self.plan.fields {
             if let Some(own) = &column.naming {
-                match column.value(bytes, self.schema) {
-                    Some(value) => element.identify(own, value),
-                    None => {
-                        other_bytes += column.field.bytes;
-                        element.identify(own, FieldValue::Text(&column.escaped(bytes)));
-                    }
+                if let Some(value) = column.value(bytes, self.schema) {
+                    element.identify(own, value);
+                } else {
+                    other_bytes += column.field.bytes;
+                    element.identify(own, FieldValue::Text(&column.escaped(bytes)));
                 }
             }
         }
