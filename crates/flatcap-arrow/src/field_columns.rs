@@ -115,6 +115,13 @@ fn data_type(column: &RowColumn, options: &RowOptions) -> DataType {
         | (Some(None), MetricKind::Counter)
         | (Some(_), MetricKind::State | MetricKind::Text) => own,
         (Some(_), _) if is_text => own,
+        // A sum of many numbers of 32 bits has 64.
+        (Some(Some(Aggregate::Sum)), _) if column.column_type == ColumnType::Float32 => DataType::Float64,
+        (Some(Some(Aggregate::Min | Aggregate::Max | Aggregate::Quantile(_) | Aggregate::Sum)), _)
+            if column.column_type != ColumnType::Bool =>
+        {
+            own
+        }
         (Some(_), _) => DataType::Float64,
     }
 }
@@ -158,8 +165,8 @@ mod tests {
         assert_eq!(laid.schema.field(3).metadata()["meaning"], "counter");
     }
 
-    // Proves that aggregates are floats, counts are integers, and that last values and texts keep
-    // their type.
+    // Proves that means are floats, counts are integers, and that all other aggregates have the type
+    // of the values.
     #[test]
     fn types_follow_the_steps() {
         let of = |column_type, kind, aggregate: Option<&str>| {
@@ -169,7 +176,11 @@ mod tests {
         };
         assert_eq!(of(ColumnType::Unsigned, MetricKind::Counter, None), DataType::UInt64);
         assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, None), DataType::Float64);
-        assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, Some("max")), DataType::Float64);
+        assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, Some("max")), DataType::UInt64);
+        assert_eq!(of(ColumnType::Signed, MetricKind::Gauge, Some("sum")), DataType::Int64);
+        assert_eq!(of(ColumnType::Float32, MetricKind::Gauge, Some("p50")), DataType::Float32);
+        assert_eq!(of(ColumnType::Float32, MetricKind::Gauge, Some("sum")), DataType::Float64);
+        assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, Some("mean")), DataType::Float64);
         assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, Some("last")), DataType::UInt64);
         assert_eq!(of(ColumnType::Text, MetricKind::Text, Some("count")), DataType::UInt64);
         assert_eq!(of(ColumnType::Text, MetricKind::Text, Some("max")), DataType::Utf8);

@@ -492,6 +492,7 @@ mod tests {
                     ),
                     valid: ValidRows::all(own.len() * (others + 1)),
                 }],
+                ..ColumnBatch::default()
             };
             let mut element_rows = Vec::new();
             for (row, (to_ns, _)) in own.iter().enumerate() {

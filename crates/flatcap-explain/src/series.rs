@@ -608,6 +608,7 @@ pub(super) mod tests {
             times,
             rows: RowSource::Elements { samples: rows.0, elements: rows.1 },
             columns,
+            ..ColumnBatch::default()
         }
     }
 
@@ -666,7 +667,7 @@ pub(super) mod tests {
         };
         let second_column = elements.iter().map(|(_, value)| *value).collect();
         let columns = vec![column(vec![7; elements.len()]), column(second_column)];
-        ColumnBatch { table: 0, times, rows, columns }
+        ColumnBatch { table: 0, times, rows, columns, ..ColumnBatch::default() }
     }
 
     // Proves that an element that began long before it is first seen is not new.

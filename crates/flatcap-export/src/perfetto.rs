@@ -250,9 +250,7 @@ impl PerfettoExport {
         };
         let host = self.host_track()?;
         let columns = table.columns.iter().enumerate().filter(numeric).map(|(number, info)| {
-            let is_rate = info.kind == MetricKind::Counter
-                && matches!(info.column_type, ColumnType::Unsigned | ColumnType::Float);
-            (number, info, CommonUnit::of(info.unit.as_deref(), is_rate))
+            (number, info, CommonUnit::of(info.unit.as_deref(), info.has_rate()))
         });
         let columns: Vec<_> = columns.collect();
         let own_list = (host, batch.table);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flatcap_format::query::{FieldPath, LocatedField, locate_field};
-use flatcap_format::schema::{ColumnType, CompiledSchema, MetricKind, nearest_name};
+use flatcap_format::schema::{ColumnType, CompiledSchema, has_rate, nearest_name};
 
 use crate::condition::{
     Arithmetic, Clause, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, TriggerCondition,
@@ -358,7 +358,7 @@ impl<'s> RuleCompiler<'s> {
         let mismatch = |what: String| RuleError::mismatch(&operand.text, what);
         let (mut dimension, mut factor) = Dimension::of_field(located.unit.as_deref());
         let period_ns = self.sources.get(located.source).map_or(0, |source| source.period_ns);
-        let mut is_counter = located.kind == MetricKind::Counter;
+        let mut is_counter = has_rate(located.kind, located.column_type);
         let mut stages = Vec::new();
         for transform in &operand.transforms {
             let mut samples = 1;
@@ -417,7 +417,11 @@ impl<'s> RuleCompiler<'s> {
             });
         }
         let (source, is_list) = (located.source, located.list.is_some());
-        let plan = SlotPlan { source, field, reading, stages, scale, is_list };
+        // The list of the root table around the element.
+        let list = located.list.as_deref().and_then(|list| list.split(['[', '.']).next());
+        let schema = self.sources.get(source).and_then(|source| source.schema);
+        let is_sparse = list.zip(schema).is_some_and(|(list, schema)| schema.leaves_out_elements(list));
+        let plan = SlotPlan { source, field, reading, stages, scale, is_list, is_sparse };
         let known = self.slots.iter().position(|known| known.is_same(&plan));
         known.unwrap_or_else(|| {
             self.slots.push(plan);

@@ -55,7 +55,7 @@ impl Movement {
     /// Returns the smallest, mean and largest value for people; `is_rate` if counters are changes
     /// per second.
     pub(super) fn texts(&self, info: &ColumnInfo, is_rate: bool) -> [String; 3] {
-        let is_counter = info.kind == MetricKind::Counter;
+        let is_counter = info.has_rate();
         let unit = if is_counter && !is_rate {
             CommonUnit::own(info.unit.as_deref(), false)
         } else {

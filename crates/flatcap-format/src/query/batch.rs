@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::column::ValueColumn;
 use super::strided_rows::{picked, split_off};
 use crate::block::{FieldRef, MatrixRows, ValueType};
-use crate::schema::envelope::HEADER_AT;
+use crate::schema::envelope::{HEADER_AT, leaves_out_elements};
 use crate::segment::SampleView;
 
 /// Rows of one table of one source.
@@ -19,6 +19,10 @@ pub struct ColumnBatch {
     pub rows: RowSource,
     /// The columns of the table, in its order.
     pub columns: Vec<ValueColumn>,
+    /// The samples that leave out elements that exist; empty if none does.
+    pub sparse: Vec<bool>,
+    /// Counters that begin again at 0 when they reach a value, and that value in each row.
+    pub ranges: Vec<(usize, ValueColumn)>,
 }
 
 /// The envelopes of samples: one entry per sample in each list.
@@ -68,6 +72,16 @@ impl ColumnBatch {
                 samples.get(row).map_or(usize::MAX, |sample| *sample as usize)
             }
         }
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.rows, RowSource::Elements { .. })
+    }
+
+    /// Returns whether a sample may leave out elements that exist: it says so, or was cut.
+    pub(super) fn leaves_out(&self, sample: usize) -> bool {
+        let flags = self.times.flags.get(sample).copied().unwrap_or_default();
+        leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()
     }
 
     /// Returns the number of rows of the first `samples` samples.

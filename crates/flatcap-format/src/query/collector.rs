@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::batch::{BatchTimes, ColumnBatch};
+use super::counter_fields::keep_visible;
 use super::elements::ElementNames;
 use super::filter::RowFilter;
 use super::plan::SourcePlan;
@@ -155,9 +156,11 @@ impl Collector {
         let Self { plan, tables, filter, .. } = self;
         let all = (tables.iter_mut().zip(&plan.tables).zip(&plan.numbers))
             .map(|((rows, info), number)| rows.take(info, *number, times.clone()));
+        let mut all: Vec<ColumnBatch> = all.collect();
+        plan.counters.add_to(&mut all);
         match filter {
-            Some(filter) => batches.extend(filter.apply(plan, &all.collect::<Vec<_>>())),
-            None => batches.extend(all),
+            Some(filter) => batches.extend(filter.apply(plan, &all)),
+            None => batches.extend(keep_visible(plan, all)),
         }
     }
 }

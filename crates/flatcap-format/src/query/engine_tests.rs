@@ -11,6 +11,7 @@ use super::*;
 use crate::fixtures::host::{
     CoreTimes, Cpu, CpuArgs, CpuTimes, Process, ProcessArgs, ProcessCounters, ProcessExit,
 };
+use crate::frame::Incomplete;
 use crate::replay::ReplayFilter;
 use crate::segment::{
     SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
@@ -105,7 +106,14 @@ fn segment_of(folder: &Path, samples: &[Written]) -> PathBuf {
         let seq = next[usize::from(*source)];
         next[usize::from(*source)] += 1;
         let (mono_ns, wall_ns) = (1000 * number, 1_000_000 + 1000 * number.cast_signed());
-        TimedSample { source: *source, seq, mono_ns, wall_ns, body: body.clone() }
+        TimedSample {
+            source: *source,
+            seq,
+            mono_ns,
+            wall_ns,
+            incomplete: Incomplete::NONE,
+            body: body.clone(),
+        }
     });
     let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
     let writer = write_segment(folder, name, example(), samples);

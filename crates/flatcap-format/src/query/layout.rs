@@ -6,7 +6,7 @@ use super::elements::ElementNames;
 use super::plan::{ColumnInfo, TableInfo};
 use super::row_options::RowOptions;
 use super::steps::Aggregate;
-use crate::schema::{ColumnType, MetricKind};
+use crate::schema::{ColumnType, MetricKind, has_rate};
 
 /// Most columns of a row: each element of a list may be one, and processes come and go.
 const ROW_COLUMNS_MAX: usize = 1 << 16;
@@ -39,8 +39,6 @@ impl RowColumn {
         (column_type, unit, kind): (ColumnType, Option<Box<str>>, MetricKind),
         options: &RowOptions,
     ) -> Self {
-        let has_growth = matches!(column_type, ColumnType::Unsigned | ColumnType::Float);
-        let is_counter = kind == MetricKind::Counter && has_growth;
         let is_count = options.steps.is_some_and(|steps| steps.aggregate == Some(Aggregate::Count));
         Self {
             name,
@@ -48,7 +46,7 @@ impl RowColumn {
             column_type,
             unit: unit.filter(|_| !is_count),
             kind,
-            is_rate: options.is_rate && is_counter && !is_count,
+            is_rate: options.is_rate && has_rate(kind, column_type) && !is_count,
             order: (0, 0),
         }
     }

@@ -1,6 +1,8 @@
 //! Puts the samples of several batches in the order of time.
 
 use super::batch::{ColumnBatch, RowSource};
+use super::rate::ColumnGrowth;
+use crate::schema::Growth;
 
 /// Batches whose samples are taken in the order of time.
 #[derive(Debug, Default)]
@@ -12,6 +14,7 @@ pub(super) struct BatchMerge {
 #[derive(Debug)]
 struct OpenBatch {
     batch: ColumnBatch,
+    growths: Vec<ColumnGrowth>,
     /// Of batches with samples of the same time, those of smaller rank come first.
     rank: usize,
     next_sample: usize,
@@ -33,8 +36,15 @@ pub(super) struct MergedSample {
 }
 
 impl BatchMerge {
-    pub(super) fn add(&mut self, batch: ColumnBatch, rank: usize) {
-        self.open.push(OpenBatch { batch, rank, next_sample: 0, next_row: 0 });
+    pub(super) fn add(&mut self, batch: ColumnBatch, growths: Vec<ColumnGrowth>, rank: usize) {
+        self.open.push(OpenBatch { batch, growths, rank, next_sample: 0, next_row: 0 });
+    }
+
+    /// Returns the growth of a counter in a row of a batch.
+    pub(super) fn growth(&self, batch: usize, column: usize, row: usize) -> Growth {
+        let growths = self.open.get(batch).map(|open| open.growths.as_slice()).unwrap_or_default();
+        let own = growths.iter().find(|own| own.column == column);
+        own.and_then(|own| own.growths.get(row).copied()).unwrap_or(Growth::UNKNOWN)
     }
 
     pub(super) fn batch(&self, number: usize) -> Option<&ColumnBatch> {
@@ -112,8 +122,8 @@ mod tests {
     fn samples_are_merged_by_time() {
         let mut merge = BatchMerge::default();
         let elements = RowSource::Elements { samples: vec![0, 0, 2], elements: vec![1, 2, 1] };
-        merge.add(batch(&[1, 3, 5], elements), 2);
-        merge.add(batch(&[3, 4], RowSource::Samples), 5);
+        merge.add(batch(&[1, 3, 5], elements), Vec::new(), 2);
+        merge.add(batch(&[3, 4], RowSource::Samples), Vec::new(), 5);
         let mut order = Vec::new();
         while let Some(sample) = merge.peek(2) {
             merge.take(&sample);

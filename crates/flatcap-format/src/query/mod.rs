@@ -13,6 +13,7 @@ mod column;
 mod compared;
 mod computed;
 mod condition;
+mod counter_fields;
 mod elements;
 mod error;
 mod fields;
@@ -101,6 +102,8 @@ mod batch_tests;
 mod engine_tests;
 #[cfg(test)]
 mod overview_tests;
+#[cfg(test)]
+mod rate_tests;
 #[cfg(test)]
 mod tasks_tests;
 #[cfg(test)]

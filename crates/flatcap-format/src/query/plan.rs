@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::counter_fields::CounterColumns;
 use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
 use super::resolve::SelectedField;
 use crate::schema::{
@@ -118,6 +119,8 @@ pub(super) struct SourcePlan {
     /// The table and column of each selected field; none of a field that has no column.
     pub(super) places: Vec<Option<(usize, usize)>>,
     pub(super) root: PlanNode,
+    /// What the rates of counters need.
+    pub(super) counters: CounterColumns,
 }
 
 /// What a field of the selected schema is for; children are by position in their object.
@@ -272,7 +275,8 @@ impl SourcePlan {
             root.plan_structs(&list);
         }
         let numbers = vec![0; tables.len()];
-        Ok(Self { schema: narrowed, tables, numbers, places, root })
+        let counters = CounterColumns::default();
+        Ok(Self { schema: narrowed, tables, numbers, places, root, counters })
     }
 }
 

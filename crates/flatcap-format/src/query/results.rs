@@ -7,6 +7,7 @@ use super::batch::ColumnBatch;
 use super::collector::{Collector, Collectors};
 use super::compared::{compared_fields, row_filter};
 use super::computed::{TASKS_ID, computed_sources, events_of, tasks_source};
+use super::counter_fields::CounterFields;
 use super::elements::ElementNames;
 use super::error::QueryError;
 use super::filter::{is_visible, visible};
@@ -329,6 +330,7 @@ impl QueryResults {
             Some(condition) => compared_fields(condition, known, &mut selected)?,
             None => None,
         };
+        let counters = CounterFields::add_to(&mut selected, schema);
         let (lists, unnamed) = (&mut self.lists, &self.query.unnamed_lists);
         let number = |path: &str| {
             let next = u32::try_from(lists.len()).unwrap_or(u32::MAX);
@@ -342,6 +344,7 @@ impl QueryResults {
         let mut number =
             |table| if is_visible(table) { number_of(tables, &visible(table)) } else { usize::MAX };
         plan.numbers = plan.tables.iter().map(&mut number).collect();
+        plan.counters = counters.columns(&plan);
         let filter = self.query.condition.as_ref().zip(compared);
         let filter = filter.and_then(|(condition, compared)| row_filter(condition, &compared, &plan));
         self.sources.insert(source.id, Collector::new(plan, filter));

@@ -53,6 +53,8 @@ pub struct RowReader {
     has_elements: bool,
     layout: RowLayout,
     rates: Option<CounterRates>,
+    /// The rate of a step is the growth in it, not an aggregate of rates.
+    is_averaged: bool,
     join: SampleJoin,
     steps: Option<StepRows>,
     merge: BatchMerge,
@@ -117,8 +119,8 @@ impl RowReader {
             periods,
             has_elements: selected.has_elements,
             layout: RowLayout::new(selected.own_names, selected.columns, &options),
-            // The rate of a step is computed from its first and last values.
-            rates: (options.is_rate && !is_averaged).then(CounterRates::default),
+            rates: options.is_rate.then(CounterRates::default),
+            is_averaged,
             join: SampleJoin::default(),
             steps: options.steps.map(StepRows::new),
             merge: BatchMerge::default(),
@@ -259,15 +261,18 @@ impl RowReader {
         let tables = self.results.tables();
         self.layout.add_tables(tables);
         let Some(table) = tables.get(batch.table) else { return };
-        if let Some(rates) = &mut self.rates {
-            rates.apply(&mut batch, table);
+        let mut growths = Vec::new();
+        match &mut self.rates {
+            Some(rates) if self.is_averaged => growths = rates.growths(&batch, table),
+            Some(rates) => rates.apply(&mut batch, table),
+            None => {}
         }
         let source = self.sources.iter().position(|known| *known == table.source).unwrap_or_else(|| {
             self.sources.push(table.source.clone());
             self.sources.len() - 1
         });
         // The elements of a sample come after its other values, which their rows repeat.
-        self.merge.add(batch, source * 2 + usize::from(table.list.is_some()));
+        self.merge.add(batch, growths, source * 2 + usize::from(table.list.is_some()));
         self.leading_rank = self.find_leading();
     }
 
@@ -339,14 +344,15 @@ impl RowReader {
             own.filter(|_| is_row).into_iter().for_each(|element| self.join.begin_element(element));
             self.layout.number_element(batch.table, table, element, self.results.elements());
             let places = self.layout.places(batch.table, element);
-            for (column, place) in batch.columns.iter().zip(places) {
+            for ((number, column), place) in batch.columns.iter().enumerate().zip(places) {
                 let Some(place) = *place else { continue };
                 let value = column.get(row);
                 match (&mut self.steps, own) {
                     (Some(steps), own) => {
                         let Some(info) = self.layout.columns.get(place) else { continue };
                         let kind = steps.kind(info, period_ns);
-                        steps.add((own, place), kind, sample.mono_ns, value);
+                        let growth = || self.merge.growth(sample.batch, number, row);
+                        steps.add((own, place), kind, value, growth);
                     }
                     (None, Some(_)) => self.join.set_of_element(place, value),
                     (None, None) => self.join.set(place, batch.table, sample.mono_ns, value),

@@ -13,7 +13,6 @@ use super::elements::{ElementNames, NO_ELEMENT};
 use super::error::QueryError;
 use super::layout::RowColumn;
 use super::plan::{ColumnInfo, TableInfo};
-use super::rate::has_rate;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
 use super::series_cells::{
@@ -22,7 +21,7 @@ use super::series_cells::{
 use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::WholeTimes;
 use crate::replay::HostIdentity;
-use crate::schema::{ColumnType, CountedValue};
+use crate::schema::{ColumnType, CountedValue, CounterHistory, ElementRow};
 use crate::segment::{Gap, SelectedSegment};
 
 /// How the samples of a segment are summarized.
@@ -139,6 +138,8 @@ struct TableFold {
     series: Vec<SeriesFold>,
     /// The samples of the source; none before the first one.
     span: Option<SourceSpan>,
+    /// Which samples have which elements.
+    history: CounterHistory,
 }
 
 /// Where the series of an element are.
@@ -173,11 +174,12 @@ impl RunFold {
         let Some(info) = tables.get(batch.table) else { return };
         let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, &self.request));
         let mut first_row = 0;
+        let kinds = element_rows(&mut table.history, batch);
         let thinned = self.thinned.entry(info.source.clone()).or_default();
         for part in table.parts(&batch.times, thinned) {
             let rows = first_row..batch.rows_before(part.samples.end);
             first_row = rows.end;
-            table.add(batch, rows, part.hole_end_ns, &mut self.limit);
+            table.add(batch, (rows, &kinds), part.hole_end_ns, &mut self.limit);
         }
     }
 
@@ -226,11 +228,14 @@ impl RunFold {
         let (keys, mut taken) = (names.keys(), Vec::new());
         for (number, fold) in &mut self.tables {
             let Some(info) = tables.get(*number) else { continue };
-            let TableFold { limits, bits, columns, elements, series, .. } = fold;
+            let TableFold { limits, bits, columns, elements, series, history, .. } = fold;
             let places =
                 elements.iter().flat_map(|element| columns.iter().map(move |column| (element, column)));
             for ((element, (column, is_rate)), own) in places.zip(series) {
                 let Some(column) = info.columns.get(*column) else { continue };
+                if element.is_some_and(|element| history.has_ended(u64::from(element))) {
+                    own.end();
+                }
                 let Some((cells, ends)) = take(own) else { continue };
                 let label = element.map(|element| names.label(element));
                 taken.push(SeriesCells {
@@ -260,12 +265,13 @@ impl TableFold {
             info.columns.iter().enumerate().filter(|(_, column)| column.column_type != ColumnType::Text);
         Self {
             limits: HoleLimits::of(period_ns, info.list.is_some()),
-            columns: numbers.map(|(number, column)| (number, request.is_rate && has_rate(column))).collect(),
+            columns: numbers.map(|(number, column)| (number, request.is_rate && column.has_rate())).collect(),
             bits: request.bits,
             places: Vec::new(),
             elements: Vec::new(),
             series: Vec::new(),
             span: None,
+            history: CounterHistory::default(),
         }
     }
 
@@ -296,7 +302,13 @@ impl TableFold {
         parts
     }
 
-    fn add(&mut self, batch: &ColumnBatch, rows: Range<usize>, hole_end_ns: u64, limit: &mut SeriesLimit) {
+    fn add(
+        &mut self,
+        batch: &ColumnBatch,
+        (rows, kinds): (Range<usize>, &[ElementRow]),
+        hole_end_ns: u64,
+        limit: &mut SeriesLimit,
+    ) {
         for row in rows.clone() {
             self.begin(batch.element(row), limit);
         }
@@ -321,9 +333,11 @@ impl TableFold {
                 let sample = batch.sample(row);
                 let times = (batch.times.mono_ns.get(sample), batch.times.wall_ns.get(sample));
                 let (Some(mono_ns), Some(wall_ns)) = times else { continue };
-                let counted = if *is_rate { CountedValue::of(values.get(row)) } else { None };
+                let kind = kinds.get(row).copied().unwrap_or(ElementRow::Known);
+                let is_counted = *is_rate && kind != ElementRow::Ambiguous;
+                let counted = if is_counted { CountedValue::of(values.get(row)) } else { None };
                 let point = SamplePoint { mono_ns: *mono_ns, wall_ns: *wall_ns, counted };
-                fold.add(point, value, (*limits, hole_end_ns));
+                fold.add(point, value, (*limits, hole_end_ns), kind == ElementRow::New);
             }
         }
     }
@@ -354,6 +368,24 @@ impl TableFold {
             limit.left_out += self.columns.len() as u64;
         }
     }
+}
+
+/// Adds the samples of a batch to the history of its elements. Returns what each row is; nothing for
+/// a table that is no list.
+fn element_rows(history: &mut CounterHistory, batch: &ColumnBatch) -> Vec<ElementRow> {
+    let RowSource::Elements { elements, .. } = &batch.rows else { return Vec::new() };
+    let (mut rows, mut places) = (Vec::with_capacity(elements.len()), Vec::new());
+    for sample in 0..batch.times.len() {
+        history.begin_sample(batch.leaves_out(sample));
+        places.clear();
+        while rows.len() + places.len() < elements.len() && batch.sample(rows.len() + places.len()) == sample
+        {
+            let element = elements.get(rows.len() + places.len()).filter(|element| **element != NO_ELEMENT);
+            places.push(element.map_or(usize::MAX, |element| history.add_element(u64::from(*element))));
+        }
+        rows.extend(places.iter().map(|place| history.row(*place)));
+    }
+    rows
 }
 
 /// Returns the position of an element; tables that are no lists have one.

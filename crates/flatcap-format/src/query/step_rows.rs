@@ -7,7 +7,7 @@ use super::join::{RowBuffer, RowStamp};
 use super::layout::RowColumn;
 use super::merge::MergedSample;
 use super::steps::{Aggregate, StepCell, StepKind, Steps};
-use crate::schema::{FieldValue, MetricKind};
+use crate::schema::{FieldValue, Growth, MetricKind};
 
 /// Periods or steps after which a counter's last value is too old to compute a rate from: the
 /// sample before may be missing.
@@ -82,8 +82,14 @@ impl StepRows {
         }
     }
 
-    /// Adds a value of a sample.
-    pub(super) fn add(&mut self, place: CellPlace, kind: StepKind, mono_ns: u64, value: FieldValue<'_>) {
+    /// Adds a value of a sample; `growth` is that of a counter of which the rate is wanted.
+    pub(super) fn add(
+        &mut self,
+        place: CellPlace,
+        kind: StepKind,
+        value: FieldValue<'_>,
+        growth: impl FnOnce() -> Growth,
+    ) {
         self.has_samples = true;
         if let (Some(element), _) = place
             && self.elements.last() != Some(&element)
@@ -91,7 +97,10 @@ impl StepRows {
         {
             self.elements.push(element);
         }
-        self.cells.entry(place).or_insert_with(|| StepCell::new(kind)).add(mono_ns, value);
+        match self.cells.entry(place).or_insert_with(|| StepCell::new(kind)) {
+            StepCell::Rate(cell) => cell.add(growth()),
+            cell => cell.add(value),
+        }
     }
 
     /// Removes the values of the step. Rates still refer to them.
@@ -165,7 +174,7 @@ mod tests {
             if let Some(number) = step_rows.reach(&sample(mono_ns, wall_ns)) {
                 step_rows.finish(number, false, 1, &mut rows);
             }
-            step_rows.add((None, 0), kind, mono_ns, FieldValue::Unsigned(mono_ns));
+            step_rows.add((None, 0), kind, FieldValue::Unsigned(mono_ns), Growth::default);
         }
         let number = step_rows.end().unwrap();
         step_rows.finish(number, false, 1, &mut rows);
@@ -182,12 +191,12 @@ mod tests {
         let mut step_rows = steps(10);
         let mut rows = RowBuffer::default();
         step_rows.reach(&sample(1, 1));
-        step_rows.add((None, 0), StepKind::Last, 1, FieldValue::Unsigned(8));
-        step_rows.add((Some(5), 1), StepKind::Last, 1, FieldValue::Unsigned(50));
-        step_rows.add((Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(20));
+        step_rows.add((None, 0), StepKind::Last, FieldValue::Unsigned(8), Growth::default);
+        step_rows.add((Some(5), 1), StepKind::Last, FieldValue::Unsigned(50), Growth::default);
+        step_rows.add((Some(2), 1), StepKind::Last, FieldValue::Unsigned(20), Growth::default);
         let ended = step_rows.reach(&sample(11, 11)).unwrap();
         step_rows.finish(ended, true, 2, &mut rows);
-        step_rows.add((Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(21));
+        step_rows.add((Some(2), 1), StepKind::Last, FieldValue::Unsigned(21), Growth::default);
         let number = step_rows.end().unwrap();
         step_rows.finish(number, true, 2, &mut rows);
         let elements: Vec<Option<u32>> = rows.stamps.iter().map(|stamp| stamp.element).collect();

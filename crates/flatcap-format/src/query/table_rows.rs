@@ -126,6 +126,6 @@ impl TableRows {
         }
         let Self { samples, elements, columns, is_list, .. } = std::mem::replace(self, later);
         let rows = if is_list { RowSource::Elements { samples, elements } } else { RowSource::Samples };
-        ColumnBatch { table, times, rows, columns }
+        ColumnBatch { table, times, rows, columns, ..ColumnBatch::default() }
     }
 }

@@ -57,6 +57,22 @@ impl CompiledSchema {
         &self.object(self.root).name
     }
 
+    /// Returns whether a counter has a field at whose value it begins again at 0.
+    pub(super) fn has_wraps(&self) -> bool {
+        self.objects.iter().any(|object| object.fields.iter().any(|field| field.wraps_at.is_some()))
+    }
+
+    /// Returns whether samples may leave out elements of this list of the root table that exist.
+    pub fn leaves_out_elements(&self, list: &str) -> bool {
+        self.sparse(list).is_some()
+    }
+
+    /// Returns which samples leave out elements of a list of the root table; none if samples have
+    /// all of them.
+    pub(crate) fn sparse(&self, list: &str) -> Option<&Sparse> {
+        self.object(self.root).fields.iter().find(|field| *field.name == *list)?.sparse.as_ref()
+    }
+
     /// Returns whether the root table has the attribute `events`: a payload is a batch of events,
     /// each with its own time, and its numbers are no series of samples.
     pub fn has_events(&self) -> bool {
@@ -135,6 +151,10 @@ pub struct Field {
     pub(super) is_required: bool,
     pub(super) metric_kind: MetricKind,
     pub(super) usage: Usage,
+    /// The name of the field of the same object at whose value the counter begins again at 0.
+    pub(super) wraps_at: Option<Box<str>>,
+    /// A list of which samples leave out elements that exist.
+    pub(super) sparse: Option<Sparse>,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,
     pub(super) unit: Option<Box<str>>,
@@ -172,6 +192,12 @@ impl Field {
     /// Returns what the values say about the use of a resource, from the attribute `usage`.
     pub fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// Returns the name of the field beside it at whose value the counter begins again at 0, from
+    /// the attribute `wraps_at`.
+    pub(crate) fn wraps_at(&self) -> Option<&str> {
+        self.wraps_at.as_deref()
     }
 
     /// Returns the comment in the schema, with its lines joined; empty without one.
@@ -271,6 +297,15 @@ pub enum Usage {
     Cache,
     /// What is given back, such as discarded blocks: no device moves it.
     Release,
+}
+
+/// Which samples of a list leave out elements that exist, from the attribute `sparse`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sparse {
+    /// Any.
+    Always,
+    /// Those in which this field of the root table is not 0.
+    Unless0(Box<str>),
 }
 
 /// The names of an enum's values.

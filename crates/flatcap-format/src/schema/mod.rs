@@ -22,7 +22,11 @@ pub mod fuzzing;
 pub use compile::{
     ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX, STRUCT_BYTES_MAX,
 };
+pub(crate) use compiled::Sparse;
 pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind, Usage};
+pub use counter::has_rate;
+pub(crate) use counter::{CountedValue, Growth};
+pub(crate) use counter_history::{CounterHistory, ElementRow};
 pub use error::{DecodeError, DecodeFault, SchemaError};
 pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};
 pub use gap_causes::GapCauseNames;
@@ -32,7 +36,6 @@ pub use new_schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
 pub use payload_verifier::PayloadVerifier;
 pub use projection::Projection;
-pub(crate) use rate::CountedValue;
 pub use rate::Rates;
 pub(crate) use scalar_reader::ScalarReader;
 pub(crate) use struct_lists::{StructField, StructList};
@@ -46,6 +49,8 @@ mod accessed_bytes;
 mod bytes;
 mod compile;
 mod compiled;
+mod counter;
+mod counter_history;
 mod error;
 mod flatten;
 mod gap_causes;
