@@ -249,9 +249,12 @@ impl PerfettoExport {
             info.column_type != ColumnType::Text && !info.is_identity && is_wanted
         };
         let host = self.host_track()?;
-        let columns = table.columns.iter().enumerate().filter(numeric).map(|(number, info)| {
-            (number, info, CommonUnit::of(info.unit.as_deref(), info.has_rate()))
-        });
+        let columns = table
+            .columns
+            .iter()
+            .enumerate()
+            .filter(numeric)
+            .map(|(number, info)| (number, info, CommonUnit::of(info.unit.as_deref(), info.has_rate())));
         let columns: Vec<_> = columns.collect();
         let own_list = (host, batch.table);
         let first_sample = self.sightings.add_samples(own_list, batch.times.len());

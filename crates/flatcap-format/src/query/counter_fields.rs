@@ -1,5 +1,5 @@
-//! Fields that rates of counters need beside the counters: the value at which one begins again at
-//! 0, and the number of elements that a sample leaves out.
+//! Fields that rates need in addition to the counters: the value at which a counter wraps, and the
+//! number of elements that a sample leaves out.
 
 use super::batch::ColumnBatch;
 use super::filter::{HIDDEN, is_visible};
@@ -12,8 +12,8 @@ use crate::schema::{CompiledSchema, FieldValue, LeafField, Sparse, has_rate};
 pub(super) struct CounterFields {
     /// Counters, and the fields with their ranges.
     ranges: Vec<(usize, usize)>,
-    /// Counters in lists of which samples leave out elements, and the field that says so; none if
-    /// any sample may.
+    /// Counters in sparse lists, and the field that says which samples leave out elements; without
+    /// such a field, any sample may.
     sparse: Vec<(usize, Option<usize>)>,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<
     let tables = plan.tables.iter().zip(batches).filter(|(info, _)| is_visible(info));
     tables
         .map(|(info, mut batch)| {
-            // What was not asked for comes last.
+            // The other columns come last.
             batch.columns.truncate(info.columns.iter().filter(|column| column.order != HIDDEN).count());
             batch
         })

@@ -246,7 +246,7 @@ impl ColumnBatch {
         };
         let columns = self.columns.iter().enumerate().filter(|(column, _)| is_selected(*column));
         let columns = columns.map(|(_, column)| column.select(rows)).collect();
-        // What is not selected may exist all the same.
+        // Elements that the condition removes may exist.
         let sparse = if self.is_list() { vec![true; samples.len()] } else { Vec::new() };
         let ranges = self.ranges.iter().map(|(counter, ranges)| (*counter, ranges.select(rows))).collect();
         Self { table: self.table, times: self.times.select(&samples), rows: source, columns, sparse, ranges }

@@ -156,7 +156,7 @@ impl SourceRun {
 
 impl SeriesRows {
     /// Adds what a segment has of the series; `hole_end_ns` is the end of the last hole of the
-    /// source before it, and `segment` the number of the segment among those of the source.
+    /// source before it, and `segment` the segment's number in the run.
     fn add(
         &mut self,
         grid: &PixelGrid,

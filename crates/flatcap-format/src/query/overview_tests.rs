@@ -123,7 +123,7 @@ struct Before {
     run_id: u64,
     mono_ns: u64,
     count: u64,
-    /// The sample, by its place among those of its table in the run.
+    /// The number of the sample in the run and table.
     sample: u64,
 }
 

@@ -119,7 +119,7 @@ pub(super) struct SourcePlan {
     /// The table and column of each selected field; none of a field that has no column.
     pub(super) places: Vec<Option<(usize, usize)>>,
     pub(super) root: PlanNode,
-    /// What the rates of counters need.
+    /// The columns that rates of counters need.
     pub(super) counters: CounterColumns,
 }
 

@@ -15,7 +15,7 @@ pub struct CounterRates {
     tables: HashMap<usize, CounterHistory>,
 }
 
-/// How much the counter of a column grew in each row of a batch.
+/// The growth of the counter of a column in each row of a batch.
 #[derive(Debug)]
 pub(super) struct ColumnGrowth {
     pub(super) column: usize,

@@ -441,7 +441,7 @@ fn aggregate(name: &str, values: &[HeldValue]) -> HeldValue {
     }
 }
 
-/// What the rows are by definition.
+/// Returns the rows by their definition.
 fn expected(samples: &[Sample], list: usize, options: &RowOptions) -> Vec<ComparedRow> {
     // The samples of each row.
     let mut groups: Vec<(i64, Vec<usize>)> = Vec::new();
@@ -455,7 +455,7 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions) -> Vec<Compar
     }
     let mut rows = Vec::new();
     for (begin_ns, group) in groups {
-        // The values that a row has of each element: one by one, or those of a step.
+        // The values of each element in a row: one value, or all values of a step.
         let mut own: Vec<(u64, Vec<(usize, &Element)>)> = Vec::new();
         for at in group {
             for element in &samples[at].lists[list] {
@@ -582,10 +582,10 @@ fn options(is_long: bool, is_rate: bool, steps: Option<(u64, &str)>) -> RowOptio
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(200, 5_000)))]
 
-    // Proves that rates, steps and all aggregates have the values that a naive reader computes:
-    // counters of all types of numbers, which wrap, are reset, fall a little and are absent;
-    // elements that end, come back, are left out, and are there twice; values around 2^53, 2^63
-    // and 2^64; raw and compressed, over two segments.
+    // Proves that rates, steps and all aggregates have the values that a naive reader computes.
+    // Counters of all types wrap, are reset, fall a little and are absent. Elements end, come back,
+    // are left out, and occur twice. Values are around 2^53, 2^63 and 2^64. The two segments are
+    // raw or compressed.
     #[test]
     fn rates_and_steps_are_as_defined(seed in any::<u64>()) {
         let mut random = Random(seed);
@@ -601,6 +601,124 @@ proptest! {
                     compare(&paths, &samples, list, &options(list > 0, is_rate, Some((step_ns, name))));
                 }
             }
+        }
+    }
+}
+
+/// Returns an element whose counters and gauges all have this count.
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+fn counted(id: u64, count: i64) -> Element {
+    let unsigned = Raw::U64(count.cast_unsigned());
+    let values = [
+        unsigned,
+        Raw::I64(count),
+        Raw::F64(count as f64),
+        Raw::U64(u64::MAX),
+        unsigned,
+        unsigned,
+        Raw::I64(count),
+        Raw::I32(count as i32),
+        Raw::F32(count as f32),
+        Raw::F32(count as f32),
+        Raw::U16(count as u16),
+        Raw::I8(count as i8),
+    ];
+    Element { id, values }
+}
+
+/// Returns the rows of samples with these totals and devices, one each 100 ms.
+fn rows_of(
+    samples: impl Iterator<Item = (Element, Vec<Element>)>,
+    list: usize,
+    options: &RowOptions,
+) -> Vec<ComparedRow> {
+    let samples = (10_u64..).zip(samples).map(|(number, (total, devices))| Sample {
+        mono_ns: number * PERIOD_NS,
+        is_cut: false,
+        skipped: 0,
+        lists: [vec![total], devices, Vec::new()],
+    });
+    let (samples, folder): (Vec<Sample>, _) = (samples.collect(), tempfile::tempdir().unwrap());
+    let paths = write(folder.path(), &samples, &mut Random(0));
+    rows(&paths, list, options)
+}
+
+// Proves that counters of each type of number have the same rate, plain and by steps.
+#[test]
+fn all_types_of_counters_have_rates() {
+    let samples = || (0..11).map(|number| (counted(0, number), Vec::new()));
+    for steps in [None, Some((500_000_000, "")), Some((500_000_000, "max"))] {
+        let found = rows_of(samples(), 0, &options(false, true, steps));
+        for (field, (name, _, kind)) in FIELDS.iter().enumerate() {
+            if *kind == FieldKind::Gauge {
+                continue;
+            }
+            let last = &found.last().unwrap().2[field];
+            assert!(is_same(last, &HeldValue::Float(10.0)), "{name} {steps:?}: {last:?}");
+        }
+    }
+}
+
+// Proves that a device that is made again under its name has no rate against the old one, and that
+// two devices of one name have none against each other.
+#[test]
+fn a_device_made_again_is_another_one() {
+    let samples = || {
+        (0..90).map(|number| {
+            let own = match number {
+                0..30 => vec![counted(3, 1000 + number * 10)],
+                30..40 => Vec::new(),
+                40..60 => vec![counted(3, 5000 + (number - 40) * 10)],
+                _ => vec![counted(3, 5000 + number * 10), counted(3, 90_000 + number * 10)],
+            };
+            (counted(0, 0), own)
+        })
+    };
+    for steps in [None, Some((1_000_000_000, "")), Some((1_000_000_000, "max"))] {
+        let found = rows_of(samples(), 1, &options(true, true, steps));
+        let rates: Vec<f64> = found.iter().filter_map(|row| row.2[0].number()).collect();
+        assert!(rates.iter().all(|rate| (rate - 100.0).abs() < 1e-6), "{rates:?}");
+        assert!(rates.len() >= 3, "{steps:?}");
+        assert_eq!(found.last().unwrap().2[0], HeldValue::Absent, "two of one name, {steps:?}");
+    }
+}
+
+// Proves that a time that the kernel corrects downwards by a tick has the rate of its growth in each
+// step, and that a counter that is reset has the rate of the rest of the step.
+#[test]
+fn a_step_back_does_not_blank_a_step() {
+    let mut count = 1000;
+    let corrected = (1..120).map(|number| {
+        count += if number % 7 == 0 { -1 } else { 1 };
+        (counted(0, count), Vec::new())
+    });
+    let reset = (0..120).map(|number| (counted(0, number % 25), Vec::new()));
+    let options = options(false, true, Some((2_000_000_000, "")));
+    let (corrected, reset) = (rows_of(corrected, 0, &options), rows_of(reset, 0, &options));
+    for (rows, rates) in [(corrected, 6.0..8.5), (reset, 9.9..10.1)] {
+        for row in rows.iter().skip(1) {
+            let rate = row.2[0].number();
+            assert!(rate.is_some_and(|rate| rates.contains(&rate)), "{rate:?}, not {rates:?}");
+        }
+        assert!(rows.len() > 5);
+    }
+}
+
+// Proves that the rate of a counter that wraps is right over the wraps, also of several in a step.
+#[test]
+fn counters_with_a_range_go_on_over_wraps() {
+    let samples = || {
+        (0..200_u64).map(|number| {
+            let mut total = counted(0, 0);
+            total.values[RANGE] = Raw::U64(1000);
+            total.values[RANGE + 1] = Raw::U64(number * 70 % 1000);
+            (total, Vec::new())
+        })
+    };
+    for steps in [None, Some((5_000_000_000, "")), Some((5_000_000_000, "min"))] {
+        let found = rows_of(samples(), 0, &options(false, true, steps));
+        for row in found.iter().skip(1) {
+            assert!(is_same(&row.2[RANGE + 1], &HeldValue::Float(700.0)), "{:?} {steps:?}", row.2[RANGE + 1]);
         }
     }
 }

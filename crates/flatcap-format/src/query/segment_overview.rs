@@ -138,7 +138,7 @@ struct TableFold {
     series: Vec<SeriesFold>,
     /// The samples of the source; none before the first one.
     span: Option<SourceSpan>,
-    /// Which samples have which elements.
+    /// The elements of the samples so far.
     history: CounterHistory,
 }
 

@@ -82,7 +82,7 @@ impl StepRows {
         }
     }
 
-    /// Adds a value of a sample; `growth` is that of a counter of which the rate is wanted.
+    /// Adds a value of a sample. `growth` is called only for the rate of a counter.
     pub(super) fn add(
         &mut self,
         place: CellPlace,

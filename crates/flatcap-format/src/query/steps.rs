@@ -118,7 +118,7 @@ enum Number {
 /// A sum of numbers.
 #[derive(Debug, Clone, Copy)]
 enum NumberSum {
-    /// Exact: so many integers of 64 bits fit.
+    /// Exact: 2^64 integers of 64 bits fit.
     Integers(i128),
     Floats(f64),
 }
@@ -228,7 +228,7 @@ impl RateCell {
 }
 
 impl Number {
-    /// Returns a value as a number; none for a text, NaN, or no value.
+    /// Returns a value as a number, unless it is a text, NaN or absent.
     fn of(value: FieldValue<'_>) -> Option<Self> {
         match value {
             FieldValue::Unsigned(number) => Some(Self::Unsigned(number)),
@@ -286,7 +286,7 @@ impl NumberSum {
         }
     }
 
-    /// Returns the sum in the type of the values, of which `last` is one; none if it does not fit.
+    /// Returns the sum in the type of `last`, or absent if the sum does not fit in that type.
     fn held(self, last: &HeldValue) -> HeldValue {
         match (self, last) {
             (Self::Integers(sum), HeldValue::Signed(_)) => {
@@ -391,8 +391,8 @@ mod tests {
         }
     }
 
-    // Proves that the rate of a step is the growth in the intervals that end in it by their time: a
-    // correction counts, an interval in which the counter began anew or that is too long does not.
+    // Proves that the rate of a step is the growth in its intervals divided by their time. A
+    // correction counts; an interval with a reset, or one that is too long, does not.
     #[test]
     fn rates_are_the_growth_of_a_step() {
         let second = 1_000_000_000;
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(step(&[]), HeldValue::Absent);
         assert_eq!(step(&[(0.0, 0)]), HeldValue::Absent, "no interval");
         assert_eq!(step(&[(5.0, 1), (1.0, 1)]), HeldValue::Float(3.0));
-        assert_eq!(step(&[(5.0, 1), (0.0, 0), (1.0, 1)]), HeldValue::Float(3.0), "it began anew");
+        assert_eq!(step(&[(5.0, 1), (0.0, 0), (1.0, 1)]), HeldValue::Float(3.0), "it was reset");
         assert_eq!(step(&[(5.0, 1), (-1.0, 1)]), HeldValue::Float(2.0), "it was corrected");
         assert_eq!(step(&[(-1.0, 1)]), HeldValue::Absent, "it fell");
         assert_eq!(step(&[(8.0, 2), (100.0, 3)]), HeldValue::Float(4.0), "three seconds are too long");

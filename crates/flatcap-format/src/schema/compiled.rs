@@ -67,8 +67,8 @@ impl CompiledSchema {
         self.sparse(list).is_some()
     }
 
-    /// Returns which samples leave out elements of a list of the root table; none if samples have
-    /// all of them.
+    /// Returns which samples leave out elements of a list of the root table, or `None` if no sample
+    /// does.
     pub(crate) fn sparse(&self, list: &str) -> Option<&Sparse> {
         self.object(self.root).fields.iter().find(|field| *field.name == *list)?.sparse.as_ref()
     }
@@ -194,7 +194,7 @@ impl Field {
         self.usage
     }
 
-    /// Returns the name of the field beside it at whose value the counter begins again at 0, from
+    /// Returns the name of the field of the same object at whose value the counter wraps to 0, from
     /// the attribute `wraps_at`.
     pub(crate) fn wraps_at(&self) -> Option<&str> {
         self.wraps_at.as_deref()
@@ -299,7 +299,7 @@ pub enum Usage {
     Release,
 }
 
-/// Which samples of a list leave out elements that exist, from the attribute `sparse`.
+/// The samples that leave out existing elements of a list, from the attribute `sparse`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Sparse {
     /// Any.

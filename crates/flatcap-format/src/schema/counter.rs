@@ -1,11 +1,11 @@
-//! What a counter is, and how much it grew: the one place that decides it, for all types of numbers
-//! and all outputs.
+//! Decides which fields are counters with a rate, and how much a counter grew, for all types of
+//! numbers and all outputs.
 
 use super::compiled::MetricKind;
 use super::value::{ColumnType, FieldValue};
 
-/// A counter that falls by at most this part of its value was corrected, and did not begin anew:
-/// the kernel's idle and iowait times fall by a tick now and then.
+/// A counter that falls by at most this part of its value was corrected, not reset: the kernel's
+/// idle and iowait times sometimes fall by a tick.
 const CORRECTED_PART: u32 = 100;
 
 /// A counter that wraps goes around at most once in this time, in nanoseconds: the energy of a
@@ -30,7 +30,7 @@ pub(crate) enum CountedValue {
     Fraction(f64),
 }
 
-/// How much a counter changed from one sample to a later one.
+/// The change of a counter from one sample to a later one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Growth {
     /// Below 0 if the counter was corrected.
@@ -58,7 +58,7 @@ impl Growth {
         now.1.change_since(before.1, wraps_at).map_or(Self::UNKNOWN, |amount| Self { amount, elapsed_ns })
     }
 
-    /// Returns the change per second; none if it is not known, or the counter fell.
+    /// Returns the change per second, or `None` if it is not known or the counter fell.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     pub(crate) fn rate(self) -> Option<f64> {
         (self.elapsed_ns > 0 && self.amount >= 0.0).then(|| self.amount / (self.elapsed_ns as f64 / 1e9))
@@ -66,8 +66,7 @@ impl Growth {
 }
 
 impl CountedValue {
-    /// Returns the count of a counter's value; none for other values, and for a fraction that is
-    /// not finite.
+    /// Returns the count of a counter, or `None` if the value is no number or not finite.
     #[inline]
     pub(crate) fn of(value: FieldValue<'_>) -> Option<Self> {
         let fraction = |number: f64| number.is_finite().then_some(Self::Fraction(number));
@@ -80,8 +79,8 @@ impl CountedValue {
         }
     }
 
-    /// Returns how much the counter changed: its growth, over at most one wrap, or what it was
-    /// corrected by, below 0. None if it began anew, so that its growth is not known.
+    /// Returns the growth of the counter, over at most one wrap, or its correction, which is below
+    /// 0. Returns `None` if the counter was reset, so that its growth is not known.
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
     pub(crate) fn change_since(self, before: Self, wraps_at: Option<Self>) -> Option<f64> {
         let change = match (self, before) {
@@ -133,8 +132,8 @@ mod tests {
         assert!(![ColumnType::Bool, ColumnType::Text].iter().any(|own| has_rate(MetricKind::Counter, *own)));
     }
 
-    // Proves what the change of a counter is: exact beyond 2^53, of negative numbers, over a wrap,
-    // and none if it began anew or is no number.
+    // Proves that the change of a counter is exact beyond 2^53, for negative numbers and over a wrap,
+    // and that a counter that was reset has none.
     #[test]
     fn changes_are_growth_corrections_and_wraps() {
         use FieldValue::{Float, Float32, Signed, Unsigned};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::counter::{CountedValue, Growth};
 
-/// Elements beyond twice those that were left after which the ones that ended are removed.
+/// Ended elements are removed when there are twice the remaining ones and so many more.
 const ENDED_MAX: usize = 1 << 10;
 /// Most elements whose values are kept, as of a query.
 const ELEMENTS_MAX: usize = 1 << 17;
@@ -19,7 +19,7 @@ pub(crate) struct CounterHistory {
     /// The number of the current sample, from 1.
     sample: u64,
     leaves_out: bool,
-    /// The last complete sample before the current one; 0 for none.
+    /// The last complete sample before the current one, or 0.
     complete_before: u64,
     /// By identity.
     places: HashMap<u64, usize>,
@@ -28,7 +28,7 @@ pub(crate) struct CounterHistory {
     sweep_at: usize,
 }
 
-/// An element of a sample, next to the samples before.
+/// An element of a sample, compared with the samples before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ElementRow {
     /// It goes on, or is in the first sample.
@@ -50,7 +50,7 @@ struct ElementCounters {
 }
 
 impl CounterHistory {
-    /// Begins a sample; `leaves_out` says that elements that are not in it may exist all the same.
+    /// Begins a sample. With `leaves_out`, elements that are not in it may exist.
     pub(crate) fn begin_sample(&mut self, leaves_out: bool) {
         if self.sample > 0 && !self.leaves_out {
             self.complete_before = self.sample;
@@ -87,8 +87,8 @@ impl CounterHistory {
         place
     }
 
-    /// Returns what an element of the sample is, when all of them were added. One without a place is
-    /// ambiguous.
+    /// Classifies an element of the sample, after all of them were added. An element without a place
+    /// is ambiguous.
     pub(crate) fn row(&self, place: usize) -> ElementRow {
         self.elements.get(place).map_or(ElementRow::Ambiguous, |own| own.row)
     }
