@@ -97,7 +97,12 @@ impl Raw {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "any number will do")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "any number will do"
+    )]
     fn plus(self, change: i64) -> Self {
         match self {
             Self::U64(number) => Self::U64(number.wrapping_add_signed(change)),
@@ -606,7 +611,12 @@ proptest! {
 }
 
 /// Returns an element whose counters and gauges all have this count.
-#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "small numbers"
+)]
 fn counted(id: u64, count: i64) -> Element {
     let unsigned = Raw::U64(count.cast_unsigned());
     let values = [
