@@ -394,7 +394,8 @@ impl<'a> Dump<'a> {
             Some(DumpSource::Typed(decoder)) => decoder,
         };
         if self.rate
-            && let Err(error) = decoder.rates.observe(&decoder.plan, (sample.mono_ns, sample.flags), sample.payload)
+            && let Err(error) =
+                decoder.rates.observe(&decoder.plan, (sample.mono_ns, sample.flags), sample.payload)
         {
             return self.report_undecodable(sample, &error);
         }
