@@ -420,7 +420,9 @@ mod tests {
         let big = (1_u64 << 63) + 1;
         let of = |name: &str, values: &[FieldValue<'_>]| {
             let mut cell = StepCell::new(StepKind::Aggregate(name.parse().unwrap()));
-            values.iter().for_each(|value| cell.add(*value));
+            for value in values {
+                cell.add(*value);
+            }
             cell.finish()
         };
         let unsigned = [(1 << 53) + 1, 1 << 53, big, big - 1].map(FieldValue::Unsigned);
