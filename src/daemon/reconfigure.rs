@@ -150,6 +150,7 @@ impl RunningConfig {
             self.controls.firings.clone(),
         );
         self.update_recorder(&config, &header, latencies, (removed.clone(), rules))?;
+        shared.note(header.sources.get(known.len()..).unwrap_or_default());
         for counters in added {
             shared.add_counters(counters);
         }

@@ -123,7 +123,7 @@ fn recover_ring(ring: &QuotaStorage, own_run: u64, memories: &[CrashedRun]) -> V
     let completion = DirectoryRecovery { storage: ring, skip_run: Some(own_run), only: None, dry_run: false };
     let mut leftovers = |run_id| {
         let memory = memories.iter().find(|memory| memory.run_id() == run_id);
-        memory.map(read).transpose().map(Option::unwrap_or_default)
+        memory.map(read_for_ring).transpose().map(Option::unwrap_or_default)
     };
     let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
         Ok(recovered) => {
@@ -276,11 +276,22 @@ fn remove_if_counted(
     Ok(())
 }
 
+/// Reads the memory of a run for its segments in the data directory. Of two notes of a source, the
+/// first is that of the recording on the disk.
 fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     Ok(Leftovers {
         frames: memory.frames()?,
         begun: memory.begun()?,
         sources: memory.records()?.iter().map_while(|record| SourceInfo::decode(record)).collect(),
-        has_successor: false,
+        ..Leftovers::default()
     })
+}
+
+/// Reads the memory of a run for its segments in the ring, to which the last note of a source
+/// belongs.
+fn read_for_ring(memory: &CrashedRun) -> io::Result<Leftovers> {
+    let mut leftovers = read(memory)?;
+    leftovers.sources.reverse();
+    leftovers.sources.sort_by_key(|source| source.id);
+    Ok(leftovers)
 }

@@ -157,7 +157,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let recovery = recovery
         .map_or_else(|| RecoveryThread::start(storage, ring_storage, run_id, run_dir(config), directory), Ok)
         .map_err(cannot_start("the recovery of earlier runs"))?;
-    let rescue = RescueThread::start((rescue_storage, lane_store), run_id, rescued, recovery.ending())
+    let rescued = (rescued, config.push.verify);
+    let rescue = RescueThread::start((rescue_storage, lane_store), rescued, recovery.ending())
         .map_err(cannot_start("the rescue of lanes"))?;
     let ring_path = ring.as_ref().map(|ring| ring.path.clone());
     let ring_compression =

@@ -76,7 +76,7 @@ impl SegmentSlot {
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let entries = storage.entries()?;
-        let next_number = SegmentName::next_free_number(entries.iter().map(|entry| entry.name.as_str()))
+        let next_number = SegmentName::first_number_of_run(entries.iter().map(|entry| entry.name.as_str()))
             .ok_or(io::ErrorKind::StorageFull)?;
         let mut slot = Self {
             syncer: Syncer::start(Arc::clone(&storage))?,

@@ -16,7 +16,7 @@ use crate::failing_store::{FailingStore, FaultPlan};
 use crate::lake::{Lake, Patience};
 use crate::manifest::{Manifest, ManifestKind};
 use crate::names::{ObjectGroup, Tier};
-use crate::recordings::{LOST, SOURCES, TestSegment, write_run};
+use crate::recordings::{LOST, SOURCES, TestSegment, add_leftovers, write_run};
 use crate::service::{ShipEvent, ShipState, ship_backlog};
 use crate::shipper::{ShipOptions, Shipper};
 use crate::stop::StopSignal;
@@ -112,6 +112,38 @@ fn recording(folder: &Path) {
     write_run(folder, &small, 2);
     TestSegment { number: 2, is_compressed: true, ..small.clone() }.write(folder);
     small.write(&folder.join("snapshots/20231114T221320Z-rule"));
+}
+
+// Proves that samples which are added to a run after its last segment was shipped come to the lake,
+// each once, with the gap before them: the rest of a killed run, from memory and lanes.
+#[test]
+fn what_is_added_later_is_shipped() {
+    const ADDED: u64 = 20;
+    let (folder, store) = (tempfile::tempdir().unwrap(), FailingStore::new());
+    let small = TestSegment { samples: 60, ..TestSegment::default() };
+    write_run(folder.path(), &small, 2);
+    ship(&store, folder.path(), &ShipOptions::default()).unwrap();
+    let last = TestSegment { number: 1, ..small };
+    add_leftovers(folder.path(), &last, ADDED);
+    ship(&store, folder.path(), &ShipOptions::default()).unwrap();
+    for is_merged in [false, true] {
+        if is_merged {
+            merge(&store, Duration::ZERO).unwrap();
+        }
+        let rows = visible(&store.objects());
+        let begun = 2 * (last.samples + LOST) + ADDED;
+        let mut numbers: Vec<i64> = rows["point"].iter().map(|(_, seq)| *seq).collect();
+        numbers.sort_unstable();
+        let lost = |seq: &i64| {
+            let of_segment = i64::try_from(last.samples + LOST).unwrap();
+            let at = i64::try_from(last.samples / 3).unwrap();
+            let gap = at..at + i64::try_from(LOST).unwrap();
+            if seq / of_segment < 2 { gap.contains(&(seq % of_segment)) } else { seq % of_segment == 0 }
+        };
+        let expected: Vec<i64> = (0..i64::try_from(begun).unwrap()).filter(|seq| !lost(seq)).collect();
+        assert_eq!(numbers, expected);
+        assert_eq!(rows["_gaps"].len(), 3);
+    }
 }
 
 // Proves that segments which retention removes while the store is away are counted and reported,

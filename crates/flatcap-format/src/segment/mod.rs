@@ -34,6 +34,7 @@ pub use recover::directory_recovery::{DirectoryRecovery, RunCompleteness};
 pub use recover::leftovers::Leftovers;
 pub use recover::recovered::{RecoverError, Recovered};
 pub use recover::segment_recovery::{recover, resume};
+pub use recover::supplement::{last_segment, supplement};
 pub use verify::completeness::{CompletenessCheck, SequenceFinding, SourceCompleteness};
 pub use verify::digest_check::DigestCheck;
 pub use verify::verification::{SegmentFlaw, UnexplainedGap, Verification, VerificationReport};

@@ -1,6 +1,6 @@
 //! Samples that the memory of a crashed run adds to its segments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::segment::format::footer::Footer;
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
@@ -14,6 +14,8 @@ pub struct Leftovers {
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,
+    /// Sources of which samples were refused: their numbers at the end are lost as damaged.
+    pub refused: BTreeSet<u16>,
     /// Whether another segment of the run follows. Then `begun` has the first numbers of that
     /// segment, and samples of this segment from there on count as lost.
     pub has_successor: bool,

@@ -22,7 +22,7 @@ impl SegmentRecovery<'_> {
         }
         for source in progress.sources() {
             let begun = self.leftovers.begun.get(&source).copied().unwrap_or(0);
-            self.result.lost += lost_samples(&progress.missing(source, begun));
+            self.result.lost += lost_samples(&progress.missing(source, begun, GapCause::Crash));
         }
         self.result.sealed = Some(self.name.sealed().to_string());
     }
