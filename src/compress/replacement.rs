@@ -201,7 +201,7 @@ impl ReplaceJob<'_> {
 fn is_file(storage: &dyn Storage, name: &str, (file, bytes): (&dyn StorageFile, u64)) -> io::Result<bool> {
     let found = storage.open(name)?;
     let is_same = match (found.identity(), file.identity()) {
-        // Of a storage that cannot tell files apart, only the length is known.
+        // This storage has no identities: only the lengths are compared.
         (Err(error), _) if error.kind() == ErrorKind::Unsupported => true,
         (found, file) => found? == file?,
     };

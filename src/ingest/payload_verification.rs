@@ -79,6 +79,7 @@ impl<'h> LeftVerification<'h> {
             verifier(&described.schema, &described.root).ok().flatten()
         });
         let verifier = verifier.as_ref();
-        verifier.is_none_or(|verifier| verifier.lock().unwrap_or_else(PoisonError::into_inner).accepts(payload))
+        verifier
+            .is_none_or(|verifier| verifier.lock().unwrap_or_else(PoisonError::into_inner).accepts(payload))
     }
 }

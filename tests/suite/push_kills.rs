@@ -158,12 +158,21 @@ fn every_committed_sample_is_there_once() {
 // already is: nothing that was rescued is lost to the compressor.
 #[test]
 fn a_rescue_during_a_compression_loses_nothing() {
-    const BEFORE: u64 = 3000;
+    const BEFORE: u64 = 12_000;
     const IN_LANE: u64 = 1000;
-    // Slow enough that the compression takes some seconds.
-    let settings = "[compress]\ncodec = \"zstd:19\"\ncpu_budget = \"5%\"\n";
     let rig = Rig::new();
-    let mut recorder = record(&rig, "", settings);
+    // So slow that the compression takes some seconds.
+    let compress = "[compress]\ncodec = \"zstd:19\"\ncpu_budget = \"5%\"\n";
+    let config = rig.write("flatcap.toml", format!("[push]\nenabled = true\n{compress}"));
+    let record = || {
+        let args = ["record", "--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic@10ms"];
+        let mut command = rig.command(&args);
+        command.env_remove("FLATCAP_COMPRESS__ENABLED").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let process = Process(Some(command.spawn().unwrap()));
+        eventually("the push socket", || rig.status().is_some_and(|status| status["push"]["open"] == true));
+        process
+    };
+    let mut recorder = record();
     let client = client_with(&pushing::socket(&rig), LANE_BYTES);
     let orders = orders(&client, OnFullLane::Block);
     let mut pushed = 0;
@@ -179,14 +188,17 @@ fn a_rescue_during_a_compression_loses_nothing() {
     signal(recorder.0.as_ref().unwrap(), "STOP");
     push(IN_LANE);
     recorder.kill();
-    let recorder = record(&rig, "", settings);
+    let recorder = record();
+    eventually("the recovery", || {
+        rig.status().is_some_and(|status| status["recorder"]["recovering"] == false)
+    });
+    // The compressor looks at the directory when a segment is sealed, and takes the oldest first.
+    assert_eq!(rig.call(&["rotate"]).status, Some(0));
     let is_compressing = || {
         let mut entries = std::fs::read_dir(rig.data()).unwrap();
         entries.any(|entry| entry.unwrap().file_name().to_str().unwrap().ends_with(".compressing"))
     };
-    let compressed = || {
-        rig.status().map_or(0, |status| number(&status["compression"]["segments"]))
-    };
+    let compressed = || rig.status().map_or(0, |status| number(&status["compression"]["segments"]));
     // On a fast machine it may have ended.
     eventually("the compression", || is_compressing() || compressed() > 0);
     let mut begun = 0;

@@ -114,8 +114,8 @@ fn recording(folder: &Path) {
     small.write(&folder.join("snapshots/20231114T221320Z-rule"));
 }
 
-// Proves that samples which are added to a run after its last segment was shipped come to the lake,
-// each once, with the gap before them: the rest of a killed run, from memory and lanes.
+// Proves that samples which a recovery adds to a run after its last segment was shipped come to the
+// lake, each once, with the gap before them, and stay there when hours are merged.
 #[test]
 fn what_is_added_later_is_shipped() {
     const ADDED: u64 = 20;

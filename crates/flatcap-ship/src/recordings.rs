@@ -8,8 +8,8 @@ use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLa
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{
-    DirectoryRecovery, Frames, Gap, Leftovers, LiveCompressor, Marker, MarkerOrigin, SampleSpan, SealState, SegmentHeader, SegmentName,
-    SegmentOptions, SegmentWriter, SourceInfo, SourceKind,
+    DirectoryRecovery, Frames, Gap, Leftovers, LiveCompressor, Marker, MarkerOrigin, SampleSpan, SealState,
+    SegmentHeader, SegmentName, SegmentOptions, SegmentWriter, SourceInfo, SourceKind,
 };
 use flatcap_format::storage::Folder;
 use flatcap_stream::{ChecksumKind, Framer};

@@ -9,8 +9,8 @@ use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::ClockReading;
 use flatcap_format::host::HostName;
 use flatcap_format::segment::{
-    Frames, Gap, Marker, MarkerOrigin, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentReader,
-    SegmentWriter, SourceInfo, SourceKind,
+    Frames, Gap, Marker, MarkerOrigin, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentOptions,
+    SegmentReader, SegmentWriter, SourceInfo, SourceKind,
 };
 use flatcap_format::storage::{ReadAt, Storage};
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};

@@ -121,9 +121,9 @@ impl SegmentName {
         }
     }
 
-    /// Returns the number of the first segment of a new run beside these names. After a run that was
-    /// killed some numbers stay free, for what is still added to it: so the numbers of a run come
-    /// before those of the next one.
+    /// Returns the number of the first segment of a new run in a directory with these names. Skips
+    /// some numbers after a killed run, which may still get segments: the numbers of each run are
+    /// then below the numbers of the next one.
     pub fn first_number_of_run<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
         let next = Self::next_free_number(names.clone())?;
         let mut segments = names.filter_map(Self::parse);

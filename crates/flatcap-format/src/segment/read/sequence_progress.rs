@@ -197,7 +197,11 @@ mod tests {
         assert!(progress.add_gap(&gap(2, 3)) && progress.add_gap(&gap(10, 5)));
         assert_eq!(added(&mut progress, 0), []);
         assert_eq!(added(&mut progress, 6), [(1, 1), (5, 1)]);
-        assert_eq!(ranges(&progress.missing(1, 0, GapCause::Crash)), [(7, 3)], "numbers before a known loss were begun");
+        assert_eq!(
+            ranges(&progress.missing(1, 0, GapCause::Crash)),
+            [(7, 3)],
+            "numbers before a known loss were begun"
+        );
         assert_eq!(progress.missing(1, 15, GapCause::Crash), []);
     }
 }

@@ -237,8 +237,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(())
     }
 
-    /// Writes a new segment that begins with this header and these attachments and has what is left
-    /// over. It has its name once it is whole and synced: until then `.recovering` is discarded.
+    /// Writes a new segment: this header, these attachments, and the leftovers. The file gets the
+    /// segment's name once it is whole and synced; a `.recovering` file is discarded.
     pub(in crate::segment) fn write_new(
         mut self,
         header: SegmentHeader,

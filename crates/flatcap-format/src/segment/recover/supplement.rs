@@ -1,6 +1,5 @@
-//! Supplements: a sealed segment never changes, since its readers take it as final: compressor,
-//! shipper, retention, caches. What its run has left all the same becomes one more segment of that
-//! run.
+//! Supplements. A sealed segment never changes: compressor, shipper, retention and caches take it
+//! as final. If its run has left more samples, they become one more segment of that run.
 
 use std::path::Path;
 
@@ -17,7 +16,7 @@ use crate::segment::open::header_copy;
 use crate::segment::read::reader::{Advance, SegmentReader};
 use crate::storage::{FileEntry, Storage};
 
-/// Returns the last segment of a run in a listing of its directory, by number; none if it has none.
+/// Returns the segment of a run with the highest number in a listing of its directory.
 pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
     let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
     // A segment sealed while the directory was read appears twice: the sealed name counts.
@@ -26,11 +25,12 @@ pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
         .max_by_key(|name| (name.number, name.state == SealState::Sealed))
 }
 
-/// Writes what the last segment of a killed run, which is sealed, does not count as a segment of
-/// its own. Returns its name, and none if there is nothing. With `dry_run` writes nothing.
+/// Writes a segment with the leftovers of a killed run that its last segment, which is sealed, does
+/// not count. Returns the name of the new segment; none if the last one counts everything. With
+/// `dry_run` writes nothing.
 ///
-/// It is whole and synced before it has its name. No other thread or process may recover the same
-/// run.
+/// The new segment is whole and synced before it has its name. No other thread or process may
+/// recover the same run meanwhile.
 ///
 /// # Errors
 /// `Unreadable` if the last segment cannot be read or has no footer, `Storage` with the step that
@@ -63,7 +63,8 @@ pub fn supplement(
         state: SealState::Sealed,
     };
     let attachments = attachments(&mut reader)?;
-    let recovered = SegmentRecovery::new(storage, name, leftovers, dry_run).write_new(header, &attachments)?;
+    let recovered =
+        SegmentRecovery::new(storage, name, leftovers, dry_run).write_new(header, &attachments)?;
     Ok(Some((name, recovered)))
 }
 
@@ -77,8 +78,9 @@ fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentH
     }
     let head_bytes = header.checksum.frame_bytes(0);
     let samples = leftovers.frames.iter().filter_map(|frame| SampleView::read(frame.get(head_bytes..)?));
-    let is_new =
-        |sample: &SampleView<'_>| header.source(sample.source).is_none_or(|source| sample.seq >= source.next_seq);
+    let is_new = |sample: &SampleView<'_>| {
+        header.source(sample.source).is_none_or(|source| sample.seq >= source.next_seq)
+    };
     let first_ns = samples.filter(is_new).map(|sample| sample.mono_ns).min();
     let last_ns = footer.totals.iter().filter_map(|totals| Some(totals.span?.last_mono_ns)).max();
     let mono_ns = first_ns.or(last_ns).unwrap_or(header.clocks.mono_ns);
@@ -90,11 +92,7 @@ fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentH
 fn clocks_at(header: &SegmentHeader, mono_ns: u64) -> ClockReading {
     let before = header.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
     let suspended_ns = before.unwrap_or(&header.clocks).suspended_ns();
-    ClockReading {
-        mono_ns,
-        boot_ns: mono_ns.saturating_add(suspended_ns),
-        wall_ns: header.wall_ns(mono_ns),
-    }
+    ClockReading { mono_ns, boot_ns: mono_ns.saturating_add(suspended_ns), wall_ns: header.wall_ns(mono_ns) }
 }
 
 /// Returns the attachments after the header: those that each segment of the run begins with.
