@@ -135,7 +135,7 @@ fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
         assert_eq!(of_it, 0, "{what}: of {committed} are missing from {first} on; killed: {history:?}");
         assert!(present <= committed + 1, "{what}: {present} of {committed}");
     }
-    // The sample that a killed application was writing, or a killed recorder was taking of the host.
+    // Samples that a killed application was writing, or a killed recorder was taking of the host.
     assert!(lost <= applications.len() as u64 + recorders, "{what}: {lost}");
     let causes: Vec<String> = gaps(&rig).into_iter().map(|(_, causes)| causes).collect();
     assert!(causes.iter().all(|cause| cause == "crash"), "{what}: {causes:?}");

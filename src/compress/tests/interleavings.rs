@@ -1,26 +1,26 @@
 //! Everything that works on the files of a killed run at once, in any order and with crashes:
 //! recovery and rescue, the compressor, a shipper, retention, a reader and the next recorder.
 //!
-//! Each runs on a thread of its own, but only one at a time, from one operation of the storage to
-//! the next: a seed decides whose turn it is. After each operation the files are compared with a
-//! model.
+//! Each has a thread, and they take turns (`turns`). After each operation of the storage the files
+//! are compared with a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 
 use flatcap_format::segment::{
     Advance, CompletenessCheck, DirectoryRecovery, FrameKind, Gap, Leftovers, SampleView, SealState,
     SegmentHeader, SegmentName, SegmentReader, SegmentWriter, last_segment, supplement,
 };
-use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
+use flatcap_format::storage::{FileEntry, ReadAt, Storage, StorageFile};
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage, SimulationRandom};
 use flatcap_stream::ChecksumKind;
 
 use super::fixtures::{append, compress_one, frame_of, header, read};
+use super::turns::{Order, TurnStorage, Turns, TurnsEnd};
 use crate::compress::{remove_leftovers, sealed_segments};
 
 /// The run that was killed, and its sources: one of the host, and two that applications push.
@@ -32,169 +32,6 @@ const NEXT: u64 = 6;
 const BODY: &[u8] = &[0; 8];
 /// Times that a run starts again after a crash.
 const CRASHES: u64 = 2;
-
-/// Whose turn it is.
-#[derive(Debug, Default)]
-struct Turns {
-    state: Mutex<TurnState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct TurnState {
-    waiting: BTreeSet<usize>,
-    running: BTreeSet<usize>, // neither waiting nor done
-}
-
-impl Turns {
-    /// Waits until it is the turn of this thread.
-    fn wait(&self, thread: usize) {
-        let mut state = self.state.lock().unwrap();
-        state.running.remove(&thread);
-        state.waiting.insert(thread);
-        self.changed.notify_all();
-        drop(self.changed.wait_while(state, |state| state.waiting.contains(&thread)).unwrap());
-    }
-
-    fn end(&self, thread: usize) {
-        self.state.lock().unwrap().running.remove(&thread);
-        self.changed.notify_all();
-    }
-
-    /// Waits until nobody runs. Returns who waits.
-    fn waiting(&self) -> Vec<usize> {
-        let state = self.state.lock().unwrap();
-        let state = self.changed.wait_while(state, |state| !state.running.is_empty()).unwrap();
-        state.waiting.iter().copied().collect()
-    }
-
-    fn give(&self, thread: usize) {
-        let mut state = self.state.lock().unwrap();
-        state.waiting.remove(&thread);
-        state.running.insert(thread);
-        self.changed.notify_all();
-    }
-}
-
-/// Ends the turns of a thread, also when it panics.
-struct TurnsEnd<'t>(&'t Turns, usize);
-
-impl Drop for TurnsEnd<'_> {
-    fn drop(&mut self) {
-        self.0.end(self.1);
-    }
-}
-
-/// A storage that waits for its thread's turn before each operation.
-#[derive(Debug, Clone)]
-struct TurnStorage {
-    disk: SimulatedStorage,
-    turns: Arc<Turns>,
-    thread: usize,
-}
-
-#[derive(Debug)]
-struct TurnFile {
-    file: Arc<dyn StorageFile>,
-    turns: Arc<Turns>,
-    thread: usize,
-}
-
-impl TurnStorage {
-    fn turn(&self) -> &SimulatedStorage {
-        self.turns.wait(self.thread);
-        &self.disk
-    }
-
-    fn file(&self, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        Arc::new(TurnFile { file, turns: Arc::clone(&self.turns), thread: self.thread })
-    }
-}
-
-impl Storage for TurnStorage {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.turn().create(name).map(|file| self.file(file))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.turn().open(name).map(|file| self.file(file))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.turn().rename(from, to)
-    }
-
-    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        self.turn().exchange(one, other)
-    }
-
-    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        self.turn().replace(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.turn().remove(name)
-    }
-
-    fn sync_directory(&self) -> io::Result<()> {
-        self.turn().sync_directory()
-    }
-
-    fn entries(&self) -> io::Result<Vec<FileEntry>> {
-        self.turn().entries()
-    }
-
-    fn space(&self) -> io::Result<DiskSpace> {
-        self.disk.space()
-    }
-}
-
-impl ReadAt for TurnFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.file.length()
-    }
-}
-
-impl StorageFile for TurnFile {
-    fn append(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.turns.wait(self.thread);
-        self.file.append(slices)
-    }
-
-    fn preallocate(&self, end: u64) -> io::Result<()> {
-        self.file.preallocate(end)
-    }
-
-    fn truncate(&self, length: u64) -> io::Result<()> {
-        self.turns.wait(self.thread);
-        self.file.truncate(length)
-    }
-
-    fn allocated(&self) -> io::Result<u64> {
-        self.file.allocated()
-    }
-
-    fn attributes(&self) -> io::Result<FileAttributes> {
-        self.file.attributes()
-    }
-
-    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
-        self.file.set_attributes(attributes)
-    }
-
-    fn identity(&self) -> io::Result<(u64, u64)> {
-        self.file.identity()
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.turns.wait(self.thread);
-        self.file.sync()
-    }
-}
 
 /// A sample, by run, source and number.
 type SampleKey = (u64, u16, u64);
@@ -547,37 +384,6 @@ impl Model {
     }
 }
 
-/// Whose turn is next.
-struct Order<'r> {
-    random: &'r mut SimulationRandom,
-    /// Of each thread; the highest goes on until it is put last. Empty: any thread is next.
-    priorities: Vec<usize>,
-}
-
-impl Order<'_> {
-    fn new(random: &mut SimulationRandom, threads: usize) -> Order<'_> {
-        let mut priorities: Vec<usize> = Vec::new();
-        if random.below(2) == 0 {
-            while priorities.len() < threads {
-                priorities.insert(random.below(priorities.len() + 1), priorities.len());
-            }
-        }
-        Order { random, priorities }
-    }
-
-    fn next(&mut self, waiting: &[usize]) -> usize {
-        let Some(at) = self.priorities.iter().position(|thread| waiting.contains(thread)) else {
-            return waiting[self.random.below(waiting.len())];
-        };
-        let thread = self.priorities[at];
-        if self.random.below(12) == 0 {
-            self.priorities.remove(at);
-            self.priorities.push(thread);
-        }
-        thread
-    }
-}
-
 /// Lets all work on the files at once, in the order of a seed. Returns whether the recovery has
 /// done all that was left.
 fn run_all(
@@ -612,7 +418,7 @@ fn run_all(
     let mut order = Order::new(random, works.len());
     let mut failure = None;
     std::thread::scope(|scope| {
-        turns.state.lock().unwrap().running.extend(0..works.len());
+        turns.begin(works.len());
         for (thread, work) in works.into_iter().enumerate() {
             let storage = TurnStorage { disk: disk.clone(), turns: Arc::clone(&turns), thread };
             scope.spawn(move || {
@@ -675,10 +481,10 @@ fn run_seed(seed: u64) {
     }
 }
 
-// Proves that no sealed segment changes, that each committed sample is in the files or in the lake
-// at most once at any moment, never disappears, and is in the lake exactly once in the end, and that
-// every number is accounted for. Recovery, rescue, compressor, shipper, retention, a reader and the
-// next recorder work at the same time, and are killed, or the power is cut, at any operation.
+// Proves that no sealed segment changes, that at any moment a committed sample is in the files at
+// most once and in the lake at most once, that none disappears, and that in the end each is in the
+// lake and every number accounted for. Recovery, rescue, compressor, shipper, retention, a reader
+// and the next recorder work at once, and are killed, or the power is cut, at any operation.
 #[test]
 fn each_sample_is_there_once() {
     for seed in 1..=effort::of(60, 4000) {

@@ -4,4 +4,5 @@
 mod crashes;
 mod fixtures;
 mod interleavings;
+mod turns;
 mod worker;
