@@ -171,14 +171,14 @@ fn rescue(
     leftovers.frames.sort_by_cached_key(|frame| {
         frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)
     });
-    match supplement(storage, last, &leftovers, false).map_err(io::Error::other)? {
-        Some((name, recovered)) => tracing::info!(
+    let added = supplement(storage, last, &leftovers, false).map_err(io::Error::other)?;
+    if let Some((name, recovered)) = added {
+        tracing::info!(
             segment = %name,
             frames = recovered.from_memory,
             lost = recovered.lost,
             "frames of applications that a killed run had not taken are rescued"
-        ),
-        None => tracing::debug!(run_id, "the lanes of a killed run have nothing that its files lack"),
+        );
     }
     Ok(true)
 }
