@@ -123,20 +123,20 @@ fn what_is_added_later_is_shipped() {
     let small = TestSegment { samples: 60, ..TestSegment::default() };
     write_run(folder.path(), &small, 2);
     ship(&store, folder.path(), &ShipOptions::default()).unwrap();
-    let last = TestSegment { number: 1, ..small };
-    add_leftovers(folder.path(), &last, ADDED);
+    let shipped = TestSegment { number: 1, ..small };
+    add_leftovers(folder.path(), &shipped, ADDED);
     ship(&store, folder.path(), &ShipOptions::default()).unwrap();
     for is_merged in [false, true] {
         if is_merged {
             merge(&store, Duration::ZERO).unwrap();
         }
         let rows = visible(&store.objects());
-        let begun = 2 * (last.samples + LOST) + ADDED;
+        let begun = 2 * (shipped.samples + LOST) + ADDED;
         let mut numbers: Vec<i64> = rows["point"].iter().map(|(_, seq)| *seq).collect();
         numbers.sort_unstable();
         let lost = |seq: &i64| {
-            let of_segment = i64::try_from(last.samples + LOST).unwrap();
-            let at = i64::try_from(last.samples / 3).unwrap();
+            let of_segment = i64::try_from(shipped.samples + LOST).unwrap();
+            let at = i64::try_from(shipped.samples / 3).unwrap();
             let gap = at..at + i64::try_from(LOST).unwrap();
             if seq / of_segment < 2 { gap.contains(&(seq % of_segment)) } else { seq % of_segment == 0 }
         };
