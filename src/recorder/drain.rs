@@ -334,13 +334,19 @@ impl Recorder {
         if self.slot.is_segment_removed() {
             self.slot.replace_removed_segment(now);
         }
-        if self.slot.segment.is_none() {
-            self.slot.reopen(now);
-        }
         // Space reserved for later segments helps this one to end.
         self.slot.storage.release_reserve();
-        self.slot.describe_sources(now);
-        self.slot.write_last_gaps(now);
+        // If a write fails here, another segment has the rest: the run has no other place for it.
+        for _attempt in 0..2 {
+            if self.slot.segment.is_none() {
+                self.slot.reopen(now);
+            }
+            self.slot.describe_sources(now);
+            self.slot.write_last_gaps(now);
+            if self.slot.segment.is_some() {
+                break;
+            }
+        }
         self.slot.seal();
         self.slot.latencies.collect();
         let Self { slot, commands: orders, .. } = self;

@@ -223,20 +223,25 @@ impl SegmentSlot {
         }
     }
 
-    /// Writes gaps for samples that were begun but are in no slab.
+    /// Writes gaps for samples that were begun but are in no slab. Those that fail are left for
+    /// another call.
     pub(super) fn write_last_gaps(&mut self, now: u64) {
-        let Some(mut segment) = self.segment.take() else { return };
-        let gaps = self.gaps.last_gaps(now);
-        let before = segment.writer.stored_bytes();
-        match call_storage(&self.metrics.recorder, || segment.writer.append_gaps(&gaps)) {
-            Ok(()) => {
-                self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - before);
-                for gap in &gaps {
-                    self.gaps.count_gap(gap);
+        for gap in self.gaps.last_gaps(now) {
+            let Some(mut segment) = self.segment.take() else { return };
+            let before = segment.writer.stored_bytes();
+            match call_storage(&self.metrics.recorder, || {
+                segment.writer.append_gaps(std::slice::from_ref(&gap))
+            }) {
+                Ok(()) => {
+                    self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - before);
+                    self.gaps.count_last_gap(&gap);
+                    self.segment = Some(segment);
                 }
-                self.segment = Some(segment);
+                Err(error) => {
+                    self.handle_write_error(segment, &error, now);
+                    return;
+                }
             }
-            Err(error) => self.handle_write_error(segment, &error, now),
         }
     }
 

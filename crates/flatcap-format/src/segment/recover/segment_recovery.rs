@@ -312,6 +312,9 @@ impl SegmentRecovery<'_> {
         let step = RecoveryStep { name: self.name };
         let payload = reader.payload(at);
         progress.add_sources(reader.header());
+        if self.leftovers.is_counted_later(reader, at) {
+            return Ok(ControlFlow::Break(()));
+        }
         match at.kind {
             // Frames after a second header belong to another segment.
             FrameKind::Header if at.offset > 0 => return Ok(ControlFlow::Break(())),
@@ -334,9 +337,6 @@ impl SegmentRecovery<'_> {
                 let Some(sample) = reader.sample(at).filter(is_known) else {
                     return Ok(ControlFlow::Continue(()));
                 };
-                if self.leftovers.is_lost(sample.source, sample.seq) {
-                    return Ok(ControlFlow::Break(()));
-                }
                 if let SampleStatus::New(gaps) = progress.add_sample(&sample, GapCause::Damaged) {
                     self.append_gaps(writer, &gaps)?;
                     let mut frame = Vec::with_capacity(at.bytes);

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use super::{InjectedResult, Operation, SimulatedDisk, SimulatedStorage};
+use super::{InjectedFailure, InjectedResult, Operation, SimulatedDisk, SimulatedStorage};
 use crate::storage::{FileAttributes, ReadAt, StorageFile};
 
 /// ENOSPC.
@@ -42,7 +42,7 @@ impl StorageFile for SimulatedFile {
         let fitting = usize::try_from(disk.max_length(self.inode) - offset).unwrap_or(usize::MAX);
         let is_full = fitting == 0 && !bytes.is_empty();
         bytes.truncate(fitting);
-        if !matches!(fate, InjectedResult::Succeeds) {
+        if !matches!(fate, InjectedResult::Succeeds | InjectedResult::Fails(InjectedFailure::Late(_))) {
             let part = disk.random.below(bytes.len() + 1);
             bytes.truncate(part);
         }
