@@ -9,6 +9,7 @@ use flatcap_format::segment::{SegmentHeader, SourceInfo};
 use flatcap_format::storage::Storage;
 
 use super::compression::CompressionThread;
+use super::error::DaemonError;
 use super::settings::{compression_plan, nanoseconds, run_dir};
 use crate::compress::{
     CompressSettings, CompressWorker, CompressWorkerHandle, CompressionBudget, new_worker,
@@ -126,6 +127,22 @@ fn open_in_memory(config: &Config, directory: &DataDirectory) -> OpenedRing {
     let opened = shared_memory::create_private_directory(&run_dir)
         .and_then(|()| DataDirectory::open(&path).map_err(io::Error::other));
     (path, opened)
+}
+
+/// Opens the ring that a run has left, in `run_dir` or in the data directory; none if there is none.
+///
+/// # Errors
+/// It is in use, or cannot be opened: without it, samples would count as lost that it has.
+pub fn existing_ring(
+    run_dir: &Path,
+    directory: &DataDirectory,
+) -> Result<Option<DataDirectory>, DaemonError> {
+    let in_memory = ring_path(run_dir, directory.identity());
+    let on_disk = directory.path().join(LINK_NAME);
+    // The name in the data directory is a link to the ring in memory, or the ring itself.
+    let is_there = |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    let path = [in_memory, on_disk].into_iter().find(is_there);
+    path.map(|path| DataDirectory::open_existing(&path)).transpose().map_err(DaemonError::from)
 }
 
 /// Opens the ring in the data directory, in place of the link to an earlier one in memory.
