@@ -105,8 +105,12 @@ struct InfoSource {
     lost: u64,
     thinned: u64,
     lost_causes: Option<String>,
-    missed: u64,
-    incomplete: u64,
+    /// Of the segments whose footers count it; none if there are none.
+    missed: Option<u64>,
+    incomplete: Option<u64>,
+    /// Whether other segments have samples of it and do not count `missed` and `incomplete`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_partly_counted: bool,
     first_seq: Option<u64>,
     last_seq: Option<u64>,
     requested_hz: Option<f64>,
@@ -120,9 +124,9 @@ struct InfoSource {
 
 #[derive(Debug, Serialize)]
 struct InfoLatency {
-    p50: u64,
-    p99: u64,
-    max: u64,
+    p50: Option<u64>,
+    p99: Option<u64>,
+    max: Option<u64>,
 }
 
 /// One source of one run over all its segments.
@@ -132,7 +136,33 @@ struct SourceSum {
     labels: BTreeMap<String, String>,
     period_ns: u64,
     totals: FooterTotals,
+    /// `missed` and `incomplete` of the segments that count them.
+    missed: Option<u64>,
+    incomplete: Option<u64>,
+    /// Whether a segment with samples counts them, and whether one does not.
+    is_counted: (bool, bool),
     compressed: (u64, u64), // bytes in compressed segments: raw, stored
+}
+
+impl SourceSum {
+    /// Adds the counts of one segment. `counts_ticks`: its recorder sealed it, so its footer has
+    /// what the sampler reported. A snapshot, an import and a segment completed after a crash do
+    /// not know it.
+    fn add(&mut self, totals: &FooterTotals, counts_ticks: bool, counts_incomplete: bool) {
+        self.totals.add(totals);
+        let is_known = counts_ticks && self.period_ns > 0;
+        let add = |sum: &mut Option<u64>, count: u64| *sum = Some(sum.unwrap_or(0).saturating_add(count));
+        if is_known || totals.missed > 0 {
+            add(&mut self.missed, totals.missed);
+        }
+        if is_known || counts_incomplete || totals.incomplete > 0 {
+            add(&mut self.incomplete, totals.incomplete);
+        }
+        if totals.recorded > 0 {
+            self.is_counted.0 |= is_known;
+            self.is_counted.1 |= !is_known;
+        }
+    }
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -240,6 +270,10 @@ fn add_segment(
     let recovered = reader.footer().is_some_and(|footer| footer.recovered);
     let is_sealed = reader.is_sealed();
     let footer = reader.footer().map(|footer| footer.totals.clone());
+    // Only the recorder's own footers have latencies, and they have those of all samples.
+    let is_recorders = !recovered
+        && footer.iter().flatten().any(|totals: &FooterTotals| totals.lateness.buckets().next().is_some());
+    let is_counted = footer.is_none();
     let (totals, marks) = match footer {
         Some(totals) => (totals, markers(&mut reader)?.len() as u64),
         None => count_unsealed(&mut reader)?,
@@ -288,9 +322,12 @@ fn add_segment(
             labels: source.labels.iter().cloned().collect(),
             period_ns: source.period_ns,
             totals: FooterTotals::new(totals.source),
+            missed: None,
+            incomplete: None,
+            is_counted: (false, false),
             compressed: (0, 0),
         });
-        sum.totals.add(totals);
+        sum.add(totals, is_recorders, is_counted);
         let sizes = compressed.map(CompressedSegment::sizes).unwrap_or_default();
         for size in sizes.iter().filter(|size| size.source == totals.source) {
             sum.compressed.0 = sum.compressed.0.saturating_add(size.raw_bytes);
@@ -341,8 +378,12 @@ fn totals_of(totals: &mut [FooterTotals], source: u16) -> Option<&mut FooterTota
 
 fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource {
     let latency = |total: &TotalHistogram| {
-        let summary = total.summary();
-        InfoLatency { p50: summary.p50_ns, p99: summary.p99_ns, max: summary.max_ns }
+        let summary = Some(total.summary()).filter(|_| total.buckets().next().is_some());
+        InfoLatency {
+            p50: summary.map(|summary| summary.p50_ns),
+            p99: summary.map(|summary| summary.p99_ns),
+            max: summary.map(|summary| summary.max_ns),
+        }
     };
     InfoSource {
         name: sum.name,
@@ -356,8 +397,9 @@ fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource
         lost: sum.totals.lost,
         thinned: sum.totals.thinned,
         lost_causes: (sum.totals.lost > 0).then(|| Causes::from_bits(sum.totals.causes).to_string()),
-        missed: sum.totals.missed,
-        incomplete: sum.totals.incomplete,
+        missed: sum.missed,
+        incomplete: sum.incomplete,
+        is_partly_counted: sum.is_counted == (true, true),
         first_seq: sum.totals.span.map(|span| span.first_seq),
         last_seq: sum.totals.span.map(|span| span.last_seq),
         requested_hz: human::asked_hz(sum.period_ns),
@@ -449,12 +491,16 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
             rate(source.requested_hz),
             rate(source.achieved_hz),
         ];
-        let counts = [source.recorded, source.lost, source.missed, source.incomplete];
-        row.extend(counts.map(|count| count.to_string()));
+        row.extend([source.recorded, source.lost].map(|count| count.to_string()));
+        let known = |count: Option<u64>| match count {
+            // With a plus sign it is a lower bound. "0+" would say nothing.
+            Some(0) | None if source.is_partly_counted => "-".to_owned(),
+            Some(count) if source.is_partly_counted => format!("{count}+"),
+            count => count.map_or_else(|| "-".to_owned(), |count| count.to_string()),
+        };
+        row.extend([source.missed, source.incomplete].map(known));
         for InfoLatency { p50, p99, max } in [&source.lateness_ns, &source.read_duration_ns] {
-            // Only a footer has latencies. A maximum of 0 means unknown: no sample is exactly on
-            // time or takes no time.
-            let shown = |ns: u64| if *max == 0 { "-".to_owned() } else { human::latency(ns) };
+            let shown = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), human::latency);
             row.extend([*p50, *p99, *max].map(shown));
         }
         row.extend(host_cell(&source.host));

@@ -56,7 +56,7 @@ struct SourceRates {
 #[derive(Debug, Clone, Copy)]
 struct SourceSnapshot {
     at_ns: u64,
-    recorded: u64,
+    sampled: u64,
     bytes: u64,
 }
 
@@ -236,15 +236,14 @@ impl StatusTracker {
 impl SourceRates {
     /// Measures a source if enough time for some samples has passed since the last time.
     fn update(&mut self, now_ns: u64, source: &SourceMetrics) {
-        let now =
-            SourceSnapshot { at_ns: now_ns, recorded: source.recorded.get(), bytes: source.bytes.get() };
+        let now = SourceSnapshot { at_ns: now_ns, sampled: sampled(source), bytes: source.bytes.get() };
         let least_ns = source.period_ns.get().saturating_mul(source.stride()).saturating_mul(PERIODS);
         match self.last {
             Some(seen) if now_ns.saturating_sub(seen.at_ns) < least_ns => return,
             Some(seen) => {
                 let elapsed_ns = now_ns.saturating_sub(seen.at_ns);
                 let per_second = |count| ratio(count, elapsed_ns).map(|count| count * 1e9);
-                self.rates = per_second(now.recorded.saturating_sub(seen.recorded))
+                self.rates = per_second(now.sampled.saturating_sub(seen.sampled))
                     .zip(per_second(now.bytes.saturating_sub(seen.bytes)));
             }
             None => {}
@@ -266,6 +265,12 @@ fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus 
     })
 }
 
+/// Returns how many samples are in the files. With a ring it has those that the data directory does
+/// not get.
+fn sampled(source: &SourceMetrics) -> u64 {
+    source.recorded.get().saturating_add(source.thinned.get())
+}
+
 fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> SourceStatus {
     let (begun, missed, lost) = (source.begun.get(), source.missed.get(), source.lost.get());
     let recorded = source.recorded.get();
@@ -278,7 +283,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
         period_ns: source.period_ns.get(),
         requested_hz: asked_hz,
         achieved_hz: rates.map(|(readings, _)| readings),
-        achieved_hz_run: ratio(recorded, begun.saturating_add(missed)).map(|share| share * asked_hz),
+        achieved_hz_run: ratio(sampled(source), begun.saturating_add(missed)).map(|share| share * asked_hz),
         begun,
         recorded,
         lost,

@@ -114,17 +114,17 @@ impl FooterTotals {
 
     /// Returns the samples recorded per second, for a source with this period: the rate between the
     /// first and the last sample, or, if lower, the nominal rate times the share of ticks that were
-    /// recorded. The former does not see ticks missed at either end. None for fewer than two
-    /// samples.
+    /// recorded. The former does not see ticks missed at either end. With thinned samples it is the
+    /// former: their numbers are of another period. None for fewer than two samples.
     #[allow(clippy::cast_precision_loss, reason = "a rate for display: 53 bits are enough")]
     pub fn achieved_hz(&self, period_ns: u64) -> Option<f64> {
         let span = self.span.filter(|_| self.recorded > 1)?;
         let elapsed_ns = span.last_mono_ns.checked_sub(span.first_mono_ns).filter(|ns| *ns > 0)?;
         let between = (self.recorded - 1) as f64 / (elapsed_ns as f64 / 1e9);
-        let ticks =
-            [self.lost, self.thinned, self.missed].into_iter().fold(self.recorded, u64::saturating_add);
+        let ticks = self.recorded.saturating_add(self.lost).saturating_add(self.missed);
         let recorded_share = self.recorded as f64 / ticks as f64;
-        Some(if period_ns > 0 { between.min(1e9 / period_ns as f64 * recorded_share) } else { between })
+        let has_one_period = period_ns > 0 && self.thinned == 0;
+        Some(if has_one_period { between.min(1e9 / period_ns as f64 * recorded_share) } else { between })
     }
 
     pub(in crate::segment) fn read(totals: wire::SourceTotals<'_>) -> Self {
@@ -194,6 +194,18 @@ impl FooterTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Proves that the rate of a thinned recording is that of its samples: 91 in 9 s, of 1,000 Hz.
+    #[test]
+    fn thinned_samples_do_not_lower_the_rate() {
+        let mut totals = FooterTotals { thinned: 8910, missed: 77, ..FooterTotals::new(1) };
+        totals.add_samples(1, SampleSpan::of(0, 0, 0));
+        totals.add_samples(90, SampleSpan::of(9000, 9_000_000_000, 0));
+        assert_eq!(totals.achieved_hz(100_000_000), Some(10.0));
+        // Without thinning, ticks missed at the end lower it.
+        let totals = FooterTotals { thinned: 0, missed: 91, ..totals };
+        assert_eq!(totals.achieved_hz(100_000_000), Some(5.0));
+    }
 
     // Proves that totals written before they had causes are read, with none. Method: a builder that
     // leaves zero fields out.
