@@ -23,12 +23,14 @@ impl CpuBudgetWatch {
         Self { governor, budget, next_ns: 0, copies: 0, is_logged: false }
     }
 
-    /// Changes the budget. The cap stays until the next update.
-    pub(super) fn set_budget(&mut self, budget: CpuShare) {
-        if budget != self.budget {
+    /// Changes the budget. The cap stays until the next update. Returns whether it is another one.
+    pub(super) fn set_budget(&mut self, budget: CpuShare) -> bool {
+        let is_another = budget != self.budget;
+        if is_another {
             self.governor.set_budget(budget.basis_points());
             (self.budget, self.is_logged) = (budget, false);
         }
+        is_another
     }
 
     /// Updates the cap if one second has passed. While `is_recovering`, or while a snapshot is

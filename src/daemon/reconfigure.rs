@@ -10,7 +10,7 @@ use crossbeam_channel::bounded;
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
 
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
-use super::ring::{ring_limits, ring_plan, thinned_plan};
+use super::ring::{ring_compression, ring_limits, ring_plan, thinned_plan};
 use super::rules::compile_rules;
 use super::run::{RunHandles, group_source, lock_memory};
 use super::run_sources::description_bytes;
@@ -167,6 +167,9 @@ impl RunningConfig {
             drop(handle.and_then(|link| link.update(change)).ok_or(ReloadError::Ending)?);
         }
         self.controls.compressor.set_settings(compression_plan(&self.config));
+        if let Some(compressor) = &self.controls.ring_compressor {
+            compressor.set_settings(ring_compression(&self.config));
+        }
         if self.config.recorder.lock_memory {
             // Locks memory that was allocated by the update.
             lock_memory(&self.config, memory::lock_memory_on_fault);

@@ -97,7 +97,7 @@ impl Ring {
         let ring_metrics = Arc::new(Metrics::new(sources, metrics.sources.capacity(), groups));
         let storage: Arc<dyn Storage> = Arc::new(storage);
         let compressor = new_worker(
-            compression(config),
+            ring_compression(config),
             Arc::clone(&storage),
             Arc::clone(&ring_metrics.compression),
             Arc::clone(&ring_metrics.directory),
@@ -107,6 +107,11 @@ impl Ring {
                 .quiet()
                 .with_earlier_runs_from(monotonic_ns().saturating_add(COMPLETION_NS));
         Some(Self { storage: Arc::new(quota), path, metrics: ring_metrics, compressor })
+    }
+
+    /// Returns the handle of its compressor.
+    pub(super) fn compressor(&self) -> CompressWorkerHandle {
+        self.compressor.0.clone()
     }
 
     /// Starts the thread that compresses its sealed segments.
@@ -129,7 +134,7 @@ fn open_in_memory(config: &Config, directory: &DataDirectory) -> OpenedRing {
     (path, opened)
 }
 
-/// Opens the ring that a run has left, in `run_dir` or in the data directory; none if there is none.
+/// Opens the ring that a run has left in `run_dir` or in the data directory, if there is one.
 ///
 /// # Errors
 /// It is in use, or cannot be opened: without it, samples would count as lost that it has.
@@ -166,7 +171,8 @@ pub(super) fn ring_limits(config: &Config) -> RetentionLimits {
     }
 }
 
-fn compression(config: &Config) -> CompressSettings {
+/// Returns how the ring is compressed.
+pub(super) fn ring_compression(config: &Config) -> CompressSettings {
     let usual = compression_plan(config);
     CompressSettings {
         enabled: true,

@@ -67,6 +67,8 @@ pub(super) struct RunStorage {
     pub(super) directory: (u64, u64), // device and inode
     pub(super) data_dir: Arc<Path>,
     pub(super) compressor: CompressWorkerHandle,
+    /// The compressor of the ring, if there is one.
+    pub(super) ring_compressor: Option<CompressWorkerHandle>,
     /// The storage of the ring, and its counters; none without a ring.
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
     /// Orders snapshots of the ring; none without a ring.
@@ -111,6 +113,8 @@ pub(super) struct RunHandles {
     pub(super) ring_metrics: Option<Arc<Metrics>>,
     /// The compressor.
     pub(super) compressor: CompressWorkerHandle,
+    /// The compressor of the ring, if there is one.
+    pub(super) ring_compressor: Option<CompressWorkerHandle>,
 }
 
 /// The parts that the groups share with the recorder.
@@ -417,6 +421,7 @@ impl RunThreads {
             firings: recorders.firings,
             ring_metrics: place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics)),
             compressor: place.compressor.clone(),
+            ring_compressor: place.ring_compressor.clone(),
         };
         let Recorders { recorder, ring, .. } = recorders;
         Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, push, ring, recorder })

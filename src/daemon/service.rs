@@ -27,7 +27,9 @@ use super::snapshots::{self, SnapshotPlace, SnapshotThread};
 use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
 use crate::config::Config;
-use crate::control::{Answer, Call, Calls, ControlRequest, Refusal, RefusalKind, Status, calls};
+use crate::control::{
+    Answer, Call, Calls, ControlRequest, ListenerBudget, Refusal, RefusalKind, Status, calls,
+};
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{NS_PER_S, monotonic_ns, read_clocks};
 use crate::os::control_group::{MemoryLimit, memory_limit};
@@ -128,6 +130,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         // Programs of rules, which are told it, run in another directory.
         data_dir: Arc::from(std::path::absolute(now.path()).unwrap_or_else(|_| now.path().to_owned())),
         compressor: compression.clone(),
+        ring_compressor: ring.as_ref().map(Ring::compressor),
         storage: Arc::new(quota_storage(config, directory, Arc::clone(&metrics.directory))),
     };
     let configured = sources.iter().map(|source| source.config.clone()).collect();
@@ -182,6 +185,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let mut service = MainLoop {
         notifier: manager,
         cpu_budget: CpuBudgetWatch::new(&config.recorder, &metrics),
+        listeners: control.listener_budget(),
         status: StatusTracker::new(run_id, now.path(), start_ns, refusal)
             .with_host(&run.header)
             .with_ring(config.blackbox.window, ring_path),
@@ -276,6 +280,7 @@ struct MainLoop<'a> {
     signals: SignalWatch,
     calls: Calls,
     cpu_budget: CpuBudgetWatch,
+    listeners: Option<ListenerBudget>, // none without a control server
     status: StatusTracker,
     run: RunThreads,
     reloads: Reloader,
@@ -331,7 +336,10 @@ impl MainLoop<'_> {
                 self.begin_reload();
             }
             if self.reloads.poll(now) {
-                self.cpu_budget.set_budget(self.reloads.cpu_budget);
+                let budget = self.reloads.cpu_budget;
+                if self.cpu_budget.set_budget(budget) {
+                    self.listeners.iter().for_each(|listeners| listeners.set(budget));
+                }
                 self.end_reload();
             }
             self.notifier.update(now, &self.metrics, self.run.handles.ring_metrics.as_deref());
