@@ -105,7 +105,7 @@ struct InfoSource {
     lost: u64,
     thinned: u64,
     lost_causes: Option<String>,
-    /// Of the segments whose footers count it; none if there are none.
+    /// Sum of the segments whose footers count it. None if no footer does.
     missed: Option<u64>,
     incomplete: Option<u64>,
     /// Whether other segments have samples of it and do not count `missed` and `incomplete`.
@@ -145,9 +145,8 @@ struct SourceSum {
 }
 
 impl SourceSum {
-    /// Adds the counts of one segment. `counts_ticks`: its recorder sealed it, so its footer has
-    /// what the sampler reported. A snapshot, an import and a segment completed after a crash do
-    /// not know it.
+    /// Adds the counts of one segment. `counts_ticks`: its recorder sealed it, so its footer counts
+    /// missed ticks. Footers of snapshots, imports and recovered segments do not.
     fn add(&mut self, totals: &FooterTotals, counts_ticks: bool, counts_incomplete: bool) {
         self.totals.add(totals);
         let is_known = counts_ticks && self.period_ns > 0;
@@ -270,7 +269,7 @@ fn add_segment(
     let recovered = reader.footer().is_some_and(|footer| footer.recovered);
     let is_sealed = reader.is_sealed();
     let footer = reader.footer().map(|footer| footer.totals.clone());
-    // Only the recorder's own footers have latencies, and they have those of all samples.
+    // Only footers of the recorder itself have latencies, and theirs cover all samples.
     let is_recorders = !recovered
         && footer.iter().flatten().any(|totals: &FooterTotals| totals.lateness.buckets().next().is_some());
     let is_counted = footer.is_none();

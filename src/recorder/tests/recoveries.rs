@@ -532,10 +532,10 @@ fn accounted(files: &[(String, Rc<FileContent>)]) -> BTreeMap<u16, u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(150, 5_000)))]
 
-    // Proves that each number of a run is in one frame or one Gap, so that begun = recorded + lost
-    // + thinned: whatever writes are refused, short, or fail after all of their bytes have reached
-    // the file, on a disk that is full meanwhile, over rotations, with a kill anywhere or none,
-    // with the memory of the run or with its numbers alone, and with a kill of the recovery.
+    // Proves that each number of a run is in one frame or one Gap: begun = recorded + lost +
+    // thinned. Method: random writes are refused, are short, or fail after all of their bytes have
+    // reached the file; the disk is full meanwhile; segments rotate; a kill comes anywhere or not
+    // at all, and another one during the recovery, which has the memory of the run or its numbers.
     #[test]
     fn each_sample_is_accounted_for_once(
         seed in 1_u64..1_000_000,

@@ -417,9 +417,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(300, 10_000)))]
-        // Proves against a list of all numbers that each one counts once, as what it is, if the
-        // files have each one once, in any split into samples and gaps, with gaps before samples of
-        // lower numbers; and that one that is there twice is found, and counts once as well.
+        // Proves that each number counts once, and as what it is. Method: all numbers of a run, in
+        // random samples and gaps, some gaps before samples with lower numbers. If one number is
+        // there twice, the check finds it and still counts it once.
         #[test]
         fn each_number_counts_once(
             parts in prop::collection::vec((1..6_u64, 0..4_u8), 1..30),
