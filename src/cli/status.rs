@@ -190,6 +190,15 @@ impl StatusPage {
         }
         let is_near = used >= HIGHLIGHT_SHARE || storage.free_bytes <= storage.min_free_bytes;
         let mut lines = vec![self.tint(if is_near { Severity::Warning } else { Severity::Normal }, line)];
+        if storage.is_history_kept {
+            let text = format!(
+                "         others have filled the file system: retain_min keeps {} of history, {} are reserved for new \
+                 samples",
+                human::bytes(storage.kept_bytes),
+                human::bytes(storage.reserved_bytes)
+            );
+            lines.push(self.tint(Severity::Error, text));
+        }
         if let Some(ns) = storage.stalled_ns {
             let seconds = ns / 1_000_000_000;
             let text = format!(

@@ -174,7 +174,8 @@ settings! {
         // minimum not even the smallest segments rotate; above the maximum the unit is wrong.
         retain_bytes: u64 = 20 * GIB, Size(4 * MIB..=1024 * TIB), Reload;
 
-        /// Bytes of the newest segments that are kept even if other programs fill the file system.
+        /// Bytes of the newest segments that are kept even if other programs fill the file system:
+        /// new samples are lost instead.
         /// Disk space is reserved for them ahead: at most a quarter of the free space. At most
         /// `retain_bytes`; the default is lowered to a tenth of `retain_bytes` if that is less.
         // An hour of the default sources uncompressed, days of them compressed.

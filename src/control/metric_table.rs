@@ -208,6 +208,10 @@ families! {
         "Disk space used by the files of the data directory.";
     gauge "flatcap_data_reserved_bytes", Integer(directory.reserved_bytes.get()),
         "Disk space reserved for future segments (retain_min); part of the used space.";
+    gauge "flatcap_data_kept_bytes", Integer(directory.kept_bytes.get()),
+        "Newest history that is never removed to free space: as much of retain_min as the file system has space for.";
+    gauge "flatcap_data_history_kept", Integer(directory.is_history_kept.get()),
+        "Whether less than min_free is free and retain_min keeps the history: new samples are lost once the reserve is used up.";
     gauge "flatcap_data_limit_bytes", Integer(directory.bytes_max.get()),
         "Limit of the used space (retain_bytes).";
     gauge "flatcap_filesystem_free_bytes", Integer(directory.free_bytes.get()),

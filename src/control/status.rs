@@ -246,6 +246,16 @@ pub struct StorageStatus {
     pub free_bytes: u64,
     /// Minimum free space, in bytes.
     pub min_free_bytes: u64,
+    /// Bytes of the newest history that are never removed to free space.
+    #[serde(default)]
+    pub kept_bytes: u64,
+    /// Bytes reserved for it.
+    #[serde(default)]
+    pub reserved_bytes: u64,
+    /// Whether others have filled the file system and `retain_min` keeps the history: new samples
+    /// are lost once the reserve is used up.
+    #[serde(default)]
+    pub is_history_kept: bool,
     /// Size of the file system, in bytes.
     pub total_bytes: u64,
     /// Bytes written per second over the last minute.

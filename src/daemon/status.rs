@@ -214,6 +214,9 @@ impl StatusTracker {
             retain_bytes: directory.bytes_max.get(),
             free_bytes: directory.free_bytes.get(),
             min_free_bytes: directory.min_free_bytes.get(),
+            kept_bytes: directory.kept_bytes.get(),
+            reserved_bytes: directory.reserved_bytes.get(),
+            is_history_kept: directory.is_history_kept.get() == 1,
             total_bytes: directory.total_bytes.get(),
             bytes_per_s,
             time_to_full_ns: bytes_per_s
@@ -265,8 +268,7 @@ fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus 
     })
 }
 
-/// Returns how many samples are in the files. With a ring it has those that the data directory does
-/// not get.
+/// Returns the number of samples in the files of the data directory and of the ring.
 fn sampled(source: &SourceMetrics) -> u64 {
     source.recorded.get().saturating_add(source.thinned.get())
 }

@@ -430,6 +430,11 @@ pub struct DirectoryMetrics {
     pub removed: Counter,
     /// Bytes reserved for later segments; part of `bytes`.
     pub reserved_bytes: Counter,
+    /// Bytes of the newest history that are never removed for the space of the file system: of
+    /// `retain_min`, what fits on it.
+    pub kept_bytes: Counter,
+    /// 1 while less than `min_free` is free and `retain_min` keeps the history anyway, else 0.
+    pub is_history_kept: Counter,
     /// 1 while disk space is so low that the oldest segments are removed soon, else 0.
     pub is_space_low: Counter,
 }

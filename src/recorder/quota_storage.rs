@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
-use super::directory_usage::{DirectoryUsage, RESERVE_NAME};
+use super::directory_usage::{DirectoryUsage, EvictionDecision, RESERVE_NAME};
 use super::receipts::Receipts;
-use super::retention::{RetentionLimits, StoredFile, reserve_length, usable_bytes};
+use super::retention::{RetentionLimits, Shortage, StoredFile, kept_bytes, reserve_length, usable_bytes};
 use crate::metrics::DirectoryMetrics;
-use crate::os::clock::monotonic_ns;
+use crate::os::clock::{NS_PER_S, monotonic_ns};
 
 /// The unit in which file systems allocate space.
 const BLOCK_BYTES: u64 = 4096;
@@ -30,6 +30,9 @@ const LISTINGS_MAX: usize = 4;
 /// Disk space is low if less than this fraction of the space for segments is still unused: soon the
 /// oldest are removed, and compression should be faster.
 const LOW_SPACE_SHARE: u64 = 4;
+
+/// Shortest interval of the warning that `retain_min` keeps the history.
+const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 
 /// A storage with a quota.
 #[derive(Debug)]
@@ -182,11 +185,16 @@ impl QuotaStorage {
         self.shared.adjust_reserve()
     }
 
-    /// Removes the reserve for good: the run ends.
+    /// Removes the reserve for good, because the run ends: unless others have filled the file
+    /// system, and would take the space that the next run needs.
     pub(super) fn release_reserve(&self) {
         let mut books = self.shared.lock_usage();
         books.may_reserve = false;
-        if books.reserve() > 0 || books.reserve_file.is_some() {
+        let reserve = books.reserve();
+        let beside =
+            self.shared.metrics.free_bytes.get().saturating_sub(self.shared.metrics.min_free_bytes.get());
+        let is_needed = reserve > 0 && books.limits.min_bytes > 0 && beside < reserve;
+        if !is_needed && (reserve > 0 || books.reserve_file.is_some()) {
             self.shared.cut_reserve(&mut books, 0);
         }
     }
@@ -218,25 +226,91 @@ impl QuotaCore {
         if books.limits == RetentionLimits::NONE {
             return SpaceResult { space: Ok(()), scan: Ok(()) };
         }
+        let scan = self.scan(books);
+        let space = self.carry_out(books, |books, files| books.decide(files, more));
+        SpaceResult { space, scan }
+    }
+
+    /// Makes space for `more` bytes that the file system has refused although it seemed to have
+    /// them: a quota, or blocks for its own use, are in no scan.
+    fn make_refused_space(&self, books: &mut DirectoryUsage, more: u64) -> io::Result<()> {
+        let _reported_later = self.scan(books);
+        self.carry_out(books, |books, files| books.decide_refused(files, more))
+    }
+
+    fn scan(&self, books: &mut DirectoryUsage) -> io::Result<()> {
+        let scan = books.update(self.list_entries(), self.inner.space());
+        let files = books.files(monotonic_ns());
+        books.note_capacity(&files);
+        self.publish(&files, books);
+        scan
+    }
+
+    /// Carries out a decision: removes files, and keeps the space that is not needed in the reserve.
+    fn carry_out(
+        &self,
+        books: &mut DirectoryUsage,
+        decide: impl Fn(&DirectoryUsage, &[StoredFile]) -> EvictionDecision,
+    ) -> io::Result<()> {
         let now_ns = monotonic_ns();
-        let look = books.update(self.list_entries(), self.inner.space());
-        self.publish(&books.files(now_ns), books);
         loop {
-            let decision = books.decide(&books.files(now_ns), more);
+            let EvictionDecision { plan, shortage } = decide(books, &books.files(now_ns));
             let mut are_gone = true;
-            if decision.plan.from_reserve > 0 {
-                let length = books.reserve().saturating_sub(decision.plan.from_reserve);
+            if plan.from_reserve > 0 {
+                let length = books.reserve().saturating_sub(plan.from_reserve);
                 are_gone &= self.cut_reserve(books, length);
             }
-            for name in decision.plan.names {
+            for name in plan.names {
                 are_gone &= self.remove_oldest(books, &name, now_ns);
             }
             // After a refusal decide again without that file: there are fewer candidates each time.
-            if are_gone {
-                let full = |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage));
-                return SpaceResult { space: decision.shortage.map_or(Ok(()), full), scan: look };
+            if !are_gone {
+                continue;
             }
+            if plan.to_reserve >= BLOCK_BYTES && books.may_reserve {
+                self.keep_freed(books, plan.to_reserve);
+            }
+            let is_lost = matches!(shortage, Some(Shortage::History { .. }));
+            self.note_protection(books, plan.is_history_kept || is_lost, now_ns);
+            return shortage.map_or(Ok(()), |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage)));
         }
+    }
+
+    /// Puts bytes that were just freed, or granted and not used, into the reserve, still under the
+    /// lock: a moment later other programs have them.
+    fn keep_freed(&self, books: &mut DirectoryUsage, bytes: u64) {
+        let length = books.reserve().saturating_add(bytes) / BLOCK_BYTES * BLOCK_BYTES;
+        let kept = self.reserve_file(books).and_then(|file| {
+            let kept = file.preallocate(length).and_then(|()| file.truncate(length));
+            file.allocated().map(|allocated| (allocated, kept))
+        });
+        match kept {
+            // A part stays reserved, too.
+            Ok((allocated, kept)) => {
+                books.note_reserved(allocated);
+                if let Err(error) = kept {
+                    tracing::debug!(%error, bytes, "cannot keep all of the freed space in the reserve");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "cannot open the reserve"),
+        }
+    }
+
+    /// Notes whether `retain_min` is what decides. Warns when it begins to, at most once a minute.
+    fn note_protection(&self, books: &mut DirectoryUsage, is_on: bool, now_ns: u64) {
+        self.metrics.is_history_kept.set(u64::from(is_on));
+        if !is_on || now_ns < books.next_warning_ns {
+            return;
+        }
+        books.next_warning_ns = now_ns.saturating_add(WARNING_INTERVAL_NS);
+        let (available, reserve) = (books.space().map_or(0, |space| space.available), books.reserve());
+        tracing::warn!(
+            available,
+            reserve,
+            kept = self.metrics.kept_bytes.get(),
+            "the file system is filled by others: retain_min keeps the history, and once the reserve is used up new \
+             samples are lost; free space on it"
+        );
     }
 
     /// Truncates the reserve to this size. Returns whether that succeeded.
@@ -365,6 +439,7 @@ impl QuotaCore {
         metrics.bytes.set(held);
         metrics.reserved_bytes.set(books.reserve());
         metrics.bytes_max.set(books.limits.bytes);
+        metrics.kept_bytes.set(kept_bytes(&books.snapshot(files), &books.limits));
         if let Some(space) = books.space() {
             metrics.free_bytes.set(space.available);
             metrics.min_free_bytes.set(books.limits.min_free.bytes(space.total));
@@ -393,10 +468,26 @@ impl QuotaCore {
         let mut books = self.lock_usage();
         // A scan error is reported by the next `enforce_limits` and does not matter here.
         self.make_space(&mut books, bytes).space?;
+        self.with_grant(books, name, bytes, act)
+    }
+
+    fn with_grant<T>(
+        &self,
+        mut books: MutexGuard<'_, DirectoryUsage>,
+        name: &str,
+        bytes: u64,
+        act: impl FnOnce() -> (io::Result<T>, u64),
+    ) -> io::Result<T> {
         books.grant(bytes);
         drop(books);
         let (done, taken) = act();
-        self.lock_usage().settle(name, bytes, taken);
+        let mut books = self.lock_usage();
+        books.settle(name, bytes, taken);
+        // While others fill the file system, these bytes came from the reserve or from a removal.
+        let unused = bytes.saturating_sub(taken);
+        if self.metrics.is_history_kept.get() == 1 && unused >= BLOCK_BYTES && books.may_reserve {
+            self.keep_freed(&mut books, unused);
+        }
         done
     }
 
@@ -482,7 +573,7 @@ impl Storage for QuotaStorage {
 
 impl QuotaFile {
     /// Runs an operation that extends the file to `end`, once there is space.
-    fn grow<T>(&self, end: u64, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    fn grow<T>(&self, end: u64, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
         if end <= self.granted.load(Ordering::Relaxed)
             || self.shared.lock_usage().limits == RetentionLimits::NONE
         {
@@ -492,14 +583,46 @@ impl QuotaFile {
         // If the size cannot be read, assume the granted bytes: none were given back.
         let occupied = self.file.allocated().unwrap_or_else(|_| self.granted.load(Ordering::Relaxed));
         let more = wanted.saturating_sub(occupied);
-        let done = self.shared.within_limits(&self.name, more, || {
+        let act = || {
             let done = act();
             let taken = self.file.allocated().map_or(more, |now| now.saturating_sub(occupied));
             (done, taken)
-        })?;
+        };
+        let done = match self.shared.within_limits(&self.name, more, act) {
+            // The file system refuses space that it has reported as free.
+            Err(error) if is_refusal(&error) => {
+                let mut books = self.shared.lock_usage();
+                if self.shared.make_refused_space(&mut books, more).is_err() {
+                    return Err(error);
+                }
+                self.shared.with_grant(books, &self.name, more, act)?
+            }
+            done => done?,
+        };
         self.granted.fetch_max(end, Ordering::Relaxed);
         Ok(done)
     }
+}
+
+/// Returns whether the file system has refused space: it is full, or a quota is used up.
+fn is_refusal(error: &io::Error) -> bool {
+    error.raw_os_error().is_some()
+        && matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Returns whether an error means that closed segments may make space: the limits are not kept, and
+/// not for the sake of the history.
+pub(super) fn is_limit(error: &io::Error) -> bool {
+    shortage(error).is_some() && !is_history_kept(error)
+}
+
+/// Returns whether an error means that there is no space because the history is kept.
+pub(super) fn is_history_kept(error: &io::Error) -> bool {
+    matches!(shortage(error), Some(Shortage::History { .. }))
+}
+
+fn shortage(error: &io::Error) -> Option<&Shortage> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<Shortage>())
 }
 
 impl ReadAt for QuotaFile {

@@ -14,7 +14,7 @@ use super::gap_tracker::GapTracker;
 use super::latencies::LatencyAggregator;
 use super::limit_warning::LimitWarning;
 use super::policy::{self, RotationLimits, SegmentState};
-use super::quota_storage::QuotaStorage;
+use super::quota_storage::{QuotaStorage, is_history_kept, is_limit};
 use super::run_plan::RunPlan;
 use super::syncer::{Syncer, SyncerResult};
 use crate::metrics::{Metrics, RecorderMetrics};
@@ -94,7 +94,10 @@ impl SegmentSlot {
             is_ring,
         };
         match slot.create_segment() {
-            Err(error) if is_ring => slot.handle_segment_error("create", &error, monotonic_ns()),
+            // A run that keeps its history begins without a segment, and tries again.
+            Err(error) if is_ring || is_history_kept(&error) => {
+                slot.handle_segment_error("create", &error, monotonic_ns())
+            }
             created => slot.segment = Some(created?),
         }
         Ok(slot)
@@ -328,7 +331,7 @@ impl SegmentSlot {
             Err(error) => {
                 // If no closed segment could be removed, this one holds everything: once sealed it
                 // can be.
-                let is_all = error.kind() == io::ErrorKind::StorageFull && !self.storage.has_closed_segment();
+                let is_all = is_limit(&error) && !self.storage.has_closed_segment();
                 self.handle_segment_error("create", &error, now);
                 if is_all && self.syncer.is_idle() {
                     self.seal();

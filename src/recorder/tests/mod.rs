@@ -10,3 +10,4 @@ mod recoveries;
 mod retained;
 pub(super) mod rig;
 mod rings;
+mod shared_disk;
