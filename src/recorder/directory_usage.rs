@@ -236,6 +236,19 @@ impl DirectoryUsage {
         self.unremovable.remove(name);
     }
 
+    /// Returns the number of the newest segment of a run before this one that is left.
+    pub(super) fn newest_before(&self, segment: SegmentName) -> Option<u64> {
+        let names = self.entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
+        let older = names.filter(|name| name.run_id == segment.run_id && name.number < segment.number);
+        older.map(|name| name.number).max()
+    }
+
+    /// Returns whether a segment of this run is left.
+    pub(super) fn has_run(&self, run_id: u64) -> bool {
+        let names = self.entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
+        names.into_iter().any(|name| name.run_id == run_id)
+    }
+
     /// Records that a file cannot be removed. Returns whether this is new.
     pub(super) fn note_unremovable(&mut self, name: &str, now_ns: u64) -> bool {
         self.unremovable.insert(name.to_owned(), now_ns.saturating_add(REMOVAL_RETRY_NS)).is_none()

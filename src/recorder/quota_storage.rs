@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use flatcap_format::segment::{REMOVED_NAME, RemovedSegments, SegmentName};
 use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
 use super::directory_usage::{DirectoryUsage, EvictionDecision, RESERVE_NAME};
@@ -30,6 +31,9 @@ const LISTINGS_MAX: usize = 4;
 /// Disk space is low if less than this fraction of the space for segments is still unused: soon the
 /// oldest are removed, and compression should be faster.
 const LOW_SPACE_SHARE: u64 = 4;
+
+/// Longest list of removed segments that is read, in bytes.
+const REMOVED_BYTES_MAX: u64 = 1 << 20;
 
 /// Shortest interval of the warning that `retain_min` keeps the history.
 const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
@@ -408,7 +412,43 @@ impl QuotaCore {
         }
         books.removed += 1;
         books.note_removed(name);
+        self.note_hole(books, name);
         true
+    }
+
+    /// Writes down that a segment was removed although an older one of its run is left: verify
+    /// would find its samples missing.
+    fn note_hole(&self, books: &mut DirectoryUsage, name: &str) {
+        let Some(segment) = SegmentName::parse(name) else { return };
+        let Some(older) = books.newest_before(segment) else { return };
+        let mut removed = self.read_removed();
+        let first = removed.last_before(segment.run_id, segment.number).unwrap_or(0).max(older) + 1;
+        removed.add(segment.run_id, first, segment.number);
+        removed.retain_runs(|run_id| books.has_run(run_id));
+        if let Err(error) = self.write_removed(&removed) {
+            tracing::debug!(%error, file = REMOVED_NAME, "cannot write down which segments were removed");
+        }
+        books.note_created(REMOVED_NAME, 0);
+    }
+
+    fn read_removed(&self) -> RemovedSegments {
+        let read = || {
+            let file = self.inner.open(REMOVED_NAME)?;
+            let length = file.length()?.min(REMOVED_BYTES_MAX);
+            let mut text = vec![0; usize::try_from(length).unwrap_or_default()];
+            let count = file.read_at(&mut text, 0)?;
+            text.truncate(count);
+            io::Result::Ok(RemovedSegments::parse(&String::from_utf8_lossy(&text)))
+        };
+        read().unwrap_or_default()
+    }
+
+    fn write_removed(&self, removed: &RemovedSegments) -> io::Result<()> {
+        let unfinished = format!("{REMOVED_NAME}.new");
+        let _left_by_a_kill = self.inner.remove(&unfinished);
+        let file = self.inner.create(&unfinished)?;
+        file.append(&[IoSlice::new(removed.to_string().as_bytes())])?;
+        self.inner.replace(&unfinished, REMOVED_NAME)
     }
 
     /// Lists the directory, each file once. Of two files that exchange their names meanwhile, one

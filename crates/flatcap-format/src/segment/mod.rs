@@ -36,6 +36,7 @@ pub use recover::recovered::{RecoverError, Recovered};
 pub use recover::segment_recovery::{recover, resume};
 pub use verify::completeness::{CompletenessCheck, SequenceFinding, SourceCompleteness};
 pub use verify::digest_check::DigestCheck;
+pub use verify::removed::{REMOVED_NAME, RemovedSegments};
 pub use verify::verification::{SegmentFlaw, UnexplainedGap, Verification, VerificationReport};
 pub use write::compressed_writer::CompressedWriter;
 pub use write::live_compression::LiveCompressor;

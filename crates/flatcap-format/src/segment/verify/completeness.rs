@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use super::removed::RemovedSegments;
 use crate::segment::format::control_frames::Gap;
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
 
@@ -31,8 +32,11 @@ pub struct SourceCompleteness {
     pub thinned: u64,
     /// Causes of the lost samples, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
+    /// Samples of segments that retention has removed, between others that are there.
+    pub removed: u64,
     /// Samples that are neither recorded nor counted by a Gap frame.
     pub unexplained: u64,
+    segment: u64, // number of the last one that describes the source
     next_seq: u64,
     waiting: Vec<WaitingGap>, // disjoint, at or above `next_seq`
 }
@@ -61,16 +65,23 @@ pub struct CompletenessCheck {
     sources: Vec<((u64, u16), SourceCompleteness)>,
     by_key: HashMap<(u64, u16), usize>, // indexes into `sources`
     earlier: SourceCompleteness,        // sum of the entries that were dropped
-    run_id: u64,                        // of the last header
-    indexes: Vec<usize>,                // indexes into `sources` by source id, for that run
+    removed_segments: RemovedSegments,
+    run_id: u64,         // of the last header
+    segment: u64,        // its number
+    indexes: Vec<usize>, // indexes into `sources` by source id, for that run
 }
 
 const MISSING: usize = usize::MAX;
 
 impl CompletenessCheck {
+    /// Adds segments that retention has removed: their samples are not missing.
+    pub(crate) fn add_removed(&mut self, removed: &RemovedSegments) {
+        self.removed_segments.extend(removed);
+    }
+
     /// Begins a segment. Returns the samples that are missing before it, by source.
     pub fn begin_segment(&mut self, header: &SegmentHeader) -> Vec<(u16, SequenceFinding)> {
-        self.run_id = header.run_id;
+        (self.run_id, self.segment) = (header.run_id, header.segment);
         if self.sources.len() > SOURCES_KEPT_MAX {
             self.sum_up_earlier();
         }
@@ -81,6 +92,7 @@ impl CompletenessCheck {
 
     /// Adds a source from its descriptor. Returns the samples that are missing before it.
     pub(crate) fn add_source(&mut self, run_id: u64, source: &SourceInfo) -> Option<SequenceFinding> {
+        let is_known = self.by_key.contains_key(&(run_id, source.id));
         let sources = &mut self.sources;
         let index = *self.by_key.entry((run_id, source.id)).or_insert_with_key(|key| {
             let entry = SourceCompleteness {
@@ -98,7 +110,12 @@ impl CompletenessCheck {
         if let Some(at) = self.indexes.get_mut(id) {
             *at = index;
         }
+        let number = self.segment;
         let entry = &mut self.sources.get_mut(index)?.1;
+        let before = std::mem::replace(&mut entry.segment, number);
+        if is_known && self.removed_segments.covers(run_id, before, number) {
+            return entry.skip_to(source.next_seq);
+        }
         // A lower number is one of a segment that was given up and removed, and that a power cut
         // brought back. It repeats nothing: only samples and gaps do.
         entry.advance_to(source.next_seq.max(entry.next_seq))
@@ -247,6 +264,7 @@ impl SourceCompleteness {
         self.recorded = self.recorded.saturating_add(other.recorded);
         self.lost = self.lost.saturating_add(other.lost);
         self.thinned = self.thinned.saturating_add(other.thinned);
+        self.removed = self.removed.saturating_add(other.removed);
         self.unexplained = self.unexplained.saturating_add(other.unexplained);
         self.causes |= other.causes;
     }
@@ -265,6 +283,16 @@ impl SourceCompleteness {
             missing = missing.saturating_sub(to.saturating_sub(from));
         }
         missing
+    }
+
+    /// Moves on to `seq` over segments that were removed: what is missing below it is in them.
+    fn skip_to(&mut self, seq: u64) -> Option<SequenceFinding> {
+        let missing = self.missing(seq.max(self.next_seq));
+        self.removed = self.removed.saturating_add(missing);
+        // That counts them as unexplained.
+        let _counted = self.advance_to(seq.max(self.next_seq));
+        self.unexplained = self.unexplained.saturating_sub(missing);
+        None
     }
 
     /// Moves on to `seq`: everything below it must be recorded or explained by now.
@@ -397,6 +425,28 @@ mod tests {
         assert_eq!(check.add_gap(RUN, &gap(13, 1)), Some(SequenceFinding::Repeated));
         let source = ended(check);
         assert_eq!((source.recorded, source.lost, source.unexplained), (12, 0, 0), "each number once");
+    }
+
+    // Proves that a hole of segments that retention has removed is no finding, and that one of other
+    // segments, or beyond them, is.
+    #[test]
+    fn removed_segments_are_no_finding() {
+        for (removed, unexplained) in [((8, 9), 0), ((8, 8), 11), ((6, 20), 0)] {
+            let mut check = started();
+            let number = example().segment;
+            let mut list = RemovedSegments::default();
+            list.add(RUN, number + removed.0 - 7, number + removed.1 - 7);
+            check.add_removed(&list);
+            assert_eq!(check.add_sample(RUN, 0, 9), None);
+            let mut later = example();
+            later.segment = number + 3;
+            later.sources[0].next_seq = 21;
+            assert_eq!(check.begin_segment(&later).is_empty(), unexplained == 0);
+            assert_eq!(check.add_sample(RUN, 0, 22), Some(SequenceFinding::Unexplained(1)));
+            let source = ended(check);
+            let counts = (source.recorded, source.removed, source.unexplained);
+            assert_eq!(counts, (2, 11 - unexplained, unexplained + 1));
+        }
     }
 
     // Proves that a number counts once if it is in two gaps, or recorded and in a gap: gaps of two
