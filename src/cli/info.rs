@@ -491,13 +491,7 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
             rate(source.achieved_hz),
         ];
         row.extend([source.recorded, source.lost].map(|count| count.to_string()));
-        let known = |count: Option<u64>| match count {
-            // With a plus sign it is a lower bound. "0+" would say nothing.
-            Some(0) | None if source.is_partly_counted => "-".to_owned(),
-            Some(count) if source.is_partly_counted => format!("{count}+"),
-            count => count.map_or_else(|| "-".to_owned(), |count| count.to_string()),
-        };
-        row.extend([source.missed, source.incomplete].map(known));
+        row.extend([source.missed, source.incomplete].map(|count| counted(count, source.is_partly_counted)));
         for InfoLatency { p50, p99, max } in [&source.lateness_ns, &source.read_duration_ns] {
             let shown = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), human::latency);
             row.extend([*p50, *p99, *max].map(shown));
@@ -525,6 +519,16 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
         write!(out, "; {} as recorded ({})", human::bytes(raw), human::percent(stored, raw))?;
     }
     writeln!(out)
+}
+
+/// Returns a count as it is shown: with a plus sign if it is a lower bound.
+fn counted(count: Option<u64>, is_partial: bool) -> String {
+    match count {
+        // "0+" would say nothing.
+        Some(0) | None if is_partial => "-".to_owned(),
+        Some(count) if is_partial => format!("{count}+"),
+        count => count.map_or_else(|| "-".to_owned(), |count| count.to_string()),
+    }
 }
 
 /// Returns the compression ratio of a segment.

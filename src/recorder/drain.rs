@@ -336,18 +336,7 @@ impl Recorder {
         }
         // Space reserved for later segments helps this one to end.
         self.slot.storage.release_reserve();
-        // If a write fails here, another segment has the rest: the run has no other place for it.
-        for _attempt in 0..2 {
-            if self.slot.segment.is_none() {
-                self.slot.reopen(now);
-            }
-            self.slot.describe_sources(now);
-            self.slot.write_last_gaps(now);
-            if self.slot.segment.is_some() {
-                break;
-            }
-        }
-        self.slot.seal();
+        self.slot.end(now);
         self.slot.latencies.collect();
         let Self { slot, commands: orders, .. } = self;
         let SegmentSlot { syncer, metrics, latencies, .. } = slot;

@@ -248,7 +248,7 @@ impl EvictionSums {
 
     /// Returns the bytes to put into the reserve after the removal: those freed in vain for
     /// `min_free`, and those that the protected history lacks.
-    fn to_reserve(&self, before: &Self) -> u64 {
+    fn left_for_reserve(&self, before: &Self) -> u64 {
         let from_reserve = before.reserve - self.reserve;
         let from_files = self.freed.saturating_sub(from_reserve);
         let left = from_files.saturating_sub(self.more.saturating_sub(from_reserve));
@@ -329,7 +329,7 @@ pub(super) fn plan_eviction(
     if sums.missing() > 0 && !is_protected {
         return Err(Shortage::Free { limit: sums.min_free, available, more });
     }
-    let to_reserve = sums.to_reserve(&before);
+    let to_reserve = sums.left_for_reserve(&before);
     sums.available = available.saturating_sub(to_reserve);
     let is_history_kept = kept > 0 && sums.missing() > 0;
     Ok(EvictionPlan { names, from_reserve: reserve - sums.reserve, to_reserve, is_history_kept })

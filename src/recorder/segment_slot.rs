@@ -96,7 +96,7 @@ impl SegmentSlot {
         match slot.create_segment() {
             // A run that keeps its history begins without a segment, and tries again.
             Err(error) if is_ring || is_history_kept(&error) => {
-                slot.handle_segment_error("create", &error, monotonic_ns())
+                slot.handle_segment_error("create", &error, monotonic_ns());
             }
             created => slot.segment = Some(created?),
         }
@@ -246,6 +246,22 @@ impl SegmentSlot {
                 }
             }
         }
+    }
+
+    /// Ends the run: writes the last gaps and seals the segment. If a write fails, another segment
+    /// gets the rest, for which the run has no other place.
+    pub(super) fn end(&mut self, now: u64) {
+        for _attempt in 0..2 {
+            if self.segment.is_none() {
+                self.reopen(now);
+            }
+            self.describe_sources(now);
+            self.write_last_gaps(now);
+            if self.segment.is_some() {
+                break;
+            }
+        }
+        self.seal();
     }
 
     pub(super) fn index_if_due(&mut self, now: u64) {

@@ -44,7 +44,9 @@ impl RemovedSegments {
     /// Adds the segments of another list.
     pub fn extend(&mut self, other: &Self) {
         for (run_id, ranges) in &other.runs {
-            ranges.iter().for_each(|(first, last)| self.add(*run_id, *first, *last));
+            for (first, last) in ranges {
+                self.add(*run_id, *first, *last);
+            }
         }
     }
 
