@@ -195,7 +195,7 @@ impl FooterTotals {
 mod tests {
     use super::*;
 
-    // Proves that a thinned recording has the rate of its samples: 91 in 9 s, of a source of 1,000 Hz.
+    // Proves that a thinned recording has the rate of its samples: 91 in 9 s.
     #[test]
     fn thinned_samples_do_not_lower_the_rate() {
         let mut totals = FooterTotals { thinned: 8910, missed: 77, ..FooterTotals::new(1) };

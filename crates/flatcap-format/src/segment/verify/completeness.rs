@@ -427,8 +427,7 @@ mod tests {
         assert_eq!((source.recorded, source.lost, source.unexplained), (12, 0, 0), "each number once");
     }
 
-    // Proves that a hole of segments that retention has removed is no finding, and that one of other
-    // segments, or beyond them, is.
+    // Proves that a hole is a finding unless retention has removed all segments in it.
     #[test]
     fn removed_segments_are_no_finding() {
         for (removed, unexplained) in [((8, 9), 0), ((8, 8), 11), ((6, 20), 0)] {
