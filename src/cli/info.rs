@@ -7,12 +7,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
 use flatcap_format::segment::{
-    Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
-    SegmentError, SegmentReader, SourceInfo, list, markers,
+    Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, ListedSegment, SegmentError,
+    SegmentReader, list, markers,
 };
 use serde::Serialize;
 
@@ -22,6 +21,7 @@ use super::recordings::{default_recordings, no_segments};
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
+use super::unsealed_totals::count_unsealed;
 use super::{ExitStatus, human};
 use crate::config;
 use crate::slab::Causes;
@@ -334,45 +334,6 @@ fn add_segment(
         }
     }
     Ok(())
-}
-
-/// Reads an unsealed segment in full. Returns its contents by source, and the number of markers.
-fn count_unsealed(reader: &mut SegmentReader) -> Result<(Vec<FooterTotals>, u64), SegmentError> {
-    let mut marks = 0;
-    let mut totals: Vec<FooterTotals> =
-        reader.header().sources.iter().map(|source| FooterTotals::new(source.id)).collect();
-    while let Some(advance) = reader.advance()? {
-        let Advance::Frame(at) = advance else { continue };
-        match at.kind {
-            FrameKind::Telemetry => {
-                let Some(sample) = reader.sample(at) else { continue };
-                if let Some(totals) = totals_of(&mut totals, sample.source) {
-                    totals.add_samples(1, SampleSpan::of(sample.seq, sample.mono_ns, sample.wall_ns));
-                    totals.incomplete += u64::from(!Incomplete::of_flags(sample.flags).is_none());
-                }
-            }
-            FrameKind::Descriptor => {
-                if let Some(source) = SourceInfo::decode(reader.payload(at))
-                    && totals_of(&mut totals, source.id).is_none()
-                {
-                    totals.push(FooterTotals::new(source.id));
-                }
-            }
-            FrameKind::Gap => {
-                let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
-                if let Some(totals) = totals_of(&mut totals, gap.source) {
-                    totals.add_gap(&gap);
-                }
-            }
-            FrameKind::Marker => marks += 1,
-            _ => {}
-        }
-    }
-    Ok((totals, marks))
-}
-
-fn totals_of(totals: &mut [FooterTotals], source: u16) -> Option<&mut FooterTotals> {
-    totals.iter_mut().find(|totals| totals.source == source)
 }
 
 fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource {

@@ -52,6 +52,7 @@ mod symbol_directory;
 mod tables;
 mod terminal;
 mod time_printer;
+mod unsealed_totals;
 mod verify;
 #[cfg(feature = "view")]
 mod view;

@@ -166,9 +166,10 @@ impl RunningConfig {
             // Dropped here because closing files may take a while.
             drop(handle.and_then(|link| link.update(change)).ok_or(ReloadError::Ending)?);
         }
-        self.controls.compressor.set_settings(compression_plan(&self.config));
-        if let Some(compressor) = &self.controls.ring_compressor {
-            compressor.set_settings(ring_compression(&self.config));
+        let (compressor, of_ring) = &self.controls.compressors;
+        compressor.set_settings(compression_plan(&self.config));
+        if let Some(of_ring) = of_ring {
+            of_ring.set_settings(ring_compression(&self.config));
         }
         if self.config.recorder.lock_memory {
             // Locks memory that was allocated by the update.

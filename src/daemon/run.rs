@@ -66,9 +66,8 @@ pub(super) struct RunStorage {
     pub(super) storage: Arc<QuotaStorage>,
     pub(super) directory: (u64, u64), // device and inode
     pub(super) data_dir: Arc<Path>,
-    pub(super) compressor: CompressWorkerHandle,
-    /// The compressor of the ring, if there is one.
-    pub(super) ring_compressor: Option<CompressWorkerHandle>,
+    /// The compressor, and that of the ring, if there is one.
+    pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
     /// The storage of the ring, and its counters; none without a ring.
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
     /// Orders snapshots of the ring; none without a ring.
@@ -111,10 +110,8 @@ pub(super) struct RunHandles {
     pub(super) firings: FiringTargets,
     /// The counters of the ring.
     pub(super) ring_metrics: Option<Arc<Metrics>>,
-    /// The compressor.
-    pub(super) compressor: CompressWorkerHandle,
-    /// The compressor of the ring, if there is one.
-    pub(super) ring_compressor: Option<CompressWorkerHandle>,
+    /// The compressor, and that of the ring, if there is one.
+    pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
 }
 
 /// The parts that the groups share with the recorder.
@@ -420,8 +417,7 @@ impl RunThreads {
             snapshots: place.snapshots.clone(),
             firings: recorders.firings,
             ring_metrics: place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics)),
-            compressor: place.compressor.clone(),
-            ring_compressor: place.ring_compressor.clone(),
+            compressors: place.compressors.clone(),
         };
         let Recorders { recorder, ring, .. } = recorders;
         Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, push, ring, recorder })

@@ -129,8 +129,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         directory: now.identity(),
         // Programs of rules, which are told it, run in another directory.
         data_dir: Arc::from(std::path::absolute(now.path()).unwrap_or_else(|_| now.path().to_owned())),
-        compressor: compression.clone(),
-        ring_compressor: ring.as_ref().map(Ring::compressor),
+        compressors: (compression.clone(), ring.as_ref().map(Ring::compressor)),
         storage: Arc::new(quota_storage(config, directory, Arc::clone(&metrics.directory))),
     };
     let configured = sources.iter().map(|source| source.config.clone()).collect();

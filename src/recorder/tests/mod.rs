@@ -1,6 +1,7 @@
 //! Tests of the whole recorder: crashes, failing and full disks, recoveries, clocks; the rig that
 //! records scripted samples, and the checker of what a crash left.
 
+mod accounting;
 mod clocks;
 mod crashes;
 mod faults;
