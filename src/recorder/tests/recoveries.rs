@@ -32,11 +32,8 @@ fn samples(files: &[(String, Rc<FileContent>)]) -> BTreeSet<(u16, u64)> {
     items.filter_map(sample).collect()
 }
 
-pub(super) fn segments(
-    looker: &mut ImageReader,
-    storage: &SimulatedStorage,
-) -> Vec<(String, Rc<FileContent>)> {
-    let mut files = looker.read_image(storage);
+pub(super) fn segments(looker: &mut ImageReader, disk: &SimulatedStorage) -> Vec<(String, Rc<FileContent>)> {
+    let mut files = looker.read_image(disk);
     files.retain(|(name, _)| SegmentName::parse(name).is_some());
     files
 }
