@@ -107,6 +107,7 @@ struct InfoSource {
     lost_causes: Option<String>,
     missed: u64,
     incomplete: u64,
+    incomplete_reasons: Option<String>, // in words
     first_seq: Option<u64>,
     last_seq: Option<u64>,
     requested_hz: Option<f64>,
@@ -312,7 +313,9 @@ fn count_unsealed(reader: &mut SegmentReader) -> Result<(Vec<FooterTotals>, u64)
                 let Some(sample) = reader.sample(at) else { continue };
                 if let Some(totals) = totals_of(&mut totals, sample.source) {
                     totals.add_samples(1, SampleSpan::of(sample.seq, sample.mono_ns, sample.wall_ns));
-                    totals.incomplete += u64::from(!Incomplete::of_flags(sample.flags).is_none());
+                    let lacks = Incomplete::of_flags(sample.flags);
+                    totals.incomplete += u64::from(!lacks.is_none());
+                    totals.incomplete_flags |= lacks.flags();
                 }
             }
             FrameKind::Descriptor => {
@@ -358,6 +361,8 @@ fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource
         lost_causes: (sum.totals.lost > 0).then(|| Causes::from_bits(sum.totals.causes).to_string()),
         missed: sum.totals.missed,
         incomplete: sum.totals.incomplete,
+        incomplete_reasons: Some(Incomplete::of_flags(sum.totals.incomplete_flags).explanation())
+            .filter(|text| !text.is_empty()),
         first_seq: sum.totals.span.map(|span| span.first_seq),
         last_seq: sum.totals.span.map(|span| span.last_seq),
         requested_hz: human::asked_hz(sum.period_ns),
@@ -393,6 +398,15 @@ fn compression_lines(report: &InfoReport) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Returns a line for each source with incomplete samples: why they are.
+fn incomplete_lines(report: &InfoReport) -> impl Iterator<Item = String> {
+    report.sources.iter().filter_map(|source| {
+        let reasons = source.incomplete_reasons.as_ref()?;
+        let name = human::escaped(&source.name);
+        Some(format!("incomplete: {} sample(s) of {name}: {reasons}", source.incomplete))
+    })
 }
 
 /// Returns lines that say how many samples of each source were left out on purpose.
@@ -467,6 +481,7 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
     lines.extend(lossy.map(|(source, causes)| {
         format!("lost: {} sample(s) of {}: {causes}", source.lost, human::escaped(&source.name))
     }));
+    lines.extend(incomplete_lines(report));
     lines.extend(thinned_lines(report));
     if report.marks > 0 {
         lines.push(format!("marks: {}; flatcap marks lists them", report.marks));

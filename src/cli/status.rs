@@ -378,6 +378,10 @@ impl StatusPage {
         if source.timed_out > 0 {
             lines.push((Severity::Error, format!("{name}: {} timed out", source.timed_out)));
         }
+        if let Some(reasons) = &source.incomplete_reasons {
+            let text = format!("{name}: {} incomplete: {reasons}", source.incomplete);
+            lines.push((Severity::Warning, text));
+        }
         lines.into_iter().map(|(mood, line)| self.tint(mood, line)).collect()
     }
 }

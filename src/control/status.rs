@@ -155,6 +155,9 @@ pub struct SourceStatus {
     pub missed: u64,
     /// Incomplete samples.
     pub incomplete: u64,
+    /// Why they are, in words: the latest reason that was new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete_reasons: Option<String>,
     /// Failed reads; their samples are counted as lost later.
     pub failed: u64,
     /// The reason of the last failure.

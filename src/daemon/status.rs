@@ -286,6 +286,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
         lost_causes: (lost > 0).then(|| causes.to_string()),
         missed,
         incomplete: source.incomplete.get(),
+        incomplete_reasons: source.incomplete_explanation(),
         failed: source.failed.get(),
         failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
         timed_out: source.timed_out.get(),

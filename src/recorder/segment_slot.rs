@@ -351,6 +351,10 @@ impl SegmentSlot {
             if let Some(totals) = segment.writer.totals_mut(id) {
                 totals.missed = missed - progress.missed_before;
                 totals.incomplete = partial - progress.incomplete_before;
+                if totals.incomplete > 0 {
+                    let flags = source.incomplete_flags.get();
+                    totals.incomplete_flags = u16::try_from(flags).unwrap_or_default();
+                }
             }
             (progress.missed_before, progress.incomplete_before) = (missed, partial);
         }

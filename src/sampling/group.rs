@@ -361,11 +361,7 @@ impl SamplerGroup {
             self.latencies.current().build.record(build_end - build_begin);
         }
         if !stamp.incomplete.is_none() {
-            let metrics = &source.metrics;
-            metrics
-                .incomplete_flags
-                .set(metrics.incomplete_flags.get() | u64::from(stamp.incomplete.flags()));
-            metrics.incomplete.add(1);
+            source.note_incomplete(stamp.incomplete);
         }
     }
 

@@ -77,5 +77,6 @@ mod test_disk;
 #[path = "../../benches/capture/tracer.rs"]
 mod tracer;
 mod triggers;
+mod unseen_hosts;
 #[cfg(feature = "view")]
 mod viewing;

@@ -20,6 +20,8 @@ pub struct FooterTotals {
     pub missed: u64,
     /// Incomplete samples, as far as the sampler had reported them.
     pub incomplete: u64,
+    /// Why samples were incomplete, as the flags of frames say it; 0 if unknown.
+    pub incomplete_flags: u16,
     /// Causes of all lost samples together, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
     /// Range of the recorded samples; none if there are none.
@@ -101,6 +103,7 @@ impl FooterTotals {
         self.thinned = self.thinned.saturating_add(later.thinned);
         self.missed = self.missed.saturating_add(later.missed);
         self.incomplete = self.incomplete.saturating_add(later.incomplete);
+        self.incomplete_flags |= later.incomplete_flags;
         self.causes |= later.causes;
         if let Some(span) = later.span {
             self.add_samples(later.recorded, span);
@@ -143,6 +146,7 @@ impl FooterTotals {
             thinned: totals.thinned(),
             missed: totals.missed(),
             incomplete: totals.partial(),
+            incomplete_flags: totals.partial_flags(),
             causes: totals.causes().bits(),
             span: (totals.recorded() > 0).then(|| SampleSpan {
                 first_seq: totals.first_seq(),
@@ -186,6 +190,9 @@ impl FooterTotals {
         table.add_causes(wire::GapCause::from_bits_retain(self.causes));
         table.add_read_duration(read_duration);
         table.add_lateness(lateness);
+        if self.incomplete_flags > 0 {
+            table.add_partial_flags(self.incomplete_flags);
+        }
         table.add_source(self.source);
         table.finish()
     }
@@ -217,9 +224,12 @@ mod tests {
             before_mono_ns: 0,
         });
         (totals.incomplete, totals.causes) = (5, totals.causes | 1);
+        totals.incomplete_flags = 0b11;
         let mut sum = read_back(&totals);
         assert_eq!((sum.lost, sum.incomplete, sum.causes), (5, 5, 1 | 1 << 7));
-        sum.add(&FooterTotals { lost: 1, incomplete: 1, causes: 2, ..FooterTotals::new(1) });
+        let later = FooterTotals { lost: 1, incomplete: 1, causes: 2, ..FooterTotals::new(1) };
+        sum.add(&FooterTotals { incomplete_flags: 0b101, ..later });
+        assert_eq!(sum.incomplete_flags, 0b111);
         assert_eq!((sum.lost, sum.incomplete, sum.causes), (6, 6, 3 | 1 << 7));
     }
 }
