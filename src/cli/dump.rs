@@ -163,9 +163,10 @@ fn whole_samples(
         RowFormat::Csv => Printer::Csv {
             writer: csv::Writer::from_writer(out),
             columns: &columns,
-            times,
+            times: TimePrinter::new(TimeZone::UTC),
             has_host_column,
             has_opaque,
+            text_rule: args.rows.text_rule(),
             cell: Vec::new(),
         },
         RowFormat::Table if has_one_source(&args.selection, filter.sources.len())? => {

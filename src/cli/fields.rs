@@ -223,6 +223,7 @@ mod tests {
             path: path.to_owned(),
             type_name: "ulong".to_owned(),
             unit: Some("jiffies".to_owned()),
+            uses_all_bits: false,
             kind: MetricKind::Counter,
             meaning: "Time in programs of ordinary priority, guests included. And more.".to_owned(),
             is_in_all_runs,

@@ -1,16 +1,16 @@
 //! The columns of rows of selected fields.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, TimestampNanosecondArray};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::query::{Aggregate, ColumnValues, CommonUnit, RowColumn, RowOptions};
 use flatcap_format::schema::{ColumnType, MetricKind};
 
-use crate::layout::{Descriptions, ZONE, meaning, time_type};
-use crate::unique_name::unique_name;
+use crate::layout::{Descriptions, SEPARATOR, ZONE, meaning, time_type};
 
 /// The columns of rows, in the order of the query.
 #[derive(Debug)]
@@ -45,13 +45,16 @@ impl FieldColumns {
         ];
         fields.extend(has_host.then(|| Field::new("host", DataType::Utf8, false)));
         fields.extend(options.is_long.then(|| Field::new("element", DataType::Utf8, false)));
-        let mut names: BTreeSet<String> = fields.iter().map(|field| field.name().clone()).collect();
+        let mut names = DistinctNames::default();
+        for field in &fields {
+            names.take(field.name(), SEPARATOR);
+        }
         let mut places: Vec<usize> = (0..columns.len()).collect();
         places.sort_by_key(|place| columns.get(*place).map(|column| column.order));
         let mut values = Vec::with_capacity(columns.len());
         for (place, column) in places.into_iter().filter_map(|place| Some((place, columns.get(place)?))) {
             let data_type = data_type(column, options);
-            let name = unique_name(&column.name, |name| names.insert(name.to_owned()));
+            let name = names.take(&column.name, SEPARATOR);
             let unit = CommonUnit::own(column.unit.as_deref(), column.is_rate).name;
             let path = column.name.strip_prefix(&*column.source).and_then(|path| path.strip_prefix('.'));
             let about = about(&[

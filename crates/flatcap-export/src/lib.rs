@@ -10,7 +10,6 @@
 
 mod arrow;
 mod cli;
-mod element_sightings;
 mod error;
 mod flame;
 mod flame_graph;
@@ -47,7 +46,6 @@ pub use crate::perfetto::to_perfetto;
 pub use crate::row_groups::RowGroups;
 pub use cli::main;
 pub use error::ColumnarError;
-pub use output::file_name;
 pub use record_table::{Cell, CellType, RecordTable};
 pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 pub use stack_lines::StackOptions;

@@ -1,6 +1,6 @@
 //! Which columns of a query's batches are metrics, and the labels of their rows.
 
-use flatcap_format::metric::{HostLabels, Metric};
+use flatcap_format::metric::{HostLabels, Metric, MetricSeries};
 use flatcap_format::query::{ColumnInfo, ElementNames};
 use flatcap_format::schema::ColumnType;
 
@@ -18,5 +18,6 @@ pub(crate) fn labels_of(
     element: Option<u32>,
     names: &ElementNames,
 ) -> Labels {
-    Labels::new(host.series(element, names).into_iter().chain([(NAME.to_owned(), metric.name())]))
+    let MetricSeries { name, labels } = metric.series(host, element, names);
+    Labels::new(labels.into_iter().chain([(NAME.to_owned(), name)]))
 }

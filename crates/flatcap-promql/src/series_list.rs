@@ -36,7 +36,7 @@ pub(crate) fn list_series(
         return Ok(BTreeSet::new());
     }
     let since_ns = from_ns.max(to_ns.saturating_sub(LISTED_NS_MAX));
-    let mut results = ask(recording, &first, host, (since_ns, to_ns))?;
+    let mut results = ask(recording, (&first, Vec::new()), host, (since_ns, to_ns))?;
     let (mut labels, mut found) = (HostLabels::default(), BTreeSet::new());
     let mut known: BTreeSet<(usize, Option<u32>)> = BTreeSet::new();
     while let Some(item) = results.next()? {

@@ -111,10 +111,19 @@ pub(crate) struct ManifestSource {
     pub(crate) missed: u64,
     /// Recorded, and not readable: damaged, or not of the schema.
     pub(crate) unreadable: u64,
+    /// Values that are left out of their rows: INT64 cannot hold them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) left_out: u64,
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
-    /// Why it has no rows, or why those are not accounted for; empty if it has, and they are.
+    /// Why it has no rows, what is left out of them, or why they are not accounted for; empty if
+    /// all is there.
     pub(crate) problem: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "for serde")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An object of a manifest.

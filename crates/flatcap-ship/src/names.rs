@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use flatcap_export::file_name;
+use flatcap_format::consumer_names::file_stem;
 use jiff::Timestamp;
 
 /// Version of the layout, which every name begins with.
@@ -212,7 +212,7 @@ pub(crate) fn date(seconds: i64) -> String {
 }
 
 fn plain_name(text: &str) -> String {
-    let name = file_name(text);
+    let name = file_stem(text);
     if name == text { name } else { format!("{name}-{:08x}", crc32fast::hash(text.as_bytes())) }
 }
 

@@ -44,6 +44,10 @@ pub(crate) struct ShippedSegment {
     pub(crate) rows: u64,
     /// Recorded samples that could not be read.
     pub(crate) unreadable: u64,
+    /// Values that are left out of their rows.
+    pub(crate) left_out: u64,
+    /// Problems of sources, a line each.
+    pub(crate) problems: Vec<String>,
     /// Bytes that could not be read.
     pub(crate) is_damaged: bool,
 }
@@ -198,6 +202,13 @@ impl ShippedSegment {
             bytes: manifest.objects.iter().map(|object| object.bytes).sum(),
             rows: manifest.rows,
             unreadable: manifest.unreadable,
+            left_out: manifest.sources.iter().map(|source| source.left_out).sum(),
+            problems: manifest
+                .sources
+                .iter()
+                .filter(|source| !source.problem.is_empty())
+                .map(|source| format!("{}: {}", source.source, source.problem))
+                .collect(),
             is_damaged: !manifest.damage.is_empty(),
         }
     }

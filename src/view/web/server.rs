@@ -374,6 +374,10 @@ impl PageContext {
 
     async fn respond(&self, asked: Asked<Incoming>) -> Result<(Response<PageBody>, AnswerEnd), ApiError> {
         PageAccess::check_origin(asked.headers(), asked.uri())?;
+        if matches!(asked.uri().path(), "/-/healthy" | "/-/ready") {
+            // As Prometheus answers; says nothing of the recording, so it needs no token.
+            return Ok((full("flatcap is healthy.\n", "text/plain; charset=utf-8"), AnswerEnd::InTime));
+        }
         let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
             return Ok((asset(&asked)?, AnswerEnd::InTime));
         };

@@ -12,6 +12,7 @@ use super::error::{ConditionError, QueryError};
 use super::request::Query;
 use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
+use crate::replay::{HostIdentity, run_ends};
 use crate::schema::CompiledSchema;
 use crate::segment::{SegmentError, SegmentHeader, SegmentReader, SourceInfo, list, runs};
 
@@ -100,6 +101,14 @@ impl Recording {
             self.check(&Query { fields: vec![comparison.path.clone()], ..query.clone() })?;
         }
         Err(ConditionError::NoSource { text: condition.to_string() }.into())
+    }
+
+    /// Returns the wall time of the last sample of each run that has ended, by the run's id.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn run_ends(&self, host: Option<&HostIdentity>) -> Result<BTreeMap<u64, i64>, SegmentError> {
+        run_ends(&self.paths, host)
     }
 
     /// Returns the paths of its segments and directories.

@@ -212,6 +212,8 @@ impl<'b> SchemaCompiler<'b> {
             Some("min") => scalar.and_then(ScalarType::signed_min).map(FieldValue::Signed),
             _ => None,
         };
+        // Combinations of flags have no names, so they stay numbers.
+        let is_flags = field.type_().index() >= 0 && resolved.enumeration.is_none();
         let is_bytes = scalar == Some(ScalarType::U8) && !matches!(resolved.kind, FieldType::Scalar(_));
         let unit = attribute("unit").filter(|unit| !unit.is_empty());
         // A unit may contain any characters, unlike a name; only its length is limited.
@@ -229,6 +231,7 @@ impl<'b> SchemaCompiler<'b> {
             is_identity: attribute("identity").is_some(),
             is_detail: attribute("detail").is_some(),
             is_required: field.required(),
+            uses_all_bits: scalar == Some(ScalarType::U64) && (is_flags || attribute("bits").is_some()),
             metric_kind: metric_kind(attribute("meaning")),
             usage: usage(attribute("usage")),
             name: context.field.into(),

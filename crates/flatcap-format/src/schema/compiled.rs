@@ -133,6 +133,8 @@ pub struct Field {
     pub(super) is_detail: bool,
     /// A table without it is invalid.
     pub(super) is_required: bool,
+    /// All bits of its 64-bit values count.
+    pub(super) uses_all_bits: bool,
     pub(super) metric_kind: MetricKind,
     pub(super) usage: Usage,
     pub(super) name: Box<str>,
@@ -162,6 +164,12 @@ impl Field {
     /// a list from one sample to the next.
     pub(crate) fn is_identity(&self) -> bool {
         self.is_identity
+    }
+
+    /// Returns whether all bits of its values of type `ulong` count, as in an address, a hash or a
+    /// set of flags: it has the attribute `bits`, or is an enum with `bit_flags`.
+    pub fn uses_all_bits(&self) -> bool {
+        self.uses_all_bits
     }
 
     /// Returns the metric kind, from the attribute `meaning`.
