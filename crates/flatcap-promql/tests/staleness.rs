@@ -95,6 +95,8 @@ fn spans(runs: &[Run]) -> Vec<(i64, i64)> {
 fn naive_events(runs: &[Run]) -> BTreeMap<SeriesName, Events> {
     let mut series: BTreeMap<SeriesName, Events> = BTreeMap::new();
     for (run, (first_ms, last_ms)) in runs.iter().zip(spans(runs)) {
+        let mut exited: BTreeSet<u64> = BTreeSet::new();
+        let mut open: BTreeSet<u64> = BTreeSet::new();
         for (ms, sample) in (first_ms..).step_by(usize::try_from(run.period_ms).unwrap()).zip(&run.samples) {
             for device in 0..5 {
                 let value = sample.devices.get(&device).copied().flatten().map(f64::from);
@@ -102,7 +104,18 @@ fn naive_events(runs: &[Run]) -> BTreeMap<SeriesName, Events> {
             }
             for process in 0..6 {
                 let value = sample.processes.get(&process).copied().map(f64::from);
-                let is_over = sample.skipped == 0 || sample.exits.contains(&process);
+                if value.is_some() {
+                    open.insert(process);
+                }
+                // Nobody may have waited for it when its end is listed.
+                if open.contains(&process) && sample.exits.contains(&process) {
+                    exited.insert(process);
+                }
+                let is_over = sample.skipped == 0 || exited.contains(&process);
+                if value.is_none() && is_over {
+                    open.remove(&process);
+                    exited.remove(&process);
+                }
                 if value.is_some() || is_over {
                     series.entry((PROCESSES, process)).or_default().insert(ms, value);
                 }

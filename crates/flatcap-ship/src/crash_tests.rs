@@ -364,6 +364,24 @@ fn damage_becomes_gaps() {
     assert!(rows["_gaps"].len() >= 3, "{:?}", rows["_gaps"]);
 }
 
+// Proves that a value beyond INT64 leaves only its cell empty: all rows are shipped, and state and
+// manifest say what is left out.
+#[test]
+fn large_values_cost_their_cells() {
+    let folder = tempfile::tempdir().unwrap();
+    TestSegment { samples: 90, large: 3, ..TestSegment::default() }.write(folder.path());
+    let store = FailingStore::new();
+    let state = ship(&store, folder.path(), &ShipOptions::default()).unwrap();
+    assert!(state.has_losses() && state.rows == 180, "{state:?}");
+    assert_eq!((state.unreadable, state.left_out), (0, 3), "{state:?}");
+    let objects = store.objects();
+    let [(_, manifest)] = &manifests(&objects, ManifestKind::Segment)[..] else { panic!("one manifest") };
+    let source = manifest.sources.iter().find(|source| source.source == SOURCES[0]).unwrap();
+    assert_eq!((source.rows, source.unreadable, source.left_out), (90, 0, 3), "{source:?}");
+    let said = format!("3 values of {0}.counter left out: {0}.counter, sample 0 at ", SOURCES[0]);
+    assert!(source.problem.starts_with(&said), "{source:?}");
+}
+
 // Proves that a host with another's identity is refused with both names, and ships once it has its
 // own; that files that are no segments and foreign objects are left alone; and that an object which
 // another version began is replaced.

@@ -33,6 +33,8 @@ pub(crate) struct TestSegment {
     pub(crate) number: u64,
     /// Samples of each source, without the lost ones.
     pub(crate) samples: u64,
+    /// So many first samples of the first source have a counter beyond INT64.
+    pub(crate) large: u64,
     /// Seconds between the begins of two segments.
     pub(crate) spacing_s: i64,
     /// Name and machine id of the host.
@@ -49,6 +51,7 @@ impl Default for TestSegment {
             run_id: 0xabc,
             number: 0,
             samples: 500,
+            large: 0,
             spacing_s: 900,
             host: ("web-1", Some("4c4c4544004a35108052b7c04f4d5831")),
             is_compressed: false,
@@ -150,7 +153,8 @@ impl TestSegment {
                 let seq = self.first_seq(source) + at + if source == 0 { lost } else { 0 };
                 let mut writer = TableWriter::new();
                 let table = writer.start(&layout);
-                writer.set(table, layout.field("counter").unwrap(), seq);
+                let counter = if source == 0 && at < self.large { u64::MAX - seq } else { seq };
+                writer.set(table, layout.field("counter").unwrap(), counter);
                 writer.set(table, layout.field("noise").unwrap(), seq.wrapping_mul(0x9E37_79B9) % 1000);
                 let body = writer.finished().unwrap();
                 let mono_ns = clocks.mono_ns + at * PERIOD_NS;

@@ -61,6 +61,8 @@ struct OpenElements {
     last_seen: Vec<u64>,
     /// The elements of processes.
     processes: HashMap<ProcessKey, u32>,
+    /// Processes whose end was listed while a sample still had them: nobody had waited for them.
+    exited: Vec<ProcessKey>,
 }
 
 /// What the other tables of a source say of its lists.
@@ -163,6 +165,9 @@ impl OpenElements {
                     self.processes.extend(process_key(names, element).map(|key| (key, element)));
                 }
             }
+            let exits = processes.and_then(|processes| processes.exits.get(&sample));
+            let known = exits.into_iter().flatten().filter(|key| self.processes.contains_key(key));
+            self.exited.extend(known);
             if present == self.open.len() {
                 continue;
             }
@@ -171,9 +176,8 @@ impl OpenElements {
                 self.end_all_unseen(sample, &mut ended);
                 continue;
             }
-            let exits = processes.and_then(|processes| processes.exits.get(&sample));
-            for key in exits.into_iter().flatten() {
-                self.end_process(*key, sample, &mut ended);
+            for key in std::mem::take(&mut self.exited) {
+                self.end_process(key, sample, &mut ended);
             }
         }
         ended
@@ -195,7 +199,7 @@ impl OpenElements {
 
     /// Ends the elements that the current sample lacks.
     fn end_all_unseen(&mut self, sample: usize, ended: &mut Vec<EndedElement>) {
-        let Self { samples, open, last_seen, processes } = self;
+        let Self { samples, open, last_seen, processes, exited } = self;
         open.retain(|element| {
             let seen = last_seen.get_mut(*element as usize).filter(|seen| **seen < *samples);
             let has_ended = seen.map(|seen| *seen = 0).is_some();
@@ -203,19 +207,22 @@ impl OpenElements {
             !has_ended
         });
         processes.retain(|_, element| last_seen.get(*element as usize).is_some_and(|seen| *seen > 0));
+        exited.retain(|key| processes.contains_key(key));
     }
 
-    /// Ends a process that has ended, unless the current sample has it: it stays in the kernel's
-    /// table until its parent waits for it.
+    /// Ends a process that has ended, or notes it if the current sample still has it: it stays in the
+    /// kernel's table until its parent waits for it.
     fn end_process(&mut self, key: ProcessKey, sample: usize, ended: &mut Vec<EndedElement>) {
         let Some(element) = self.processes.get(&key).copied() else { return };
         let seen = self.last_seen.get_mut(element as usize).filter(|seen| **seen < self.samples);
-        if let Some(seen) = seen {
-            *seen = 0;
-            self.processes.remove(&key);
-            self.open.retain(|open| *open != element);
-            ended.push(EndedElement { sample, element });
-        }
+        let Some(seen) = seen else {
+            self.exited.push(key);
+            return;
+        };
+        *seen = 0;
+        self.processes.remove(&key);
+        self.open.retain(|open| *open != element);
+        ended.push(EndedElement { sample, element });
     }
 }
 
@@ -334,8 +341,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that an element has ended at the first complete sample without it, or at one that
-        // lists its end, once, however the samples are batched: against a look at all samples.
+        // Proves that an element has ended at the first complete sample without it, or at the first
+        // one without it after its end was listed, once, however the samples are batched: against a
+        // walk of all samples.
         #[test]
         fn elements_end_with_the_first_sample_without_them(
             samples in samples(),
@@ -372,15 +380,18 @@ mod tests {
             }
             let mut naive = Vec::new();
             for element in 0..6 {
-                let mut is_open = false;
+                let (mut is_open, mut has_exited) = (false, false);
                 for (number, (is_thinned, present, exits)) in samples.iter().enumerate() {
                     if present.contains(&element) {
                         is_open = true;
-                    } else if is_open
-                        && (!*is_thinned || !(is_process || is_flagged) || (is_process && exits.contains(&element)))
+                    }
+                    has_exited |= is_open && exits.contains(&element);
+                    if is_open
+                        && !present.contains(&element)
+                        && (!*is_thinned || !(is_process || is_flagged) || (is_process && has_exited))
                     {
                         naive.push((number, element));
-                        is_open = false;
+                        (is_open, has_exited) = (false, false);
                     }
                 }
             }
