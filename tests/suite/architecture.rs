@@ -135,6 +135,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "trigger",
             "tasks",
             "stack_names",
+            "consumer_names",
         ],
     ),
     (

@@ -9,6 +9,7 @@
 //! replaces a file unless asked to.
 
 mod arrow;
+mod asked_fields;
 mod cli;
 mod error;
 mod flame;

@@ -1,5 +1,6 @@
 //! MCAP: the payloads unchanged, a channel for each source, with its schema; gaps and marks as
-//! JSON. Payloads with arrays of fixed length, which Foxglove cannot decode, become tables. Of several hosts, each has topics of its own: readers merge what has one topic.
+//! JSON. Payloads with arrays of fixed length, which Foxglove cannot decode, become tables. Of
+//! several hosts, each has topics of its own: readers merge what has one topic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -244,13 +245,13 @@ impl<'r> McapExport<'r> {
         let header = message_header(source.channel, sample.seq, sample.wall_ns);
         let payload = match &mut source.tables {
             None => sample.payload,
-            Some(tables) => match tables.convert(sample.payload) {
-                Ok(payload) => payload,
-                Err(_) => {
+            Some(tables) => {
+                let Ok(payload) = tables.convert(sample.payload) else {
                     self.undecodable += 1;
                     return Ok(());
-                }
-            },
+                };
+                payload
+            }
         };
         let written = self.writer.write_to_known_channel(&header, payload);
         written.map_err(|error| write_error(self.path, error))?;

@@ -16,6 +16,7 @@ use flatcap_format::replay::{Notice, RecordedHosts};
 use flatcap_format::schema::ColumnType;
 use flatcap_format::segment::{Gap, list};
 
+use crate::asked_fields::is_below;
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
@@ -62,7 +63,8 @@ pub fn to_openmetrics(
         has_read: false,
         is_unreadable: false,
     };
-    // A family is written at one place, so sources with metrics of the same names are read together.
+    // A family is written at one place, so sources with metrics of the same names are read
+    // together.
     let (foreign, own): (Vec<Metric>, Vec<Metric>) =
         wanted_metrics(&recording, request)?.into_iter().partition(|metric| metric.has_named_elements);
     let sources = own.chunk_by(|one, next| one.source == next.source);
@@ -101,28 +103,6 @@ fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Ve
     Ok(all)
 }
 
-/// Returns whether a field is one that was asked for, or below it. Elements that were picked are
-/// those of any.
-pub(crate) fn is_below(path: &str, asked: &str) -> bool {
-    let plain = |path: &str| {
-        let mut text = String::new();
-        let mut depth = 0_u32;
-        for c in path.chars() {
-            match c {
-                '[' => depth += 1,
-                ']' => depth = depth.saturating_sub(1),
-                _ if depth == 0 => text.push(c),
-                _ => {}
-            }
-        }
-        text
-    };
-    let (path, asked) = (plain(path), plain(asked));
-    path == asked
-        || path.strip_prefix(&asked).is_some_and(|rest| rest.starts_with('.'))
-        || path.ends_with(&format!(".{asked}"))
-}
-
 /// The text that is written.
 struct OpenMetricsExport<'r> {
     request: &'r ColumnarRequest,
@@ -150,7 +130,7 @@ type SeriesValue = (i64, i64, f64);
 type SeriesKey = (usize, String, String);
 
 /// The values of fields by their series.
-struct FoundSeries {
+struct HeldSeries {
     values_max: usize,
     /// Position of the metric, and place of the values. None of a series that is left for another
     /// pass.
@@ -182,7 +162,7 @@ impl OpenMetricsExport<'_> {
                 return Ok(false);
             };
             is_first = false;
-            let FoundSeries { known, mut values, is_incomplete, left_out, .. } = found;
+            let HeldSeries { known, mut values, is_incomplete, left_out, .. } = found;
             self.left_out += left_out;
             let before = done.len();
             let mut series: Vec<(SeriesKey, usize, usize)> =
@@ -205,14 +185,14 @@ impl OpenMetricsExport<'_> {
         }
     }
 
-    /// Reads the values of fields, except of series that are done. Returns `None` if `watch` stops the
-    /// export.
+    /// Reads the values of fields, except of series that are done. Returns `None` if `watch` stops
+    /// the export.
     fn read(
         &mut self,
         metrics: &[Metric],
         (done, takes_gaps): (&BTreeSet<SeriesKey>, bool),
         watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-    ) -> Result<Option<FoundSeries>, ColumnarError> {
+    ) -> Result<Option<HeldSeries>, ColumnarError> {
         let paths = metrics.iter().map(|metric| metric.path().parse::<FieldPath>());
         let fields = paths
             .collect::<Result<Vec<_>, _>>()
@@ -221,7 +201,7 @@ impl OpenMetricsExport<'_> {
         filter.sources = metrics.iter().map(|metric| metric.source.clone()).collect();
         let query = Query { fields, filter, ..Query::default() };
         let mut reader = SampleReader::new(self.recording.query(&query)?);
-        let (mut found, mut host) = (FoundSeries::new(VALUES_MAX), HostLabels::default());
+        let (mut found, mut host) = (HeldSeries::new(VALUES_MAX), HostLabels::default());
         // Each file is read for each source: its problems are reported once.
         let is_first = !std::mem::replace(&mut self.has_read, true);
         // Gaps come before the samples around them, so before the time by the wall clock is known.
@@ -369,7 +349,7 @@ impl OpenMetricsExport<'_> {
     }
 }
 
-impl FoundSeries {
+impl HeldSeries {
     /// Creates no series, of which at most so many values are held.
     fn new(values_max: usize) -> Self {
         Self {
@@ -573,17 +553,6 @@ mod tests {
         assert_eq!(times, ["-3.250", "-0.001", "0.000", "0.001", "61.500", "-9223372036854775.808"]);
     }
 
-    // Proves that paths are found below what was asked for, whatever elements were picked.
-    #[test]
-    fn fields_are_selected_by_their_begin() {
-        for asked in ["disk", "disk.devices[vda]", "disk.devices[*].reads", "devices[*].reads", "reads"] {
-            assert!(is_below("disk.devices[*].reads", asked), "{asked}");
-        }
-        for other in ["dis", "disk.device", "disk.devices[*].read", "ads"] {
-            assert!(!is_below("disk.devices[*].reads", other), "{other}");
-        }
-    }
-
     fn key(label: &str) -> SeriesKey {
         (0, "x".to_owned(), label.to_owned())
     }
@@ -592,7 +561,7 @@ mod tests {
     // series after one that was left is left, too.
     #[test]
     fn series_that_do_not_fit_are_read_later() {
-        let mut found = FoundSeries::new(5);
+        let mut found = HeldSeries::new(5);
         let b = found.place(key("b"), 0).unwrap();
         for step in 0..5 {
             found.push(b, (step, step, 1.0));
@@ -610,9 +579,9 @@ mod tests {
     // another pass, and that what came too late is counted.
     #[test]
     fn a_long_series_is_taken_in_parts() {
-        let mut found = FoundSeries::new(3);
+        let mut found = HeldSeries::new(3);
         let a = found.place(key("a"), 0).unwrap();
-        let taken = |found: &mut FoundSeries| {
+        let taken = |found: &mut HeldSeries| {
             let (taken, _, values) = found.take_overfull()?;
             assert_eq!(taken, key("a"));
             Some(values.into_iter().map(|(_, step, _)| step).collect::<Vec<_>>())

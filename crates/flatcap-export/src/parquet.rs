@@ -74,9 +74,10 @@ const SOURCES: [(&str, CellType); 13] = [
     ("lost", CellType::Number),
 ];
 
-/// Writes the samples of each source to `SOURCE.parquet` in a directory, and `flatcap_gaps.parquet`,
-/// `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose schema changed has a file
-/// per schema. Of a recording of several hosts, each row has its host. All files appear at the end. The export stops if `watch` returns false.
+/// Writes the samples of each source to `SOURCE.parquet` in a directory, and
+/// `flatcap_gaps.parquet`, `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose
+/// schema changed has a file per schema. Of a recording of several hosts, each row has its host.
+/// All files appear at the end. The export stops if `watch` returns false.
 ///
 /// A compressed recording is read once for each source: the rows of one source fill larger row
 /// groups in the same memory, which are faster to encode, and smaller, than those of all sources

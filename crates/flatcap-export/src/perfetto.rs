@@ -11,17 +11,17 @@ use std::path::Path;
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, StepFilter};
 use flatcap_format::metric::{BLOCKS, element_factor, is_measured};
 use flatcap_format::query::{
-    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementEnds, EndedElement, FieldPath, NO_ELEMENT,
-    Query, Recording, RunInfo, TableInfo, end_fields, unnamed_end_list,
+    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementEnds, EndedElement, NO_ELEMENT, Query,
+    Recording, RunInfo, TableInfo, unnamed_end_list,
 };
 use flatcap_format::replay::{Notice, recording_span};
 use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames, MetricKind};
 use flatcap_format::segment::{Gap, Marker};
 use prost::Message;
 
+use crate::asked_fields::fields_of_ends;
 use crate::error::ColumnarError;
 use crate::kernel_samples::KernelRun;
-use crate::openmetrics::is_below;
 use crate::perfetto_clock::TraceClock;
 use crate::perfetto_kernel::{KernelSequence, KernelTrace, KernelTraceSink, read_kernel_trace};
 use crate::perfetto_packets::{
@@ -122,22 +122,6 @@ pub fn to_perfetto(
         remarks: kernel.remarks,
         ..ColumnarReport::default()
     })
-}
-
-/// Returns further fields to read: they say which elements have ended.
-fn fields_of_ends(recording: &Recording, request: &ColumnarRequest) -> Vec<FieldPath> {
-    let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
-    let mut found = Vec::new();
-    for source in recording.fields() {
-        let is_asked = |path: &str| {
-            let path = format!("{}.{path}", source.source);
-            asked.iter().any(|asked| is_below(&path, asked))
-        };
-        if source.fields.iter().any(|field| is_asked(&field.path)) {
-            found.extend(end_fields(&source.source, &source.fields));
-        }
-    }
-    found
 }
 
 /// A field of an element of a host: host, table, column, element.

@@ -8,7 +8,7 @@
 //! | files | distinct without regard to case | file systems of macOS and Windows |
 //! | topics | one for each host and source: readers merge what has one topic | MCAP |
 //! | metrics, labels | ASCII letters, digits, `_`, no digit first | Prometheus |
-//! | metrics | `_total` ends the names of counters, and of no others unless they are so named | Prometheus |
+//! | metrics | `_total` ends the names of counters; others keep it if it is theirs | Prometheus |
 //!
 //! Never: reads a recording.
 

@@ -24,7 +24,8 @@ const UNIT_WORDS: [(&str, &str); 10] = [
     ("J", "joules"),
     ("rpm", "rpm"),
 ];
-/// The fields of an element of a recorded text of Prometheus: those that identify it, and its value.
+/// The fields of an element of a recorded text of Prometheus: those that identify it, and its
+/// value.
 const NAME_FIELD: &str = "name";
 const LABELS_FIELD: &str = "labels";
 const VALUE_SUFFIX: &str = "[*].value";
@@ -164,8 +165,8 @@ fn named_lists(fields: &[FieldInfo]) -> BTreeSet<String> {
     lists.filter(has_names).map(str::to_owned).collect()
 }
 
-/// Parses the labels of a series in the text format of Prometheus, `code="200",method="get"`. Returns
-/// `None` for any other text.
+/// Parses the labels of a series in the text format of Prometheus, `code="200",method="get"`.
+/// Returns `None` for any other text.
 fn parse_labels(mut text: &str) -> Option<Vec<(String, String)>> {
     let mut labels = Vec::new();
     while !text.is_empty() {

@@ -210,8 +210,8 @@ impl OpenElements {
         exited.retain(|key| processes.contains_key(key));
     }
 
-    /// Ends a process that has ended, or notes it if the current sample still has it: it stays in the
-    /// kernel's table until its parent waits for it.
+    /// Ends a process that has ended, or notes it if the current sample still has it: it stays in
+    /// the kernel's table until its parent waits for it.
     fn end_process(&mut self, key: ProcessKey, sample: usize, ended: &mut Vec<EndedElement>) {
         let Some(element) = self.processes.get(&key).copied() else { return };
         let seen = self.last_seen.get_mut(element as usize).filter(|seen| **seen < self.samples);

@@ -14,8 +14,8 @@ pub use flatcap_lane::envelope::{ENVELOPE_BYTES, HEADER_AT, HEADER_BYTES, PAYLOA
 // The format is frozen, so a changed `FrameHeader` must not compile.
 const _: () = assert!(HEADER_BYTES == size_of::<FrameHeader>());
 
-/// Flags of a sample that lacks elements that exist: a file ended early, or there were more than the
-/// limit.
+/// Flags of a sample that lacks elements that exist: a file ended early, or there were more than
+/// the limit.
 const CUT: u16 = 1 << 1;
 const TOO_MANY: u16 = 1 << 4;
 /// The sample is incomplete; the bits above say why.

@@ -103,7 +103,7 @@ fn described(field: &Field, content: NewContent) -> NewField {
 
 /// A value that is written, or where it was written.
 #[derive(Debug, Clone, Copy)]
-enum Slot {
+enum WrittenValue {
     Absent,
     Bool(bool),
     Unsigned(u64),
@@ -120,7 +120,7 @@ struct OpenNode {
     position: Option<usize>,
     /// The list is a text.
     is_text: bool,
-    slots: Vec<(Option<usize>, Slot)>,
+    slots: Vec<(Option<usize>, WrittenValue)>,
 }
 
 #[derive(Default)]
@@ -141,51 +141,57 @@ impl PlainWriter {
     }
 
     /// Adds a value to the table or list that is open; the root is finished.
-    fn add(&mut self, position: Option<usize>, slot: Slot) {
+    fn add(&mut self, position: Option<usize>, slot: WrittenValue) {
         match (self.open.last_mut(), slot) {
             (Some(open), slot) => open.slots.push((position, slot)),
-            (None, Slot::Offset(root)) => self.builder.finish_minimal(written(root)),
+            (None, WrittenValue::Offset(root)) => self.builder.finish_minimal(written(root)),
             (None, _) => {}
         }
     }
 
-    fn text(&mut self, text: &str) -> Slot {
-        Slot::Offset(self.builder.create_string(text).value())
+    fn text(&mut self, text: &str) -> WrittenValue {
+        WrittenValue::Offset(self.builder.create_string(text).value())
     }
 
     /// Writes a list of values of one kind.
-    fn list(&mut self, slots: &[(Option<usize>, Slot)]) -> Slot {
+    fn list(&mut self, slots: &[(Option<usize>, WrittenValue)]) -> WrittenValue {
         let builder = &mut self.builder;
-        let first = slots.iter().map(|(_, slot)| *slot).find(|slot| !matches!(slot, Slot::Absent));
+        let first = slots.iter().map(|(_, slot)| *slot).find(|slot| !matches!(slot, WrittenValue::Absent));
         // An absent number in a list is 0 there: elements cannot be omitted.
         let offset = match first {
-            Some(Slot::Offset(_)) => {
+            Some(WrittenValue::Offset(_)) => {
                 let empty = builder.create_string("").value();
-                let all = slots.iter().map(|(_, slot)| if let Slot::Offset(at) = slot { *at } else { empty });
+                let all = slots
+                    .iter()
+                    .map(|(_, slot)| if let WrittenValue::Offset(at) = slot { *at } else { empty });
                 let all: Vec<WIPOffset<UnionWIPOffset>> = all.map(written).collect();
                 builder.create_vector(&all).value()
             }
-            Some(Slot::Bool(_)) => {
-                let all: Vec<bool> = slots.iter().map(|(_, slot)| matches!(slot, Slot::Bool(true))).collect();
+            Some(WrittenValue::Bool(_)) => {
+                let all: Vec<bool> =
+                    slots.iter().map(|(_, slot)| matches!(slot, WrittenValue::Bool(true))).collect();
                 builder.create_vector(&all).value()
             }
-            Some(Slot::Signed(_)) => {
-                let all =
-                    slots.iter().map(|(_, slot)| if let Slot::Signed(number) = slot { *number } else { 0 });
+            Some(WrittenValue::Signed(_)) => {
+                let all = slots
+                    .iter()
+                    .map(|(_, slot)| if let WrittenValue::Signed(number) = slot { *number } else { 0 });
                 builder.create_vector(&all.collect::<Vec<i64>>()).value()
             }
-            Some(Slot::Float(_)) => {
-                let all =
-                    slots.iter().map(|(_, slot)| if let Slot::Float(number) = slot { *number } else { 0.0 });
+            Some(WrittenValue::Float(_)) => {
+                let all = slots
+                    .iter()
+                    .map(|(_, slot)| if let WrittenValue::Float(number) = slot { *number } else { 0.0 });
                 builder.create_vector(&all.collect::<Vec<f64>>()).value()
             }
-            Some(Slot::Unsigned(_) | Slot::Absent) | None => {
-                let all =
-                    slots.iter().map(|(_, slot)| if let Slot::Unsigned(number) = slot { *number } else { 0 });
+            Some(WrittenValue::Unsigned(_) | WrittenValue::Absent) | None => {
+                let all = slots
+                    .iter()
+                    .map(|(_, slot)| if let WrittenValue::Unsigned(number) = slot { *number } else { 0 });
                 builder.create_vector(&all.collect::<Vec<u64>>()).value()
             }
         };
-        Slot::Offset(offset)
+        WrittenValue::Offset(offset)
     }
 }
 
@@ -201,16 +207,16 @@ impl Visitor for PlainWriter {
             let Some(position) = position else { continue };
             let at = slot_of(position);
             match slot {
-                Slot::Absent => {}
-                Slot::Bool(value) => self.builder.push_slot_always(at, value),
-                Slot::Unsigned(value) => self.builder.push_slot_always(at, value),
-                Slot::Signed(value) => self.builder.push_slot_always(at, value),
-                Slot::Float(value) => self.builder.push_slot_always(at, value),
-                Slot::Offset(value) => self.builder.push_slot_always(at, written(value)),
+                WrittenValue::Absent => {}
+                WrittenValue::Bool(value) => self.builder.push_slot_always(at, value),
+                WrittenValue::Unsigned(value) => self.builder.push_slot_always(at, value),
+                WrittenValue::Signed(value) => self.builder.push_slot_always(at, value),
+                WrittenValue::Float(value) => self.builder.push_slot_always(at, value),
+                WrittenValue::Offset(value) => self.builder.push_slot_always(at, written(value)),
             }
         }
         let offset = self.builder.end_table(start);
-        self.add(table.position, Slot::Offset(offset.value()));
+        self.add(table.position, WrittenValue::Offset(offset.value()));
     }
 
     fn begin_list(&mut self, step: PathStep<'_>, _length: usize) {
@@ -222,8 +228,8 @@ impl Visitor for PlainWriter {
     fn end_list(&mut self) {
         let Some(list) = self.open.pop() else { return };
         let slot = if list.is_text {
-            let byte = |(_, slot): &(Option<usize>, Slot)| match slot {
-                Slot::Unsigned(byte) => u8::try_from(*byte).ok(),
+            let byte = |(_, slot): &(Option<usize>, WrittenValue)| match slot {
+                WrittenValue::Unsigned(byte) => u8::try_from(*byte).ok(),
                 _ => None,
             };
             let bytes: Vec<u8> = list.slots.iter().filter_map(byte).collect();
@@ -237,16 +243,16 @@ impl Visitor for PlainWriter {
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
         let is_named = step.field().is_some_and(|field| field.column_type() == Some(ColumnType::Text));
         let slot = match value {
-            FieldValue::Absent => Slot::Absent,
+            FieldValue::Absent => WrittenValue::Absent,
             FieldValue::Text(text) => self.text(text),
             // The value of an enum without a name.
             FieldValue::Unsigned(number) if is_named && !self.is_in_text() => self.text(&number.to_string()),
             FieldValue::Signed(number) if is_named => self.text(&number.to_string()),
-            FieldValue::Unsigned(number) => Slot::Unsigned(number),
-            FieldValue::Signed(number) => Slot::Signed(number),
-            FieldValue::Float32(number) => Slot::Float(number.into()),
-            FieldValue::Float(number) => Slot::Float(number),
-            FieldValue::Bool(value) => Slot::Bool(value),
+            FieldValue::Unsigned(number) => WrittenValue::Unsigned(number),
+            FieldValue::Signed(number) => WrittenValue::Signed(number),
+            FieldValue::Float32(number) => WrittenValue::Float(number.into()),
+            FieldValue::Float(number) => WrittenValue::Float(number),
+            FieldValue::Bool(value) => WrittenValue::Bool(value),
         };
         self.add(position(step), slot);
     }
