@@ -8,9 +8,12 @@ use crate::series::LabelledSeries;
 /// The label with the upper bound of a bucket.
 const BOUND: &str = "le";
 
+/// Upper bound and counts of a bucket.
+type Bucket = (f64, Vec<Option<f64>>);
+
 /// Returns a quantile of each histogram, as Prometheus interpolates it in a bucket.
 pub(crate) fn histogram_quantiles(quantiles: &[f64], buckets: Vec<LabelledSeries>) -> Vec<LabelledSeries> {
-    let mut histograms: BTreeMap<Labels, Vec<(f64, Vec<Option<f64>>)>> = BTreeMap::new();
+    let mut histograms: BTreeMap<Labels, Vec<Bucket>> = BTreeMap::new();
     for LabelledSeries { labels, values } in buckets {
         let Some(bound) = bound_of(labels.get(BOUND)) else { continue };
         histograms.entry(labels.without(&[BOUND.to_owned()])).or_default().push((bound, values));

@@ -9,7 +9,9 @@ use crate::error::PromqlError;
 use crate::function::Function;
 use crate::labels::Labels;
 use crate::operator::Operator;
-use crate::plan::{AggregateNode, AggregationRule, Binary, FixedTime, Node, SetOperation, Subquery};
+use crate::plan::{
+    AggregateNode, AggregationRule, Binary, ComputedCall, FixedTime, Node, SetOperation, Subquery,
+};
 use crate::series::{LabelledSeries, QueryValue, check_size, distinct};
 use crate::series_scan::{SeriesScan, VISITED_MAX};
 use crate::time_grid::TimeGrid;
@@ -44,69 +46,6 @@ impl Evaluation<'_> {
                 Ok(QueryValue::Vector(series))
             }
             Node::Subquery(subquery) => self.subquery(subquery),
-            Node::ComputedCall(call) => {
-                let series = self.vector(&call.of)?;
-                let parameters: Vec<Vec<f64>> = call
-                    .parameters
-                    .iter()
-                    .map(|parameter| self.scalar(parameter))
-                    .collect::<Result<_, _>>()?;
-                let at = |step: usize| -> Vec<f64> {
-                    parameters.iter().filter_map(|values| values.get(step).copied()).collect()
-                };
-                let functions: Vec<_> =
-                    (0..self.steps()).map(|step| Function::named(&call.name, &at(step))).collect();
-                let computed = series.into_iter().map(|series| LabelledSeries {
-                    labels: series.labels.without_name(),
-                    values: series
-                        .values
-                        .iter()
-                        .zip(&functions)
-                        .map(|(value, function)| (*function)?.of((*value)?))
-                        .collect(),
-                });
-                Ok(QueryValue::Vector(distinct(computed.collect())?))
-            }
-            Node::Absent(of, labels) => {
-                let series = self.vector(of)?;
-                let is_absent = |step| series.iter().all(|series| series.at(step).is_none());
-                let values = (0..self.steps()).map(|step| is_absent(step).then_some(1.0)).collect();
-                let found = LabelledSeries { labels: labels.clone(), values };
-                Ok(QueryValue::Vector([found].into_iter().filter(LabelledSeries::has_values).collect()))
-            }
-            Node::Sorted { of, is_descending } => {
-                let mut series = self.vector(of)?;
-                // Ranges have no order of values.
-                if self.steps() == 1 {
-                    let value = |series: &LabelledSeries| series.at(0).unwrap_or(f64::NAN);
-                    series.sort_by(|one, other| {
-                        let (one, other) = (value(one), value(other));
-                        let order =
-                            if *is_descending { other.total_cmp(&one) } else { one.total_cmp(&other) };
-                        one.is_nan().cmp(&other.is_nan()).then(order)
-                    });
-                }
-                Ok(QueryValue::Vector(series))
-            }
-            Node::TimeOf(of) => {
-                let mut series = self.vector(of)?;
-                for series in &mut series {
-                    series.labels = series.labels.without_name();
-                    for (step, value) in series.values.iter_mut().enumerate() {
-                        *value = value.map(|_| self.seconds(step));
-                    }
-                }
-                Ok(QueryValue::Vector(distinct(series)?))
-            }
-            Node::Relabelled(of, rule) => {
-                let mut series = self.vector(of)?;
-                series.iter_mut().for_each(|series| rule.apply(&mut series.labels));
-                Ok(QueryValue::Vector(distinct(series)?))
-            }
-            Node::HistogramQuantile { quantile, of } => {
-                let quantiles = self.scalar(quantile)?;
-                Ok(QueryValue::Vector(histogram_quantiles(&quantiles, self.vector(of)?)))
-            }
             Node::Negative(of) => match self.value(of)? {
                 QueryValue::Scalar(numbers) => {
                     Ok(QueryValue::Scalar(numbers.iter().map(|number| -number).collect()))
@@ -146,7 +85,80 @@ impl Evaluation<'_> {
                 };
                 Ok(QueryValue::Vector(aggregated))
             }
+            other => self.labelled_value(other),
         }
+    }
+
+    /// Returns the value of a node that changes series or their labels as a whole.
+    fn labelled_value(&mut self, node: &Node) -> Result<QueryValue, PromqlError> {
+        match node {
+            Node::ComputedCall(call) => self.computed_call(call),
+            Node::Absent(of, labels) => {
+                let series = self.vector(of)?;
+                let is_absent = |step| series.iter().all(|series| series.at(step).is_none());
+                let values = (0..self.steps()).map(|step| is_absent(step).then_some(1.0)).collect();
+                let found = LabelledSeries { labels: labels.clone(), values };
+                Ok(QueryValue::Vector([found].into_iter().filter(LabelledSeries::has_values).collect()))
+            }
+            Node::Sorted { of, is_descending } => {
+                let mut series = self.vector(of)?;
+                // Ranges have no order of values.
+                if self.steps() == 1 {
+                    let value = |series: &LabelledSeries| series.at(0).unwrap_or(f64::NAN);
+                    series.sort_by(|one, other| {
+                        let (one, other) = (value(one), value(other));
+                        let order =
+                            if *is_descending { other.total_cmp(&one) } else { one.total_cmp(&other) };
+                        one.is_nan().cmp(&other.is_nan()).then(order)
+                    });
+                }
+                Ok(QueryValue::Vector(series))
+            }
+            Node::TimeOf(of) => {
+                let mut series = self.vector(of)?;
+                for series in &mut series {
+                    series.labels = series.labels.without_name();
+                    for (step, value) in series.values.iter_mut().enumerate() {
+                        *value = value.map(|_| self.seconds(step));
+                    }
+                }
+                Ok(QueryValue::Vector(distinct(series)?))
+            }
+            Node::Relabelled(of, rule) => {
+                let mut series = self.vector(of)?;
+                for series in &mut series {
+                    rule.apply(&mut series.labels);
+                }
+                Ok(QueryValue::Vector(distinct(series)?))
+            }
+            Node::HistogramQuantile { quantile, of } => {
+                let quantiles = self.scalar(quantile)?;
+                Ok(QueryValue::Vector(histogram_quantiles(&quantiles, self.vector(of)?)))
+            }
+            other => Err(PromqlError::unsupported(&format!("{other:?}"))),
+        }
+    }
+
+    /// Returns the values of a function whose parameters are computed.
+    fn computed_call(&mut self, call: &ComputedCall) -> Result<QueryValue, PromqlError> {
+        let series = self.vector(&call.of)?;
+        let parameters: Vec<Vec<f64>> =
+            call.parameters.iter().map(|parameter| self.scalar(parameter)).collect::<Result<_, _>>()?;
+        let at = |step: usize| -> Vec<f64> {
+            parameters.iter().filter_map(|values| values.get(step).copied()).collect()
+        };
+        let functions: Vec<_> =
+            (0..self.steps()).map(|step| Function::named(&call.name, &at(step))).collect();
+        let computed = series.into_iter().map(|series| LabelledSeries {
+            labels: series.labels.without_name(),
+            values: series
+                .values
+                .iter()
+                .zip(&functions)
+                .map(|(value, function)| (*function)?.of((*value)?))
+                .collect(),
+        });
+        Ok(QueryValue::Vector(distinct(computed.collect())?))
     }
 
     /// Returns series of a fixed time at all steps; of no fixed time as they are.

@@ -133,19 +133,8 @@ impl Planner {
                 let (quantile, of) = (Box::new(self.plan(quantile)?), Box::new(self.plan(of)?));
                 return Ok(Node::HistogramQuantile { quantile, of });
             }
-            ("label_replace", [of, to, replacement, from, pattern]) => {
-                let texts = [to, replacement, from, pattern].map(|argument| text(argument, name));
-                let [to, replacement, from, pattern] = texts;
-                let rule = LabelRule::replace(to?, replacement?, from?, pattern?)?;
-                return Ok(Node::Relabelled(Box::new(self.plan(of)?), rule));
-            }
-            ("label_join", [of, to, separator, from @ ..]) => {
-                let from = from.iter().map(|argument| text(argument, name).map(str::to_owned));
-                let rule = LabelRule::join(
-                    text(to, name)?,
-                    text(separator, name)?,
-                    from.collect::<Result<_, _>>()?,
-                )?;
+            ("label_replace" | "label_join", [of, texts @ ..]) => {
+                let rule = label_rule(name, texts)?;
                 return Ok(Node::Relabelled(Box::new(self.plan(of)?), rule));
             }
             (QUANTILE_OVER_TIME, [quantile, window]) => {
@@ -167,23 +156,8 @@ impl Planner {
             }
             // An unknown function is reported before a wrong parameter.
             (_, [of, parameters @ ..]) if Function::names().any(|known| known == name) => {
-                let numbers: Result<Vec<f64>, _> =
-                    parameters.iter().map(|parameter| number(parameter, name)).collect();
-                let of = self.plan(of)?;
-                match numbers {
-                    Ok(numbers) => {
-                        if let Some(function) = Function::named(name, &numbers) {
-                            return Ok(Node::Call(function, Box::new(of)));
-                        }
-                    }
-                    Err(_) => {
-                        let parameters = parameters
-                            .iter()
-                            .map(|parameter| self.plan(parameter))
-                            .collect::<Result<_, _>>()?;
-                        let name = name.to_owned();
-                        return Ok(Node::ComputedCall(Box::new(ComputedCall { name, of, parameters })));
-                    }
+                if let Some(node) = self.value_function(name, of, parameters)? {
+                    return Ok(node);
                 }
             }
             _ => {}
@@ -192,6 +166,25 @@ impl Planner {
         Err(PromqlError::Expression(format!(
             "the function {name} is not supported with these arguments; there are: {known}"
         )))
+    }
+
+    /// Returns a function of each value; none with other parameters than it has.
+    fn value_function(
+        &self,
+        name: &str,
+        of: &Expr,
+        parameters: &[&Expr],
+    ) -> Result<Option<Node>, PromqlError> {
+        let numbers: Result<Vec<f64>, _> =
+            parameters.iter().map(|parameter| number(parameter, name)).collect();
+        let of = self.plan(of)?;
+        if let Ok(numbers) = numbers {
+            let function = Function::named(name, &numbers);
+            return Ok(function.map(|function| Node::Call(function, Box::new(of))));
+        }
+        let parameters = parameters.iter().map(|parameter| self.plan(parameter)).collect::<Result<_, _>>()?;
+        let name = name.to_owned();
+        Ok(Some(Node::ComputedCall(Box::new(ComputedCall { name, of, parameters }))))
     }
 
     /// Returns the current values of a selector.
@@ -314,6 +307,20 @@ fn absent_labels(of: &Expr) -> Labels {
     let is_alone = |matcher: &&Matcher| matchers().filter(|other| other.name == matcher.name).count() == 1;
     let stated = matchers().filter(|matcher| matcher.op == MatchOp::Equal).filter(is_alone);
     Labels::new(stated.map(|matcher| (matcher.name.clone(), matcher.value.clone())))
+}
+
+/// Returns the rule of `label_replace` or `label_join` with these arguments.
+fn label_rule(name: &str, arguments: &[&Expr]) -> Result<LabelRule, PromqlError> {
+    let texts: Vec<&str> = arguments.iter().map(|argument| text(argument, name)).collect::<Result<_, _>>()?;
+    match (name, texts.as_slice()) {
+        ("label_replace", [to, replacement, from, pattern]) => {
+            LabelRule::replace(to, replacement, from, pattern)
+        }
+        ("label_join", [to, separator, from @ ..]) => {
+            LabelRule::join(to, separator, from.iter().map(|name| (*name).to_owned()).collect())
+        }
+        _ => Err(PromqlError::Expression(format!("{name} has too few arguments"))),
+    }
 }
 
 /// Returns the text that an argument is.

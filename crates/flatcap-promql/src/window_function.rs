@@ -149,10 +149,10 @@ fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
     let count = samples.len() as f64;
     let points = samples.iter().map(|(ms, value)| (seconds((at_ms, *ms)), *value));
     let sum = |of: fn((f64, f64)) -> f64| exact_sum(points.clone().map(of));
-    let (sum_x, sum_y) = (sum(|(x, _)| x), sum(|(_, y)| y));
-    let (sum_xy, sum_x2) = (sum(|(x, y)| x * y), sum(|(x, _)| x * x));
-    let slope = (sum_xy - sum_x * sum_y / count) / (sum_x2 - sum_x * sum_x / count);
-    Some((slope, sum_y / count - slope * sum_x / count))
+    let (times, values) = (sum(|(x, _)| x), sum(|(_, y)| y));
+    let (products, squares) = (sum(|(x, y)| x * y), sum(|(x, _)| x * x));
+    let slope = (products - times * values / count) / (squares - times * times / count);
+    Some((slope, values / count - slope * times / count))
 }
 
 /// Returns the variance of all values; none without one.

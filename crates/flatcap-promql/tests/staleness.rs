@@ -6,11 +6,13 @@
     clippy::panic,
     clippy::print_stdout,
     clippy::cast_precision_loss,
+    clippy::too_many_lines,
     missing_docs,
     reason = "a test says what it expects by failing"
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -476,11 +478,11 @@ fn snappy(bytes: &[u8]) -> Vec<u8> {
 /// Returns elements that come and go every second for a minute, with a pause of the recorder.
 fn busy_runs() -> Vec<Run> {
     let sample = |at: u64| {
-        let is_there = |element: u64| (at / 2 + element) % 3 > 0;
+        let is_there = |element: u64| !(at / 2 + element).is_multiple_of(3);
         let devices = (0..5).filter(|device| is_there(*device));
         let devices = devices
             .map(|device| (device, (at % 7 != device).then_some(u32::try_from(at * 10 + device).unwrap())));
-        let skipped = u64::from(at % 4 > 0);
+        let skipped = u64::from(!at.is_multiple_of(4));
         let processes = (0..6).filter(|process| is_there(*process) && (skipped == 0 || process % 2 == 0));
         Sample {
             devices: devices.collect(),
@@ -488,7 +490,7 @@ fn busy_runs() -> Vec<Run> {
                 .map(|process| (process, u32::try_from(at * 10 + process).unwrap()))
                 .collect(),
             skipped,
-            exits: (0..6).filter(|process| !is_there(*process) && at % 3 == 0).collect(),
+            exits: (0..6).filter(|process| !is_there(*process) && at.is_multiple_of(3)).collect(),
         }
     };
     let run = |pause_ms, samples: std::ops::Range<u64>| Run {
@@ -636,7 +638,10 @@ fn a_prometheus_ends_series_at_the_same_steps() {
                 );
             }
         }
-        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let mut encoded = String::new();
+        for byte in expression.bytes() {
+            write!(encoded, "%{byte:02x}").unwrap();
+        }
         let path = format!(
             "/api/v1/query_range?query={encoded}&start={}&end={}&step=0.73",
             begin_ms as f64 / 1000.0,
