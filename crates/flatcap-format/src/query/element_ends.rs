@@ -370,7 +370,9 @@ mod tests {
                 // Bit 4: there were too many elements.
                 let flags: Vec<u16> = skipped.iter().map(|skipped| u16::from(*skipped > 0) * 0b1_0001).collect();
                 if is_flagged {
-                    batches.iter_mut().for_each(|batch| batch.times.flags.clone_from(&flags));
+                    for batch in &mut batches {
+                        batch.times.flags.clone_from(&flags);
+                    }
                 }
                 let of = ends.add(&batches, |table| infos.get(table), &names);
                 for (sample, (is_thinned, ..)) in part.iter().enumerate() {
