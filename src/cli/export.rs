@@ -15,6 +15,7 @@ use super::checksum::checksum;
 use super::dump::{self, RowFormat};
 use super::error::CliError;
 use super::export_program;
+use super::row_printer::TextRule;
 use super::rows::row_request::{FieldList, RowArgs, parse_fields};
 use super::selection::RecordingSelection;
 use super::symbol_directory::symbol_directory;
@@ -188,7 +189,7 @@ fn rows(args: &Args, format: RowFormat, out: &mut dyn Write) -> Result<ExitStatu
     let rows = RowArgs {
         fields: args.fields.clone(),
         every: args.every.map(steps),
-        is_to_file: args.output.as_os_str() != "-",
+        stated_text_rule: (args.output.as_os_str() != "-").then_some(TextRule::Unchanged),
         ..RowArgs::default()
     };
     let dump_args = dump::Args::of_selection(args.selection.clone(), rows, format);

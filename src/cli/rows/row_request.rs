@@ -43,9 +43,9 @@ pub(in crate::cli) struct RowArgs {
     /// Print numbers in tables as in the file, not in units for people.
     #[arg(long)]
     pub(in crate::cli) raw: bool,
-    /// Standard output is not where the rows go.
+    /// The treatment of strings in cells of CSV; by default that of standard output.
     #[arg(skip)]
-    pub(in crate::cli) is_to_file: bool,
+    pub(in crate::cli) stated_text_rule: Option<TextRule>,
 }
 
 /// The value of --fields.
@@ -88,8 +88,9 @@ pub(in crate::cli) struct RowRequest<'a> {
 impl RowArgs {
     /// Returns the treatment of strings in cells of CSV.
     pub(in crate::cli) fn text_rule(&self) -> TextRule {
-        let is_to_terminal = !self.is_to_file && io::stdout().is_terminal();
-        if is_to_terminal { TextRule::ForTerminal } else { TextRule::Unchanged }
+        let of_output =
+            || if io::stdout().is_terminal() { TextRule::ForTerminal } else { TextRule::Unchanged };
+        self.stated_text_rule.unwrap_or_else(of_output)
     }
 
     /// Returns whether an option makes rows of fields instead of whole samples.

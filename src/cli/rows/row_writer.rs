@@ -135,13 +135,7 @@ impl<'a> RowWriter<'a> {
                 }
                 for (column, value) in values {
                     cell.clear();
-                    match value {
-                        Some(HeldValue::Text(text)) => {
-                            print_data(FieldValue::Text(text), *text_rule, cell);
-                        }
-                        Some(value) => write_value(value, &column.unit, *mode, cell),
-                        None => {}
-                    }
+                    write_data(value, (&column.unit, *mode, *text_rule), cell);
                     if value.is_some_and(|value| value.number().is_some()) {
                         line.push_plain(|bytes| bytes.extend_from_slice(cell));
                     } else {
@@ -238,5 +232,18 @@ impl<'a> RowWriter<'a> {
 impl WrittenColumn {
     fn is_own(&self) -> bool {
         (self.unit.factor - 1.0).abs() < f64::EPSILON
+    }
+}
+
+/// Writes a value as a cell of CSV; nothing for an absent one.
+fn write_data(
+    value: Option<&HeldValue>,
+    (unit, mode, text_rule): (&CommonUnit, UnitMode, TextRule),
+    cell: &mut Vec<u8>,
+) {
+    match value {
+        Some(HeldValue::Text(text)) => print_data(FieldValue::Text(text), text_rule, cell),
+        Some(value) => write_value(value, unit, mode, cell),
+        None => {}
     }
 }

@@ -103,7 +103,7 @@ impl PromqlReader {
             }
             PromqlRequest::Exemplars => ApiAnswer::json(&PromqlAnswer::new([(); 0], Vec::new())),
             PromqlRequest::NoRules(list) => {
-                let none = BTreeMap::from([(*list, [(); 0])]);
+                let none = BTreeMap::from([(*list, Vec::<String>::new())]);
                 ApiAnswer::json(&PromqlAnswer::new(none, Vec::new()))
             }
             PromqlRequest::BuildInfo => {
