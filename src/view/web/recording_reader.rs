@@ -4,7 +4,7 @@ use flatcap_format::query::{
     FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
 };
 use flatcap_format::replay::{ReplayFilter, recording_span};
-use flatcap_format::schema::FieldValue;
+use flatcap_format::schema::{CompiledSchema, FieldValue};
 use flatcap_format::segment::{Marker, list, markers};
 
 use super::api_answers::{
@@ -144,7 +144,9 @@ impl RecordingReader {
     /// Returns the source of the scheduler; none without one.
     fn sched_source(&self) -> Option<SchedSource> {
         let is_sched = |source: &&RecordedSource| {
-            source.schema.as_ref().is_some_and(|schema| SchedSource::is_root(schema.root_name()))
+            let is_root = |schema: &CompiledSchema| SchedSource::is_root(schema.root_name());
+            // A pushed source has no events of the kernel.
+            source.senders.is_empty() && source.schema.as_ref().is_some_and(is_root)
         };
         let name = self.recording.sources().iter().find(is_sched)?.name.clone();
         Some(SchedSource { paths: self.shown.paths.clone(), host: self.shown.host.clone(), name })

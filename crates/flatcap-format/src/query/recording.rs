@@ -13,7 +13,9 @@ use super::request::Query;
 use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
 use crate::schema::CompiledSchema;
-use crate::segment::{SegmentError, SegmentHeader, SegmentReader, SourceInfo, list, runs};
+use crate::segment::{
+    SegmentError, SegmentHeader, SegmentReader, SourceInfo, SourceKind, SourceSender, list, runs,
+};
 
 /// The segments of some paths, and the sources in them.
 #[derive(Debug)]
@@ -21,6 +23,9 @@ pub struct Recording {
     paths: Vec<PathBuf>,
     sources: Vec<RecordedSource>,
 }
+
+/// Maximum number of senders of a source.
+const SENDERS_MAX: usize = 16;
 
 /// A source with its schema. A source whose schema differs between runs is there once for each.
 #[derive(Debug, Clone)]
@@ -31,6 +36,11 @@ pub struct RecordedSource {
     pub period_ns: u64,
     /// Its schema; none if its payloads have none, or one that is malformed.
     pub schema: Option<CompiledSchema>,
+    /// The programs that pushed its samples, at most 16; empty if the recorder measured or imported
+    /// them.
+    pub senders: Vec<SourceSender>,
+    /// It was imported from a foreign recording.
+    pub is_imported: bool,
     /// No segment contains it: its samples are computed from those of another source. A query has
     /// them if it names the source or one of its fields.
     pub is_computed: bool,
@@ -160,11 +170,18 @@ impl RecordedSource {
 
 /// Returns these sources, and those that are computed from them, by name.
 fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSource> {
-    let has_events = sources.keys().any(|(_, root, _)| root == SCHED_ROOT);
+    let has_events = sources.keys().any(|(_, root, _, is_pushed)| root == SCHED_ROOT && !is_pushed);
     let mut sources: Vec<RecordedSource> = sources.into_values().collect();
     let SourceInfo { name, period_ns, root, schema, .. } = tasks_source();
     let schema = CompiledSchema::compile(&schema, &root).ok();
-    let tasks = RecordedSource { name, period_ns, schema, is_computed: true };
+    let tasks = RecordedSource {
+        name,
+        period_ns,
+        schema,
+        senders: Vec::new(),
+        is_imported: false,
+        is_computed: true,
+    };
     if has_events && sources.iter().all(|source| source.name != tasks.name) {
         let place = sources.partition_point(|source| source.name < tasks.name);
         sources.insert(place, tasks);
@@ -172,19 +189,28 @@ fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSo
     sources
 }
 
-type SourceKey = (String, String, Vec<u8>);
+/// Name, root, schema, and whether it was pushed.
+type SourceKey = (String, String, Vec<u8>, bool);
 
 fn add_sources(sources: &mut BTreeMap<SourceKey, RecordedSource>, header: &SegmentHeader) {
     for source in &header.sources {
-        let key = (source.name.clone(), source.root.clone(), source.schema.clone());
-        // What is a gap depends on the longest period: runs may have different ones.
-        let known =
-            sources.entry(key).and_modify(|known| known.period_ns = known.period_ns.max(source.period_ns));
-        known.or_insert_with(|| RecordedSource {
+        let sender = source.sender();
+        let key = (source.name.clone(), source.root.clone(), source.schema.clone(), sender.is_some());
+        let known = sources.entry(key).or_insert_with(|| RecordedSource {
             name: source.name.clone(),
             period_ns: source.period_ns,
             schema: CompiledSchema::compile(&source.schema, &source.root).ok(),
+            senders: Vec::new(),
+            is_imported: source.kind == SourceKind::Imported,
             is_computed: false,
         });
+        // Gaps are found by the longest period: runs may have different ones.
+        known.period_ns = known.period_ns.max(source.period_ns);
+        let is_new = |sender: &SourceSender| !known.senders.contains(sender);
+        if let Some(sender) = sender.filter(is_new)
+            && known.senders.len() < SENDERS_MAX
+        {
+            known.senders.push(sender);
+        }
     }
 }

@@ -23,7 +23,7 @@ pub use format::error::SegmentError;
 pub use format::footer::{BlockEntry, Footer, Trailer};
 pub use format::footer_totals::{FooterTotals, SampleSpan};
 pub use format::frame_kind::{FrameKind, FrameLocation, RawFrameHeader, SampleView};
-pub use format::header::{SegmentHeader, SourceInfo, SourceKind, VERSION};
+pub use format::header::{SegmentHeader, SourceInfo, SourceKind, SourceSender, VERSION};
 pub use format::index::{Bounds, IndexEntry, IndexFrame, IndexedSource};
 pub use format::segment_name::{SealState, SegmentName, SideFile};
 pub use read::catalog::{ListedSegment, list};
