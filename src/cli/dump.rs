@@ -67,7 +67,7 @@ impl Args {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.selection.zone.zone()?;
     let filter = args.selection.filter(&zone)?;
-    let recording = Recording::open(&args.selection.paths)?;
+    let recording = Recording::open_with_added_sources(&args.selection.paths)?;
     let has_schema =
         |name: &str| recording.sources().iter().any(|source| source.name == name && source.schema.is_some());
     // Its samples are in no file.

@@ -48,7 +48,7 @@ struct FieldRecord<'f> {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let (paths, source) = places(&args.places);
-    let recording = Recording::open(&paths)?;
+    let recording = Recording::open_with_added_sources(&paths)?;
     let mut sources = recording.fields();
     if sources.is_empty() {
         return Err(no_segments(&paths));

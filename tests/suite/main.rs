@@ -38,6 +38,7 @@ mod dumping;
 mod explaining;
 mod fallback;
 mod follow;
+mod foreign_fields;
 #[path = "../support/hooked_storage.rs"]
 mod hooked_storage;
 mod hosts;
@@ -52,6 +53,7 @@ mod kernel_sources;
 mod lobster;
 #[path = "../generators/lobster.rs"]
 mod lobster_generator;
+mod measured_values;
 mod metrics;
 mod overload;
 mod page;

@@ -52,7 +52,7 @@ struct DigestLine {
 
 /// Prints the digest of the selected sources and times.
 pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let recording = Recording::open(&request.selection.paths)?;
+    let recording = Recording::open_with_added_sources(&request.selection.paths)?;
     let mut filter = request.filter.clone();
     let span = recording_span(&request.selection.paths, filter.host.as_ref())?;
     let is_part = !request.selection.has_times();

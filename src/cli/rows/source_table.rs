@@ -23,7 +23,7 @@ pub(in crate::cli) fn print(
     source: &str,
     out: &mut dyn Write,
 ) -> Result<ExitStatus, CliError> {
-    let recording = Recording::open(&request.selection.paths)?;
+    let recording = Recording::open_with_added_sources(&request.selection.paths)?;
     let query = Query { filter: request.filter.clone(), ..Query::default() };
     let mut results = recording.query(&query)?;
     let movements = follow_movements(&mut results, request.is_rate)?;
