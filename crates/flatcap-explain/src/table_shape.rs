@@ -1,4 +1,4 @@
-//! What is followed of a table, and which growth of counters is not the element's own.
+//! The shape of a table: its followed columns. Leaves out growth that is not the element's own.
 
 use std::collections::{BTreeSet, HashMap};
 
