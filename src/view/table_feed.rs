@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use flatcap_format::query::{ElementIdentity, Recording};
+use flatcap_format::query::{ElementIdentity, Recording, source_path};
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::schema::FieldValue;
 use flatcap_format::segment::Marker;
@@ -87,12 +87,12 @@ impl TableFeed {
         for (column, info) in table.columns.iter().enumerate() {
             match &info.value {
                 ColumnValue::Text(path) => {
-                    fields.push(format!("{}.{path}", table.source));
+                    fields.push(source_path(&table.source, path));
                     owners.push((column, 0));
                 }
                 ColumnValue::Number(formula) => {
                     for (at, field) in formula.fields.iter().enumerate() {
-                        fields.push(format!("{}.{}", table.source, field.path));
+                        fields.push(source_path(&table.source, &field.path));
                         owners.push((column, at));
                     }
                 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use flatcap_format::query::{
-    ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
+    ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo, source_path,
 };
 use flatcap_format::replay::{HostIdentity, Notice, RecordedHosts, ReplayFilter};
 use flatcap_format::schema::{CompiledSchema, MetricKind};
@@ -214,7 +214,7 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
         for (part, has_values) in ranked_parts(schema) {
             if !is_own || part == "sources" {
                 let paths = if has_values { &mut values } else { &mut parents };
-                paths.insert(format!("{}.{part}", source.name));
+                paths.insert(source_path(&source.name, &part));
                 sources.insert(source.name.clone());
             }
         }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::query::{CommonUnit, ElementNames, FieldInfo, NO_ELEMENT, Recording, RunInfo};
+use crate::query::{CommonUnit, ElementNames, FieldInfo, NO_ELEMENT, Recording, RunInfo, source_path};
 use crate::schema::MetricKind;
 
 /// Common units, and how Prometheus spells them in names.
@@ -61,7 +61,7 @@ impl Metric {
 
     /// Returns the path of the field, with its source.
     pub fn path(&self) -> String {
-        format!("{}.{}", self.source, self.field.path)
+        source_path(&self.source, &self.field.path)
     }
 }
 

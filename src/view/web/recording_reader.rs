@@ -2,6 +2,7 @@
 
 use flatcap_format::query::{
     FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
+    source_path,
 };
 use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::schema::FieldValue;
@@ -130,7 +131,7 @@ impl RecordingReader {
             is_share: chart.is_share,
         });
         let fields = self.catalog.fields.iter().take(FIELDS_MAX).map(|chart| FieldAnswer {
-            id: format!("{}.{}", chart.source, chart.formula.first_path()),
+            id: source_path(&chart.source, chart.formula.first_path()),
             unit: chart.formula.unit.clone(),
             meaning: chart.meaning.chars().take(MEANING_MAX).collect(),
         });
@@ -188,7 +189,7 @@ impl RecordingReader {
         let path = |text: &str| text.parse::<FieldPath>().map_err(|error| ViewError::Query(error.into()));
         if let Some(chart) = self.catalog.charts.iter().find(|chart| chart.title == field) {
             return Ok(match chart.formula.exact_path() {
-                Some(own) => ChartPlan::Overview(path(&format!("{}.{own}", chart.source))?),
+                Some(own) => ChartPlan::Overview(path(&source_path(&chart.source, own))?),
                 None => ChartPlan::Feed(Box::new(chart.clone())),
             });
         }
@@ -197,7 +198,7 @@ impl RecordingReader {
             let own = chart.formula.first_path();
             chart.formula.exact_path().is_none()
                 && !own.contains("[*]")
-                && field.strip_prefix(&*chart.source).and_then(|rest| rest.strip_prefix('.')) == Some(own)
+                && field == source_path(&chart.source, own)
         };
         Ok(match self.catalog.fields.iter().find(is_coarse) {
             Some(chart) => ChartPlan::Feed(Box::new(chart.clone())),

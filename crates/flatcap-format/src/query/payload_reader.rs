@@ -3,7 +3,7 @@
 use super::collector::walk_payload;
 use super::elements::ElementNames;
 use super::error::{ConditionError, QueryError};
-use super::path::{ElementPick, FieldPath};
+use super::path::{ElementPick, FieldPath, source_path};
 use super::plan::{SourcePlan, TableInfo, picked_path};
 use super::resolve::{KnownSource, SelectedField, resolve, spelled};
 use super::struct_rows::StructElements;
@@ -55,7 +55,7 @@ pub fn locate_field(
     let column_type = leaf.field.column_type().ok_or_else(not_found)?;
     Ok(LocatedField {
         source,
-        path: format!("{name}.{}", spelled(&leaf)),
+        path: source_path(name, &spelled(&leaf)),
         list: leaf.lists.last().map(|end| picked_path(&leaf, *end, &selected.picks)),
         is_every_element: selected.picks.iter().all(|pick| *pick == ElementPick::All),
         column_type,
@@ -77,7 +77,7 @@ fn locate(sources: &[KnownSource<'_>], path: &FieldPath) -> Result<(usize, Selec
         let name = |(source, field): &(usize, SelectedField)| {
             let source = sources.get(*source)?;
             let leaf: LeafField<'_> = source.schema.fields().nth(field.leaf)?;
-            Some(format!("{}.{}", source.name, spelled(&leaf)))
+            Some(source_path(source.name, &spelled(&leaf)))
         };
         let fields: Vec<String> = found.iter().take(LISTED_MAX).filter_map(name).collect();
         let (path, count) = (path.to_string(), found.len());

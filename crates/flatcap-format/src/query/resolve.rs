@@ -1,7 +1,7 @@
 //! Finds the fields that paths mean.
 
 use super::error::QueryError;
-use super::path::{ElementPick, FieldPath, PathPart};
+use super::path::{ElementPick, FieldPath, PathPart, source_path};
 use crate::schema::{CompiledSchema, LeafField, nearest_name};
 
 /// Most fields that an error lists.
@@ -153,6 +153,10 @@ fn find(
 
 /// Returns the number of parts that spell the name of a source.
 fn parts_of(source: &str, parts: &[PathPart]) -> Option<usize> {
+    // Quotes make one part of it.
+    if parts.first().is_some_and(|part| *part.name == *source && part.pick.is_none()) {
+        return Some(1);
+    }
     let count = source.split('.').count();
     let own = parts.get(..count)?;
     let is_same =
@@ -215,7 +219,7 @@ fn full_path(
 ) -> String {
     let name = sources.get(source).map_or("", |source| source.name);
     let path = leaves.get(source).and_then(|leaves| leaves.get(leaf)).map(spelled).unwrap_or_default();
-    format!("{name}.{path}")
+    source_path(name, &path)
 }
 
 /// Returns the path of a leaf with `[*]` after each list.

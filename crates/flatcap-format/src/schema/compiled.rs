@@ -1,5 +1,6 @@
 //! Compiled schemas: a binary schema resolved once, so that decoding a payload needs no lookups.
 
+use super::plain_name::is_plain_field_name;
 use super::value::{ColumnType, FieldValue, ScalarType};
 
 /// Deepest nesting of objects, the root included: in a schema, and in a payload, where a table may
@@ -38,8 +39,9 @@ pub struct CompiledSchema {
 impl CompiledSchema {
     /// Iterates over the fields that hold values, with the paths that [`select`](Self::select)
     /// takes, in the order of the schema. A table inside itself is one field and is not expanded.
+    /// Fields that no path can name are left out, see [`unnamed_field`](Self::unnamed_field).
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
-        LeafFields {
+        let fields = LeafFields {
             schema: self,
             open: vec![OpenObject {
                 object: self.root,
@@ -49,7 +51,15 @@ impl CompiledSchema {
                 is_detail: false,
             }],
             path: String::new(),
-        }
+        };
+        fields.filter(|leaf| leaf.path.split('.').all(is_plain_field_name))
+    }
+
+    /// Returns the name of a field that no path can have; none if there is no such field. flatc
+    /// makes no such schema.
+    pub fn unnamed_field(&self) -> Option<&str> {
+        let fields = self.objects.iter().flat_map(|object| &object.fields);
+        fields.map(|field| &*field.name).find(|name| !is_plain_field_name(name))
     }
 
     /// Returns the full name of the root table.
