@@ -147,6 +147,10 @@ impl StatusPage {
             push.recorded,
             human::bytes(push.bytes)
         );
+        if push.cpu_ns_max > 0 {
+            let percent = push.cpu_ns_max / 10_000_000;
+            line.extend(["; CPU ", &human::elapsed(push.cpu_ns), &format!(", at most {percent}%")]);
+        }
         if push.lost > 0 {
             line.push_str(&self.tint(Severity::Error, format!("; {} lost", push.lost)));
         }

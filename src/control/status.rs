@@ -67,6 +67,12 @@ pub struct PushStatus {
     pub lanes_refused: u64,
     /// Triggers fired.
     pub triggers: u64,
+    /// CPU time used for pushes, in nanoseconds.
+    pub cpu_ns: u64,
+    /// CPU time that they may use in a second, in nanoseconds ([push] `cpu_budget`).
+    pub cpu_ns_max: u64,
+    /// Pauses of all pushes since they had used it.
+    pub cpu_waits: u64,
 }
 
 /// The ring of the black box.

@@ -405,8 +405,10 @@ impl RunThreads {
         let run_sources = Arc::new(run_sources(config, &header, &recorders, place, (metrics, notes)));
         let push = push_queue.and_then(|queue| {
             let producer = producer_settings(config, &shared, queue, &metrics.push_group);
+            let ring_metrics = place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics));
             let place = push_place(config, place, run_id, (&run_sources, &recorders), &wall_offset);
-            PushThread::start(config, place, SlabProducer::new(producer), metrics)
+            let ring = ring_metrics.as_deref();
+            PushThread::start(config, place, SlabProducer::new(producer), (metrics, ring))
         });
         let controls = RunHandles {
             groups: handles,

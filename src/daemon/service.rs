@@ -23,6 +23,7 @@ use super::ring::Ring;
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
 use super::settings::{data_dir, quota_storage, remove_memory, run_dir};
+use super::snapshots::OrderedWindow;
 use super::snapshots::{self, SnapshotPlace, SnapshotThread};
 use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
@@ -390,8 +391,8 @@ impl MainLoop<'_> {
 
     /// Keeps all that the ring holds, for a signal.
     fn keep_window(&self) {
-        let lengths = (self.blackbox_window, Duration::ZERO);
-        snapshots::order(self.run.handles.snapshots.as_ref(), lengths, "signal", |result| match result {
+        let window = OrderedWindow { last: self.blackbox_window, after: Duration::ZERO, user: None };
+        snapshots::order(self.run.handles.snapshots.as_ref(), window, "signal", |result| match result {
             Ok(done) => tracing::info!("{done}"),
             Err(refusal) => tracing::error!("no snapshot: {}", refusal.message),
         });
@@ -411,8 +412,9 @@ impl MainLoop<'_> {
                 return call.answer(result);
             }
             ControlRequest::Snapshot(wanted) => {
-                let (lengths, reason) = ((wanted.last, wanted.after), wanted.reason.clone());
-                return snapshots::order(self.run.handles.snapshots.as_ref(), lengths, &reason, |result| {
+                let reason = wanted.reason.clone();
+                let window = OrderedWindow { last: wanted.last, after: wanted.after, user: None };
+                return snapshots::order(self.run.handles.snapshots.as_ref(), window, &reason, |result| {
                     call.answer(result.map(Answer::Done));
                 });
             }

@@ -319,6 +319,9 @@ fn push_status(push: &PushMetrics) -> Option<PushStatus> {
         refused: push.refused.get(),
         lanes_refused: push.lanes_refused.get(),
         triggers: push.triggers.get(),
+        cpu_ns: push.cpu_ns.get(),
+        cpu_ns_max: push.cpu_basis_points_max.get() * (NS_PER_S / 10_000),
+        cpu_waits: push.cpu_waits.get(),
     })
 }
 

@@ -7,15 +7,18 @@
 
 mod allowed_accounts;
 mod client;
+mod cpu_budget;
 mod frame_sink;
 mod lane;
 mod left_lane;
 mod limits;
 mod payload_verification;
 mod push_target;
+mod refusal_log;
 mod registry;
 mod source_pool;
 mod source_setup;
+mod trigger_limits;
 mod user_rates;
 mod worker;
 

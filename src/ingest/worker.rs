@@ -1,6 +1,7 @@
 //! The thread that answers clients and reads their lanes.
 
 use std::fmt;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use flatcap_lane::{
@@ -9,17 +10,19 @@ use flatcap_lane::{
 
 use super::allowed_accounts::AllowedAccounts;
 use super::client::{ConnectedClient, Incoming};
+use super::cpu_budget::{CpuBudget, Payer};
 use super::frame_sink::FrameSink;
 use super::lane::{Lane, LaneProgress, LaneReading};
 use super::limits::PushLimits;
 use super::payload_verification::PayloadVerification;
 use super::push_target::PushTarget;
+use super::refusal_log::RefusalLog;
 use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRefusal, RequestTime};
 use super::user_rates::{PushedAmount, UserRates};
 use crate::metrics::PushMetrics;
-use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
+use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::packet_socket::{PacketConnection, PacketListener, ReceivedPacket};
-use crate::os::poll_event::PollEvent;
+use crate::os::poll_event::{PollEvent, wait_readable};
 use crate::os::ready_set::ReadySet;
 use crate::os::wake_event::WakeEvent;
 use crate::slab::{Causes, SlabProducer};
@@ -33,6 +36,8 @@ const REQUESTS_PER_TURN: usize = 16;
 const CONNECTIONS_PER_TURN: usize = 16;
 /// Connections that have not said who they are; a further one replaces the oldest.
 const UNNAMED_MAX: usize = 64;
+/// Such connections of one user, or of all who may not push: a further one replaces its oldest.
+const UNNAMED_OF_PAYER_MAX: usize = 16;
 /// Wall offsets that a sample may be stamped with: those of so many changes of the wall clock.
 const WALL_OFFSETS_MAX: usize = 64;
 /// Pause after a failed accept, which mostly lacks descriptors.
@@ -65,8 +70,12 @@ pub struct PushWorkerSettings {
     pub wall_offset: Arc<WallOffset>,
     /// The run that the frames belong to.
     pub target: Box<dyn PushTarget>,
+    /// CPU time that all of it may use, in basis points of a core.
+    pub cpu_basis_points: u32,
     /// The counters.
     pub metrics: Arc<PushMetrics>,
+    /// Those of the recorders, which count what they use for pushed frames.
+    pub recorders: Vec<Arc<PushMetrics>>,
 }
 
 /// Ends the thread.
@@ -80,15 +89,20 @@ pub struct PushWorker {
     registry: ClientRegistry,
     reading: LaneReading,
     rates: UserRates,
+    cpu: CpuBudget,
+    refusals: RefusalLog,
     wall_offset: Arc<WallOffset>,
     metrics: Arc<PushMetrics>,
-    _stop: Arc<PollEvent>, // stays open, and so in `ready`, when `PushStop` is gone
-    ready: ReadySet,       // what can end a wait, by the number of its `Wakeup`
+    recorders: Vec<Arc<PushMetrics>>,
+    stop: Arc<PollEvent>, // stays open, and so in `ready`, when `PushStop` is gone
+    ready: ReadySet,      // what can end a wait, by the number of its `Wakeup`
     drain_ns: u64,
     next_client: u64,
     accept_ns: Option<u64>, // no connection is accepted before; the listener is not in `ready`
     busy_ns: u64,           // when something last came
-    first_lane: u32,        // that is read first: the one for which there was no slab the last time
+    first_lane: u32,        // that is read first: the one that could not be read the last time
+    is_contended: bool,     // the budget did not suffice for the last turn
+    is_lanes_turn: bool,    // lanes are read before requests are answered
     /// Requests that could not be answered yet. Their connections are not in `ready`, since what
     /// follows such a request is not looked at.
     postponed: Vec<(u64, PushRequest)>,
@@ -162,7 +176,9 @@ impl PushWorker {
             producer,
             wall_offset,
             target,
+            cpu_basis_points,
             metrics,
+            recorders,
         } = settings;
         let stop = Arc::new(PollEvent::new()?);
         let ready = ReadySet::new()?;
@@ -186,15 +202,20 @@ impl PushWorker {
                 amount: PushedAmount::default(),
             },
             rates: UserRates::new(&limits),
+            cpu: CpuBudget::new(cpu_basis_points, 0),
+            refusals: RefusalLog::default(),
             wall_offset,
             metrics,
-            _stop: Arc::clone(&stop),
+            recorders,
+            stop: Arc::clone(&stop),
             ready,
             drain_ns,
             next_client: 0,
             accept_ns: None,
             busy_ns: 0,
             first_lane: 0,
+            is_contended: false,
+            is_lanes_turn: false,
             postponed: Vec::new(),
             packet: Box::new([0; PACKET_BYTES_MAX]),
         };
@@ -206,29 +227,93 @@ impl PushWorker {
         self.metrics.is_open.set(1);
         let mut has_more = false;
         loop {
-            let pause_ns = if has_more { 0 } else { self.pause_ns(monotonic_ns()) };
-            let wakeups = self.ready.wait(pause_ns);
+            let debt_ns = self.charge_recorders();
+            if debt_ns > 0 {
+                // Messages wait in their sockets meanwhile, and frames in their lanes.
+                self.metrics.cpu_waits.add(1);
+                if wait_readable(self.stop.as_fd(), debt_ns) {
+                    return self.finish();
+                }
+            }
+            self.is_contended = debt_ns > 0;
+            let pause_ns = if has_more || debt_ns > 0 { 0 } else { self.pause_ns(monotonic_ns()) };
+            let pause_ns = self
+                .accept_ns
+                .map_or(pause_ns, |accept_ns| pause_ns.min(accept_ns.saturating_sub(monotonic_ns())));
+            let mut wakeups: Vec<Wakeup> = self.ready.wait(pause_ns).map(Wakeup::from_number).collect();
+            if wakeups.contains(&Wakeup::Stop) {
+                return self.finish();
+            }
             let now_ns = monotonic_ns();
             self.update_wall_offset();
             self.accept_again(now_ns);
             self.serve_postponed(now_ns);
-            for wakeup in wakeups.map(Wakeup::from_number) {
-                match wakeup {
-                    Wakeup::Stop => return self.finish(),
-                    Wakeup::Listener => self.accept(now_ns),
-                    Wakeup::Connection(id) => self.serve(id, now_ns),
-                    Wakeup::ProcessEnd(id) => {
-                        self.serve(id, now_ns);
-                        self.registry.remove_client(id);
-                    }
-                }
+            if self.is_contended {
+                wakeups.sort_by_key(|wakeup| self.cpu.recent_ns(self.payer(*wakeup)));
             }
-            has_more = self.read_lanes(now_ns);
+            // If the budget does not suffice for both, they take turns.
+            self.is_lanes_turn = self.is_contended && !self.is_lanes_turn;
+            if self.is_lanes_turn {
+                has_more = self.read_lanes(now_ns);
+                self.serve_all(&wakeups, now_ns);
+            } else {
+                self.serve_all(&wakeups, now_ns);
+                has_more = self.read_lanes(now_ns);
+            }
             let next_ns = now_ns.saturating_add(self.pause_ns(now_ns));
             self.reading.sink.flush(now_ns, next_ns);
             self.registry.pass_on_receipts();
             self.registry.publish();
+            self.cpu.charge_nobody(thread_cpu_ns(), monotonic_ns());
+            self.metrics.cpu_ns.set(self.cpu.charged_ns());
         }
+    }
+
+    /// Serves all who have asked for something, as far as the budget goes.
+    fn serve_all(&mut self, wakeups: &[Wakeup], now_ns: u64) {
+        for wakeup in wakeups {
+            // What is left is ready in the next turn, too.
+            if self.cpu.wait_ns(monotonic_ns()) > 0 {
+                return;
+            }
+            match *wakeup {
+                Wakeup::Stop => {}
+                Wakeup::Listener => self.accept(now_ns),
+                Wakeup::Connection(id) => self.serve(id, now_ns),
+                Wakeup::ProcessEnd(id) => {
+                    self.serve(id, now_ns);
+                    self.remove_client(id);
+                }
+            }
+        }
+    }
+
+    /// Charges what the recorders have used for pushed frames. Returns for how long nothing may be
+    /// done, in nanoseconds.
+    fn charge_recorders(&mut self) -> u64 {
+        let used_ns = self.recorders.iter().map(|metrics| metrics.recorder_ns.get()).sum();
+        let now_ns = monotonic_ns();
+        self.cpu.charge_recorders(used_ns, now_ns);
+        self.cpu.wait_ns(now_ns)
+    }
+
+    /// Returns whose work a wakeup asks for.
+    fn payer(&self, wakeup: Wakeup) -> Payer {
+        match wakeup {
+            Wakeup::Stop | Wakeup::Listener => Payer::Stranger,
+            Wakeup::Connection(id) | Wakeup::ProcessEnd(id) => self.payer_of(id),
+        }
+    }
+
+    fn payer_of(&self, client: u64) -> Payer {
+        self.registry.clients.get(&client).map_or(Payer::Stranger, ConnectedClient::payer)
+    }
+
+    /// Forgets a client, at its own cost.
+    fn remove_client(&mut self, id: u64) {
+        let payer = self.payer_of(id);
+        self.registry.remove_client(id);
+        self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
     }
 
     /// Returns how long to wait for requests before the next look at the lanes.
@@ -252,27 +337,37 @@ impl PushWorker {
 
     fn accept(&mut self, now_ns: u64) {
         for _ in 0..CONNECTIONS_PER_TURN {
+            let wait_ns = self.cpu.accept_wait_ns(monotonic_ns());
+            if wait_ns > 0 {
+                self.metrics.accept_waits.add(1);
+                return self.accept_later(now_ns.saturating_add(wait_ns));
+            }
             let accepted = self.listener.accept();
             let added = accepted.and_then(|connection| {
-                let Some(connection) = connection else { return Ok(false) };
+                let Some(connection) = connection else { return Ok(None) };
                 self.metrics.connections.add(1);
-                self.add_client(connection)?;
-                Ok(true)
+                self.add_client(connection, now_ns).map(Some)
             });
+            let payer = added.as_ref().map_or(Payer::Stranger, |payer| payer.unwrap_or(Payer::Stranger));
+            self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
             match added {
-                Ok(true) => {}
-                Ok(false) => return,
+                Ok(Some(_)) => {}
+                Ok(None) => return,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept an application on the push socket; trying again");
-                    self.ready.remove(&self.listener);
-                    self.accept_ns = Some(now_ns.saturating_add(ACCEPT_PAUSE_NS));
-                    return;
+                    return self.accept_later(now_ns.saturating_add(ACCEPT_PAUSE_NS));
                 }
             }
         }
     }
 
-    /// Accepts connections again after the pause that follows a failure.
+    /// Accepts no connection before this time.
+    fn accept_later(&mut self, accept_ns: u64) {
+        self.ready.remove(&self.listener);
+        self.accept_ns = Some(accept_ns);
+    }
+
+    /// Accepts connections again after a pause.
     fn accept_again(&mut self, now_ns: u64) {
         if self.accept_ns.is_some_and(|accept_ns| now_ns >= accept_ns) {
             let is_added = self.ready.add(&self.listener, Wakeup::Listener.number()).is_ok();
@@ -280,59 +375,90 @@ impl PushWorker {
         }
     }
 
-    /// Adds the client of a new connection, unless the kernel does not say who it is.
-    fn add_client(&mut self, connection: PacketConnection) -> std::io::Result<()> {
+    /// Adds the client of a new connection, unless the kernel does not say who it is, or it has
+    /// gone. Returns who pays for it.
+    fn add_client(&mut self, connection: PacketConnection, now_ns: u64) -> std::io::Result<Payer> {
         let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
-        self.displace_unnamed();
-        let Some(client) = client else { return Ok(()) };
+        let Some(client) = client else { return Ok(Payer::Stranger) };
+        let payer = client.payer();
+        self.displace_unnamed(payer);
         let id = self.next_client;
-        self.ready.add(&client.connection, Wakeup::Connection(id).number())?;
-        if let Some(process) = &client.process {
-            self.ready.add(process, Wakeup::ProcessEnd(id).number())?;
-        }
-        self.registry.clients.insert(id, client);
         self.next_client += 1;
-        Ok(())
+        self.registry.clients.insert(id, client);
+        if payer == Payer::Stranger {
+            // Mostly it has asked already, or has gone: then there is nothing to wait for.
+            self.serve_one(id, now_ns);
+        }
+        let added = self.registry.clients.get(&id).map_or(Ok(()), |client| {
+            self.ready.add(&client.connection, Wakeup::Connection(id).number())?;
+            let process = client.process.as_ref();
+            process.map_or(Ok(()), |process| self.ready.add(process, Wakeup::ProcessEnd(id).number()))
+        });
+        if added.is_err() {
+            self.registry.remove_client(id);
+        }
+        added.map(|()| payer)
     }
 
-    /// Closes the oldest connection that has not said who it is, if there are too many.
-    fn displace_unnamed(&mut self) {
+    /// Closes the oldest connection that has not said who it is, if there are too many: one of
+    /// this payer if it has too many by itself.
+    fn displace_unnamed(&mut self, payer: Payer) {
         let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
-        if unnamed().count() >= UNNAMED_MAX
-            && let Some((oldest, _)) = unnamed().next()
-        {
-            let oldest = *oldest;
+        let own = || unnamed().filter(|(_, client)| client.payer() == payer);
+        let oldest = if own().count() >= UNNAMED_OF_PAYER_MAX {
+            own().next()
+        } else {
+            unnamed().next().filter(|_| unnamed().count() >= UNNAMED_MAX)
+        };
+        if let Some(oldest) = oldest.map(|(id, _)| *id) {
             self.registry.remove_client(oldest);
         }
     }
 
     /// Answers the requests of a client.
     fn serve(&mut self, id: u64, now_ns: u64) {
+        let payer = self.payer_of(id);
         for _ in 0..REQUESTS_PER_TURN {
-            if self.postponed.iter().any(|(waiting, _)| *waiting == id) {
+            let is_answered = self.serve_one(id, now_ns);
+            let end_ns = monotonic_ns();
+            self.cpu.charge(payer, thread_cpu_ns(), end_ns);
+            if !is_answered || self.cpu.wait_ns(end_ns) > 0 {
                 return;
             }
-            let Some(client) = self.registry.clients.get(&id) else { return };
-            let answer = match client.receive(&mut self.packet) {
-                Incoming::Packet(packet) => self.answer_packet(id, packet, now_ns),
-                Incoming::Closed => return self.registry.remove_client(id),
-                Incoming::Nothing => return,
-            };
-            self.busy_ns = now_ns;
-            self.send(id, answer);
         }
+    }
+
+    /// Answers a request of a client. Returns whether there may be another one.
+    fn serve_one(&mut self, id: u64, now_ns: u64) -> bool {
+        if self.postponed.iter().any(|(waiting, _)| *waiting == id) {
+            return false;
+        }
+        let Some(client) = self.registry.clients.get(&id) else { return false };
+        let answer = match client.receive(&mut self.packet) {
+            Incoming::Packet(packet) => self.answer_packet(id, packet, now_ns),
+            Incoming::Closed => {
+                self.registry.remove_client(id);
+                return false;
+            }
+            Incoming::Nothing => return false,
+        };
+        self.busy_ns = now_ns;
+        self.send(id, answer, now_ns);
+        true
     }
 
     /// Answers the requests that could not be answered before.
     fn serve_postponed(&mut self, now_ns: u64) {
         for (id, request) in std::mem::take(&mut self.postponed) {
+            let payer = self.payer_of(id);
             let answer = self.answer(id, request, None, now_ns);
+            self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
             self.busy_ns = now_ns;
             if let Ok(RequestAnswer::Later(request)) = answer {
                 self.postponed.push((id, request));
                 continue;
             }
-            self.send(id, answer);
+            self.send(id, answer, now_ns);
             let Some(client) = self.registry.clients.get(&id) else { continue };
             if let Err(error) = self.ready.add(&client.connection, Wakeup::Connection(id).number()) {
                 tracing::warn!(%error, client = client.name(), "cannot wait for an application; its connection is closed");
@@ -374,7 +500,7 @@ impl PushWorker {
     }
 
     /// Sends an answer, or keeps the request for later.
-    fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>) {
+    fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>, now_ns: u64) {
         let Some(client) = self.registry.clients.get(&id) else { return };
         let (reply, lane, is_last) = match answer {
             Ok(RequestAnswer::Nothing) => return,
@@ -386,7 +512,20 @@ impl PushWorker {
             Ok(RequestAnswer::WithLane(reply, lane)) => (reply, Some(lane), false),
             Err(RequestRefusal(code, text)) => {
                 self.metrics.refused.add(1);
-                tracing::debug!(client = client.name(), "refused: {text}");
+                let kinds = [
+                    (PushErrorCode::Denied, &self.metrics.denied),
+                    (PushErrorCode::Limit, &self.metrics.limited),
+                ];
+                kinds.iter().filter(|(kind, _)| *kind == code).for_each(|(_, count)| count.add(1));
+                if let Some(repeats) = self.refusals.note(client.payer(), code, now_ns) {
+                    tracing::warn!(
+                        client = client.name(),
+                        uid = client.uid,
+                        pid = client.process_id(),
+                        repeats,
+                        "a request of an application is refused: {text}"
+                    );
+                }
                 (PushReply::Error { code, text }, None, code.is_fatal())
             }
         };
@@ -398,25 +537,41 @@ impl PushWorker {
         }
     }
 
-    /// Reads all lanes. Returns whether one of them has more.
+    /// Reads all lanes, as far as the budget goes. Returns whether one of them has more.
     fn read_lanes(&mut self, now_ns: u64) -> bool {
         let mut has_more = false;
         let mut numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
-        // Lanes wait for free slabs in turn.
+        // Lanes wait for free slabs and for the budget in turn.
         let first = numbers.partition_point(|number| *number < self.first_lane);
         numbers.rotate_left(first);
+        if self.is_contended {
+            let recent_ns = |number: &u32| {
+                let lane = self.registry.lanes.get(number);
+                lane.map_or(0, |lane| self.cpu.recent_ns(Payer::User(lane.uid())))
+            };
+            numbers.sort_by_cached_key(recent_ns);
+        }
         let mut blocked = None;
         for number in numbers {
             let Some(lane) = self.registry.lanes.get_mut(&number) else { continue };
-            if !self.rates.permits(lane.uid(), now_ns) {
+            if self.cpu.wait_ns(monotonic_ns()) > 0 {
+                blocked.get_or_insert(number);
+                has_more = true;
+                break;
+            }
+            let uid = lane.uid();
+            if !self.rates.permits(uid, now_ns) {
                 self.metrics.waits.add(1);
                 self.busy_ns = now_ns;
                 continue;
             }
             let progress = lane.read(&mut self.reading);
-            self.rates.charge(lane.uid(), std::mem::take(&mut self.reading.amount), now_ns);
+            let amount = std::mem::take(&mut self.reading.amount);
+            self.rates.charge(uid, amount, now_ns);
+            self.cpu.note_bytes(uid, amount.bytes);
+            let is_idle = progress == LaneProgress::Empty && lane.is_open();
             match progress {
-                LaneProgress::Empty if lane.is_open() => {}
+                LaneProgress::Empty if is_idle => {}
                 // Its client has gone.
                 LaneProgress::Empty => {
                     self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
@@ -431,6 +586,9 @@ impl PushWorker {
                     has_more = true;
                 }
                 LaneProgress::Defect(defect) => self.end_defective(number, &defect),
+            }
+            if !is_idle {
+                self.cpu.charge(Payer::User(uid), thread_cpu_ns(), monotonic_ns());
             }
         }
         if let Some(number) = blocked {

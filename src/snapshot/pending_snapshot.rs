@@ -41,8 +41,11 @@ pub(super) struct FailedAttempts {
 }
 
 impl PendingSnapshot {
-    /// Returns whether an order of this window belongs to it.
-    pub(super) fn joins(&self, window: (u64, u64)) -> bool {
+    /// Returns whether an order of this window and user belongs to it.
+    pub(super) fn joins(&self, window: (u64, u64), user: Option<u32>) -> bool {
+        if self.orders.first().is_none_or(|first| first.user != user) {
+            return false;
+        }
         let (first, last) = self.window;
         let is_short = last.max(window.1).saturating_sub(first.min(window.0)) <= JOINED_NS_MAX;
         first <= window.1 && window.0 <= last && is_short

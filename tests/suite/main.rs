@@ -58,6 +58,7 @@ mod page;
 mod payload_verifier;
 mod privileges;
 mod push_kills;
+mod push_limits;
 mod pushing;
 mod reading;
 mod recording;
