@@ -463,6 +463,8 @@ mod tests {
         let kubernetes = [
             "FLATCAP_PORT",
             "FLATCAP_PORT_9598_TCP_ADDR",
+            "FLATCAP_PUSH_SOCKET",
+            "FLATCAP_PUSH_LIBRARY",
             "FLATCAP_SERVICE_HOST",
             "FLATCAP_SERVICE_PORT_METRICS",
         ];

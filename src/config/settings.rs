@@ -103,7 +103,7 @@ settings! {
         lock_memory: bool = false, Flag, Restart;
 
         /// Share of one core that all of flatcap may use. Above it, the most expensive sources are
-        /// read less often. What applications push has a budget of its own, [push] cpu_budget.
+        /// read less often. Pushed frames have a budget of their own, [push] cpu_budget.
         // Ten times the cost of the default sources; a recorder that uses more becomes part of the
         // incident. Below the minimum not even its own work fits; ten cores are no limit.
         cpu_budget: CpuShare = CpuShare::of_basis_points(2_500),

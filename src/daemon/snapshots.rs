@@ -122,11 +122,12 @@ fn settle(ring: &RecorderHandle) -> bool {
     matches!(answer.recv_timeout(SETTLE_MAX), Ok(Ok(_) | Err(CommandError::Ending)))
 }
 
-/// What a snapshot is ordered of.
+/// The window of an ordered snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderedWindow {
-    /// How long before now it begins, and after now it ends.
+    /// Its begin, before now.
     pub(super) last: Duration,
+    /// Its end, after now.
     pub(super) after: Duration,
     /// The user whose application orders it; none if a person or a signal does.
     pub(super) user: Option<u32>,

@@ -12,8 +12,8 @@ use crate::os::throttle::Throttle;
 
 /// Unused time that may be caught up with at once.
 const BURST_NS: u64 = 20_000_000;
-/// Time by which a pause is longer than the debt takes: else each piece of work would be followed
-/// by a pause of its own, and most of the time would go into looking for work.
+/// Time by which a pause is longer than the debt takes. Without it, a pause would follow each piece
+/// of work, and looking for work would use most of the budget.
 const CREDIT_NS: u64 = 5_000_000;
 /// Interval at which the usage of all users is halved.
 const HALVING_NS: u64 = NS_PER_S;

@@ -49,7 +49,7 @@ pub struct PushLimits {
     pub run_sources: u64,
 }
 
-/// What pushed sources take of a run, for good: each segment describes them.
+/// Space that pushed sources take of a run, for good: each segment describes them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DescribedSources {
     pub(super) bytes: u64,

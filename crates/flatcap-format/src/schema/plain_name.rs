@@ -8,8 +8,8 @@ pub const PLAIN_NAME_RULE: &str = "parts separated by dots, each with a characte
 const SPECIAL: [char; 18] =
     ['[', ']', '"', '=', ',', '!', '~', '<', '>', '*', '(', ')', '{', '}', ';', '\\', '\'', '`'];
 
-/// Whether a path can have this name of a source without quotes, and a person can tell it from
-/// another one: [`PLAIN_NAME_RULE`].
+/// Whether a source's name follows [`PLAIN_NAME_RULE`]: a path can have it without quotes, and no
+/// other name looks the same.
 pub fn is_plain_source_name(name: &str) -> bool {
     name.split('.').all(is_plain_field_name)
 }
