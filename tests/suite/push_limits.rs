@@ -159,7 +159,7 @@ fn names_without_a_path_are_refused() {
         let error = client.last_error();
         assert!(error.contains("the name of source \"../x\": expected parts separated by dots"), "{error}");
     }
-    assert!(push("my orders") && push("file.of.mine"));
+    assert!(push("my orders") && push("orders.of.mine"));
     let called = process.end("TERM");
     assert!(called.err.contains("a request of an application is refused"), "{}", called.err);
 }
@@ -254,7 +254,9 @@ fn no_name_ends_a_verb() {
         }
         for args in calls {
             let called = rig.call(&args);
-            assert!(matches!(called.status, Some(0 | 3)), "{odd:?} {args:?}: {called:?}");
+            // `explain` without a time needs a spike.
+            let has_none = called.status == Some(1) && called.text().starts_with("no spikes");
+            assert!(matches!(called.status, Some(0 | 3)) || has_none, "{odd:?} {args:?}: {called:?}");
         }
     }
 }
