@@ -11,15 +11,15 @@ pub(super) struct CpuBudgetWatch {
     governor: CpuGovernor,
     budget: CpuShare,
     next_ns: u64,
-    before: ProcessUsage, // as of the last update
-    shared_ns: u64,       // what other threads have used for pushed frames
-    copies: u64,          // of snapshots, begun until the last update
-    is_logged: bool,      // logged that the budget cannot be kept
+    before: UsageTotals, // as of the last update
+    shared_ns: u64,      // what other threads have used for pushed frames
+    copies: u64,         // of snapshots, begun until the last update
+    is_logged: bool,     // logged that the budget cannot be kept
 }
 
 /// CPU time and bytes of the process.
 #[derive(Debug, Clone, Copy, Default)]
-struct ProcessUsage {
+struct UsageTotals {
     process_ns: u64, // CPU time
     sources_ns: u64, // the part of the host's sources
     pushes_ns: u64,  // the part of pushes that is known
@@ -27,7 +27,7 @@ struct ProcessUsage {
     pushed_bytes: u64,
 }
 
-impl ProcessUsage {
+impl UsageTotals {
     fn of(metrics: &Metrics) -> Self {
         let mut usage =
             Self { process_ns: process_cpu_ns(), pushes_ns: metrics.push.cpu_ns.get(), ..Self::default() };
@@ -60,7 +60,7 @@ impl CpuBudgetWatch {
             governor,
             budget,
             next_ns: 0,
-            before: ProcessUsage::default(),
+            before: UsageTotals::default(),
             shared_ns: 0,
             copies: 0,
             is_logged: false,
@@ -85,7 +85,7 @@ impl CpuBudgetWatch {
             return;
         }
         self.next_ns = now_ns + GOVERN_INTERVAL_NS;
-        let usage = ProcessUsage::of(metrics);
+        let usage = UsageTotals::of(metrics);
         self.shared_ns += usage.pushes_part_ns(&self.before);
         self.before = usage;
         let process_ns = usage.process_ns.saturating_sub(usage.pushes_ns + self.shared_ns);
@@ -126,7 +126,7 @@ mod tests {
     // twice, and that without pushed frames all of it is the host's.
     #[test]
     fn what_is_shared_is_divided_by_bytes() {
-        let usage = |process_ns, sources_ns, pushes_ns, host_bytes, pushed_bytes| ProcessUsage {
+        let usage = |process_ns, sources_ns, pushes_ns, host_bytes, pushed_bytes| UsageTotals {
             process_ns,
             sources_ns,
             pushes_ns,

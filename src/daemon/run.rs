@@ -354,9 +354,8 @@ impl RunThreads {
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let (groups, latencies) = groups(sources, metrics);
         let (senders, mut receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
-        let push_queue =
-            config.push.enabled.then(|| slab_queue(count(memory.push_queue), OnFull::DropNewest));
-        let (push_queue, pushed) = push_queue.unzip();
+        let new_queue = || slab_queue(count(memory.push_queue), OnFull::DropNewest);
+        let (push_queue, pushed) = config.push.enabled.then(new_queue).unzip();
         receivers.extend(pushed);
         assert_slabs(&shared.pool, &receivers, &memory);
         let recorders = Recorders::start(
@@ -405,10 +404,9 @@ impl RunThreads {
         let run_sources = Arc::new(run_sources(config, &header, &recorders, place, (metrics, notes)));
         let push = push_queue.and_then(|queue| {
             let producer = producer_settings(config, &shared, queue, &metrics.push_group);
-            let ring_metrics = place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics));
-            let place = push_place(config, place, run_id, (&run_sources, &recorders), &wall_offset);
-            let ring = ring_metrics.as_deref();
-            PushThread::start(config, place, SlabProducer::new(producer), (metrics, ring))
+            let target = push_place(config, place, run_id, (&run_sources, &recorders), &wall_offset);
+            let ring = place.ring.as_ref().map(|(_, metrics)| &**metrics);
+            PushThread::start(config, target, SlabProducer::new(producer), (metrics, ring))
         });
         let controls = RunHandles {
             groups: handles,

@@ -34,10 +34,10 @@ pub(super) enum Payer {
 
 /// The budget and the usage of all payers. Pure: times and CPU times are passed in.
 #[derive(Debug)]
-pub(super) struct CpuBudget {
+pub(super) struct PushCpuBudget {
     all: Throttle,
     strangers: Throttle,
-    payers: BTreeMap<Payer, Usage>,
+    payers: BTreeMap<Payer, PayerUsage>,
     halved_ns: u64,
     /// CPU time that was charged up to now, of the thread and of the recorders.
     thread_ns: u64,
@@ -45,12 +45,12 @@ pub(super) struct CpuBudget {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Usage {
+struct PayerUsage {
     recent_ns: u64, // CPU time, halved each second
     bytes: u64,     // passed on since the last charge of the recorders
 }
 
-impl CpuBudget {
+impl PushCpuBudget {
     /// Creates a budget in basis points of a core. `thread_ns` is what the thread has used so far.
     pub(super) fn new(basis_points: u32, thread_ns: u64) -> Self {
         let per_second = u64::from(basis_points).max(1) * (NS_PER_S / 10_000);
@@ -137,7 +137,7 @@ impl CpuBudget {
         used_ns
     }
 
-    fn add(&mut self, payer: Payer, change: impl FnOnce(&mut Usage)) {
+    fn add(&mut self, payer: Payer, change: impl FnOnce(&mut PayerUsage)) {
         if self.payers.len() >= USERS_MAX && !self.payers.contains_key(&payer) {
             let least = self.payers.iter().min_by_key(|(_, usage)| usage.recent_ns);
             if let Some(least) = least.map(|(payer, _)| *payer) {
@@ -162,14 +162,14 @@ mod tests {
 
     /// A thread that does pieces of work, and sleeps while the budget says so.
     struct SimulatedThread {
-        budget: CpuBudget,
+        budget: PushCpuBudget,
         now_ns: u64,
         thread_ns: u64,
     }
 
     impl SimulatedThread {
         fn new(basis_points: u32) -> Self {
-            Self { budget: CpuBudget::new(basis_points, 0), now_ns: NS_PER_S, thread_ns: 0 }
+            Self { budget: PushCpuBudget::new(basis_points, 0), now_ns: NS_PER_S, thread_ns: 0 }
         }
 
         fn work(&mut self, payer: Payer, cost_ns: u64) {
@@ -206,7 +206,7 @@ mod tests {
     // Proves that what the recorders use counts, and is that of the users whose frames it was.
     #[test]
     fn recorders_are_charged_to_those_who_push() {
-        let mut budget = CpuBudget::new(1_000, 0);
+        let mut budget = PushCpuBudget::new(1_000, 0);
         budget.note_bytes(1, 300);
         budget.note_bytes(2, 100);
         budget.charge_recorders(8 * MS, NS_PER_S);

@@ -5,6 +5,7 @@
 //! checked in a copy of its own. A client that does not keep to the protocol loses its lane, and
 //! nobody else notices.
 
+mod acceptance;
 mod allowed_accounts;
 mod client;
 mod cpu_budget;
@@ -20,6 +21,7 @@ mod source_pool;
 mod source_setup;
 mod trigger_limits;
 mod user_rates;
+mod wakeup;
 mod worker;
 
 pub use allowed_accounts::AllowedAccounts;

@@ -1,4 +1,5 @@
-//! How often applications may fire triggers: each one writes a mark, and keeps a window of the ring.
+//! How often applications may fire triggers: each one writes a mark, and keeps a window of the
+//! ring.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use flatcap_lane::{
 
 use super::allowed_accounts::AllowedAccounts;
 use super::client::{ConnectedClient, Incoming};
-use super::cpu_budget::{CpuBudget, Payer};
+use super::cpu_budget::{Payer, PushCpuBudget};
 use super::frame_sink::FrameSink;
 use super::lane::{Lane, LaneProgress, LaneReading};
 use super::limits::PushLimits;
@@ -19,9 +19,10 @@ use super::push_target::PushTarget;
 use super::refusal_log::RefusalLog;
 use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRefusal, RequestTime};
 use super::user_rates::{PushedAmount, UserRates};
+use super::wakeup::Wakeup;
 use crate::metrics::PushMetrics;
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
-use crate::os::packet_socket::{PacketConnection, PacketListener, ReceivedPacket};
+use crate::os::packet_socket::{PacketListener, ReceivedPacket};
 use crate::os::poll_event::{PollEvent, wait_readable};
 use crate::os::ready_set::ReadySet;
 use crate::os::wake_event::WakeEvent;
@@ -32,16 +33,8 @@ pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
 const IDLE_AFTER_NS: u64 = NS_PER_S;
 /// Requests of a client that are answered in one turn, so that the others get theirs.
 const REQUESTS_PER_TURN: usize = 16;
-/// Connections accepted in one turn.
-const CONNECTIONS_PER_TURN: usize = 16;
-/// Connections that have not said who they are; a further one replaces the oldest.
-const UNNAMED_MAX: usize = 64;
-/// Such connections of one user, or of all who may not push: a further one replaces its oldest.
-const UNNAMED_OF_PAYER_MAX: usize = 16;
 /// Wall offsets that a sample may be stamped with: those of so many changes of the wall clock.
 const WALL_OFFSETS_MAX: usize = 64;
-/// Pause after a failed accept, which mostly lacks descriptors.
-const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 /// At the end, time for frames in the making: one takes less than a microsecond, unless its thread
 /// is not running.
 const LAST_FRAMES_NS: u64 = 10_000_000;
@@ -84,61 +77,29 @@ pub struct PushStop(Arc<PollEvent>);
 
 /// The thread's state.
 pub struct PushWorker {
-    listener: PacketListener,
-    allowed: AllowedAccounts,
-    registry: ClientRegistry,
+    pub(super) listener: PacketListener,
+    pub(super) allowed: AllowedAccounts,
+    pub(super) registry: ClientRegistry,
     reading: LaneReading,
     rates: UserRates,
-    cpu: CpuBudget,
+    pub(super) cpu: PushCpuBudget,
     refusals: RefusalLog,
     wall_offset: Arc<WallOffset>,
-    metrics: Arc<PushMetrics>,
+    pub(super) metrics: Arc<PushMetrics>,
     recorders: Vec<Arc<PushMetrics>>,
-    stop: Arc<PollEvent>, // stays open, and so in `ready`, when `PushStop` is gone
-    ready: ReadySet,      // what can end a wait, by the number of its `Wakeup`
+    stop: Arc<PollEvent>,       // stays open, and so in `ready`, when `PushStop` is gone
+    pub(super) ready: ReadySet, // what can end a wait, by the number of its `Wakeup`
     drain_ns: u64,
-    next_client: u64,
-    accept_ns: Option<u64>, // no connection is accepted before; the listener is not in `ready`
-    busy_ns: u64,           // when something last came
-    first_lane: u32,        // that is read first: the one that could not be read the last time
-    is_contended: bool,     // the budget did not suffice for the last turn
-    is_lanes_turn: bool,    // lanes are read before requests are answered
+    pub(super) next_client: u64,
+    pub(super) accept_ns: Option<u64>, // no connection is accepted before; the listener is not in `ready`
+    busy_ns: u64,                      // when something last came
+    first_lane: u32,                   // that is read first: the one that could not be read the last time
+    is_contended: bool,                // the budget did not suffice for the last turn
+    is_lanes_turn: bool,               // lanes are read before requests are answered
     /// Requests that could not be answered yet. Their connections are not in `ready`, since what
     /// follows such a request is not looked at.
     postponed: Vec<(u64, PushRequest)>,
     packet: Box<[u8; PACKET_BYTES_MAX]>,
-}
-
-/// What has ended a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wakeup {
-    Stop,
-    Listener,
-    /// A client has sent something, or closed its connection.
-    Connection(u64),
-    /// The process of a client has ended.
-    ProcessEnd(u64),
-}
-
-impl Wakeup {
-    /// Returns the number that it has in a [`ReadySet`].
-    const fn number(self) -> u64 {
-        match self {
-            Self::Stop => 0,
-            Self::Listener => 1,
-            Self::Connection(id) => 2 + 2 * id,
-            Self::ProcessEnd(id) => 3 + 2 * id,
-        }
-    }
-
-    const fn from_number(number: u64) -> Self {
-        match (number, number % 2) {
-            (0, _) => Self::Stop,
-            (1, _) => Self::Listener,
-            (_, 0) => Self::Connection((number - 2) / 2),
-            (_, _) => Self::ProcessEnd((number - 3) / 2),
-        }
-    }
 }
 
 impl fmt::Debug for PushWorkerSettings {
@@ -202,7 +163,7 @@ impl PushWorker {
                 amount: PushedAmount::default(),
             },
             rates: UserRates::new(&limits),
-            cpu: CpuBudget::new(cpu_basis_points, 0),
+            cpu: PushCpuBudget::new(cpu_basis_points, 0),
             refusals: RefusalLog::default(),
             wall_offset,
             metrics,
@@ -297,25 +258,6 @@ impl PushWorker {
         self.cpu.wait_ns(now_ns)
     }
 
-    /// Returns whose work a wakeup asks for.
-    fn payer(&self, wakeup: Wakeup) -> Payer {
-        match wakeup {
-            Wakeup::Stop | Wakeup::Listener => Payer::Stranger,
-            Wakeup::Connection(id) | Wakeup::ProcessEnd(id) => self.payer_of(id),
-        }
-    }
-
-    fn payer_of(&self, client: u64) -> Payer {
-        self.registry.clients.get(&client).map_or(Payer::Stranger, ConnectedClient::payer)
-    }
-
-    /// Forgets a client, at its own cost.
-    fn remove_client(&mut self, id: u64) {
-        let payer = self.payer_of(id);
-        self.registry.remove_client(id);
-        self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
-    }
-
     /// Returns how long to wait for requests before the next look at the lanes.
     fn pause_ns(&self, now_ns: u64) -> u64 {
         let is_idle = now_ns.saturating_sub(self.busy_ns) > IDLE_AFTER_NS;
@@ -335,86 +277,6 @@ impl PushWorker {
         self.registry.lanes.values().for_each(|lane| lane.set_wall_offset(offset_ns));
     }
 
-    fn accept(&mut self, now_ns: u64) {
-        for _ in 0..CONNECTIONS_PER_TURN {
-            let wait_ns = self.cpu.accept_wait_ns(monotonic_ns());
-            if wait_ns > 0 {
-                self.metrics.accept_waits.add(1);
-                return self.accept_later(now_ns.saturating_add(wait_ns));
-            }
-            let accepted = self.listener.accept();
-            let added = accepted.and_then(|connection| {
-                let Some(connection) = connection else { return Ok(None) };
-                self.metrics.connections.add(1);
-                self.add_client(connection, now_ns).map(Some)
-            });
-            let payer = added.as_ref().map_or(Payer::Stranger, |payer| payer.unwrap_or(Payer::Stranger));
-            self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
-            match added {
-                Ok(Some(_)) => {}
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept an application on the push socket; trying again");
-                    return self.accept_later(now_ns.saturating_add(ACCEPT_PAUSE_NS));
-                }
-            }
-        }
-    }
-
-    /// Accepts no connection before this time.
-    fn accept_later(&mut self, accept_ns: u64) {
-        self.ready.remove(&self.listener);
-        self.accept_ns = Some(accept_ns);
-    }
-
-    /// Accepts connections again after a pause.
-    fn accept_again(&mut self, now_ns: u64) {
-        if self.accept_ns.is_some_and(|accept_ns| now_ns >= accept_ns) {
-            let is_added = self.ready.add(&self.listener, Wakeup::Listener.number()).is_ok();
-            self.accept_ns = (!is_added).then(|| now_ns.saturating_add(ACCEPT_PAUSE_NS));
-        }
-    }
-
-    /// Adds the client of a new connection, unless the kernel does not say who it is, or it has
-    /// gone. Returns who pays for it.
-    fn add_client(&mut self, connection: PacketConnection, now_ns: u64) -> std::io::Result<Payer> {
-        let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
-        let Some(client) = client else { return Ok(Payer::Stranger) };
-        let payer = client.payer();
-        self.displace_unnamed(payer);
-        let id = self.next_client;
-        self.next_client += 1;
-        self.registry.clients.insert(id, client);
-        if payer == Payer::Stranger {
-            // Mostly it has asked already, or has gone: then there is nothing to wait for.
-            self.serve_one(id, now_ns);
-        }
-        let added = self.registry.clients.get(&id).map_or(Ok(()), |client| {
-            self.ready.add(&client.connection, Wakeup::Connection(id).number())?;
-            let process = client.process.as_ref();
-            process.map_or(Ok(()), |process| self.ready.add(process, Wakeup::ProcessEnd(id).number()))
-        });
-        if added.is_err() {
-            self.registry.remove_client(id);
-        }
-        added.map(|()| payer)
-    }
-
-    /// Closes the oldest connection that has not said who it is, if there are too many: one of
-    /// this payer if it has too many by itself.
-    fn displace_unnamed(&mut self, payer: Payer) {
-        let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
-        let own = || unnamed().filter(|(_, client)| client.payer() == payer);
-        let oldest = if own().count() >= UNNAMED_OF_PAYER_MAX {
-            own().next()
-        } else {
-            unnamed().next().filter(|_| unnamed().count() >= UNNAMED_MAX)
-        };
-        if let Some(oldest) = oldest.map(|(id, _)| *id) {
-            self.registry.remove_client(oldest);
-        }
-    }
-
     /// Answers the requests of a client.
     fn serve(&mut self, id: u64, now_ns: u64) {
         let payer = self.payer_of(id);
@@ -429,7 +291,7 @@ impl PushWorker {
     }
 
     /// Answers a request of a client. Returns whether there may be another one.
-    fn serve_one(&mut self, id: u64, now_ns: u64) -> bool {
+    pub(super) fn serve_one(&mut self, id: u64, now_ns: u64) -> bool {
         if self.postponed.iter().any(|(waiting, _)| *waiting == id) {
             return false;
         }
@@ -650,20 +512,5 @@ impl PushWorker {
         self.registry.publish();
         self.metrics.is_open.set(0);
         self.reading.sink.finish(monotonic_ns());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Proves that each wakeup has a number of its own, from which it is found again.
-    #[test]
-    fn a_wakeup_is_found_by_its_number() {
-        let of_client = |id| [Wakeup::Connection(id), Wakeup::ProcessEnd(id)];
-        let all = [Wakeup::Stop, Wakeup::Listener].into_iter().chain((0..100).flat_map(of_client));
-        for (number, wakeup) in (0..).zip(all) {
-            assert_eq!((wakeup.number(), Wakeup::from_number(number)), (number, wakeup));
-        }
     }
 }

@@ -121,9 +121,9 @@ impl SnapshotRequests {
 
 impl SnapshotHandle {
     /// Orders a snapshot. An order whose window overlaps that of a snapshot that is not finished,
-    /// and that is of the same user, makes that one longer. `reply` gets the name of the snapshot when the order is on disk, so
-    /// that a kill no longer loses it; or the error, at once if the order is refused. It is called
-    /// on the snapshot thread.
+    /// and that is of the same user, makes that one longer. `reply` gets the name of the snapshot
+    /// when the order is on disk, so that a kill no longer loses it; or the error, at once if the
+    /// order is refused. It is called on the snapshot thread.
     ///
     /// # Errors
     /// `Busy` or `Ending`: nothing is kept.

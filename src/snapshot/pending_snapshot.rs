@@ -78,3 +78,23 @@ impl PendingSnapshot {
         LogWindow { wall_ns: (wall_ns(self.window.0), wall_ns(self.window.1)), mono_ns: self.window }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that orders of applications are joined only with those of the same user, so that what
+    // a person orders is not kept under the name of an application's trigger.
+    #[test]
+    fn orders_of_users_are_kept_apart() {
+        let users = [None, Some(7), Some(8)];
+        for (first, second) in users.iter().flat_map(|first| users.iter().map(move |second| (first, second)))
+        {
+            let order = SnapshotOrder { user: *first, ..SnapshotOrder::default() };
+            let pending =
+                PendingSnapshot { orders: vec![order], window: (10, 20), ..PendingSnapshot::default() };
+            assert_eq!(pending.joins((15, 30), *second), first == second, "{first:?} {second:?}");
+            assert!(!pending.joins((21, 30), *second));
+        }
+    }
+}

@@ -375,32 +375,6 @@ fn a_window_with_a_hole_is_a_part() {
     assert!(all.iter().all(|snapshot| !snapshot.record.complete), "{all:?}");
 }
 
-// Proves that orders of applications are joined only with those of the same user, so that what a
-// person orders is not kept under the name of an application's trigger.
-#[test]
-fn orders_of_users_are_kept_apart() {
-    let (disk, ring) = (SimulatedStorage::new(0), ring());
-    let (handle, worker) = worker(&disk, &ring, RUN);
-    let users = [Some(7), None, Some(7), Some(8), None];
-    for (number, user) in users.into_iter().enumerate() {
-        let name = format!("{number}");
-        let ordered = SnapshotOrder { name, user, ..order(WINDOW.0, WINDOW.1) };
-        handle.order(ordered, drop).unwrap();
-    }
-    worker.run();
-    let mut all = Vec::new();
-    for snapshot in listed(&SimulatedFolder(disk)).unwrap() {
-        let orders = &snapshot.record.orders;
-        let users: Vec<_> = orders.iter().map(|order| (order.user, order.name.clone())).collect();
-        assert!(snapshot.name.ends_with(&orders[0].name), "{}", snapshot.name);
-        all.push(users);
-    }
-    all.sort();
-    let named =
-        |user, names: &[&str]| names.iter().map(|name| (user, (*name).to_owned())).collect::<Vec<_>>();
-    assert_eq!(all, [named(None, &["1", "4"]), named(Some(7), &["0", "2"]), named(Some(8), &["3"])]);
-}
-
 // Proves that the logs of the host that an order wants are attached for its window, and that one
 // that cannot be read is named with the reason and costs nothing else.
 #[test]

@@ -42,8 +42,8 @@ fn connect_once(address: &SocketAddrUnix) {
 }
 
 // Proves that applications that connect, register, fire triggers and push as fast as they can, all
-// at once, are put off, and that the source of the host is read at each tick meanwhile; that what was pushed is
-// recorded; and that an application beside them is served.
+// at once, are put off, and that the source of the host is read at each tick meanwhile; that what
+// was pushed is recorded; and that an application beside them is served.
 #[test]
 fn storms_do_not_slow_the_hosts_sources() {
     const TICKS: u64 = 400;

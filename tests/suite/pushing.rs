@@ -611,7 +611,7 @@ fn a_run_takes_hundreds_of_sources() {
     let client = client(&socket(&rig));
     let sources: Vec<PushSource> = (0..SOURCES)
         .map(|k| {
-            let name = format!("app.{k}");
+            let name = format!("app.n{k}");
             let options =
                 SourceOptions { name: &name, on_full: OnFullLane::Block, ..SourceOptions::default() };
             client.source(options).unwrap()
@@ -642,7 +642,7 @@ fn a_run_takes_hundreds_of_sources() {
     eventually("the last frame", || count(&rig, "recorded") == all + 1 && count(&rig, "sources") == all + 1);
     let (_, lost) = end(&rig, process);
     assert_eq!(lost, 0);
-    assert_eq!((rows(&rig, "app.63").len(), rows(&rig, "late").len()), (THREADS, 1));
+    assert_eq!((rows(&rig, "app.n63").len(), rows(&rig, "late").len()), (THREADS, 1));
 }
 
 // Proves that a trigger of an application marks the moment and, with a ring, keeps its window with

@@ -113,8 +113,8 @@ fn default_places() -> Vec<SocketPlace> {
 mod tests {
     use super::*;
 
-    // Proves that the error of a client names the sockets that it has tried and why each failed, and
-    // that it does not connect to one in a directory of another user.
+    // Proves that the error of a client names the sockets that it has tried and why each failed,
+    // and that it does not connect to one in a directory of another user.
     #[test]
     fn missing_recorders_are_named() {
         let own = default_places();
