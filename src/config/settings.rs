@@ -103,7 +103,7 @@ settings! {
         lock_memory: bool = false, Flag, Restart;
 
         /// Share of one core that all of flatcap may use. Above it, the most expensive sources are
-        /// read less often. Pushed frames have a budget of their own, [push] cpu_budget.
+        /// read less often. Pushed frames have a budget of their own, [push] `cpu_budget`.
         // Ten times the cost of the default sources; a recorder that uses more becomes part of the
         // incident. Below the minimum not even its own work fits; ten cores are no limit.
         cpu_budget: CpuShare = CpuShare::of_basis_points(2_500),
@@ -345,7 +345,7 @@ settings! {
         memory_max: u64 = 64 * MIB, Size(MIB..=64 * GIB), Restart;
 
         /// Share of one core that all work for pushed frames may use: connecting, registering,
-        /// reading and verifying frames, and writing them. [recorder] cpu_budget does not count it.
+        /// reading and verifying frames, and writing them. [recorder] `cpu_budget` does not count it.
         /// Above it, frames stay longer in their lanes and answers take longer, least for users
         /// that have pushed least; samples that find no space in a lane are lost, and counted.
         // One core: several million frames/s of one application. Only what is pushed costs, and who
