@@ -345,8 +345,8 @@ settings! {
         memory_max: u64 = 64 * MIB, Size(MIB..=64 * GIB), Restart;
 
         /// Share of one core that all work for pushed frames may use: connecting, registering,
-        /// reading and verifying frames, and writing them. [recorder] `cpu_budget` does not count it.
-        /// Above it, frames stay longer in their lanes and answers take longer, least for users
+        /// reading and verifying frames, and writing them. [recorder] `cpu_budget` does not count
+        /// it. Above it, frames stay longer in their lanes and answers take longer, least for users
         /// that have pushed least; samples that find no space in a lane are lost, and counted.
         // One core: several million frames/s of one application. Only what is pushed costs, and who
         // may push is decided by `allow`. Below the minimum, an answer may take longer than clients
