@@ -240,8 +240,8 @@ fn no_name_ends_a_verb() {
             vec!["dump", "data"],
             vec!["dump", "data", "--limit", "1"],
             vec!["dump", "data", "--source", &odd],
-            vec!["export", "data", "--to", "csv", "-o", "csv"],
-            vec!["export", "data", "--to", "jsonl", "-o", "jsonl"],
+            vec!["export", "data", "--to", "csv", "--source", "orders", "-o", "csv"],
+            vec!["export", "data", "--to", "jsonl", "--source", "orders", "-o", "jsonl"],
             vec!["check-trigger", "orders.load1 > 1000", "data"],
         ];
         if Path::new(env!("CARGO_BIN_EXE_flatcap")).with_file_name("flatcap-export").exists() {
