@@ -213,7 +213,7 @@ fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
     let fleet = Fleet::read(&lake, arguments.days, wall_ns())?;
     print_report(arguments.json, &fleet, || fleet.lines())?;
-    Ok(0)
+    Ok(if fleet.has_problems() { DATA_LOSS } else { 0 })
 }
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {

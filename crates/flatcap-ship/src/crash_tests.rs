@@ -22,18 +22,22 @@ use crate::shipper::{ShipOptions, Shipper};
 use crate::stop::StopSignal;
 
 /// Objects by name.
-type Objects = BTreeMap<String, Bytes>;
+pub(crate) type Objects = BTreeMap<String, Bytes>;
 /// A table, and segment and number of each of its rows.
-type Rows = BTreeMap<String, Vec<(i64, i64)>>;
+pub(crate) type Rows = BTreeMap<String, Vec<(i64, i64)>>;
 
-fn lake(store: &FailingStore) -> Lake {
+pub(crate) fn lake(store: &FailingStore) -> Lake {
     // The time of an answer that never comes; a slow one is only repeated.
     let timeout = Duration::from_millis(50);
     let patience = Patience { attempts: 30, first_pause: Duration::from_micros(10), timeout };
     Lake::over(Arc::new(store.clone()), "memory", StopSignal::new().1, patience).unwrap()
 }
 
-fn ship(store: &FailingStore, folder: &Path, options: &ShipOptions) -> Result<ShipState, ShipError> {
+pub(crate) fn ship(
+    store: &FailingStore,
+    folder: &Path,
+    options: &ShipOptions,
+) -> Result<ShipState, ShipError> {
     let lake = lake(store);
     let mut state = ShipState::new();
     let mut shipper = Shipper::new(&lake, options.clone());
@@ -41,12 +45,12 @@ fn ship(store: &FailingStore, folder: &Path, options: &ShipOptions) -> Result<Sh
     Ok(state)
 }
 
-fn merge(store: &FailingStore, grace: Duration) -> Result<CompactReport, ShipError> {
+pub(crate) fn merge(store: &FailingStore, grace: Duration) -> Result<CompactReport, ShipError> {
     // Far in the future, so that everything is settled.
     compact(&lake(store), CompactOptions { settle: Duration::ZERO, grace, now_s: 1 << 40 })
 }
 
-fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGroup, Manifest)> {
+pub(crate) fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGroup, Manifest)> {
     let parsed = objects.iter().filter_map(|(name, bytes)| {
         let group = ObjectGroup::parse_manifest(name)?;
         let manifest: Manifest = serde_json::from_slice(bytes).unwrap();
@@ -57,7 +61,7 @@ fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGroup, Manifes
 
 /// Returns the rows that the views of deploy/lake show: hot ones of segments with a manifest that
 /// no hour has, and hourly ones of those that one has.
-fn visible(objects: &Objects) -> Rows {
+pub(crate) fn visible(objects: &Objects) -> Rows {
     let run = |group: &ObjectGroup| group.stem().split('-').next().unwrap().to_owned();
     let segments = |kind| -> BTreeSet<(String, u64)> {
         let all = manifests(objects, kind).into_iter();
@@ -90,7 +94,7 @@ fn visible(objects: &Objects) -> Rows {
 }
 
 /// Returns segment and number of each row; the number is 0 in tables without.
-fn rows_of(bytes: &Bytes) -> Vec<(i64, i64)> {
+pub(crate) fn rows_of(bytes: &Bytes) -> Vec<(i64, i64)> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
     let mut rows = Vec::new();
     for batch in reader {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use flatcap_format::segment::SegmentName;
 use serde::{Deserialize, Serialize};
+
+use crate::names::{ObjectGroup, Partition};
 
 /// Version of the manifests.
 pub(crate) const FORMAT: u32 = 1;
@@ -69,6 +72,17 @@ pub(crate) struct Manifest {
     pub(crate) objects: Vec<ManifestObject>,
     /// Damaged ranges of the segment that were skipped, at most 100.
     pub(crate) damage: Vec<ManifestDamage>,
+}
+
+impl Manifest {
+    /// Returns the file that this manifest describes, or `None` if `group`, which its name states,
+    /// is another segment. Anyone who may put objects can put a manifest.
+    pub(crate) fn file_of(&self, group: &ObjectGroup) -> Option<SegmentName> {
+        let file = SegmentName::parse(&self.file)?;
+        let partition = Partition::new(file.created_s, group.partition.host());
+        let own = ObjectGroup::of_segment(partition, file.run_id, file.number);
+        (self.kind == ManifestKind::Segment && own == *group).then_some(file)
+    }
 }
 
 /// The host of a manifest.
