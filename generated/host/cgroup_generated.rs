@@ -1421,7 +1421,9 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Bytes read, of all devices together (io.stat).
+  /// Bytes read, of all devices together (io.stat), each counted once: if devices lie on each other (LVM, LUKS, RAID),
+  /// one layer is added up, to which the kernel has charged most. Mostly this layer is the disks; then each copy of a mirror counts. Loop
+  /// devices do not count: the device that has their file does. Absent if devices are used whose layers the recorder cannot see.
   pub fn read_bytes(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

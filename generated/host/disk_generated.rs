@@ -448,7 +448,7 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Requests under way.
+  /// Requests under way. Absent if the kernel's count is negative, which it is for good on some kernels once it has lost a request.
   pub fn in_flight(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -478,7 +478,8 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Time with at least one request under way.
+  /// Time with at least one request under way. The kernel adds the time of a request when it ends, or when another one begins. So it
+  /// can grow by more than the time between two samples.
   pub fn io_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

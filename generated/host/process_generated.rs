@@ -1584,7 +1584,7 @@ impl<'a> CommandLine {
     }
   }
 
-  /// Length of the whole command line; what does not fit is left out. The agent reads up to 4 KiB of it.
+  /// Length of the whole command line; what does not fit is left out. Absent above 2 MiB.
   pub fn length(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1763,7 +1763,8 @@ impl<'a> ProcessGroup {
     }
   }
 
-  /// Path of its group in the unified tree (version 2), ended by a zero byte; empty where it has none or the path does not fit.
+  /// Path of its group in the unified tree (version 2), ended by a zero byte; its last 255 bytes where it is longer, which then do not begin
+  /// with a slash. Empty if the process is in no group, or if the recorder cannot name the group (then the sample is marked).
   pub fn path(&'a self) -> ::flatbuffers::Array<'a, u8, 256> {
     // Safety:
     // Created from a valid Table for this object
@@ -1830,7 +1831,7 @@ impl<'a> Process<'a> {
   }
 
 
-  /// Processes of the host, recorded or not.
+  /// Processes of the host, recorded or not. Absent if the kernel hides processes of other users from the recorder (hidepid).
   #[inline]
   pub fn count(&self) -> u64 {
     // Safety:

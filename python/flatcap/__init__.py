@@ -9,6 +9,7 @@ PyCapsule interface, batch by batch; this package depends on none of them.
 """
 
 from ._flatcap import (
+    ChildrenUse,
     Departure,
     Error,
     Explanation,
@@ -31,6 +32,7 @@ from ._flatcap import (
 )
 
 __all__ = [
+    "ChildrenUse",
     "Departure",
     "Error",
     "Explanation",

@@ -267,8 +267,36 @@ class Departure:
     @property
     def wall_ns(self) -> int: ...
     @property
-    def together(self) -> int:
-        """Further fields that move together with it."""
+    def state(self) -> Optional[str]:
+        """The value of a text whose share of samples is counted; of a number "unchanged", if
+        samples with the value before are counted, or "absent", for the share of those without."""
+    @property
+    def together(self) -> list[tuple[str, str, Optional[str]]]:
+        """Source, path and element of further fields that move together with it."""
+    @property
+    def field_unit(self) -> Optional[str]:
+        """The unit of its schema."""
+    @property
+    def pushed_by(self) -> list[tuple[str, Optional[str], Optional[str]]]:
+        """Client, user and program of those who pushed it; empty of the host's own."""
+    @property
+    def measured_ns(self) -> Optional[tuple[int, int]]:
+        """Wall time of the first sample that the value is of, and before which the last one is."""
+    @property
+    def dump(self) -> Optional[list[str]]:
+        """The arguments of the command that prints the value, or the samples that it is of."""
+
+class ChildrenUse:
+    """What new children of a process did, as a sum."""
+
+    @property
+    def field(self) -> str: ...
+    @property
+    def sum(self) -> float: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def parts(self) -> list[Departure]: ...
 
 class Suspect:
     """A process, control group, disk or interface that may be the cause."""
@@ -285,6 +313,9 @@ class Suspect:
     def first_wall_ns(self) -> int: ...
     @property
     def evidence(self) -> list[Departure]: ...
+    @property
+    def children(self) -> list[ChildrenUse]:
+        """What its new children did: no value of the process itself."""
 
 class Offspring:
     """Processes that ended or began below another one."""
@@ -306,7 +337,11 @@ class Explanation:
     @property
     def last_wall_ns(self) -> int: ...
     @property
-    def before_ns(self) -> int: ...
+    def before_ns(self) -> int:
+        """Length of the time before, as far as it was recorded."""
+    @property
+    def before_least_ns(self) -> int:
+        """The shortest such time of which it is known what is usual: with less, nothing is ranked."""
     @property
     def suspects(self) -> list[Suspect]: ...
     @property
@@ -324,6 +359,12 @@ class Explanation:
     @property
     def left_out(self) -> int: ...
     @property
+    def ranked(self) -> int:
+        """How many fields were ranked."""
+    @property
+    def unranked(self) -> dict[str, list[str]]:
+        """The names of those that were not, by reason."""
+    @property
     def notices(self) -> list[str]: ...
 
 class Spikes:
@@ -336,5 +377,11 @@ class Spikes:
     def host(self) -> str: ...
     @property
     def left_out(self) -> int: ...
+    @property
+    def ranked(self) -> int:
+        """How many fields were ranked."""
+    @property
+    def unranked(self) -> dict[str, list[str]]:
+        """The names of those that were not, by reason."""
     @property
     def notices(self) -> list[str]: ...

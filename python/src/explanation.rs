@@ -1,6 +1,10 @@
 //! The answers of `explain` and `spikes`, with the numbers that the commands print as JSON.
 
-use flatcap_explain::{FieldDeparture, SuspectKind, ValueUnit};
+use std::collections::BTreeMap;
+
+use flatcap_explain::{
+    FieldDeparture, RecordingChoice, SuspectKind, UnrankedFields, UnrankedReason, ValueUnit,
+};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
@@ -17,7 +21,28 @@ pub(crate) struct Departure {
     unit: &'static str,
     score: f64,
     wall_ns: i64,
-    together: usize,
+    /// The value of a text whose share of samples is counted.
+    state: Option<String>,
+    /// Source, path and element of the fields that move together with it.
+    together: Vec<(String, String, Option<String>)>,
+    /// The unit of its schema.
+    field_unit: Option<String>,
+    /// Client, user and program of those who pushed it.
+    pushed_by: Vec<(String, Option<String>, Option<String>)>,
+    /// Wall time of the first sample that the value is of, and before which the last one is.
+    measured_ns: Option<(i64, i64)>,
+    /// The arguments of `flatcap` that print the value, or the samples that it is of.
+    dump: Option<Vec<String>>,
+}
+
+/// The use of a resource by new children of a process, as a sum.
+#[pyclass(frozen, get_all, module = "flatcap")]
+#[derive(Debug)]
+pub(crate) struct ChildrenUse {
+    field: String,
+    sum: f64,
+    unit: &'static str,
+    parts: Vec<Py<Departure>>,
 }
 
 /// A process, control group, disk or interface that may be the cause.
@@ -30,6 +55,7 @@ pub(crate) struct Suspect {
     score: f64,
     first_wall_ns: i64,
     evidence: Vec<Py<Departure>>,
+    children: Vec<Py<ChildrenUse>>,
 }
 
 /// Processes that ended or began below another one.
@@ -48,7 +74,10 @@ pub(crate) struct Explanation {
     host: String,
     first_wall_ns: i64,
     last_wall_ns: i64,
+    /// Length of the time before, as far as it was recorded.
     before_ns: u64,
+    /// The shortest such time of which it is known what is usual; with less, nothing is ranked.
+    before_least_ns: u64,
     suspects: Vec<Py<Suspect>>,
     fields: Vec<Py<Departure>>,
     offspring: Vec<Py<Offspring>>,
@@ -59,6 +88,9 @@ pub(crate) struct Explanation {
     /// Time and length of the steps of the wall clock.
     clock_steps: Vec<(i64, i64)>,
     left_out: u64,
+    /// The number of ranked fields; the names of the others, by reason.
+    ranked: usize,
+    unranked: BTreeMap<&'static str, Vec<String>>,
     /// Problems with files, in words.
     notices: Vec<String>,
 }
@@ -73,44 +105,114 @@ pub(crate) struct Spikes {
     #[pyo3(get)]
     left_out: u64,
     #[pyo3(get)]
+    ranked: usize,
+    #[pyo3(get)]
+    unranked: BTreeMap<&'static str, Vec<String>>,
+    #[pyo3(get)]
     notices: Vec<String>,
 }
 
+fn unit_name(unit: ValueUnit) -> &'static str {
+    match unit {
+        ValueUnit::Percent => "percent",
+        ValueUnit::Bytes => "bytes",
+        ValueUnit::BytesPerSecond => "bytes/s",
+        ValueUnit::PerSecond => "1/s",
+        ValueUnit::Seconds => "s",
+        ValueUnit::None => "",
+    }
+}
+
+/// Returns the names of the fields that were not ranked, by reason.
+fn unranked_names(unranked: Vec<UnrankedFields>) -> BTreeMap<&'static str, Vec<String>> {
+    let reason = |reason: UnrankedReason| match reason {
+        UnrankedReason::NoQuantity => "no_quantity",
+        UnrankedReason::ShortBaseline => "short_baseline",
+        UnrankedReason::NoSchema => "no_schema",
+        UnrankedReason::Events => "events",
+    };
+    unranked.into_iter().map(|own| (reason(own.reason), own.fields.into_iter().collect())).collect()
+}
+
 impl Departure {
-    fn new(py: Python<'_>, departure: FieldDeparture) -> PyResult<Py<Self>> {
+    fn new(py: Python<'_>, departure: FieldDeparture, choice: &RecordingChoice) -> PyResult<Py<Self>> {
         let field = departure.path();
         let FieldDeparture {
-            source, element, value, usual, usual_range, unit, score, wall_ns, together, ..
+            source,
+            element,
+            state,
+            value,
+            usual,
+            usual_range,
+            unit,
+            score,
+            wall_ns,
+            together,
+            field_unit,
+            senders,
+            measurement,
+            ..
         } = departure;
-        let unit = match unit {
-            ValueUnit::Percent => "percent",
-            ValueUnit::Bytes => "bytes",
-            ValueUnit::BytesPerSecond => "bytes/s",
-            ValueUnit::PerSecond => "1/s",
-            ValueUnit::Seconds => "s",
-            ValueUnit::None => "",
+        let together = together.into_iter().map(|other| (other.source, other.field, other.element));
+        let pushed_by = senders.into_iter().map(|sender| (sender.client, sender.user, sender.program));
+        let departure = Self {
+            source,
+            field,
+            element,
+            value,
+            usual,
+            usual_range,
+            unit: unit_name(unit),
+            score,
+            wall_ns,
+            state,
+            together: together.collect(),
+            field_unit,
+            pushed_by: pushed_by.collect(),
+            measured_ns: measurement.as_ref().map(|own| (own.from_wall_ns, own.until_wall_ns)),
+            dump: measurement.map(|own| own.dump_arguments(choice)),
         };
-        let departure =
-            Self { source, field, element, value, usual, usual_range, unit, score, wall_ns, together };
         Py::new(py, departure)
     }
 
-    fn all(py: Python<'_>, departures: Vec<FieldDeparture>) -> PyResult<Vec<Py<Self>>> {
-        departures.into_iter().map(|departure| Self::new(py, departure)).collect()
+    fn all(
+        py: Python<'_>,
+        departures: Vec<FieldDeparture>,
+        choice: &RecordingChoice,
+    ) -> PyResult<Vec<Py<Self>>> {
+        departures.into_iter().map(|departure| Self::new(py, departure, choice)).collect()
+    }
+}
+
+impl ChildrenUse {
+    fn new(
+        py: Python<'_>,
+        children: flatcap_explain::ChildrenUse,
+        choice: &RecordingChoice,
+    ) -> PyResult<Py<Self>> {
+        let flatcap_explain::ChildrenUse { field, sum, unit, parts } = children;
+        let parts = Departure::all(py, parts, choice)?;
+        Py::new(py, Self { field, sum, unit: unit_name(unit), parts })
     }
 }
 
 impl Suspect {
-    fn new(py: Python<'_>, suspect: flatcap_explain::Suspect) -> PyResult<Py<Self>> {
+    fn new(
+        py: Python<'_>,
+        suspect: flatcap_explain::Suspect,
+        choice: &RecordingChoice,
+    ) -> PyResult<Py<Self>> {
         let kind = match suspect.kind {
             SuspectKind::Process => "process",
             SuspectKind::Cgroup => "cgroup",
             SuspectKind::Disk => "disk",
             SuspectKind::Interface => "interface",
         };
-        let evidence = Departure::all(py, suspect.evidence)?;
-        let flatcap_explain::Suspect { name, pid, score, first_wall_ns, .. } = suspect;
-        Py::new(py, Self { kind, name, pid, score, first_wall_ns, evidence })
+        let flatcap_explain::Suspect { name, pid, score, first_wall_ns, evidence, children, .. } = suspect;
+        let evidence = Departure::all(py, evidence, choice)?;
+        let children = children.into_iter().map(|own| ChildrenUse::new(py, own, choice));
+        let children = children.collect::<PyResult<_>>()?;
+        Py::new(py, Self { kind, name, pid, score, first_wall_ns, evidence, children })
     }
 }
 
@@ -118,9 +220,9 @@ impl Explanation {
     pub(crate) fn new(
         py: Python<'_>,
         found: flatcap_explain::Explanation,
-        notices: Vec<String>,
+        (choice, notices): (&RecordingChoice, Vec<String>),
     ) -> PyResult<Self> {
-        let suspects = found.suspects.into_iter().map(|suspect| Suspect::new(py, suspect));
+        let suspects = found.suspects.into_iter().map(|suspect| Suspect::new(py, suspect, choice));
         let offspring = found.offspring.into_iter().map(|offspring| {
             let flatcap_explain::Offspring { list, parent, count } = offspring;
             Py::new(py, Offspring { list, parent, count })
@@ -130,14 +232,17 @@ impl Explanation {
             first_wall_ns: found.window.0,
             last_wall_ns: found.window.1,
             before_ns: found.before_ns,
+            before_least_ns: found.before_least_ns,
             suspects: suspects.collect::<PyResult<_>>()?,
-            fields: Departure::all(py, found.fields)?,
+            fields: Departure::all(py, found.fields, choice)?,
             offspring: offspring.collect::<PyResult<_>>()?,
             markers: found.markers.into_iter().map(|marker| (marker.wall_ns, marker.text)).collect(),
             lost: found.lost,
             late_ns: found.late_ns,
             clock_steps: found.clock_steps,
             left_out: found.left_out,
+            ranked: found.ranked,
+            unranked: unranked_names(found.unranked),
             notices,
         })
     }
@@ -147,12 +252,17 @@ impl Spikes {
     pub(crate) fn new(
         py: Python<'_>,
         found: flatcap_explain::Spikes,
-        (limit, notices): (usize, Vec<String>),
+        (choice, notices): (&RecordingChoice, Vec<String>),
     ) -> PyResult<Self> {
-        let mut departures = found.departures;
-        departures.truncate(limit);
-        let departures = Departure::all(py, departures)?;
-        Ok(Self { departures, host: found.host, left_out: found.left_out, notices })
+        let departures = Departure::all(py, found.departures, choice)?;
+        Ok(Self {
+            departures,
+            host: found.host,
+            left_out: found.left_out,
+            ranked: found.ranked,
+            unranked: unranked_names(found.unranked),
+            notices,
+        })
     }
 }
 
@@ -164,6 +274,13 @@ impl Departure {
             "<flatcap.Departure {}.{}{element}: {} {} (usually {}) at {}>",
             self.source, self.field, self.value, self.unit, self.usual, self.wall_ns
         )
+    }
+}
+
+#[pymethods]
+impl ChildrenUse {
+    fn __repr__(&self) -> String {
+        format!("<flatcap.ChildrenUse of {}: {} {} {}>", self.parts.len(), self.field, self.sum, self.unit)
     }
 }
 

@@ -264,7 +264,7 @@ impl Recording {
             wall_ns
         } else {
             let found =
-                py.detach(|| flatcap_explain::find_spikes(&choice, ReplayFilter::default(), &mut |_| {}));
+                py.detach(|| flatcap_explain::find_spikes(&choice, ReplayFilter::default(), 1, &mut |_| {}));
             let first = found.map_err(of_explain)?.departures.into_iter().next();
             first.ok_or_else(|| usage("no spikes: name a time to explain with at="))?.wall_ns
         };
@@ -277,7 +277,7 @@ impl Recording {
             Err(flatcap_explain::ExplainError::NoSamples) => {
                 Err(self.no_samples(&format!("within {window_ns} ns around {wall_ns}")))
             }
-            found => Explanation::new(py, found.map_err(of_explain)?, notices),
+            found => Explanation::new(py, found.map_err(of_explain)?, (&choice, notices)),
         }
     }
 
@@ -297,11 +297,11 @@ impl Recording {
         let mut notices = Vec::new();
         let found = py.detach(|| {
             let mut report = |notice: &flatcap_format::replay::Notice| notices.push(notice.to_string());
-            flatcap_explain::find_spikes(&choice, filter, &mut report)
+            flatcap_explain::find_spikes(&choice, filter, limit, &mut report)
         });
         match found {
             Err(flatcap_explain::ExplainError::NoSamples) => Err(self.no_samples("in the selected time")),
-            found => Spikes::new(py, found.map_err(of_explain)?, (limit, notices)),
+            found => Spikes::new(py, found.map_err(of_explain)?, (&choice, notices)),
         }
     }
 

@@ -144,6 +144,13 @@ def test_explanations_have_the_commands_numbers(recording, folder):
     of_field = ["source", "field", "element", "value", "usual", "unit", "score"]
     fields = [[getattr(field, name) for name in of_field] for field in found.fields]
     assert fields == [[field[name] for name in of_field] for field in shown["fields"]]
+    for own, expected in zip(found.suspects, shown["suspects"], strict=True):
+        evidence = [[getattr(field, name) for name in of_field] for field in own.evidence]
+        assert evidence == [[field[name] for name in of_field] for field in expected["evidence"]]
+        assert [(use.field, use.sum) for use in own.children] == [
+            (use["field"], use["sum"]) for use in expected["children"]
+        ]
+    assert found.ranked == shown["ranked"] and found.before_ns == shown["baseline"]["recorded_ns"]
     spikes = recording.spikes(limit=5)
     shown = json.loads(command("spikes", folder, "--json", "--limit", 5))
     of_field.append("wall_ns")

@@ -90,6 +90,8 @@ struct RuleReplay {
     rule: TriggerRule,
     run_id: Option<u64>,
     sources: Vec<SourceInfo>,
+    /// The position of each source for the rule.
+    positions: Vec<usize>,
     engine: TriggerEngine,
     counts: TriggerCounts,
     samples: u64,
@@ -110,6 +112,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         rule,
         run_id: None,
         sources: Vec::new(),
+        positions: Vec::new(),
         engine: TriggerEngine::default(),
         counts: TriggerCounts::default(),
         samples: 0,
@@ -206,6 +209,17 @@ impl RuleReplay {
         self.run_id = Some(run_id);
         self.sources = sources.to_vec();
         self.sources.sort_by_key(|source| source.id);
+        // The recorder reads its own sources, which have no labels, once: one that has the name of
+        // another one continues it after a reload.
+        let first = |(at, own): (usize, &SourceInfo)| {
+            let is_before = |before: &SourceInfo| {
+                let is_same =
+                    before.name == own.name && before.root == own.root && before.schema == own.schema;
+                is_same && before.labels.is_empty() && own.labels.is_empty()
+            };
+            self.sources.iter().position(is_before).unwrap_or(at)
+        };
+        self.positions = self.sources.iter().enumerate().map(first).collect();
         let schemas: Vec<Option<CompiledSchema>> = self
             .sources
             .iter()
@@ -241,6 +255,7 @@ impl RuleReplay {
         let Ok(source) = self.sources.binary_search_by_key(&sample.source, |source| source.id) else {
             return;
         };
+        let source = self.positions.get(source).copied().unwrap_or(source);
         self.engine.advance(sample.mono_ns, &mut self.events);
         self.engine.observe(source, sample.mono_ns, sample.payload, &mut self.events);
         self.collect(sample.mono_ns, sample.wall_ns);

@@ -67,7 +67,7 @@ impl Args {
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let zone = args.selection.zone.zone()?;
     let filter = args.selection.filter(&zone)?;
-    let recording = Recording::open(&args.selection.paths)?;
+    let recording = Recording::open_with_added_sources(&args.selection.paths)?;
     let has_schema =
         |name: &str| recording.sources().iter().any(|source| source.name == name && source.schema.is_some());
     // Its samples are in no file.
@@ -163,9 +163,10 @@ fn whole_samples(
         RowFormat::Csv => Printer::Csv {
             writer: csv::Writer::from_writer(out),
             columns: &columns,
-            times,
+            times: TimePrinter::new(TimeZone::UTC),
             has_host_column,
             has_opaque,
+            text_rule: args.rows.text_rule(),
             cell: Vec::new(),
         },
         RowFormat::Table if has_one_source(&args.selection, filter.sources.len())? => {
@@ -394,7 +395,8 @@ impl<'a> Dump<'a> {
             Some(DumpSource::Typed(decoder)) => decoder,
         };
         if self.rate
-            && let Err(error) = decoder.rates.observe(&decoder.plan, sample.mono_ns, sample.payload)
+            && let Err(error) =
+                decoder.rates.observe(&decoder.plan, (sample.mono_ns, sample.flags), sample.payload)
         {
             return self.report_undecodable(sample, &error);
         }

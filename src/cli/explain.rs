@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_explain::{
-    ExplainError, Explanation, KernelCauses, RecordingChoice, Suspect, SuspectKind, ValueUnit, explain,
-    find_causes, find_spikes,
+    ChildrenUse, ExplainError, Explanation, FieldName, KernelCauses, RecordingChoice, Suspect, SuspectKind,
+    UnrankedFields, UnrankedReason, ValueUnit, explain, find_causes, find_spikes,
 };
 use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::segment::list;
@@ -19,11 +19,13 @@ use super::causes::{CausesScreen, FunctionNames};
 use super::causes_object::CausesObject;
 use super::error::CliError;
 use super::hosts::find_host;
-use super::measured_value::{self, measured, short_name};
+use super::measured_value::{self, measured, short_name, value_text};
 use super::recordings::{default_recordings, no_segments};
 use super::selection::{check_sources, recorded_time, wall_time};
 use super::snapshots::{attached_logs, snapshot_time};
-use super::spikes::{printed_length, report_left_out};
+use super::spikes::{
+    DepartureObject, nothing_departed, print_senders, print_unranked, printed_length, report_left_out,
+};
 use super::symbol_directory::symbol_directory;
 use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
@@ -38,6 +40,10 @@ const EVIDENCE_SHOWN: usize = 3;
 const SUSPECT_WIDTH: usize = 21;
 const USED_WIDTH: usize = 18;
 const FIELD_WIDTH: usize = 34;
+/// Columns for the number of new children: those for suspects and their score.
+const CHILDREN_WIDTH: usize = SUSPECT_WIDTH + 2 + 5;
+/// Maximum number of names of unranked fields in JSON, for each reason.
+const UNRANKED_MAX: usize = 1000;
 /// Shortest baseline, in lengths of the window: of a shorter one too few stretches are as long as
 /// the window to say what is usual.
 const BEFORE_WINDOWS_MIN: u64 = 2;
@@ -105,7 +111,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     };
     let wall_ns = match stated_ns {
         Some(wall_ns) => wall_ns,
-        None => match find_spikes(&choice, ReplayFilter::default(), &mut |_| {}) {
+        None => match find_spikes(&choice, ReplayFilter::default(), 1, &mut |_| {}) {
             Err(ExplainError::NoSamples) => return Err(no_samples(&choice, "to explain", zone)?),
             found => {
                 let Some(wall_ns) = found?.departures.first().map(|spike| spike.wall_ns) else {
@@ -136,7 +142,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let names: FunctionNames<'_> = &mut |object: &CodeObjectInfo, offset: u64| known.function(object, offset);
     if args.json {
         let causes = CausesObject::new(&causes, args.limit, names);
-        let object = ExplanationObject::new(&found, causes, args.limit);
+        let object = ExplanationObject::new(&found, causes, (&choice, args.limit));
         serde_json::to_writer(&mut *out, &object).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
@@ -161,8 +167,11 @@ fn no_samples(choice: &RecordingChoice, wanted: &str, zone: TimeZone) -> Result<
 #[derive(Serialize)]
 struct ExplanationObject<'e> {
     window: WindowObject,
+    baseline: BaselineObject,
     suspects: Vec<SuspectObject<'e>>,
     fields: Vec<FieldObject<'e>>,
+    ranked: usize,
+    unranked: Vec<UnrankedObject<'e>>,
     markers: Vec<MarkerObject<'e>>,
     lost: u64,
     #[serde(flatten)]
@@ -175,6 +184,14 @@ struct WindowObject {
     last_wall_ns: i64,
 }
 
+/// The time before the window, as far as it was recorded.
+#[derive(Serialize)]
+struct BaselineObject {
+    recorded_ns: u64,
+    least_ns: u64,
+    is_too_short: bool,
+}
+
 #[derive(Serialize)]
 struct SuspectObject<'e> {
     kind: SuspectKind,
@@ -182,19 +199,41 @@ struct SuspectObject<'e> {
     pid: Option<u64>,
     score: f64,
     what: String,
+    evidence: Vec<DepartureObject<'e>>,
+    children: Vec<ChildrenObject<'e>>,
     first_wall_ns: i64,
+}
+
+/// The use of a resource by new children: a sum, and its parts.
+#[derive(Serialize)]
+struct ChildrenObject<'e> {
+    field: &'e str,
+    count: usize,
+    sum: f64,
+    unit: ValueUnit,
+    parts: Vec<DepartureObject<'e>>,
 }
 
 #[derive(Serialize)]
 struct FieldObject<'e> {
-    source: &'e str,
-    field: String,
-    element: Option<&'e str>,
-    value: f64,
-    usual: f64,
-    unit: ValueUnit,
-    score: f64,
+    #[serde(flatten)]
+    departure: DepartureObject<'e>,
     first_wall_ns: i64,
+    together: Vec<FieldNameObject<'e>>,
+}
+
+#[derive(Serialize)]
+struct FieldNameObject<'e> {
+    source: &'e str,
+    field: &'e str,
+    element: Option<&'e str>,
+}
+
+#[derive(Serialize)]
+struct UnrankedObject<'e> {
+    reason: UnrankedReason,
+    count: usize,
+    fields: Vec<&'e str>,
 }
 
 #[derive(Serialize)]
@@ -204,30 +243,39 @@ struct MarkerObject<'e> {
 }
 
 impl<'e> ExplanationObject<'e> {
-    fn new(found: &'e Explanation, causes: CausesObject, limit: usize) -> Self {
+    fn new(found: &'e Explanation, causes: CausesObject, (choice, limit): (&RecordingChoice, usize)) -> Self {
         let suspects = found.suspects.iter().take(limit).map(|suspect| SuspectObject {
             kind: suspect.kind,
             name: &suspect.name,
             pid: suspect.pid,
             score: suspect.score,
             what: what(suspect),
+            evidence: suspect.evidence.iter().map(|own| DepartureObject::new(own, choice)).collect(),
+            children: suspect.children.iter().map(|own| ChildrenObject::new(own, choice)).collect(),
             first_wall_ns: suspect.first_wall_ns,
         });
         let fields = found.fields.iter().take(limit).map(|departure| FieldObject {
-            source: &departure.source,
-            field: departure.path(),
-            element: departure.element.as_deref(),
-            value: departure.value,
-            usual: departure.usual,
-            unit: departure.unit,
-            score: departure.score,
+            departure: DepartureObject::new(departure, choice),
             first_wall_ns: departure.wall_ns,
+            together: departure.together.iter().map(FieldNameObject::from).collect(),
         });
+        let unranked = |UnrankedFields { reason, fields }: &'e UnrankedFields| UnrankedObject {
+            reason: *reason,
+            count: fields.len(),
+            fields: fields.iter().take(UNRANKED_MAX).map(String::as_str).collect(),
+        };
         let markers = found.markers.iter();
         Self {
             window: WindowObject { first_wall_ns: found.window.0, last_wall_ns: found.window.1 },
+            baseline: BaselineObject {
+                recorded_ns: found.before_ns,
+                least_ns: found.before_least_ns,
+                is_too_short: found.is_too_early(),
+            },
             suspects: suspects.collect(),
             fields: fields.collect(),
+            ranked: found.ranked,
+            unranked: found.unranked.iter().map(unranked).collect(),
             markers: markers
                 .map(|marker| MarkerObject { wall_ns: marker.wall_ns, text: &marker.text })
                 .collect(),
@@ -237,14 +285,44 @@ impl<'e> ExplanationObject<'e> {
     }
 }
 
+impl<'e> ChildrenObject<'e> {
+    fn new(children: &'e ChildrenUse, choice: &RecordingChoice) -> Self {
+        Self {
+            field: &children.field,
+            count: children.parts.len(),
+            sum: children.sum,
+            unit: children.unit,
+            parts: children.parts.iter().map(|part| DepartureObject::new(part, choice)).collect(),
+        }
+    }
+}
+
+impl<'e> From<&'e FieldName> for FieldNameObject<'e> {
+    fn from(name: &'e FieldName) -> Self {
+        Self { source: &name.source, field: &name.field, element: name.element.as_deref() }
+    }
+}
+
 /// Returns what a suspect did: `user_time 98.1 % (usually 0.3 %), ...`.
 fn what(suspect: &Suspect) -> String {
-    let shown = suspect.evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
-        let usual = measured(departure.usual, departure.unit);
+    let own = suspect.evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
+        let usual = value_text(departure, departure.usual);
         let what = measured_value::what(departure);
-        format!("{what} {} (usually {usual})", measured(departure.value, departure.unit))
+        format!("{what} {} (usually {usual})", value_text(departure, departure.value))
     });
-    shown.collect::<Vec<_>>().join(", ")
+    let children = suspect.children.iter().take(EVIDENCE_SHOWN).map(|children| {
+        let what = children.parts.first().map(measured_value::what).unwrap_or_default();
+        format!("{}: {what} {}", new_children(children), measured(children.sum, children.unit))
+    });
+    own.chain(children).collect::<Vec<_>>().join(", ")
+}
+
+/// Says how many new children did something.
+fn new_children(children: &ChildrenUse) -> String {
+    match children.parts.len() {
+        1 => "+ 1 new child".to_owned(),
+        count => format!("+ {count} new children"),
+    }
 }
 
 /// Returns what a suspect is called within a width; of a process, its id says what it is.
@@ -285,7 +363,12 @@ impl Screen<'_> {
         let is_fitting = what.len() + 2 + host.chars().count() <= width;
         let host = human::shortened(&host, width);
         writeln!(self.out, "{what}{}{host}", if is_fitting { ", " } else { "\n" })?;
-        self.print_suspects(found)?;
+        if found.is_too_early() {
+            let least = printed_length(found.before_least_ns);
+            writeln!(self.out, "nothing is ranked: what is usual takes {least} of recording before")?;
+        } else {
+            self.print_suspects(found)?;
+        }
         CausesScreen { times: &mut self.times, limit: self.limit, width, out: self.out }
             .print(causes, names)?;
         self.print_fields(found)?;
@@ -311,35 +394,62 @@ impl Screen<'_> {
                     if number == 0 { (&*name, format!("{:.2}", suspect.score)) } else { ("", String::new()) };
                 let line = format!(
                     "{name:<SUSPECT_WIDTH$}  {score:>5}  {:>10}  {:>10}  {:<USED_WIDTH$}  {}",
-                    measured(departure.value, departure.unit),
-                    measured(departure.usual, departure.unit),
+                    value_text(departure, departure.value),
+                    value_text(departure, departure.usual),
                     human::shortened(&measured_value::what(departure), USED_WIDTH),
                     self.short_time(departure.wall_ns)
                 );
                 writeln!(self.out, "{}", line.trim_end())?;
             }
+            self.print_children(suspect, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the use of resources by the new children of a suspect, apart from its own.
+    fn print_children(&mut self, suspect: &Suspect, name: &str) -> io::Result<()> {
+        for (number, children) in suspect.children.iter().take(EVIDENCE_SHOWN).enumerate() {
+            if number == 0 && suspect.evidence.is_empty() {
+                writeln!(self.out, "{name:<SUSPECT_WIDTH$}  {:>5.2}", suspect.score)?;
+            }
+            let what = children.parts.first().map(measured_value::what).unwrap_or_default();
+            let first_ns = children.parts.iter().map(|part| part.wall_ns).min().unwrap_or_default();
+            let line = format!(
+                "{:<CHILDREN_WIDTH$}  {:>10}  {:>10}  {:<USED_WIDTH$}  {}",
+                format!("  {}", new_children(children)),
+                measured(children.sum, children.unit),
+                "",
+                human::shortened(&what, USED_WIDTH),
+                self.short_time(first_ns)
+            );
+            writeln!(self.out, "{}", line.trim_end())?;
         }
         Ok(())
     }
 
     fn print_fields(&mut self, found: &Explanation) -> io::Result<()> {
+        if found.is_too_early() {
+            return Ok(());
+        }
         if found.fields.is_empty() {
-            return writeln!(self.out, "what: no field departed from what is usual for it");
+            writeln!(self.out, "what: {}", nothing_departed(found.ranked, &found.unranked))?;
+            return print_unranked(&found.unranked, self.out);
         }
         writeln!(self.out, "{:<FIELD_WIDTH$}  score  {:>12}  {:>12}  from", "what", "value", "usual")?;
         for departure in found.fields.iter().take(self.limit) {
-            let together =
-                if departure.together > 0 { format!(" (+{})", departure.together) } else { String::new() };
+            let count = departure.together.len();
+            let together = if count > 0 { format!(" (+{count})") } else { String::new() };
             let name = short_name(departure, FIELD_WIDTH - together.len()) + &together;
             let from = self.short_time(departure.wall_ns);
             writeln!(
                 self.out,
                 "{name:<FIELD_WIDTH$}  {:>5.2}  {:>12}  {:>12}  {}",
                 departure.score,
-                measured(departure.value, departure.unit),
-                measured(departure.usual, departure.unit),
+                value_text(departure, departure.value),
+                value_text(departure, departure.usual),
                 from
             )?;
+            print_senders(departure, self.out)?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use super::checksum::checksum;
 use super::dump::{self, RowFormat};
 use super::error::CliError;
 use super::export_program;
+use super::row_printer::TextRule;
 use super::rows::row_request::{FieldList, RowArgs, parse_fields};
 use super::selection::RecordingSelection;
 use super::symbol_directory::symbol_directory;
@@ -53,7 +54,7 @@ pub(super) struct Args {
     #[arg(long)]
     explode: bool,
     /// Parquet: write unsigned 64-bit integers as UINT64. Without it they are INT64, which every
-    /// reader has, and a larger value ends the export with its place.
+    /// reader has, unless all their bits count, and the cell of a larger value is empty.
     #[arg(long)]
     unsigned: bool,
     /// Parquet: write row groups of 4,096 rows instead of 131,072: larger files, of which a query
@@ -92,8 +93,8 @@ pub(super) struct FlameOptions {
 enum ExportFormat {
     /// The payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
     Stream,
-    /// One file SOURCE.parquet per source, and `_gaps`, `_marks` and `_sources`. Needs the program
-    /// flatcap-export.
+    /// One file SOURCE.parquet per source, and `flatcap_gaps`, `flatcap_marks` and
+    /// `flatcap_sources`. Needs the program flatcap-export.
     Parquet,
     /// The Arrow stream of one source with the exact types of its schema, as a file or to standard
     /// output. Needs the program flatcap-export.
@@ -185,7 +186,12 @@ fn rows(args: &Args, format: RowFormat, out: &mut dyn Write) -> Result<ExitStatu
         step_ns: u64::try_from(step.as_nanos()).unwrap_or(u64::MAX),
         aggregate: None,
     };
-    let rows = RowArgs { fields: args.fields.clone(), every: args.every.map(steps), ..RowArgs::default() };
+    let rows = RowArgs {
+        fields: args.fields.clone(),
+        every: args.every.map(steps),
+        stated_text_rule: (args.output.as_os_str() != "-").then_some(TextRule::Unchanged),
+        ..RowArgs::default()
+    };
     let dump_args = dump::Args::of_selection(args.selection.clone(), rows, format);
     if args.output.as_os_str() == "-" {
         return dump::run(&dump_args, out);

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use flatcap_format::query::{FieldInfo, Recording, SourceFields};
+use flatcap_format::query::{FieldInfo, Recording, SourceFields, source_path};
 use flatcap_format::schema::{MetricKind, nearest_name};
 use serde::Serialize;
 
@@ -48,7 +48,7 @@ struct FieldRecord<'f> {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let (paths, source) = places(&args.places);
-    let recording = Recording::open(&paths)?;
+    let recording = Recording::open_with_added_sources(&paths)?;
     let mut sources = recording.fields();
     if sources.is_empty() {
         return Err(no_segments(&paths));
@@ -110,7 +110,7 @@ fn print_json(sources: &[SourceFields], out: &mut dyn Write) -> io::Result<()> {
         .flat_map(|source| source.fields.iter().map(move |field| (source, field)))
         .map(|(source, field)| FieldRecord {
             source: &source.source,
-            field: format!("{}.{}", source.source, field.path),
+            field: source_path(&source.source, &field.path),
             type_name: &field.type_name,
             unit: field.unit.as_deref(),
             kind: kind(field.kind),
@@ -155,7 +155,7 @@ fn print_source(source: &SourceFields, width: usize, out: &mut dyn Write) -> io:
         .map(|field| {
             let mark = if field.is_in_all_runs { "" } else { "*" };
             [
-                human::escaped(&format!("{name}.{}", field.path)).into_owned(),
+                human::escaped(&source_path(&source.source, &field.path)).into_owned(),
                 human::escaped(short_type(&field.type_name)).into_owned(),
                 human::escaped(field.unit.as_deref().unwrap_or("-")).into_owned(),
                 format!("{}{mark}", kind(field.kind)),
@@ -223,6 +223,7 @@ mod tests {
             path: path.to_owned(),
             type_name: "ulong".to_owned(),
             unit: Some("jiffies".to_owned()),
+            uses_all_bits: false,
             kind: MetricKind::Counter,
             meaning: "Time in programs of ordinary priority, guests included. And more.".to_owned(),
             is_in_all_runs,

@@ -11,17 +11,19 @@ use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
 use flatcap_format::segment::{
-    Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
-    SegmentError, SegmentReader, SourceInfo, list, markers,
+    Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, ListedSegment, SegmentError,
+    SegmentReader, list, markers,
 };
 use serde::Serialize;
 
 use super::error::CliError;
 use super::hosts::{find_host, host_lines};
 use super::recordings::{default_recordings, no_segments};
+use super::source_sum::SourceSum;
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
 use super::time_printer::{TimePrinter, ZoneOption};
+use super::unsealed_totals::count_unsealed;
 use super::{ExitStatus, human};
 use crate::config;
 use crate::slab::Causes;
@@ -105,8 +107,14 @@ struct InfoSource {
     lost: u64,
     thinned: u64,
     lost_causes: Option<String>,
-    missed: u64,
-    incomplete: u64,
+    /// Sum of the segments whose footers count it. None if no footer does.
+    missed: Option<u64>,
+    incomplete: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete_reasons: Option<String>, // in words; `None` if unknown
+    /// Whether other segments have samples of it and do not count `missed` and `incomplete`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_partly_counted: bool,
     first_seq: Option<u64>,
     last_seq: Option<u64>,
     requested_hz: Option<f64>,
@@ -120,19 +128,9 @@ struct InfoSource {
 
 #[derive(Debug, Serialize)]
 struct InfoLatency {
-    p50: u64,
-    p99: u64,
-    max: u64,
-}
-
-/// One source of one run over all its segments.
-struct SourceSum {
-    name: String,
-    root: String,
-    labels: BTreeMap<String, String>,
-    period_ns: u64,
-    totals: FooterTotals,
-    compressed: (u64, u64), // bytes in compressed segments: raw, stored
+    p50: Option<u64>,
+    p99: Option<u64>,
+    max: Option<u64>,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -240,6 +238,10 @@ fn add_segment(
     let recovered = reader.footer().is_some_and(|footer| footer.recovered);
     let is_sealed = reader.is_sealed();
     let footer = reader.footer().map(|footer| footer.totals.clone());
+    // Only footers of the recorder itself have latencies, and theirs cover all samples.
+    let is_recorders = !recovered
+        && footer.iter().flatten().any(|totals: &FooterTotals| totals.lateness.buckets().next().is_some());
+    let is_counted = footer.is_none();
     let (totals, marks) = match footer {
         Some(totals) => (totals, markers(&mut reader)?.len() as u64),
         None => count_unsealed(&mut reader)?,
@@ -288,9 +290,12 @@ fn add_segment(
             labels: source.labels.iter().cloned().collect(),
             period_ns: source.period_ns,
             totals: FooterTotals::new(totals.source),
+            missed: None,
+            incomplete: None,
+            is_counted: (false, false),
             compressed: (0, 0),
         });
-        sum.totals.add(totals);
+        sum.add(totals, is_recorders, is_counted);
         let sizes = compressed.map(CompressedSegment::sizes).unwrap_or_default();
         for size in sizes.iter().filter(|size| size.source == totals.source) {
             sum.compressed.0 = sum.compressed.0.saturating_add(size.raw_bytes);
@@ -300,49 +305,14 @@ fn add_segment(
     Ok(())
 }
 
-/// Reads an unsealed segment in full. Returns its contents by source, and the number of markers.
-fn count_unsealed(reader: &mut SegmentReader) -> Result<(Vec<FooterTotals>, u64), SegmentError> {
-    let mut marks = 0;
-    let mut totals: Vec<FooterTotals> =
-        reader.header().sources.iter().map(|source| FooterTotals::new(source.id)).collect();
-    while let Some(advance) = reader.advance()? {
-        let Advance::Frame(at) = advance else { continue };
-        match at.kind {
-            FrameKind::Telemetry => {
-                let Some(sample) = reader.sample(at) else { continue };
-                if let Some(totals) = totals_of(&mut totals, sample.source) {
-                    totals.add_samples(1, SampleSpan::of(sample.seq, sample.mono_ns, sample.wall_ns));
-                    totals.incomplete += u64::from(!Incomplete::of_flags(sample.flags).is_none());
-                }
-            }
-            FrameKind::Descriptor => {
-                if let Some(source) = SourceInfo::decode(reader.payload(at))
-                    && totals_of(&mut totals, source.id).is_none()
-                {
-                    totals.push(FooterTotals::new(source.id));
-                }
-            }
-            FrameKind::Gap => {
-                let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
-                if let Some(totals) = totals_of(&mut totals, gap.source) {
-                    totals.add_gap(&gap);
-                }
-            }
-            FrameKind::Marker => marks += 1,
-            _ => {}
-        }
-    }
-    Ok((totals, marks))
-}
-
-fn totals_of(totals: &mut [FooterTotals], source: u16) -> Option<&mut FooterTotals> {
-    totals.iter_mut().find(|totals| totals.source == source)
-}
-
 fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource {
     let latency = |total: &TotalHistogram| {
-        let summary = total.summary();
-        InfoLatency { p50: summary.p50_ns, p99: summary.p99_ns, max: summary.max_ns }
+        let summary = Some(total.summary()).filter(|_| total.buckets().next().is_some());
+        InfoLatency {
+            p50: summary.map(|summary| summary.p50_ns),
+            p99: summary.map(|summary| summary.p99_ns),
+            max: summary.map(|summary| summary.max_ns),
+        }
     };
     InfoSource {
         name: sum.name,
@@ -356,8 +326,11 @@ fn info_source(host: String, run_id: u64, id: u16, sum: SourceSum) -> InfoSource
         lost: sum.totals.lost,
         thinned: sum.totals.thinned,
         lost_causes: (sum.totals.lost > 0).then(|| Causes::from_bits(sum.totals.causes).to_string()),
-        missed: sum.totals.missed,
-        incomplete: sum.totals.incomplete,
+        missed: sum.missed,
+        incomplete: sum.incomplete,
+        is_partly_counted: sum.is_counted == (true, true),
+        incomplete_reasons: Some(Incomplete::of_flags(sum.totals.incomplete_flags).explanation())
+            .filter(|text| !text.is_empty()),
         first_seq: sum.totals.span.map(|span| span.first_seq),
         last_seq: sum.totals.span.map(|span| span.last_seq),
         requested_hz: human::asked_hz(sum.period_ns),
@@ -393,6 +366,15 @@ fn compression_lines(report: &InfoReport) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Returns a line for each source with incomplete samples: why they are.
+fn incomplete_lines(report: &InfoReport) -> impl Iterator<Item = String> {
+    report.sources.iter().filter_map(|source| {
+        let (reasons, count) = (source.incomplete_reasons.as_ref()?, source.incomplete?);
+        let name = human::escaped(&source.name);
+        Some(format!("incomplete: {count} sample(s) of {name}: {reasons}"))
+    })
 }
 
 /// Returns lines that say how many samples of each source were left out on purpose.
@@ -449,12 +431,10 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
             rate(source.requested_hz),
             rate(source.achieved_hz),
         ];
-        let counts = [source.recorded, source.lost, source.missed, source.incomplete];
-        row.extend(counts.map(|count| count.to_string()));
+        row.extend([source.recorded, source.lost].map(|count| count.to_string()));
+        row.extend([source.missed, source.incomplete].map(|count| counted(count, source.is_partly_counted)));
         for InfoLatency { p50, p99, max } in [&source.lateness_ns, &source.read_duration_ns] {
-            // Only a footer has latencies. A maximum of 0 means unknown: no sample is exactly on
-            // time or takes no time.
-            let shown = |ns: u64| if *max == 0 { "-".to_owned() } else { human::latency(ns) };
+            let shown = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), human::latency);
             row.extend([*p50, *p99, *max].map(shown));
         }
         row.extend(host_cell(&source.host));
@@ -467,6 +447,7 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
     lines.extend(lossy.map(|(source, causes)| {
         format!("lost: {} sample(s) of {}: {causes}", source.lost, human::escaped(&source.name))
     }));
+    lines.extend(incomplete_lines(report));
     lines.extend(thinned_lines(report));
     if report.marks > 0 {
         lines.push(format!("marks: {}; flatcap marks lists them", report.marks));
@@ -480,6 +461,16 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
         write!(out, "; {} as recorded ({})", human::bytes(raw), human::percent(stored, raw))?;
     }
     writeln!(out)
+}
+
+/// Returns a count as it is shown: with a plus sign if it is a lower bound.
+fn counted(count: Option<u64>, is_partial: bool) -> String {
+    match count {
+        // "0+" would say nothing.
+        Some(0) | None if is_partial => "-".to_owned(),
+        Some(count) if is_partial => format!("{count}+"),
+        count => count.map_or_else(|| "-".to_owned(), |count| count.to_string()),
+    }
 }
 
 /// Returns the compression ratio of a segment.

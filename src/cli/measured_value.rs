@@ -29,6 +29,32 @@ pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
     }
 }
 
+/// Formats a value of a departure, in the unit of its schema if that is none of ours.
+pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
+    let text = measured(value, departure.unit);
+    match (&departure.field_unit, departure.unit) {
+        (Some(unit), ValueUnit::None) => format!("{text} {}", human::escaped(unit)),
+        (Some(unit), ValueUnit::PerSecond) => {
+            format!("{} {}/s", human::significant(value), human::escaped(unit))
+        }
+        _ => text,
+    }
+}
+
+/// Returns the programs that pushed a field: `pushed by rig (user 1000, /usr/bin/rig)`; `None` if
+/// the recorder measured or imported it.
+pub(super) fn senders(departure: &FieldDeparture) -> Option<String> {
+    let first = departure.senders.first()?;
+    let user = first.user.as_deref().unwrap_or("unknown");
+    let program = first.program.as_deref().map(|program| format!(", {program}")).unwrap_or_default();
+    let text = format!("pushed by {} (user {user}{program})", first.client);
+    let more = match departure.senders.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    Some(format!("{}{more}", human::escaped(&text)))
+}
+
 fn scaled(value: f64, units: &[&str], base: f64) -> String {
     let mut value = value;
     let mut units = units.iter().peekable();
@@ -43,7 +69,7 @@ fn scaled(value: f64, units: &[&str], base: f64) -> String {
 /// Formats the usual range of a departure: `0 to 4.10 %`; one value if it has no width.
 pub(super) fn usual_range(departure: &FieldDeparture) -> String {
     let (low, high) = departure.usual_range;
-    let (low_text, high_text) = (measured(low, departure.unit), measured(high, departure.unit));
+    let (low_text, high_text) = (value_text(departure, low), value_text(departure, high));
     if low_text == high_text {
         return high_text;
     }
@@ -117,7 +143,10 @@ mod tests {
             unit,
             score: 1.0,
             wall_ns: 0,
-            together: 0,
+            together: Vec::new(),
+            field_unit: None,
+            senders: Vec::new(),
+            measurement: None,
         }
     }
 

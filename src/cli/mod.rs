@@ -45,6 +45,7 @@ mod row_printer;
 mod rows;
 mod selection;
 mod snapshots;
+mod source_sum;
 mod sources;
 mod spikes;
 mod status;
@@ -52,6 +53,7 @@ mod symbol_directory;
 mod tables;
 mod terminal;
 mod time_printer;
+mod unsealed_totals;
 mod verify;
 #[cfg(feature = "view")]
 mod view;

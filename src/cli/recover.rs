@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::error::CliError;
 use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::{ExitStatus, human};
-use crate::daemon::{DaemonError, crashed_runs, recover_all};
+use crate::daemon::{DaemonError, crashed_runs, existing_ring, recover_all};
 use crate::os::shared_memory;
 use crate::os::storage::DataDirectory;
 use crate::slab::CrashedRun;
@@ -88,7 +88,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         None => crashed_runs(&run_dir, directory.identity(), None),
     };
     let dead = crashed.map_err(io(&run_dir))?;
-    recover_all(&completion, None, dead, &mut each).map_err(io(folder))?;
+    let ring = if dead.is_empty() { None } else { existing_ring(&run_dir, &directory)? };
+    let ring = ring.as_ref().map(|ring| ring as &dyn Storage);
+    recover_all(&completion, ring, dead, &mut each).map_err(io(folder))?;
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;

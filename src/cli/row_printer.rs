@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::schema::{
     CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, MetricKind, Rates,
     append_json_value,
@@ -55,6 +56,7 @@ pub(super) enum Printer<'a> {
         times: TimePrinter,
         has_host_column: bool,
         has_opaque: bool, // adds a column for payloads without a schema
+        text_rule: TextRule,
         cell: Vec<u8>,
     },
     Table {
@@ -68,6 +70,15 @@ pub(super) enum Printer<'a> {
         times: TimePrinter,
         columns: BTreeMap<String, FlatColumns>,
     },
+}
+
+/// The treatment of strings from recordings in cells of CSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TextRule {
+    /// As they are: for programs.
+    Unchanged,
+    /// With `?` for what a terminal might obey.
+    ForTerminal,
 }
 
 /// The current table heading, which is printed again when it changes.
@@ -99,11 +110,12 @@ impl Printer<'_> {
     /// Prints the header line, if the format has one.
     pub(super) fn print_header(&mut self) -> Result<(), CliError> {
         if let Self::Csv { writer, columns, has_host_column, has_opaque, .. } = self {
-            let stamps = ["seq", "mono_ns", "wall_ns", "duration_ns", "flags"];
+            let stamps = ["seq", "mono_ns", "wall_ns", "time", "duration_ns", "flags"];
             let names = std::iter::once("source").chain(has_host_column.then_some("host")).chain(stamps);
             let names = names.chain(columns.as_slice().iter().map(FlatColumn::path));
             let names = names.chain(has_opaque.then_some(PAYLOAD_COLUMN));
-            writer.write_record(names).map_err(csv_error)?;
+            let mut distinct = DistinctNames::default();
+            writer.write_record(names.map(|name| distinct.take(name, '-'))).map_err(csv_error)?;
         }
         Ok(())
     }
@@ -131,14 +143,14 @@ impl Printer<'_> {
         decode_row(decoder, sample, rate)?;
         match self {
             Self::Widths(columns) => columns.add(&decoder.plan, &decoder.row)?,
-            Self::Csv { writer, columns, has_opaque, cell, .. } => {
+            Self::Csv { writer, columns, has_opaque, cell, times, text_rule, .. } => {
                 let bytes = has_opaque.then_some(FieldValue::Absent);
                 write_csv_fields(
                     writer,
                     &decoder.origin,
                     sample,
                     columns.align(&decoder.row).chain(bytes),
-                    cell,
+                    (times, *text_rule, cell),
                 )?;
                 writer.write_record(None::<&[u8]>).map_err(csv_error)?;
             }
@@ -160,9 +172,9 @@ impl Printer<'_> {
                 line.extend_from_slice(b"\"}}\n");
                 out.write_all(line)
             }
-            Self::Csv { writer, columns, cell, .. } => {
+            Self::Csv { writer, columns, cell, times, text_rule, .. } => {
                 let absent = columns.as_slice().iter().map(|_| FieldValue::Absent);
-                write_csv_fields(writer, origin, sample, absent, cell)?;
+                write_csv_fields(writer, origin, sample, absent, (times, *text_rule, cell))?;
                 cell.clear();
                 push_hex(sample.payload, cell);
                 writer.write_field(&cell).map_err(csv_error)?;
@@ -320,24 +332,39 @@ fn write_csv_fields<'v>(
     origin: &SampleOrigin,
     sample: &SampleView<'_>,
     values: impl Iterator<Item = FieldValue<'v>>,
-    cell: &mut Vec<u8>,
+    (times, text_rule, cell): (&mut TimePrinter, TextRule, &mut Vec<u8>),
 ) -> io::Result<()> {
-    writer.write_field(&*human::escaped(&origin.source)).map_err(csv_error)?;
-    if origin.has_host_column {
-        writer.write_field(&*human::escaped(&origin.host)).map_err(csv_error)?;
-    }
+    let source = [Some(&origin.source), Some(&origin.host).filter(|_| origin.has_host_column)];
+    let source = source.into_iter().flatten().map(|text| FieldValue::Text(text));
     let stamps = [
         FieldValue::Unsigned(sample.seq),
         FieldValue::Unsigned(sample.mono_ns),
         FieldValue::Signed(sample.wall_ns),
-        FieldValue::Unsigned(sample.duration_ns.into()),
-        FieldValue::Unsigned(sample.flags.into()),
     ];
+    for value in source.chain(stamps) {
+        print_data(value, text_rule, cell);
+        writer.write_field(&cell).map_err(csv_error)?;
+    }
+    cell.clear();
+    times.push_nanoseconds(sample.wall_ns, cell);
+    writer.write_field(&cell).map_err(csv_error)?;
+    let stamps = [FieldValue::Unsigned(sample.duration_ns.into()), FieldValue::Unsigned(sample.flags.into())];
     for value in stamps.into_iter().chain(values) {
-        print_plain(value, cell);
+        print_data(value, text_rule, cell);
         writer.write_field(&cell).map_err(csv_error)?;
     }
     Ok(())
+}
+
+/// Writes a value as a cell of CSV; nothing for an absent one.
+pub(super) fn print_data(value: FieldValue<'_>, text_rule: TextRule, cell: &mut Vec<u8>) {
+    match value {
+        FieldValue::Text(text) if text_rule == TextRule::Unchanged => {
+            cell.clear();
+            cell.extend_from_slice(text.as_bytes());
+        }
+        other => print_plain(other, cell),
+    }
 }
 
 /// Prints one line per sample, and a heading when the source or its columns change.

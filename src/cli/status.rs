@@ -147,6 +147,10 @@ impl StatusPage {
             push.recorded,
             human::bytes(push.bytes)
         );
+        if push.cpu_ns_max > 0 {
+            let percent = push.cpu_ns_max / 10_000_000;
+            line.extend(["; CPU ", &human::elapsed(push.cpu_ns), &format!(", at most {percent}%")]);
+        }
         if push.lost > 0 {
             line.push_str(&self.tint(Severity::Error, format!("; {} lost", push.lost)));
         }
@@ -190,6 +194,15 @@ impl StatusPage {
         }
         let is_near = used >= HIGHLIGHT_SHARE || storage.free_bytes <= storage.min_free_bytes;
         let mut lines = vec![self.tint(if is_near { Severity::Warning } else { Severity::Normal }, line)];
+        if storage.is_history_kept {
+            let text = format!(
+                "         others have filled the file system: retain_min keeps {} of history, {} are reserved for new \
+                 samples",
+                human::bytes(storage.kept_bytes),
+                human::bytes(storage.reserved_bytes)
+            );
+            lines.push(self.tint(Severity::Error, text));
+        }
         if let Some(ns) = storage.stalled_ns {
             let seconds = ns / 1_000_000_000;
             let text = format!(
@@ -377,6 +390,10 @@ impl StatusPage {
         }
         if source.timed_out > 0 {
             lines.push((Severity::Error, format!("{name}: {} timed out", source.timed_out)));
+        }
+        if let Some(reasons) = &source.incomplete_reasons {
+            let text = format!("{name}: {} incomplete: {reasons}", source.incomplete);
+            lines.push((Severity::Warning, text));
         }
         lines.into_iter().map(|(mood, line)| self.tint(mood, line)).collect()
     }

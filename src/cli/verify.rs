@@ -1,13 +1,15 @@
 //! `verify`: reads segments in full and reports damage and losses.
 
-use std::io::{self, IsTerminal, Write};
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
 use flatcap_format::segment::{
-    ListedSegment, SegmentError, SegmentFlaw, SourceCompleteness, UnexplainedGap, Verification,
-    VerificationReport, list,
+    ListedSegment, REMOVED_NAME, RemovedSegments, SegmentError, SegmentFlaw, SourceCompleteness,
+    UnexplainedGap, Verification, VerificationReport, list,
 };
+use flatcap_format::storage::open_regular;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -44,6 +46,9 @@ struct VerifyReport {
     frames: u64,
     lost: u64,
     thinned: u64,
+    /// Samples of segments that retention has removed between others.
+    #[serde(skip_serializing_if = "is_none")]
+    removed: u64,
     unexplained: u64,
     /// The first damaged ranges; the others are only counted.
     damage: Vec<DamageRow>,
@@ -122,6 +127,7 @@ impl VerifyReport {
             frames: verdict.frames,
             lost: verdict.lost(),
             thinned: verdict.thinned(),
+            removed: verdict.removed(),
             unexplained: verdict.unexplained(),
             damage: verdict.flaws.iter().cloned().map(damage).collect(),
             more_damage: verdict.more_flaws,
@@ -159,6 +165,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         listings.retain(|listing| !is_of_other(listing));
     }
     let mut verification = Verification::default();
+    let folders: BTreeSet<&Path> = listings.iter().filter_map(|listing| listing.path.parent()).collect();
+    for folder in folders {
+        verification.add_removed(&removed_segments(folder));
+    }
     let total_bytes: u64 = listings.iter().map(|listing| bytes_of(&listing.path)).sum();
     let mut progress = ProgressLine {
         shown: !args.json && io::stderr().is_terminal(),
@@ -187,6 +197,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         print(&report, &verdict, out)?;
     }
     Ok(if is_nothing_read { ExitStatus::Failed } else { report.outcome(args.strict) })
+}
+
+/// Reads the list of the segments that retention has removed between others of a directory. Without
+/// it their samples are missing.
+fn removed_segments(folder: &Path) -> RemovedSegments {
+    const BYTES_MAX: u64 = 1 << 20;
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let mut text = String::new();
+    let read = open_regular(&folder.join(REMOVED_NAME))
+        .and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
+    read.map(|_| RemovedSegments::parse(&text)).unwrap_or_default()
 }
 
 /// Reads one segment.
@@ -268,6 +289,11 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
     }
     for LossRow { source, count, causes } in &report.losses {
         writeln!(out, "lost: {count} sample(s) of {}: {causes}", human::escaped(source))?;
+    }
+    for source in verdict.sources.iter().map(|(_, source)| source).filter(|source| source.removed > 0) {
+        let (count, name) = (source.removed, name_of(source));
+        let name = human::escaped(&name);
+        writeln!(out, "removed: {count} sample(s) of {name}, in segments between others, by retention")?;
     }
     for hole in &report.holes {
         let (path, source) = (escaped_path(&hole.path), human::escaped(&hole.source));

@@ -68,6 +68,8 @@ pub enum CompressSkipReason {
     },
     /// It was removed meanwhile.
     Removed,
+    /// Its name leads to another file than the one that was read, or to a longer one.
+    Changed,
     /// The file system has too little free space for the compressed file.
     TooLittleSpace {
         /// Free bytes.
@@ -110,6 +112,7 @@ impl fmt::Display for CompressSkipReason {
                 "a frame of {bytes} bytes at offset {offset} is too long for a block: at most {RAW_BYTES_MAX} bytes"
             ),
             Self::Removed => f.write_str("it was removed meanwhile"),
+            Self::Changed => f.write_str("it was changed meanwhile by another program"),
             Self::TooLittleSpace { available, min_free } => write!(
                 f,
                 "too little free space for its new file: {available} bytes are free, and min_free is {min_free}"

@@ -138,11 +138,16 @@ impl ReplaceJob<'_> {
         if (self.after_slice)(slice) { Ok(()) } else { Err(Halt::Stopped) }
     }
 
-    /// Gives the new file the attributes of the old one, syncs it, then puts it in its place.
+    /// Gives the new file the attributes of the old one, syncs it, then puts it in its place. `old`
+    /// had `old_bytes` when it was read.
+    ///
+    /// A sealed segment does not change. In case another program has changed one all the same, its
+    /// name is compared with the file that was read before the exchange, and again after it: no
+    /// storage compares and exchanges in one step.
     pub(super) fn replace(
         &self,
         name: SegmentName,
-        old: &dyn StorageFile,
+        (old, old_bytes): (&dyn StorageFile, u64),
         new: &dyn StorageFile,
     ) -> Result<(), Halt> {
         let (path, aside, storage) = (name.to_string(), aside_name(name), self.storage);
@@ -154,6 +159,10 @@ impl ReplaceJob<'_> {
         };
         new.sync().map_err(failed("syncing the new file"))?;
         let step = "replacing the old file";
+        let is_old = |name: &str| is_file(storage, name, (old, old_bytes));
+        if !is_old(&path).map_err(|error| gone(error, step))? {
+            return Err(Halt::Skipped(CompressSkipReason::Changed));
+        }
         let is_exchanged = match storage.exchange(&path, &aside) {
             Err(error) if error.kind() == ErrorKind::Unsupported => match self.replace_mode {
                 ReplaceMode::Exchange => return Err(Halt::Skipped(CompressSkipReason::NoExchange)),
@@ -164,6 +173,17 @@ impl ReplaceJob<'_> {
             },
             exchanged => exchanged.map(|()| true).map_err(|error| gone(error, step))?,
         };
+        let was_old = match is_old(&aside) {
+            _ if !is_exchanged => Ok(true),
+            // Retention removes temporary files together with their segment.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            was_old => was_old,
+        };
+        if !was_old.map_err(|error| Halt::FailedAfterRename(step, error))? {
+            let undone = storage.exchange(&path, &aside).and_then(|()| storage.sync_directory());
+            undone.map_err(|error| Halt::FailedAfterRename("undoing the exchange", error))?;
+            return Err(Halt::Skipped(CompressSkipReason::Changed));
+        }
         // Sync before the old file is removed: until then the disk may have the old names.
         let synced = storage.sync_directory();
         synced.map_err(|error| Halt::FailedAfterRename("syncing the directory", error))?;
@@ -175,6 +195,17 @@ impl ReplaceJob<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a name leads to a file that was read, and this still has the same length.
+fn is_file(storage: &dyn Storage, name: &str, (file, bytes): (&dyn StorageFile, u64)) -> io::Result<bool> {
+    let found = storage.open(name)?;
+    let is_same = match (found.identity(), file.identity()) {
+        // This storage has no identities: only the lengths are compared.
+        (Err(error), _) if error.kind() == ErrorKind::Unsupported => true,
+        (found, file) => found? == file?,
+    };
+    Ok(is_same && found.length()? == bytes)
 }
 
 pub(super) const READING: &str = "reading it";

@@ -48,7 +48,7 @@ fn try_restore(job: &mut ReplaceJob<'_>, name: SegmentName) -> Result<CompressOu
     if !compare(&*raw, &*file, &mut each).map_err(failed("comparing the new file"))? {
         return Err(Halt::Stopped);
     }
-    job.replace(name, &*present, &*file)?;
+    job.replace(name, (&*present, stored_bytes), &*file)?;
     Ok(CompressOutcome::Restored { raw_bytes, stored_bytes })
 }
 

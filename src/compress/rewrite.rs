@@ -74,7 +74,7 @@ fn try_compress(job: &mut CompressJob<'_>, name: SegmentName) -> Result<Compress
     if !compared.map_err(failed("comparing the new file"))? {
         return Err(Halt::Stopped);
     }
-    job.replace.replace(name, &*present, &*file)?;
+    job.replace.replace(name, (&*present, present_bytes), &*file)?;
     Ok(CompressOutcome::Compressed { raw_bytes, stored_bytes })
 }
 

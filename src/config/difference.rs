@@ -208,6 +208,7 @@ mod tests {
             "push.socket",
             "push.allow",
             "push.memory_max",
+            "push.cpu_budget",
             "push.lane_size",
             "push.clients",
             "push.lanes",

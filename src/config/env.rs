@@ -24,8 +24,9 @@ pub const VARIABLE_PREFIX: &str = "FLATCAP_";
 /// Largest number of settings from the environment; one more is an error.
 pub const VARIABLES_MAX: usize = 256;
 /// Variables of flatcap that are not settings.
-// The log filter is set before the configuration is read, so it is no setting.
-const FOREIGN_VARIABLES: [&str; 1] = ["FLATCAP_LOG"];
+// The log filter is set before the configuration is read, so it is no setting. The others are
+// for the push library: an application and a recorder may share an environment.
+const FOREIGN_VARIABLES: [&str; 3] = ["FLATCAP_LOG", "FLATCAP_PUSH_SOCKET", "FLATCAP_PUSH_LIBRARY"];
 /// Replaces the dot of a key's full name in the name of a variable.
 // One underscore does not separate: many keys contain one.
 const DOT: &str = "__";
@@ -462,6 +463,8 @@ mod tests {
         let kubernetes = [
             "FLATCAP_PORT",
             "FLATCAP_PORT_9598_TCP_ADDR",
+            "FLATCAP_PUSH_SOCKET",
+            "FLATCAP_PUSH_LIBRARY",
             "FLATCAP_SERVICE_HOST",
             "FLATCAP_SERVICE_PORT_METRICS",
         ];

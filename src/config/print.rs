@@ -370,16 +370,18 @@ mod tests {
         ]);
         let named = prop::collection::btree_set("[a-z.\u{e4}]{1,9}", 0..4);
         let others = ("/[a-z]{1,9}", allow, named, verify, duration("push", "drain_interval"));
-        let rates = (numbers("push", "user_bytes_per_second"), 0..=1_000_000_000_u32);
+        let cpu_budget = (500..=100_000_u32).prop_map(CpuShare::of_basis_points);
+        let rates = (numbers("push", "user_bytes_per_second"), 0..=1_000_000_000_u32, cpu_budget);
         (any::<bool>(), sizes, counts, rates, others).prop_map(
             |(enabled, (memory_max, lane_size, schema_max), (clients, lanes, sources), rates, others)| {
-                let (user_bytes_per_second, user_frames_per_second) = rates;
+                let (user_bytes_per_second, user_frames_per_second, cpu_budget) = rates;
                 let (socket, allow, rule_sources, verify, drain_interval) = others;
                 PushConfig {
                     enabled,
                     socket: socket.into(),
                     allow: allow.into_iter().collect(),
                     memory_max,
+                    cpu_budget,
                     lane_size,
                     clients,
                     lanes,

@@ -163,7 +163,7 @@ mod tests {
                 _ => {}
             }
         }
-        assert_eq!(keys, 7 + 3 + 12 + 8 + 6 + 3 + 14 + 3 * 4 + 6 + 4 + 8 + 1 + 2 + 3 + 2 + 1 + 3 + 4 + 10);
+        assert_eq!(keys, 7 + 3 + 12 + 8 + 6 + 3 + 15 + 3 * 4 + 6 + 4 + 8 + 1 + 2 + 3 + 2 + 1 + 3 + 4 + 10);
         let is_wide = |line: &&str| line.starts_with('#') && line.len() > COLUMNS_MAX;
         assert_eq!(FILE.lines().find(is_wide), None);
         assert!(FILE.contains(&format!("up to {INSTANCE_NAME_BYTES_MAX} of the letters")));

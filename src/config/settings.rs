@@ -103,7 +103,7 @@ settings! {
         lock_memory: bool = false, Flag, Restart;
 
         /// Share of one core that all of flatcap may use. Above it, the most expensive sources are
-        /// read less often.
+        /// read less often. Pushed frames have a budget of their own, [push] `cpu_budget`.
         // Ten times the cost of the default sources; a recorder that uses more becomes part of the
         // incident. Below the minimum not even its own work fits; ten cores are no limit.
         cpu_budget: CpuShare = CpuShare::of_basis_points(2_500),
@@ -174,7 +174,8 @@ settings! {
         // minimum not even the smallest segments rotate; above the maximum the unit is wrong.
         retain_bytes: u64 = 20 * GIB, Size(4 * MIB..=1024 * TIB), Reload;
 
-        /// Bytes of the newest segments that are kept even if other programs fill the file system.
+        /// Bytes of the newest segments that are kept even if other programs fill the file system:
+        /// new samples are lost instead.
         /// Disk space is reserved for them ahead: at most a quarter of the free space. At most
         /// `retain_bytes`; the default is lowered to a tenth of `retain_bytes` if that is less.
         // An hour of the default sources uncompressed, days of them compressed.
@@ -331,7 +332,7 @@ settings! {
 
         /// Path of the socket. If empty: push.sock in the service's runtime directory
         /// (`$RUNTIME_DIRECTORY`), else in /dev/shm/flatcap-UID. The library looks for
-        /// /run/flatcap/push.sock, the service's.
+        /// /run/flatcap/push.sock, the service's, and for the one in /dev/shm/flatcap-UID.
         socket: PathBuf = PathBuf::new(), SocketPath, Restart;
 
         /// Users and groups that may push, such as `["user:app", "group:flatcap-push"]`, by name or
@@ -343,6 +344,16 @@ settings! {
         // About 60 threads with the default lane. Below the minimum not even one lane and a schema
         // fit; above the maximum the unit is wrong.
         memory_max: u64 = 64 * MIB, Size(MIB..=64 * GIB), Restart;
+
+        /// Share of one core that all work for pushed frames may use: connecting, registering,
+        /// reading and verifying frames, and writing them. [recorder] `cpu_budget` does not count
+        /// it. Above it, frames stay longer in their lanes and answers take longer, least for users
+        /// that have pushed least; samples that find no space in a lane are lost, and counted.
+        // One core: several million frames/s of one application. Only what is pushed costs, and who
+        // may push is decided by `allow`. Below the minimum, an answer may take longer than clients
+        // wait for it.
+        cpu_budget: CpuShare = CpuShare::of_basis_points(10_000),
+            Percent(5 * PERCENT..=1_000 * PERCENT), Restart;
 
         /// Size of a thread's lane, unless its application asks for another.
         // 7,000 frames of 64 bytes: 100 ms of a busy thread. The limits are those of the protocol.

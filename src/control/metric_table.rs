@@ -208,6 +208,10 @@ families! {
         "Disk space used by the files of the data directory.";
     gauge "flatcap_data_reserved_bytes", Integer(directory.reserved_bytes.get()),
         "Disk space reserved for future segments (retain_min); part of the used space.";
+    gauge "flatcap_data_kept_bytes", Integer(directory.kept_bytes.get()),
+        "Newest history that is never removed to free space: as much of retain_min as the file system has space for.";
+    gauge "flatcap_data_history_kept", Integer(directory.is_history_kept.get()),
+        "Whether less than min_free is free and retain_min keeps the history: new samples are lost once the reserve is used up.";
     gauge "flatcap_data_limit_bytes", Integer(directory.bytes_max.get()),
         "Limit of the used space (retain_bytes).";
     gauge "flatcap_filesystem_free_bytes", Integer(directory.free_bytes.get()),
@@ -278,10 +282,26 @@ families! {
         "Pushed samples that the files report as lost, with the cause.";
     counter "flatcap_push_refused_requests", Integer(push.refused.get()),
         "Requests of applications that were refused, for any reason.";
+    counter "flatcap_push_denied_requests", Integer(push.denied.get()),
+        "Part of the refused requests: those of users who may not push.";
+    counter "flatcap_push_limited_requests", Integer(push.limited.get()),
+        "Part of the refused requests: those that would exceed a limit, which the log names.";
+    gauge "flatcap_push_description_bytes", Integer(push.description_bytes.get()),
+        "Bytes that the descriptions of pushed sources take in each segment.";
+    gauge "flatcap_push_limit_description_bytes", Integer(push.description_bytes_max.get()),
+        "Maximum of those bytes: a quarter of a segment of the data directory or of the ring.";
     counter "flatcap_push_refused_lanes", Integer(push.lanes_refused.get()),
         "Lanes ended because their frames were refused.";
     counter "flatcap_push_waits", Integer(push.waits.get()),
         "Looks at a lane that was left, since the applications of its user had pushed more than allowed.";
+    counter "flatcap_push_cpu_seconds", Float(seconds(push.cpu_ns.get())),
+        "CPU time used for pushed frames, also by the recorder that writes them.";
+    gauge "flatcap_push_limit_cpu_cores", Float(seconds(push.cpu_basis_points_max.get() * 100_000)),
+        "Maximum of that time per second ([push] cpu_budget).";
+    counter "flatcap_push_cpu_waits", Integer(push.cpu_waits.get()),
+        "Pauses of all pushes, since they had used their CPU time.";
+    counter "flatcap_push_accept_waits", Integer(push.accept_waits.get()),
+        "Pauses in accepting connections to the push socket, since there were too many of users who may not push.";
     counter "flatcap_push_triggers", Integer(push.triggers.get()),
         "Triggers fired by applications.";
 }

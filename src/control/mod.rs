@@ -21,7 +21,7 @@ pub use connections::{FirstDone, ListenerState, SilentConnection, first};
 pub use exposition::RunLabels;
 pub use request::{Answer, Call, Caller, Calls, ControlRequest, Refusal, RefusalKind, SnapshotWindow, calls};
 pub use route::{FILTER_BYTES_MAX, MARK_BYTES_MAX};
-pub use server::{Server, ServerStop, listen_for_metrics};
+pub use server::{ListenerBudget, Server, ServerStop, listen_for_metrics};
 pub use socket_path::{SocketPath, is_socket_of_a_run};
 pub use status::{
     CompressorStatus, FormerStatus, GroupStatus, LatencyStatus, ProcessStatus, PushStatus, QueueStatus,

@@ -67,7 +67,32 @@ pub struct Server {
     caller: Caller,
     metrics: Arc<Metrics>,
     exposition: Exposition,
-    cpu_budget: CpuShare,
+    budget: ListenerBudget,
+}
+
+/// The CPU time of the listeners: a tenth of `cpu_budget` each. Clients with too many requests
+/// wait, and the sources keep their share. Clones share it.
+#[derive(Debug, Clone)]
+pub struct ListenerBudget {
+    socket: Arc<Throttle>,
+    metrics: Arc<Throttle>,
+}
+
+impl ListenerBudget {
+    fn new(cpu_budget: CpuShare) -> Self {
+        let throttle = || Arc::new(Throttle::new(Self::cpu_ns(cpu_budget)).with_burst(BURST_NS));
+        Self { socket: throttle(), metrics: throttle() }
+    }
+
+    fn cpu_ns(cpu_budget: CpuShare) -> u64 {
+        u64::from(cpu_budget.basis_points()) * (NS_PER_S / 10_000) / BUDGET_PART
+    }
+
+    /// Changes the budget while the server runs.
+    pub fn set(&self, cpu_budget: CpuShare) {
+        self.socket.set_budget(Self::cpu_ns(cpu_budget));
+        self.metrics.set_budget(Self::cpu_ns(cpu_budget));
+    }
 }
 
 /// Ends the server when it is dropped.
@@ -92,19 +117,23 @@ impl Server {
             Some((socket, listener))
         });
         let exposition = Exposition::new(Arc::clone(&metrics), run);
-        let cpu_budget = CpuShare::WHOLE;
+        let budget = ListenerBudget::new(CpuShare::WHOLE);
         (
-            Self { stop: stopped, socket, metrics_listener, caller, metrics, exposition, cpu_budget },
+            Self { stop: stopped, socket, metrics_listener, caller, metrics, exposition, budget },
             ServerStop { _stop: stop },
         )
     }
 
-    /// Limits each listener to a tenth of this CPU budget: clients with too many requests wait, and
-    /// the sources keep their share. The default is a tenth of a core.
+    /// Limits each listener to a tenth of this CPU budget. The default is a tenth of a core.
     #[must_use]
     pub fn with_cpu_budget(mut self, cpu_budget: CpuShare) -> Self {
-        self.cpu_budget = cpu_budget;
+        self.budget = ListenerBudget::new(cpu_budget);
         self
+    }
+
+    /// Returns the handle that changes this budget while the server runs.
+    pub fn budget(&self) -> ListenerBudget {
+        self.budget.clone()
     }
 
     /// Serves until it is stopped; then removes the socket's file.
@@ -112,7 +141,7 @@ impl Server {
     /// # Errors
     /// The kernel refuses a resource that waiting for connections needs.
     pub fn run(self) -> io::Result<()> {
-        let Self { stop, socket, metrics_listener, caller, metrics, exposition, cpu_budget } = self;
+        let Self { stop, socket, metrics_listener, caller, metrics, exposition, budget } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tasks = LocalSet::new();
         let context =
@@ -124,7 +153,7 @@ impl Server {
             if let Some((socket, listener)) = socket {
                 file = Some(socket);
                 let listener = AsyncUnixListener::from_std(listener)?;
-                let listener_state = Rc::new(ListenerState::new(throttle(cpu_budget)));
+                let listener_state = Rc::new(ListenerState::new(budget.socket));
                 let next = async move || Ok(listener.accept().await?.0);
                 // A client whose credentials are unknown gets no answer.
                 let origin =
@@ -134,7 +163,7 @@ impl Server {
             }
             if let Some(listener) = metrics_listener {
                 let listener = AsyncTcpListener::from_std(listener)?;
-                let listener_state = Rc::new(ListenerState::new(throttle(cpu_budget)));
+                let listener_state = Rc::new(ListenerState::new(budget.metrics));
                 let next = async move || Ok(listener.accept().await?.0);
                 let origin = |_: &TcpStream| Some(ClientOrigin::Network);
                 let taking = accept(next, origin, Rc::clone(&context), Rc::clone(&listener_state));
@@ -159,12 +188,6 @@ impl Server {
         runtime.shutdown_background();
         served
     }
-}
-
-/// Returns the throttle of a listener's CPU time.
-fn throttle(cpu_budget: CpuShare) -> Arc<Throttle> {
-    let cpu_ns = u64::from(cpu_budget.basis_points()) * (NS_PER_S / 10_000) / BUDGET_PART;
-    Arc::new(Throttle::new(cpu_ns).with_burst(BURST_NS))
 }
 
 /// Binds the address for metrics.
@@ -382,4 +405,25 @@ fn typed(body: String, media_type: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a changed budget applies to listeners that have it already: a millisecond of a
+    // core's tenth is paid for after 10 ms, of a hundredth's after a second.
+    #[test]
+    fn a_changed_budget_applies_to_running_listeners() {
+        let budget = ListenerBudget::new(CpuShare::WHOLE);
+        let of_listeners = budget.clone();
+        let wait_ns = |throttle: &Throttle| {
+            throttle.charge(0, 1_000_000 + BURST_NS / 1000);
+            throttle.wait_ns(0)
+        };
+        let before = [&of_listeners.socket, &of_listeners.metrics].map(|throttle| wait_ns(throttle));
+        budget.set(CpuShare::of_basis_points(100));
+        let after = [&of_listeners.socket, &of_listeners.metrics].map(|throttle| wait_ns(throttle));
+        assert!(before.iter().zip(after).all(|(before, after)| *before < after), "{before:?} {after:?}");
+    }
 }

@@ -67,6 +67,12 @@ pub struct PushStatus {
     pub lanes_refused: u64,
     /// Triggers fired.
     pub triggers: u64,
+    /// CPU time used for pushes, in nanoseconds.
+    pub cpu_ns: u64,
+    /// CPU time that they may use in a second, in nanoseconds ([push] `cpu_budget`).
+    pub cpu_ns_max: u64,
+    /// Pauses of all pushes since they had used it.
+    pub cpu_waits: u64,
 }
 
 /// The ring of the black box.
@@ -155,6 +161,9 @@ pub struct SourceStatus {
     pub missed: u64,
     /// Incomplete samples.
     pub incomplete: u64,
+    /// Why they are, in words: the latest reason that was new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete_reasons: Option<String>,
     /// Failed reads; their samples are counted as lost later.
     pub failed: u64,
     /// The reason of the last failure.
@@ -246,6 +255,16 @@ pub struct StorageStatus {
     pub free_bytes: u64,
     /// Minimum free space, in bytes.
     pub min_free_bytes: u64,
+    /// Bytes of the newest history that are never removed to free space.
+    #[serde(default)]
+    pub kept_bytes: u64,
+    /// Bytes reserved for it.
+    #[serde(default)]
+    pub reserved_bytes: u64,
+    /// Whether others have filled the file system and `retain_min` keeps the history: new samples
+    /// are lost once the reserve is used up.
+    #[serde(default)]
+    pub is_history_kept: bool,
     /// Size of the file system, in bytes.
     pub total_bytes: u64,
     /// Bytes written per second over the last minute.

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use crate::config::{Config, ControlConfig, SOCKET_PATH_BYTES_MAX};
 use crate::control::{
-    Caller, RunLabels, Server, ServerStop, SocketPath, is_socket_of_a_run, listen_for_metrics,
+    Caller, ListenerBudget, RunLabels, Server, ServerStop, SocketPath, is_socket_of_a_run, listen_for_metrics,
 };
 use crate::metrics::Metrics;
 use crate::os::clock::{monotonic_ns, read_clocks};
@@ -23,7 +23,10 @@ const _: () = assert!(SOCKET_PATH_BYTES_MAX == PATH_BYTES_MAX);
 
 /// The running server, if there is one.
 #[derive(Debug, Default)]
-pub(super) struct ControlThread(Option<(ServerStop, JoinHandle<()>)>);
+pub(super) struct ControlThread {
+    thread: Option<(ServerStop, JoinHandle<()>)>,
+    budget: Option<ListenerBudget>,
+}
 
 impl ControlThread {
     /// Starts the server as configured. Parts that cannot be started are logged as warnings.
@@ -44,28 +47,34 @@ impl ControlThread {
             Some(listener)
         });
         if socket.is_none() && listener.is_none() {
-            return Self(None);
+            return Self::default();
         }
         let labels = RunLabels { run_id: format!("{run_id:016x}"), start_wall_ns: read_clocks().wall_ns };
         let (server, stop) = Server::new(socket, listener, caller, Arc::clone(metrics), labels);
         let server = server.with_cpu_budget(cpu_budget);
+        let budget = Some(server.budget());
         let thread = thread::spawn("control", move || {
             if let Err(error) = server.run() {
                 tracing::warn!(%error, "the control socket has failed; recording continues without it");
             }
         });
         match thread {
-            Ok(thread) => Self(Some((stop, thread))),
+            Ok(thread) => Self { thread: Some((stop, thread)), budget },
             Err(error) => {
                 tracing::warn!(%error, "the control socket has failed; recording continues without it");
-                Self(None)
+                Self::default()
             }
         }
     }
 
+    /// Returns the handle that changes the listeners' CPU time, if there is a server.
+    pub(super) fn listener_budget(&self) -> Option<ListenerBudget> {
+        self.budget.clone()
+    }
+
     /// Ends the server and removes its socket.
     pub(super) fn finish(self) {
-        let Some((stop, thread)) = self.0 else { return };
+        let Some((stop, thread)) = self.thread else { return };
         drop(stop);
         if !thread::wait_for_exit(&thread, monotonic_ns() + STOP_MAX_NS, &mut |_| {}) {
             tracing::warn!("the control server does not end; it is abandoned");

@@ -11,8 +11,44 @@ pub(super) struct CpuBudgetWatch {
     governor: CpuGovernor,
     budget: CpuShare,
     next_ns: u64,
-    copies: u64,     // of snapshots, begun until the last update
-    is_logged: bool, // logged that the budget cannot be kept
+    before: UsageTotals, // as of the last update
+    shared_ns: u64,      // what other threads have used for pushed frames
+    copies: u64,         // of snapshots, begun until the last update
+    is_logged: bool,     // logged that the budget cannot be kept
+}
+
+/// CPU time and bytes of the process.
+#[derive(Debug, Clone, Copy, Default)]
+struct UsageTotals {
+    process_ns: u64, // CPU time
+    sources_ns: u64, // the part of the host's sources
+    pushes_ns: u64,  // the part of pushes that is known
+    host_bytes: u64, // of frames
+    pushed_bytes: u64,
+}
+
+impl UsageTotals {
+    fn of(metrics: &Metrics) -> Self {
+        let mut usage =
+            Self { process_ns: process_cpu_ns(), pushes_ns: metrics.push.cpu_ns.get(), ..Self::default() };
+        for source in metrics.sources.iter() {
+            usage.sources_ns += source.spent.get();
+            let bytes = if source.is_pushed { &mut usage.pushed_bytes } else { &mut usage.host_bytes };
+            *bytes += source.bytes.get();
+        }
+        usage
+    }
+
+    /// Returns the pushes' part of the CPU time since `before` that neither sources nor pushes have
+    /// used themselves, such as for syncing and compressing: in proportion to the bytes written.
+    fn pushes_part_ns(&self, before: &Self) -> u64 {
+        let since = |value: fn(&Self) -> u64| value(self).saturating_sub(value(before));
+        let (pushed, host) = (since(|usage| usage.pushed_bytes), since(|usage| usage.host_bytes));
+        let known_ns = since(|usage| usage.sources_ns).saturating_add(since(|usage| usage.pushes_ns));
+        let rest_ns = since(|usage| usage.process_ns).saturating_sub(known_ns);
+        let part = u128::from(rest_ns) * u128::from(pushed) / (u128::from(pushed) + u128::from(host)).max(1);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
 }
 
 impl CpuBudgetWatch {
@@ -20,18 +56,30 @@ impl CpuBudgetWatch {
     pub(super) fn new(recorder: &RecorderConfig, metrics: &Metrics) -> Self {
         let budget = recorder.cpu_budget;
         let governor = CpuGovernor::new(budget.basis_points(), metrics.sources.len());
-        Self { governor, budget, next_ns: 0, copies: 0, is_logged: false }
-    }
-
-    /// Changes the budget. The cap stays until the next update.
-    pub(super) fn set_budget(&mut self, budget: CpuShare) {
-        if budget != self.budget {
-            self.governor.set_budget(budget.basis_points());
-            (self.budget, self.is_logged) = (budget, false);
+        Self {
+            governor,
+            budget,
+            next_ns: 0,
+            before: UsageTotals::default(),
+            shared_ns: 0,
+            copies: 0,
+            is_logged: false,
         }
     }
 
-    /// Updates the cap if one second has passed. While `is_recovering`, or while a snapshot is
+    /// Changes the budget. The cap stays until the next update. Returns whether it is another one.
+    pub(super) fn set_budget(&mut self, budget: CpuShare) -> bool {
+        let is_another = budget != self.budget;
+        if is_another {
+            self.governor.set_budget(budget.basis_points());
+            (self.budget, self.is_logged) = (budget, false);
+        }
+        is_another
+    }
+
+    /// Updates the cap if one second has passed. CPU time of
+    /// pushes does not count, since they have a budget of their own: no application makes the
+    /// host's sources slower. While `is_recovering`, or while a snapshot is
     /// copied, CPU time does not count: both are temporary, and no reason to record less of the
     /// time after a crash or an incident.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {
@@ -39,8 +87,11 @@ impl CpuBudgetWatch {
             return;
         }
         self.next_ns = now_ns + GOVERN_INTERVAL_NS;
-        let sources_ns = metrics.sources.iter().map(|source| source.spent.get()).sum();
-        let process_ns = process_cpu_ns();
+        let usage = UsageTotals::of(metrics);
+        self.shared_ns += usage.pushes_part_ns(&self.before);
+        self.before = usage;
+        let process_ns = usage.process_ns.saturating_sub(usage.pushes_ns + self.shared_ns);
+        let sources_ns = usage.sources_ns;
         let spent = CpuUsage { now_ns, process_ns, sources_ns };
         let (begun, ended) = (metrics.snapshots.copies_begun.get(), metrics.snapshots.copies_ended.get());
         let has_copied = begun != std::mem::replace(&mut self.copies, begun) || begun != ended;
@@ -65,6 +116,35 @@ impl CpuBudgetWatch {
                 overhead / 100,
                 overhead % 100
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that what other threads use is shared by the bytes written, that nothing is counted
+    // twice, and that without pushed frames all of it is the host's.
+    #[test]
+    fn what_is_shared_is_divided_by_bytes() {
+        let usage = |process_ns, sources_ns, pushes_ns, host_bytes, pushed_bytes| UsageTotals {
+            process_ns,
+            sources_ns,
+            pushes_ns,
+            host_bytes,
+            pushed_bytes,
+        };
+        let before = usage(1000, 100, 10, 5000, 0);
+        for (now, part) in [
+            (usage(2000, 300, 210, 5100, 300), 450),
+            (usage(2000, 300, 210, 5100, 0), 0),
+            (usage(2000, 300, 210, 5000, 300), 600),
+            (usage(2000, 900, 810, 5100, 300), 0),
+            (usage(1000, 100, 10, 5000, 0), 0),
+            (usage(u64::MAX, 100, 10, 5000, u64::MAX), u64::MAX - 1000),
+        ] {
+            assert_eq!(now.pushes_part_ns(&before), part, "{now:?}");
         }
     }
 }

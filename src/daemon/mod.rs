@@ -41,6 +41,7 @@ pub use last_good::LastGood;
 pub use memory_budget::{LARGE_SLABS, MemoryBudget, MemoryTerm, memory_rule};
 pub use recovery::{crashed_runs, recover_all};
 pub use reload::ConfigReader;
+pub use ring::existing_ring;
 pub use service::{Callbacks, RunProgress, RunStart, RunSummary, record};
 pub use settings::{data_dir, run_dir};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

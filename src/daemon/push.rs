@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use flatcap_lane::{LaneHeader, SLAB_BYTES_MIN};
 
+use super::memory_budget::RUN_SOURCES_MAX;
 use super::push_target::RunTarget;
 use super::settings::{count, nanoseconds};
 use crate::config::Config;
@@ -24,6 +25,8 @@ const SOCKET_NAME: &str = "push.sock";
 /// The descriptors of pushed sources take at most this part of a segment: header and footer repeat
 /// all of them.
 const DESCRIPTION_SHARE: u64 = 4;
+/// Sources of a run that applications cannot take: those of the host, and those that reloads add.
+const HOST_SOURCES: u64 = 512;
 
 /// The running thread.
 pub(super) struct PushThread {
@@ -45,8 +48,11 @@ impl PushThread {
         config: &Config,
         place: PushPlace,
         producer: SlabProducer,
-        metrics: &Metrics,
+        (metrics, ring): (&Metrics, Option<&Metrics>),
     ) -> Option<Self> {
+        metrics.push.cpu_basis_points_max.set(config.push.cpu_budget.basis_points().into());
+        let limits = limits(config);
+        metrics.push.description_bytes_max.set(limits.description_bytes);
         metrics.push.memory_bytes_max.set(config.push.memory_max);
         let listener = open_socket(config)?;
         let (allowed, unknown) = AllowedAccounts::find(&config.push.allow);
@@ -56,17 +62,26 @@ impl PushThread {
         let settings = PushWorkerSettings {
             listener,
             allowed,
-            limits: limits(config),
+            limits,
             check: config.push.verify,
             drain_ns: nanoseconds(config.push.drain_interval),
             lane_header: lane_header(config, place.run_id, place.directory),
             producer,
             wall_offset: place.wall_offset,
             target: Box::new(place.target),
+            cpu_basis_points: config.push.cpu_budget.basis_points(),
             metrics: Arc::clone(&metrics.push),
+            recorders: std::iter::once(metrics).chain(ring).map(|each| Arc::clone(&each.push)).collect(),
         };
         let started = PushWorker::new(settings).and_then(|(worker, stop)| {
-            Ok(Self { stop, thread: thread::spawn("push", move || worker.run())? })
+            let run = move || {
+                // A raised priority of the process is for its samplers, which come first.
+                if let Err(error) = thread::set_batch_priority() {
+                    tracing::debug!(%error, "the thread of pushed frames keeps its priority");
+                }
+                worker.run();
+            };
+            Ok(Self { stop, thread: thread::spawn("push", run)? })
         });
         started
             .inspect_err(
@@ -123,8 +138,7 @@ fn default_socket() -> std::io::Result<PathBuf> {
 
 fn limits(config: &Config) -> PushLimits {
     let push = &config.push;
-    let ring = &config.blackbox;
-    let of_ring = if ring.is_on() { super::ring::ring_segment_bytes(config) } else { u64::MAX };
+    let (segment_bytes, description_key) = smallest_segment(config);
     PushLimits {
         memory_bytes: push.memory_max,
         lane_bytes: push.lane_size,
@@ -134,8 +148,18 @@ fn limits(config: &Config) -> PushLimits {
         user_bytes_per_second: push.user_bytes_per_second,
         user_frames_per_second: push.user_frames_per_second.into(),
         schema_bytes: push.schema_max,
-        description_bytes: config.storage.segment_size.min(of_ring) / DESCRIPTION_SHARE,
+        description_bytes: segment_bytes / DESCRIPTION_SHARE,
+        description_key,
+        run_sources: RUN_SOURCES_MAX - HOST_SOURCES,
     }
+}
+
+/// Returns the size of the smallest segments that have pushed sources, and the key that sets it.
+fn smallest_segment(config: &Config) -> (u64, &'static str) {
+    let of_disk = (config.storage.segment_size, "[storage] segment_size");
+    let of_ring = || (super::ring::ring_segment_bytes(config), "[blackbox] memory_max");
+    let of_ring = config.blackbox.is_on().then(of_ring).filter(|(bytes, _)| *bytes < of_disk.0);
+    of_ring.unwrap_or(of_disk)
 }
 
 /// Returns the header of each lane; its number, user and slabs are given with the lane.

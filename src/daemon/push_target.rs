@@ -11,7 +11,7 @@ use flatcap_lane::LaneHeader;
 use super::lane_store::{LaneStore, StoredLane};
 use super::memory_budget::RUN_SOURCES_MAX;
 use super::run_sources::{AddSourceError, RunSources};
-use super::snapshots;
+use super::snapshots::{self, OrderedWindow};
 use crate::ingest::{AddedSource, LeftLane, PushTarget, SourceRefusal};
 use crate::os::clock::{WallOffset, monotonic_ns};
 use crate::recorder::{RecorderCommand, RecorderHandle};
@@ -50,7 +50,7 @@ impl PushTarget for RunTarget {
         })
     }
 
-    fn trigger(&self, text: String) -> Result<(), String> {
+    fn trigger(&self, uid: u32, text: String) -> Result<(), String> {
         let mono_ns = monotonic_ns();
         let wall_ns = self.wall_offset.get().wrapping_add_unsigned(mono_ns);
         for recorder in &self.recorders {
@@ -58,10 +58,13 @@ impl PushTarget for RunTarget {
             recorder.send(RecorderCommand::CopyMarker(Box::new(marker)), drop);
         }
         if self.snapshots.is_some() {
-            let lengths = (self.window, Duration::ZERO);
-            snapshots::order(self.snapshots.as_ref(), lengths, &text, |result| match result {
-                Ok(done) => tracing::info!("{done}"),
-                Err(refusal) => tracing::error!("no snapshot: {}", refusal.message),
+            let window = OrderedWindow { last: self.window, after: Duration::ZERO, user: Some(uid) };
+            snapshots::order(self.snapshots.as_ref(), window, &text, move |result| match result {
+                Ok(done) => tracing::info!(uid, "{done}"),
+                // Not an error of the recorder: the mark is there, and orders are waiting.
+                Err(refusal) => {
+                    tracing::warn!(uid, "no snapshot for the trigger of an application: {}", refusal.message);
+                }
             });
         }
         Ok(())

@@ -10,7 +10,7 @@ use crossbeam_channel::bounded;
 use flatcap_format::segment::{SegmentHeader, SourceInfo};
 
 use super::memory_budget::{MemoryBudget, RUN_SOURCES_MAX, memory_rule};
-use super::ring::{ring_limits, ring_plan, thinned_plan};
+use super::ring::{ring_compression, ring_limits, ring_plan, thinned_plan};
 use super::rules::compile_rules;
 use super::run::{RunHandles, group_source, lock_memory};
 use super::run_sources::description_bytes;
@@ -150,6 +150,7 @@ impl RunningConfig {
             self.controls.firings.clone(),
         );
         self.update_recorder(&config, &header, latencies, (removed.clone(), rules))?;
+        shared.note(header.sources.get(known.len()..).unwrap_or_default());
         for counters in added {
             shared.add_counters(counters);
         }
@@ -166,7 +167,11 @@ impl RunningConfig {
             // Dropped here because closing files may take a while.
             drop(handle.and_then(|link| link.update(change)).ok_or(ReloadError::Ending)?);
         }
-        self.controls.compressor.set_settings(compression_plan(&self.config));
+        let (compressor, of_ring) = &self.controls.compressors;
+        compressor.set_settings(compression_plan(&self.config));
+        if let Some(of_ring) = of_ring {
+            of_ring.set_settings(ring_compression(&self.config));
+        }
         if self.config.recorder.lock_memory {
             // Locks memory that was allocated by the update.
             lock_memory(&self.config, memory::lock_memory_on_fault);

@@ -91,7 +91,6 @@ fn recover(
     own_run: u64,
     (run_dir, directory): (&Path, (u64, u64)),
 ) -> Vec<u64> {
-    let mut crashed = Vec::new();
     let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
         Ok(recovered) => tracing::info!(
             segment = %name,
@@ -106,24 +105,21 @@ fn recover(
     let completion = DirectoryRecovery { storage, skip_run: Some(own_run), only: None, dry_run: false };
     let found = crashed_runs(run_dir, directory, Some(own_run));
     let recovered = found.and_then(|memories| {
-        if let Some(ring) = ring {
-            crashed = recover_ring(ring, own_run, &memories);
-        }
         recover_all(&completion, ring.map(|ring| ring as &dyn Storage), memories, &mut each)
     });
-    if let Err(error) = recovered {
+    recovered.unwrap_or_else(|error| {
         tracing::error!(%error, "cannot look for unfinished segments of earlier runs");
-    }
-    crashed
+        Vec::new()
+    })
 }
 
 /// Completes what crashed runs have left in the ring. Returns these runs.
-fn recover_ring(ring: &QuotaStorage, own_run: u64, memories: &[CrashedRun]) -> Vec<u64> {
+fn recover_ring(ring: &dyn Storage, skip_run: Option<u64>, memories: &[CrashedRun]) -> Vec<u64> {
     let mut crashed = Vec::new();
-    let completion = DirectoryRecovery { storage: ring, skip_run: Some(own_run), only: None, dry_run: false };
+    let completion = DirectoryRecovery { storage: ring, skip_run, only: None, dry_run: false };
     let mut leftovers = |run_id| {
         let memory = memories.iter().find(|memory| memory.run_id() == run_id);
-        memory.map(read).transpose().map(Option::unwrap_or_default)
+        memory.map(read_for_ring).transpose().map(Option::unwrap_or_default)
     };
     let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
         Ok(recovered) => {
@@ -202,8 +198,9 @@ pub fn crashed_runs(
 }
 
 /// Recovers the segments of crashed runs in a directory, with the help of their memory, and of
-/// their ring if they had one. A memory is
-/// removed once the files of its run count all samples in it; otherwise it is kept with a warning.
+/// their ring if they had one, whose own segments are completed first. A memory is removed once the
+/// files of its run count all samples in it; otherwise it is kept with a warning. Returns the runs
+/// that have left an open segment in the ring.
 ///
 /// # Errors
 /// The data directory cannot be listed. `each` receives the errors of single segments.
@@ -212,7 +209,11 @@ pub fn recover_all(
     ring: Option<&dyn Storage>,
     memories: Vec<CrashedRun>,
     each: &mut dyn FnMut(SegmentName, Result<Recovered, RecoverError>),
-) -> io::Result<()> {
+) -> io::Result<Vec<u64>> {
+    let crashed = match ring.filter(|_| !completion.dry_run) {
+        Some(ring) => recover_ring(ring, completion.skip_run, &memories),
+        None => Vec::new(),
+    };
     let mut results: BTreeMap<u64, bool> = BTreeMap::new();
     let mut leftovers = |run_id| {
         let memory = memories.iter().find(|memory| memory.run_id() == run_id);
@@ -238,7 +239,7 @@ pub fn recover_all(
             }
         }
     }
-    Ok(())
+    Ok(crashed)
 }
 
 /// Removes the memory of a run, unless it holds samples that the files of the run do not count.
@@ -276,11 +277,22 @@ fn remove_if_counted(
     Ok(())
 }
 
+/// Reads the memory of a run for its segments in the data directory. Of two notes of a source, the
+/// first is that of the recording on the disk.
 fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     Ok(Leftovers {
         frames: memory.frames()?,
         begun: memory.begun()?,
         sources: memory.records()?.iter().map_while(|record| SourceInfo::decode(record)).collect(),
-        has_successor: false,
+        ..Leftovers::default()
     })
+}
+
+/// Reads the memory of a run for its segments in the ring, to which the last note of a source
+/// belongs.
+fn read_for_ring(memory: &CrashedRun) -> io::Result<Leftovers> {
+    let mut leftovers = read(memory)?;
+    leftovers.sources.reverse();
+    leftovers.sources.sort_by_key(|source| source.id);
+    Ok(leftovers)
 }

@@ -1,5 +1,5 @@
 //! Takes over the lanes of killed runs that clients have handed over: what was committed in them is
-//! added to the last segment of their run.
+//! added to the files of their run, as a segment of its own.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flatcap_format::segment::{
-    DirectoryRecovery, Leftovers, SampleView, SealState, SegmentHeader, SegmentName, SegmentReader,
+    Leftovers, SampleView, SealState, SegmentHeader, SegmentName, SegmentReader, last_segment, supplement,
 };
 use flatcap_format::storage::Storage;
 
 use super::lane_store::{LaneStore, StoredLane};
-use crate::ingest::{LaneReceipt, LeftFrames, LeftLane};
+use crate::ingest::{LaneReceipt, LeftFrames, LeftLane, LeftVerification, PayloadVerification};
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
@@ -23,7 +23,7 @@ use crate::recorder::QuotaStorage;
 
 /// Lanes that wait: as many as the service manager stores. Further ones are refused.
 const LANES_WAITING_MAX: usize = 4096;
-/// Lanes that come within this time after each other are rescued together: each rescue rewrites a
+/// Lanes that come within this time after each other are rescued together: each rescue writes a
 /// segment.
 const COLLECT_TIME: Duration = Duration::from_millis(500);
 /// Longest time in which lanes are collected: one that comes from time to time must not make the
@@ -31,11 +31,9 @@ const COLLECT_TIME: Duration = Duration::from_millis(500);
 const COLLECT_NS_MAX: u64 = 1_000_000_000;
 /// Bytes of lanes that are rescued together: their frames are in memory meanwhile.
 const TOGETHER_BYTES_MAX: u64 = 64 << 20;
-/// Rescues of one run: each rewrites a segment, and a client must not make this recorder do nothing
+/// Rescues of one run: each writes a segment, and a client must not make this recorder do nothing
 /// else.
 const RESCUES_MAX: u32 = 64;
-/// Longest wait for the recovery of earlier runs, which must come first.
-const RECOVERY_WAIT_NS: u64 = 60_000_000_000;
 const LOOK_EVERY_NS: u64 = 20_000_000;
 /// Longest time that the end of a run waits for the last rescue.
 const STOP_MAX_NS: u64 = 10_000_000_000;
@@ -52,8 +50,7 @@ impl RescueThread {
     /// Starts the thread. `recovered` is set once earlier runs are recovered.
     pub(super) fn start(
         (storage, store): (Arc<QuotaStorage>, Arc<LaneStore>),
-        own_run: u64,
-        lanes: Receiver<LeftLane>,
+        (lanes, check): (Receiver<LeftLane>, PayloadVerification),
         recovered: Arc<OnceLock<Vec<u64>>>,
     ) -> io::Result<Self> {
         let run = move || {
@@ -86,7 +83,7 @@ impl RescueThread {
                     let stored: Vec<StoredLane> = lanes.iter().map(StoredLane::of_left).collect();
                     let receipts: Vec<LaneReceipt> =
                         lanes.iter_mut().filter_map(LeftLane::take_receipt).collect();
-                    match rescue(&*storage, own_run, run_id, lanes) {
+                    match rescue(&*storage, run_id, lanes, check) {
                         Ok(true) => drop(rescues.insert(run_id, earlier + 1)),
                         Ok(false) => {}
                         Err(error) => {
@@ -118,17 +115,24 @@ impl RescueThread {
     }
 }
 
+/// Waits for the recovery of earlier runs, however long it takes: a run has one writer at a time,
+/// and what its own memory has comes before what its lanes have.
 fn wait_until_recovered(recovered: &OnceLock<Vec<u64>>) {
-    let (never, deadline_ns) = (WakeEvent::new(), monotonic_ns() + RECOVERY_WAIT_NS);
-    while recovered.get().is_none() && monotonic_ns() < deadline_ns {
+    let never = WakeEvent::new();
+    while recovered.get().is_none() {
         never.wait_until(monotonic_ns() + LOOK_EVERY_NS);
     }
 }
 
-/// Adds what was left in the lanes of a run to its last segment. Returns whether the run has one.
-/// An error is one that the next start may not meet.
-fn rescue(storage: &dyn Storage, own_run: u64, run_id: u64, lanes: Vec<LeftLane>) -> io::Result<bool> {
-    let Some((name, header)) = last_segment(storage, run_id)? else {
+/// Adds what was left in the lanes of a run to its files. Returns whether it has any. An error is
+/// one that the next start may not meet.
+fn rescue(
+    storage: &dyn Storage,
+    run_id: u64,
+    lanes: Vec<LeftLane>,
+    check: PayloadVerification,
+) -> io::Result<bool> {
+    let Some((last, header)) = last_sealed(storage, run_id)? else {
         tracing::warn!(
             run_id,
             "the directory has no segment of a killed run; what was in lanes of applications is dropped"
@@ -136,49 +140,53 @@ fn rescue(storage: &dyn Storage, own_run: u64, run_id: u64, lanes: Vec<LeftLane>
         return Ok(false);
     };
     let mut leftovers = Leftovers::default();
+    let mut verification = LeftVerification::new(&header, check);
+    let header_bytes = header.checksum.frame_bytes(0);
     for lane in lanes.into_iter().filter(|lane| lane.checksum() == header.checksum) {
         let uid = lane.uid().to_string();
         // The ids are the client's words: only sources that its user has pushed.
         let is_own = |id: u16| header.source(id).is_some_and(|source| is_pushed_by(&source.labels, &uid));
-        let LeftFrames { frames, begun } = lane.read();
-        let header_bytes = header.checksum.frame_bytes(0);
+        let LeftFrames { mut frames, mut begun } = lane.read();
         let source = |frame: &Vec<u8>| {
             frame.get(header_bytes..).and_then(SampleView::read).map(|sample| sample.source)
         };
-        leftovers.frames.extend(frames.into_iter().filter(|frame| source(frame).is_some_and(is_own)));
-        for (id, next) in begun.into_iter().filter(|(id, _)| is_own(*id)) {
+        frames.retain(|frame| source(frame).is_some_and(is_own));
+        begun.retain(|id, _| is_own(*id));
+        let accepted = verification.accepted(&frames);
+        if accepted < frames.len() {
+            tracing::warn!(
+                run_id,
+                refused = frames.len() - accepted,
+                "a payload in a lane of a killed run does not fit the schema of its source; it and what follows it in the lane is lost"
+            );
+            frames.truncate(accepted);
+            leftovers.refused.extend(begun.keys().copied());
+        }
+        leftovers.frames.append(&mut frames);
+        for (id, next) in begun {
             let known = leftovers.begun.entry(id).or_default();
             *known = next.max(*known);
         }
     }
-    let header_bytes = header.checksum.frame_bytes(0);
     leftovers.frames.sort_by_cached_key(|frame| {
         frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)
     });
-    let recovery = DirectoryRecovery { storage, skip_run: Some(own_run), only: Some(name), dry_run: false };
-    // Asked for each run of the directory.
-    let mut of_run =
-        |asked| Ok(if asked == run_id { std::mem::take(&mut leftovers) } else { Leftovers::default() });
-    let mut failure = None;
-    recovery.run(&mut of_run, &mut |name, result| match result {
-        Ok(recovered) => tracing::info!(
+    let added = supplement(storage, last, &leftovers, false).map_err(io::Error::other)?;
+    if let Some((name, recovered)) = added {
+        tracing::info!(
             segment = %name,
             frames = recovered.from_memory,
             lost = recovered.lost,
             "frames of applications that a killed run had not taken are rescued"
-        ),
-        Err(error) => failure = Some(io::Error::other(format!("{name}: {error}"))),
-    })?;
-    failure.map_or(Ok(true), Err)
+        );
+    }
+    Ok(true)
 }
 
 /// Returns the last segment of a run, which must be sealed, and its header with all sources. None
 /// if it has no segments.
-fn last_segment(storage: &dyn Storage, run_id: u64) -> io::Result<Option<(SegmentName, SegmentHeader)>> {
-    let entries = storage.entries()?;
-    let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
-    let last = names.filter(|name| name.run_id == run_id).max_by_key(|name| name.number);
-    let Some(name) = last else { return Ok(None) };
+fn last_sealed(storage: &dyn Storage, run_id: u64) -> io::Result<Option<(SegmentName, SegmentHeader)>> {
+    let Some(name) = last_segment(&storage.entries()?, run_id) else { return Ok(None) };
     if name.state != SealState::Sealed {
         return Err(io::Error::other(format!("{name} is not completed")));
     }

@@ -9,6 +9,7 @@ use flatcap_format::segment::{SegmentHeader, SourceInfo};
 use flatcap_format::storage::Storage;
 
 use super::compression::CompressionThread;
+use super::error::DaemonError;
 use super::settings::{compression_plan, nanoseconds, run_dir};
 use crate::compress::{
     CompressSettings, CompressWorker, CompressWorkerHandle, CompressionBudget, new_worker,
@@ -96,7 +97,7 @@ impl Ring {
         let ring_metrics = Arc::new(Metrics::new(sources, metrics.sources.capacity(), groups));
         let storage: Arc<dyn Storage> = Arc::new(storage);
         let compressor = new_worker(
-            compression(config),
+            ring_compression(config),
             Arc::clone(&storage),
             Arc::clone(&ring_metrics.compression),
             Arc::clone(&ring_metrics.directory),
@@ -106,6 +107,11 @@ impl Ring {
                 .quiet()
                 .with_earlier_runs_from(monotonic_ns().saturating_add(COMPLETION_NS));
         Some(Self { storage: Arc::new(quota), path, metrics: ring_metrics, compressor })
+    }
+
+    /// Returns the handle of its compressor.
+    pub(super) fn compressor(&self) -> CompressWorkerHandle {
+        self.compressor.0.clone()
     }
 
     /// Starts the thread that compresses its sealed segments.
@@ -126,6 +132,22 @@ fn open_in_memory(config: &Config, directory: &DataDirectory) -> OpenedRing {
     let opened = shared_memory::create_private_directory(&run_dir)
         .and_then(|()| DataDirectory::open(&path).map_err(io::Error::other));
     (path, opened)
+}
+
+/// Opens the ring that a run has left in `run_dir` or in the data directory, if there is one.
+///
+/// # Errors
+/// It is in use, or cannot be opened: without it, samples would count as lost that it has.
+pub fn existing_ring(
+    run_dir: &Path,
+    directory: &DataDirectory,
+) -> Result<Option<DataDirectory>, DaemonError> {
+    let in_memory = ring_path(run_dir, directory.identity());
+    let on_disk = directory.path().join(LINK_NAME);
+    // The name in the data directory is a link to the ring in memory, or the ring itself.
+    let is_there = |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    let path = [in_memory, on_disk].into_iter().find(is_there);
+    path.map(|path| DataDirectory::open_existing(&path)).transpose().map_err(DaemonError::from)
 }
 
 /// Opens the ring in the data directory, in place of the link to an earlier one in memory.
@@ -149,7 +171,8 @@ pub(super) fn ring_limits(config: &Config) -> RetentionLimits {
     }
 }
 
-fn compression(config: &Config) -> CompressSettings {
+/// Returns how the ring is compressed.
+pub(super) fn ring_compression(config: &Config) -> CompressSettings {
     let usual = compression_plan(config);
     CompressSettings {
         enabled: true,

@@ -237,6 +237,7 @@ fn snapshot_order(event: &TriggerEvent, reason: &str, capture: Vec<HostLog>) -> 
     SnapshotOrder {
         name: event.rule.to_string(),
         rule: Some(event.rule.to_string()),
+        user: None,
         reason: reason.to_owned(),
         values: compared_values(event),
         capture,

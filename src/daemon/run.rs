@@ -66,7 +66,8 @@ pub(super) struct RunStorage {
     pub(super) storage: Arc<QuotaStorage>,
     pub(super) directory: (u64, u64), // device and inode
     pub(super) data_dir: Arc<Path>,
-    pub(super) compressor: CompressWorkerHandle,
+    /// The compressor, and that of the ring, if there is one.
+    pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
     /// The storage of the ring, and its counters; none without a ring.
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
     /// Orders snapshots of the ring; none without a ring.
@@ -109,8 +110,8 @@ pub(super) struct RunHandles {
     pub(super) firings: FiringTargets,
     /// The counters of the ring.
     pub(super) ring_metrics: Option<Arc<Metrics>>,
-    /// The compressor.
-    pub(super) compressor: CompressWorkerHandle,
+    /// The compressor, and that of the ring, if there is one.
+    pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
 }
 
 /// The parts that the groups share with the recorder.
@@ -354,9 +355,8 @@ impl RunThreads {
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let (groups, latencies) = groups(sources, metrics);
         let (senders, mut receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
-        let push_queue =
-            config.push.enabled.then(|| slab_queue(count(memory.push_queue), OnFull::DropNewest));
-        let (push_queue, pushed) = push_queue.unzip();
+        let new_queue = || slab_queue(count(memory.push_queue), OnFull::DropNewest);
+        let (push_queue, pushed) = config.push.enabled.then(new_queue).unzip();
         receivers.extend(pushed);
         assert_slabs(&shared.pool, &receivers, &memory);
         let recorders = Recorders::start(
@@ -405,8 +405,9 @@ impl RunThreads {
         let run_sources = Arc::new(run_sources(config, &header, &recorders, place, (metrics, notes)));
         let push = push_queue.and_then(|queue| {
             let producer = producer_settings(config, &shared, queue, &metrics.push_group);
-            let place = push_place(config, place, run_id, (&run_sources, &recorders), &wall_offset);
-            PushThread::start(config, place, SlabProducer::new(producer), metrics)
+            let target = push_place(config, place, run_id, (&run_sources, &recorders), &wall_offset);
+            let ring = place.ring.as_ref().map(|(_, metrics)| &**metrics);
+            PushThread::start(config, target, SlabProducer::new(producer), (metrics, ring))
         });
         let controls = RunHandles {
             groups: handles,
@@ -416,7 +417,7 @@ impl RunThreads {
             snapshots: place.snapshots.clone(),
             firings: recorders.firings,
             ring_metrics: place.ring.as_ref().map(|(_, metrics)| Arc::clone(metrics)),
-            compressor: place.compressor.clone(),
+            compressors: place.compressors.clone(),
         };
         let Recorders { recorder, ring, .. } = recorders;
         Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, push, ring, recorder })

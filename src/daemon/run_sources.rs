@@ -86,33 +86,83 @@ impl RunSources {
             return Err(AddSourceError::TooMany);
         }
         info.id = id;
-        self.note(&info);
+        self.note(std::slice::from_ref(&info));
         let counters = Arc::new(SourceMetrics::pushed(info.name.clone(), info.period_ns));
         self.add_counters(Arc::clone(&counters));
         for SourceReceiver { recorder, period_min_ns } in &self.recorders {
-            // 0 is no period: each sample is an event.
-            let period_ns = if info.period_ns == 0 { 0 } else { info.period_ns.max(*period_min_ns) };
-            recorder.add_source(SourceInfo { period_ns, ..info.clone() });
+            recorder.add_source(with_period_min(&info, *period_min_ns));
         }
         infos.push(info);
         Ok((id, counters))
     }
 
-    /// Notes a source where it outlives this process, before it has samples: a recorder may be
-    /// killed before it has described it.
-    fn note(&self, source: &SourceInfo) {
+    /// Notes sources where they outlive this process, before they have samples: a recorder may be
+    /// killed before it has described them.
+    pub(super) fn note(&self, sources: &[SourceInfo]) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Err(error)) = notes.as_mut().map(|notes| notes.append(&source.encode())) {
-            tracing::warn!(
-                source = source.name,
-                %error,
-                "cannot note a source in run_dir: if this process is killed within moments, its first samples are lost"
-            );
+        let Some(notes) = notes.as_mut() else { return };
+        let period_mins: Vec<u64> = self.recorders.iter().map(|receiver| receiver.period_min_ns).collect();
+        for source in sources {
+            for described in notes_of(source, &period_mins) {
+                if let Err(error) = notes.append(&described.encode()) {
+                    tracing::warn!(
+                        source = source.name,
+                        %error,
+                        "cannot note a source in run_dir: if this process is killed within moments, its first samples are lost"
+                    );
+                }
+            }
         }
     }
+}
+
+/// Returns the notes of a source: as the recording on the disk describes it, then as the ring does
+/// if that differs. `period_mins` are those of the recorders, that of the ring first.
+fn notes_of(source: &SourceInfo, period_mins: &[u64]) -> Vec<SourceInfo> {
+    let mut notes: Vec<SourceInfo> =
+        period_mins.iter().rev().map(|period_min_ns| with_period_min(source, *period_min_ns)).collect();
+    notes.dedup();
+    notes
+}
+
+/// Returns the descriptor of a source for a recorder that gets it with no shorter period.
+fn with_period_min(source: &SourceInfo, period_min_ns: u64) -> SourceInfo {
+    // 0 is no period: each sample is an event.
+    let period_ns = if source.period_ns == 0 { 0 } else { source.period_ns.max(period_min_ns) };
+    SourceInfo { period_ns, ..source.clone() }
 }
 
 /// Returns the space that a source takes in each segment: header and footer describe it.
 pub(super) fn description_bytes(source: &SourceInfo) -> u64 {
     source.schema.len() as u64 * 2 + FOOTER_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_format::segment::SourceKind;
+
+    use super::*;
+
+    // Proves that a source is noted as each store describes it: with the period of the thinned
+    // recording first, and once if there is no ring or the period is longer.
+    #[test]
+    fn notes_have_the_period_of_each_store() {
+        let source = |period_ns| SourceInfo {
+            id: 3,
+            name: "orders".to_owned(),
+            labels: Vec::new(),
+            kind: SourceKind::Host,
+            period_ns,
+            root: String::new(),
+            schema: Vec::new(),
+            next_seq: 0,
+        };
+        let periods = |period_ns, mins: &[u64]| -> Vec<u64> {
+            notes_of(&source(period_ns), mins).iter().map(|note| note.period_ns).collect()
+        };
+        assert_eq!(periods(10, &[0, 1000]), [1000, 10]);
+        assert_eq!(periods(5000, &[0, 1000]), [5000]);
+        assert_eq!(periods(0, &[0, 1000]), [0], "events have no period");
+        assert_eq!(periods(10, &[0]), [10]);
+    }
 }

@@ -23,11 +23,14 @@ use super::ring::Ring;
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
 use super::settings::{data_dir, quota_storage, remove_memory, run_dir};
+use super::snapshots::OrderedWindow;
 use super::snapshots::{self, SnapshotPlace, SnapshotThread};
 use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
 use crate::config::Config;
-use crate::control::{Answer, Call, Calls, ControlRequest, Refusal, RefusalKind, Status, calls};
+use crate::control::{
+    Answer, Call, Calls, ControlRequest, ListenerBudget, Refusal, RefusalKind, Status, calls,
+};
 use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{NS_PER_S, monotonic_ns, read_clocks};
 use crate::os::control_group::{MemoryLimit, memory_limit};
@@ -127,7 +130,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         directory: now.identity(),
         // Programs of rules, which are told it, run in another directory.
         data_dir: Arc::from(std::path::absolute(now.path()).unwrap_or_else(|_| now.path().to_owned())),
-        compressor: compression.clone(),
+        compressors: (compression.clone(), ring.as_ref().map(Ring::compressor)),
         storage: Arc::new(quota_storage(config, directory, Arc::clone(&metrics.directory))),
     };
     let configured = sources.iter().map(|source| source.config.clone()).collect();
@@ -157,7 +160,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let recovery = recovery
         .map_or_else(|| RecoveryThread::start(storage, ring_storage, run_id, run_dir(config), directory), Ok)
         .map_err(cannot_start("the recovery of earlier runs"))?;
-    let rescue = RescueThread::start((rescue_storage, lane_store), run_id, rescued, recovery.ending())
+    let rescued = (rescued, config.push.verify);
+    let rescue = RescueThread::start((rescue_storage, lane_store), rescued, recovery.ending())
         .map_err(cannot_start("the rescue of lanes"))?;
     let ring_path = ring.as_ref().map(|ring| ring.path.clone());
     let ring_compression =
@@ -182,6 +186,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let mut service = MainLoop {
         notifier: manager,
         cpu_budget: CpuBudgetWatch::new(&config.recorder, &metrics),
+        listeners: control.listener_budget(),
         status: StatusTracker::new(run_id, now.path(), start_ns, refusal)
             .with_host(&run.header)
             .with_ring(config.blackbox.window, ring_path),
@@ -276,6 +281,7 @@ struct MainLoop<'a> {
     signals: SignalWatch,
     calls: Calls,
     cpu_budget: CpuBudgetWatch,
+    listeners: Option<ListenerBudget>, // none without a control server
     status: StatusTracker,
     run: RunThreads,
     reloads: Reloader,
@@ -331,7 +337,10 @@ impl MainLoop<'_> {
                 self.begin_reload();
             }
             if self.reloads.poll(now) {
-                self.cpu_budget.set_budget(self.reloads.cpu_budget);
+                let budget = self.reloads.cpu_budget;
+                if self.cpu_budget.set_budget(budget) {
+                    self.listeners.iter().for_each(|listeners| listeners.set(budget));
+                }
                 self.end_reload();
             }
             self.notifier.update(now, &self.metrics, self.run.handles.ring_metrics.as_deref());
@@ -390,8 +399,8 @@ impl MainLoop<'_> {
 
     /// Keeps all that the ring holds, for a signal.
     fn keep_window(&self) {
-        let lengths = (self.blackbox_window, Duration::ZERO);
-        snapshots::order(self.run.handles.snapshots.as_ref(), lengths, "signal", |result| match result {
+        let window = OrderedWindow { last: self.blackbox_window, after: Duration::ZERO, user: None };
+        snapshots::order(self.run.handles.snapshots.as_ref(), window, "signal", |result| match result {
             Ok(done) => tracing::info!("{done}"),
             Err(refusal) => tracing::error!("no snapshot: {}", refusal.message),
         });
@@ -411,8 +420,9 @@ impl MainLoop<'_> {
                 return call.answer(result);
             }
             ControlRequest::Snapshot(wanted) => {
-                let (lengths, reason) = ((wanted.last, wanted.after), wanted.reason.clone());
-                return snapshots::order(self.run.handles.snapshots.as_ref(), lengths, &reason, |result| {
+                let reason = wanted.reason.clone();
+                let window = OrderedWindow { last: wanted.last, after: wanted.after, user: None };
+                return snapshots::order(self.run.handles.snapshots.as_ref(), window, &reason, |result| {
                     call.answer(result.map(Answer::Done));
                 });
             }

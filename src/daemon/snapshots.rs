@@ -122,10 +122,21 @@ fn settle(ring: &RecorderHandle) -> bool {
     matches!(answer.recv_timeout(SETTLE_MAX), Ok(Ok(_) | Err(CommandError::Ending)))
 }
 
-/// Orders a snapshot for a person or a signal. `answer` gets one line, once the order is on disk.
+/// The window of an ordered snapshot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OrderedWindow {
+    /// Its begin, before now.
+    pub(super) last: Duration,
+    /// Its end, after now.
+    pub(super) after: Duration,
+    /// The user whose application orders it; none if a person or a signal does.
+    pub(super) user: Option<u32>,
+}
+
+/// Orders a snapshot. `answer` gets one line, once the order is on disk.
 pub(super) fn order(
     handle: Option<&SnapshotHandle>,
-    (last, after): (Duration, Duration),
+    OrderedWindow { last, after, user }: OrderedWindow,
     reason: &str,
     answer: impl FnOnce(Result<String, Refusal>) + Send + 'static,
 ) {
@@ -138,6 +149,7 @@ pub(super) fn order(
     let order = SnapshotOrder {
         name: reason.to_owned(),
         rule: None,
+        user,
         reason: reason.to_owned(),
         values: Vec::new(),
         capture: HostLog::ALL.to_vec(),

@@ -56,7 +56,7 @@ struct SourceRates {
 #[derive(Debug, Clone, Copy)]
 struct SourceSnapshot {
     at_ns: u64,
-    recorded: u64,
+    sampled: u64,
     bytes: u64,
 }
 
@@ -214,6 +214,9 @@ impl StatusTracker {
             retain_bytes: directory.bytes_max.get(),
             free_bytes: directory.free_bytes.get(),
             min_free_bytes: directory.min_free_bytes.get(),
+            kept_bytes: directory.kept_bytes.get(),
+            reserved_bytes: directory.reserved_bytes.get(),
+            is_history_kept: directory.is_history_kept.get() == 1,
             total_bytes: directory.total_bytes.get(),
             bytes_per_s,
             time_to_full_ns: bytes_per_s
@@ -236,15 +239,14 @@ impl StatusTracker {
 impl SourceRates {
     /// Measures a source if enough time for some samples has passed since the last time.
     fn update(&mut self, now_ns: u64, source: &SourceMetrics) {
-        let now =
-            SourceSnapshot { at_ns: now_ns, recorded: source.recorded.get(), bytes: source.bytes.get() };
+        let now = SourceSnapshot { at_ns: now_ns, sampled: sampled(source), bytes: source.bytes.get() };
         let least_ns = source.period_ns.get().saturating_mul(source.stride()).saturating_mul(PERIODS);
         match self.last {
             Some(seen) if now_ns.saturating_sub(seen.at_ns) < least_ns => return,
             Some(seen) => {
                 let elapsed_ns = now_ns.saturating_sub(seen.at_ns);
                 let per_second = |count| ratio(count, elapsed_ns).map(|count| count * 1e9);
-                self.rates = per_second(now.recorded.saturating_sub(seen.recorded))
+                self.rates = per_second(now.sampled.saturating_sub(seen.sampled))
                     .zip(per_second(now.bytes.saturating_sub(seen.bytes)));
             }
             None => {}
@@ -266,6 +268,11 @@ fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus 
     })
 }
 
+/// Returns the number of samples in the files of the data directory and of the ring.
+fn sampled(source: &SourceMetrics) -> u64 {
+    source.recorded.get().saturating_add(source.thinned.get())
+}
+
 fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> SourceStatus {
     let (begun, missed, lost) = (source.begun.get(), source.missed.get(), source.lost.get());
     let recorded = source.recorded.get();
@@ -278,7 +285,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
         period_ns: source.period_ns.get(),
         requested_hz: asked_hz,
         achieved_hz: rates.map(|(readings, _)| readings),
-        achieved_hz_run: ratio(recorded, begun.saturating_add(missed)).map(|share| share * asked_hz),
+        achieved_hz_run: ratio(sampled(source), begun.saturating_add(missed)).map(|share| share * asked_hz),
         begun,
         recorded,
         lost,
@@ -286,6 +293,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
         lost_causes: (lost > 0).then(|| causes.to_string()),
         missed,
         incomplete: source.incomplete.get(),
+        incomplete_reasons: source.incomplete_explanation(),
         failed: source.failed.get(),
         failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
         timed_out: source.timed_out.get(),
@@ -319,6 +327,9 @@ fn push_status(push: &PushMetrics) -> Option<PushStatus> {
         refused: push.refused.get(),
         lanes_refused: push.lanes_refused.get(),
         triggers: push.triggers.get(),
+        cpu_ns: push.cpu_ns.get(),
+        cpu_ns_max: push.cpu_basis_points_max.get() * (NS_PER_S / 10_000),
+        cpu_waits: push.cpu_waits.get(),
     })
 }
 

@@ -1,26 +1,20 @@
 //! Names of fields from titles of foreign data.
 
-use std::collections::BTreeSet;
-
+use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::schema::NAME_BYTES_MAX;
 
 /// Characters of a name: leaves space for a number.
 const CHARS_MAX: usize = NAME_BYTES_MAX - 8;
 
-/// Returns the name of each title as a field: letters, digits and underscores, each once.
+/// Returns the name of each title as a field: letters, digits and underscores, each once without
+/// regard to case.
 pub(super) fn field_names(titles: &[String]) -> Vec<String> {
-    let mut taken = BTreeSet::new();
+    let mut taken = DistinctNames::default();
     let mut names = Vec::with_capacity(titles.len());
     for (position, title) in titles.iter().enumerate() {
         let plain = field_name(title);
         let plain = if plain.is_empty() { format!("column_{}", position + 1) } else { plain };
-        let mut name = plain.clone();
-        let mut number = 1;
-        while !taken.insert(name.clone()) {
-            number += 1;
-            name = format!("{plain}_{number}");
-        }
-        names.push(name);
+        names.push(taken.take(&plain, '_'));
     }
     names
 }
@@ -53,7 +47,7 @@ mod tests {
         let names = field_names(&all.map(str::to_owned));
         assert_eq!(
             names,
-            ["CPU_user", "cpu_user", "cpu_user_2", "column_4", "column_5", "_5min", "tps", "caf"]
+            ["CPU_user", "cpu_user_2", "cpu_user_3", "column_4", "column_5", "_5min", "tps", "caf"]
         );
         assert!(field_name(&"x".repeat(400)).len() <= CHARS_MAX);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use flatcap_lane::{PACKET_BYTES_MAX, PushReply};
 
+use super::cpu_budget::Payer;
 use super::source_setup::RegisteredSource;
 use crate::os::local_socket::{PeerCredentials, peer_credentials};
 use crate::os::packet_socket::{PacketConnection, ReceivedPacket};
@@ -40,15 +41,15 @@ impl ConnectedClient {
         permits: impl FnOnce(&PeerCredentials) -> bool,
     ) -> Option<Self> {
         let peer = peer_credentials(&connection).ok()?;
-        let process = peer.process.and_then(|id| PeerProcess::open(id).ok());
-        Some(Self {
-            connection,
-            uid: peer.user,
-            process,
-            is_permitted: permits(&peer),
-            name: None,
-            sources: BTreeMap::new(),
-        })
+        let is_permitted = permits(&peer);
+        // Only what is needed for the refusal is done for others.
+        let process = peer.process.filter(|_| is_permitted).and_then(|id| PeerProcess::open(id).ok());
+        Some(Self { connection, uid: peer.user, process, is_permitted, name: None, sources: BTreeMap::new() })
+    }
+
+    /// Returns who pays for what it asks.
+    pub(super) fn payer(&self) -> Payer {
+        if self.is_permitted { Payer::User(self.uid) } else { Payer::Stranger }
     }
 
     /// Returns its name.

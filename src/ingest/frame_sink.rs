@@ -1,5 +1,7 @@
 //! Where pushed frames go: into slabs for the recorder, with exact accounts.
 
+use std::sync::atomic::{Ordering, fence};
+
 use flatcap_lane::LaneFrame;
 use flatcap_stream::ChecksumKind;
 
@@ -33,10 +35,12 @@ impl FrameSink {
     }
 
     /// Passes on a frame of a source, after the samples that are missing before it.
+    ///
+    /// The frame is in a slab before its number counts as begun: if this process is killed in
+    /// between, the run does not account for it, and the lane still has it.
     pub(super) fn pass(&mut self, source: &mut PushedSource, frame: &LaneFrame, bytes: &[u8]) {
         let sample = frame.sample;
         self.lose(source, frame.missing, Causes::QUEUE_FULL);
-        self.begin(source, sample.seq.saturating_add(1));
         source.last_mono_ns = sample.mono_ns;
         let meta = SampleMeta {
             source: source.id,
@@ -45,6 +49,9 @@ impl FrameSink {
             wall_offset_ns: sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns),
         };
         self.producer.append_frame(&meta, bytes, self.checksum);
+        // After a kill at any moment, the frame is in memory if its number is.
+        fence(Ordering::Release);
+        self.begin(source, sample.seq.saturating_add(1));
     }
 
     /// Records that the next `count` samples of a source are lost.

@@ -13,7 +13,7 @@ use flatcap_lane::{
 };
 
 use super::frame_sink::FrameSink;
-use super::payload_verification::PayloadVerification;
+use super::payload_verification::{PayloadVerification, is_valid};
 use super::source_pool::{PushedSource, SourcePool};
 use super::source_setup::RegisteredSource;
 use super::user_rates::PushedAmount;
@@ -23,6 +23,8 @@ use crate::slab::Causes;
 
 /// Slabs of a lane that are read in one turn, so that the other lanes get theirs.
 const SLABS_PER_TURN: u32 = 16;
+/// A turn ends after the slab with which it has taken so long: frames may be costly to verify.
+const TURN_NS: u64 = 2_000_000;
 /// Of a lane that has ended, at most so many times its slabs are read: a client that goes on all
 /// the same does not keep it open.
 const LAST_ROUNDS_MAX: u32 = 2;
@@ -166,6 +168,7 @@ impl Lane {
     pub(super) fn read(&mut self, reading: &mut LaneReading) -> LaneProgress {
         let LaneReading { buffer, sink, check, wall_offsets_ns, amount } = reading;
         let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns };
+        let begin_ns = monotonic_ns();
         for turn in 0..SLABS_PER_TURN {
             if self.state == (LaneState::Ending { slabs_left: 0 }) {
                 return LaneProgress::Empty;
@@ -181,7 +184,8 @@ impl Lane {
             };
             amount.frames += batch.frames.len() as u64;
             amount.bytes += batch.bytes.len() as u64;
-            let bounds = (self.begun_ns, monotonic_ns());
+            let now_ns = monotonic_ns();
+            let bounds = (self.begun_ns, now_ns);
             if let Err(defect) = pass(&mut self.sources, &batch, *check, bounds, sink) {
                 return LaneProgress::Defect(defect);
             }
@@ -190,6 +194,9 @@ impl Lane {
             }
             if let LaneState::Ending { slabs_left } = &mut self.state {
                 *slabs_left -= 1;
+            }
+            if now_ns.saturating_sub(begin_ns) > TURN_NS {
+                break;
             }
         }
         LaneProgress::More
@@ -266,9 +273,10 @@ impl LaneSource {
         if let Some(verifier) = self.registered.verifier.as_ref().filter(|_| is_due) {
             let payload = bytes.get(frame.header_bytes + ENVELOPE_BYTES..).unwrap_or_default();
             // No other thread has it.
-            if !verifier.lock().unwrap_or_else(PoisonError::into_inner).accepts(payload) {
+            if !is_valid(&mut verifier.lock().unwrap_or_else(PoisonError::into_inner), payload) {
                 return Err(format!(
-                    "sample {seq} of {name}: its payload does not fit the schema of the source"
+                    "sample {seq} of {name}: its payload does not fit the schema of the source, or refers to the \
+                     same bytes too often"
                 ));
             }
         }

@@ -9,10 +9,18 @@ use flatcap_lane::{
 pub const LANE_SLAB_BYTES: usize = 64 << 10;
 /// What the recorder keeps of a pushed source besides its schema, in bytes: counters, a list of
 /// losses, names and labels, rounded up.
-pub(super) const SOURCE_BYTES_MIN: u64 = 8 << 10;
+const SOURCE_BYTES_MIN: u64 = 8 << 10;
 /// Copies of a source's schema that the recorder keeps: the run's, those of the plans and headers
 /// of two recorders, and the client's.
 const SCHEMA_COPIES: u64 = 6;
+
+/// Part of the descriptions and of the number of pushed sources that one user may take.
+const USER_SHARE: u64 = 2;
+/// Bytes of a descriptor besides schema, names and labels, and of those that the kernel adds;
+/// rounded up.
+const DESCRIPTOR_BYTES: u64 = 1 << 10;
+/// Bytes of a pushed source's totals in a footer, rounded up.
+const TOTALS_BYTES: u64 = 512;
 
 /// The limits of all clients.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +43,84 @@ pub struct PushLimits {
     pub schema_bytes: u64,
     /// Bytes that the descriptors of all pushed sources may take in a segment.
     pub description_bytes: u64,
+    /// The key that a higher limit of these bytes needs.
+    pub description_key: &'static str,
+    /// Pushed sources of a run.
+    pub run_sources: u64,
+}
+
+/// Space that pushed sources take of a run, for good: each segment describes them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct DescribedSources {
+    pub(super) bytes: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) count: u64,
+}
+
+impl DescribedSources {
+    /// Returns what a new source takes.
+    pub(super) fn of(registration: &SourceRegistration, schema_bytes: usize) -> Self {
+        // Header and footer of each segment repeat it.
+        let described = (name_bytes(registration) + schema_bytes) as u64 + DESCRIPTOR_BYTES;
+        let memory_bytes = source_bytes(registration, schema_bytes);
+        Self { bytes: 2 * described + TOTALS_BYTES, memory_bytes, count: 1 }
+    }
+
+    /// Adds what other sources take.
+    pub(super) fn add(&mut self, others: Self) {
+        self.bytes = self.bytes.saturating_add(others.bytes);
+        self.memory_bytes = self.memory_bytes.saturating_add(others.memory_bytes);
+        self.count = self.count.saturating_add(others.count);
+    }
+
+    /// Whether it is at most one part in `parts` of what all pushed sources may take.
+    fn is_within(self, limits: &PushLimits, parts: u64) -> bool {
+        self.bytes <= limits.description_bytes / parts
+            && self.memory_bytes <= limits.memory_bytes / parts
+            && self.count <= limits.run_sources / parts
+    }
+
+    /// Whether it is at most one part in `parts` of what the sources of one user may take.
+    pub(super) fn is_within_share(self, limits: &PushLimits, parts: u64) -> bool {
+        self.is_within(limits, parts.saturating_mul(USER_SHARE))
+    }
+
+    /// Checks that it is at most what all pushed sources may take, and `of_user` at most what those
+    /// of one user may take.
+    ///
+    /// # Errors
+    /// One line with the limit, and the key to raise.
+    pub(super) fn check(self, of_user: Self, limits: &PushLimits) -> Result<(), String> {
+        let (who, sum, parts) = if of_user.is_within_share(limits, 1) {
+            ("all users", self, 1)
+        } else {
+            ("this user", of_user, USER_SHARE)
+        };
+        if sum.is_within(limits, parts) {
+            return Ok(());
+        }
+        let (bytes, count) = (limits.description_bytes / parts, limits.run_sources / parts);
+        let memory_bytes = limits.memory_bytes / parts;
+        Err(if sum.memory_bytes > memory_bytes {
+            format!(
+                "the pushed sources of {who} would take {} bytes of memory, more than {memory_bytes}: raise [push] \
+                 memory_max, or use smaller schemas or fewer threads",
+                sum.memory_bytes
+            )
+        } else if sum.count > count {
+            format!(
+                "the pushed sources of {who} would be {} in this run, more than {count}: use fewer threads, names or \
+                 labels, or restart the recorder",
+                sum.count
+            )
+        } else {
+            format!(
+                "the descriptions of the pushed sources of {who} would take {} bytes of each segment, more than {bytes}: \
+                 raise {}, or use smaller schemas or fewer threads",
+                sum.bytes, limits.description_key
+            )
+        })
+    }
 }
 
 /// Returns the number of slabs of a lane for which a client asks for `bytes`; 0 stands for the
@@ -47,9 +133,12 @@ pub(super) fn slabs(limits: &PushLimits, slab_bytes: usize, bytes: u64) -> usize
 
 /// Returns the memory that the recorder needs for a new source, in bytes.
 pub(super) fn source_bytes(registration: &SourceRegistration, schema_bytes: usize) -> u64 {
+    SOURCE_BYTES_MIN + SCHEMA_COPIES * (schema_bytes + name_bytes(registration)) as u64
+}
+
+fn name_bytes(registration: &SourceRegistration) -> usize {
     let labels = registration.labels.iter().map(|(name, value)| name.len() + value.len());
-    let names = registration.name.len() + registration.root.len() + labels.sum::<usize>();
-    SOURCE_BYTES_MIN + SCHEMA_COPIES * (schema_bytes + names) as u64
+    registration.name.len() + registration.root.len() + labels.sum::<usize>()
 }
 
 #[cfg(test)]
@@ -66,6 +155,8 @@ pub(super) mod tests {
         user_frames_per_second: 0,
         schema_bytes: 1 << 20,
         description_bytes: 64 << 20,
+        description_key: "[storage] segment_size",
+        run_sources: 3584,
     };
 
     // Proves that each ring is within the limits of the protocol, whatever is asked for.
@@ -78,5 +169,33 @@ pub(super) mod tests {
         );
         assert_eq!([0, u64::MAX].map(|bytes| slabs(4096, bytes)), [256, 256]);
         assert_eq!(slabs(4 << 20, 1), 2);
+    }
+
+    // Proves that a refusal names who has reached which limit, and the key that raises it, also
+    // with a ring.
+    #[test]
+    fn a_refusal_names_its_key() {
+        let limits = PushLimits {
+            description_bytes: 1000,
+            run_sources: 100,
+            description_key: "[blackbox] memory_max",
+            ..LIMITS
+        };
+        let described = |bytes, count| DescribedSources { bytes, memory_bytes: bytes, count };
+        assert_eq!(described(1000, 100).check(described(500, 50), &limits), Ok(()));
+        for (all, of_user, words) in [
+            (described(600, 10), described(501, 1), ["this user", "[blackbox] memory_max", "501"]),
+            (described(1001, 10), described(500, 1), ["all users", "[blackbox] memory_max", "1001"]),
+            (described(10, 60), described(10, 51), ["this user", "restart", "51"]),
+            (described(10, 101), described(10, 50), ["all users", "restart", "101"]),
+            (
+                DescribedSources { bytes: 1, memory_bytes: (32 << 20) + 1, count: 1 },
+                DescribedSources { bytes: 1, memory_bytes: (32 << 20) + 1, count: 1 },
+                ["this user", "[push] memory_max", "33554433"],
+            ),
+        ] {
+            let refusal = all.check(of_user, &limits).unwrap_err();
+            assert!(words.iter().all(|word| refusal.contains(word)), "{refusal}");
+        }
     }
 }

@@ -5,23 +5,28 @@
 //! checked in a copy of its own. A client that does not keep to the protocol loses its lane, and
 //! nobody else notices.
 
+mod acceptance;
 mod allowed_accounts;
 mod client;
+mod cpu_budget;
 mod frame_sink;
 mod lane;
 mod left_lane;
 mod limits;
 mod payload_verification;
 mod push_target;
+mod refusal_log;
 mod registry;
 mod source_pool;
 mod source_setup;
+mod trigger_limits;
 mod user_rates;
+mod wakeup;
 mod worker;
 
 pub use allowed_accounts::AllowedAccounts;
 pub use left_lane::{LaneReceipt, LeftFrames, LeftLane};
 pub use limits::{LANE_SLAB_BYTES, PushLimits};
-pub use payload_verification::PayloadVerification;
+pub use payload_verification::{LeftVerification, PayloadVerification};
 pub use push_target::{AddedSource, PushTarget, SourceRefusal};
 pub use worker::{IDLE_INTERVAL_NS, PushStop, PushWorker, PushWorkerSettings};

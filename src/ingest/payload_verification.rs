@@ -1,9 +1,11 @@
 //! Verification of payloads by the schema of their source.
 
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use flatbuffers::VerifierOptions;
-use flatcap_format::schema::{CompiledSchema, PayloadVerifier, SchemaError};
+use flatcap_format::schema::{CompiledSchema, PayloadVerifier};
+use flatcap_format::segment::{SampleView, SegmentHeader};
 
 /// Which payloads are verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,22 +18,131 @@ pub enum PayloadVerification {
     None,
 }
 
+/// A payload's apparent size, in which shared bytes count at each use, is at most so many times its
+/// length, and [`APPARENT_BYTES_MIN`]: a text that thousands of tables share would be checked
+/// thousands of times. Applications share vtables, which are short.
+const APPARENT_FACTOR: usize = 32;
+const APPARENT_BYTES_MIN: usize = 64 << 10;
 /// Most tables of a payload: few bytes can refer to the same ones again and again, and one thread
 /// verifies the payloads of all applications.
 const TABLES_MAX: usize = 16_384;
 
+/// Whether a payload fits the schema, and can be verified in a time in proportion to its length.
+pub(super) fn is_valid(verifier: &mut PayloadVerifier, payload: &[u8]) -> bool {
+    verifier.set_max_apparent_size(payload.len().saturating_mul(APPARENT_FACTOR).max(APPARENT_BYTES_MIN));
+    verifier.accepts(payload)
+}
+
 /// Returns a verifier of payloads with this root; none if the source is opaque.
 ///
 /// # Errors
-/// The schema is not one, or has no such root.
-pub(super) fn verifier(
-    schema: &[u8],
-    root: &str,
-) -> Result<Option<Arc<Mutex<PayloadVerifier>>>, SchemaError> {
+/// One line that says why not: the schema is not one, has no such root, or has a field that no path
+/// can name.
+pub(super) fn verifier(schema: &[u8], root: &str) -> Result<Option<Arc<Mutex<PayloadVerifier>>>, String> {
     if root.is_empty() {
         return Ok(None);
     }
-    let compiled = CompiledSchema::compile(schema, root)?;
+    let compiled = CompiledSchema::compile(schema, root).map_err(|error| error.to_string())?;
+    if let Some(name) = compiled.unnamed_field() {
+        return Err(format!("the schema's field {name:?}: its name is no identifier, as flatc makes them"));
+    }
     let options = VerifierOptions { max_tables: TABLES_MAX, ..VerifierOptions::default() };
     Ok(Some(Arc::new(Mutex::new(compiled.verifier(options)))))
+}
+
+/// Verifies the payloads that were left in the lanes of a killed run, by the descriptors in its
+/// files.
+#[derive(Debug)]
+pub struct LeftVerification<'h> {
+    header: &'h SegmentHeader,
+    check: PayloadVerification,
+    verifiers: BTreeMap<u16, Option<Arc<Mutex<PayloadVerifier>>>>,
+}
+
+impl<'h> LeftVerification<'h> {
+    /// Creates a verification by the descriptors of this header.
+    pub fn new(header: &'h SegmentHeader, check: PayloadVerification) -> Self {
+        Self { header, check, verifiers: BTreeMap::new() }
+    }
+
+    /// Returns how many frames of a lane come before the first one whose payload does not fit the
+    /// schema of its source.
+    pub fn accepted(&mut self, frames: &[Vec<u8>]) -> usize {
+        let mut verified = BTreeSet::new();
+        let header_bytes = self.header.checksum.frame_bytes(0);
+        let is_refused = |frame: &Vec<u8>| {
+            let sample = frame.get(header_bytes..).and_then(SampleView::read);
+            let Some(SampleView { source, payload, .. }) = sample else { return true };
+            let is_due = match self.check {
+                PayloadVerification::All => true,
+                PayloadVerification::First => verified.insert(source),
+                PayloadVerification::None => false,
+            };
+            is_due && !self.accepts(source, payload)
+        };
+        frames.iter().position(is_refused).unwrap_or(frames.len())
+    }
+
+    fn accepts(&mut self, source: u16, payload: &[u8]) -> bool {
+        let Self { header, verifiers, .. } = self;
+        let verifier = verifiers.entry(source).or_insert_with(|| {
+            let described = header.source(source)?;
+            // The recorder that was killed had refused a schema that is none.
+            verifier(&described.schema, &described.root).ok().flatten()
+        });
+        let verifier = verifier.as_ref();
+        verifier.is_none_or(|verifier| {
+            is_valid(&mut verifier.lock().unwrap_or_else(PoisonError::into_inner), payload)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatbuffers::{FlatBufferBuilder, WIPOffset};
+
+    use super::*;
+
+    const SCHEMA: &[u8] = include_bytes!("../../crates/flatcap-tasks/generated/kmsg.bfbs");
+    /// Places in vtables: of the lines in the root, and of the text in a line.
+    const LINES: u16 = 4;
+    const TEXT: u16 = 12;
+
+    /// Returns a payload of so many log lines. All of them refer to one text of `shared` bytes, or
+    /// else have a text each.
+    fn lines(count: usize, shared: Option<usize>) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        let text = shared.map(|bytes| builder.create_string(&"\u{20ac}".repeat(bytes / 3)));
+        let mut lines = Vec::new();
+        for number in 0..count {
+            let text = text.unwrap_or_else(|| builder.create_string(&number.to_string()));
+            let line = builder.start_table();
+            builder.push_slot_always(TEXT, text);
+            lines.push(WIPOffset::<WIPOffset<()>>::new(builder.end_table(line).value()));
+        }
+        let lines = builder.create_vector(&lines);
+        let root = builder.start_table();
+        builder.push_slot_always(LINES, lines);
+        let root = builder.end_table(root);
+        builder.finish(root, None);
+        builder.finished_data().to_vec()
+    }
+
+    // Proves that a payload that refers to the same bytes again and again is refused, although it
+    // is valid, and that one which does so within reason is not.
+    #[test]
+    fn shared_bytes_are_checked_a_bounded_number_of_times() {
+        let verifier = verifier(SCHEMA, "flatcap.kernel.Kmsg").unwrap().unwrap();
+        let mut verifier = verifier.lock().unwrap();
+        for (payload, is_accepted) in [
+            (lines(2000, None), true),
+            (lines(2000, Some(300)), true),
+            (lines(4000, Some(28_000)), false),
+            (lines(0, None), true),
+        ] {
+            assert_eq!(is_valid(&mut verifier, &payload), is_accepted, "{} bytes", payload.len());
+            verifier.set_max_apparent_size(usize::MAX);
+            assert!(verifier.accepts(&payload));
+        }
+    }
 }

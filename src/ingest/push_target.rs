@@ -21,11 +21,12 @@ pub trait PushTarget: Send {
     /// Later, or not in this run.
     fn add_source(&self, source: SourceInfo) -> Result<AddedSource, SourceRefusal>;
 
-    /// Marks the moment in the recording, and keeps the ring's window if there is a ring.
+    /// Marks the moment in the recording, and keeps the ring's window if there is a ring, for an
+    /// application of this user.
     ///
     /// # Errors
     /// One line that says why not.
-    fn trigger(&self, text: String) -> Result<(), String>;
+    fn trigger(&self, uid: u32, text: String) -> Result<(), String>;
 
     /// Takes over a lane of an earlier run, to be read later.
     ///

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use flatcap_format::schema::{PLAIN_NAME_RULE, is_plain_source_name};
 use flatcap_lane::{
     LaneHeader, LaneResumption, PushErrorCode, PushReply, PushRequest, SourceRegistration, VERSION,
 };
@@ -14,18 +15,16 @@ use super::client::ConnectedClient;
 use super::frame_sink::FrameSink;
 use super::lane::Lane;
 use super::left_lane::{LeftLane, RescuedLane};
-use super::limits::{PushLimits, SOURCE_BYTES_MIN, slabs, source_bytes};
+use super::limits::{DescribedSources, PushLimits, slabs, source_bytes};
 use super::payload_verification::verifier;
 use super::push_target::{AddedSource, PushTarget, SourceRefusal};
-use super::source_pool::{PushedSource, SourcePool};
+use super::source_pool::{ChosenSource, PushedSource, SourcePool};
 use super::source_setup::{RegisteredSource, SourceSetup};
+use super::trigger_limits::TriggerLimits;
 use crate::metrics::PushMetrics;
-use crate::os::clock::NS_PER_S;
 use crate::os::sealed_memory::read_sealed;
 use crate::slab::Causes;
 
-/// A client fires at most one trigger in this time: each may keep a window of the ring.
-const TRIGGER_INTERVAL_NS: u64 = NS_PER_S;
 /// Receipts of rescued lanes between two turns; who rescues waits for the next turn beyond them.
 const RECEIPTS_MAX: usize = 4096;
 
@@ -37,10 +36,7 @@ pub(super) struct ClientRegistry {
     settings: RegistrySettings,
     next_lane: u32,
     memory_bytes: u64,
-    description_bytes: u64, // of all pushed sources, in each segment
-    /// By process, when it last fired a trigger, in the last second: whoever connects again is the
-    /// same application.
-    last_triggers_ns: BTreeMap<Option<i32>, u64>,
+    triggers: TriggerLimits,
     receipts: (Sender<RescuedLane>, Receiver<RescuedLane>),
     lanes_waiting: u64, // to be rescued
 }
@@ -88,8 +84,7 @@ impl ClientRegistry {
             settings,
             next_lane: 0,
             memory_bytes: 0,
-            description_bytes: 0,
-            last_triggers_ns: BTreeMap::new(),
+            triggers: TriggerLimits::default(),
             receipts: bounded(RECEIPTS_MAX),
             lanes_waiting: 0,
         }
@@ -163,6 +158,12 @@ impl ClientRegistry {
                 format!("source {}: the host has a source of this name; choose another", registration.name);
             return Err(refuse(text));
         }
+        if !is_plain_source_name(&registration.name) {
+            return Err(refuse(format!(
+                "the name of source {:?}: expected {PLAIN_NAME_RULE}",
+                registration.name
+            )));
+        }
         let limit_bytes = self.settings.limits.schema_bytes;
         let schema = memory.map_or_else(|| Ok(Vec::new()), |memory| read_sealed(memory, limit_bytes));
         let schema = schema.map_err(|error| match error.kind() {
@@ -173,13 +174,15 @@ impl ClientRegistry {
                 "the schema is not in memory sealed against writing, shrinking and growing: {error}"
             )),
         })?;
-        let verifier = verifier(&schema, &registration.root).map_err(|error| refuse(error.to_string()))?;
+        let verifier = verifier(&schema, &registration.root).map_err(refuse)?;
         let bytes = source_bytes(&registration, schema.len());
+        let described = DescribedSources::of(&registration, schema.len());
         self.charge(bytes)?;
         let Some(client) = self.clients.get_mut(&id) else { return Ok(RequestAnswer::Nothing) };
         let process = client.process.as_ref();
         let setup = SourceSetup::new(registration, schema, client.name(), (client.uid, process));
-        let registered = RegisteredSource { setup: Arc::new(setup), verifier, bytes };
+        let reduced = setup.reduced();
+        let registered = RegisteredSource { setup: Arc::new(setup), reduced, described, verifier, bytes };
         let slot = u8::try_from(number).unwrap_or(u8::MAX);
         let before = client.sources.insert(slot, registered);
         self.release(before.map_or(0, |before| before.bytes));
@@ -213,21 +216,17 @@ impl ClientRegistry {
         let slot = u8::try_from(source).unwrap_or(u8::MAX);
         let registered = client.sources.get(&slot).cloned();
         let registered = registered.ok_or_else(|| unknown(format!("source {source} is not registered")))?;
-        let process = self.pool.process_label(&registered.setup, client.process_id());
+        let (uid, process) = (client.uid, client.process_id());
         let is_usable = |lane: &Lane| lane.client == id && lane.is_open() && !lane.is_bound(slot);
         if !self.lanes.get(&number).is_some_and(is_usable) {
             let text = format!("this client has no open lane {number} in which source {source} is not bound");
             return Err(unknown(text));
         }
-        let taken = match self.pool.take(&registered.setup, process, now.mono_ns) {
-            Some(taken) => taken,
-            None => match self.add_source(&registered, process)? {
-                Some(added) => added,
-                None => return Ok(RequestAnswer::Later(PushRequest::Bind { lane: number, source })),
-            },
+        let Some((setup, taken)) = self.take_source(&registered, (uid, process), now)? else {
+            return Ok(RequestAnswer::Later(PushRequest::Bind { lane: number, source }));
         };
         let (source_id, next_seq) = (taken.id, taken.next_seq);
-        let setup = Arc::clone(&registered.setup);
+        let registered = RegisteredSource { setup: Arc::clone(&setup), ..registered };
         if let Some(lane) = self.lanes.get_mut(&number)
             && let Err(unused) = lane.bind(slot, registered, taken)
         {
@@ -240,26 +239,36 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(PushReply::Bind { id: source_id, next_seq }))
     }
 
+    /// Takes a source of the run that no lane uses, or adds one, with the most labels that the
+    /// user's share allows. None if that has to wait.
+    fn take_source(
+        &mut self,
+        registered: &RegisteredSource,
+        (uid, process): (u32, Option<i32>),
+        now: RequestTime,
+    ) -> Result<Option<(Arc<SourceSetup>, PushedSource)>, RequestRefusal> {
+        let limits = &self.settings.limits;
+        let chosen = self.pool.choose(registered, (uid, process), now.mono_ns, limits).map_err(limit)?;
+        let (setup, process) = match chosen {
+            ChosenSource::Known(setup, source) => return Ok(Some((setup, source))),
+            ChosenSource::New(setup, process) => (setup, process),
+        };
+        let Some(added) = self.add_source(registered, (uid, &setup), process)? else { return Ok(None) };
+        self.settings.metrics.description_bytes.set(self.pool.described().bytes);
+        Ok(Some((setup, added)))
+    }
+
     /// Adds a source to the run. None if that has to wait.
     fn add_source(
         &mut self,
         registered: &RegisteredSource,
+        (uid, setup): (u32, &Arc<SourceSetup>),
         process: Option<i32>,
     ) -> Result<Option<PushedSource>, RequestRefusal> {
-        // Header and footer of each segment repeat it.
-        let described = 2 * registered.setup.schema_bytes() + SOURCE_BYTES_MIN;
-        let most = self.settings.limits.description_bytes;
-        if self.description_bytes.saturating_add(described) > most {
-            return Err(limit(format!(
-                "the descriptions of all pushed sources would take more than {most} bytes of each segment; \
-                 raise [storage] segment_size, or use smaller schemas"
-            )));
-        }
         self.charge(registered.bytes)?;
-        match self.settings.target.add_source(registered.setup.info(process)) {
+        match self.settings.target.add_source(setup.info(process)) {
             Ok(AddedSource { id, counters }) => {
-                self.description_bytes += described;
-                self.pool.note_added(&registered.setup, process);
+                self.pool.note_added((uid, registered.described), setup, process);
                 Ok(Some(PushedSource { id, counters, process, next_seq: 0, last_mono_ns: 0 }))
             }
             Err(refusal) => {
@@ -274,18 +283,17 @@ impl ClientRegistry {
 
     fn trigger(&mut self, id: u64, text: &str, now: RequestTime) -> Answered {
         let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
-        let process = client.process_id();
-        let is_recent = |last_ns: u64| now.mono_ns.saturating_sub(last_ns) < TRIGGER_INTERVAL_NS;
-        self.last_triggers_ns.retain(|_, last_ns| is_recent(*last_ns));
-        if self.last_triggers_ns.contains_key(&process) {
-            return Err(limit("a client may fire one trigger a second".to_owned()));
-        }
+        let user = client.uid;
+        // Another process of the same program is the same application.
+        let program = client.process.as_ref().and_then(|process| process.executable.clone());
+        let program = program.unwrap_or_else(|| client.name().to_owned());
+        self.triggers.permit(user, &program, now.mono_ns).map_err(limit)?;
         let text = format!("{}: {text}", client.name());
         self.settings
             .target
-            .trigger(text)
+            .trigger(user, text)
             .map_err(|text| RequestRefusal(PushErrorCode::Unavailable, text))?;
-        self.last_triggers_ns.insert(process, now.mono_ns);
+        self.triggers.note(user, program, now.mono_ns);
         self.settings.metrics.triggers.add(1);
         Ok(RequestAnswer::Reply(PushReply::Trigger))
     }

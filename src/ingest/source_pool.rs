@@ -1,10 +1,11 @@
-//! The pushed sources of a run that no lane uses now: the next lane of the same source continues
-//! one, so that threads and processes that come and go do not use up the ids of the run.
+//! The pushed sources of a run. The next lane of the same source continues one that no lane uses
+//! now, so that threads and processes that come and go do not use up the ids of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::source_setup::SourceSetup;
+use super::limits::{DescribedSources, PushLimits};
+use super::source_setup::{RegisteredSource, SourceIdentity, SourceSetup};
 use crate::metrics::SourceMetrics;
 
 /// Processes of the same source that are told apart by a label. All further ones of the run share
@@ -27,10 +28,21 @@ pub(super) struct PushedSource {
     pub(super) last_mono_ns: u64,
 }
 
-/// The sources that no lane uses.
+/// The sources that no lane uses, and what all sources take of the run.
 #[derive(Debug, Default)]
 pub(super) struct SourcePool {
     known: BTreeMap<Arc<SourceSetup>, SourceHistory>,
+    described: DescribedSources,
+    described_of: BTreeMap<u32, DescribedSources>, // by user
+}
+
+/// The source that a lane gets.
+#[derive(Debug)]
+pub(super) enum ChosenSource {
+    /// One that no lane uses.
+    Known(Arc<SourceSetup>, PushedSource),
+    /// A new one of this setup, with the label of this process.
+    New(Arc<SourceSetup>, Option<i32>),
 }
 
 #[derive(Debug, Default)]
@@ -40,8 +52,48 @@ struct SourceHistory {
 }
 
 impl SourcePool {
+    /// Chooses the source for a lane of a user: one with the most labels for which there is a
+    /// source that no lane uses, or for which the user's share allows a new one.
+    ///
+    /// # Errors
+    /// One line with the limit that is reached, and the key to raise.
+    pub(super) fn choose(
+        &mut self,
+        registered: &RegisteredSource,
+        (uid, process): (u32, Option<i32>),
+        now_ns: u64,
+        limits: &PushLimits,
+    ) -> Result<ChosenSource, String> {
+        let (of_all, of_user) = self.with_another(uid, registered.described);
+        let checked = of_all.check(of_user, limits);
+        let process = self.process_label(&registered.setup, process);
+        for SourceIdentity { setup, process, parts } in registered.identities(process) {
+            if let Some(taken) = self.take(&setup, process, now_ns) {
+                return Ok(ChosenSource::Known(setup, taken));
+            }
+            if of_user.is_within_share(limits, parts) && checked.is_ok() {
+                return Ok(ChosenSource::New(setup, process));
+            }
+        }
+        Err(checked.err().unwrap_or_default())
+    }
+
+    /// Returns what all sources and those of a user take, with one more of the user.
+    fn with_another(&self, uid: u32, described: DescribedSources) -> (DescribedSources, DescribedSources) {
+        let (mut of_all, mut of_user) =
+            (self.described, self.described_of.get(&uid).copied().unwrap_or_default());
+        of_all.add(described);
+        of_user.add(described);
+        (of_all, of_user)
+    }
+
+    /// Returns what all sources take.
+    pub(super) fn described(&self) -> DescribedSources {
+        self.described
+    }
+
     /// Returns the process that a source of this process is said to belong to.
-    pub(super) fn process_label(&self, setup: &SourceSetup, process: Option<i32>) -> Option<i32> {
+    fn process_label(&self, setup: &SourceSetup, process: Option<i32>) -> Option<i32> {
         let processes = self.known.get(setup).map(|known| &known.processes);
         let has_place =
             |process: &i32| processes.is_none_or(|all| all.contains(process) || all.len() < PROCESSES_MAX);
@@ -49,12 +101,7 @@ impl SourcePool {
     }
 
     /// Takes a source that an earlier lane has used; `process` is that of its label.
-    pub(super) fn take(
-        &mut self,
-        setup: &SourceSetup,
-        process: Option<i32>,
-        now_ns: u64,
-    ) -> Option<PushedSource> {
+    fn take(&mut self, setup: &SourceSetup, process: Option<i32>, now_ns: u64) -> Option<PushedSource> {
         let free = &mut self.known.get_mut(setup)?.free;
         let is_fit = |source: &PushedSource| {
             source.process == process && source.last_mono_ns.saturating_add(PAUSE_MIN_NS) < now_ns
@@ -62,8 +109,16 @@ impl SourcePool {
         free.iter().position(is_fit).map(|index| free.swap_remove(index))
     }
 
-    /// Notes that the run has a new source.
-    pub(super) fn note_added(&mut self, setup: &Arc<SourceSetup>, process: Option<i32>) {
+    /// Notes that the run has a new source of a user.
+    pub(super) fn note_added(
+        &mut self,
+        (uid, described): (u32, DescribedSources),
+        setup: &Arc<SourceSetup>,
+        process: Option<i32>,
+    ) {
+        let (of_all, of_user) = self.with_another(uid, described);
+        self.described = of_all;
+        self.described_of.insert(uid, of_user);
         self.known.entry(Arc::clone(setup)).or_default().processes.extend(process);
     }
 
@@ -75,7 +130,8 @@ impl SourcePool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::source_setup::tests::setup;
+    use super::super::limits::tests::LIMITS;
+    use super::super::source_setup::tests::{registered, setup};
     use super::*;
 
     fn source(id: u16, process: Option<i32>) -> PushedSource {
@@ -89,7 +145,7 @@ mod tests {
     fn a_source_is_continued() {
         let mut pool = SourcePool::default();
         let orders = Arc::new(setup(7, "orders", &[]));
-        pool.note_added(&orders, Some(1));
+        pool.note_added((7, DescribedSources::default()), &orders, Some(1));
         pool.give_back(Arc::clone(&orders), source(3, Some(1)));
         let later_ns = 1000 + PAUSE_MIN_NS + 1;
         for (other, process, now_ns) in [
@@ -116,12 +172,103 @@ mod tests {
             let label = pool.process_label(&orders, Some(process));
             let source = pool.take(&orders, label, u64::MAX).unwrap_or_else(|| {
                 ids += 1;
-                pool.note_added(&orders, label);
+                pool.note_added((7, DescribedSources::default()), &orders, label);
                 source(ids, label)
             });
             pool.give_back(Arc::clone(&orders), source);
         }
         assert_eq!(usize::from(ids), PROCESSES_MAX + 1);
         assert_eq!(pool.process_label(&orders, Some(1)), Some(1), "a known one keeps its label");
+    }
+
+    /// An application that is started again and again, with so many threads and such a schema.
+    struct RestartedApplication {
+        uid: u32,
+        threads: usize,
+        schema_bytes: usize,
+        /// Whether each start has another control group and labels of its own.
+        is_changing: bool,
+    }
+
+    impl RestartedApplication {
+        fn registered(&self, start: usize) -> RegisteredSource {
+            let own = if self.is_changing { start } else { 0 };
+            let instance = own.to_string();
+            let labels = [("instance", instance.as_str())];
+            let described = DescribedSources {
+                bytes: 2 * (self.schema_bytes as u64 + 1200) + 512,
+                memory_bytes: (8 << 10) + 6 * (self.schema_bytes as u64 + 176),
+                count: 1,
+            };
+            registered(setup(self.uid, "orders", &labels), described)
+        }
+
+        /// Starts it once, and ends it. Returns the first refusal.
+        fn start(
+            &self,
+            start: usize,
+            (pool, next_id): (&mut SourcePool, &mut u16),
+            limits: &PushLimits,
+        ) -> Result<(), String> {
+            let registered = self.registered(start);
+            let process = i32::try_from(start).ok();
+            let mut taken = Vec::new();
+            for _ in 0..self.threads {
+                let chosen = pool.choose(&registered, (self.uid, process), u64::MAX, limits)?;
+                taken.push(match chosen {
+                    ChosenSource::Known(setup, source) => (setup, source),
+                    ChosenSource::New(setup, process) => {
+                        pool.note_added((self.uid, registered.described), &setup, process);
+                        *next_id += 1;
+                        (setup, source(*next_id, process))
+                    }
+                });
+            }
+            for (setup, source) in taken {
+                pool.give_back(setup, source);
+            }
+            Ok(())
+        }
+    }
+
+    // Proves that applications can be started any number of times, with and without a ring, with
+    // small and large schemas, also if labels change each time; that the ids and the descriptions
+    // of the run stay within their limits; and that a hostile user who describes something new each
+    // time is refused without harm to another user.
+    #[test]
+    fn applications_are_started_any_number_of_times() {
+        const STARTS: usize = 10_000;
+        let ring_segment = (4 << 20, "[blackbox] memory_max");
+        for (description_bytes, description_key) in [(64 << 20, "[storage] segment_size"), ring_segment] {
+            let limits = PushLimits { description_bytes, description_key, ..LIMITS };
+            let application = |uid, schema_bytes, is_changing| RestartedApplication {
+                uid,
+                threads: 16,
+                schema_bytes,
+                is_changing,
+            };
+            let mut applications = [application(1, 0, false), application(1, 14 << 10, true)];
+            let (mut pool, mut next_id) = (SourcePool::default(), 0);
+            for start in 0..STARTS {
+                // Another program of a hostile user: another name each time.
+                let described = applications[0].registered(0).described;
+                let hostile = registered(setup(9, &format!("name{start}"), &[]), described);
+                if let Ok(ChosenSource::New(setup, process)) = pool.choose(&hostile, (9, Some(1)), 1, &limits)
+                {
+                    pool.note_added((9, described), &setup, process);
+                    next_id += 1;
+                }
+                for application in &mut applications {
+                    let started = application.start(start, (&mut pool, &mut next_id), &limits);
+                    assert_eq!(started, Ok(()), "start {start} of {}", application.schema_bytes);
+                }
+            }
+            let taken = pool.described();
+            assert!(taken.bytes <= description_bytes && taken.count <= limits.run_sources, "{taken:?}");
+            assert_eq!(u64::from(next_id), taken.count);
+            let hostile = registered(setup(9, "another", &[]), applications[0].registered(0).described);
+            let refusal = pool.choose(&hostile, (9, Some(1)), 1, &limits).unwrap_err();
+            assert!(refusal.contains("this user"), "{refusal}");
+        }
     }
 }

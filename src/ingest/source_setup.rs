@@ -7,6 +7,7 @@ use flatcap_format::schema::PayloadVerifier;
 use flatcap_format::segment::{SourceInfo, SourceKind};
 use flatcap_lane::SourceRegistration;
 
+use super::limits::DescribedSources;
 use crate::os::peer_process::PeerProcess;
 
 /// Longest value of a label, in bytes.
@@ -16,29 +17,79 @@ const LABEL_BYTES_MAX: usize = 255;
 const OWN_LABELS: [&str; 5] = ["client", "uid", "executable", "cgroup", PROCESS_LABEL];
 const PROCESS_LABEL: &str = "pid";
 
+/// Labels of a source whose description leaves out the instance of the application.
+const PROGRAM_LABELS: [&str; 3] = ["client", "uid", "executable"];
+/// Labels of a source whose description leaves out all that an application can change from one
+/// start to the next.
+const USER_LABELS: [&str; 2] = ["client", "uid"];
+
 /// What a source is, whichever process and thread pushes it. Lanes that agree in it may use one
 /// source of the recording, one after the other.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SourceSetup {
     uid: u32,
     name: String,
     root: String,
     period_ns: u64,
     labels: BTreeMap<String, String>,
-    schema: Vec<u8>,
+    schema: Arc<[u8]>,
+}
+
+/// A description by which a lane may get a source of the recording.
+#[derive(Debug, Clone)]
+pub(super) struct SourceIdentity {
+    pub(super) setup: Arc<SourceSetup>,
+    /// The process of its label; none if it has no such label.
+    pub(super) process: Option<i32>,
+    /// New sources are described so as long as the user has taken at most one part in so many of
+    /// its share.
+    pub(super) parts: u64,
 }
 
 /// A source that a client has registered.
 #[derive(Debug, Clone)]
 pub(super) struct RegisteredSource {
     pub(super) setup: Arc<SourceSetup>,
+    /// The same with fewer labels: without the instance, and without what changes with a start.
+    pub(super) reduced: [Arc<SourceSetup>; 2],
+    /// What it takes in each segment.
+    pub(super) described: DescribedSources,
     /// Shared by the lanes of the client, which one thread reads; none if it is opaque.
     pub(super) verifier: Option<Arc<Mutex<PayloadVerifier>>>,
     /// Memory that it takes, and that it takes again as a source of the run, in bytes.
     pub(super) bytes: u64,
 }
 
+impl RegisteredSource {
+    /// Returns how the source may be described: first in full, for a process of this id, then with
+    /// fewer labels each time. The fewer labels, the more starts of an application share a source,
+    /// so that an application may be started any number of times, although ids are never reused.
+    pub(super) fn identities(&self, process: Option<i32>) -> [SourceIdentity; 4] {
+        let [of_program, of_user] = &self.reduced;
+        let identity = |setup: &Arc<SourceSetup>, process, parts| SourceIdentity {
+            setup: Arc::clone(setup),
+            process,
+            parts,
+        };
+        [
+            identity(&self.setup, process, 8),
+            identity(&self.setup, None, 4),
+            identity(of_program, None, 2),
+            identity(of_user, None, 1),
+        ]
+    }
+}
+
 impl SourceSetup {
+    /// Returns the same with the labels of [`PROGRAM_LABELS`] and with those of [`USER_LABELS`].
+    pub(super) fn reduced(&self) -> [Arc<Self>; 2] {
+        [&PROGRAM_LABELS[..], &USER_LABELS].map(|kept| {
+            let mut reduced = self.clone();
+            reduced.labels.retain(|name, _| kept.contains(&name.as_str()));
+            Arc::new(reduced)
+        })
+    }
+
     /// Adds to a registration what the kernel says of its client.
     pub(super) fn new(
         registration: SourceRegistration,
@@ -59,17 +110,12 @@ impl SourceSetup {
         if let Some(group) = process.and_then(|process| process.control_group.as_deref()) {
             add("cgroup", group);
         }
-        Self { uid, name, root, period_ns, labels, schema }
+        Self { uid, name, root, period_ns, labels, schema: schema.into() }
     }
 
     /// Returns the name of the source.
     pub(super) fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Returns the length of the schema, in bytes.
-    pub(super) fn schema_bytes(&self) -> u64 {
-        self.schema.len() as u64
     }
 
     /// Returns the descriptor of the source, with the id of its process if it belongs to one.
@@ -84,7 +130,7 @@ impl SourceSetup {
             kind: SourceKind::Host,
             period_ns: self.period_ns,
             root: self.root.clone(),
-            schema: self.schema.clone(),
+            schema: self.schema.to_vec(),
             next_seq: 0,
         }
     }
@@ -111,6 +157,24 @@ pub(super) mod tests {
             labels: labels.iter().map(owned).collect(),
         };
         SourceSetup::new(registration, Vec::new(), "test", (uid, None))
+    }
+
+    /// A source that a client has registered with this setup.
+    pub(in crate::ingest) fn registered(setup: SourceSetup, described: DescribedSources) -> RegisteredSource {
+        let reduced = setup.reduced();
+        RegisteredSource { setup: Arc::new(setup), reduced, described, verifier: None, bytes: 0 }
+    }
+
+    // Proves that fewer labels make one description of many, that the user and the client stay, and
+    // that what is no label always counts.
+    #[test]
+    fn descriptions_are_reduced() {
+        let of = |instance: &str, name| setup(7, name, &[("instance", instance)]).reduced();
+        let [first, other, renamed] = [of("1", "orders"), of("2", "orders"), of("1", "trades")];
+        assert_eq!(first, other);
+        assert_ne!(first, renamed);
+        let names: Vec<String> = first[1].info(None).labels.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["client", "uid"]);
     }
 
     // Proves that a client cannot choose the labels that the kernel vouches for, that its others

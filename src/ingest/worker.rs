@@ -1,6 +1,7 @@
 //! The thread that answers clients and reads their lanes.
 
 use std::fmt;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use flatcap_lane::{
@@ -9,17 +10,20 @@ use flatcap_lane::{
 
 use super::allowed_accounts::AllowedAccounts;
 use super::client::{ConnectedClient, Incoming};
+use super::cpu_budget::{Payer, PushCpuBudget};
 use super::frame_sink::FrameSink;
 use super::lane::{Lane, LaneProgress, LaneReading};
 use super::limits::PushLimits;
 use super::payload_verification::PayloadVerification;
 use super::push_target::PushTarget;
+use super::refusal_log::RefusalLog;
 use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRefusal, RequestTime};
 use super::user_rates::{PushedAmount, UserRates};
+use super::wakeup::Wakeup;
 use crate::metrics::PushMetrics;
-use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
-use crate::os::packet_socket::{PacketConnection, PacketListener, ReceivedPacket};
-use crate::os::poll_event::PollEvent;
+use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
+use crate::os::packet_socket::{PacketListener, ReceivedPacket};
+use crate::os::poll_event::{PollEvent, wait_readable};
 use crate::os::ready_set::ReadySet;
 use crate::os::wake_event::WakeEvent;
 use crate::slab::{Causes, SlabProducer};
@@ -29,14 +33,8 @@ pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
 const IDLE_AFTER_NS: u64 = NS_PER_S;
 /// Requests of a client that are answered in one turn, so that the others get theirs.
 const REQUESTS_PER_TURN: usize = 16;
-/// Connections accepted in one turn.
-const CONNECTIONS_PER_TURN: usize = 16;
-/// Connections that have not said who they are; a further one replaces the oldest.
-const UNNAMED_MAX: usize = 64;
 /// Wall offsets that a sample may be stamped with: those of so many changes of the wall clock.
 const WALL_OFFSETS_MAX: usize = 64;
-/// Pause after a failed accept, which mostly lacks descriptors.
-const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 /// At the end, time for frames in the making: one takes less than a microsecond, unless its thread
 /// is not running.
 const LAST_FRAMES_NS: u64 = 10_000_000;
@@ -65,8 +63,12 @@ pub struct PushWorkerSettings {
     pub wall_offset: Arc<WallOffset>,
     /// The run that the frames belong to.
     pub target: Box<dyn PushTarget>,
+    /// CPU time that all of it may use, in basis points of a core.
+    pub cpu_basis_points: u32,
     /// The counters.
     pub metrics: Arc<PushMetrics>,
+    /// Those of the recorders, which count what they use for pushed frames.
+    pub recorders: Vec<Arc<PushMetrics>>,
 }
 
 /// Ends the thread.
@@ -75,56 +77,29 @@ pub struct PushStop(Arc<PollEvent>);
 
 /// The thread's state.
 pub struct PushWorker {
-    listener: PacketListener,
-    allowed: AllowedAccounts,
-    registry: ClientRegistry,
+    pub(super) listener: PacketListener,
+    pub(super) allowed: AllowedAccounts,
+    pub(super) registry: ClientRegistry,
     reading: LaneReading,
     rates: UserRates,
+    pub(super) cpu: PushCpuBudget,
+    refusals: RefusalLog,
     wall_offset: Arc<WallOffset>,
-    metrics: Arc<PushMetrics>,
-    _stop: Arc<PollEvent>, // stays open, and so in `ready`, when `PushStop` is gone
-    ready: ReadySet,       // what can end a wait, by the number of its `Wakeup`
+    pub(super) metrics: Arc<PushMetrics>,
+    recorders: Vec<Arc<PushMetrics>>,
+    stop: Arc<PollEvent>,       // stays open, and so in `ready`, when `PushStop` is gone
+    pub(super) ready: ReadySet, // what can end a wait, by the number of its `Wakeup`
     drain_ns: u64,
-    next_client: u64,
-    accept_ns: Option<u64>, // no connection is accepted before; the listener is not in `ready`
-    busy_ns: u64,           // when something last came
-    first_lane: u32,        // that is read first: the one for which there was no slab the last time
+    pub(super) next_client: u64,
+    pub(super) accept_ns: Option<u64>, // no connection is accepted before; the listener is not in `ready`
+    busy_ns: u64,                      // when something last came
+    first_lane: u32,                   // that is read first: the one that could not be read the last time
+    is_contended: bool,                // the budget did not suffice for the last turn
+    is_lanes_turn: bool,               // lanes are read before requests are answered
     /// Requests that could not be answered yet. Their connections are not in `ready`, since what
     /// follows such a request is not looked at.
     postponed: Vec<(u64, PushRequest)>,
     packet: Box<[u8; PACKET_BYTES_MAX]>,
-}
-
-/// What has ended a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wakeup {
-    Stop,
-    Listener,
-    /// A client has sent something, or closed its connection.
-    Connection(u64),
-    /// The process of a client has ended.
-    ProcessEnd(u64),
-}
-
-impl Wakeup {
-    /// Returns the number that it has in a [`ReadySet`].
-    const fn number(self) -> u64 {
-        match self {
-            Self::Stop => 0,
-            Self::Listener => 1,
-            Self::Connection(id) => 2 + 2 * id,
-            Self::ProcessEnd(id) => 3 + 2 * id,
-        }
-    }
-
-    const fn from_number(number: u64) -> Self {
-        match (number, number % 2) {
-            (0, _) => Self::Stop,
-            (1, _) => Self::Listener,
-            (_, 0) => Self::Connection((number - 2) / 2),
-            (_, _) => Self::ProcessEnd((number - 3) / 2),
-        }
-    }
 }
 
 impl fmt::Debug for PushWorkerSettings {
@@ -162,7 +137,9 @@ impl PushWorker {
             producer,
             wall_offset,
             target,
+            cpu_basis_points,
             metrics,
+            recorders,
         } = settings;
         let stop = Arc::new(PollEvent::new()?);
         let ready = ReadySet::new()?;
@@ -186,15 +163,20 @@ impl PushWorker {
                 amount: PushedAmount::default(),
             },
             rates: UserRates::new(&limits),
+            cpu: PushCpuBudget::new(cpu_basis_points, 0),
+            refusals: RefusalLog::default(),
             wall_offset,
             metrics,
-            _stop: Arc::clone(&stop),
+            recorders,
+            stop: Arc::clone(&stop),
             ready,
             drain_ns,
             next_client: 0,
             accept_ns: None,
             busy_ns: 0,
             first_lane: 0,
+            is_contended: false,
+            is_lanes_turn: false,
             postponed: Vec::new(),
             packet: Box::new([0; PACKET_BYTES_MAX]),
         };
@@ -206,29 +188,74 @@ impl PushWorker {
         self.metrics.is_open.set(1);
         let mut has_more = false;
         loop {
-            let pause_ns = if has_more { 0 } else { self.pause_ns(monotonic_ns()) };
-            let wakeups = self.ready.wait(pause_ns);
+            let debt_ns = self.charge_recorders();
+            if debt_ns > 0 {
+                // Messages wait in their sockets meanwhile, and frames in their lanes.
+                self.metrics.cpu_waits.add(1);
+                if wait_readable(self.stop.as_fd(), debt_ns) {
+                    return self.finish();
+                }
+            }
+            self.is_contended = debt_ns > 0;
+            let pause_ns = if has_more || debt_ns > 0 { 0 } else { self.pause_ns(monotonic_ns()) };
+            let pause_ns = self
+                .accept_ns
+                .map_or(pause_ns, |accept_ns| pause_ns.min(accept_ns.saturating_sub(monotonic_ns())));
+            let mut wakeups: Vec<Wakeup> = self.ready.wait(pause_ns).map(Wakeup::from_number).collect();
+            if wakeups.contains(&Wakeup::Stop) {
+                return self.finish();
+            }
             let now_ns = monotonic_ns();
             self.update_wall_offset();
             self.accept_again(now_ns);
             self.serve_postponed(now_ns);
-            for wakeup in wakeups.map(Wakeup::from_number) {
-                match wakeup {
-                    Wakeup::Stop => return self.finish(),
-                    Wakeup::Listener => self.accept(now_ns),
-                    Wakeup::Connection(id) => self.serve(id, now_ns),
-                    Wakeup::ProcessEnd(id) => {
-                        self.serve(id, now_ns);
-                        self.registry.remove_client(id);
-                    }
-                }
+            if self.is_contended {
+                wakeups.sort_by_key(|wakeup| self.cpu.recent_ns(self.payer(*wakeup)));
             }
-            has_more = self.read_lanes(now_ns);
+            // If the budget does not suffice for both, they take turns.
+            self.is_lanes_turn = self.is_contended && !self.is_lanes_turn;
+            if self.is_lanes_turn {
+                has_more = self.read_lanes(now_ns);
+                self.serve_all(&wakeups, now_ns);
+            } else {
+                self.serve_all(&wakeups, now_ns);
+                has_more = self.read_lanes(now_ns);
+            }
             let next_ns = now_ns.saturating_add(self.pause_ns(now_ns));
             self.reading.sink.flush(now_ns, next_ns);
             self.registry.pass_on_receipts();
             self.registry.publish();
+            self.cpu.charge_nobody(thread_cpu_ns(), monotonic_ns());
+            self.metrics.cpu_ns.set(self.cpu.charged_ns());
         }
+    }
+
+    /// Serves all who have asked for something, as far as the budget goes.
+    fn serve_all(&mut self, wakeups: &[Wakeup], now_ns: u64) {
+        for wakeup in wakeups {
+            // What is left is ready in the next turn, too.
+            if self.cpu.wait_ns(monotonic_ns()) > 0 {
+                return;
+            }
+            match *wakeup {
+                Wakeup::Stop => {}
+                Wakeup::Listener => self.accept(now_ns),
+                Wakeup::Connection(id) => self.serve(id, now_ns),
+                Wakeup::ProcessEnd(id) => {
+                    self.serve(id, now_ns);
+                    self.remove_client(id);
+                }
+            }
+        }
+    }
+
+    /// Charges what the recorders have used for pushed frames. Returns for how long nothing may be
+    /// done, in nanoseconds.
+    fn charge_recorders(&mut self) -> u64 {
+        let used_ns = self.recorders.iter().map(|metrics| metrics.recorder_ns.get()).sum();
+        let now_ns = monotonic_ns();
+        self.cpu.charge_recorders(used_ns, now_ns);
+        self.cpu.wait_ns(now_ns)
     }
 
     /// Returns how long to wait for requests before the next look at the lanes.
@@ -250,89 +277,50 @@ impl PushWorker {
         self.registry.lanes.values().for_each(|lane| lane.set_wall_offset(offset_ns));
     }
 
-    fn accept(&mut self, now_ns: u64) {
-        for _ in 0..CONNECTIONS_PER_TURN {
-            let accepted = self.listener.accept();
-            let added = accepted.and_then(|connection| {
-                let Some(connection) = connection else { return Ok(false) };
-                self.metrics.connections.add(1);
-                self.add_client(connection)?;
-                Ok(true)
-            });
-            match added {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept an application on the push socket; trying again");
-                    self.ready.remove(&self.listener);
-                    self.accept_ns = Some(now_ns.saturating_add(ACCEPT_PAUSE_NS));
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Accepts connections again after the pause that follows a failure.
-    fn accept_again(&mut self, now_ns: u64) {
-        if self.accept_ns.is_some_and(|accept_ns| now_ns >= accept_ns) {
-            let is_added = self.ready.add(&self.listener, Wakeup::Listener.number()).is_ok();
-            self.accept_ns = (!is_added).then(|| now_ns.saturating_add(ACCEPT_PAUSE_NS));
-        }
-    }
-
-    /// Adds the client of a new connection, unless the kernel does not say who it is.
-    fn add_client(&mut self, connection: PacketConnection) -> std::io::Result<()> {
-        let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
-        self.displace_unnamed();
-        let Some(client) = client else { return Ok(()) };
-        let id = self.next_client;
-        self.ready.add(&client.connection, Wakeup::Connection(id).number())?;
-        if let Some(process) = &client.process {
-            self.ready.add(process, Wakeup::ProcessEnd(id).number())?;
-        }
-        self.registry.clients.insert(id, client);
-        self.next_client += 1;
-        Ok(())
-    }
-
-    /// Closes the oldest connection that has not said who it is, if there are too many.
-    fn displace_unnamed(&mut self) {
-        let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
-        if unnamed().count() >= UNNAMED_MAX
-            && let Some((oldest, _)) = unnamed().next()
-        {
-            let oldest = *oldest;
-            self.registry.remove_client(oldest);
-        }
-    }
-
     /// Answers the requests of a client.
     fn serve(&mut self, id: u64, now_ns: u64) {
+        let payer = self.payer_of(id);
         for _ in 0..REQUESTS_PER_TURN {
-            if self.postponed.iter().any(|(waiting, _)| *waiting == id) {
+            let is_answered = self.serve_one(id, now_ns);
+            let end_ns = monotonic_ns();
+            self.cpu.charge(payer, thread_cpu_ns(), end_ns);
+            if !is_answered || self.cpu.wait_ns(end_ns) > 0 {
                 return;
             }
-            let Some(client) = self.registry.clients.get(&id) else { return };
-            let answer = match client.receive(&mut self.packet) {
-                Incoming::Packet(packet) => self.answer_packet(id, packet, now_ns),
-                Incoming::Closed => return self.registry.remove_client(id),
-                Incoming::Nothing => return,
-            };
-            self.busy_ns = now_ns;
-            self.send(id, answer);
         }
+    }
+
+    /// Answers a request of a client. Returns whether there may be another one.
+    pub(super) fn serve_one(&mut self, id: u64, now_ns: u64) -> bool {
+        if self.postponed.iter().any(|(waiting, _)| *waiting == id) {
+            return false;
+        }
+        let Some(client) = self.registry.clients.get(&id) else { return false };
+        let answer = match client.receive(&mut self.packet) {
+            Incoming::Packet(packet) => self.answer_packet(id, packet, now_ns),
+            Incoming::Closed => {
+                self.registry.remove_client(id);
+                return false;
+            }
+            Incoming::Nothing => return false,
+        };
+        self.busy_ns = now_ns;
+        self.send(id, answer, now_ns);
+        true
     }
 
     /// Answers the requests that could not be answered before.
     fn serve_postponed(&mut self, now_ns: u64) {
         for (id, request) in std::mem::take(&mut self.postponed) {
+            let payer = self.payer_of(id);
             let answer = self.answer(id, request, None, now_ns);
+            self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
             self.busy_ns = now_ns;
             if let Ok(RequestAnswer::Later(request)) = answer {
                 self.postponed.push((id, request));
                 continue;
             }
-            self.send(id, answer);
+            self.send(id, answer, now_ns);
             let Some(client) = self.registry.clients.get(&id) else { continue };
             if let Err(error) = self.ready.add(&client.connection, Wakeup::Connection(id).number()) {
                 tracing::warn!(%error, client = client.name(), "cannot wait for an application; its connection is closed");
@@ -374,7 +362,7 @@ impl PushWorker {
     }
 
     /// Sends an answer, or keeps the request for later.
-    fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>) {
+    fn send(&mut self, id: u64, answer: Result<RequestAnswer, RequestRefusal>, now_ns: u64) {
         let Some(client) = self.registry.clients.get(&id) else { return };
         let (reply, lane, is_last) = match answer {
             Ok(RequestAnswer::Nothing) => return,
@@ -386,7 +374,20 @@ impl PushWorker {
             Ok(RequestAnswer::WithLane(reply, lane)) => (reply, Some(lane), false),
             Err(RequestRefusal(code, text)) => {
                 self.metrics.refused.add(1);
-                tracing::debug!(client = client.name(), "refused: {text}");
+                let kinds = [
+                    (PushErrorCode::Denied, &self.metrics.denied),
+                    (PushErrorCode::Limit, &self.metrics.limited),
+                ];
+                kinds.iter().filter(|(kind, _)| *kind == code).for_each(|(_, count)| count.add(1));
+                if let Some(repeats) = self.refusals.note(client.payer(), code, now_ns) {
+                    tracing::warn!(
+                        client = client.name(),
+                        uid = client.uid,
+                        pid = client.process_id(),
+                        repeats,
+                        "a request of an application is refused: {text}"
+                    );
+                }
                 (PushReply::Error { code, text }, None, code.is_fatal())
             }
         };
@@ -398,25 +399,41 @@ impl PushWorker {
         }
     }
 
-    /// Reads all lanes. Returns whether one of them has more.
+    /// Reads all lanes, as far as the budget goes. Returns whether one of them has more.
     fn read_lanes(&mut self, now_ns: u64) -> bool {
         let mut has_more = false;
         let mut numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
-        // Lanes wait for free slabs in turn.
+        // Lanes wait for free slabs and for the budget in turn.
         let first = numbers.partition_point(|number| *number < self.first_lane);
         numbers.rotate_left(first);
+        if self.is_contended {
+            let recent_ns = |number: &u32| {
+                let lane = self.registry.lanes.get(number);
+                lane.map_or(0, |lane| self.cpu.recent_ns(Payer::User(lane.uid())))
+            };
+            numbers.sort_by_cached_key(recent_ns);
+        }
         let mut blocked = None;
         for number in numbers {
             let Some(lane) = self.registry.lanes.get_mut(&number) else { continue };
-            if !self.rates.permits(lane.uid(), now_ns) {
+            if self.cpu.wait_ns(monotonic_ns()) > 0 {
+                blocked.get_or_insert(number);
+                has_more = true;
+                break;
+            }
+            let uid = lane.uid();
+            if !self.rates.permits(uid, now_ns) {
                 self.metrics.waits.add(1);
                 self.busy_ns = now_ns;
                 continue;
             }
             let progress = lane.read(&mut self.reading);
-            self.rates.charge(lane.uid(), std::mem::take(&mut self.reading.amount), now_ns);
+            let amount = std::mem::take(&mut self.reading.amount);
+            self.rates.charge(uid, amount, now_ns);
+            self.cpu.note_bytes(uid, amount.bytes);
+            let is_idle = progress == LaneProgress::Empty && lane.is_open();
             match progress {
-                LaneProgress::Empty if lane.is_open() => {}
+                LaneProgress::Empty if is_idle => {}
                 // Its client has gone.
                 LaneProgress::Empty => {
                     self.registry.finish_lane(number, Causes::CRASH, &mut self.reading.sink);
@@ -431,6 +448,9 @@ impl PushWorker {
                     has_more = true;
                 }
                 LaneProgress::Defect(defect) => self.end_defective(number, &defect),
+            }
+            if !is_idle {
+                self.cpu.charge(Payer::User(uid), thread_cpu_ns(), monotonic_ns());
             }
         }
         if let Some(number) = blocked {
@@ -492,20 +512,5 @@ impl PushWorker {
         self.registry.publish();
         self.metrics.is_open.set(0);
         self.reading.sink.finish(monotonic_ns());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Proves that each wakeup has a number of its own, from which it is found again.
-    #[test]
-    fn a_wakeup_is_found_by_its_number() {
-        let of_client = |id| [Wakeup::Connection(id), Wakeup::ProcessEnd(id)];
-        let all = [Wakeup::Stop, Wakeup::Listener].into_iter().chain((0..100).flat_map(of_client));
-        for (number, wakeup) in (0..).zip(all) {
-            assert_eq!((wakeup.number(), Wakeup::from_number(number)), (number, wakeup));
-        }
     }
 }

@@ -21,14 +21,33 @@ pub struct PushMetrics {
     /// Maximum of that memory (`[push] memory_max`); 0 if applications may not push. Written by the
     /// daemon.
     pub memory_bytes_max: Counter,
+    /// CPU time that pushes may use (`[push] cpu_budget`), in basis points of a core. Written by
+    /// the daemon.
+    pub cpu_basis_points_max: Counter,
+    /// Bytes that the descriptions of pushed sources take in each segment.
+    pub description_bytes: Counter,
+    /// Maximum of those bytes. Written by the daemon.
+    pub description_bytes_max: Counter,
+    /// Requests refused of users who may not push; part of the refused ones.
+    pub denied: Counter,
+    /// Requests refused since a limit was reached; part of the refused ones.
+    pub limited: Counter,
     /// Requests refused, for any reason.
     pub refused: Counter,
     /// Lanes ended because the client did not keep to the protocol, or to its schema.
     pub lanes_refused: Counter,
     /// Looks at a lane that waits since its user has pushed too much.
     pub waits: Counter,
+    /// Turns of the thread that were put off, since pushes had used their CPU time.
+    pub cpu_waits: Counter,
+    /// Pauses in accepting connections, since those of unknown users had used theirs.
+    pub accept_waits: Counter,
+    /// CPU time used for pushes: of the thread, and of the recorders for pushed frames.
+    pub cpu_ns: Counter,
     /// Triggers fired by clients.
     pub triggers: Counter,
+    /// CPU time that this recorder has used for pushed frames. Each recorder writes its own.
+    pub recorder_ns: Counter,
     /// Sources that were pushed in this run. Written by the daemon, as are the following.
     pub sources: Counter,
     /// Their samples begun.

@@ -1,7 +1,7 @@
 //! The metrics of one run: for each writer its counters, which every thread may read.
 
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::append_only_vec::AppendOnlyVec;
 use super::counter::Counter;
@@ -135,6 +135,7 @@ pub struct SourceMetrics {
     pub incomplete: Counter,
     /// Union of the flags in which those samples say what they lack. Written by the sampler.
     pub incomplete_flags: Counter,
+    incomplete_explanation: Mutex<Option<String>>, // locked by the sampler for a new reason only
     /// Samples that failed. Written by the sampler, after `last_errno`.
     pub failed: Counter,
     /// The kernel's error number of the last failure; 0 if it gave none. Written by the sampler.
@@ -177,6 +178,7 @@ impl SourceMetrics {
             missed: Counter::default(),
             incomplete: Counter::default(),
             incomplete_flags: Counter::default(),
+            incomplete_explanation: Mutex::new(None),
             failed: Counter::default(),
             last_errno: Counter::default(),
             timed_out: Counter::default(),
@@ -209,6 +211,16 @@ impl SourceMetrics {
     pub fn stride_and_budget(&self) -> (u64, LimitingBudget) {
         let pace = self.stride_and_budget.get();
         ((pace / 2).max(1), if pace % 2 == 1 { LimitingBudget::Recorder } else { LimitingBudget::Source })
+    }
+
+    /// Sets why samples are incomplete, in words. Only for the sampler.
+    pub fn explain_incomplete(&self, explanation: String) {
+        *self.incomplete_explanation.lock().unwrap_or_else(PoisonError::into_inner) = Some(explanation);
+    }
+
+    /// Returns why samples are incomplete, in words: the latest reason that was new.
+    pub fn incomplete_explanation(&self) -> Option<String> {
+        self.incomplete_explanation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Records that a sample failed with `error`. Only for the sampler.
@@ -430,6 +442,11 @@ pub struct DirectoryMetrics {
     pub removed: Counter,
     /// Bytes reserved for later segments; part of `bytes`.
     pub reserved_bytes: Counter,
+    /// Bytes of the newest history that are never removed for the space of the file system: of
+    /// `retain_min`, what fits on it.
+    pub kept_bytes: Counter,
+    /// 1 while less than `min_free` is free and `retain_min` keeps the history anyway, else 0.
+    pub is_history_kept: Counter,
     /// 1 while disk space is so low that the oldest segments are removed soon, else 0.
     pub is_space_low: Counter,
 }

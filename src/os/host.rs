@@ -55,6 +55,19 @@ impl HostRoot {
         link.to_str().ok()?.parse().ok()
     }
 
+    /// Returns whether its `proc` is the kernel's own rather than a captured tree.
+    pub fn has_procfs(&self) -> bool {
+        let status = rustix::fs::statfs(self.path("proc"));
+        status.is_ok_and(|status| status.f_type == rustix::fs::PROC_SUPER_MAGIC)
+    }
+
+    /// Returns whether the kernel hides the host's first process from the recorder (mount option
+    /// hidepid): what is not found of it may still exist.
+    pub fn hides_first_process(&self) -> bool {
+        let first = rustix::fs::lstat(self.path("proc/1"));
+        self.has_procfs() && matches!(first, Err(rustix::io::Errno::NOENT))
+    }
+
     /// Returns the path of a file of the host; `relative` has no leading slash (`proc/stat`).
     pub fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative.trim_start_matches('/'))

@@ -70,6 +70,15 @@ impl CounterGroup {
         self.counters.first().ok_or(io::ErrorKind::InvalidInput)?.start()
     }
 
+    /// Stops all counters, as the kernel does when their core is taken away.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    #[cfg(test)]
+    pub fn stop(&self) -> io::Result<()> {
+        self.counters.first().ok_or(io::ErrorKind::InvalidInput)?.stop()
+    }
+
     /// Reads all counters at once, in the order in which they were added. Does not allocate.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use flatcap_format::storage::{DiskSpace, FileEntry, StorageFile};
 
 use super::receipts::{Receipts, SegmentKey};
 use super::retention::{
-    DirectorySnapshot, EvictionPlan, RetentionLimits, Shortage, StoredFile, plan_eviction,
+    DirectorySnapshot, EvictionPlan, MinFree, RetentionLimits, Shortage, StoredFile, plan_eviction,
 };
 use crate::os::clock::NS_PER_S;
 
@@ -37,10 +37,13 @@ pub(super) struct DirectoryUsage {
     entries: Vec<FileEntry>,
     space: Option<DiskSpace>, // none before the first scan
     pending: u64,             // granted, and perhaps not used yet
+    capacity: u64,            // most bytes that history and reserve could have had so far
     /// The reserve file, once opened.
     pub(super) reserve_file: Option<Arc<dyn StorageFile>>,
     /// False if the file system cannot reserve, and once the run ends.
     pub(super) may_reserve: bool,
+    /// Time from which the warning that `retain_min` keeps the history may be repeated.
+    pub(super) next_warning_ns: u64,
     /// Files that cannot be removed, and when to retry.
     unremovable: BTreeMap<String, u64>,
     /// The segments that may be removed for their age; all if none.
@@ -71,8 +74,10 @@ impl DirectoryUsage {
             entries: Vec::new(),
             space: None,
             pending: 0,
+            capacity: 0,
             reserve_file: None,
             may_reserve: true,
+            next_warning_ns: 0,
             unremovable: BTreeMap::new(),
             receipts: None,
         }
@@ -125,6 +130,7 @@ impl DirectoryUsage {
                 name: SNAPSHOTS_NAME.to_owned(),
                 allocated: self.snapshot_bytes,
                 is_ours: true,
+                is_history: false,
                 removable: None,
                 age_ns: None,
                 is_held: false,
@@ -132,7 +138,7 @@ impl DirectoryUsage {
         }
         for file in &mut files {
             if is_stuck(&file.name) {
-                (file.removable, file.is_ours) = (None, false);
+                (file.removable, file.is_ours, file.is_history) = (None, false, false);
             }
         }
         files
@@ -149,7 +155,18 @@ impl DirectoryUsage {
     pub(super) fn snapshot<'a>(&self, files: &'a [StoredFile]) -> DirectorySnapshot<'a> {
         // A file system that was never seen is not assumed to be full.
         let space = self.space().unwrap_or(DiskSpace { total: 0, available: u64::MAX });
-        DirectorySnapshot { files, reserve: self.reserve(), space }
+        DirectorySnapshot { files, reserve: self.reserve(), space, capacity: self.capacity }
+    }
+
+    /// Notes how much space the history could have now: its own, and the free space above
+    /// `min_free`.
+    pub(super) fn note_capacity(&mut self, files: &[StoredFile]) {
+        let history = files.iter().filter(|file| file.is_history);
+        let held = history.fold(self.reserve(), |sum, file| sum.saturating_add(file.allocated));
+        let free = self
+            .space()
+            .map_or(0, |space| space.available.saturating_sub(self.limits.min_free.bytes(space.total)));
+        self.capacity = self.capacity.max(held.saturating_add(free));
     }
 
     /// Decides what to remove so that `more` bytes fit.
@@ -157,8 +174,25 @@ impl DirectoryUsage {
         // Granted bytes that are not used yet count like requested ones.
         let more = more.saturating_add(self.pending);
         let space = self.space.unwrap_or(DiskSpace { total: 0, available: u64::MAX });
+        self.decide_with(files, (space, self.limits), more)
+    }
+
+    /// Decides what to remove so that `more` bytes fit, which the file system has refused, whatever
+    /// it says of its free space: a quota of its own counts.
+    pub(super) fn decide_refused(&self, files: &[StoredFile], more: u64) -> EvictionDecision {
+        let total = self.space.map_or(0, |space| space.total);
+        let limits = RetentionLimits { min_free: MinFree::Bytes(0), ..self.limits };
+        self.decide_with(files, (DiskSpace { total, available: 0 }, limits), more)
+    }
+
+    fn decide_with(
+        &self,
+        files: &[StoredFile],
+        (space, limits): (DiskSpace, RetentionLimits),
+        more: u64,
+    ) -> EvictionDecision {
         let stock = DirectorySnapshot { space, ..self.snapshot(files) };
-        match plan_eviction(stock, &self.limits, more) {
+        match plan_eviction(stock, &limits, more) {
             Ok(choice) => EvictionDecision { plan: choice, shortage: None },
             // No space can be made, but files that are too old are removed anyway.
             Err(shortage) => {
@@ -184,6 +218,7 @@ impl DirectoryUsage {
     /// Forgets everything: the path leads to another directory now.
     pub(super) fn reset(&mut self) {
         (self.entries, self.space, self.reserve_file) = (Vec::new(), None, None);
+        self.capacity = 0;
         self.unremovable.clear();
     }
 
@@ -199,6 +234,19 @@ impl DirectoryUsage {
             self.begun_ns.remove(&key(name));
         }
         self.unremovable.remove(name);
+    }
+
+    /// Returns the number of the newest segment of a run before this one that is left.
+    pub(super) fn newest_before(&self, segment: SegmentName) -> Option<u64> {
+        let names = self.entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
+        let older = names.filter(|name| name.run_id == segment.run_id && name.number < segment.number);
+        older.map(|name| name.number).max()
+    }
+
+    /// Returns whether a segment of this run is left.
+    pub(super) fn has_run(&self, run_id: u64) -> bool {
+        let names = self.entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
+        names.into_iter().any(|name| name.run_id == run_id)
     }
 
     /// Records that a file cannot be removed. Returns whether this is new.
@@ -263,6 +311,7 @@ impl DirectoryUsage {
             name: entry.name.clone(),
             allocated: entry.allocated,
             is_ours,
+            is_history: is_ours,
             removable: segment,
             age_ns,
             is_held: self.lacks_receipt(segment),

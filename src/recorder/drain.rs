@@ -18,7 +18,7 @@ use super::syncer::SyncerResult;
 use super::thinner::{SourceThinning, Thinner};
 use super::{GroupReport, RecorderReport, SourceReport};
 use crate::metrics::Metrics;
-use crate::os::clock::monotonic_ns;
+use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::wake_event::WakeEvent;
 use crate::slab::{Causes, Inbox, Loss, SampleRange, Slab, SlabPool, TryRecvError};
 
@@ -39,6 +39,7 @@ pub struct Recorder {
     buffers: GapBuffers,
     thinner: Option<Thinner>, // of a ring: passes on samples to the recorder of the data directory
     sampled: Option<Arc<Metrics>>, // of a ring: the run's, which the samplers count in
+    has_pushed: bool,         // applications have pushed sources
 }
 
 /// The state of the queues after a batch was taken.
@@ -91,6 +92,7 @@ impl Recorder {
             buffers,
             thinner,
             sampled,
+            has_pushed: false,
         })
     }
 
@@ -104,7 +106,12 @@ impl Recorder {
             let queued = self.take_batch(&mut batch);
             self.take_sources();
             if !batch.is_empty() {
+                let pushed = self.pushed_part(&batch);
+                let began_ns = if pushed.is_some() { thread_cpu_ns() } else { 0 };
                 self.record(&mut batch);
+                if let Some((bytes, all)) = pushed {
+                    self.count_pushed(began_ns, (bytes, all));
+                }
             }
             let now = monotonic_ns();
             self.copy_sampled_counts();
@@ -174,9 +181,36 @@ impl Recorder {
         PollResult::More
     }
 
+    /// Returns how many of the bytes of a batch are pushed; none if none are.
+    fn pushed_part(&self, batch: &[Box<Slab>]) -> Option<(u64, u64)> {
+        if !self.has_pushed {
+            return None;
+        }
+        let (mut pushed, mut all) = (0, 0);
+        for range in batch.iter().flat_map(|slab| slab.ranges()) {
+            let bytes = u64::from(range.bytes);
+            all += bytes;
+            let source = self.slot.metrics.sources.get(usize::from(range.source));
+            pushed += if source.is_some_and(|source| source.is_pushed) { bytes } else { 0 };
+        }
+        (pushed > 0).then_some((pushed, all))
+    }
+
+    /// Counts the CPU time since `began_ns` for pushed frames, as far as these were the batch.
+    fn count_pushed(&self, began_ns: u64, (bytes, all): (u64, u64)) {
+        let used_ns = thread_cpu_ns().saturating_sub(began_ns);
+        let part = u128::from(used_ns) * u128::from(bytes) / u128::from(all.max(1));
+        self.slot.metrics.push.recorder_ns.add(u64::try_from(part).unwrap_or(u64::MAX));
+    }
+
     /// Takes the new sources, and describes them in the open segment. Comes after slabs were taken:
     /// what is in these has been sent by then.
     pub(super) fn take_sources(&mut self) {
+        if self.commands.sources.is_empty() {
+            return;
+        }
+        self.has_pushed = true;
+        let began_ns = thread_cpu_ns();
         let mut is_new = false;
         while let Ok(source) = self.commands.sources.try_recv() {
             let id = source.id;
@@ -189,6 +223,7 @@ impl Recorder {
             // At once: until then, only the memory of the run says what its samples are.
             self.slot.describe_sources(monotonic_ns());
         }
+        self.count_pushed(began_ns, (1, 1));
     }
 
     /// Writes a batch with the gaps before its samples, and puts its slabs back into the pool.
@@ -334,14 +369,9 @@ impl Recorder {
         if self.slot.is_segment_removed() {
             self.slot.replace_removed_segment(now);
         }
-        if self.slot.segment.is_none() {
-            self.slot.reopen(now);
-        }
         // Space reserved for later segments helps this one to end.
         self.slot.storage.release_reserve();
-        self.slot.describe_sources(now);
-        self.slot.write_last_gaps(now);
-        self.slot.seal();
+        self.slot.end(now);
         self.slot.latencies.collect();
         let Self { slot, commands: orders, .. } = self;
         let SegmentSlot { syncer, metrics, latencies, .. } = slot;

@@ -90,19 +90,27 @@ impl GapTracker {
     }
 
     /// Returns the gaps of samples that were begun but are in no slab, at the end of a run.
-    pub(super) fn last_gaps(&mut self, now: u64) -> Vec<Gap> {
+    pub(super) fn last_gaps(&self, now: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
-        for (source, (metrics, progress)) in (0..).zip(self.metrics.sources.iter().zip(&mut self.progress)) {
+        for (source, (metrics, progress)) in (0..).zip(self.metrics.sources.iter().zip(&self.progress)) {
             let (first, end) = (progress.next_seq, metrics.begun.get());
             if end > first {
                 let times = (progress.last_mono_ns, now);
                 self.losses.parts(source, (first, end), &self.ledger, |part| {
                     gaps.push(gap_of(source, part, times));
                 });
-                progress.next_seq = end;
             }
         }
         gaps
+    }
+
+    /// Advances a source past a gap of [`last_gaps`](Self::last_gaps) that is in the file, and
+    /// counts it. The gaps of a source are in the order of their numbers.
+    pub(super) fn count_last_gap(&mut self, gap: &Gap) {
+        if let Some(progress) = self.progress.get_mut(usize::from(gap.source)) {
+            progress.next_seq = gap.first + gap.count;
+        }
+        self.count_gap(gap);
     }
 
     /// Returns the losses that no gap covers yet, and the ledger of those that did not fit.

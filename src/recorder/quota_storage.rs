@@ -4,60 +4,25 @@
 //! All writers of the data directory use it: the recorder and the recovery of earlier runs. So the
 //! sum of their bytes never exceeds the quota.
 
-use std::collections::BTreeSet;
-use std::io::{self, ErrorKind, IoSlice};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
+use flatcap_format::storage::{DiskSpace, FileEntry, Storage, StorageFile};
 
-use super::directory_usage::{DirectoryUsage, RESERVE_NAME};
+use super::directory_usage::DirectoryUsage;
+use super::quota_core::{OVERHEAD_BYTES, QuotaCore, SpaceResult};
+use super::quota_file::QuotaFile;
 use super::receipts::Receipts;
-use super::retention::{RetentionLimits, StoredFile, reserve_length, usable_bytes};
+use super::retention::RetentionLimits;
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::monotonic_ns;
-
-/// The unit in which file systems allocate space.
-const BLOCK_BYTES: u64 = 4096;
-/// Bytes that a file system may use for a file besides its content: blocks that list its extents.
-const OVERHEAD_BYTES: u64 = 16 << 10;
-
-/// Maximum number of listings while files of the directory exchange their names. Exchanges are
-/// seconds apart; a file that keeps two names (a hard link) is none.
-const LISTINGS_MAX: usize = 4;
-
-/// Disk space is low if less than this fraction of the space for segments is still unused: soon the
-/// oldest are removed, and compression should be faster.
-const LOW_SPACE_SHARE: u64 = 4;
 
 /// A storage with a quota.
 #[derive(Debug)]
 pub struct QuotaStorage {
     shared: Arc<QuotaCore>,
-}
-
-#[derive(Debug)]
-struct QuotaCore {
-    inner: Arc<dyn Storage>,
-    /// Locked while space is made and granted, so that no bytes are granted twice; never while a
-    /// file is written.
-    usage: Mutex<DirectoryUsage>,
-    /// Bytes that the segments may occupy, as of the last scan.
-    usable_bytes: AtomicU64,
-    /// Whether removed files are not worth a line in the log.
-    is_quiet: bool,
-    /// Written while `usage` is locked, so by one thread at a time.
-    metrics: Arc<DirectoryMetrics>,
-}
-
-#[derive(Debug)]
-struct QuotaFile {
-    file: Arc<dyn StorageFile>,
-    shared: Arc<QuotaCore>,
-    name: String, // when created or opened
-    length: AtomicU64,
-    granted: AtomicU64, // space was found up to here
 }
 
 impl QuotaStorage {
@@ -166,7 +131,7 @@ impl QuotaStorage {
         name: &str,
         file: Arc<dyn StorageFile>,
     ) -> io::Result<Arc<dyn StorageFile>> {
-        self.shared.wrap(name, file)
+        self.wrap(name, file)
     }
 
     /// Whether there was a closed segment, which could be removed, as of the last scan.
@@ -182,13 +147,22 @@ impl QuotaStorage {
         self.shared.adjust_reserve()
     }
 
-    /// Removes the reserve for good: the run ends.
+    /// Removes the reserve for good, because the run ends: unless others have filled the file
+    /// system, and would take the space that the next run needs.
     pub(super) fn release_reserve(&self) {
         let mut books = self.shared.lock_usage();
         books.may_reserve = false;
-        if books.reserve() > 0 || books.reserve_file.is_some() {
+        let reserve = books.reserve();
+        let beside =
+            self.shared.metrics.free_bytes.get().saturating_sub(self.shared.metrics.min_free_bytes.get());
+        let is_needed = reserve > 0 && books.limits.min_bytes > 0 && beside < reserve;
+        if !is_needed && (reserve > 0 || books.reserve_file.is_some()) {
             self.shared.cut_reserve(&mut books, 0);
         }
+    }
+
+    fn wrap(&self, name: &str, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(QuotaFile::new(file, Arc::clone(&self.shared), name)?))
     }
 
     /// Number of files removed.
@@ -198,229 +172,15 @@ impl QuotaStorage {
     }
 }
 
-/// The result of making space.
-struct SpaceResult {
-    /// `StorageFull` if there is none.
-    space: io::Result<()>,
-    /// The error of the scan.
-    scan: io::Result<()>,
-}
-
-impl QuotaCore {
-    fn lock_usage(&self) -> MutexGuard<'_, DirectoryUsage> {
-        // A panic elsewhere leaves consistent numbers.
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes space for `more` bytes. If a file cannot be removed, the next oldest is removed
-    /// instead.
-    fn make_space(&self, books: &mut DirectoryUsage, more: u64) -> SpaceResult {
-        if books.limits == RetentionLimits::NONE {
-            return SpaceResult { space: Ok(()), scan: Ok(()) };
-        }
-        let now_ns = monotonic_ns();
-        let look = books.update(self.list_entries(), self.inner.space());
-        self.publish(&books.files(now_ns), books);
-        loop {
-            let decision = books.decide(&books.files(now_ns), more);
-            let mut are_gone = true;
-            if decision.plan.from_reserve > 0 {
-                let length = books.reserve().saturating_sub(decision.plan.from_reserve);
-                are_gone &= self.cut_reserve(books, length);
-            }
-            for name in decision.plan.names {
-                are_gone &= self.remove_oldest(books, &name, now_ns);
-            }
-            // After a refusal decide again without that file: there are fewer candidates each time.
-            if are_gone {
-                let full = |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage));
-                return SpaceResult { space: decision.shortage.map_or(Ok(()), full), scan: look };
-            }
-        }
-    }
-
-    /// Truncates the reserve to this size. Returns whether that succeeded.
-    fn cut_reserve(&self, books: &mut DirectoryUsage, bytes: u64) -> bool {
-        let length = bytes / BLOCK_BYTES * BLOCK_BYTES;
-        let is_cut = length > 0 && self.reserve_file(books).is_ok_and(|file| file.truncate(length).is_ok());
-        if is_cut {
-            books.note_reserved(length);
-            return true;
-        }
-        books.reserve_file = None;
-        match self.inner.remove(RESERVE_NAME) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                if books.note_unremovable(RESERVE_NAME, monotonic_ns()) {
-                    tracing::warn!(file = RESERVE_NAME, %error, "cannot remove the reserve file; it keeps its space");
-                }
-                false
-            }
-            _ => {
-                books.note_removed(RESERVE_NAME);
-                true
-            }
-        }
-    }
-
-    /// Opens the reserve, which a killed run may have left, or creates it.
-    fn reserve_file(&self, books: &mut DirectoryUsage) -> io::Result<Arc<dyn StorageFile>> {
-        if let Some(file) = &books.reserve_file {
-            return Ok(Arc::clone(file));
-        }
-        let file = match self.inner.open(RESERVE_NAME) {
-            Err(error) if error.kind() == ErrorKind::NotFound => self.inner.create(RESERVE_NAME)?,
-            opened => opened?,
-        };
-        books.reserve_file = Some(Arc::clone(&file));
-        Ok(file)
-    }
-
-    fn adjust_reserve(&self) -> io::Result<()> {
-        let mut books = self.lock_usage();
-        let (before, target) = {
-            let files = books.files(monotonic_ns());
-            let stock = books.snapshot(&files);
-            let target = reserve_length(stock, &books.limits) / BLOCK_BYTES * BLOCK_BYTES;
-            (stock.reserve, if books.may_reserve { target } else { 0 })
-        };
-        if target <= before {
-            if target < before {
-                self.cut_reserve(&mut books, target);
-            }
-            return Ok(());
-        }
-        let file = self.reserve_file(&mut books)?;
-        books.grant(target - before);
-        drop(books);
-        // This may take long, so `usage` is not locked meanwhile.
-        let result = file.preallocate(target).and_then(|()| file.truncate(target));
-        let mut books = self.lock_usage();
-        books.settle(RESERVE_NAME, target - before, 0);
-        if result.is_ok() && books.may_reserve {
-            books.note_reserved(target);
-            return Ok(());
-        }
-        let kind = result.as_ref().err().map(io::Error::kind);
-        // A file system that cannot reserve is not tried again; one with too little space is, for
-        // another size.
-        books.may_reserve &= kind.is_none_or(|kind| kind == ErrorKind::StorageFull);
-        self.cut_reserve(&mut books, before);
-        // Where it cannot be had, as on some network file systems, its absence is no failure.
-        if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
-    }
-
-    /// Removes a file to keep the limits. Returns whether it is gone.
-    fn remove_oldest(&self, books: &mut DirectoryUsage, name: &str, now_ns: u64) -> bool {
-        let is_held = books.is_held(name);
-        match self.inner.remove(name) {
-            Ok(()) if is_held => tracing::warn!(
-                file = name,
-                "removed a segment that is not shipped, to keep the retention limits"
-            ),
-            Ok(()) if self.is_quiet => tracing::debug!(file = name, "removed the oldest file of the ring"),
-            Ok(()) => tracing::info!(file = name, "removed the oldest file to keep the retention limits"),
-            // Another process was faster.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => {
-                if books.note_unremovable(name, now_ns) {
-                    tracing::warn!(
-                        file = name,
-                        %error,
-                        "cannot remove this file to keep the retention limits; the next oldest is removed instead"
-                    );
-                }
-                return false;
-            }
-        }
-        books.removed += 1;
-        books.note_removed(name);
-        true
-    }
-
-    /// Lists the directory, each file once. Of two files that exchange their names meanwhile, one
-    /// is listed under both names and the other under none: then it is listed again.
-    fn list_entries(&self) -> io::Result<Vec<FileEntry>> {
-        let mut listings = 1;
-        loop {
-            let mut entries = self.inner.entries()?;
-            let mut seen = BTreeSet::new();
-            let mut is_whole = true;
-            for entry in &mut entries {
-                if entry.identity != FileEntry::UNKNOWN && !seen.insert(entry.identity) {
-                    (entry.allocated, is_whole) = (0, false);
-                }
-            }
-            if is_whole || listings == LISTINGS_MAX {
-                return Ok(entries);
-            }
-            listings += 1;
-        }
-    }
-
-    fn publish(&self, files: &[StoredFile], books: &DirectoryUsage) {
-        let metrics = &self.metrics;
-        let held = files.iter().fold(books.reserve(), |sum, file| sum.saturating_add(file.allocated));
-        let usable = usable_bytes(books.snapshot(files), &books.limits);
-        self.usable_bytes.store(usable, Ordering::Relaxed);
-        metrics.bytes.set(held);
-        metrics.reserved_bytes.set(books.reserve());
-        metrics.bytes_max.set(books.limits.bytes);
-        if let Some(space) = books.space() {
-            metrics.free_bytes.set(space.available);
-            metrics.min_free_bytes.set(books.limits.min_free.bytes(space.total));
-            metrics.total_bytes.set(space.total);
-        }
-        metrics.segments.set(files.iter().filter(|file| file.removable.is_some()).count() as u64);
-        let oldest = files.iter().filter_map(|file| file.removable).min_by_key(StoredFile::order);
-        let created_s = oldest.and_then(|name| u64::try_from(name.created_s).ok());
-        metrics.oldest_number.set(oldest.map(|name| name.number).unwrap_or_default());
-        metrics.oldest_created_s.set(created_s.unwrap_or_default());
-        metrics.removed.set(books.removed);
-        let keep_free = metrics.min_free_bytes.get();
-        let headroom = books.space().map_or(u64::MAX, |space| space.available.saturating_sub(keep_free));
-        let headroom = headroom.min(books.limits.bytes.saturating_sub(held));
-        metrics.is_space_low.set(u64::from(headroom < usable / LOW_SPACE_SHARE));
-    }
-
-    /// Makes space for `bytes`, grants them, and calls `act`, which returns the bytes it used.
-    /// `usage` is not locked during `act`: a storage that is slow for one file delays no other.
-    fn within_limits<T>(
-        &self,
-        name: &str,
-        bytes: u64,
-        act: impl FnOnce() -> (io::Result<T>, u64),
-    ) -> io::Result<T> {
-        let mut books = self.lock_usage();
-        // A scan error is reported by the next `enforce_limits` and does not matter here.
-        self.make_space(&mut books, bytes).space?;
-        books.grant(bytes);
-        drop(books);
-        let (done, taken) = act();
-        self.lock_usage().settle(name, bytes, taken);
-        done
-    }
-
-    fn wrap(self: &Arc<Self>, name: &str, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
-        let length = file.length()?;
-        Ok(Arc::new(QuotaFile {
-            file,
-            shared: Arc::clone(self),
-            name: name.to_owned(),
-            length: AtomicU64::new(length),
-            granted: AtomicU64::new(length.next_multiple_of(BLOCK_BYTES)),
-        }))
-    }
-}
-
 impl Storage for QuotaStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let file = self.shared.within_limits(name, OVERHEAD_BYTES, || (self.shared.inner.create(name), 0))?;
         self.shared.lock_usage().note_created(name, monotonic_ns());
-        self.shared.wrap(name, file)
+        self.wrap(name, file)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.shared.wrap(name, self.shared.inner.open(name)?)
+        self.wrap(name, self.shared.inner.open(name)?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -477,78 +237,5 @@ impl Storage for QuotaStorage {
 
     fn is_in_memory(&self) -> bool {
         self.shared.inner.is_in_memory()
-    }
-}
-
-impl QuotaFile {
-    /// Runs an operation that extends the file to `end`, once there is space.
-    fn grow<T>(&self, end: u64, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if end <= self.granted.load(Ordering::Relaxed)
-            || self.shared.lock_usage().limits == RetentionLimits::NONE
-        {
-            return act();
-        }
-        let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
-        // If the size cannot be read, assume the granted bytes: none were given back.
-        let occupied = self.file.allocated().unwrap_or_else(|_| self.granted.load(Ordering::Relaxed));
-        let more = wanted.saturating_sub(occupied);
-        let done = self.shared.within_limits(&self.name, more, || {
-            let done = act();
-            let taken = self.file.allocated().map_or(more, |now| now.saturating_sub(occupied));
-            (done, taken)
-        })?;
-        self.granted.fetch_max(end, Ordering::Relaxed);
-        Ok(done)
-    }
-}
-
-impl ReadAt for QuotaFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.file.length()
-    }
-}
-
-impl StorageFile for QuotaFile {
-    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bytes: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
-        let end = self.length.load(Ordering::Relaxed).saturating_add(bytes);
-        let taken = self.grow(end, || self.file.append(slices))?;
-        self.length.fetch_add(taken as u64, Ordering::Relaxed);
-        Ok(taken)
-    }
-
-    fn preallocate(&self, end: u64) -> io::Result<()> {
-        self.grow(end, || self.file.preallocate(end))
-    }
-
-    fn truncate(&self, length: u64) -> io::Result<()> {
-        self.file.truncate(length)?;
-        self.length.store(length, Ordering::Relaxed);
-        self.granted.store(length.next_multiple_of(BLOCK_BYTES), Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn allocated(&self) -> io::Result<u64> {
-        self.file.allocated()
-    }
-
-    fn identity(&self) -> io::Result<(u64, u64)> {
-        self.file.identity()
-    }
-
-    fn attributes(&self) -> io::Result<FileAttributes> {
-        self.file.attributes()
-    }
-
-    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
-        self.file.set_attributes(attributes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
     }
 }

@@ -23,8 +23,8 @@ pub struct RetentionLimits {
     pub age_ns: u64,
     /// Minimum free space of the file system.
     pub min_free: MinFree,
-    /// This many bytes, the newest, are never removed for `min_free`: below it, each new byte
-    /// replaces the oldest one.
+    /// This many bytes, the newest, are never removed to make space in the file system, whoever has
+    /// filled it: new samples are lost instead.
     pub min_bytes: u64,
 }
 
@@ -65,6 +65,9 @@ pub(super) struct StoredFile {
     pub(super) allocated: u64,
     /// Whether it is a segment, open or closed, or was set aside from one.
     pub(super) is_ours: bool,
+    /// Whether it is part of the history that `min_bytes` protects: all that is ours, except
+    /// snapshots.
+    pub(super) is_history: bool,
     /// Its segment, if it may be removed: a sealed segment, or a file set aside from one. No other
     /// file is ever removed.
     pub(super) removable: Option<SegmentName>,
@@ -90,6 +93,8 @@ pub(super) struct DirectorySnapshot<'a> {
     /// Bytes of the reserve.
     pub(super) reserve: u64,
     pub(super) space: DiskSpace,
+    /// The most bytes that history and reserve could have had so far in this run.
+    pub(super) capacity: u64,
 }
 
 /// The steps that make space.
@@ -99,13 +104,58 @@ pub(super) struct EvictionPlan {
     pub(super) names: Vec<String>,
     /// Bytes to take from the reserve.
     pub(super) from_reserve: u64,
+    /// Bytes to put into the reserve at once after the removal: what it frees beyond the need would
+    /// be open to other programs.
+    pub(super) to_reserve: u64,
+    /// Whether `min_free` is not kept, because only protected history could be removed for it.
+    pub(super) is_history_kept: bool,
 }
 
-/// The limit that does not hold even if every removable file is removed.
+/// At least this fraction of what the file system ever had for the history, and twice the longest
+/// segment, are not protected: there the oldest segments are replaced by new ones.
+const REPLACED_SHARE: u64 = 4;
+
+/// The history that is protected from whatever fills the file system.
+#[derive(Debug, Clone, Copy)]
+struct Protection {
+    /// Never fewer bytes of segments.
+    kept: u64,
+    /// Never fewer bytes of segments and reserve. These are two segments more: the next one is
+    /// recorded before the oldest one is removed, and grants exceed the need.
+    with_spare: u64,
+}
+
+impl Protection {
+    fn of(stock: &DirectorySnapshot<'_>, limits: &RetentionLimits) -> Self {
+        let history = stock.files.iter().filter(|file| file.is_history);
+        let longest = history.map(|file| file.allocated).max().unwrap_or(0);
+        let others = allocated_bytes(stock.files).saturating_sub(history_bytes(stock.files));
+        let within_quota = limits.bytes.saturating_sub(others);
+        let spare = longest.saturating_mul(2);
+        let replaced = spare.max(stock.capacity / REPLACED_SHARE);
+        let kept = limits.min_bytes.min(within_quota).min(stock.capacity.saturating_sub(replaced));
+        let most = stock.capacity.min(within_quota);
+        let with_spare = if kept > 0 { kept.saturating_add(spare).min(most) } else { 0 };
+        Self { kept, with_spare }
+    }
+}
+
+fn history_bytes(files: &[StoredFile]) -> u64 {
+    let history = files.iter().filter(|file| file.is_history);
+    history.fold(0, |sum, file| sum.saturating_add(file.allocated))
+}
+
+/// Returns how much of the history is protected now.
+pub(super) fn kept_bytes(stock: &DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
+    Protection::of(stock, limits).kept
+}
+
+/// The limit that does not hold even if every file is removed that may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shortage {
     Bytes { limit: u64, held: u64, more: u64 },
     Free { limit: u64, available: u64, more: u64 },
+    History { kept: u64, history: u64, available: u64, more: u64 },
 }
 
 impl fmt::Display for Shortage {
@@ -125,6 +175,12 @@ impl fmt::Display for Shortage {
                  free{}; free space on it or lower min_free",
                 wanted(more)
             ),
+            Self::History { kept, history, available, more } => write!(
+                f,
+                "only {available} bytes of the file system are free{}; retain_min protects {kept} bytes of the {history} \
+                 bytes of history, so new samples are lost instead; free space on it or lower retain_min",
+                wanted(more)
+            ),
         }
     }
 }
@@ -134,10 +190,12 @@ impl std::error::Error for Shortage {}
 /// Sums that change while space is made for `more` bytes.
 #[derive(Debug, Clone, Copy)]
 struct EvictionSums {
-    limits: RetentionLimits,
+    bytes: u64,
     min_free: u64,
+    protection: Protection,
     more: u64,
     held: u64, // without the reserve
+    history: u64,
     reserve: u64,
     available: u64,
     freed: u64, // of files and reserve
@@ -146,61 +204,115 @@ struct EvictionSums {
 impl EvictionSums {
     /// Bytes above `retain_bytes`.
     fn over_quota(&self) -> u64 {
-        (self.held.saturating_add(self.reserve).saturating_add(self.more)).saturating_sub(self.limits.bytes)
+        (self.held.saturating_add(self.reserve).saturating_add(self.more)).saturating_sub(self.bytes)
     }
 
-    /// Bytes missing of the minimum free space. Within `min_bytes` it is enough to free as many
-    /// bytes as are needed: other programs neither lose nor gain by it.
-    fn missing_free(&self) -> u64 {
-        let missing = self.min_free.saturating_add(self.more).saturating_sub(self.available);
-        let is_protected =
-            self.limits.min_bytes > 0 && self.held.saturating_add(self.more) <= self.limits.min_bytes;
-        if is_protected { missing.min(self.more.saturating_sub(self.freed)) } else { missing }
+    /// Bytes missing of the minimum free space.
+    fn missing(&self) -> u64 {
+        self.min_free.saturating_add(self.more).saturating_sub(self.available)
+    }
+
+    /// Bytes of them that must be freed for the new ones. Other programs neither lose nor gain by
+    /// that.
+    fn missing_for_own(&self) -> u64 {
+        self.missing().min(self.more.saturating_sub(self.freed))
+    }
+
+    /// Bytes of the reserve that may be given to others.
+    fn spare_reserve(&self) -> u64 {
+        let ours = self.history.saturating_add(self.more).saturating_add(self.reserve);
+        ours.saturating_sub(self.protection.with_spare).min(self.reserve)
+    }
+
+    /// Whether this many bytes of history may be removed for the space of the file system.
+    fn may_remove(&self, bytes: u64) -> bool {
+        let Protection { kept, with_spare } = self.protection;
+        let left = self.history.saturating_sub(bytes);
+        if self.missing_for_own() > 0 {
+            return kept == 0 || left >= kept;
+        }
+        let spare = left.saturating_add(self.reserve).saturating_add(self.more);
+        self.missing() > 0 && (kept == 0 || (left >= kept && spare >= with_spare))
+    }
+
+    fn take_reserve(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.reserve);
+        self.reserve -= bytes;
+        self.free(bytes);
     }
 
     fn free(&mut self, bytes: u64) {
         self.available = self.available.saturating_add(bytes);
         self.freed = self.freed.saturating_add(bytes);
     }
+
+    /// Returns the bytes to put into the reserve after the removal: those freed in vain for
+    /// `min_free`, and those that the protected history lacks.
+    fn left_for_reserve(&self, before: &Self) -> u64 {
+        let from_reserve = before.reserve - self.reserve;
+        let from_files = self.freed.saturating_sub(from_reserve);
+        let left = from_files.saturating_sub(self.more.saturating_sub(from_reserve));
+        let ours = self.history.saturating_add(self.more).saturating_add(self.reserve);
+        let lacking = self.protection.with_spare.saturating_sub(ours);
+        let rest = self.available.saturating_sub(self.more).saturating_sub(self.min_free);
+        let in_vain = if before.missing() > 0 { rest } else { 0 };
+        let within_quota =
+            self.bytes.saturating_sub(self.held.saturating_add(self.reserve).saturating_add(self.more));
+        if self.protection.kept == 0 { 0 } else { lacking.max(in_vain).min(left).min(within_quota) }
+    }
 }
 
 /// Plans the removal of files that are too old, and of enough to make `more` bytes fit: first from
 /// the reserve, then the oldest files, all files of a segment together. Files that are held go
-/// last, and never for their age.
+/// last, and never for their age. For the space of the file system, no file is removed that the
+/// protected history needs, nor any newer one.
 pub(super) fn plan_eviction(
     stock: DirectorySnapshot<'_>,
     limits: &RetentionLimits,
     more: u64,
 ) -> Result<EvictionPlan, Shortage> {
-    let DirectorySnapshot { files, reserve, space } = stock;
+    let DirectorySnapshot { files, reserve, space, .. } = stock;
     let mut removable: Vec<_> =
         files.iter().filter_map(|file| Some((StoredFile::order(&file.removable?), file))).collect();
     removable.sort_by(|(order, file), (other, other_file)| {
         (file.is_held, order, &file.name).cmp(&(other_file.is_held, other, &other_file.name))
     });
-    let mut sums = EvictionSums {
-        limits: *limits,
+    let before = EvictionSums {
+        bytes: limits.bytes,
         min_free: limits.min_free.bytes(space.total),
+        protection: Protection::of(&stock, limits),
         more,
         held: allocated_bytes(files),
+        history: history_bytes(files),
         reserve,
         available: space.available,
         freed: 0,
     };
-    let from_reserve = reserve.min(sums.over_quota().max(sums.missing_free()));
-    sums.reserve -= from_reserve;
-    sums.free(from_reserve);
+    let mut sums = before;
+    sums.take_reserve(sums.over_quota());
+    sums.take_reserve(sums.missing_for_own());
+    sums.take_reserve(sums.missing().min(sums.spare_reserve()));
     let mut names = Vec::new();
-    let mut last_removed = None;
-    for (order, file) in removable {
+    let (mut last_removed, mut is_blocked) = (None, false);
+    for (at, (order, file)) in removable.iter().enumerate() {
         let is_old = !file.is_held && file.age_ns.is_some_and(|age| age > limits.age_ns);
-        let has_space = sums.over_quota() == 0 && sums.missing_free() == 0;
         // A set-aside file is removed with its segment.
-        if has_space && !is_old && last_removed != Some(order) {
+        let follows = last_removed == Some(*order);
+        let is_wanted = sums.over_quota() > 0 || sums.missing() > 0;
+        if !(is_old || follows || is_wanted) {
             continue;
         }
-        last_removed = Some(order);
+        if !is_old && !follows && sums.over_quota() == 0 {
+            let of_segment = removable.iter().skip(at).take_while(|(other, _)| other == order);
+            let bytes = of_segment.fold(0_u64, |sum, (_, file)| sum.saturating_add(file.allocated));
+            is_blocked |= !sums.may_remove(bytes);
+            if is_blocked {
+                continue;
+            }
+        }
+        last_removed = Some(*order);
         sums.held = sums.held.saturating_sub(file.allocated);
+        sums.history = sums.history.saturating_sub(file.allocated);
         sums.free(file.allocated);
         names.push(file.name.clone());
     }
@@ -208,10 +320,19 @@ pub(super) fn plan_eviction(
         let held = sums.held.saturating_add(sums.reserve);
         return Err(Shortage::Bytes { limit: limits.bytes, held, more });
     }
-    if sums.missing_free() > 0 {
-        return Err(Shortage::Free { limit: sums.min_free, available: sums.available, more });
+    let Protection { kept, with_spare } = sums.protection;
+    let is_protected = kept > 0 && (is_blocked || sums.history <= with_spare);
+    let available = sums.available;
+    if sums.missing_for_own() > 0 && is_protected {
+        return Err(Shortage::History { kept, history: sums.history, available, more });
     }
-    Ok(EvictionPlan { names, from_reserve })
+    if sums.missing() > 0 && !is_protected {
+        return Err(Shortage::Free { limit: sums.min_free, available, more });
+    }
+    let to_reserve = sums.left_for_reserve(&before);
+    sums.available = available.saturating_sub(to_reserve);
+    let is_history_kept = kept > 0 && sums.missing() > 0;
+    Ok(EvictionPlan { names, from_reserve: reserve - sums.reserve, to_reserve, is_history_kept })
 }
 
 fn allocated_bytes(files: &[StoredFile]) -> u64 {
@@ -221,7 +342,7 @@ fn allocated_bytes(files: &[StoredFile]) -> u64 {
 /// Returns the bytes that segments and reserve may occupy now: the rest of `retain_bytes` after
 /// other files, limited by the space of the file system.
 pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
-    let DirectorySnapshot { files, reserve, space } = stock;
+    let DirectorySnapshot { files, reserve, space, .. } = stock;
     let ours =
         files.iter().filter(|file| file.is_ours).fold(0_u64, |sum, file| sum.saturating_add(file.allocated));
     let others = allocated_bytes(files).saturating_sub(ours);
@@ -236,16 +357,21 @@ const RESERVE_SHARE: u64 = 4;
 /// would load the file system.
 const RESERVE_STEPS: u64 = 64;
 
-/// Returns the target size of the reserve: the bytes that the history lacks of `min_bytes`, at most
-/// a quarter of the free space that may be used. An existing reserve shrinks only as the history
-/// grows.
+/// Returns the target size of the reserve: the bytes that the history lacks of the protected ones
+/// and of two segments, at most a quarter of the free space that may be used. An existing reserve
+/// shrinks as the history grows. A larger one is reduced only if the free space exceeds it.
 pub(super) fn reserve_length(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
-    let DirectorySnapshot { files, reserve, space } = stock;
-    let wanted = limits.min_bytes.min(limits.bytes).saturating_sub(allocated_bytes(files));
+    let DirectorySnapshot { files, reserve, space, .. } = stock;
+    let wanted = Protection::of(&stock, limits).with_spare.saturating_sub(history_bytes(files));
+    let most = limits.bytes.saturating_sub(allocated_bytes(files));
+    let beside = space.available.saturating_sub(limits.min_free.bytes(space.total));
     let free = space.available.saturating_add(reserve).saturating_sub(limits.min_free.bytes(space.total));
+    if limits.min_bytes > 0 && reserve > wanted && beside < reserve {
+        return reserve.min(most);
+    }
     let target = wanted.min(reserve.max(free / RESERVE_SHARE));
     let is_near = target.abs_diff(reserve) < (limits.min_bytes / RESERVE_STEPS).max(1);
-    if is_near && target > 0 { reserve.min(wanted) } else { target }
+    (if is_near && target > 0 { reserve.min(wanted) } else { target }).min(most)
 }
 
 #[cfg(test)]
@@ -262,6 +388,7 @@ mod tests {
             name: name_text,
             allocated,
             is_ours: true,
+            is_history: true,
             removable: Some(name),
             age_ns: Some(age_ns),
             is_held: false,
@@ -271,11 +398,14 @@ mod tests {
     const SPACE: DiskSpace = DiskSpace { total: 1000, available: 500 };
 
     fn stock(files: &[StoredFile]) -> DirectorySnapshot<'_> {
-        DirectorySnapshot { files, reserve: 0, space: SPACE }
+        DirectorySnapshot { files, reserve: 0, space: SPACE, capacity: 10_000 }
     }
 
     fn go(names: &[&str]) -> EvictionPlan {
-        EvictionPlan { names: names.iter().map(|name| (*name).to_owned()).collect(), from_reserve: 0 }
+        EvictionPlan {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..EvictionPlan::default()
+        }
     }
 
     // Proves that the oldest files are removed first, not more than needed, and only removable
@@ -333,35 +463,47 @@ mod tests {
         assert_eq!(chosen, Ok(go(&["1", "1.cut"])));
     }
 
-    // Proves that the reserve is used first, and that within `min_bytes` the oldest segments are
-    // removed for the newest and for no other program.
+    // Proves that the reserve is used first, that within `min_bytes` no segment is removed, neither
+    // for others nor for new samples, and that what a removal frees in vain goes into the reserve.
     #[test]
-    fn min_bytes_are_kept_from_others() {
+    fn min_bytes_are_kept() {
         let files = [file(1, 100, 0), file(2, 100, 0), file(3, 100, 0)];
         let full = DiskSpace { total: 1000, available: 0 };
         let limits =
             RetentionLimits { min_free: MinFree::Bytes(50), min_bytes: 300, ..RetentionLimits::NONE };
         let chosen = |reserve, more, least| {
             plan_eviction(
-                DirectorySnapshot { files: &files, reserve, space: full },
+                DirectorySnapshot { reserve, space: full, ..stock(&files) },
                 &RetentionLimits { min_bytes: least, ..limits },
                 more,
             )
         };
-        assert_eq!(chosen(0, 0, 300), Ok(go(&[])), "filled by others: nothing is removed for them");
-        assert_eq!(chosen(0, 30, 330), Ok(go(&["1"])), "as much as is added");
-        assert_eq!(chosen(40, 30, 330), Ok(EvictionPlan { names: vec![], from_reserve: 30 }));
-        assert_eq!(chosen(0, 0, 250), Ok(go(&["1"])), "segments beyond min_bytes are removed");
+        let kept = EvictionPlan { is_history_kept: true, ..go(&[]) };
+        assert_eq!(chosen(0, 0, 300), Ok(EvictionPlan { is_history_kept: true, ..go(&[]) }));
+        let shortage = Shortage::History { kept: 330, history: 300, available: 0, more: 30 };
+        assert_eq!(chosen(0, 30, 330), Err(shortage));
+        assert_eq!(chosen(40, 30, 330), Ok(EvictionPlan { from_reserve: 30, ..kept }));
+        assert_eq!(chosen(0, 0, 150), Ok(EvictionPlan { is_history_kept: true, ..go(&[]) }), "no spare");
+        let more_files: Vec<StoredFile> = (1..6).map(|number| file(number, 100, 0)).collect();
+        let of_five = DirectorySnapshot { space: full, ..stock(&more_files) };
+        let plan = plan_eviction(of_five, &RetentionLimits { min_bytes: 100, ..limits }, 0);
+        assert_eq!(plan, Ok(EvictionPlan { to_reserve: 50, ..go(&["1"]) }), "50 in vain");
+        let replaced = EvictionPlan { to_reserve: 70, is_history_kept: true, ..go(&["1"]) };
+        assert_eq!(chosen(0, 30, 200), Ok(replaced), "others get nothing of it");
         assert_eq!(chosen(0, 0, 0), Ok(go(&["1"])));
         assert_eq!(chosen(0, 60, 0), Ok(go(&["1", "2"])));
+        // On a small disk a quarter is not protected, and at least two segments.
+        let small = DirectorySnapshot { capacity: 320, ..stock(&files) };
+        assert_eq!(kept_bytes(&small, &RetentionLimits { min_bytes: 900, ..limits }), 120);
         let reserve = |reserve, available| {
             let space = DiskSpace { total: 1000, available };
             reserve_length(
-                DirectorySnapshot { files: &files, reserve, space },
-                &RetentionLimits { min_bytes: 400, ..limits },
+                DirectorySnapshot { reserve, space, ..stock(&files) },
+                &RetentionLimits { min_bytes: 300, ..limits },
             )
         };
-        assert_eq!([reserve(0, 850), reserve(0, 250), reserve(60, 0), reserve(180, 0)], [100, 50, 60, 100]);
+        assert_eq!([reserve(0, 850), reserve(0, 250), reserve(60, 0), reserve(300, 0)], [200, 50, 60, 300]);
+        assert_eq!(reserve(300, 500), 200, "others have enough");
     }
 
     // Proves that the usable space is that of the nearer limit, after other files.
@@ -377,14 +519,15 @@ mod tests {
     }
 
     proptest! {
-        // Proves that a plan is sufficient and minimal, consists of the oldest files, includes only
-        // removable ones, and removes nothing for other programs within `min_bytes`.
+        // Proves that a plan consists of the oldest removable files, and is sufficient and minimal.
+        // It leaves the protected history unless `retain_bytes` is exceeded, and gives others no
+        // space that this history needs. It is refused only if no plan would do.
         #[test]
         fn plans_are_sufficient(
             sizes in proptest::collection::vec((0_u64..100, any::<bool>()), 0..20),
             bytes in 0_u64..1000,
             (keep, least) in (0_u64..1000, 0_u64..1000),
-            (reserve, more) in (0_u64..200, 0_u64..200),
+            (reserve, more, capacity) in (0_u64..200, 0_u64..200, 0_u64..2000),
         ) {
             let files: Vec<StoredFile> = sizes
                 .iter()
@@ -396,52 +539,67 @@ mod tests {
                 .collect();
             let limits = RetentionLimits { bytes, age_ns: u64::MAX, min_free: MinFree::Bytes(keep), min_bytes: least };
             let all: u64 = files.iter().map(|file| file.allocated).sum();
+            let stock = DirectorySnapshot { reserve, capacity: capacity.max(all + reserve), ..stock(&files) };
+            let Protection { kept, with_spare } = Protection::of(&stock, &limits);
             let may_go: Vec<&StoredFile> = files.iter().filter(|file| file.removable.is_some()).collect();
-            let is_enough = |from_files: u64, from_reserve: u64| {
-                let (held, freed) = (all - from_files, from_files + from_reserve);
-                let is_free = SPACE.available + freed >= keep + more;
-                let is_least = least > 0 && held + more <= least && freed >= more;
-                held + reserve - from_reserve + more <= bytes && (is_free || is_least)
-            };
+            let fits = |from_files: u64, from_reserve: u64| all + reserve - from_files - from_reserve + more <= bytes;
+            let has_space = |freed: u64| freed >= more || SPACE.available + freed >= keep + more;
+            let is_free = |freed: u64| SPACE.available + freed >= keep + more;
             #[allow(clippy::single_match_else, reason = "both arms matter equally")]
-            match plan_eviction(DirectorySnapshot { reserve, ..stock(&files) }, &limits, more) {
-                Ok(EvictionPlan { names, from_reserve }) => {
-                    let freed: u64 = may_go[..names.len()].iter().map(|file| file.allocated).sum();
+            match plan_eviction(stock, &limits, more) {
+                Ok(EvictionPlan { names, from_reserve, to_reserve, is_history_kept }) => {
+                    let sum = |files: &[&StoredFile]| files.iter().map(|file| file.allocated).sum::<u64>();
+                    let freed = sum(&may_go[..names.len()]);
                     prop_assert!(may_go[..names.len()].iter().zip(&names).all(|(file, name)| file.name == *name));
-                    prop_assert!(from_reserve <= reserve && is_enough(freed, from_reserve));
-                    if let Some(last) = names.len().checked_sub(1) {
-                        prop_assert!(!is_enough(freed - may_go[last].allocated, from_reserve));
-                    } else if let Some(less) = from_reserve.checked_sub(1) {
-                        prop_assert!(!is_enough(0, less));
+                    prop_assert!(from_reserve <= reserve && fits(freed, from_reserve));
+                    prop_assert!(has_space(freed + from_reserve));
+                    let is_kept = kept > 0 && SPACE.available + freed + from_reserve < keep + more + to_reserve;
+                    prop_assert_eq!(is_history_kept, is_kept);
+                    prop_assert!(is_history_kept || is_free(freed + from_reserve));
+                    prop_assert!(!is_history_kept || kept > 0);
+                    let before_last = names.len().checked_sub(1).map(|last| sum(&may_go[..last]));
+                    if let Some(before_last) = before_last {
+                        let was_enough = fits(before_last, from_reserve) && is_free(before_last + from_reserve);
+                        prop_assert!(!was_enough, "one file fewer would do");
                     }
-                    if least >= all + more && all + reserve + more <= bytes {
-                        let needed = more.saturating_sub(from_reserve);
-                        let but_last: u64 = may_go[..names.len().saturating_sub(1)].iter().map(|file| file.allocated).sum();
-                        prop_assert!(but_last <= needed, "the oldest was removed for others");
-                    }
+                    let is_for_quota = before_last.is_some_and(|freed| !fits(freed, from_reserve));
+                    let left = all - freed;
+                    prop_assert!(names.is_empty() || is_for_quota || left >= kept, "{} of {}", left, kept);
+                    // Others get nothing of what the history needs.
+                    let ours = left + reserve - from_reserve + to_reserve + more;
+                    let enough = with_spare.min(all + reserve).min(bytes);
+                    prop_assert!(kept == 0 || ours >= enough, "{} of {}", ours, enough);
+                    prop_assert!(to_reserve == 0 || ours <= bytes && to_reserve <= freed);
+                }
+                Err(Shortage::History { kept: limit, .. }) => {
+                    prop_assert!(limit == kept && kept > 0 && !has_space(reserve));
                 }
                 Err(_) => {
                     let freed: u64 = may_go.iter().map(|file| file.allocated).sum();
-                    prop_assert!(!is_enough(freed, reserve));
+                    prop_assert!(!fits(freed, reserve) || !is_free(freed + reserve));
                 }
             }
         }
 
-        // Proves that a reserve is at most its share of the free space, at most the bytes lacking,
-        // and is not released to other programs.
+        // Proves that a reserve is at most its share of the free space or as it is, and that it is
+        // released to others only if they leave as much free.
         #[test]
         fn reserves_are_bounded(
             (held, reserve, available) in (0_u64..1000, 0_u64..500, 0_u64..2000),
             (bytes, keep, least) in (0_u64..1000, 0_u64..500, 0_u64..1000),
         ) {
             let files = [file(1, held, 0)];
-            let stock = DirectorySnapshot { files: &files, reserve, space: DiskSpace { total: 3000, available } };
+            let space = DiskSpace { total: 3000, available };
+            let stock = DirectorySnapshot { reserve, space, ..stock(&files) };
             let limits = RetentionLimits { bytes, min_free: MinFree::Bytes(keep), min_bytes: least, ..RetentionLimits::NONE };
             let length = reserve_length(stock, &limits);
-            prop_assert!(length <= least.min(bytes).saturating_sub(held));
+            let lacking = Protection::of(&stock, &limits).with_spare.saturating_sub(held);
+            prop_assert!(length <= bytes.saturating_sub(held));
             prop_assert!(length <= reserve.max((available + reserve).saturating_sub(keep) / RESERVE_SHARE));
-            let lacking = least.min(bytes).saturating_sub(held);
-            prop_assert!(length + least / RESERVE_STEPS + 1 >= reserve.min(lacking));
+            prop_assert!(length <= reserve.max(lacking));
+            let is_tight = available.saturating_sub(keep) < reserve;
+            let least_length = if is_tight && least > 0 { reserve } else { reserve.min(lacking) };
+            prop_assert!(length + least / RESERVE_STEPS + 1 >= least_length.min(bytes.saturating_sub(held)));
         }
     }
 }

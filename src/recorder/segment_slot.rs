@@ -14,6 +14,7 @@ use super::gap_tracker::GapTracker;
 use super::latencies::LatencyAggregator;
 use super::limit_warning::LimitWarning;
 use super::policy::{self, RotationLimits, SegmentState};
+use super::quota_core::{is_history_kept, is_limit};
 use super::quota_storage::QuotaStorage;
 use super::run_plan::RunPlan;
 use super::syncer::{Syncer, SyncerResult};
@@ -76,7 +77,7 @@ impl SegmentSlot {
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let entries = storage.entries()?;
-        let next_number = SegmentName::next_free_number(entries.iter().map(|entry| entry.name.as_str()))
+        let next_number = SegmentName::first_number_of_run(entries.iter().map(|entry| entry.name.as_str()))
             .ok_or(io::ErrorKind::StorageFull)?;
         let mut slot = Self {
             syncer: Syncer::start(Arc::clone(&storage))?,
@@ -94,7 +95,10 @@ impl SegmentSlot {
             is_ring,
         };
         match slot.create_segment() {
-            Err(error) if is_ring => slot.handle_segment_error("create", &error, monotonic_ns()),
+            // A run that keeps its history begins without a segment, and tries again.
+            Err(error) if is_ring || is_history_kept(&error) => {
+                slot.handle_segment_error("create", &error, monotonic_ns());
+            }
             created => slot.segment = Some(created?),
         }
         Ok(slot)
@@ -223,21 +227,42 @@ impl SegmentSlot {
         }
     }
 
-    /// Writes gaps for samples that were begun but are in no slab.
+    /// Writes gaps for samples that were begun but are in no slab. Those that fail are left for
+    /// another call.
     pub(super) fn write_last_gaps(&mut self, now: u64) {
-        let Some(mut segment) = self.segment.take() else { return };
-        let gaps = self.gaps.last_gaps(now);
-        let before = segment.writer.stored_bytes();
-        match call_storage(&self.metrics.recorder, || segment.writer.append_gaps(&gaps)) {
-            Ok(()) => {
-                self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - before);
-                for gap in &gaps {
-                    self.gaps.count_gap(gap);
+        for gap in self.gaps.last_gaps(now) {
+            let Some(mut segment) = self.segment.take() else { return };
+            let before = segment.writer.stored_bytes();
+            match call_storage(&self.metrics.recorder, || {
+                segment.writer.append_gaps(std::slice::from_ref(&gap))
+            }) {
+                Ok(()) => {
+                    self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - before);
+                    self.gaps.count_last_gap(&gap);
+                    self.segment = Some(segment);
                 }
-                self.segment = Some(segment);
+                Err(error) => {
+                    self.handle_write_error(segment, &error, now);
+                    return;
+                }
             }
-            Err(error) => self.handle_write_error(segment, &error, now),
         }
+    }
+
+    /// Ends the run: writes the last gaps and seals the segment. If a write fails, another segment
+    /// gets the rest, for which the run has no other place.
+    pub(super) fn end(&mut self, now: u64) {
+        for _attempt in 0..2 {
+            if self.segment.is_none() {
+                self.reopen(now);
+            }
+            self.describe_sources(now);
+            self.write_last_gaps(now);
+            if self.segment.is_some() {
+                break;
+            }
+        }
+        self.seal();
     }
 
     pub(super) fn index_if_due(&mut self, now: u64) {
@@ -323,7 +348,7 @@ impl SegmentSlot {
             Err(error) => {
                 // If no closed segment could be removed, this one holds everything: once sealed it
                 // can be.
-                let is_all = error.kind() == io::ErrorKind::StorageFull && !self.storage.has_closed_segment();
+                let is_all = is_limit(&error) && !self.storage.has_closed_segment();
                 self.handle_segment_error("create", &error, now);
                 if is_all && self.syncer.is_idle() {
                     self.seal();
@@ -351,6 +376,10 @@ impl SegmentSlot {
             if let Some(totals) = segment.writer.totals_mut(id) {
                 totals.missed = missed - progress.missed_before;
                 totals.incomplete = partial - progress.incomplete_before;
+                if totals.incomplete > 0 {
+                    let flags = source.incomplete_flags.get();
+                    totals.incomplete_flags = u16::try_from(flags).unwrap_or_default();
+                }
             }
             (progress.missed_before, progress.incomplete_before) = (missed, partial);
         }

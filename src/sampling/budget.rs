@@ -158,11 +158,6 @@ impl SourceBudget {
         (cap != self.cap).then(|| self.decide(now_ns, true, cap))
     }
 
-    /// Whether the recorder's budget, rather than its own, limits how often the source is read.
-    pub(super) fn is_capped(&self) -> bool {
-        self.current.limit == LimitingBudget::Recorder
-    }
-
     #[cold]
     fn decide(&mut self, now_ns: u64, is_open: bool, cap: u64) -> BudgetDecision {
         let change = self.update(now_ns, is_open, cap);
@@ -361,10 +356,16 @@ mod tests {
         let change = |verdict: Option<BudgetDecision>| verdict.and_then(|verdict| verdict.change);
         assert_eq!(budget.set_cap(now, NO_CAP), None);
         let longest = StrideChange { stride: STRIDE_MAX, limit: LimitingBudget::Recorder };
-        assert_eq!((change(budget.set_cap(now, 1)), budget.is_capped()), (Some(longest), true));
+        assert_eq!(
+            (change(budget.set_cap(now, 1)), budget.current.limit == LimitingBudget::Recorder),
+            (Some(longest), true)
+        );
         assert_eq!(budget.set_cap(now + 1, 1), None);
         let all = StrideChange { stride: 1, limit: LimitingBudget::Source };
-        assert_eq!((change(budget.set_cap(now + 2, NO_CAP)), budget.is_capped()), (Some(all), false));
+        assert_eq!(
+            (change(budget.set_cap(now + 2, NO_CAP)), budget.current.limit == LimitingBudget::Recorder),
+            (Some(all), false)
+        );
     }
 
     // Proves that the overhead of a thread is shared among its samples once, also if there are none

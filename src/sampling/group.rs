@@ -84,7 +84,7 @@ pub struct SamplerGroup {
     overhead: Overhead,
     pub(super) pending: Option<PendingUpdate>, // received, and not yet applied
     has_offloaded: bool,                       // whether any source is read by a thread of its own
-    is_capped: bool,                           // whether the recorder's budget limits any source
+    is_limited: bool,                          // whether a budget limits any source
 }
 
 impl SamplerGroup {
@@ -112,7 +112,7 @@ impl SamplerGroup {
             name,
             has_offloaded,
             pending: None,
-            is_capped: false,
+            is_limited: false,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
             waiter: Waiter::new(thread.timing, Arc::clone(&commands.wake)),
@@ -137,7 +137,7 @@ impl SamplerGroup {
         loop {
             let next = self.schedule.next_ns().unwrap_or(now + IDLE_NS);
             let next = if self.has_read_in_flight() { next.min(now + OFFLOADED_POLL_NS) } else { next };
-            let next = if self.is_capped { next.min(now + PUBLISH_INTERVAL_NS) } else { next };
+            let next = if self.is_limited { next.min(now + PUBLISH_INTERVAL_NS) } else { next };
             if self.waiter.until(next, now) == WakeReason::Set {
                 if !self.handle_command() {
                     break;
@@ -186,7 +186,10 @@ impl SamplerGroup {
             self.publish_ns = end + PUBLISH_INTERVAL_NS;
             self.latencies.publish();
             self.overhead.end_interval(thread_cpu_ns());
-            if self.is_capped {
+            for (source, passed) in self.sources.iter().zip(self.schedule.take_passed(end)) {
+                source.metrics.missed.add(passed);
+            }
+            if self.is_limited {
                 self.apply_cap(end);
             }
         }
@@ -286,7 +289,7 @@ impl SamplerGroup {
         if let Some(StrideChange { stride, limit }) = change {
             self.schedule.set_stride(index, stride, now_ns);
             metrics.set_stride(stride, limit);
-            self.is_capped = self.sources.iter().any(|source| source.budget.is_capped());
+            self.is_limited = self.sources.iter().any(|source| source.metrics.stride() > 1);
         }
     }
 
@@ -361,11 +364,7 @@ impl SamplerGroup {
             self.latencies.current().build.record(build_end - build_begin);
         }
         if !stamp.incomplete.is_none() {
-            let metrics = &source.metrics;
-            metrics
-                .incomplete_flags
-                .set(metrics.incomplete_flags.get() | u64::from(stamp.incomplete.flags()));
-            metrics.incomplete.add(1);
+            source.note_incomplete(stamp.incomplete);
         }
     }
 
@@ -497,7 +496,7 @@ impl SamplerGroup {
             }
         }
         self.has_offloaded = self.sources.iter().any(|source| source.offloaded().is_some());
-        self.is_capped = self.sources.iter().any(|source| source.budget.is_capped());
+        self.is_limited = self.sources.iter().any(|source| source.metrics.stride() > 1);
         std::mem::replace(&mut self.latencies, latencies).finish();
         self.producer.set_on_full(on_full);
         let before = std::mem::replace(&mut self.thread, thread);

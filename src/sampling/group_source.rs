@@ -6,8 +6,10 @@ use std::sync::Arc;
 use flatcap_format::frame::Envelope;
 
 use super::budget::SourceBudget;
+use super::odd_text;
 use super::offloaded_read::OffloadedRead;
 use super::sampler::OpenedSampler;
+use super::{Incomplete, sources};
 use crate::metrics::SourceMetrics;
 use crate::slab::SampleMeta;
 
@@ -94,6 +96,32 @@ impl ActiveSource {
             ReadMode::Inline(_) => None,
             ReadMode::Offloaded(offloaded) => Some(offloaded),
         }
+    }
+
+    /// Counts an incomplete sample, and explains it if no sample before was incomplete for this
+    /// reason.
+    #[cold]
+    pub(super) fn note_incomplete(&self, incomplete: Incomplete) {
+        let odd = odd_text::take();
+        let metrics = &self.metrics;
+        metrics.incomplete.add(1);
+        let (known, flags) = (metrics.incomplete_flags.get(), u64::from(incomplete.flags()));
+        if flags & !known == 0 {
+            return;
+        }
+        metrics.incomplete_flags.set(known | flags);
+        let mut detail = incomplete.explanation();
+        if let Some(odd) = odd {
+            // The file is known if the source reads only one.
+            let spec = sources::find(&metrics.name);
+            let file = match spec.map(|spec| spec.files) {
+                Some([file]) => format!("/{file} "),
+                _ => String::new(),
+            };
+            detail = format!("{detail}: {file}{odd}");
+        }
+        tracing::info!(source = metrics.name, "samples are incomplete: {detail}");
+        metrics.explain_incomplete(detail);
     }
 
     /// Gives up the read in flight, if there is one. Counts it as timed out and returns its sample.

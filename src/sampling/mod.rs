@@ -2,8 +2,8 @@
 //! does both.
 //!
 //! A sampler thread never waits for the disk, allocates in steady state, logs between two ticks
-//! (but once for a text that does not fit its format, and when switches stop), or depends on the
-//! file format.
+//! (but once for each reason why values are missing, for an element that hangs, and when switches
+//! stop), or depends on the file format.
 
 mod budget;
 mod cpu_governor;
@@ -12,6 +12,7 @@ mod group_command;
 mod group_source;
 mod group_update;
 mod name_filter;
+mod odd_text;
 mod offloaded_read;
 mod pattern;
 mod perf_event;

@@ -95,7 +95,7 @@ impl OffloadedRead {
                 let begin_ns = monotonic_ns();
                 let cpu_begin_ns = thread_cpu_ns();
                 let result = sampler.read();
-                let cpu_ns = thread_cpu_ns().saturating_sub(cpu_begin_ns);
+                let cpu_ns = thread_cpu_ns().saturating_sub(cpu_begin_ns) + sampler.helper_cpu_ns();
                 let outcome = ReadOutcome { begin_ns, end_ns: monotonic_ns(), cpu_ns, result };
                 if returns.send(FinishedRead { sampler, outcome }).is_err() {
                     break;

@@ -25,6 +25,12 @@ pub trait Sampler: Debug + Send {
     /// which values are missing; these are marked absent in the payload.
     fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete;
 
+    /// Returns the CPU time in nanoseconds that the last [`read`](Self::read) took in other threads
+    /// than the caller's.
+    fn helper_cpu_ns(&self) -> u64 {
+        0
+    }
+
     /// Returns a handle by which another thread can interrupt a read that would outlast the run, if
     /// the source supports that.
     fn kill_handle(&self) -> Option<KillHandle> {
@@ -82,6 +88,14 @@ impl OpenedSampler {
         match self {
             Self::Built(sampler) => sampler.read(),
             Self::Fixed(sampler) => sampler.read(),
+        }
+    }
+
+    /// As [`Sampler::helper_cpu_ns`].
+    pub fn helper_cpu_ns(&self) -> u64 {
+        match self {
+            Self::Built(sampler) => sampler.helper_cpu_ns(),
+            Self::Fixed(_) => 0,
         }
     }
 

@@ -15,6 +15,7 @@ pub(super) struct Tick {
     next_ns: u64,
     stride: u64,  // number of ticks per sample; 1 unless a budget limits the source
     skipped: u64, // ticks skipped on purpose before the next sample
+    counted: u64, // those of them that were counted as missed
 }
 
 /// A sample that is due now.
@@ -35,7 +36,7 @@ impl Tick {
         let period_ns = period_ns.max(1);
         let past = now_ns.checked_sub(start_ns).map_or(0, |since_ns| since_ns / period_ns + 1);
         let next_ns = start_ns.saturating_add(past.saturating_mul(period_ns));
-        Self { period_ns, next_ns, stride: 1, skipped: 0 }
+        Self { period_ns, next_ns, stride: 1, skipped: 0, counted: 0 }
     }
 
     /// The period, in nanoseconds.
@@ -48,8 +49,13 @@ impl Schedule {
     /// Creates the schedule of sources with these periods in nanoseconds (0 counts as 1), all first
     /// due at `start_ns`.
     pub fn new(periods_ns: impl IntoIterator<Item = u64>, start_ns: u64) -> Self {
-        let tick =
-            |period_ns: u64| Tick { period_ns: period_ns.max(1), next_ns: start_ns, stride: 1, skipped: 0 };
+        let tick = |period_ns: u64| Tick {
+            period_ns: period_ns.max(1),
+            next_ns: start_ns,
+            stride: 1,
+            skipped: 0,
+            counted: 0,
+        };
         Self { ticks: periods_ns.into_iter().map(tick).collect() }
     }
 
@@ -67,10 +73,20 @@ impl Schedule {
         let lateness_ns = now_ns.checked_sub(tick.next_ns)?;
         // The division takes longer than the rest of this function.
         let late = if lateness_ns < tick.period_ns { 0 } else { lateness_ns / tick.period_ns };
-        let missed = late + tick.skipped;
-        tick.skipped = tick.stride - 1;
+        let missed = late + tick.skipped - tick.counted;
+        (tick.skipped, tick.counted) = (tick.stride - 1, 0);
         tick.next_ns = tick.next_ns.saturating_add((late + tick.stride).saturating_mul(tick.period_ns));
         Some(Due { index, lateness_ns, missed })
+    }
+
+    /// Takes the ticks of each source that were skipped on purpose before `now_ns`, in the group's
+    /// order: they are missed now, and not only once the next sample comes.
+    pub(super) fn take_passed(&mut self, now_ns: u64) -> impl Iterator<Item = u64> {
+        self.ticks.iter_mut().map(move |tick| {
+            let first_ns = tick.next_ns.saturating_sub(tick.skipped.saturating_mul(tick.period_ns));
+            let passed = now_ns.saturating_sub(first_ns).div_ceil(tick.period_ns).min(tick.skipped);
+            passed.saturating_sub(std::mem::replace(&mut tick.counted, passed))
+        })
     }
 
     /// Ticks of each source that have passed at `now_ns` since its last sample, in the group's
@@ -80,7 +96,7 @@ impl Schedule {
         self.ticks.iter().map(move |tick| {
             let first_ns = tick.next_ns - tick.skipped * tick.period_ns;
             let come = now_ns.checked_sub(first_ns).map_or(0, |since_ns| since_ns / tick.period_ns + 1);
-            come - u64::from(now_ns >= tick.next_ns)
+            (come - u64::from(now_ns >= tick.next_ns)).saturating_sub(tick.counted)
         })
     }
 
@@ -225,13 +241,16 @@ mod tests {
         #[test]
         fn begun_plus_missed_is_every_tick(
             periods in proptest::collection::vec(1_u64..1000, 1..5),
-            steps in proptest::collection::vec((0_u64..3000, 0_usize..8, 1_u64..20), 1..100),
+            steps in proptest::collection::vec((0_u64..3000, 0_usize..8, 1_u64..20, any::<bool>()), 1..100),
         ) {
             let mut schedule = Schedule::new(periods.clone(), 0);
             let mut served = vec![0_u64; periods.len()];
             let mut now = 0;
-            for (step, index, stride) in steps {
+            for (step, index, stride, is_published) in steps {
                 now += step;
+                if is_published {
+                    served.iter_mut().zip(schedule.take_passed(now)).for_each(|(all, passed)| *all += passed);
+                }
                 while let Some(due) = schedule.take_due(now) {
                     served[due.index] += 1 + due.missed;
                 }

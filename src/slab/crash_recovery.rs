@@ -200,7 +200,9 @@ impl CrashedRun {
         while let Ok(DeframeStatus::Frame(frame)) = deframer.deframe(bytes) {
             let Some((header, _)) = envelope::split(frame.payload()) else { return };
             let (source, seq, mono_ns) = (header.source(), header.seq(), header.mono_ns());
-            if begun.get(usize::from(source)).is_none_or(|begun| seq >= *begun) {
+            // A pushed frame counts as begun only once it is in the slab: the kill may have come
+            // in between.
+            if begun.get(usize::from(source)).is_none_or(|begun| seq > *begun) {
                 return;
             }
             found.push(FoundFrame { mono_ns, source, seq, frame: frame.bytes().to_vec() });
@@ -574,7 +576,8 @@ mod tests {
         assert!(path.exists(), "left alone");
     }
 
-    // Proves that a frame is rejected if its source had not begun so many samples.
+    // Proves that a frame is rejected if its source had not begun so many samples, but for the next
+    // one: a pushed frame is whole before it counts as begun.
     #[test]
     fn frames_not_begun_are_rejected() {
         let folder = folder();
@@ -583,7 +586,7 @@ mod tests {
         let mut bytes = std::fs::read(&path).unwrap();
         let frames = || CrashedRun::find(folder.path(), DIRECTORY, None).unwrap()[0].frames().unwrap().len();
         assert_eq!(frames(), 3);
-        bytes[Geometry::counters_offset()] = 2;
+        bytes[Geometry::counters_offset()] = 1;
         std::fs::write(&path, &bytes).unwrap();
         assert_eq!(frames(), 2);
     }

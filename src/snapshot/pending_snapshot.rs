@@ -41,8 +41,11 @@ pub(super) struct FailedAttempts {
 }
 
 impl PendingSnapshot {
-    /// Returns whether an order of this window belongs to it.
-    pub(super) fn joins(&self, window: (u64, u64)) -> bool {
+    /// Returns whether an order of this window and user belongs to it.
+    pub(super) fn joins(&self, window: (u64, u64), user: Option<u32>) -> bool {
+        if self.orders.first().is_none_or(|first| first.user != user) {
+            return false;
+        }
         let (first, last) = self.window;
         let is_short = last.max(window.1).saturating_sub(first.min(window.0)) <= JOINED_NS_MAX;
         first <= window.1 && window.0 <= last && is_short
@@ -73,5 +76,25 @@ impl PendingSnapshot {
     pub(super) fn log_window(&self) -> LogWindow {
         let wall_ns = |mono_ns: u64| self.wall_offset_ns.wrapping_add_unsigned(mono_ns);
         LogWindow { wall_ns: (wall_ns(self.window.0), wall_ns(self.window.1)), mono_ns: self.window }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that orders of applications are joined only with those of the same user, so that what
+    // a person orders is not kept under the name of an application's trigger.
+    #[test]
+    fn orders_of_users_are_kept_apart() {
+        let users = [None, Some(7), Some(8)];
+        for (first, second) in users.iter().flat_map(|first| users.iter().map(move |second| (first, second)))
+        {
+            let order = SnapshotOrder { user: *first, ..SnapshotOrder::default() };
+            let pending =
+                PendingSnapshot { orders: vec![order], window: (10, 20), ..PendingSnapshot::default() };
+            assert_eq!(pending.joins((15, 30), *second), first == second, "{first:?} {second:?}");
+            assert!(!pending.joins((21, 30), *second));
+        }
     }
 }

@@ -139,7 +139,7 @@ impl SnapshotWorker {
         self.settings.metrics.ordered.add(1);
         let window = (order.first_mono_ns, order.last_mono_ns.max(order.first_mono_ns));
         let held = self.held_segments(self.settings.run_id, window.0);
-        if let Some(pending) = self.pending.iter_mut().find(|pending| pending.joins(window)) {
+        if let Some(pending) = self.pending.iter_mut().find(|pending| pending.joins(window, order.user)) {
             pending.window = (pending.window.0.min(window.0), pending.window.1.max(window.1));
             pending.ids.push(id);
             pending.orders.push(order);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use flatcap_format::query::Recording;
+use flatcap_format::query::{ElementName, Recording, source_path};
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::segment::Marker;
 
@@ -38,7 +38,7 @@ pub struct ChartFeed {
 pub struct ChartSeries {
     columns: StepColumns,
     /// Time, value and element, the oldest first.
-    recent: VecDeque<(i64, f64, Option<u32>)>,
+    recent: VecDeque<(i64, f64, Option<ElementName>)>,
     /// There were older ones.
     has_forgotten: bool,
     held_ns: i64,
@@ -52,7 +52,8 @@ struct ChartFold {
     /// By table: the charts in it, and the column of each of their fields.
     bindings: Vec<Vec<BoundChart>>,
     series: Vec<ChartSeries>,
-    histories: HashMap<(usize, Option<u32>), (i64, History)>,
+    /// By chart, id of the source, and element.
+    histories: HashMap<(usize, u16, Option<u32>), (i64, History)>,
     swept_ns: i64,
     markers: VecDeque<Marker>,
 }
@@ -77,7 +78,7 @@ impl ChartFeed {
         let (mut fields, mut owners, mut lead_ns) = (Vec::new(), Vec::new(), 0);
         for (number, chart) in charts.iter().enumerate() {
             for (at, field) in chart.formula.fields.iter().enumerate() {
-                fields.push(format!("{}.{}", chart.source, field.path));
+                fields.push(source_path(&chart.source, &field.path));
                 owners.push((number, at));
             }
             lead_ns = lead_ns.max(change_time(chart).most_ns);
@@ -195,13 +196,13 @@ impl ChartSeries {
     }
 
     /// Returns the value and the element at a wall time.
-    fn at(&self, wall_ns: i64) -> Option<(f64, Option<u32>)> {
+    fn at(&self, wall_ns: i64) -> Option<(f64, Option<ElementName>)> {
         let after = self.recent.partition_point(|(at, ..)| *at <= wall_ns);
         let (at, value, element) = self.recent.get(after.checked_sub(1)?)?;
         (wall_ns.saturating_sub(*at) <= self.held_ns).then_some((*value, *element))
     }
 
-    fn add(&mut self, wall_ns: i64, value: f64, element: Option<u32>, is_change: bool) {
+    fn add(&mut self, wall_ns: i64, value: f64, element: Option<ElementName>, is_change: bool) {
         let before = self.recent.back().copied();
         match before.filter(|(at, ..)| (1..=self.held_ns).contains(&wall_ns.saturating_sub(*at))) {
             // A change per second is one of the time since the sample before.
@@ -265,8 +266,8 @@ impl StreamVisitor for ChartFold {
             let time = change_time(chart);
             let is_change = chart.formula.has_counters();
             // The largest value of a sample's elements.
-            let mut largest: Option<(usize, f64, Option<u32>)> = None;
-            let mut put = |largest: &mut Option<(usize, f64, Option<u32>)>| {
+            let mut largest: Option<(usize, f64, Option<ElementName>)> = None;
+            let mut put = |largest: &mut Option<(usize, f64, Option<ElementName>)>| {
                 if let Some((sample, value, element)) = largest.take()
                     && let Some(wall_ns) = batch.times.wall_ns.get(sample)
                 {
@@ -286,7 +287,7 @@ impl StreamVisitor for ChartFold {
                 let element = batch.element(row);
                 let number = |column: &Option<usize>| Number::of(batch.columns.get((*column)?)?.get(row));
                 let numbers = bound.columns.iter().map(number).collect();
-                let key = (bound.chart, element);
+                let key = (bound.chart, batch.source, element);
                 if histories.len() >= ELEMENTS_MAX && !histories.contains_key(&key) {
                     continue;
                 }
@@ -294,7 +295,7 @@ impl StreamVisitor for ChartFold {
                 *seen_ns = *wall_ns;
                 let value = history.value(&chart.formula, *mono_ns, numbers, time);
                 if let Some(value) = value.filter(|value| largest.is_none_or(|(_, most, _)| *value > most)) {
-                    largest = Some((sample, value, element));
+                    largest = Some((sample, value, batch.name(row)));
                 }
             }
             put(&mut largest);

@@ -73,7 +73,7 @@ pub(super) struct SampleStream {
 #[derive(Debug)]
 enum PendingPart {
     /// A batch, and its first row that was not passed on.
-    Rows(ColumnBatch, usize),
+    Rows(Box<ColumnBatch>, usize),
     Run,
     Gap(String, Gap),
     Marker(Marker),
@@ -138,7 +138,7 @@ impl SampleStream {
                         self.offset_ns = Some(wall_ns.wrapping_sub_unsigned(*mono_ns));
                         self.newest_ns = self.newest_ns.max(*wall_ns);
                     }
-                    self.pending.push_back(PendingPart::Rows(batch, 0));
+                    self.pending.push_back(PendingPart::Rows(Box::new(batch), 0));
                 }
                 Some(QueryItem::Notice(_)) => {}
                 // The run has ended, and the next one is later.

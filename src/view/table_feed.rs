@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use flatcap_format::query::{ElementIdentity, Recording};
+use flatcap_format::query::{ElementIdentity, ElementName, Recording, source_path};
 use flatcap_format::replay::HostIdentity;
 use flatcap_format::schema::FieldValue;
 use flatcap_format::segment::Marker;
@@ -60,6 +60,8 @@ struct TableFold {
 
 #[derive(Debug)]
 struct FollowedElement {
+    /// As it was named then.
+    name: ElementName,
     seen_ns: i64,
     cells: Vec<FollowedCell>,
 }
@@ -87,12 +89,12 @@ impl TableFeed {
         for (column, info) in table.columns.iter().enumerate() {
             match &info.value {
                 ColumnValue::Text(path) => {
-                    fields.push(format!("{}.{path}", table.source));
+                    fields.push(source_path(&table.source, path));
                     owners.push((column, 0));
                 }
                 ColumnValue::Number(formula) => {
                     for (at, field) in formula.fields.iter().enumerate() {
-                        fields.push(format!("{}.{}", table.source, field.path));
+                        fields.push(source_path(&table.source, &field.path));
                         owners.push((column, at));
                     }
                 }
@@ -143,14 +145,14 @@ impl TableFeed {
     pub fn elements(&self) -> Vec<ElementValues> {
         let names = self.stream.elements();
         let oldest_ns = self.reached_ns.saturating_sub(self.fold.held_ns);
-        let shown = self.fold.elements.iter().filter(|(_, element)| element.seen_ns >= oldest_ns);
+        let shown = self.fold.elements.values().filter(|element| element.seen_ns >= oldest_ns);
         shown
-            .map(|(number, element)| {
-                let identity = names.identity(*number);
+            .map(|element| {
+                let identity = names.identity(element.name);
                 let pid = identity.iter().find(|part| &*part.field == "pid");
                 let pid = pid.and_then(|part| part.value.parse().ok());
                 ElementValues {
-                    name: name_of(self.fold.table.shape, names.label(*number), identity),
+                    name: name_of(self.fold.table.shape, names.label(element.name), identity),
                     pid,
                     numbers: element.cells.iter().map(|cell| cell.number).collect(),
                     texts: element.cells.iter().map(|cell| cell.text.clone()).collect(),
@@ -230,9 +232,10 @@ impl StreamVisitor for TableFold {
             let columns = self.table.columns.len();
             let element = self.elements.entry(number).or_insert_with(|| {
                 let cells = std::iter::repeat_with(FollowedCell::default).take(columns).collect();
-                FollowedElement { seen_ns: *wall_ns, cells }
+                FollowedElement { name: ElementName::NONE, seen_ns: *wall_ns, cells }
             });
             element.seen_ns = *wall_ns;
+            element.name = batch.name(row).unwrap_or(ElementName::NONE);
             for (at, (column, cell)) in self.table.columns.iter().zip(&mut element.cells).enumerate() {
                 let own = || places.iter().filter(|(_, column, _)| *column == at);
                 if let (ColumnValue::Number(formula), Some(time)) =

@@ -263,6 +263,63 @@ fn a_kill_loses_no_snapshot() {
     }
 }
 
+// Proves that `recover` uses the ring of a killed run as `record` does: no sample counts as lost
+// that the ring has, and the ring itself is complete. Method: some kills at different times of the
+// interval of the data directory.
+#[test]
+fn recover_uses_the_ring() {
+    for kill in 0..KILLS {
+        let rig = Rig::new();
+        let mut process = start(&rig, "");
+        eventually("samples", || begun(&rig) >= 1000);
+        std::thread::sleep(Duration::from_millis(kill * 17));
+        process.kill();
+        let called = rig.call(&["recover", "--json", "flatcap-data"]);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        let (_, lost, thinned) = verified(&rig, &rig.data());
+        verified(&rig, &rig.data().join("ring"));
+        // The sample that was being read at the kill.
+        assert!(lost <= 1 && thinned > 0, "kill {kill}: {lost} {thinned}");
+    }
+}
+
+// Proves that `info` prints no number that nobody has counted, such as the missed ticks of a
+// snapshot, that a thinned recording has the rate of its samples, and that `status` counts the
+// samples of the ring.
+#[test]
+fn unknown_numbers_are_absent() {
+    let rig = Rig::new();
+    let process = start(&rig, "");
+    eventually("samples", || begun(&rig) >= 2000);
+    let ordered = rig.call(&["snapshot", "--last", "1s"]);
+    assert_eq!(ordered.status, Some(0), "{ordered:?}");
+    eventually("a snapshot", || snapshots(&rig).len() == 1);
+    let source = rig.source("synthetic").unwrap();
+    let share = source["achieved_hz_run"].as_f64().unwrap() / source["requested_hz"].as_f64().unwrap();
+    let sampled = ["recorded", "thinned"].iter().map(|key| number(&source[*key])).sum::<u64>();
+    let ticks = number(&source["begun"]) + number(&source["missed"]);
+    #[allow(clippy::cast_precision_loss, reason = "thousands")]
+    let expected = sampled as f64 / ticks as f64;
+    // The counters move while they are read.
+    assert!((share - expected).abs() < 0.05 && share > 0.1, "{source}");
+    assert_eq!(process.end("TERM").status, Some(0), "{}", log(&rig));
+    let info = |path: &Path| {
+        let called = rig.call(&["info", "--json", path.to_str().unwrap()]);
+        called.json()["sources"][0].clone()
+    };
+    let thinned = info(&rig.data());
+    assert!(thinned["missed"].is_u64() && thinned["lateness_ns"]["p50"].is_u64(), "{thinned}");
+    let span = |source: &Value| number(&source["last_seq"]) - number(&source["first_seq"]);
+    let least_hz = 1000.0 * 0.5 * f64::from(u32::try_from(number(&thinned["recorded"]) - 1).unwrap());
+    let seqs = f64::from(u32::try_from(span(&thinned)).unwrap());
+    let missed = f64::from(u32::try_from(number(&thinned["missed"])).unwrap());
+    let achieved = thinned["achieved_hz"].as_f64().unwrap();
+    assert!(achieved > least_hz / (seqs + missed), "{thinned}");
+    let kept = info(&rig.path(snapshots(&rig)[0]["path"].as_str().unwrap()));
+    assert!(kept["missed"].is_null() && kept["incomplete"].is_null(), "{kept}");
+    assert!(kept["lateness_ns"]["max"].is_null() && kept["achieved_hz"].is_f64(), "{kept}");
+}
+
 // Proves that a ring on the disk is a directory of the data directory in place of a link, and that
 // the next start after a kill keeps all that it has as a snapshot.
 #[test]

@@ -42,6 +42,8 @@ enum Fault {
     LostInStall,
     /// They exceeded the budget.
     Stopped,
+    /// A program pushed all events.
+    Pushed,
 }
 
 /// Of each 100 ms, steady[10] runs for 5 ms. In the incident billing[812] runs on the same CPU, and
@@ -160,7 +162,7 @@ fn write(folder: &Path, scene: Scene, has_events: bool, fault: Fault) {
             .map(|(id, (name, root, schema))| SourceInfo {
                 id,
                 name: (*name).to_owned(),
-                labels: Vec::new(),
+                labels: if fault == Fault::Pushed && id > 0 { sender() } else { Vec::new() },
                 kind: SourceKind::Synthetic,
                 period_ns: PERIOD_NS,
                 root: (*root).to_owned(),
@@ -195,6 +197,12 @@ fn write(folder: &Path, scene: Scene, has_events: bool, fault: Fault) {
         }
     }
     writer.seal().unwrap().publish(&*storage).unwrap();
+}
+
+/// The labels of a source that a program pushed.
+fn sender() -> Vec<(String, String)> {
+    let labels = [("client", "innocent"), ("executable", "/usr/bin/python3"), ("uid", "65534")];
+    labels.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
 }
 
 fn recorded(has_events: bool, fault: Fault) -> Rig {
@@ -321,6 +329,8 @@ fn events_are_not_ranked() {
     assert_eq!(spikes(&with), spikes(&without));
     let explained = |rig: &Rig| {
         let mut found = rig.call(&["explain", "flatcap-data", "--at", "+20450ms", "--json"]).json();
+        // It says that events are not ranked.
+        found.as_object_mut().unwrap().remove("unranked").unwrap();
         let keys = ["tasks", "waits", "sleeps", "stacks", "log"];
         let removed = keys.map(|key| found.as_object_mut().unwrap().remove(key).is_some());
         (found, removed)
@@ -328,6 +338,27 @@ fn events_are_not_ranked() {
     let (found, removed) = explained(&with);
     assert_eq!(removed, [true; 5]);
     assert_eq!(explained(&without), (found, [false; 5]));
+}
+
+// Proves that pushed task events, stacks and kernel logs never act as the kernel's: the answer has
+// no section about tasks, code or log, no `tasks` are computed, and the suspects do not change.
+#[test]
+fn pushed_events_are_not_those_of_the_kernel() {
+    let (pushed, without) = (recorded(true, Fault::Pushed), recorded(false, Fault::None));
+    let explained = |rig: &Rig| rig.call(&["explain", "flatcap-data", "--at", "+20450ms", "--json"]).json();
+    let (found, expected) = (explained(&pushed), explained(&without));
+    for key in ["tasks", "waits", "sleeps", "stacks", "log"] {
+        assert!(found.get(key).is_none(), "{key}: {found}");
+    }
+    assert_eq!(found["suspects"], expected["suspects"]);
+    let text = rig_text(&pushed);
+    assert!(!text.contains("I/O error") && !text.contains("who ran"), "{text}");
+    let called = pushed.call(&["fields", "flatcap-data", "tasks"]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+}
+
+fn rig_text(rig: &Rig) -> String {
+    rig.call(&["explain", "flatcap-data", "--at", "+20450ms"]).text()
 }
 
 // Proves that the source that is computed from the events is listed and printed like any other, at

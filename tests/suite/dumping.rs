@@ -123,7 +123,8 @@ fn csv_and_json_agree() {
     let rows = rig.call(&["dump", "flatcap-data", "--source", "cpu", "--format", "jsonl"]).lines();
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().unwrap();
-    assert_eq!(header[..6], ["source", "seq", "mono_ns", "wall_ns", "duration_ns", "flags"]);
+    let stamps = ["source", "seq", "mono_ns", "wall_ns", "time", "duration_ns", "flags"];
+    assert_eq!(header[..7], stamps);
     let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
     assert_eq!(text.lines().count(), rows.len() + 1);
     for (line, row) in lines.zip(&rows) {

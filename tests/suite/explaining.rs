@@ -19,10 +19,10 @@ use serde_json::Value;
 
 use crate::rig::Rig;
 
-const START_WALL_NS: i64 = 1_700_000_000_000_000_000;
-const PERIOD_NS: u64 = 100_000_000;
+pub(super) const START_WALL_NS: i64 = 1_700_000_000_000_000_000;
+pub(super) const PERIOD_NS: u64 = 100_000_000;
 /// Half a minute.
-const SAMPLES: u64 = 300;
+pub(super) const SAMPLES: u64 = 300;
 /// When something happens: 20 s after the begin, for one second.
 const INCIDENT: std::ops::Range<u64> = 200..210;
 const ABSENT: u64 = u64::MAX;
@@ -32,22 +32,28 @@ const RECORDER_PID: u64 = 817;
 /// A process in one sample.
 #[derive(Clone, Copy)]
 pub(super) struct Activity {
-    pid: u64,
-    name: &'static str,
-    parent: u64,
-    state: &'static str,
+    pub(super) pid: u64,
+    pub(super) name: &'static str,
+    pub(super) parent: u64,
+    pub(super) state: &'static str,
     /// Since it began.
-    user_time: u64,
-    resident_size: u64,
+    pub(super) user_time: u64,
+    pub(super) resident_size: u64,
     /// Since it began, with what its children wrote that it has waited for.
-    written: u64,
+    pub(super) written: u64,
+    /// Time of its start, in jiffies since boot.
+    pub(super) start: u64,
+    /// Time in which its first thread waited, in nanoseconds.
+    pub(super) wait_time: u64,
 }
 
 /// The processes of a sample, and the parents of those that ended since the sample before.
 pub(super) type Scene = fn(u64) -> (Vec<Activity>, Vec<u64>);
 
-fn process(pid: u64, name: &'static str, user_time: u64) -> Activity {
-    Activity { pid, name, parent: 1, state: "S", user_time, resident_size: 50 << 20, written: 0 }
+pub(super) fn process(pid: u64, name: &'static str, user_time: u64) -> Activity {
+    let resident_size = 50 << 20;
+    let start = pid;
+    Activity { pid, name, parent: 1, state: "S", user_time, resident_size, written: 0, start, wait_time: 0 }
 }
 
 /// What happens in all scenes: a steady process, and one that computes for 50 ms each second.
@@ -119,7 +125,16 @@ fn text<const N: usize>(text: &str) -> [u8; N] {
 }
 
 /// Returns the payload of a sample.
-pub(super) fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u64) -> Vec<u8> {
+pub(super) fn payload(activities: &(Vec<Activity>, Vec<u64>), sample: u64) -> Vec<u8> {
+    payload_without(activities, sample, 0)
+}
+
+/// Makes a payload that leaves out this number of other processes.
+pub(super) fn payload_without(
+    (processes, ended): &(Vec<Activity>, Vec<u64>),
+    sample: u64,
+    skipped: u64,
+) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let counters: Vec<ProcessCounters> = processes
         .iter()
@@ -127,13 +142,14 @@ pub(super) fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u6
             // Whatever this test says nothing about is absent.
             let mut counters = ProcessCounters([0xff; size_of::<ProcessCounters>()]);
             counters.set_pid(process.pid);
-            counters.set_start(process.pid);
+            counters.set_start(process.start);
             counters.set_parent(process.parent);
             counters.set_name(&text(process.name));
             counters.set_state(&text(process.state));
             counters.set_user_time(process.user_time);
             counters.set_resident_size(process.resident_size);
             counters.set_written_to_storage(process.written);
+            counters.set_wait_time(process.wait_time);
             counters
         })
         .collect();
@@ -154,6 +170,7 @@ pub(super) fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u6
         exits,
         command_lines,
         groups,
+        skipped,
         ..ProcessArgs::default()
     };
     let root = Process::create(&mut builder, &args);
@@ -166,6 +183,44 @@ pub(super) fn payload((processes, ended): &(Vec<Activity>, Vec<u64>), sample: u6
 /// Records a scene as a host's run, with a marker in the middle of the incident. The wall clock is
 /// set by `step_ns` at the incident.
 fn write_scene(folder: &Path, host: &str, run_id: u64, scene: Scene) {
+    write_samples(folder, (host, run_id), vec![process_source(0, "process")], |sample| {
+        vec![payload(&scene(sample), sample)]
+    });
+}
+
+/// Returns the descriptor of a source of processes.
+pub(super) fn process_source(id: u16, name: &str) -> SourceInfo {
+    SourceInfo {
+        id,
+        name: name.into(),
+        labels: Vec::new(),
+        kind: SourceKind::Synthetic,
+        period_ns: PERIOD_NS,
+        root: "flatcap.host.Process".into(),
+        schema: include_bytes!("../../generated/host/process.bfbs").to_vec(),
+        next_seq: 0,
+    }
+}
+
+/// Records samples of some sources as a host's run, with a marker in the middle of the incident.
+/// `payloads` returns one for each source.
+pub(super) fn write_samples(
+    folder: &Path,
+    (host, run_id): (&str, u64),
+    sources: Vec<SourceInfo>,
+    payloads: impl FnMut(u64) -> Vec<Vec<u8>>,
+) {
+    write_segment(folder, (host, run_id), (sources, Vec::new()), SealState::Sealed, payloads);
+}
+
+/// As [`write_samples`], with sources that were added after the header, and sealed if wanted.
+pub(super) fn write_segment(
+    folder: &Path,
+    (host, run_id): (&str, u64),
+    (sources, added): (Vec<SourceInfo>, Vec<SourceInfo>),
+    state: SealState,
+    mut payloads: impl FnMut(u64) -> Vec<Vec<u8>>,
+) {
     let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
     let kind = ChecksumKind::Xxh3;
     let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: START_WALL_NS };
@@ -178,16 +233,7 @@ fn write_scene(folder: &Path, host: &str, run_id: u64, scene: Scene) {
         frame_max: 1 << 20,
         clocks,
         reorder_window_ns: 0,
-        sources: vec![SourceInfo {
-            id: 0,
-            name: "process".into(),
-            labels: Vec::new(),
-            kind: SourceKind::Synthetic,
-            period_ns: PERIOD_NS,
-            root: "flatcap.host.Process".into(),
-            schema: include_bytes!("../../generated/host/process.bfbs").to_vec(),
-            next_seq: 0,
-        }],
+        sources,
         clock_table: vec![clocks],
         recorder_pid: u32::try_from(RECORDER_PID).unwrap(),
     };
@@ -198,6 +244,9 @@ fn write_scene(folder: &Path, host: &str, run_id: u64, scene: Scene) {
         state: SealState::Active,
     };
     let mut writer = SegmentWriter::create(&*storage, name, header, &[], 0).unwrap();
+    for source in added {
+        writer.append_source(source).unwrap();
+    }
     for seq in 0..SAMPLES {
         let mono_ns = seq * PERIOD_NS;
         let wall_ns = START_WALL_NS + mono_ns.cast_signed();
@@ -206,16 +255,19 @@ fn write_scene(folder: &Path, host: &str, run_id: u64, scene: Scene) {
                 Marker { mono_ns, wall_ns, origin: MarkerOrigin::Person, text: "deploy 1.2.3".to_owned() };
             writer.append_marker(&marker).unwrap();
         }
-        let body = payload(&scene(seq), seq);
-        let mut frame = vec![0; ENVELOPE_BYTES + body.len()];
-        let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 0 };
-        Envelope::new(0).write(&mut frame, &stamp, &body);
-        let head = kind.header(&frame).unwrap();
-        let mut pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(&frame)];
-        writer.append(Frames { pieces: &mut pieces, headers: &[head.as_bytes()], count: 1 }).unwrap();
-        writer.count_samples(0, 1, SampleSpan::of(seq, mono_ns, wall_ns));
+        for (source, body) in (0..).zip(payloads(seq)) {
+            let mut frame = vec![0; ENVELOPE_BYTES + body.len()];
+            let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 0 };
+            Envelope::new(source).write(&mut frame, &stamp, &body);
+            let head = kind.header(&frame).unwrap();
+            let mut pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(&frame)];
+            writer.append(Frames { pieces: &mut pieces, headers: &[head.as_bytes()], count: 1 }).unwrap();
+            writer.count_samples(source, 1, SampleSpan::of(seq, mono_ns, wall_ns));
+        }
     }
-    writer.seal().unwrap().publish(&*storage).unwrap();
+    if state == SealState::Sealed {
+        writer.seal().unwrap().publish(&*storage).unwrap();
+    }
 }
 
 /// Returns a rig with a recording of a scene.

@@ -211,8 +211,9 @@ fn opaque_sources_in_every_verb() {
     assert_eq!(rates, rows, "bytes have no rate");
     let csv = assert_done(rig.call(&["dump", "data", "--format", "csv"])).text();
     let expected = format!(
-        "source,seq,mono_ns,wall_ns,duration_ns,flags,payload\nbytes,0,0,0,0,0,abcd\nbytes,1,0,0,0,0,\n\
-         bytes,2,0,0,0,0,{}\n",
+        "source,seq,mono_ns,wall_ns,time,duration_ns,flags,payload\n\
+         bytes,0,0,0,1970-01-01T00:00:00.000000000Z,0,0,abcd\nbytes,1,0,0,1970-01-01T00:00:00.000000000Z,0,0,\n\
+         bytes,2,0,0,1970-01-01T00:00:00.000000000Z,0,0,{}\n",
         "07".repeat(40)
     );
     assert_eq!(csv, expected);

@@ -42,7 +42,7 @@ fn dumped(rig: &Rig, source: &str) -> Vec<(u64, i128, Vec<String>)> {
     assert_eq!(called.status, Some(0), "{called:?}");
     let text = called.text();
     let rows = text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
-    rows.map(|row| (row[1].parse().unwrap(), row[3].parse().unwrap(), row[6..].to_vec())).collect()
+    rows.map(|row| (row[1].parse().unwrap(), row[3].parse().unwrap(), row[7..].to_vec())).collect()
 }
 
 /// Normalizes a decimal number, so that equal numbers have equal text.

@@ -38,6 +38,7 @@ mod dumping;
 mod explaining;
 mod fallback;
 mod follow;
+mod foreign_fields;
 #[path = "../support/hooked_storage.rs"]
 mod hooked_storage;
 mod hosts;
@@ -52,12 +53,14 @@ mod kernel_sources;
 mod lobster;
 #[path = "../generators/lobster.rs"]
 mod lobster_generator;
+mod measured_values;
 mod metrics;
 mod overload;
 mod page;
 mod payload_verifier;
 mod privileges;
 mod push_kills;
+mod push_limits;
 mod pushing;
 mod reading;
 mod recording;
@@ -77,5 +80,6 @@ mod test_disk;
 #[path = "../../benches/capture/tracer.rs"]
 mod tracer;
 mod triggers;
+mod unseen_hosts;
 #[cfg(feature = "view")]
 mod viewing;

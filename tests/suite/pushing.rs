@@ -461,8 +461,8 @@ fn a_killed_recorder_loses_nothing_committed() {
     found.sort_unstable();
     found.dedup();
     assert_eq!(found.len() as u64, recorded, "none is there twice");
-    // But for the one that the recorder was copying when it was killed: it is in a gap.
-    assert!(pushed - recorded <= 1 && lost >= pushed - recorded, "{pushed} {recorded} {lost} {called:?}");
+    // That of the host which the recorder was taking when it was killed.
+    assert!(pushed == recorded && lost <= 1, "{pushed} {recorded} {lost} {called:?}");
 }
 
 /// A service manager that keeps descriptors: what it was sent, by name.
@@ -593,11 +593,10 @@ fn lanes_outlive_recorder_and_application() {
         let mut is_first = true;
         move |counter| *counter > 0 || !std::mem::take(&mut is_first)
     });
-    // But for the one that the recorder was copying when it was stopped: it is in a gap.
     let jumps: Vec<&[u64]> = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect();
-    assert_eq!(numbers.first(), Some(&0));
-    assert!(jumps.len() <= 1 && jumps.iter().all(|pair| pair[1] == pair[0] + 2), "each once: {jumps:?}");
-    assert_eq!(lost, jumps.len() as u64);
+    assert_eq!((numbers.first(), jumps), (Some(&0), Vec::new()), "each once");
+    // That of the host which the recorder was taking when it was stopped.
+    assert!(lost <= 1, "{lost}");
 }
 
 // Proves that a run takes more sources than the 256 of earlier versions, in the open segment and
@@ -611,7 +610,7 @@ fn a_run_takes_hundreds_of_sources() {
     let client = client(&socket(&rig));
     let sources: Vec<PushSource> = (0..SOURCES)
         .map(|k| {
-            let name = format!("app.{k}");
+            let name = format!("app.n{k}");
             let options =
                 SourceOptions { name: &name, on_full: OnFullLane::Block, ..SourceOptions::default() };
             client.source(options).unwrap()
@@ -642,7 +641,7 @@ fn a_run_takes_hundreds_of_sources() {
     eventually("the last frame", || count(&rig, "recorded") == all + 1 && count(&rig, "sources") == all + 1);
     let (_, lost) = end(&rig, process);
     assert_eq!(lost, 0);
-    assert_eq!((rows(&rig, "app.63").len(), rows(&rig, "late").len()), (THREADS, 1));
+    assert_eq!((rows(&rig, "app.n63").len(), rows(&rig, "late").len()), (THREADS, 1));
 }
 
 // Proves that a trigger of an application marks the moment and, with a ring, keeps its window with

@@ -331,12 +331,12 @@ fn control_characters_of_names_reach_no_terminal() {
     let (data, first) = (folder.path().to_str().unwrap(), format!("{NAME_PREFIX}0"));
     let output = folder.path().join("exported");
     let output = output.to_str().unwrap();
-    let calls: [&[&str]; 7] = [
+    // CSV for a program has the names as they are.
+    let calls: [&[&str]; 6] = [
         &["info"],
         &["verify"],
         &["dump"],
         &["dump", "--source", &first],
-        &["dump", "--source", &first, "--format", "csv"],
         &["dump", "--format", "jsonl"],
         &["export", "--to", "stream", "--output", output],
     ];

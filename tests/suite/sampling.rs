@@ -198,6 +198,35 @@ fn a_failing_source_reports_the_reason() {
     assert_eq!((number(&rig.verify()["unexplained"]), called.status), (0, Some(3)));
 }
 
+// Proves that the log, `status` and `info` say in words why samples are incomplete, with the file,
+// the line and its text.
+#[test]
+fn reasons_are_told_in_words() {
+    let rig = Rig::new();
+    std::fs::create_dir_all(rig.path("host/proc")).unwrap();
+    let captured = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/kvm-2-cores/proc/stat");
+    let text = std::fs::read_to_string(captured).unwrap();
+    let line = text.lines().position(|line| line.starts_with("processes ")).unwrap();
+    let lines = text.lines().enumerate();
+    let lines: Vec<&str> = lines.map(|(at, own)| if at == line { "processes odd" } else { own }).collect();
+    rig.write("host/proc/stat", lines.join("\n") + "\n");
+    let config = rig.write("host.toml", format!("[recorder]\nhost_root = {:?}\n", rig.path("host")));
+    let args = ["--config", config.to_str().unwrap(), "--source", "cpu@10ms"];
+    let mut said = None;
+    let called = rig.record_until(&args, "an explanation", || {
+        said = rig.source("cpu").and_then(|source| source["incomplete_reasons"].as_str().map(str::to_owned));
+        said.is_some() && rig.has_samples(2)
+    });
+    let reason = "a value could not be read, or was no number";
+    let expected = format!("{reason}: /proc/stat line {}: \"processes odd\"", line + 1);
+    assert_eq!(said.unwrap(), expected);
+    let logged = called.err.matches("samples are incomplete: ").count();
+    assert!(logged == 1 && called.err.contains("processes odd"), "{called:?}");
+    let cpu = source(&rig.info(), "cpu");
+    assert_eq!((&cpu["incomplete"], &cpu["incomplete_reasons"]), (&cpu["recorded"], &reason.into()));
+    assert!(rig.call(&["info", "flatcap-data"]).text().replace('\n', " ").contains(reason));
+}
+
 // Proves that a missing host root is an error, not a host that lacks everything.
 #[test]
 fn a_root_must_be_there() {

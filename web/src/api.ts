@@ -37,7 +37,22 @@ export interface Departure {
   unit: string;
   score: number;
   wall_ns: string;
-  together: number;
+  /** Names of the fields that move together with it. */
+  together: string[];
+  /** The unit of its schema. */
+  field_unit: string | null;
+  /** Programs that pushed it, with their users. */
+  pushed_by: string[];
+  /** The command that prints the value. */
+  dump: string | null;
+}
+
+/** The use of a resource by new children of a process, as a sum. */
+export interface ChildrenUse {
+  field: string;
+  count: number;
+  sum: number;
+  unit: string;
 }
 
 export interface Suspect {
@@ -46,12 +61,17 @@ export interface Suspect {
   pid: number | null;
   score: number;
   evidence: Departure[];
+  children: ChildrenUse[];
 }
 
 export interface Explanation {
   from_ns: string;
   to_ns: string;
   before_ns: string;
+  /** The shortest time before of which it is known what is usual. */
+  before_least_ns: string;
+  ranked: number;
+  unranked: number;
   suspects: Suspect[];
   fields: Departure[];
   lost: number;

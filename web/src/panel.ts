@@ -153,12 +153,17 @@ export class Panel {
   private departure(departure: Departure, choose: (departure: Departure) => void, label = name(departure)): void {
     const row = button("", exactText(BigInt(departure.wall_ns)), () => choose(departure));
     const { value, usual, unit, score, together } = departure;
+    // Known units have a form of their own; the unit of an application follows the number.
+    const own = departure.field_unit !== null && unit === "" ? ` ${shown(departure.field_unit)}` : "";
+    const text = (number: number) => `${valueText(number, unit)}${own}`;
     row.append(
-      make("b", "", together > 0 ? `${label} (+${together})` : label),
+      make("b", "", together.length > 0 ? `${label} (+${together.length})` : label),
       make("i", "", score.toFixed(2)),
-      make("small", "", `${valueText(value, unit)}, usually ${valueText(usual, unit)}`),
+      make("small", "", `${text(value)}, usually ${text(usual)}`),
     );
     this.element.append(row);
+    if (together.length > 0) this.add(`with ${together.map(shown).join(", ")}`, "quiet");
+    if (departure.pushed_by.length > 0) this.add(`pushed by ${departure.pushed_by.map(shown).join("; ")}`, "quiet");
   }
 
   /** Shows who did what; `standOut` shows a process on the CPUs, if the recording has switches. */
@@ -169,7 +174,9 @@ export class Panel {
     const from = BigInt(found.from_ns);
     this.add(`${exactText(from).slice(0, 23)} ${zoneText(from)}, ${lengthText(length)} against ${before} before`, "quiet");
     this.element.append(make("h3", "", "Who"));
-    if (found.suspects.length === 0) this.add("nobody used more than usual");
+    const isTooEarly = BigInt(found.before_ns) < BigInt(found.before_least_ns);
+    if (isTooEarly) this.add(`nothing is ranked: what is usual takes ${lengthText(BigInt(found.before_least_ns))} before`);
+    else if (found.suspects.length === 0) this.add("nobody used more than usual");
     for (const suspect of found.suspects) {
       const pid = suspect.pid === null ? "" : ` [${suspect.pid}]`;
       const who = this.add(`${suspect.kind} ${shown(suspect.name)}${pid} `, "who");
@@ -177,11 +184,18 @@ export class Panel {
       if (process !== null && lead.toProcess !== null) who.append(button("on CPUs", "Let it stand out on the CPUs", () => lead.toProcess?.(process)));
       for (const departure of suspect.evidence.slice(0, 3)) {
         const field = departure.field.slice(departure.field.lastIndexOf(".") + 1);
-        this.departure(departure, choose, shown(field));
+        const state = departure.state === null ? "" : ` ${departure.state}`;
+        this.departure(departure, choose, shown(`${field}${state}`));
+      }
+      for (const { field, count, sum, unit } of suspect.children.slice(0, 3)) {
+        const leaf = shown(field.slice(field.lastIndexOf(".") + 1));
+        this.add(`+ ${count} new ${count === 1 ? "child" : "children"}: ${leaf} ${valueText(sum, unit)}`, "quiet");
       }
     }
     this.element.append(make("h3", "", "What"));
-    if (found.fields.length === 0) this.add("no field departed from what is usual for it");
+    if (found.fields.length === 0 && !isTooEarly) {
+      this.add(`none of ${found.ranked} ranked fields departed from what is usual for it; ${found.unranked} are not ranked`);
+    }
     for (const departure of found.fields) this.departure(departure, choose);
     this.element.append(...causes(found, lead));
     this.add(`samples lost: ${found.lost}`, "quiet");
@@ -190,7 +204,7 @@ export class Panel {
 
   spikes(found: Departure[], choose: (departure: Departure) => void): void {
     this.open("Spikes");
-    if (found.length === 0) this.add("no field departed from what is usual for it");
+    if (found.length === 0) this.add("no spikes: no ranked field departed from what is usual for it");
     for (const spike of found) {
       this.add(exactText(BigInt(spike.wall_ns)).slice(0, 23), "who");
       this.departure(spike, choose);

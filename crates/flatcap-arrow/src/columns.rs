@@ -14,7 +14,8 @@ use flatcap_format::schema::ColumnType;
 /// The types that integers get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntegerTypes {
-    /// INT64 for all: the one integer that every reader of Parquet takes for what it is.
+    /// INT64: the one integer that every reader of Parquet takes for what it is. UINT64 for the
+    /// fields of which all bits count.
     Signed,
     /// The same, but UINT64 for `ulong`.
     Unsigned,
@@ -22,20 +23,24 @@ pub enum IntegerTypes {
     Exact,
 }
 
-/// A row whose value the type of its column cannot hold.
+/// Values that the type of their column cannot hold: its cells have no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLarge {
+    /// The first one.
     pub(crate) row: usize,
     pub(crate) value: u64,
+    /// Number of these values.
+    pub(crate) count: u64,
 }
 
 /// Returns the type of a column.
-pub(crate) fn data_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
+pub(crate) fn data_type(info: &ColumnInfo, integers: IntegerTypes, uses_all_bits: bool) -> DataType {
     match info.column_type {
         ColumnType::Bool => DataType::Boolean,
         ColumnType::Float32 => DataType::Float32,
         ColumnType::Float => DataType::Float64,
         ColumnType::Text => DataType::Utf8,
+        ColumnType::Unsigned if uses_all_bits => DataType::UInt64,
         ColumnType::Unsigned | ColumnType::Signed => integer_type(info, integers),
     }
 }
@@ -59,15 +64,12 @@ fn integer_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
 }
 
 /// Returns the values of a column as an array of this type, which [`data_type`] returned for it.
-/// Those of 64 bits are moved.
-///
-/// # Errors
-/// The first row with a value that the type cannot hold.
-pub(crate) fn array(column: ValueColumn, data_type: &DataType) -> Result<ArrayRef, TooLarge> {
+/// Those of 64 bits are moved. Also returns which values the type cannot hold.
+pub(crate) fn array(column: ValueColumn, data_type: &DataType) -> (ArrayRef, Option<TooLarge>) {
     let ValueColumn { values, valid } = column;
     let nulls = nulls(&valid, rows_of(&values));
-    Ok(match values {
-        ColumnValues::Unsigned(values) => unsigned(values, data_type, nulls, &valid)?,
+    let array: ArrayRef = match values {
+        ColumnValues::Unsigned(values) => return unsigned(values, data_type, nulls, &valid),
         ColumnValues::Signed(values) => signed(values, data_type, nulls),
         ColumnValues::Float32(values) => Arc::new(Float32Array::new(values.into(), nulls)),
         ColumnValues::Float(values) => Arc::new(Float64Array::new(values.into(), nulls)),
@@ -75,7 +77,8 @@ pub(crate) fn array(column: ValueColumn, data_type: &DataType) -> Result<ArrayRe
             Arc::new(BooleanArray::new(BooleanBuffer::from(values.as_slice()), nulls))
         }
         ColumnValues::Text(texts) => Arc::new(text_array(&texts, &valid)),
-    })
+    };
+    (array, None)
 }
 
 fn rows_of(values: &ColumnValues) -> usize {
@@ -103,11 +106,11 @@ fn text_array(texts: &TextColumn, valid: &ValidRows) -> StringArray {
 }
 
 fn unsigned(
-    values: Vec<u64>,
+    mut values: Vec<u64>,
     data_type: &DataType,
-    nulls: Option<NullBuffer>,
+    mut nulls: Option<NullBuffer>,
     valid: &ValidRows,
-) -> Result<ArrayRef, TooLarge> {
+) -> (ArrayRef, Option<TooLarge>) {
     let limit = match data_type {
         DataType::UInt64 => u64::MAX,
         DataType::UInt32 => u32::MAX.into(),
@@ -117,14 +120,21 @@ fn unsigned(
     };
     // All bits of a limit are set, so a value beyond it has another bit. The values of rows without
     // one are 0.
-    if values.iter().fold(0, |bits, value| bits | value) > limit
-        && let Some(row) = values.iter().position(|value| *value > limit)
-        && let Some(value) = values.get(row).copied().filter(|_| valid.has(row))
-    {
-        return Err(TooLarge { row, value });
+    let mut too_large = None;
+    if values.iter().fold(0, |bits, value| bits | value) > limit {
+        let large = |(row, value): (usize, &u64)| (*value > limit).then_some((row, *value));
+        let mut rows = values.iter().enumerate().filter_map(large).filter(|(row, _)| valid.has(*row));
+        too_large = rows.next().map(|(row, value)| TooLarge { row, value, count: 1 + rows.count() as u64 });
+        let fits = |row: usize| valid.has(row) && values.get(row).is_some_and(|value| *value <= limit);
+        nulls = Some(NullBuffer::new(BooleanBuffer::collect_bool(values.len(), fits)));
+        for value in &mut values {
+            if *value > limit {
+                *value = 0;
+            }
+        }
     }
     #[expect(clippy::cast_possible_truncation, reason = "compared with the limit of the type")]
-    Ok(match data_type {
+    let array: ArrayRef = match data_type {
         DataType::UInt64 => Arc::new(UInt64Array::new(values.into(), nulls)),
         DataType::UInt32 => {
             Arc::new(UInt32Array::new(values.iter().map(|value| *value as u32).collect(), nulls))
@@ -136,7 +146,8 @@ fn unsigned(
             Arc::new(UInt8Array::new(values.iter().map(|value| *value as u8).collect(), nulls))
         }
         _ => Arc::new(Int64Array::new(ScalarBuffer::from(Buffer::from_vec(values)), nulls)),
-    })
+    };
+    (array, too_large)
 }
 
 fn signed(values: Vec<i64>, data_type: &DataType, nulls: Option<NullBuffer>) -> ArrayRef {

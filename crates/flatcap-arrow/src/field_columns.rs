@@ -1,16 +1,16 @@
 //! The columns of rows of selected fields.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, TimestampNanosecondArray};
 use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::query::{Aggregate, ColumnValues, CommonUnit, RowColumn, RowOptions};
 use flatcap_format::schema::{ColumnType, MetricKind};
 
-use crate::layout::{Descriptions, ZONE, meaning, time_type};
-use crate::unique_name::unique_name;
+use crate::layout::{Descriptions, SEPARATOR, ZONE, meaning, time_type};
 
 /// The columns of rows, in the order of the query.
 #[derive(Debug)]
@@ -45,13 +45,16 @@ impl FieldColumns {
         ];
         fields.extend(has_host.then(|| Field::new("host", DataType::Utf8, false)));
         fields.extend(options.is_long.then(|| Field::new("element", DataType::Utf8, false)));
-        let mut names: BTreeSet<String> = fields.iter().map(|field| field.name().clone()).collect();
+        let mut names = DistinctNames::default();
+        for field in &fields {
+            names.take(field.name(), SEPARATOR);
+        }
         let mut places: Vec<usize> = (0..columns.len()).collect();
         places.sort_by_key(|place| columns.get(*place).map(|column| column.order));
         let mut values = Vec::with_capacity(columns.len());
         for (place, column) in places.into_iter().filter_map(|place| Some((place, columns.get(place)?))) {
             let data_type = data_type(column, options);
-            let name = unique_name(&column.name, |name| names.insert(name.to_owned()));
+            let name = names.take(&column.name, SEPARATOR);
             let unit = CommonUnit::own(column.unit.as_deref(), column.is_rate).name;
             let path = column.name.strip_prefix(&*column.source).and_then(|path| path.strip_prefix('.'));
             let about = about(&[
@@ -115,6 +118,13 @@ fn data_type(column: &RowColumn, options: &RowOptions) -> DataType {
         | (Some(None), MetricKind::Counter)
         | (Some(_), MetricKind::State | MetricKind::Text) => own,
         (Some(_), _) if is_text => own,
+        // A sum of many numbers of 32 bits has 64.
+        (Some(Some(Aggregate::Sum)), _) if column.column_type == ColumnType::Float32 => DataType::Float64,
+        (Some(Some(Aggregate::Min | Aggregate::Max | Aggregate::Quantile(_) | Aggregate::Sum)), _)
+            if column.column_type != ColumnType::Bool =>
+        {
+            own
+        }
         (Some(_), _) => DataType::Float64,
     }
 }
@@ -158,8 +168,8 @@ mod tests {
         assert_eq!(laid.schema.field(3).metadata()["meaning"], "counter");
     }
 
-    // Proves that aggregates are floats, counts are integers, and that last values and texts keep
-    // their type.
+    // Proves that means are floats, counts are integers, and that all other aggregates have the
+    // type of the values.
     #[test]
     fn types_follow_the_steps() {
         let of = |column_type, kind, aggregate: Option<&str>| {
@@ -169,7 +179,11 @@ mod tests {
         };
         assert_eq!(of(ColumnType::Unsigned, MetricKind::Counter, None), DataType::UInt64);
         assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, None), DataType::Float64);
-        assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, Some("max")), DataType::Float64);
+        assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, Some("max")), DataType::UInt64);
+        assert_eq!(of(ColumnType::Signed, MetricKind::Gauge, Some("sum")), DataType::Int64);
+        assert_eq!(of(ColumnType::Float32, MetricKind::Gauge, Some("p50")), DataType::Float32);
+        assert_eq!(of(ColumnType::Float32, MetricKind::Gauge, Some("sum")), DataType::Float64);
+        assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, Some("mean")), DataType::Float64);
         assert_eq!(of(ColumnType::Unsigned, MetricKind::Gauge, Some("last")), DataType::UInt64);
         assert_eq!(of(ColumnType::Text, MetricKind::Text, Some("count")), DataType::UInt64);
         assert_eq!(of(ColumnType::Text, MetricKind::Text, Some("max")), DataType::Utf8);

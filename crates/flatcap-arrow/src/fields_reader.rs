@@ -142,8 +142,8 @@ impl FieldsReader {
                 (Some(shared), _) => shared,
                 (None, None) => new_null_array(&column.data_type, count),
                 (None, Some(values)) if column.fits(&values.values) => {
-                    let too_large = |_| BatchError::Encode(column.name.clone());
-                    array(values, &column.data_type).map_err(too_large)?
+                    // Each column has its type in the schema, which holds all values.
+                    array(values, &column.data_type).0
                 }
                 (None, Some(_)) => return Err(self.other_type(&column.name)),
             };

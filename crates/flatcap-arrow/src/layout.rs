@@ -9,6 +9,7 @@ use arrow_array::{
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::query::{
     BatchTimes, ColumnBatch, ColumnInfo, ElementNames, FieldPath, Recording, TableInfo,
 };
@@ -16,8 +17,8 @@ use flatcap_format::schema::MetricKind;
 
 use crate::columns::{IntegerTypes, TooLarge, array, data_type};
 use crate::error::BatchError;
+use crate::large_values::LargeValues;
 use crate::sample_reader::SampleBatch;
-use crate::unique_name::unique_name;
 
 /// Time zone of all timestamps.
 pub const ZONE: &str = "UTC";
@@ -27,6 +28,8 @@ const LIST_ELEMENT: &str = "element";
 const ELEMENT: &str = "element";
 /// Column of the value, in a struct for an element that is a number.
 const VALUE: &str = "value";
+/// Before the number that makes the name of a column distinct.
+pub(crate) const SEPARATOR: char = '-';
 
 /// How values become columns.
 #[derive(Debug, Clone, Copy)]
@@ -67,26 +70,44 @@ enum LayoutColumn {
 
 /// What schemas say of fields, by source and path: `devices[*].reads`.
 #[derive(Debug, Default)]
-pub struct Descriptions(BTreeMap<(String, String), String>);
+pub struct Descriptions {
+    texts: BTreeMap<(String, String), String>,
+    /// The fields of which all 64 bits count.
+    all_bits: BTreeSet<(String, String)>,
+}
 
 impl Descriptions {
     /// Returns the comments of all fields of a recording.
     pub fn of(recording: &Recording) -> Self {
-        let mut all = BTreeMap::new();
+        let mut all = Self::default();
         for source in recording.fields() {
             for field in source.fields {
-                all.entry((source.source.clone(), field.path)).or_insert(field.meaning);
+                let key = (source.source.clone(), field.path);
+                if field.uses_all_bits {
+                    all.all_bits.insert(key.clone());
+                }
+                all.texts.entry(key).or_insert(field.meaning);
             }
         }
-        Self(all)
+        all
     }
 
     pub(crate) fn find(&self, source: &str, path: &str) -> Option<&str> {
-        let path = path
-            .parse::<FieldPath>()
-            .map_or_else(|_| path.to_owned(), |path| path.of_all_elements().as_str().to_owned());
-        self.0.get(&(source.to_owned(), path)).map(String::as_str).filter(|text| !text.is_empty())
+        self.texts.get(&key(source, path)).map(String::as_str).filter(|text| !text.is_empty())
     }
+
+    /// Returns whether all 64 bits of the values of a field count.
+    fn has_all_bits(&self, source: &str, path: &str) -> bool {
+        self.all_bits.contains(&key(source, path))
+    }
+}
+
+/// Returns source and path of a field, of all elements.
+fn key(source: &str, path: &str) -> (String, String) {
+    let path = path
+        .parse::<FieldPath>()
+        .map_or_else(|_| path.to_owned(), |path| path.of_all_elements().as_str().to_owned());
+    (source.to_owned(), path)
 }
 
 impl FileLayout {
@@ -111,15 +132,16 @@ impl FileLayout {
         files
     }
 
-    /// Returns samples as rows. Moves the values of the columns out of them.
+    /// Returns samples as rows. Moves the values of the columns out of them. A value that the type
+    /// of its column cannot hold is left out, and added to `large`.
     ///
     /// # Errors
-    /// `TooLarge` for a value that the type of its column cannot hold.
+    /// `TooLarge` for a number or time of a sample that is none.
     pub fn batch(
         &self,
         samples: &mut SampleBatch,
         run: &str,
-        names: &ElementNames,
+        (names, large): (&ElementNames, &mut LargeValues),
     ) -> Result<RecordBatch, BatchError> {
         let times = samples.times();
         let row_samples: Vec<usize> = match (&self.list, self.element_table(samples)) {
@@ -129,7 +151,7 @@ impl FileLayout {
         let mut arrays = envelope(times, &row_samples, run, self.options)
             .map_err(|place| self.too_large(times, place.row, ("seq or mono_ns", place.value)))?;
         for column in &self.columns {
-            arrays.push(self.array(column, samples, names)?);
+            arrays.push(self.array(column, samples, (names, large))?);
         }
         RecordBatch::try_new(Arc::clone(&self.schema), arrays).map_err(encoding_error)
     }
@@ -156,35 +178,38 @@ impl FileLayout {
         &self,
         column: &LayoutColumn,
         samples: &mut SampleBatch,
-        names: &ElementNames,
+        (names, large): (&ElementNames, &mut LargeValues),
     ) -> Result<ArrayRef, BatchError> {
         let missing = || encoding_error(ArrowError::SchemaError("a table is missing".to_owned()));
         match column {
             LayoutColumn::Values { table, column, path, data_type } => {
                 let batch = samples.tables.get_mut(*table).ok_or_else(missing)?;
                 let values = std::mem::take(batch.columns.get_mut(*column).ok_or_else(missing)?);
-                array(values, data_type).map_err(|TooLarge { row, value }| {
+                let (array, too_large) = array(values, data_type);
+                if let Some(TooLarge { row, value, count }) = too_large {
                     let sample = batch.sample(row);
-                    let element = batch.element(row).map(|element| format!(" of {}", names.label(element)));
+                    let element = batch.name(row).map(|name| format!(" of {}", names.label(name)));
                     let place = format!("{path}{}", element.unwrap_or_default());
-                    self.too_large(&batch.times, sample, (&place, value))
-                })
+                    let first = self.too_large(&batch.times, sample, (&place, value));
+                    large.add((&self.source, path), count, &first.to_string());
+                }
+                Ok(array)
             }
             LayoutColumn::Elements { table } => {
                 let batch = samples.tables.get(*table).ok_or_else(missing)?;
-                let labels = (0..batch.rows()).map(|row| batch.element(row).map(|at| names.label(at)));
+                let labels = (0..batch.rows()).map(|row| batch.name(row).map(|at| names.label(at)));
                 Ok(Arc::new(labels.collect::<StringArray>()))
             }
             LayoutColumn::Structs { table, fields, columns } => {
                 let arrays: Result<Vec<ArrayRef>, BatchError> =
-                    columns.iter().map(|column| self.array(column, samples, names)).collect();
+                    columns.iter().map(|column| self.array(column, samples, (names, large))).collect();
                 let structs = StructArray::try_new(fields.clone(), arrays?, None).map_err(encoding_error)?;
                 let field = Arc::new(Field::new(LIST_ELEMENT, DataType::Struct(fields.clone()), false));
                 let batch = samples.tables.get(*table).ok_or_else(missing)?;
                 list_array(field, batch, Arc::new(structs))
             }
             LayoutColumn::List { table, field, value } => {
-                let values = self.array(value, samples, names)?;
+                let values = self.array(value, samples, (names, large))?;
                 let batch = samples.tables.get(*table).ok_or_else(missing)?;
                 list_array(Arc::clone(field), batch, values)
             }
@@ -225,13 +250,16 @@ struct SchemaBuilder<'d> {
     descriptions: &'d Descriptions,
     fields: Vec<Field>,
     columns: Vec<LayoutColumn>,
-    names: BTreeSet<String>,
+    names: DistinctNames,
 }
 
 impl<'d> SchemaBuilder<'d> {
     fn new(options: LayoutOptions, descriptions: &'d Descriptions) -> Self {
         let fields = envelope_fields(options);
-        let names = fields.iter().map(|field| field.name().clone()).collect();
+        let mut names = DistinctNames::default();
+        for field in &fields {
+            names.take(field.name(), SEPARATOR);
+        }
         Self { options, descriptions, fields, columns: Vec::new(), names }
     }
 
@@ -239,7 +267,7 @@ impl<'d> SchemaBuilder<'d> {
     fn add_values(&mut self, number: usize, table: &TableInfo) {
         for (column, info) in table.columns.iter().enumerate() {
             let path = table.path(info);
-            let name = free_name(&mut self.names, &info.path);
+            let name = self.names.take(&info.path, SEPARATOR);
             let (field, column) = self.values((number, column), table, (info, &name, &path));
             self.add(field, column);
         }
@@ -248,7 +276,7 @@ impl<'d> SchemaBuilder<'d> {
     /// Adds a list as one column.
     fn add_list(&mut self, number: usize, table: &TableInfo) {
         let list = table.list.as_deref().unwrap_or_default();
-        let name = free_name(&mut self.names, &list_name(list));
+        let name = self.names.take(&list_name(list), SEPARATOR);
         if let [only] = table.columns.as_slice()
             && only.path.is_empty()
             && !is_nested(list)
@@ -264,7 +292,7 @@ impl<'d> SchemaBuilder<'d> {
             return;
         }
         let (fields, columns): (Vec<Field>, Vec<LayoutColumn>) =
-            self.element_columns(number, table, &mut BTreeSet::new()).into_iter().unzip();
+            self.element_columns(number, table, &mut DistinctNames::default()).into_iter().unzip();
         let fields = Fields::from(fields);
         let element = Arc::new(Field::new(LIST_ELEMENT, DataType::Struct(fields.clone()), false));
         let field = Field::new(&name, DataType::List(element), false);
@@ -286,16 +314,16 @@ impl<'d> SchemaBuilder<'d> {
         &self,
         number: usize,
         table: &TableInfo,
-        names: &mut BTreeSet<String>,
+        names: &mut DistinctNames,
     ) -> Vec<(Field, LayoutColumn)> {
         let list = table.list.as_deref().unwrap_or_default();
         let mut all = Vec::new();
         if is_nested(list) || table.columns.iter().any(|info| info.path.is_empty()) {
-            let name = free_name(names, ELEMENT);
+            let name = names.take(ELEMENT, SEPARATOR);
             all.push((Field::new(name, DataType::Utf8, true), LayoutColumn::Elements { table: number }));
         }
         for (column, info) in table.columns.iter().enumerate() {
-            let name = free_name(names, if info.path.is_empty() { VALUE } else { &info.path });
+            let name = names.take(if info.path.is_empty() { VALUE } else { &info.path }, SEPARATOR);
             all.push(self.values((number, column), table, (info, &name, &table.path(info))));
         }
         all
@@ -307,7 +335,8 @@ impl<'d> SchemaBuilder<'d> {
         table: &TableInfo,
         (info, name, path): (&ColumnInfo, &str, &str),
     ) -> (Field, LayoutColumn) {
-        let data_type = data_type(info, self.options.integers);
+        let uses_all_bits = self.descriptions.has_all_bits(&table.source, path);
+        let data_type = data_type(info, self.options.integers, uses_all_bits);
         let about = [
             ("path", Some(format!("{}.{path}", table.source))),
             ("type", Some(info.type_name.to_string())),
@@ -330,11 +359,6 @@ impl<'d> SchemaBuilder<'d> {
         let schema = Arc::new(Schema::new(self.fields));
         FileLayout { source, list, schema, columns: self.columns, options: self.options }
     }
-}
-
-/// Returns a name that no other column of the struct has.
-fn free_name(names: &mut BTreeSet<String>, name: &str) -> String {
-    unique_name(name, |name| names.insert(name.to_owned()))
 }
 
 /// Returns whether a list is inside the elements of another one.
@@ -427,7 +451,7 @@ fn envelope(
         let is_large = |value: &u64| *value > i64::MAX.cast_unsigned();
         if let Some(at) = values.iter().position(is_large) {
             let value = values.get(at).copied().unwrap_or_default();
-            return Err(TooLarge { row: rows.get(at).copied().unwrap_or_default(), value });
+            return Err(TooLarge { row: rows.get(at).copied().unwrap_or_default(), value, count: 1 });
         }
         Ok(Arc::new(Int64Array::from_iter_values(values.iter().map(|value| value.cast_signed()))))
     };

@@ -11,6 +11,7 @@ use flatcap_format::segment::{Gap, Marker};
 
 use crate::columns::IntegerTypes;
 use crate::error::BatchError;
+use crate::large_values::LargeValues;
 use crate::layout::{Descriptions, FileLayout, LayoutOptions};
 use crate::sample_reader::{RecordedItem, SampleReader};
 
@@ -24,6 +25,7 @@ pub struct RowBatches {
     /// Layouts by the tables of a source and its schema.
     by_tables: HashMap<Vec<usize>, usize>,
     run_name: String,
+    large: LargeValues,
 }
 
 /// The next part of a recording. Rows of one source come in the order of time, those of several
@@ -61,13 +63,14 @@ impl RowBatches {
             layouts: Vec::new(),
             by_tables: HashMap::new(),
             run_name: String::new(),
+            large: LargeValues::default(),
         })
     }
 
     /// Returns the next part; none at the end.
     ///
     /// # Errors
-    /// `Query` for a file that cannot be read, `TooLarge` for an integer beyond INT64.
+    /// `Query` for a file that cannot be read.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for schemas between")]
     pub fn next(&mut self) -> Result<Option<RowBatchItem>, BatchError> {
         while let Some(item) = self.reader.next()? {
@@ -79,7 +82,8 @@ impl RowBatches {
                 RecordedItem::Samples(mut samples) => {
                     let layout = self.layout_of(samples.table_numbers());
                     let Some(columns) = self.layouts.get(layout) else { continue };
-                    let batch = columns.batch(&mut samples, &self.run_name, self.reader.elements())?;
+                    let of = (self.reader.elements(), &mut self.large);
+                    let batch = columns.batch(&mut samples, &self.run_name, of)?;
                     let times = samples.tables.into_iter().next().map(|table| table.times);
                     RowBatchItem::Rows { layout, batch, times: times.unwrap_or_default() }
                 }
@@ -94,6 +98,11 @@ impl RowBatches {
     /// Returns the source and the columns of a layout.
     pub fn schema(&self, layout: usize) -> Option<(&str, &SchemaRef)> {
         self.layouts.get(layout).map(|layout| (layout.source.as_str(), &layout.schema))
+    }
+
+    /// Returns the values that were left out so far: INT64 cannot hold them.
+    pub fn large_values(&self) -> &LargeValues {
+        &self.large
     }
 
     /// Returns what was read so far.

@@ -59,8 +59,14 @@ impl SampleBatch {
 }
 
 impl SampleReader {
-    /// Creates a reader of the answers to a query.
+    /// Creates a reader of the answers to a query. Sources of one name have the same tables.
     pub fn new(results: QueryResults) -> Self {
+        Self::by_source(results.by_name())
+    }
+
+    /// Creates a reader in which sources of one name have tables of their own if they exist at the
+    /// same time.
+    pub fn by_source(results: QueryResults) -> Self {
         Self { results, open: None, held: None }
     }
 
@@ -121,10 +127,11 @@ impl SampleReader {
     fn add(&mut self, batch: ColumnBatch) -> Option<SampleBatch> {
         let source = |number: usize| self.results.tables().get(number).map(|table| &table.source);
         if let Some(open) = &mut self.open
-            && open
-                .tables
-                .first()
-                .is_some_and(|first| source(first.table) == source(batch.table) && first.times == batch.times)
+            && open.tables.first().is_some_and(|first| {
+                source(first.table) == source(batch.table)
+                    && first.source == batch.source
+                    && first.times == batch.times
+            })
             && open.tables.iter().all(|known| known.table != batch.table)
         {
             open.tables.push(batch);

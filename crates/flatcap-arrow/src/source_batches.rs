@@ -6,15 +6,16 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow_select::filter::filter_record_batch;
+use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::query::{Recording, RunInfo, TableInfo};
 use flatcap_format::replay::RecordedHosts;
 
 use crate::columns::IntegerTypes;
 use crate::error::BatchError;
-use crate::layout::{Descriptions, FileLayout, LayoutOptions, encoding_error};
+use crate::large_values::LargeValues;
+use crate::layout::{Descriptions, FileLayout, LayoutOptions, SEPARATOR, encoding_error};
 use crate::sample_reader::{SampleBatch, SampleReader};
 use crate::step_filter::StepFilter;
-use crate::unique_name::unique_name;
 
 /// Turns samples of one source into batches of the same columns.
 #[derive(Debug)]
@@ -55,7 +56,11 @@ impl SourceBatches {
         let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let mut fields = layout.schema.fields().to_vec();
         if hosts.is_some() {
-            let name = unique_name("host", |name| fields.iter().all(|field| field.name() != name));
+            let mut names = DistinctNames::default();
+            for field in &fields {
+                names.take(field.name(), SEPARATOR);
+            }
+            let name = names.take("host", SEPARATOR);
             fields.push(Arc::new(Field::new(name, DataType::Utf8, false)));
         }
         let schema = Arc::new(Schema::new(fields).with_metadata(BTreeMap::from(about)));
@@ -101,7 +106,9 @@ impl SourceBatches {
                 BatchError::SeveralSources { one: own, other: source }
             });
         }
-        let batch = self.layout.batch(samples, &self.run, reader.elements())?;
+        // Each column has its type in the schema, which holds all values.
+        let large = &mut LargeValues::default();
+        let batch = self.layout.batch(samples, &self.run, (reader.elements(), large))?;
         let mut columns = batch.columns().to_vec();
         if self.hosts.is_some() {
             let hosts = std::iter::repeat_n(&self.host, batch.num_rows());

@@ -6,9 +6,10 @@ use flatcap_format::query::{ElementNames, TableInfo};
 use serde::Serialize;
 
 use super::baseline::Baseline;
-use super::measure::ValueClass;
+use super::measure::{Measure, ValueClass};
 use super::score::departure_score;
-use super::series::{KERNEL_PARENT, ProcessFacts, SeriesSet, pid_of};
+use super::series::{KERNEL_PARENT, SeriesSet, pid_of};
+use super::table_shape::ProcessFacts;
 use super::window::WindowValue;
 
 /// An element whose evidence scores less is no suspect.
@@ -39,7 +40,8 @@ impl SuspectKind {
     /// Returns what the elements of a list are; none if they cannot do anything.
     pub(super) fn of(table: &TableInfo, names: &ElementNames, element: u32) -> Option<Self> {
         let list = table.list.as_deref()?;
-        let has = |field: &str| names.identity(element).iter().any(|part| &*part.field == field);
+        let has =
+            |field: &str| names.identity(names.latest(element)).iter().any(|part| &*part.field == field);
         let has_unit = |unit: &str| table.columns.iter().any(|column| column.unit.as_deref() == Some(unit));
         if has("pid") {
             Some(Self::Process)
@@ -71,12 +73,43 @@ pub(super) struct SuspectedElement {
     pub(super) element: u32,
     pub(super) kind: SuspectKind,
     pub(super) score: f64,
-    /// What it did: departures of its fields, best first, one per class.
+    /// Departures of its own fields, best first, one per class.
     pub(super) evidence: Vec<WindowValue>,
+    /// Departures of its new children, by class, best class first. They count for the score, and
+    /// are not values of the element.
+    pub(super) children: Vec<Vec<WindowValue>>,
 }
 
 /// The best departure of each class.
 type Evidence = BTreeMap<ValueClass, WindowValue>;
+
+/// The evidence against an element.
+#[derive(Debug)]
+struct Suspicion {
+    kind: SuspectKind,
+    own: Evidence,
+    of_children: BTreeMap<ValueClass, Vec<WindowValue>>,
+}
+
+impl Suspicion {
+    fn new(kind: SuspectKind) -> Self {
+        Self { kind, own: Evidence::new(), of_children: BTreeMap::new() }
+    }
+
+    /// Returns the score of each class: of the element, or of all of its new children together.
+    fn scores(&self) -> BTreeMap<ValueClass, f64> {
+        let mut scores: BTreeMap<ValueClass, f64> =
+            self.own.iter().map(|(class, best)| (*class, best.score)).collect();
+        for (class, departures) in &self.of_children {
+            let value = CHILDREN_PART * departures.iter().map(|departure| departure.value).sum::<f64>();
+            let measure = Measure { class: *class, ..Measure::STATE };
+            let score = departure_score(value, &Baseline::NOTHING, measure);
+            let known = scores.entry(*class).or_default();
+            *known = known.max(score);
+        }
+        scores
+    }
+}
 
 /// Returns the suspects, best first.
 pub(super) fn suspects(
@@ -85,14 +118,15 @@ pub(super) fn suspects(
     tables: &[TableInfo],
     names: &ElementNames,
 ) -> Vec<SuspectedElement> {
-    let mut by_element: BTreeMap<u32, (SuspectKind, Evidence)> = BTreeMap::new();
+    let mut by_element: BTreeMap<u32, Suspicion> = BTreeMap::new();
     for departure in departures {
         let Some((info, element)) = set.info(departure.series).and_then(|info| Some((info, info.element?)))
         else {
             continue;
         };
-        // Who did less than usual is at most a victim.
-        if departure.value < departure.usual.level && info.measure.class != ValueClass::Bytes {
+        // An element that did less than usual is at most a victim. A pushed source describes the
+        // application that pushed it, not the host.
+        if departure.value < departure.usual.level || set.is_pushed(info.table) {
             continue;
         }
         let kind = if info.measure.class == ValueClass::Offspring {
@@ -101,14 +135,12 @@ pub(super) fn suspects(
             tables.get(info.table).and_then(|table| SuspectKind::of(table, names, element))
         };
         let Some(kind) = kind else { continue };
-        let (_, evidence) = by_element.entry(element).or_insert_with(|| (kind, Evidence::new()));
-        add(evidence, info.measure.class, departure);
+        let suspicion = by_element.entry(element).or_insert_with(|| Suspicion::new(kind));
+        add(&mut suspicion.own, info.measure.class, departure);
     }
     credit_parents(&mut by_element, set);
-    let mut found: Vec<SuspectedElement> = by_element
-        .into_iter()
-        .filter_map(|(element, (kind, evidence))| suspect(element, kind, evidence, set))
-        .collect();
+    let mut found: Vec<SuspectedElement> =
+        by_element.into_iter().filter_map(|(element, suspicion)| suspect(element, suspicion, set)).collect();
     found.sort_by(|one, other| {
         other.score.total_cmp(&one.score).then_with(|| one.element.cmp(&other.element))
     });
@@ -122,52 +154,48 @@ fn add(evidence: &mut Evidence, class: ValueClass, departure: &WindowValue) {
     }
 }
 
-/// Adds what new processes did to what their parents did: a parent may be known for nothing but the
-/// children that it starts.
-fn credit_parents(by_element: &mut BTreeMap<u32, (SuspectKind, Evidence)>, set: &SeriesSet) {
+/// Adds the departures of new processes to their parents: a parent may do nothing but start
+/// children.
+fn credit_parents(by_element: &mut BTreeMap<u32, Suspicion>, set: &SeriesSet) {
     let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
-    for (element, (_, evidence)) in by_element.iter() {
+    for (element, suspicion) in by_element.iter() {
         let parent = set.processes.get(element).and_then(|facts| {
             facts.born_ns?;
             set.element_of(facts.parent?)
         });
         if let Some(parent) = parent.filter(|parent| parent != element) {
-            credits.extend(evidence.iter().map(|(class, departure)| (parent, *class, departure.clone())));
+            let own = suspicion.own.iter();
+            credits.extend(own.map(|(class, departure)| (parent, *class, departure.clone())));
         }
     }
-    credits.sort_by_key(|(parent, class, _)| (*parent, *class));
-    for group in credits.chunk_by(|one, next| (one.0, one.1) == (next.0, next.1)) {
-        let Some((parent, class, first)) = group.first() else { continue };
-        let value = CHILDREN_PART * group.iter().map(|(.., departure)| departure.value).sum::<f64>();
-        let score = departure_score(value, &Baseline::NOTHING, *class);
-        let since = group.iter().map(|(.., departure)| departure.first_ns).min();
-        let credit = WindowValue {
-            value,
-            score,
-            usual: Baseline::NOTHING,
-            first_ns: since.unwrap_or(first.first_ns),
-            series: first.series,
-        };
-        let (_, evidence) =
-            by_element.entry(*parent).or_insert_with(|| (SuspectKind::Process, Evidence::new()));
-        add(evidence, *class, &credit);
+    for (parent, class, departure) in credits {
+        let suspicion = by_element.entry(parent).or_insert_with(|| Suspicion::new(SuspectKind::Process));
+        suspicion.of_children.entry(class).or_default().push(departure);
     }
 }
 
 /// Returns an element as a suspect; none if its evidence is too little. An element that only waits
 /// is a suspect, too: there may be no other.
-fn suspect(element: u32, kind: SuspectKind, evidence: Evidence, set: &SeriesSet) -> Option<SuspectedElement> {
+fn suspect(element: u32, suspicion: Suspicion, set: &SeriesSet) -> Option<SuspectedElement> {
     let works_for_others =
         set.is_recorder(element) || set.processes.get(&element).is_some_and(is_kernel_thread);
     let own = if works_for_others { FOR_OTHERS_PART } else { 1.0 };
-    let part = own * kind.part();
-    if part * evidence.values().map(|best| best.score).sum::<f64>() < SUSPECT_SCORE_MIN {
+    let part = own * suspicion.kind.part();
+    let scores = suspicion.scores();
+    if part * scores.values().sum::<f64>() < SUSPECT_SCORE_MIN {
         return None;
     }
-    let sum: f64 = evidence.iter().map(|(class, best)| class.suspect_part() * best.score).sum();
-    let mut evidence: Vec<WindowValue> = evidence.into_values().collect();
+    let sum: f64 = scores.iter().map(|(class, score)| class.suspect_part() * score).sum();
+    let Suspicion { kind, own, of_children } = suspicion;
+    let mut evidence: Vec<WindowValue> = own.into_values().collect();
     evidence.sort_by(|one, other| other.score.total_cmp(&one.score));
-    Some(SuspectedElement { element, kind, score: sum * part, evidence })
+    let mut children: Vec<(f64, Vec<WindowValue>)> = of_children
+        .into_iter()
+        .map(|(class, departures)| (scores.get(&class).copied().unwrap_or_default(), departures))
+        .collect();
+    children.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let children = children.into_iter().map(|(_, departures)| departures).collect();
+    Some(SuspectedElement { element, kind, score: sum * part, evidence, children })
 }
 
 fn is_kernel_thread(facts: &ProcessFacts) -> bool {
@@ -196,13 +224,13 @@ fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> V
 }
 
 fn path_of(names: &ElementNames, element: u32) -> String {
-    let path = names.identity(element).iter().find(|part| &*part.field == "path");
+    let path = names.identity(names.latest(element)).iter().find(|part| &*part.field == "path");
     path.map(|part| part.value.to_string()).unwrap_or_default()
 }
 
 /// Returns the name of an element: of a process with its id, of others without what numbers them.
 pub(super) fn label_of(names: &ElementNames, element: u32) -> String {
-    let label = names.label(element);
+    let label = names.label(names.latest(element));
     if pid_of(names, element).is_some() {
         return label.to_owned();
     }
@@ -215,7 +243,7 @@ pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, element: u32) -> 
     match kind {
         SuspectKind::Process => {
             let pid = pid_of(names, element);
-            let label = names.label(element);
+            let label = names.label(names.latest(element));
             let name = label.rsplit_once('[').map_or(label, |(name, _)| name);
             (name.to_owned(), pid)
         }

@@ -20,6 +20,11 @@ pub(super) struct Baseline {
     /// Where the usual range begins and ends. See [`PEAK_QUANTILE`].
     pub(super) low: f64,
     pub(super) high: f64,
+    /// The smallest and the largest value that there was.
+    pub(super) lowest: f64,
+    pub(super) highest: f64,
+    /// The number of blocks in it; 0 for a series that did not exist before.
+    pub(super) blocks: u32,
 }
 
 /// The end of the usual range is this quantile of the blocks' largest values: what recurs every few
@@ -66,7 +71,17 @@ impl Baseline {
         let noise = of_blocks(|block| block.deviation, 0.5) * DEVIATION_FACTOR;
         let high = of_blocks(|block| block.max, PEAK_QUANTILE);
         let low = of_blocks(|block| block.min, 1.0 - PEAK_QUANTILE);
-        Some(Self { level, noise, low: low.min(level), high: high.max(level) })
+        let lowest = of_blocks(|block| block.min, 0.0);
+        let highest = of_blocks(|block| block.max, 1.0);
+        Some(Self {
+            level,
+            noise,
+            low: low.min(level),
+            high: high.max(level),
+            lowest: lowest.min(level),
+            highest: highest.max(level),
+            blocks: u32::try_from(blocks.len()).unwrap_or(u32::MAX),
+        })
     }
 
     /// Returns the baseline of a new element by what new elements did before: the largest value of
@@ -75,11 +90,18 @@ impl Baseline {
         if peaks.len() < BLOCKS_MIN {
             return None;
         }
-        Some(Self { high: quantile(&mut peaks, PEAK_QUANTILE).max(0.0), ..Self::NOTHING })
+        let high = quantile(&mut peaks, PEAK_QUANTILE).max(0.0);
+        Some(Self { high, highest: quantile(&mut peaks, 1.0).max(0.0), ..Self::NOTHING })
     }
 
     /// The baseline of what did not exist before.
-    pub(super) const NOTHING: Self = Self { level: 0.0, noise: 0.0, low: 0.0, high: 0.0 };
+    pub(super) const NOTHING: Self =
+        Self { level: 0.0, noise: 0.0, low: 0.0, high: 0.0, lowest: 0.0, highest: 0.0, blocks: 0 };
+
+    /// Returns whether it is of values that were all the same.
+    pub(super) fn is_constant(&self) -> bool {
+        self.blocks > 0 && self.highest.total_cmp(&self.lowest).is_eq()
+    }
 }
 
 /// Returns the lower median. Changes the order.
@@ -120,7 +142,8 @@ mod tests {
     fn a_constant_has_no_range() {
         let constant = blocks(&[7.0; 50], 10);
         let baseline = Baseline::of(&constant.iter()).unwrap();
-        assert_eq!(baseline, Baseline { level: 7.0, noise: 0.0, low: 7.0, high: 7.0 });
+        let constant_level = Baseline { level: 7.0, low: 7.0, high: 7.0, ..Baseline::NOTHING };
+        assert_eq!(baseline, Baseline { lowest: 7.0, highest: 7.0, blocks: 5, ..constant_level });
         assert_eq!(constant[0], BlockStats::constant(7.0));
         assert_eq!(Baseline::of(&constant[..3].iter()), None);
         assert_eq!(BlockStats::of(&mut []), None);

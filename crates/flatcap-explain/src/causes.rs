@@ -176,7 +176,7 @@ pub fn find_causes(
     before_ns: u64,
     report: &mut dyn FnMut(&Notice),
 ) -> Result<KernelCauses, ExplainError> {
-    let recording = Recording::open(&choice.paths)?;
+    let recording = Recording::open_with_added_sources(&choice.paths)?;
     let before_ns = before_ns.min(BEFORE_NS_MAX);
     let mut causes = KernelCauses::default();
     for kind in [KernelSource::Scheduler, KernelSource::Stacks, KernelSource::Log] {

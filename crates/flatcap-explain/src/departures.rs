@@ -4,13 +4,13 @@
 //! before it. Memory is bounded: a series keeps its current block, and four numbers of each block
 //! before.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use flatcap_format::query::ColumnBatch;
 
 use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
 use super::clock::RunClock;
-use super::measure::ValueClass;
+use super::measure::{Measure, ValueClass};
 use super::observation::{Observation, Observer, SeriesInfo};
 use super::reading::ReadObserver;
 use super::score::departure_score;
@@ -45,6 +45,12 @@ pub(super) struct Departure {
     pub(super) class: ValueClass,
     /// The middle of the window.
     pub(super) wall_ns: i64,
+    /// The middle of the window in which the value was observed: a finer source may say more
+    /// exactly when it was.
+    pub(super) observed_ns: i64,
+    /// Since when the element was there, by the monotonic clock, if it is new.
+    pub(super) born_wall_ns: Option<i64>,
+    pub(super) measure: Measure,
     /// The period of its source: the moment of the departure is known to this only.
     pub(super) period_ns: u64,
     pub(super) value: f64,
@@ -231,6 +237,17 @@ impl DepartureFinder {
         Self { since_ns, ..Self::default() }
     }
 
+    /// Returns the columns of tables of which no series has enough blocks to say what is usual.
+    pub(super) fn without_baseline(&self, set: &SeriesSet) -> BTreeSet<(usize, usize)> {
+        let (mut short, mut known) = (BTreeSet::new(), BTreeSet::new());
+        for (series, track) in self.tracks.iter().enumerate() {
+            let Some(info) = set.info(series).filter(|_| track.block.is_some()) else { continue };
+            let of = if track.before.len() < BLOCKS_MIN { &mut short } else { &mut known };
+            of.insert((info.table, info.column));
+        }
+        short.difference(&known).copied().collect()
+    }
+
     /// Evaluates the blocks that were not complete at the end.
     pub(super) fn finish(&mut self, clock: &RunClock, set: &SeriesSet) {
         for (series, track) in self.tracks.iter_mut().enumerate() {
@@ -245,6 +262,8 @@ impl DepartureFinder {
     fn keep(&mut self, clock: &RunClock) {
         for (mono_ns, mut departure) in self.found.drain(..) {
             departure.wall_ns = clock.wall_ns(mono_ns);
+            departure.observed_ns = departure.wall_ns;
+            departure.born_wall_ns = departure.born_wall_ns.map(|born| clock.wall_ns(born.cast_unsigned()));
             departure.period_ns = self.periods.get(departure.table).map_or(0, |period| period.period_ns);
             if self.since_ns.is_none_or(|since| departure.wall_ns >= since) {
                 self.departures.push(departure);
@@ -386,7 +405,9 @@ impl Track {
                 .iter()
                 .enumerate()
                 .map(|(at, value)| {
-                    (at, f64::from(*value), departure_score(f64::from(*value), &usual, info.measure.class))
+                    // Windows without an observation are no number, and stay so.
+                    let value = info.measure.limited(f64::from(*value));
+                    (at, value, departure_score(value, &usual, info.measure))
                 })
                 .filter(|(.., score)| *score >= DEPARTURE_SCORE_MIN)
                 .max_by(|one, other| one.2.total_cmp(&other.2));
@@ -404,6 +425,10 @@ impl Track {
                         state: info.state.clone(),
                         class: info.measure.class,
                         wall_ns: 0,
+                        observed_ns: 0,
+                        // Monotonic until `keep`.
+                        born_wall_ns: info.born_ns.filter(|_| info.is_newcomer).map(u64::cast_signed),
+                        measure: info.measure,
                         period_ns: 0,
                         value,
                         usual,
@@ -489,7 +514,7 @@ impl Track {
     /// Whether a block with these extremes may have a departure: most blocks have none, and need
     /// no baseline.
     fn may_depart(&self, info: &SeriesInfo, min: f32, max: f32) -> bool {
-        let least = info.measure.class.least_departure();
+        let least = info.measure.least_departure();
         let departs = |level: f32| f64::from(max - level) > least || f64::from(level - min) > least;
         if self.before.is_empty() {
             return info.born_ns.is_some() && departs(0.0);
@@ -516,9 +541,8 @@ fn extremes(values: &[f32]) -> Option<(f32, f32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Measure;
 
-    const CPU: Measure = Measure { class: ValueClass::TimeShare, factor: 1.0, is_counter: true };
+    const CPU: Measure = Measure { class: ValueClass::TimeShare, is_counter: true, ..Measure::STATE };
 
     fn series(table: usize, born_ns: Option<u64>, is_newcomer: bool) -> SeriesInfo {
         SeriesInfo { table, column: 0, element: None, measure: CPU, state: None, born_ns, is_newcomer }

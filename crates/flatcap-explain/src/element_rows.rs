@@ -3,7 +3,8 @@
 
 use flatcap_format::query::ColumnBatch;
 
-use super::element_slot::{ElementRow, ElementSlot, FollowedColumns};
+use super::element_row::ElementRow;
+use super::element_slot::{ElementSlot, FollowedColumns};
 use super::observation::{Observer, SeriesStore};
 
 /// The rows of a batch that are not observed yet.

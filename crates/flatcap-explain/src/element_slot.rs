@@ -3,6 +3,8 @@
 use flatcap_format::query::{ColumnBatch, ColumnValues, ValueColumn};
 use flatcap_format::schema::FieldValue;
 
+use super::element_row::{ElementRow, INTERVAL_MAX_NS, Number, SeriesPlace, number, seconds};
+use super::fresh_values::FreshCell;
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
@@ -12,21 +14,6 @@ const STATES_MAX: usize = 8;
 /// The observations of a new element are not joined for so long: the blocks that its baseline
 /// needs, and one more.
 const YOUNG_NS: u64 = 10_000_000_000;
-/// A longer time without a sample is a hole, not a slow change.
-pub(super) const INTERVAL_MAX_NS: u64 = 300_000_000_000;
-
-/// A row, and the time between the last sample of its element and this one.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ElementRow {
-    pub(super) row: usize,
-    pub(super) from_ns: u64,
-    pub(super) to_ns: u64,
-    /// The sample before, whether it has the element or not.
-    pub(super) before_ns: u64,
-    /// Its element is new, and was not there at `from_ns`.
-    pub(super) is_born: bool,
-}
-
 /// The columns of a table that are followed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FollowedColumns<'t> {
@@ -34,8 +21,17 @@ pub(super) struct FollowedColumns<'t> {
     pub(super) numbers: &'t [(usize, Measure)],
     /// Columns with texts.
     pub(super) states: &'t [usize],
+    /// The elements are processes of the host, with the states of the kernel.
+    pub(super) are_processes: bool,
 }
 
+/// States in which a process sleeps or has ended. They are no evidence: the process used nothing,
+/// and no other process delays it.
+const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
+/// The states of a process that runs, or waits for a device or a lock.
+pub(super) const BUSY_STATES: [&str; 2] = ["R", "D"];
+/// The name of their common share.
+pub(super) const BUSY: &str = "R or D";
 /// The last values of an element.
 #[derive(Debug)]
 pub(super) struct ElementSlot {
@@ -43,6 +39,8 @@ pub(super) struct ElementSlot {
     pub(super) born_ns: Option<u64>,
     pub(super) numbers: Box<[NumberCell]>,
     pub(super) states: Box<[StateCell]>,
+    /// Repeated and missing values of columns of applications and imports; empty for the host.
+    pub(super) fresh: Box<[FreshCell]>,
     /// The elements of its child processes.
     pub(super) children: Vec<u32>,
     /// It is a thread of the kernel: what it waits for is the work of others.
@@ -75,34 +73,6 @@ struct StateSeries {
     seen: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Number {
-    Integer(u64),
-    Float(f64),
-}
-
-/// The element whose series are observed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SeriesPlace {
-    pub(super) table: usize,
-    pub(super) element: Option<u32>,
-    pub(super) born_ns: Option<u64>,
-}
-
-impl SeriesPlace {
-    pub(super) fn info(&self, column: usize, measure: Measure) -> SeriesInfo {
-        SeriesInfo {
-            table: self.table,
-            column,
-            element: self.element,
-            measure,
-            state: None,
-            born_ns: self.born_ns,
-            is_newcomer: self.born_ns.is_some(),
-        }
-    }
-}
-
 /// The rows of an element that are observed at once.
 #[derive(Debug)]
 struct ElementRun<'r> {
@@ -119,14 +89,6 @@ impl<'r> ElementRun<'r> {
             rows.iter().zip(rows.iter().skip(1)).map(|(one, next)| next.row.saturating_sub(one.row));
         let stride = distances.next().filter(|first| *first > 0 && distances.all(|other| other == *first));
         Self { rows, stride, are_close: rows.iter().all(|row| row.interval_ns().is_some()) }
-    }
-}
-
-impl ElementRow {
-    /// Returns the time since the last sample; none if that is a hole.
-    #[inline]
-    pub(super) fn interval_ns(&self) -> Option<u64> {
-        Some(self.to_ns.saturating_sub(self.from_ns)).filter(|ns| (1..=INTERVAL_MAX_NS).contains(ns))
     }
 }
 
@@ -154,11 +116,22 @@ impl ElementSlot {
             cell.observe(&observations, || place.info(*column, *measure), store);
         }
         *store.observations = observations;
+        for ((column, _), cell) in columns.numbers.iter().zip(&mut self.fresh) {
+            let Some(values) = batch.columns.get(*column) else { continue };
+            for row in rows {
+                cell.observe((&place, *column), number(values, row.row), row, store);
+            }
+        }
         let states = if self.is_of_kernel { &[] } else { columns.states };
         for (column, cell) in states.iter().zip(&mut self.states) {
             let Some(values) = batch.columns.get(*column) else { continue };
             for row in rows {
-                cell.observe((&place, *column), values.get(row.row), (row.from_ns, row.to_ns), store);
+                let span = (row.from_ns, row.to_ns);
+                if columns.are_processes {
+                    cell.observe_process((&place, *column), values.get(row.row), span, store);
+                } else {
+                    cell.observe((&place, *column), values.get(row.row), span, store);
+                }
             }
         }
     }
@@ -184,7 +157,8 @@ impl ElementSlot {
             .states
             .iter()
             .flat_map(|cell| cell.away.into_iter().chain(cell.known.iter().filter_map(|state| state.series)));
-        numbers.chain(states)
+        let fresh = self.fresh.iter().flat_map(|cell| cell.unchanged.into_iter().chain(cell.absent));
+        numbers.chain(states).chain(fresh)
     }
 }
 
@@ -214,11 +188,9 @@ impl NumberCell {
         }
     }
 
-    /// Counts what others did as if it had been there before.
-    pub(super) fn leave_out(&mut self, counted: u64) {
-        if let Some(Number::Integer(last)) = &mut self.last {
-            *last = last.saturating_add(counted);
-        }
+    /// Forgets the last value: the growth since then may be of other elements.
+    pub(super) fn forget(&mut self) {
+        self.last = None;
     }
 
     /// Adds the observations of the next rows to `observations`. If it joins, an observation lasts
@@ -335,6 +307,51 @@ impl NumberCell {
 }
 
 impl StateCell {
+    /// Observes the share of each state in which a process runs, waits or is stopped, and the
+    /// common share of [`BUSY_STATES`].
+    fn observe_process(
+        &mut self,
+        (place, column): (&SeriesPlace, usize),
+        value: FieldValue<'_>,
+        span: (u64, u64),
+        store: &mut SeriesStore<'_, impl Observer>,
+    ) {
+        let FieldValue::Text(text) = value else {
+            self.last = None;
+            return;
+        };
+        let now = self.number(text);
+        let before = std::mem::replace(&mut self.last, now);
+        if before.is_none() || !(1..=INTERVAL_MAX_NS).contains(&span.1.saturating_sub(span.0)) {
+            return;
+        }
+        let info =
+            |state: &str| SeriesInfo { state: Some(state.into()), ..place.info(column, Measure::STATE) };
+        // A state that is new after others was never there before.
+        let born_ns = place.born_ns.or((self.known.len() > 1).then_some(span.0));
+        for (number, state) in self.known.iter_mut().enumerate() {
+            if IDLE_STATES.contains(&&*state.text) {
+                continue;
+            }
+            let begin = || store.begin(SeriesInfo { born_ns, ..info(&state.text) });
+            let series = *state.series.get_or_insert_with(begin);
+            let is_there = now == Some(number) && before == now;
+            store.observe(series, &[state_observation(span, is_there)]);
+        }
+        let is_busy = |state: Option<usize>| {
+            let state = state.and_then(|number| self.known.get(number));
+            state.is_some_and(|state| BUSY_STATES.contains(&&*state.text))
+        };
+        let busy = (is_busy(before), is_busy(now));
+        let count = self.known.iter().filter(|state| BUSY_STATES.contains(&&*state.text)).count();
+        // Of one state alone it would be that state again.
+        if count == BUSY_STATES.len() {
+            let begin = || store.begin(info(BUSY));
+            let series = *self.away.get_or_insert_with(begin);
+            store.observe(series, &[state_observation(span, busy.0 && busy.1)]);
+        }
+    }
+
     /// Observes the share of each state, and that of all but the usual one. One that is seen in a
     /// single sample may have been there for a microsecond, so time counts between two samples that
     /// both have it.
@@ -410,40 +427,6 @@ fn state_observation((from_ns, to_ns): (u64, u64), is_there: bool) -> Observatio
     Observation { from_ns, to_ns, value: f64::from(u8::from(is_there)) }
 }
 
-/// Returns what a counter grew by.
-pub(super) fn growth(before: Option<Number>, now: Option<Number>) -> Option<u64> {
-    match (before?, now?) {
-        (Number::Integer(before), Number::Integer(now)) => now.checked_sub(before),
-        _ => None,
-    }
-}
-
-impl Number {
-    #[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
-    fn float(self) -> f64 {
-        match self {
-            Self::Integer(number) => number as f64,
-            Self::Float(number) => number,
-        }
-    }
-}
-
-#[inline]
-pub(super) fn number(column: &ValueColumn, row: usize) -> Option<Number> {
-    match &column.values {
-        ColumnValues::Unsigned(values) if column.valid.has(row) => {
-            values.get(row).copied().map(Number::Integer)
-        }
-        ColumnValues::Unsigned(_) => None,
-        _ => column.number(row).filter(|number| number.is_finite()).map(Number::Float),
-    }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a length of time")]
-pub(super) fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
-
 #[cfg(test)]
 mod tests {
     use flatcap_format::query::{BatchTimes, RowSource, ValidRows};
@@ -473,10 +456,11 @@ mod tests {
             born_ns: None,
             numbers: Box::new([NumberCell::default()]),
             states: Box::new([]),
+            fresh: Box::new([]),
             children: Vec::new(),
             is_of_kernel: false,
         };
-        let columns = FollowedColumns { numbers: &[(0, measure)], states: &[] };
+        let columns = FollowedColumns { numbers: &[(0, measure)], states: &[], are_processes: false };
         let (mut rest, mut before_ns) = (rows, rows[0].0);
         for length in batches.iter().cycle() {
             let (own, after) = rest.split_at((*length).min(rest.len()));
@@ -492,6 +476,7 @@ mod tests {
                     ),
                     valid: ValidRows::all(own.len() * (others + 1)),
                 }],
+                ..ColumnBatch::default()
             };
             let mut element_rows = Vec::new();
             for (row, (to_ns, _)) in own.iter().enumerate() {
@@ -534,7 +519,7 @@ mod tests {
                 .collect();
             let batches: Vec<usize> = (0..5).map(|_| if random(2) == 0 { 1 } else { 300 }).collect();
             for is_counter in [false, true] {
-                let measure = Measure { class: ValueClass::Count, factor: 0.5, is_counter };
+                let measure = Measure { class: ValueClass::Count, factor: 0.5, is_counter, ..Measure::STATE };
                 let single = observed::<false>(&rows, (&[1], 0), measure);
                 let joined = observed::<true>(&rows, (&batches, usize::from(seed % 3 == 0)), measure);
                 assert_eq!(

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::baseline::Baseline;
     use crate::departures::STEP_NS;
-    use crate::measure::ValueClass;
+    use crate::measure::{Measure, ValueClass};
 
     fn departure(table: usize, wall_ns: i64, score: f64) -> Departure {
         Departure {
@@ -98,6 +98,9 @@ mod tests {
             column: 0,
             element: None,
             state: None,
+            observed_ns: 0,
+            born_wall_ns: None,
+            measure: Measure::STATE,
             class: ValueClass::TimeShare,
             wall_ns,
             period_ns: STEP_NS,

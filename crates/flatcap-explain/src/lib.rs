@@ -8,28 +8,39 @@
 //!
 //! Never: prints, opens a file, or holds more than a bounded number of series.
 
+mod answers;
 mod attribution;
 mod baseline;
 mod causes;
 mod clock;
 mod departures;
+mod element_row;
 mod element_rows;
 mod element_slot;
 mod events;
+mod fresh_values;
 mod measure;
+mod measured_samples;
+mod measurement;
 mod observation;
 mod reading;
 mod recorder_work;
 mod report;
 mod score;
 mod series;
+mod table_shape;
 mod window;
 
+pub use answers::{
+    ChildrenUse, Explanation, FieldDeparture, FieldName, Offspring, Spikes, Suspect, UnrankedFields,
+    UnrankedReason,
+};
 pub use attribution::SuspectKind;
 pub use causes::{
     KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread, TaskCauses, UnrecordedTime,
     WaitingProcess, find_causes,
 };
 pub use measure::ValueUnit;
+pub use measurement::{Measurement, ShownValues};
 pub use reading::{ExplainError, RecordingChoice};
-pub use report::{Explanation, FieldDeparture, Offspring, Spikes, Suspect, explain, find_spikes};
+pub use report::{explain, find_spikes};

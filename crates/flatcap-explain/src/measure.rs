@@ -32,6 +32,8 @@ pub(super) enum ValueClass {
     StateShare,
     /// Processes that ended or began below an element, per second.
     Offspring,
+    /// The number of samples in a row that repeat a value.
+    Repetitions,
 }
 
 /// The unit of printed values.
@@ -65,21 +67,39 @@ pub(super) struct Measure {
     pub(super) factor: f64,
     /// The values are those of a counter: their change per second is measured.
     pub(super) is_counter: bool,
+    /// The scale of the values is unknown, except for their own past: they are of an application or
+    /// an import.
+    pub(super) is_relative: bool,
+    /// The smallest departure of a relative scale; the class has the one of an absolute scale.
+    pub(super) floor: f64,
+    /// No value can be larger: one thread waits for at most all of the time.
+    pub(super) limit: f64,
 }
 
 impl Measure {
-    /// Returns how a numeric field is measured; none for a state, an identity, a text, and a
-    /// reservation: a program reserves address space at its start and uses little of it.
+    /// Returns how a numeric field of the host is measured; none for a state, an identity, a text,
+    /// and a reservation: a program reserves address space at its start and uses little of it.
     pub(super) fn of(column: &ColumnInfo) -> Option<Self> {
         let is_counter = match column.kind {
             MetricKind::Counter => true,
             MetricKind::Gauge => false,
             MetricKind::State | MetricKind::Text | MetricKind::Unknown => return None,
         };
-        if column.is_identity
-            || column.usage == Usage::Reservation
-            || matches!(column.column_type, ColumnType::Text | ColumnType::Bool)
-        {
+        let is_number = !matches!(column.column_type, ColumnType::Text | ColumnType::Bool);
+        (is_number && column.usage != Usage::Reservation).then(|| Self::new(column, is_counter)).flatten()
+    }
+
+    /// Returns how a field of an application or an import is measured: each that has numbers. A
+    /// schema need not say how its values relate.
+    pub(super) fn of_foreign(column: &ColumnInfo) -> Option<Self> {
+        if column.kind == MetricKind::Text || column.column_type == ColumnType::Text {
+            return None;
+        }
+        Some(Self { is_relative: true, ..Self::new(column, column.kind == MetricKind::Counter)? })
+    }
+
+    fn new(column: &ColumnInfo, is_counter: bool) -> Option<Self> {
+        if column.is_identity {
             return None;
         }
         let (base, factor) = base_unit(column.unit.as_deref());
@@ -99,14 +119,50 @@ impl Measure {
             (BaseUnit::None, true) => ValueClass::CountRate,
             (BaseUnit::None, false) => ValueClass::Count,
         };
-        Some(Self { class, factor, is_counter })
+        Some(Self { class, factor, is_counter, ..Self::STATE })
     }
 
     /// The share of time in one of the values of a text.
-    pub(super) const STATE: Self = Self { class: ValueClass::StateShare, factor: 1.0, is_counter: false };
+    pub(super) const STATE: Self = Self {
+        class: ValueClass::StateShare,
+        factor: 1.0,
+        is_counter: false,
+        is_relative: false,
+        floor: 0.0,
+        limit: f64::INFINITY,
+    };
     /// Processes below an element.
-    pub(super) const OFFSPRING: Self = Self { class: ValueClass::Offspring, factor: 1.0, is_counter: true };
+    pub(super) const OFFSPRING: Self = Self { class: ValueClass::Offspring, is_counter: true, ..Self::STATE };
+    /// The number of samples in a row that repeat a value. A sensor may repeat one by chance.
+    pub(super) const UNCHANGED: Self =
+        Self { class: ValueClass::Repetitions, is_relative: true, floor: 1.0, ..Self::STATE };
+    /// The share of samples without a value.
+    pub(super) const ABSENT: Self = Self { is_relative: true, floor: 0.1, ..Self::STATE };
+
+    /// Returns the smallest departure that matters.
+    pub(super) fn least_departure(self) -> f64 {
+        if self.is_relative { self.floor } else { self.class.least_departure() }
+    }
+
+    /// Returns the share of a field's usual level that a departure must reach.
+    pub(super) fn least_relative(self) -> f64 {
+        if self.is_relative { RELATIVE_LEAST } else { self.class.least_relative() }
+    }
+
+    /// Returns a value, or the largest possible one.
+    pub(super) fn limited(self, value: f64) -> f64 {
+        if value > self.limit { self.limit } else { value }
+    }
+
+    /// Returns how much a departure says about an incident, from 0 to 1.
+    pub(super) fn weight(self) -> f64 {
+        if self.is_relative { 1.0 } else { self.class.weight() }
+    }
 }
+
+/// The share of its usual level by which a value of unknown scale departs at least. A sensor whose
+/// last digit moves for the first time has not departed.
+const RELATIVE_LEAST: f64 = 0.01;
 
 enum BaseUnit {
     Seconds,
@@ -154,7 +210,7 @@ impl ValueClass {
             // The kernel handles bytes a hundred times faster than a device moves them.
             Self::HandledRate => f64::from(256_u32 << 20),
             Self::Percent => 10.0,
-            Self::Count => 16.0,
+            Self::Count | Self::Repetitions => 16.0,
             // A process that starts takes some thousand page faults in a moment.
             Self::CountRate => 1000.0,
             Self::Duration => 0.05,
@@ -173,7 +229,7 @@ impl ValueClass {
 
     /// Returns whether a fall is no departure by itself: another share rose.
     pub(super) fn is_upward_only(self) -> bool {
-        matches!(self, Self::StateShare | Self::Offspring)
+        matches!(self, Self::StateShare | Self::Offspring | Self::Repetitions)
     }
 
     /// Returns how much the class says about an incident, from 0 to 1. Time and bytes are what one
@@ -187,8 +243,19 @@ impl ValueClass {
             | Self::ByteRate
             | Self::Offspring => 1.0,
             Self::Percent => 0.7,
-            Self::Count | Self::CountRate | Self::HandledRate | Self::Duration | Self::CachedBytes => 0.4,
+            Self::Count
+            | Self::CountRate
+            | Self::HandledRate
+            | Self::Duration
+            | Self::CachedBytes
+            | Self::Repetitions => 0.4,
         }
+    }
+
+    /// Returns whether the kernel may add the counts of a process to its parent when the parent
+    /// waits for it: it accounts bytes and calls in one structure.
+    pub(super) fn may_be_inherited(self) -> bool {
+        matches!(self, Self::ByteRate | Self::CountRate)
     }
 
     /// Returns how much of the score counts for a suspect, from 0 to 1. An element that waits, or
@@ -209,7 +276,7 @@ impl ValueClass {
             Self::ByteRate | Self::HandledRate => (ValueUnit::BytesPerSecond, 1.0),
             Self::CountRate | Self::Offspring => (ValueUnit::PerSecond, 1.0),
             Self::Duration => (ValueUnit::Seconds, 1.0),
-            Self::Count => (ValueUnit::None, 1.0),
+            Self::Count | Self::Repetitions => (ValueUnit::None, 1.0),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use flatcap_format::query::{
-    ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording, TableInfo,
+    ColumnBatch, FieldPath, Query, QueryError, QueryItem, QueryResults, RecordedSource, Recording, TableInfo,
+    source_path,
 };
 use flatcap_format::replay::{HostIdentity, Notice, RecordedHosts, ReplayFilter};
 use flatcap_format::schema::{CompiledSchema, MetricKind};
@@ -13,9 +14,10 @@ use flatcap_format::segment::{Gap, Marker, SegmentError, list};
 use super::clock::RunClock;
 use super::observation::Observer;
 use super::series::SeriesSet;
+use super::table_shape::ForeignSources;
 
 /// The recorder's own source: reported, never ranked.
-const OWN_SOURCE: &str = "self";
+pub(super) const OWN_SOURCE: &str = "self";
 /// Most markers that are kept.
 const MARKERS_MAX: usize = 1000;
 
@@ -59,6 +61,11 @@ pub(super) struct ReadResults {
     /// Longest lateness of a source, at the samples of the recorder's own source.
     pub(super) lateness: Vec<(u64, u64)>,
     pub(super) samples: u64,
+    /// Monotonic time of the first sample, in the last run, and of the last one.
+    pub(super) span: Option<(u64, u64)>,
+    /// The recording, and its sources with who pushed them.
+    pub(super) recording: Recording,
+    pub(super) sources: Vec<RecordedSource>,
     /// There was damage, or a file that cannot be read.
     pub(super) has_findings: bool,
 }
@@ -81,8 +88,8 @@ pub(super) fn read(
     observer: &mut impl ReadObserver,
     report: &mut dyn FnMut(&Notice),
 ) -> Result<ReadResults, ExplainError> {
-    let recording = Recording::open(&choice.paths)?;
-    let RankedFields { fields, sources, unnamed_lists } = ranked_fields(&recording, &choice.sources);
+    let recording = Recording::open_with_added_sources(&choice.paths)?;
+    let RankedFields { fields, sources, unnamed_lists, foreign } = ranked_fields(&recording, &choice.sources);
     // A query without fields asks for all.
     if fields.is_empty() {
         return Err(ExplainError::NoSamples);
@@ -91,13 +98,16 @@ pub(super) fn read(
     let query = Query { fields, filter, unnamed_lists, ..Query::default() };
     let mut read = ReadResults {
         results: recording.query(&query)?,
-        set: SeriesSet::new(forgets_after_ns),
+        set: SeriesSet::new(forgets_after_ns, foreign),
         host: None,
         clock: RunClock::default(),
         markers: Vec::new(),
         gaps: Vec::new(),
         lateness: Vec::new(),
         samples: 0,
+        span: None,
+        sources: recording.sources().to_vec(),
+        recording,
         has_findings: false,
     };
     while let Some(item) = read.results.next()? {
@@ -113,6 +123,7 @@ pub(super) fn read(
                 read.set.begin_run(run.recorder_pid);
                 observer.begin_run();
                 read.clock = RunClock::default();
+                read.span = None;
             }
             QueryItem::Batch(batch) => read.add_batch(&batch, observer),
             // With a ring there are as many as samples, and they are no losses.
@@ -165,6 +176,10 @@ impl ReadResults {
             return;
         }
         self.samples += batch.times.len() as u64;
+        if let (Some(first), Some(last)) = (batch.times.mono_ns.first(), batch.times.mono_ns.last()) {
+            let (known_first, known_last) = self.span.unwrap_or((*first, *last));
+            self.span = Some((known_first.min(*first), known_last.max(*last)));
+        }
         observer.before_batch(batch, &self.clock);
         self.set.add(batch, self.results.tables(), self.results.elements(), observer);
         observer.after_batch(&self.clock, &self.set);
@@ -195,12 +210,17 @@ struct RankedFields {
     /// Lists in which only the parent of each element is of interest: there is a new one for each
     /// process that ends.
     unnamed_lists: BTreeSet<String>,
+    foreign: ForeignSources,
 }
+
+/// The source of the recorder with the values of files of other programs.
+const FILE_ROOT: &str = "flatcap.host.File";
 
 /// Returns the paths to read, and their sources: the parts of each source that have values to rank,
 /// or that say whose child a process was.
 fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFields {
     let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut foreign = ForeignSources::default();
     for source in recording.sources() {
         let Some(schema) = &source.schema else { continue };
         // Events are no series of samples, and a computed source repeats another one.
@@ -211,25 +231,36 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
         if !is_own && !wanted.is_empty() && !wanted.contains(&source.name) {
             continue;
         }
-        for (part, has_values) in ranked_parts(schema) {
+        let is_pushed = !source.senders.is_empty();
+        let is_foreign = is_pushed || source.is_imported || schema.root_name() == FILE_ROOT;
+        if is_pushed {
+            foreign.pushed.insert(source.name.clone());
+        }
+        if is_foreign {
+            foreign.names.insert(source.name.clone());
+        }
+        for (part, has_values) in ranked_parts(schema, is_foreign) {
             if !is_own || part == "sources" {
                 let paths = if has_values { &mut values } else { &mut parents };
-                paths.insert(format!("{}.{part}", source.name));
+                paths.insert(source_path(&source.name, &part));
                 sources.insert(source.name.clone());
             }
         }
     }
-    // Processes are known before those that ended below them are counted.
+    // The exits come first: they decide which bytes of other processes are left out.
     let unnamed_lists: BTreeSet<String> = parents.difference(&values).cloned().collect();
-    let paths = values.iter().chain(&unnamed_lists);
-    RankedFields { fields: paths.filter_map(|path| path.parse().ok()).collect(), sources, unnamed_lists }
+    let paths = unnamed_lists.iter().chain(&values);
+    let fields = paths.filter_map(|path| path.parse().ok()).collect();
+    RankedFields { fields, sources, unnamed_lists, foreign }
 }
 
-/// Returns the fields of the root that have parents of processes below them, or numbers: true.
-fn ranked_parts(schema: &CompiledSchema) -> BTreeMap<String, bool> {
+/// Returns the fields of the root that have parents of processes below them, or values to rank:
+/// true. Of applications and imports, all have.
+fn ranked_parts(schema: &CompiledSchema, is_foreign: bool) -> BTreeMap<String, bool> {
     let mut parts = BTreeMap::new();
     for leaf in schema.fields() {
-        let is_value = matches!(leaf.field.metric_kind(), MetricKind::Counter | MetricKind::Gauge);
+        let kind = leaf.field.metric_kind();
+        let is_value = is_foreign || matches!(kind, MetricKind::Counter | MetricKind::Gauge);
         if (is_value || leaf.path.ends_with(".parent"))
             && let Some(part) = leaf.path.split('.').next()
         {

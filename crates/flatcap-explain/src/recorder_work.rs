@@ -62,6 +62,7 @@ mod tests {
     use super::*;
     use crate::baseline::Baseline;
     use crate::departures::STEP_NS;
+    use crate::measure::Measure;
 
     const HOST: DepartureActor = DepartureActor { kind: None, is_recorder: false };
     const DISK: DepartureActor = DepartureActor { kind: Some(SuspectKind::Disk), is_recorder: false };
@@ -74,6 +75,9 @@ mod tests {
             column: 0,
             element: Some(element),
             state: None,
+            observed_ns: 0,
+            born_wall_ns: None,
+            measure: Measure::STATE,
             class,
             wall_ns: wall_ms * 1_000_000,
             period_ns: STEP_NS,

@@ -1,20 +1,26 @@
-//! The answers of `spikes` and `explain`.
+//! Finds the answers of `spikes` and `explain`.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
-use flatcap_format::query::{ElementNames, TableInfo};
+use flatcap_format::query::TableInfo;
 use flatcap_format::replay::{Notice, ReplayFilter};
-use flatcap_format::segment::Marker;
+use flatcap_format::schema::ColumnType;
 
+use super::answers::{
+    ChildrenUse, Explanation, FieldDeparture, FieldName, Offspring, Spikes, Suspect, UnrankedFields,
+    UnrankedReason,
+};
 use super::attribution::{FOR_OTHERS_PART, SuspectKind, SuspectedElement, label_of, name_of, suspects};
 use super::baseline::Baseline;
-use super::clock::RunClock;
-use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS};
+use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS, WINDOW_NS};
+use super::element_slot::BUSY;
 use super::events::events;
-use super::measure::{ValueClass, ValueUnit};
+use super::measure::{Measure, ValueClass};
+use super::measured_samples::{Measured, WantedSeries, measure};
 use super::observation::SeriesInfo;
-use super::reading::{ExplainError, ReadResults, RecordingChoice, read};
+use super::reading::{ExplainError, OWN_SOURCE, ReadResults, RecordingChoice, read};
 use super::recorder_work::{DepartureActor, explained};
 use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
@@ -25,124 +31,20 @@ const GROUPED_MAX: usize = 200;
 /// What a device does is an incident if a process takes part in it: the kernel discards, flushes
 /// and reads ahead by itself.
 const DEVICE_PART: f64 = 0.5;
+/// Maximum number of suspects, and of fields, of an explanation.
+const LISTED_MAX: usize = 200;
 /// Series that correlate so much move together.
 const TOGETHER: f64 = 0.9;
 
-/// A value of a field that departs from what is usual.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FieldDeparture {
-    /// The source.
-    pub source: String,
-    /// Path of the field below the source; that of a list has `[*]`.
-    pub field: String,
-    /// The element of the list.
-    pub element: Option<String>,
-    /// The value of a text whose share of time is counted.
-    pub state: Option<String>,
-    /// The value, in `unit`.
-    pub value: f64,
-    /// The usual level.
-    pub usual: f64,
-    /// Begin and end of the usual range.
-    pub usual_range: (f64, f64),
-    /// The unit.
-    pub unit: ValueUnit,
-    /// How unusual it is.
-    pub score: f64,
-    /// When: of a spike, its middle; in a window, the first sample that differs.
-    pub wall_ns: i64,
-    /// Further fields that move together with it.
-    pub together: usize,
-}
-
-impl FieldDeparture {
-    /// Returns the path of the field below the source, with the state whose share is counted:
-    /// `processes[*].state=D`.
-    pub fn path(&self) -> String {
-        match &self.state {
-            Some(state) => format!("{}={state}", self.field),
-            None => self.field.clone(),
-        }
-    }
-}
-
-/// The spikes of a recording.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Spikes {
-    /// Best first.
-    pub departures: Vec<FieldDeparture>,
-    /// The host.
-    pub host: String,
-    /// At least so many series were left out to bound memory.
-    pub left_out: u64,
-    /// There was damage, or a file that cannot be read.
-    pub has_findings: bool,
-}
-
-/// A process, control group, disk or interface that may be the cause.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Suspect {
-    /// What it is.
-    pub kind: SuspectKind,
-    /// Its name.
-    pub name: String,
-    /// Its process id.
-    pub pid: Option<u64>,
-    /// How much more than usual it did.
-    pub score: f64,
-    /// What it did, best first.
-    pub evidence: Vec<FieldDeparture>,
-    /// The first sample in which any of it differed.
-    pub first_wall_ns: i64,
-}
-
-/// Processes that ended or began below another one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Offspring {
-    /// The list that says so.
-    pub list: String,
-    /// The parent.
-    pub parent: String,
-    /// How many.
-    pub count: u64,
-}
-
-/// What was different in a window.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Explanation {
-    /// The host.
-    pub host: String,
-    /// Wall time at which the window begins and ends.
-    pub window: (i64, i64),
-    /// Length of the baseline before it, in nanoseconds.
-    pub before_ns: u64,
-    /// Best first.
-    pub suspects: Vec<Suspect>,
-    /// Best first.
-    pub fields: Vec<FieldDeparture>,
-    /// Processes that ended or began, by parent.
-    pub offspring: Vec<Offspring>,
-    /// Notes in the window.
-    pub markers: Vec<Marker>,
-    /// Samples that were lost in the window.
-    pub lost: u64,
-    /// Longest lateness of the recorder's samples at the window, in nanoseconds, if it recorded it.
-    pub late_ns: Option<u64>,
-    /// Steps of the wall clock in the time that was read: when, and by how many nanoseconds.
-    pub clock_steps: Vec<(i64, i64)>,
-    /// At least so many series were left out to bound memory.
-    pub left_out: u64,
-    /// There was damage, or a file that cannot be read.
-    pub has_findings: bool,
-}
-
-/// Finds the events of a recording, best first. Reads a minute before `filter`'s begin, too.
+/// Finds the events of a recording, best first, at most `limit`. Reads a minute before `filter`'s
+/// begin, too.
 ///
 /// # Errors
 /// Those of the recording, several hosts, no samples.
 pub fn find_spikes(
     choice: &RecordingChoice,
     filter: ReplayFilter,
+    limit: usize,
     report: &mut dyn FnMut(&Notice),
 ) -> Result<Spikes, ExplainError> {
     let mut finder = DepartureFinder::new(filter.since_ns);
@@ -150,14 +52,15 @@ pub fn find_spikes(
     let filter = ReplayFilter { since_ns, ..filter };
     let read = read(choice, filter, FORGETS_AFTER_NS, &mut finder, report)?;
     finder.finish(&read.clock, &read.set);
-    let tables = read.results.tables();
+    let (tables, names) = (read.results.tables(), read.results.elements());
     let source_of =
         |table: usize| tables.get(table).map(|table| table.source.to_string()).unwrap_or_default();
     let mut departures = std::mem::take(&mut finder.departures);
     let actor = |departure: &Departure| DepartureActor {
-        kind: departure.element.and_then(|element| {
-            SuspectKind::of(tables.get(departure.table)?, read.results.elements(), element)
-        }),
+        kind: departure
+            .element
+            .filter(|_| !read.set.is_pushed(departure.table))
+            .and_then(|element| SuspectKind::of(tables.get(departure.table)?, names, element)),
         is_recorder: departure.element.is_some_and(|element| read.set.is_recorder(element)),
     };
     let actors: Vec<DepartureActor> = departures.iter().map(actor).collect();
@@ -170,22 +73,42 @@ pub fn find_spikes(
             departure.score *= FOR_OTHERS_PART;
         }
     }
-    let spikes = events(departures, source_of)
-        .into_iter()
-        .map(|event| {
-            let place = SeriesPlace::of_departure(&event.departure);
-            let Departure { class, value, usual, wall_ns, .. } = event.departure;
-            let parts = ValueParts { class, value, usual, score: event.score, wall_ns };
-            place.departure(&parts, tables, read.results.elements())
-        })
-        .collect();
+    let mut events = events(departures, source_of);
+    events.truncate(limit);
+    let wanted: Vec<WantedSeries> =
+        events.iter().map(|event| wanted_departure(&event.departure, &read)).collect();
+    let measured = measure(choice, &read.recording, &wanted)?;
+    let spikes = events.into_iter().zip(measured).map(|(event, measured)| {
+        let place = SeriesPlace::of_departure(&event.departure);
+        let Departure { class, value, usual, wall_ns, .. } = event.departure;
+        let parts = ValueParts { class, value, usual, score: event.score, wall_ns };
+        place.departure(&parts, measured, &read)
+    });
+    let spikes = spikes.collect();
+    let (ranked, unranked) = ranked_and_not(&read, &choice.sources, &finder.without_baseline(&read.set));
     let left_out = read.left_out();
     Ok(Spikes {
         departures: spikes,
         host: read.host.map(|host| host.name).unwrap_or_default(),
+        ranked,
+        unranked,
         left_out,
         has_findings: read.has_findings,
     })
+}
+
+/// Returns the series to measure for a departure of `spikes`.
+fn wanted_departure(departure: &Departure, read: &ReadResults) -> WantedSeries {
+    let half_ns = WINDOW_NS / 2;
+    let middle_ns = departure.observed_ns;
+    WantedSeries {
+        born_wall_ns: departure.born_wall_ns,
+        ..SeriesPlace::of_departure(departure).wanted(
+            departure.measure,
+            middle_ns.saturating_sub_unsigned(half_ns)..middle_ns.saturating_add_unsigned(half_ns),
+            read,
+        )
+    }
 }
 
 /// Explains a window of `length_ns` around a wall time.
@@ -209,44 +132,42 @@ pub fn explain(
     if !steps.has_window() {
         return Err(ExplainError::NoSamples);
     }
-    let mut departures = steps.departures(&read.set);
-    // Of two states with the same share, the one that was seen says more than `not S`.
-    let is_composed = |departure: &WindowValue| {
-        let state = read.set.info(departure.series).and_then(|info| info.state.as_deref());
-        state.is_some_and(|state| state.starts_with("not "))
-    };
-    departures.sort_by(|one, other| {
-        other.score.total_cmp(&one.score).then_with(|| is_composed(one).cmp(&is_composed(other)))
-    });
+    let before_ns = steps.recorded_before_ns();
+    let before_least_ns = window.before_least_ns();
+    // Of what is usual nothing is known: not even what new elements do.
+    let is_too_early = before_ns < before_least_ns;
+    let mut departures = if is_too_early { Vec::new() } else { steps.departures(&read.set) };
+    sort_best_first(&mut departures, &read);
     let (tables, names) = (read.results.tables(), read.results.elements());
-    let describe = |departure: &WindowValue, clock: &RunClock| {
-        let info = read.set.info(departure.series)?;
-        Some(described(departure, info, tables, names, clock))
-    };
-    let suspects = suspects(&departures, &read.set, tables, names)
-        .into_iter()
-        .map(|found| {
-            let SuspectedElement { element, kind, score, evidence } = found;
-            let (name, pid) = name_of(kind, names, element);
-            let evidence: Vec<FieldDeparture> =
-                evidence.iter().filter_map(|departure| describe(departure, &read.clock)).collect();
-            let first_wall_ns = evidence.iter().map(|field| field.wall_ns).min().unwrap_or(window.first_ns);
-            Suspect { kind, name, pid, score, evidence, first_wall_ns }
-        })
-        .collect();
+    let mut suspects = suspects(&departures, &read.set, tables, names);
+    suspects.truncate(LISTED_MAX);
     let is_own = |departure: &WindowValue| is_of_actor(departure, &read, tables);
-    let fields = grouped(departures.iter().filter(|departure| !is_own(departure)), &steps)
-        .into_iter()
+    let mut groups = grouped(departures.iter().filter(|departure| !is_own(departure)), &steps);
+    groups.truncate(LISTED_MAX);
+    let of_suspects =
+        suspects.iter().flat_map(|suspect| suspect.evidence.iter().chain(suspect.children.iter().flatten()));
+    let printed: Vec<&WindowValue> = of_suspects.chain(groups.iter().map(|(leader, _)| *leader)).collect();
+    let measured = measured_values(choice, &printed, &window, &read)?;
+    let describe = |departure: &WindowValue| described(departure, measured.get(&departure.series), &read);
+    let suspects =
+        suspects.into_iter().filter_map(|found| described_suspect(found, &window, &read, &describe));
+    let suspects = suspects.collect();
+    let fields = groups
+        .iter()
         .filter_map(|(leader, together)| {
-            describe(leader, &read.clock).map(|field| FieldDeparture { together, ..field })
+            let together = together.iter().filter_map(|other| field_name(other, &read)).collect();
+            describe(leader).map(|field| FieldDeparture { together, ..field })
         })
         .collect();
     let in_window = |wall_ns: i64| (window.first_ns..window.end_ns()).contains(&wall_ns);
     let late = read.lateness.iter().filter(|(at, _)| (mono.start..mono.end + AFTER_NS).contains(at));
+    let without_baseline = if is_too_early { all_columns(&read) } else { steps.without_baseline(&read.set) };
+    let (ranked, unranked) = ranked_and_not(&read, &choice.sources, &without_baseline);
     Ok(Explanation {
         host: read.host.as_ref().map(|host| host.name.clone()).unwrap_or_default(),
         window: (window.first_ns, window.end_ns()),
-        before_ns: window.before_ns(),
+        before_ns,
+        before_least_ns,
         suspects,
         fields,
         offspring: offspring(&steps, &read, window.length_ns),
@@ -259,13 +180,144 @@ pub fn explain(
         late_ns: late.map(|(_, late)| *late).max(),
         clock_steps: read.clock.steps().map(|(at, step)| (read.clock.wall_ns(at), step)).collect(),
         left_out: read.left_out() + steps.left_out,
+        ranked,
+        unranked,
         has_findings: read.has_findings,
     })
+}
+
+/// Sorts departures, the best first. Of two states with the same share, the one that was seen says
+/// more than a composed one.
+fn sort_best_first(departures: &mut [WindowValue], read: &ReadResults) {
+    let is_composed = |departure: &WindowValue| {
+        let state = read.set.info(departure.series).and_then(|info| info.state.as_deref());
+        state.is_some_and(|state| state.starts_with("not ") || state == BUSY)
+    };
+    departures.sort_by(|one, other| {
+        other.score.total_cmp(&one.score).then_with(|| is_composed(one).cmp(&is_composed(other)))
+    });
+}
+
+/// Returns the values of departures as their samples have them, by series.
+fn measured_values(
+    choice: &RecordingChoice,
+    departures: &[&WindowValue],
+    window: &ComparedWindow,
+    read: &ReadResults,
+) -> Result<HashMap<usize, Measured>, ExplainError> {
+    let known = departures
+        .iter()
+        .filter_map(|departure| Some((departure.series, wanted_value(departure, window, read)?)));
+    let (series, wanted): (Vec<usize>, Vec<WantedSeries>) = known.unzip();
+    let measured = measure(choice, &read.recording, &wanted)?;
+    Ok(series.into_iter().zip(measured).filter_map(|(series, measured)| Some((series, measured?))).collect())
+}
+
+/// Returns the series to measure for a departure in a window.
+fn wanted_value(
+    departure: &WindowValue,
+    window: &ComparedWindow,
+    read: &ReadResults,
+) -> Option<WantedSeries> {
+    let info = read.set.info(departure.series)?;
+    let born_ns = info.born_ns.filter(|_| info.is_newcomer);
+    let span = window.first_ns..window.end_ns();
+    Some(WantedSeries {
+        born_wall_ns: born_ns.map(|born_ns| read.clock.wall_ns(born_ns)),
+        ..SeriesPlace::of_series(info).wanted(info.measure, span, read)
+    })
+}
+
+/// Returns a suspect with measured values; `None` if the samples do not show that it, or one of its
+/// new children, used more than usual.
+fn described_suspect(
+    found: SuspectedElement,
+    window: &ComparedWindow,
+    read: &ReadResults,
+    describe: &impl Fn(&WindowValue) -> Option<FieldDeparture>,
+) -> Option<Suspect> {
+    let SuspectedElement { element, kind, score, evidence, children } = found;
+    let (name, pid) = name_of(kind, read.results.elements(), element);
+    let is_more = |field: &FieldDeparture| field.measurement.is_some() && field.value > field.usual;
+    let all = |departures: &[WindowValue]| -> Vec<FieldDeparture> {
+        departures.iter().filter_map(describe).filter(is_more).collect()
+    };
+    let evidence = all(&evidence);
+    let children: Vec<ChildrenUse> = children.iter().filter_map(|class| children_use(all(class))).collect();
+    let times = evidence.iter().chain(children.iter().flat_map(|children| &children.parts));
+    let first_wall_ns = times.map(|field| field.wall_ns).min().unwrap_or(window.first_ns);
+    let is_known = !(evidence.is_empty() && children.is_empty());
+    is_known.then_some(Suspect { kind, name, pid, score, evidence, children, first_wall_ns })
+}
+
+/// Returns the use of children by the field with the largest sum: other fields of its class count
+/// the same use again.
+fn children_use(parts: Vec<FieldDeparture>) -> Option<ChildrenUse> {
+    let mut by_field: BTreeMap<String, Vec<FieldDeparture>> = BTreeMap::new();
+    for part in parts {
+        by_field.entry(part.path()).or_default().push(part);
+    }
+    let sum = |parts: &[FieldDeparture]| parts.iter().map(|part| part.value).sum::<f64>();
+    let (field, parts) = by_field.into_iter().max_by(|one, other| sum(&one.1).total_cmp(&sum(&other.1)))?;
+    let unit = parts.first()?.unit;
+    Some(ChildrenUse { field, sum: sum(&parts), unit, parts })
+}
+
+/// Returns the columns of all tables.
+fn all_columns(read: &ReadResults) -> BTreeSet<(usize, usize)> {
+    let tables = read.results.tables().iter().enumerate();
+    tables.flat_map(|(at, table)| (0..table.columns.len()).map(move |column| (at, column))).collect()
+}
+
+/// Returns how many fields were ranked, and which were not. Of columns `without_baseline` it is not
+/// known what is usual.
+fn ranked_and_not(
+    read: &ReadResults,
+    wanted: &BTreeSet<String>,
+    without_baseline: &BTreeSet<(usize, usize)>,
+) -> (usize, Vec<UnrankedFields>) {
+    let mut ranked = 0;
+    let mut unranked: BTreeMap<UnrankedReason, BTreeSet<String>> = BTreeMap::new();
+    for (at, table) in read.results.tables().iter().enumerate() {
+        if &*table.source == OWN_SOURCE {
+            continue;
+        }
+        for (column, info) in table.columns.iter().enumerate().filter(|(_, info)| !info.is_identity) {
+            let reason = match (read.set.is_ranked(at, column), without_baseline.contains(&(at, column))) {
+                (true, false) => {
+                    ranked += 1;
+                    continue;
+                }
+                // A text that is another one each time has no state.
+                (true, true) if info.column_type == ColumnType::Text => UnrankedReason::NoQuantity,
+                (true, true) => UnrankedReason::ShortBaseline,
+                (false, _) => UnrankedReason::NoQuantity,
+            };
+            let name = format!("{}.{}", table.source, table.path(info));
+            unranked.entry(reason).or_default().insert(name);
+        }
+    }
+    for source in &read.sources {
+        let is_wanted = wanted.is_empty() || wanted.contains(&source.name);
+        let reason = match &source.schema {
+            None => UnrankedReason::NoSchema,
+            Some(schema) if schema.has_events() => UnrankedReason::Events,
+            Some(_) => continue,
+        };
+        if is_wanted && !source.is_computed {
+            unranked.entry(reason).or_default().insert(source.name.clone());
+        }
+    }
+    let unranked = unranked.into_iter().map(|(reason, fields)| UnrankedFields { reason, fields });
+    (ranked, unranked.collect())
 }
 
 /// Whether a departure is of a process or a control group, which are named as suspects.
 fn is_of_actor(departure: &WindowValue, read: &ReadResults, tables: &[TableInfo]) -> bool {
     let Some(info) = read.set.info(departure.series) else { return true };
+    if read.set.is_pushed(info.table) {
+        return false;
+    }
     let kind = info.element.and_then(|element| {
         let table = tables.get(info.table)?;
         SuspectKind::of(table, read.results.elements(), element)
@@ -274,19 +326,19 @@ fn is_of_actor(departure: &WindowValue, read: &ReadResults, tables: &[TableInfo]
         || matches!(kind, Some(SuspectKind::Process | SuspectKind::Cgroup))
 }
 
-/// Groups departures that move together: the best of each group, and how many more it has.
+/// Groups departures that move together: the best of each group, and the others.
 fn grouped<'d>(
     departures: impl Iterator<Item = &'d WindowValue>,
     steps: &WindowSteps,
-) -> Vec<(&'d WindowValue, usize)> {
-    let mut groups: Vec<(&WindowValue, usize)> = Vec::new();
+) -> Vec<(&'d WindowValue, Vec<&'d WindowValue>)> {
+    let mut groups: Vec<(&WindowValue, Vec<&WindowValue>)> = Vec::new();
     for departure in departures.take(GROUPED_MAX) {
         let leader = groups
             .iter_mut()
             .find(|(leader, _)| steps.correlation(leader.series, departure.series).abs() >= TOGETHER);
         match leader {
-            Some((_, together)) => *together += 1,
-            None => groups.push((departure, 0)),
+            Some((_, together)) => together.push(departure),
+            None => groups.push((departure, Vec::new())),
         }
     }
     groups
@@ -311,7 +363,8 @@ fn offspring(steps: &WindowSteps, read: &ReadResults, length_ns: u64) -> Vec<Off
             let list = list.unwrap_or_default();
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
             let count = count.round() as u64;
-            let parent = read.results.elements().label(element).to_owned();
+            let names = read.results.elements();
+            let parent = names.label(names.latest(element)).to_owned();
             Offspring { list: list.split('[').next().unwrap_or_default().to_owned(), parent, count }
         })
         .filter(|offspring| offspring.count > 0)
@@ -343,48 +396,105 @@ impl<'s> SeriesPlace<'s> {
         Self { table: *table, column: *column, element: *element, state: state.as_deref() }
     }
 
-    fn departure(&self, parts: &ValueParts, tables: &[TableInfo], names: &ElementNames) -> FieldDeparture {
-        let table = tables.get(self.table);
-        let field = table.map(|table| match table.columns.get(self.column) {
+    fn of_series(info: &'s SeriesInfo) -> Self {
+        let SeriesInfo { table, column, element, state, .. } = info;
+        Self { table: *table, column: *column, element: *element, state: state.as_deref() }
+    }
+
+    /// Returns the path of the field below the source.
+    fn field(&self, read: &ReadResults) -> String {
+        let Some(table) = read.results.tables().get(self.table) else { return String::new() };
+        match table.columns.get(self.column) {
             Some(column) => table.path(column),
             None => table.list.as_deref().unwrap_or_default().to_owned(),
-        });
+        }
+    }
+
+    fn source<'r>(&self, read: &'r ReadResults) -> &'r str {
+        read.results.tables().get(self.table).map_or("", |table| &table.source)
+    }
+
+    /// Returns the series, to be measured in a window of wall time.
+    fn wanted(&self, measure: Measure, window: Range<i64>, read: &ReadResults) -> WantedSeries {
+        let (names, source) = (read.results.elements(), self.source(read));
+        let periods = read.sources.iter().filter(|other| other.name == source);
+        WantedSeries {
+            source: source.to_owned(),
+            period_ns: periods.map(|source| source.period_ns).max().unwrap_or_default(),
+            field: self.field(read),
+            identity: self
+                .element
+                .map(|element| names.identity(names.latest(element)).to_vec())
+                .unwrap_or_default(),
+            label: self.element.map(|element| names.label(names.latest(element)).to_owned()),
+            state: self.state.map(Into::into),
+            measure,
+            window,
+            born_wall_ns: None,
+            inherited: self.element.map(|element| read.set.inherited(element)).unwrap_or_default(),
+        }
+    }
+
+    /// Returns a departure, with the value that was measured, else that which was ranked.
+    fn departure(
+        &self,
+        parts: &ValueParts,
+        measured: Option<Measured>,
+        read: &ReadResults,
+    ) -> FieldDeparture {
         let (unit, factor) = parts.class.unit();
+        let names = read.results.elements();
+        let source = self.source(read);
+        let column = read.results.tables().get(self.table).and_then(|table| table.columns.get(self.column));
+        let senders = read.sources.iter().filter(|other| other.name == source);
+        let (value, measurement) = match measured {
+            Some((value, measurement)) => (value, Some(measurement)),
+            None => (parts.value, None),
+        };
         FieldDeparture {
-            source: table.map(|table| table.source.to_string()).unwrap_or_default(),
-            field: field.unwrap_or_default(),
+            source: source.to_owned(),
+            field: self.field(read),
             element: self.element.map(|element| label_of(names, element)),
             state: self.state.map(str::to_owned),
-            value: parts.value * factor,
+            value: value * factor,
             usual: parts.usual.level * factor,
             usual_range: (parts.usual.low * factor, parts.usual.high * factor),
             unit,
             score: parts.score,
             wall_ns: parts.wall_ns,
-            together: 0,
+            together: Vec::new(),
+            field_unit: column
+                .filter(|_| self.state.is_none())
+                .and_then(|column| column.unit.as_deref().map(str::to_owned)),
+            senders: senders.flat_map(|source| source.senders.clone()).collect(),
+            measurement,
         }
     }
 }
 
 fn described(
     departure: &WindowValue,
-    info: &SeriesInfo,
-    tables: &[TableInfo],
-    names: &ElementNames,
-    clock: &RunClock,
-) -> FieldDeparture {
-    let place = SeriesPlace {
-        table: info.table,
-        column: info.column,
-        element: info.element,
-        state: info.state.as_deref(),
-    };
+    measured: Option<&Measured>,
+    read: &ReadResults,
+) -> Option<FieldDeparture> {
+    let info = read.set.info(departure.series)?;
     let parts = ValueParts {
         class: info.measure.class,
         value: departure.value,
         usual: departure.usual,
         score: departure.score,
-        wall_ns: clock.wall_ns(departure.first_ns),
+        wall_ns: read.clock.wall_ns(departure.first_ns),
     };
-    place.departure(&parts, tables, names)
+    Some(SeriesPlace::of_series(info).departure(&parts, measured.cloned(), read))
+}
+
+/// Returns the name of the field of a departure.
+fn field_name(departure: &WindowValue, read: &ReadResults) -> Option<FieldName> {
+    let place = SeriesPlace::of_series(read.set.info(departure.series)?);
+    let field = place.field(read);
+    Some(FieldName {
+        source: place.source(read).to_owned(),
+        field: place.state.map_or(field.clone(), |state| format!("{field}={state}")),
+        element: place.element.map(|element| label_of(read.results.elements(), element)),
+    })
 }

@@ -1,7 +1,7 @@
 //! How unusual a value is.
 
 use super::baseline::Baseline;
-use super::measure::ValueClass;
+use super::measure::Measure;
 
 /// The share of a departure from the level that counts as usual when a series has no peaks: so many
 /// standard deviations.
@@ -11,28 +11,68 @@ const NOISE_FACTOR: f64 = 3.0;
 /// usual, larger numbers are no more certain.
 const SCORE_MAX: f64 = 3.0;
 
+/// A value of unknown scale that differs from a constant, such as 0, departs by this many times the
+/// usual departure: there is no scale to compare it with.
+const CONSTANT_TIMES: f64 = 20.0;
+
+/// Maximum number of powers of ten of the level by which the change of a constant counts more.
+const LEVELS_MAX: f64 = 6.0;
+
+/// The usual departure of a series of unknown scale is at least this part of the range of all
+/// values before. A change that happened once within a minute may happen again, in both directions.
+const RANGE_PART: f64 = 1.0 / 3.0;
+
+/// With n blocks before, the usual departure of unknown scale is larger by this part of n: a short
+/// time does not show how far a value wanders.
+const DOUBT_BLOCKS: f64 = 4.0;
+
+/// The score of a departure of unknown scale rises with this power of how many times further it is:
+/// it reaches the threshold of an event at four times, any other one at eight. There is no least
+/// departure that keeps the noise of any host below it, and none that hides a change.
+const RELATIVE_EXPONENT: f64 = 0.5;
+
 /// Returns how unusual a value is: 0 if it departs no further from the level than what is usual,
 /// then rising with the logarithm of how many times further. Docs: "Ranking" in
 /// docs/ARCHITECTURE.md.
-pub(super) fn departure_score(value: f64, baseline: &Baseline, class: ValueClass) -> f64 {
+pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure) -> f64 {
     let departure = value - baseline.level;
-    if class.is_upward_only() && departure < 0.0 {
+    if (measure.class.is_upward_only() && departure < 0.0) || departure == 0.0 {
         return 0.0;
     }
     let usual = if departure > 0.0 { baseline.high - baseline.level } else { baseline.level - baseline.low };
-    let least = class.least_departure().max(class.least_relative() * baseline.level.abs());
+    let least = measure.least_departure().max(measure.least_relative() * baseline.level.abs());
     let scale = usual.max(NOISE_FACTOR * baseline.noise).max(least);
-    let times = (departure.abs() / scale).max(1.0);
-    class.weight() * SCORE_MAX * (1.0 - (-times.ln() / SCORE_MAX).exp())
+    let (scale, exponent) = if measure.is_relative {
+        let scale = scale.max(RANGE_PART * (baseline.highest - baseline.lowest));
+        let doubt = if baseline.blocks > 0 { DOUBT_BLOCKS / f64::from(baseline.blocks) } else { 0.0 };
+        (scale * (1.0 + doubt), RELATIVE_EXPONENT)
+    } else {
+        (scale, 1.0 / SCORE_MAX)
+    };
+    let times = if scale > 0.0 { (departure.abs() / scale).max(1.0) } else { CONSTANT_TIMES };
+    let times = if measure.is_relative && baseline.is_constant() {
+        // A value that was constant for n blocks may change once in n blocks.
+        let levels = (departure / baseline.level).abs();
+        let magnitude = if levels.is_finite() { levels.max(1.0).log10().min(LEVELS_MAX) } else { 0.0 };
+        times.min(f64::from(baseline.blocks) * (1.0 + magnitude))
+    } else {
+        times
+    };
+    measure.weight() * SCORE_MAX * (1.0 - times.powf(-exponent))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::baseline::BlockStats;
+    use crate::measure::ValueClass;
 
     fn usual(low: f64, level: f64, high: f64) -> Baseline {
-        Baseline { level, noise: 0.0, low, high }
+        Baseline { level, low, high, lowest: low, highest: high, noise: 0.0, blocks: 30 }
+    }
+
+    fn of_class(class: ValueClass) -> Measure {
+        Measure { class, ..Measure::STATE }
     }
 
     /// The score of a departure of so many times the usual one.
@@ -41,7 +81,7 @@ mod tests {
     }
 
     fn score(value: f64, baseline: Baseline) -> f64 {
-        departure_score(value, &baseline, ValueClass::TimeShare)
+        departure_score(value, &baseline, of_class(ValueClass::TimeShare))
     }
 
     // Proves that a constant that changes by what matters has a score, and one that changes by less
@@ -61,7 +101,7 @@ mod tests {
         let tails = usual(0.0, 0.1, 0.8);
         assert!(score(0.8, tails).abs() < 1e-9);
         assert!((score(1.5, tails) - scored(2.0)).abs() < 1e-9);
-        let noisy = Baseline { level: 1.0, noise: 0.5, low: 1.0, high: 1.0 };
+        let noisy = Baseline { noise: 0.5, ..usual(1.0, 1.0, 1.0) };
         assert!(score(2.5, noisy).abs() < 1e-9);
     }
 
@@ -70,7 +110,7 @@ mod tests {
     fn falls_count() {
         let busy = usual(8.0 / 9.0, 1.0, 1.1);
         assert!((score(0.0, busy) - scored(9.0)).abs() < 1e-9);
-        assert!(departure_score(0.0, &busy, ValueClass::StateShare).abs() < 1e-9);
+        assert!(departure_score(0.0, &busy, Measure::STATE).abs() < 1e-9);
     }
 
     // Proves that one value of a thousand in the baseline does not hide another one later.
@@ -88,6 +128,23 @@ mod tests {
     #[test]
     fn new_elements_are_compared_with_nothing() {
         assert!(score(1.0, Baseline::NOTHING) > 1.5);
-        assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, ValueClass::Bytes) > 1.4);
+        assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, of_class(ValueClass::Bytes)) > 1.4);
+    }
+
+    // Proves that a value of unknown scale departs by its own past alone: a jump, a fall, a
+    // constant that changes, and nothing that happened before, be it noise or one peak.
+    #[test]
+    fn an_unknown_scale_is_that_of_the_past() {
+        let unknown = Measure { is_relative: true, ..of_class(ValueClass::Count) };
+        let score = |value: f64, baseline: &Baseline| departure_score(value, baseline, unknown);
+        let noisy = Baseline { noise: 0.01, ..usual(11.9, 12.0, 12.1) };
+        assert!(score(3.0, &noisy) > 2.0 && score(1e6, &noisy) > 2.9);
+        assert!(score(12.3, &noisy) < 1.5);
+        assert!(score(1e-6, &usual(0.0, 0.0, 0.0)) > 1.5, "a constant changes");
+        assert!(score(0.0, &usual(0.0, 0.0, 0.0)).abs() < 1e-9);
+        let constant = |blocks| score(3.0, &Baseline { blocks, ..usual(12.0, 12.0, 12.0) });
+        assert!(constant(4) <= 1.5 && constant(30) > 2.0, "how long it was so counts");
+        let once = Baseline { highest: 50.0, ..usual(9.0, 10.0, 11.0) };
+        assert!(score(50.0, &once) < 1.5, "as before");
     }
 }

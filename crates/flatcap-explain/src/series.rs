@@ -4,42 +4,42 @@
 //! below an element. A counter is observed as its rate since the sample before in which its element
 //! was seen, however long ago that is: a sample may leave elements out.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
 
-use flatcap_format::query::{ColumnBatch, ColumnInfo, ElementNames, NO_ELEMENT, RowSource, TableInfo};
-use flatcap_format::schema::{FieldValue, MetricKind};
+use flatcap_format::query::{ColumnBatch, ElementNames, TableInfo};
 
+use super::element_row::{ElementRow, INTERVAL_MAX_NS, seconds};
 use super::element_rows::ElementRows;
-use super::element_slot::{
-    ElementRow, ElementSlot, FollowedColumns, INTERVAL_MAX_NS, NumberCell, StateCell, growth, number, seconds,
-};
-use super::measure::{Measure, ValueClass, unit_seconds};
+use super::element_slot::ElementSlot;
+use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
+use super::table_shape::{
+    EXITS_MAX, ForeignSources, NEW_AFTER_NS, ProcessFacts, RowReading, TableOrigin, TableShape, ended_below,
+    ends_at,
+};
 
-/// An element is new if it was not there in so much time before: every second, a sample has all of
-/// them.
-const NEW_AFTER_NS: u64 = 2_200_000_000;
 /// The process of which all threads of the kernel are children (kthreadd).
 pub(super) const KERNEL_PARENT: u64 = 2;
-
-/// What is known of a process beside its series.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ProcessFacts {
-    pub(super) pid: u64,
-    pub(super) parent: Option<u64>,
-    /// When it was first seen, if it began during the recording.
-    pub(super) born_ns: Option<u64>,
-}
+/// Maximum number of left out times.
+const LEFT_OUT_MAX: usize = 1 << 12;
 
 /// The series of a query.
 #[derive(Debug)]
 pub(super) struct SeriesSet {
+    foreign: ForeignSources,
     tables: Vec<TableSeries>,
     series: Vec<SeriesInfo>,
     free: Vec<usize>,
     /// By element.
     pub(super) processes: HashMap<u32, ProcessFacts>,
     elements_by_pid: HashMap<u64, u32>,
+    /// Processes that ended: the time between two samples, and their parents.
+    exits: VecDeque<(Range<u64>, u64)>,
+    /// Samples of lists of parents alone, whose offspring is not counted yet.
+    uncounted: Vec<ParentSample>,
+    /// Times at which a process received bytes of ended processes, which are left out.
+    inherited: VecDeque<(u32, Range<u64>)>,
     /// The process id of the recorder of the run; 0 if it is not known.
     recorder_pid: u64,
     /// The elements of the recorders of all runs.
@@ -65,26 +65,21 @@ struct TableSeries {
     swept_ns: u64,
 }
 
-/// What is followed of a table.
+/// The parents in a sample of a list.
 #[derive(Debug)]
-struct TableShape {
-    /// Number of columns.
-    width: usize,
-    /// Columns with numbers that are followed. Without any, only the fact that elements are there
-    /// is of interest.
-    numbers: Vec<(usize, Measure)>,
-    /// Columns with texts that are followed.
-    states: Vec<usize>,
-    /// Column with the process id of a parent.
-    parent: Option<usize>,
-    /// Column with the time at which an element began, since boot, and the seconds in its unit.
-    began: Option<(usize, f64)>,
-    is_list: bool,
+struct ParentSample {
+    table: usize,
+    span: Range<u64>,
+    counts: BTreeMap<u64, f64>,
 }
 
 impl SeriesSet {
-    pub(super) fn new(forgets_after_ns: u64) -> Self {
+    pub(super) fn new(forgets_after_ns: u64, foreign: ForeignSources) -> Self {
         Self {
+            foreign,
+            exits: VecDeque::new(),
+            uncounted: Vec::new(),
+            inherited: VecDeque::new(),
             tables: Vec::new(),
             series: Vec::new(),
             free: Vec::new(),
@@ -107,6 +102,25 @@ impl SeriesSet {
         self.elements_by_pid.get(&pid).copied()
     }
 
+    /// Returns whether a program pushed the values of a table.
+    pub(super) fn is_pushed(&self, table: usize) -> bool {
+        self.tables.get(table).is_some_and(|table| table.shape.origin == TableOrigin::Pushed)
+    }
+
+    /// Returns whether the values of a column are ranked.
+    pub(super) fn is_ranked(&self, table: usize, column: usize) -> bool {
+        self.tables.get(table).is_some_and(|table| {
+            let shape = &table.shape;
+            shape.numbers.iter().any(|(number, _)| *number == column) || shape.states.contains(&column)
+        })
+    }
+
+    /// Returns the times in which the byte counters of an element have bytes of ended processes.
+    pub(super) fn inherited(&self, element: u32) -> Vec<Range<u64>> {
+        let own = self.inherited.iter().filter(|(other, _)| *other == element);
+        own.map(|(_, span)| span.clone()).collect()
+    }
+
     /// Returns whether an element is the process of a recorder.
     pub(super) fn is_recorder(&self, element: u32) -> bool {
         self.recorders.contains(&element)
@@ -116,6 +130,7 @@ impl SeriesSet {
     /// process is not known.
     pub(super) fn begin_run(&mut self, recorder_pid: u32) {
         self.recorder_pid = u64::from(recorder_pid);
+        self.exits.clear();
         for table in &mut self.tables {
             (table.first_ns, table.last_ns, table.swept_ns) = (None, None, 0);
             for slot in table.slots.iter_mut().flatten() {
@@ -137,7 +152,12 @@ impl SeriesSet {
     ) {
         while self.tables.len() <= batch.table {
             let Some(info) = tables.get(self.tables.len()) else { return };
-            self.tables.push(TableSeries::new(info));
+            self.tables.push(TableSeries::new(info, &self.foreign));
+        }
+        if self.tables.get(batch.table).is_some_and(|table| table.shape.has_parents_alone()) {
+            self.count_offspring(observer);
+            self.add_parents(batch);
+            return;
         }
         let mut row = 0;
         let mut offspring = BTreeMap::new();
@@ -162,10 +182,61 @@ impl SeriesSet {
             }
         }
         self.observe_rows(batch, observer);
+        // Processes are known before those that ended below them are counted.
+        if self.tables.get(batch.table).is_some_and(|table| table.shape.are_processes) {
+            self.count_offspring(observer);
+        }
+    }
+
+    /// Takes a list in which only parents are of interest. Exits must be known before the counters
+    /// of the parents are read.
+    fn add_parents(&mut self, batch: &ColumnBatch) {
+        let Some(own) = self.tables.get(batch.table) else { return };
+        let Some(parent) = own.shape.parent else { return };
+        let mut before = own.last_ns;
+        let mut row = 0;
+        for (sample, mono_ns) in batch.times.mono_ns.iter().enumerate() {
+            let mut counts = BTreeMap::<u64, f64>::new();
+            while row < batch.rows() && batch.sample(row) == sample {
+                let reading = RowReading { batch, row, mono_ns: *mono_ns, before_ns: before };
+                if let Some(parent) = reading.unsigned(parent) {
+                    *counts.entry(parent).or_default() += 1.0;
+                }
+                row += 1;
+            }
+            if let Some(before_ns) = before {
+                let span = before_ns..*mono_ns;
+                self.exits.extend(counts.keys().map(|parent| (span.clone(), *parent)));
+                if !counts.is_empty() {
+                    self.uncounted.push(ParentSample { table: batch.table, span, counts });
+                }
+            }
+            before = Some(*mono_ns);
+        }
+        let excess = self.exits.len().saturating_sub(EXITS_MAX);
+        self.exits.drain(..excess);
+        if let Some(own) = self.tables.get_mut(batch.table) {
+            if let Some(first) = batch.times.mono_ns.first() {
+                own.first_ns.get_or_insert(*first);
+            }
+            own.last_ns = before;
+        }
+    }
+
+    /// Counts the offspring of lists of parents.
+    fn count_offspring(&mut self, observer: &mut impl Observer) {
+        for ParentSample { table, span, mut counts } in std::mem::take(&mut self.uncounted) {
+            self.add_offspring(table, span.clone(), &mut counts, observer);
+            let swept_ns = self.tables.get(table).map_or(0, |table| table.swept_ns);
+            if span.end.saturating_sub(swept_ns) >= self.forgets_after_ns {
+                self.sweep(table, span.end, observer);
+            }
+        }
     }
 
     /// Passes held observations on, at the end of a run.
     pub(super) fn flush(&mut self, observer: &mut impl Observer) {
+        self.count_offspring(observer);
         let Self { tables, series, free, left_out, observations, .. } = self;
         let mut store = SeriesStore { series, free, left_out, observer, observations };
         for (number, table) in tables.iter_mut().enumerate() {
@@ -193,27 +264,35 @@ impl SeriesSet {
         offspring: &mut BTreeMap<u64, f64>,
         observer: &mut impl Observer,
     ) {
-        let Self { tables, series, free, left_out, observations, .. } = self;
+        let Self { tables, series, free, left_out, observations, exits, inherited, .. } = self;
+        let (processes, elements_by_pid) = (&self.processes, &self.elements_by_pid);
         let Some(table) = tables.get_mut(reading.batch.table) else { return };
         let element = reading.batch.element(reading.row);
         let TableSeries { shape, slots, rows, first_ns, .. } = table;
+        let is_pushed = shape.origin == TableOrigin::Pushed;
         let parent = shape.parent.and_then(|column| reading.unsigned(column));
-        if shape.numbers.is_empty() {
-            if let Some(parent) = parent {
-                *offspring.entry(parent).or_default() += 1.0;
-            }
-            return;
-        }
         let mut store = SeriesStore { series, free, left_out, observer, observations };
         if shape.may_inherit(slots, rows, reading) {
-            let at = element.unwrap_or_default() as usize;
+            let at = element.unwrap_or_default();
+            let ended = ended_below(slots, at, reading);
             // The counters before are those of the last rows.
-            let children = slots.get(at).and_then(Option::as_ref).map(|slot| slot.children.clone());
-            let children = children.unwrap_or_default().into_iter().map(|child| child as usize);
-            for at in children.chain([at]) {
-                rows.observe_slot(at, (reading.batch, shape.columns()), slots, &mut store);
+            for at in ended.iter().chain([&at]) {
+                rows.observe_slot(*at as usize, (reading.batch, shape.columns()), slots, &mut store);
             }
-            shape.leave_out_children(slots, reading);
+            let since = slots.get(at as usize).and_then(Option::as_ref).and_then(|slot| slot.seen_ns);
+            let span = since.unwrap_or(reading.mono_ns)..reading.mono_ns;
+            let has_ended_below = pid_of(names, at).is_some_and(|pid| {
+                exits.iter().any(|(exit, parent)| {
+                    exit.start < span.end
+                        && exit.end > span.start
+                        && ends_at(*parent, pid, reading, (processes, elements_by_pid))
+                })
+            });
+            if shape.leave_out_inherited(slots, reading, (&ended, has_ended_below)) {
+                inherited.push_back((at, span));
+                let excess = inherited.len().saturating_sub(LEFT_OUT_MAX);
+                inherited.drain(..excess);
+            }
         }
         let Some((slot, is_first)) = shape.slot(slots, *first_ns, reading) else { return };
         let row = ElementRow {
@@ -227,7 +306,7 @@ impl SeriesSet {
         let born_ns = slot.born_ns;
         slot.is_of_kernel = parent == Some(KERNEL_PARENT);
         rows.add(element.unwrap_or_default() as usize, row);
-        if is_first && let Some(element) = element {
+        if is_first && let Some(element) = element.filter(|_| !is_pushed) {
             self.add_process(element, parent, born_ns, names);
             self.add_child(reading.batch.table, element, parent);
             if let Some(parent) = parent.filter(|_| born_ns.is_some()) {
@@ -324,62 +403,10 @@ impl SeriesSet {
     }
 }
 
-/// A row that is being read.
-struct RowReading<'b> {
-    batch: &'b ColumnBatch,
-    row: usize,
-    mono_ns: u64,
-    /// The sample before.
-    before_ns: Option<u64>,
-}
-
-impl RowReading<'_> {
-    /// Returns whether an element is in the sample of the row.
-    fn has_element(&self, element: u32) -> bool {
-        let RowSource::Elements { samples, elements } = &self.batch.rows else { return false };
-        let own = samples.get(self.row);
-        let first = samples.partition_point(|sample| Some(sample) < own);
-        let end = samples.partition_point(|sample| Some(sample) <= own);
-        elements.get(first..end).unwrap_or_default().contains(&element)
-    }
-
-    /// Returns the time since an element was seen last.
-    fn seconds_since(&self, slot: &ElementSlot) -> f64 {
-        seconds(self.mono_ns.saturating_sub(slot.seen_ns.unwrap_or(self.mono_ns)))
-    }
-
-    fn unsigned(&self, column: usize) -> Option<u64> {
-        match self.batch.columns.get(column)?.get(self.row) {
-            FieldValue::Unsigned(number) => Some(number),
-            _ => None,
-        }
-    }
-}
-
 impl TableSeries {
-    fn new(info: &TableInfo) -> Self {
-        let is_list = info.list.is_some();
-        let columns = || info.columns.iter().enumerate();
-        let numbers = columns().filter_map(|(at, column)| Some((at, Measure::of(column)?)));
-        let is_text = |(_, column): &(usize, &ColumnInfo)| {
-            column.kind == MetricKind::Text && Measure::of(column).is_none()
-        };
-        // The first text of an element is its name; another one says what it does.
-        let states = columns().filter(|_| is_list).filter(is_text).skip(1).map(|(at, _)| at);
-        let parent = info.columns.iter().position(|column| &*column.path == "parent");
-        let shape = TableShape {
-            width: info.columns.len(),
-            numbers: numbers.collect(),
-            states: states.collect(),
-            parent: parent.filter(|_| is_list),
-            // An identity that is a time is when the element began.
-            began: columns()
-                .filter(|(_, column)| is_list && column.is_identity)
-                .find_map(|(at, column)| Some((at, unit_seconds(column.unit.as_deref())?))),
-            is_list,
-        };
+    fn new(info: &TableInfo, foreign: &ForeignSources) -> Self {
         Self {
-            shape,
+            shape: TableShape::new(info, foreign),
             slots: Vec::new(),
             rows: ElementRows::default(),
             offspring: BTreeMap::new(),
@@ -390,136 +417,15 @@ impl TableSeries {
     }
 }
 
-impl TableShape {
-    fn columns(&self) -> FollowedColumns<'_> {
-        FollowedColumns { numbers: &self.numbers, states: &self.states }
-    }
-
-    /// Returns whether a process has children, and one of its byte counters grew by as much as is a
-    /// departure. Less is none, whoever did it.
-    fn may_inherit(
-        &self,
-        slots: &[Option<Box<ElementSlot>>],
-        rows: &ElementRows,
-        reading: &RowReading<'_>,
-    ) -> bool {
-        let at = reading.batch.element(reading.row).map_or(usize::MAX, |element| element as usize);
-        let Some(Some(slot)) = slots.get(at) else { return false };
-        if slot.children.is_empty() {
-            return false;
-        }
-        let seconds = reading.seconds_since(slot);
-        let last = rows.last(at);
-        self.byte_counters().any(|(place, column, measure)| {
-            let Some(values) = reading.batch.columns.get(column) else { return false };
-            let before = match last {
-                Some(row) => number(values, row.row),
-                None => slot.numbers.get(place).and_then(|cell| cell.last),
-            };
-            growth(before, number(values, reading.row))
-                .is_some_and(|growth| is_departure(growth, measure, seconds))
-        })
-    }
-
-    /// Returns the byte counters: their place in a slot, their column and measure.
-    fn byte_counters(&self) -> impl Iterator<Item = (usize, usize, Measure)> {
-        let numbers = self.numbers.iter().enumerate();
-        let counters =
-            numbers.filter(|(_, (_, measure))| measure.class == ValueClass::ByteRate && measure.is_counter);
-        counters.map(|(place, (column, measure))| (place, *column, *measure))
-    }
-
-    /// Leaves out of the byte counters of a process what its children did that have ended: the
-    /// kernel adds their bytes to its own at once when it waits for them. A child that is not in
-    /// this sample has ended, or was skipped because it does little, as its bytes are then few.
-    fn leave_out_children(&self, slots: &mut [Option<Box<ElementSlot>>], reading: &RowReading<'_>) {
-        let at = reading.batch.element(reading.row).map_or(usize::MAX, |element| element as usize);
-        let Some(Some(slot)) = slots.get_mut(at) else { return };
-        let seconds = reading.seconds_since(slot);
-        let children = std::mem::take(&mut slot.children);
-        for (place, column, measure) in self.byte_counters() {
-            let now = reading.batch.columns.get(column).and_then(|values| number(values, reading.row));
-            let cell = slots.get(at).and_then(Option::as_ref).and_then(|slot| slot.numbers.get(place));
-            let grown = growth(cell.and_then(|cell| cell.last), now);
-            let Some(growth) = grown.filter(|growth| is_departure(*growth, measure, seconds)) else {
-                continue;
-            };
-            let mut of_children = 0;
-            for child in children.iter().filter(|child| !reading.has_element(**child)) {
-                let child = slots.get_mut(*child as usize).and_then(Option::as_mut);
-                let cell = child.and_then(|child| child.numbers.get_mut(place));
-                of_children += cell.map_or(0, |cell| cell.inherit(growth - of_children));
-            }
-            let cell = slots.get_mut(at).and_then(Option::as_mut);
-            if let Some(cell) = cell.and_then(|slot| slot.numbers.get_mut(place)) {
-                // What they did after they were seen last is not known: about as much, at most.
-                cell.leave_out(of_children.saturating_mul(2).min(growth));
-            }
-        }
-        if let Some(Some(slot)) = slots.get_mut(at) {
-            slot.children = children;
-        }
-    }
-
-    /// Whether the element of a row began long before the sample before, and was only left out of
-    /// samples. Time since boot counts suspends and monotonic time does not, so after a suspend an
-    /// old element may be taken for a new one.
-    fn is_old(&self, reading: &RowReading<'_>) -> bool {
-        let Some((column, unit)) = self.began else { return false };
-        let before = seconds(reading.before_ns.unwrap_or(reading.mono_ns).saturating_sub(NEW_AFTER_NS));
-        #[allow(clippy::cast_precision_loss, reason = "a time to the microsecond")]
-        reading.unsigned(column).is_some_and(|began| began as f64 * unit < before)
-    }
-
-    /// Returns the slot of an element, and whether it is new; none for an element for which there
-    /// was no number.
-    fn slot<'s>(
-        &self,
-        slots: &'s mut Vec<Option<Box<ElementSlot>>>,
-        first_ns: Option<u64>,
-        reading: &RowReading<'_>,
-    ) -> Option<(&'s mut ElementSlot, bool)> {
-        let element = reading.batch.element(reading.row);
-        if element == Some(NO_ELEMENT) {
-            return None;
-        }
-        let at = element.unwrap_or_default() as usize;
-        if slots.len() <= at {
-            slots.resize_with(at + 1, || None);
-        }
-        let slot = slots.get_mut(at)?;
-        let is_first = slot.is_none();
-        let slot = slot.get_or_insert_with(|| {
-            let is_late = first_ns.is_some_and(|first| first.saturating_add(NEW_AFTER_NS) < reading.mono_ns);
-            let is_new = element.is_some() && is_late && !self.is_old(reading);
-            Box::new(ElementSlot {
-                seen_ns: Some(reading.before_ns.unwrap_or(reading.mono_ns)),
-                born_ns: if is_new { reading.before_ns } else { None },
-                numbers: vec![NumberCell::default(); self.numbers.len()].into(),
-                states: self.states.iter().map(|_| StateCell::default()).collect(),
-                children: Vec::new(),
-                is_of_kernel: false,
-            })
-        });
-        Some((slot, is_first))
-    }
-}
-
-/// Returns whether a counter that grew by so much in this time departs from one that rests.
-#[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
-fn is_departure(growth: u64, measure: Measure, seconds: f64) -> bool {
-    growth as f64 * measure.factor / seconds > measure.class.least_departure()
-}
-
 /// Returns the process id in the identity of an element.
 pub(super) fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
-    names.identity(element).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
+    names.identity(names.latest(element)).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use flatcap_format::query::{BatchTimes, ColumnValues, ValidRows, ValueColumn};
-    use flatcap_format::schema::{ColumnType, Usage};
+    use flatcap_format::query::{BatchTimes, ColumnInfo, ColumnValues, RowSource, ValidRows, ValueColumn};
+    use flatcap_format::schema::{ColumnType, MetricKind, Usage};
 
     use super::*;
 
@@ -571,7 +477,7 @@ pub(super) mod tests {
             order: 0,
         };
         let columns = vec![column("moved", MetricKind::Counter), column("held", MetricKind::Gauge)];
-        TableInfo { source: "s".into(), list: Some("l[*]".into()), columns }
+        TableInfo { source: "s".into(), instance: None, list: Some("l[*]".into()), columns }
     }
 
     /// The samples of a range: a counter that rests, and a gauge that rests longer. The last
@@ -606,15 +512,16 @@ pub(super) mod tests {
         ColumnBatch {
             table: 0,
             times,
-            rows: RowSource::Elements { samples: rows.0, elements: rows.1 },
+            rows: RowSource::Elements { samples: rows.0, elements: rows.1, names: Vec::new() },
             columns,
+            ..ColumnBatch::default()
         }
     }
 
     /// Returns what is observed of batches of `length` samples.
     fn observed<const JOINS: bool>(length: usize) -> Recorded<JOINS> {
         let (all, tables) = (4000, [table()]);
-        let mut set = SeriesSet::new(10_000_000_000);
+        let mut set = SeriesSet::new(10_000_000_000, ForeignSources::default());
         let mut recorded = Recorded::default();
         let mut from = 0;
         while from < all {
@@ -631,7 +538,7 @@ pub(super) mod tests {
     #[test]
     fn elements_of_an_earlier_boot_are_forgotten() {
         let tables = [table()];
-        let mut set = SeriesSet::new(10_000_000_000);
+        let mut set = SeriesSet::new(10_000_000_000, ForeignSources::default());
         let mut recorded = Recorded::<true>::default();
         set.add(&batch(60_000..60_500, 1_000_000), &tables, &ElementNames::default(), &mut recorded);
         let known = |set: &SeriesSet| set.tables[0].slots.iter().flatten().count();
@@ -663,10 +570,11 @@ pub(super) mod tests {
         let rows = RowSource::Elements {
             samples: vec![0; elements.len()],
             elements: elements.iter().map(|(element, _)| *element).collect(),
+            names: Vec::new(),
         };
         let second_column = elements.iter().map(|(_, value)| *value).collect();
         let columns = vec![column(vec![7; elements.len()]), column(second_column)];
-        ColumnBatch { table: 0, times, rows, columns }
+        ColumnBatch { table: 0, times, rows, columns, ..ColumnBatch::default() }
     }
 
     // Proves that an element that began long before it is first seen is not new.
@@ -676,7 +584,7 @@ pub(super) mod tests {
         began.columns[1].is_identity = true;
         began.columns[1].unit = Some("ms".into());
         let tables = [began];
-        let mut set = SeriesSet::new(10 * SECOND_NS);
+        let mut set = SeriesSet::new(10 * SECOND_NS, ForeignSources::default());
         let mut recorded = Recorded::<true>::default();
         let mut see = |second: u64, elements: &[(u32, u64)]| {
             set.add(&sample(second, elements), &tables, &ElementNames::default(), &mut recorded);
@@ -696,7 +604,7 @@ pub(super) mod tests {
     fn a_level_that_was_left_out_stays() {
         fn observed<const JOINS: bool>() -> Vec<Observation> {
             let tables = [table()];
-            let mut set = SeriesSet::new(100 * SECOND_NS);
+            let mut set = SeriesSet::new(100 * SECOND_NS, ForeignSources::default());
             let mut recorded = Recorded::<JOINS>::default();
             for (second, elements) in
                 [(10, &[(0, 5), (1, 5)][..]), (11, &[(0, 5), (1, 5)]), (12, &[(0, 5)]), (13, &[(0, 5)])]

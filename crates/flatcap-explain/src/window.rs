@@ -1,11 +1,11 @@
 //! The series around a window: what they were in it, what is usual before it, and since when they
 //! differ.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use flatcap_format::query::ColumnBatch;
 
-use super::baseline::{Baseline, BlockStats};
+use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
 use super::clock::RunClock;
 use super::departures::TimedMean;
 use super::measure::ValueClass;
@@ -72,9 +72,24 @@ impl ComparedWindow {
         self.first_ns.saturating_sub_unsigned(before_ns)..self.end_ns().saturating_add_unsigned(AFTER_NS)
     }
 
-    /// Length of the baseline in nanoseconds.
+    /// Wanted length of the baseline in nanoseconds.
     pub(super) fn before_ns(&self) -> u64 {
         (self.steps_before - self.guard_steps) as u64 * self.step_ns
+    }
+
+    /// Shortest baseline of which it is known what is usual in it.
+    pub(super) fn before_least_ns(&self) -> u64 {
+        (self.block_length() * BLOCKS_MIN) as u64 * self.step_ns
+    }
+
+    /// Steps before the guard.
+    fn baseline_steps(&self) -> usize {
+        self.steps_before - self.guard_steps
+    }
+
+    /// Windows of a block of the baseline.
+    fn block_length(&self) -> usize {
+        self.baseline_steps().saturating_sub(WINDOW_STEPS - 1).div_ceil(BLOCKS).max(1)
     }
 
     fn steps(&self) -> usize {
@@ -107,6 +122,8 @@ pub(super) struct WindowSteps {
     /// Monotonic time of the first step, in the current run, later by [`SHIFT_NS`].
     origin_ns: Option<u64>,
     tracks: Vec<SteppedSeries>,
+    /// Monotonic time of the first sample of the run, later by [`SHIFT_NS`].
+    begin_ns: Option<u64>,
     held: usize,
     /// Series that were left out for [`STEPS_MAX`].
     pub(super) left_out: u64,
@@ -123,7 +140,7 @@ struct SteppedSeries {
 
 impl WindowSteps {
     pub(super) fn new(window: ComparedWindow) -> Self {
-        Self { window, origin_ns: None, tracks: Vec::new(), held: 0, left_out: 0 }
+        Self { window, origin_ns: None, tracks: Vec::new(), begin_ns: None, held: 0, left_out: 0 }
     }
 
     /// Returns the monotonic times at which the window begins and ends, in the last run.
@@ -157,17 +174,36 @@ impl WindowSteps {
         (0..self.tracks.len()).filter_map(|series| self.departure(series, set, &newcomers)).collect()
     }
 
+    /// Returns how much of the baseline was recorded, in nanoseconds.
+    pub(super) fn recorded_before_ns(&self) -> u64 {
+        let Some(origin_ns) = self.origin_ns else { return 0 };
+        let begin_ns = self.begin_ns.unwrap_or(u64::MAX).max(origin_ns);
+        (origin_ns + self.window.before_ns()).saturating_sub(begin_ns)
+    }
+
+    /// Returns the columns of tables of which a series has a value in the window, and none that
+    /// says what is usual.
+    pub(super) fn without_baseline(&self, set: &SeriesSet) -> BTreeSet<(usize, usize)> {
+        let has_none = |series: usize| {
+            let (info, track) = (set.info(series)?, self.tracks.get(series)?);
+            let window = track.steps.get(self.window.steps_before..)?;
+            TimedMean::over(window, false)?;
+            let is_known = self.is_newcomer(info) || self.usual(track, false).is_some();
+            (!is_known).then_some((info.table, info.column))
+        };
+        (0..self.tracks.len()).filter_map(has_none).collect()
+    }
+
     fn departure(&self, series: usize, set: &SeriesSet, newcomers: &Newcomers) -> Option<WindowValue> {
         let (info, track) = (set.info(series)?, self.tracks.get(series)?);
-        let class = info.measure.class;
-        let is_sparse = class == ValueClass::Offspring;
+        let is_sparse = info.measure.class == ValueClass::Offspring;
         let window = track.steps.get(self.window.steps_before..)?;
-        let value = f64::from(TimedMean::over(window, is_sparse)?);
+        let value = info.measure.limited(f64::from(TimedMean::over(window, is_sparse)?));
         let usual = match newcomers.get(&(info.table, info.column)) {
             Some(peaks) if self.is_newcomer(info) => Baseline::of_newcomers(peaks.clone())?,
             _ => self.usual(track, is_sparse)?,
         };
-        let score = departure_score(value, &usual, class);
+        let score = departure_score(value, &usual, info.measure);
         let span = self.mono_span()?;
         // A sample differs if it is nearer to the value in the window than to the usual level.
         let differs = |sample: f32| (f64::from(sample) - usual.level) / (value - usual.level) >= 0.5;
@@ -187,13 +223,16 @@ impl WindowSteps {
 
     /// Steps before the guard.
     fn baseline_steps(&self) -> usize {
-        self.window.steps_before - self.window.guard_steps
+        self.window.baseline_steps()
     }
 
     /// Returns what elements did that were new during the baseline: their largest values, by block.
     fn newcomers(&self, set: &SeriesSet) -> Newcomers {
         let length = self.block_length();
         let mut found = Newcomers::new();
+        // Blocks before the first sample say nothing of new elements.
+        let unrecorded_ns = self.window.before_ns().saturating_sub(self.recorded_before_ns());
+        let unrecorded = usize::try_from(unrecorded_ns / self.window.step_ns).unwrap_or(usize::MAX) / length;
         for (series, track) in self.tracks.iter().enumerate() {
             let Some(info) = set.info(series).filter(|info| info.is_newcomer) else { continue };
             let is_sparse = info.measure.class == ValueClass::Offspring;
@@ -208,12 +247,15 @@ impl WindowSteps {
                 }
             }
         }
+        for peaks in found.values_mut() {
+            peaks.drain(..unrecorded.min(peaks.len()));
+        }
         found
     }
 
     /// Windows of a block of the baseline.
     fn block_length(&self) -> usize {
-        self.baseline_steps().saturating_sub(WINDOW_STEPS - 1).div_ceil(BLOCKS).max(1)
+        self.window.block_length()
     }
 
     /// Returns what is usual before the guard.
@@ -315,6 +357,8 @@ impl Observer for WindowSteps {
     fn observe(&mut self, series: usize, _: &SeriesInfo, observations: &[Observation]) {
         let (Some(track), Some(origin_ns)) = (self.tracks.get_mut(series), self.origin_ns) else { return };
         for observation in observations {
+            let from_ns = shifted(observation.from_ns);
+            self.begin_ns = Some(self.begin_ns.map_or(from_ns, |known| known.min(from_ns)));
             track.add(observation, origin_ns, &self.window);
         }
     }
@@ -324,7 +368,7 @@ impl Observer for WindowSteps {
 
 impl ReadObserver for WindowSteps {
     fn begin_run(&mut self) {
-        self.origin_ns = None;
+        (self.origin_ns, self.begin_ns) = (None, None);
     }
 
     fn before_batch(&mut self, _: &ColumnBatch, clock: &RunClock) {

@@ -310,12 +310,15 @@ impl ColumnarReport {
             ))?;
         }
         self.remarks.iter().try_for_each(|text| remark(text))?;
+        for line in &self.large_values {
+            remark(&format!("{line}; --unsigned keeps such values"))?;
+        }
         if self.has_unnamed_elements {
             remark(
                 "too many elements of lists inside lists: the later ones have the name \"?\"; choose a shorter time",
             )?;
         }
-        Ok(self.undecodable > 0 || self.has_unnamed_elements)
+        Ok(self.undecodable > 0 || self.has_unnamed_elements || !self.large_values.is_empty())
     }
 }
 

@@ -133,8 +133,10 @@ impl KernelPayload {
     }
 }
 
+/// Returns the id of a source with events of the kernel, unless a program pushed it.
 fn source_id(source: &SourceInfo, wanted: &[KernelPayload]) -> Option<(u16, KernelPayload)> {
-    KernelPayload::of(&source.root).filter(|found| wanted.contains(found)).map(|found| (source.id, found))
+    let found = KernelPayload::of(&source.root).filter(|_| source.sender().is_none());
+    found.filter(|found| wanted.contains(found)).map(|found| (source.id, found))
 }
 
 /// Returns the names of the selected sources with these payloads. Their names are up to the
@@ -148,7 +150,7 @@ fn source_names(
     let names = recording.sources().iter().filter(|source| {
         let found = source.schema.as_ref().and_then(|schema| KernelPayload::of(schema.root_name()));
         let is_selected = selected.is_empty() || selected.contains(&source.name);
-        found.is_some_and(|found| wanted.contains(&found)) && is_selected
+        found.is_some_and(|found| wanted.contains(&found)) && is_selected && source.senders.is_empty()
     });
     Ok(names.map(|source| source.name.clone()).collect())
 }

@@ -9,8 +9,8 @@
 //! replaces a file unless asked to.
 
 mod arrow;
+mod asked_fields;
 mod cli;
-mod element_sightings;
 mod error;
 mod flame;
 mod flame_graph;
@@ -47,7 +47,6 @@ pub use crate::perfetto::to_perfetto;
 pub use crate::row_groups::RowGroups;
 pub use cli::main;
 pub use error::ColumnarError;
-pub use output::file_name;
 pub use record_table::{Cell, CellType, RecordTable};
 pub use request::{ColumnarEvent, ColumnarFile, ColumnarReport, ColumnarRequest};
 pub use stack_lines::StackOptions;

@@ -1,13 +1,15 @@
 //! MCAP: the payloads unchanged, a channel for each source, with its schema; gaps and marks as
-//! JSON.
+//! JSON. Payloads with arrays of fixed length, which Foxglove cannot decode, become tables. Of
+//! several hosts, each has topics of its own: readers merge what has one topic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use flatcap_arrow::StepFilter;
-use flatcap_format::replay::{MergedReader, Notice, ReplayItem, ReplaySample};
-use flatcap_format::schema::GapCauseNames;
-use flatcap_format::segment::{Gap, Marker, MarkerOrigin, SegmentHeader, SourceInfo};
+use flatcap_format::consumer_names::topic;
+use flatcap_format::replay::{MergedReader, Notice, RecordedHosts, ReplayItem, ReplaySample};
+use flatcap_format::schema::{CompiledSchema, GapCauseNames, PlainTables};
+use flatcap_format::segment::{Gap, Marker, MarkerOrigin, SegmentHeader, SourceInfo, list};
 use mcap::records::{MessageHeader, Metadata};
 use mcap::{Compression, McapError, WriteOptions, Writer};
 use serde_json::json;
@@ -84,7 +86,9 @@ pub fn to_mcap(
             return Err(error);
         }
     }
-    Ok(ColumnarReport { files: export.complete(request.should_replace)?, ..ColumnarReport::default() })
+    let undecodable = export.undecodable;
+    let files = export.complete(request.should_replace)?;
+    Ok(ColumnarReport { files, undecodable, ..ColumnarReport::default() })
 }
 
 /// The file that is written.
@@ -95,6 +99,10 @@ struct McapExport<'r> {
     /// The sources of the run, by id.
     sources: BTreeMap<u16, SourceChannel>,
     run_id: u64,
+    hosts: RecordedHosts,
+    /// Several of them are exported.
+    has_several_hosts: bool,
+    /// The host of the run, by a name that no other host of the recording has.
     host: String,
     /// Wall time minus monotonic time of the last sample or header.
     offset_ns: i64,
@@ -102,15 +110,20 @@ struct McapExport<'r> {
     marks: u16,
     step: Option<StepFilter>,
     messages: u64,
+    /// Samples that do not fit their schema.
+    undecodable: u64,
 }
 
 struct SourceChannel {
     name: String,
     channel: u16,
+    /// Makes tables of payloads with arrays of fixed length.
+    tables: Option<PlainTables>,
 }
 
 impl<'r> McapExport<'r> {
     fn create(request: &'r ColumnarRequest, path: &'r Path) -> Result<Self, ColumnarError> {
+        let hosts = RecordedHosts::of(&list(&request.paths)?);
         let out = SingleOutput::create(Some(path), request.should_replace)?;
         let writer = WriteOptions::new()
             .library(concat!("flatcap ", env!("CARGO_PKG_VERSION")))
@@ -124,12 +137,15 @@ impl<'r> McapExport<'r> {
             writer,
             sources: BTreeMap::new(),
             run_id: 0,
+            has_several_hosts: hosts.are_several() && request.filter.host.is_none(),
+            hosts,
             host: String::new(),
             offset_ns: 0,
             gaps: 0,
             marks: 0,
             step: request.step_ns.map(StepFilter::new),
             messages: 0,
+            undecodable: 0,
         };
         let number = json!({ "type": "integer" });
         let text = json!({ "type": "string" });
@@ -137,14 +153,16 @@ impl<'r> McapExport<'r> {
             GAPS_TOPIC,
             "flatcap.Gap",
             &json!({
-                "source": text, "run": text, "first_seq": number, "count": number, "causes": text,
+                "source": text, "host": text, "run": text, "first_seq": number, "count": number, "causes": text,
                 "after_mono_ns": number, "before_mono_ns": number
             }),
         )?;
         export.marks = export.add_json_channel(
             MARKS_TOPIC,
             "flatcap.Mark",
-            &json!({ "origin": text, "text": text, "run": text, "mono_ns": number }),
+            &json!({
+                "origin": text, "text": text, "host": text, "run": text, "mono_ns": number
+            }),
         )?;
         Ok(export)
     }
@@ -163,7 +181,8 @@ impl<'r> McapExport<'r> {
 
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), ColumnarError> {
         self.sources.clear();
-        self.host.clone_from(&header.host.name);
+        self.hosts.add_run(header);
+        self.hosts.name_of(header.run_id).clone_into(&mut self.host);
         if let Some(step) = &mut self.step {
             step.begin_run(&header.host.name, header.host.machine_id.as_deref());
         }
@@ -191,11 +210,16 @@ impl<'r> McapExport<'r> {
             return Ok(());
         }
         let failed = |error| write_error(self.path, error);
+        let mut tables = None;
         // Without a schema the payload is opaque: MCAP's schema 0 is none.
         let schema = if source.is_opaque() {
             0
         } else {
-            self.writer.add_schema(&source.root, FLATBUFFER, &source.schema).map_err(failed)?
+            // A malformed schema goes with its payloads as it is.
+            let compiled = CompiledSchema::compile(&source.schema, &source.root).ok();
+            tables = compiled.and_then(|compiled| PlainTables::of(&compiled).ok()?);
+            let schema = tables.as_ref().map_or(source.schema.as_slice(), PlainTables::schema);
+            self.writer.add_schema(&source.root, FLATBUFFER, schema).map_err(failed)?
         };
         let encoding = if source.is_opaque() { "" } else { FLATBUFFER };
         let about = BTreeMap::from([
@@ -203,22 +227,34 @@ impl<'r> McapExport<'r> {
             ("run".to_owned(), format!("{:016x}", self.run_id)),
             ("period_ns".to_owned(), source.period_ns.to_string()),
         ]);
-        let channel = self.writer.add_channel(schema, &source.name, encoding, &about).map_err(failed)?;
-        self.sources.insert(source.id, SourceChannel { name: source.name.clone(), channel });
+        let topic = topic(&source.name, self.has_several_hosts.then_some(&*self.host));
+        let channel = self.writer.add_channel(schema, &topic, encoding, &about).map_err(failed)?;
+        self.sources.insert(source.id, SourceChannel { name: source.name.clone(), channel, tables });
         Ok(())
     }
 
     fn add(&mut self, sample: &ReplaySample<'_>) -> Result<(), ColumnarError> {
         let sample = &sample.telemetry;
         self.offset_ns = sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns);
-        let Some(source) = self.sources.get(&sample.source) else { return Ok(()) };
+        let Some(source) = self.sources.get_mut(&sample.source) else { return Ok(()) };
         if let Some(step) = &mut self.step
             && step.select(&source.name, &[sample.wall_ns]) != [true]
         {
             return Ok(());
         }
         let header = message_header(source.channel, sample.seq, sample.wall_ns);
-        self.write(&header, sample.payload)?;
+        let payload = match &mut source.tables {
+            None => sample.payload,
+            Some(tables) => {
+                let Ok(payload) = tables.convert(sample.payload) else {
+                    self.undecodable += 1;
+                    return Ok(());
+                };
+                payload
+            }
+        };
+        let written = self.writer.write_to_known_channel(&header, payload);
+        written.map_err(|error| write_error(self.path, error))?;
         self.messages += 1;
         Ok(())
     }
@@ -226,8 +262,8 @@ impl<'r> McapExport<'r> {
     fn add_gap(&mut self, gap: &Gap) -> Result<(), ColumnarError> {
         let Some(source) = self.sources.get(&gap.source) else { return Ok(()) };
         let text = json!({
-            "source": source.name, "run": format!("{:016x}", self.run_id), "first_seq": gap.first,
-            "count": gap.count, "causes": GapCauseNames(gap.causes).to_string(),
+            "source": source.name, "host": self.host, "run": format!("{:016x}", self.run_id),
+            "first_seq": gap.first, "count": gap.count, "causes": GapCauseNames(gap.causes).to_string(),
             "after_mono_ns": gap.after_mono_ns, "before_mono_ns": gap.before_mono_ns
         });
         let wall_ns = self.offset_ns.wrapping_add_unsigned(gap.before_mono_ns.max(gap.after_mono_ns));
@@ -242,7 +278,10 @@ impl<'r> McapExport<'r> {
             _ => "unknown",
         };
         let run = format!("{:016x}", self.run_id);
-        let text = json!({ "origin": origin, "text": marker.text, "run": run, "mono_ns": marker.mono_ns });
+        let text = json!({
+            "origin": origin, "text": marker.text, "host": self.host, "run": run,
+            "mono_ns": marker.mono_ns
+        });
         self.write(&message_header(self.marks, 0, marker.wall_ns), text.to_string().as_bytes())
     }
 

@@ -1,21 +1,22 @@
 //! `OpenMetrics`: a family for each numeric field, with times, as Prometheus takes them for its
-//! blocks.
+//! blocks. Recorded Prometheus metrics keep their names and labels.
 //!
-//! The format wants all values of a series together, so each field is read by itself, and several
-//! times if its elements have more values than fit into memory. A series that does not fit alone
-//! is written while it is read.
+//! The format wants all values of a series together. So each source is read for itself, and several
+//! times if its series have more values than fit into memory. A series that does not fit alone is
+//! written while it is read. The format has no way to say that a series has ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader};
-use flatcap_format::metric::{HostLabels, Metric, metrics};
-use flatcap_format::query::{ColumnInfo, CommonUnit, FieldPath, Query, Recording};
+use flatcap_format::metric::{HostLabels, Metric, MetricSeries, element_factor, metrics};
+use flatcap_format::query::{ColumnInfo, CommonUnit, ElementName, FieldPath, Query, Recording};
 use flatcap_format::replay::{Notice, RecordedHosts};
 use flatcap_format::schema::ColumnType;
 use flatcap_format::segment::{Gap, list};
 
+use crate::asked_fields::is_below;
 use crate::error::ColumnarError;
 use crate::request::{ColumnarEvent, ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
@@ -54,7 +55,6 @@ pub fn to_openmetrics(
         hosts: RecordedHosts::of(&list(&request.paths)?),
         step_ns,
         out: SingleOutput::create(path, request.should_replace)?,
-        begun: BTreeSet::new(),
         family: None,
         lost: BTreeMap::new(),
         report: ColumnarReport::default(),
@@ -63,8 +63,13 @@ pub fn to_openmetrics(
         has_read: false,
         is_unreadable: false,
     };
-    for metric in wanted_metrics(&recording, request)? {
-        if !export.add_metric(&metric, watch)? {
+    // A family is written at one place, so sources with metrics of the same names are read
+    // together.
+    let (foreign, own): (Vec<Metric>, Vec<Metric>) =
+        wanted_metrics(&recording, request)?.into_iter().partition(|metric| metric.has_named_elements);
+    let sources = own.chunk_by(|one, next| one.source == next.source);
+    for metrics in sources.chain([foreign.as_slice()]).filter(|metrics| !metrics.is_empty()) {
+        if !export.add_metrics(metrics, watch)? {
             return Ok(ColumnarReport { is_stopped: true, ..ColumnarReport::default() });
         }
     }
@@ -98,28 +103,6 @@ fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Ve
     Ok(all)
 }
 
-/// Returns whether a field is one that was asked for, or below it. Elements that were picked are
-/// those of any.
-fn is_below(path: &str, asked: &str) -> bool {
-    let plain = |path: &str| {
-        let mut text = String::new();
-        let mut depth = 0_u32;
-        for c in path.chars() {
-            match c {
-                '[' => depth += 1,
-                ']' => depth = depth.saturating_sub(1),
-                _ if depth == 0 => text.push(c),
-                _ => {}
-            }
-        }
-        text
-    };
-    let (path, asked) = (plain(path), plain(asked));
-    path == asked
-        || path.strip_prefix(&asked).is_some_and(|rest| rest.starts_with('.'))
-        || path.ends_with(&format!(".{asked}"))
-}
-
 /// The text that is written.
 struct OpenMetricsExport<'r> {
     request: &'r ColumnarRequest,
@@ -127,8 +110,6 @@ struct OpenMetricsExport<'r> {
     hosts: RecordedHosts,
     step_ns: u64,
     out: SingleOutput,
-    /// The sources of which there is a family.
-    begun: BTreeSet<String>,
     /// The family that is being written.
     family: Option<String>,
     /// The lost samples of each source and host: when, and how many. The first sample is none lost.
@@ -144,72 +125,87 @@ struct OpenMetricsExport<'r> {
 /// A value of a series: time in milliseconds, step, and number.
 type SeriesValue = (i64, i64, f64);
 
-/// The values of a field by the labels of their series.
-struct FieldSeries {
+/// The sort key of a series: position of the metric, or 0 if its elements have names; then name and
+/// labels. So the series of a family follow each other.
+type SeriesKey = (usize, String, String);
+
+/// The values of fields by their series.
+struct HeldSeries {
     values_max: usize,
-    series: BTreeMap<String, Vec<SeriesValue>>,
-    /// In the order in which they came.
-    order: Vec<String>,
+    /// Position of the metric, and place of the values. None of a series that is left for another
+    /// pass.
+    known: BTreeMap<SeriesKey, (usize, Option<usize>)>,
+    /// By place; `None` for a series that was left after its first values.
+    values: Vec<Option<Vec<SeriesValue>>>,
+    /// Values and series that are held.
     held: usize,
-    /// Series that are left for another pass.
-    later: BTreeSet<String>,
-    /// The last step that was taken of the first series, whose values do not fit.
-    taken_step: Option<i64>,
-    /// Values of this series whose step was taken before.
+    open: usize,
+    /// Series were left for another pass.
+    is_incomplete: bool,
+    /// Place and last step that was taken of the only series that is held, which does not fit.
+    taken: Option<(usize, i64)>,
+    /// Values of it whose step was taken before.
     left_out: u64,
 }
 
 impl OpenMetricsExport<'_> {
-    /// Writes the family of a metric. Returns false if `watch` stops the export.
-    fn add_metric(
+    /// Writes the families of some metrics. Returns false if `watch` stops the export.
+    fn add_metrics(
         &mut self,
-        metric: &Metric,
+        metrics: &[Metric],
         watch: &mut dyn FnMut(ColumnarEvent) -> bool,
     ) -> Result<bool, ColumnarError> {
-        let is_first = !self.begun.contains(&metric.source);
-        let mut done: BTreeSet<String> = BTreeSet::new();
+        let mut done: BTreeSet<SeriesKey> = BTreeSet::new();
+        let mut is_first = true;
         loop {
-            let Some(found) = self.read(metric, (&done, is_first && done.is_empty()), watch)? else {
+            let Some(found) = self.read(metrics, (&done, is_first), watch)? else {
                 return Ok(false);
             };
-            let FieldSeries { series, later, left_out, .. } = found;
+            is_first = false;
+            let HeldSeries { known, mut values, is_incomplete, left_out, .. } = found;
             self.left_out += left_out;
-            if series.is_empty() {
-                return Ok(true);
+            let before = done.len();
+            let mut series: Vec<(SeriesKey, usize, usize)> =
+                known.into_iter().filter_map(|(key, (metric, place))| Some((key, metric, place?))).collect();
+            // A family that was begun by an earlier pass goes on.
+            series.sort_by_key(|((_, name, _), metric, _)| {
+                let family = metrics.get(*metric).map(|metric| family_of(metric, name).0);
+                family != self.family.as_deref()
+            });
+            for (key, metric, place) in series {
+                let values = values.get_mut(place).and_then(Option::take).unwrap_or_default();
+                if let Some(metric) = metrics.get(metric) {
+                    self.put_series((metric, &key.1), &key.2, &in_order(values))?;
+                }
+                done.insert(key);
             }
-            for (labels, values) in series {
-                self.put_series(metric, &labels, &in_order(values))?;
-                done.insert(labels);
-            }
-            if later.is_empty() {
+            if !is_incomplete || done.len() == before {
                 return Ok(true);
             }
         }
     }
 
-    /// Reads the values of a field, but for those of the series that are done; none if `watch`
-    /// stops the export.
+    /// Reads the values of fields, except of series that are done. Returns `None` if `watch` stops
+    /// the export.
     fn read(
         &mut self,
-        metric: &Metric,
-        (done, takes_gaps): (&BTreeSet<String>, bool),
+        metrics: &[Metric],
+        (done, takes_gaps): (&BTreeSet<SeriesKey>, bool),
         watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-    ) -> Result<Option<FieldSeries>, ColumnarError> {
-        let source = &*metric.source;
-        let path: FieldPath = metric
-            .path()
-            .parse()
+    ) -> Result<Option<HeldSeries>, ColumnarError> {
+        let paths = metrics.iter().map(|metric| metric.path().parse::<FieldPath>());
+        let fields = paths
+            .collect::<Result<Vec<_>, _>>()
             .map_err(|error: flatcap_format::query::PathError| ColumnarError::Fields(error.into()))?;
         let mut filter = self.request.filter.clone();
-        filter.sources = [source.to_owned()].into();
-        let query = Query { fields: vec![path], filter, ..Query::default() };
-        let mut reader = SampleReader::new(self.recording.query(&query)?);
-        let (mut found, mut host, mut offset_ns) =
-            (FieldSeries::new(VALUES_MAX), HostLabels::default(), None);
-        // Each file is read for each field: its problems are reported once.
+        filter.sources = metrics.iter().map(|metric| metric.source.clone()).collect();
+        let query = Query { fields, filter, ..Query::default() };
+        let mut reader = SampleReader::by_source(self.recording.query(&query)?);
+        let (mut found, mut host) = (HeldSeries::new(VALUES_MAX), HostLabels::default());
+        // Each file is read for each source: its problems are reported once.
         let is_first = !std::mem::replace(&mut self.has_read, true);
         // Gaps come before the samples around them, so before the time by the wall clock is known.
-        let (mut host_name, mut gaps) = (String::new(), Vec::new());
+        let (mut host_name, mut gaps, mut offset_ns) = (String::new(), Vec::new(), None);
         while let Some(item) = reader.next()? {
             let event = match item {
                 RecordedItem::Run(mut run) => {
@@ -218,29 +214,35 @@ impl OpenMetricsExport<'_> {
                     if !name.is_empty() {
                         name.clone_into(&mut run.host.name);
                     }
-                    self.count_lost((source, &host_name), offset_ns, std::mem::take(&mut gaps));
+                    self.count_lost(&host_name, offset_ns, std::mem::take(&mut gaps));
                     (host, host_name) = (HostLabels::of(&run), run.host.name);
                     offset_ns = None;
                     continue;
                 }
                 RecordedItem::Samples(samples) => {
                     let times = samples.times();
-                    if takes_gaps && let Some(first_ns) = times.wall_ns.first() {
-                        let key = (source.to_owned(), host_name.clone());
-                        self.lost.entry(key).or_insert_with(|| vec![(*first_ns, 0)]);
+                    let source = samples.tables.first().and_then(|batch| reader.table(batch.table));
+                    if takes_gaps && let (Some(first_ns), Some(table)) = (times.wall_ns.first(), source) {
+                        let key = (table.source.to_string(), host_name.clone());
+                        let counts = self.lost.entry(key).or_default();
+                        if counts.iter().all(|(_, lost)| *lost > 0) {
+                            counts.push((*first_ns, 0));
+                        }
                         let first_offset_ns = offset_of(times.wall_ns.first(), times.mono_ns.first());
-                        self.count_lost((source, &host_name), first_offset_ns, std::mem::take(&mut gaps));
+                        self.count_lost(&host_name, first_offset_ns, std::mem::take(&mut gaps));
                     }
                     offset_ns = offset_of(times.wall_ns.last(), times.mono_ns.last());
-                    found.add(&samples, &reader, (&host, self.step_ns, done));
-                    if let Some((labels, values)) = found.take_overfull() {
-                        self.put_series(metric, &labels, &values)?;
+                    found.add((&samples, metrics), &reader, (&host, self.step_ns, done));
+                    if let Some(((_, name, labels), metric, values)) = found.take_overfull()
+                        && let Some(metric) = metrics.get(metric)
+                    {
+                        self.put_series((metric, &name), &labels, &values)?;
                     }
                     ColumnarEvent::Progress(times.wall_ns.last().copied().unwrap_or_default())
                 }
-                RecordedItem::Gap(_, gap) => {
+                RecordedItem::Gap(source, gap) => {
                     if takes_gaps && !gap.is_thinned() {
-                        gaps.push(gap);
+                        gaps.push((source, gap));
                     }
                     continue;
                 }
@@ -255,7 +257,7 @@ impl OpenMetricsExport<'_> {
                 return Ok(None);
             }
         }
-        self.count_lost((source, &host_name), offset_ns, gaps);
+        self.count_lost(&host_name, offset_ns, gaps);
         let summary = reader.summary();
         let undecodable = summary.undecodable + summary.malformed_schemas;
         self.report.undecodable = self.report.undecodable.max(undecodable);
@@ -264,10 +266,11 @@ impl OpenMetricsExport<'_> {
     }
 
     /// Adds lost samples of a run, whose wall time exceeds monotonic time by `offset_ns`.
-    fn count_lost(&mut self, (source, host): (&str, &str), offset_ns: Option<i64>, gaps: Vec<Gap>) {
+    fn count_lost(&mut self, host: &str, offset_ns: Option<i64>, gaps: Vec<(String, Gap)>) {
         let Some(offset_ns) = offset_ns else { return };
-        let Some(counts) = self.lost.get_mut(&(source.to_owned(), host.to_owned())) else { return };
-        for gap in gaps {
+        for (source, gap) in gaps {
+            // 0 at the begin: of a source without samples so far only its losses are known.
+            let counts = self.lost.entry((source, host.to_owned())).or_default();
             // 0: no sample is after it.
             let mono_ns = if gap.before_mono_ns > 0 { gap.before_mono_ns } else { gap.after_mono_ns };
             counts.push((offset_ns.wrapping_add_unsigned(mono_ns), gap.count));
@@ -275,21 +278,20 @@ impl OpenMetricsExport<'_> {
     }
 
     /// Writes the head of a family, if it is another one than before.
-    fn begin_family(&mut self, metric: &Metric) -> Result<(), ColumnarError> {
-        if self.family.as_deref() == Some(&*metric.family) {
+    fn begin_family(&mut self, metric: &Metric, name: &str) -> Result<(), ColumnarError> {
+        let (family, kind) = family_of(metric, name);
+        if self.family.as_deref() == Some(family) {
             return Ok(());
         }
-        self.family = Some(metric.family.clone());
-        self.begun.insert(metric.source.clone());
-        let Metric { family, field, unit, .. } = metric;
-        let meaning = field.meaning.split_whitespace().collect::<Vec<_>>().join(" ");
-        let kind = if metric.is_counter() { "counter" } else { "gauge" };
+        self.family = Some(family.to_owned());
+        let is_own = family == metric.family;
+        let meaning = metric.field.meaning.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut head = format!("# TYPE {family} {kind}\n");
         // Writing to a string cannot fail.
-        if let Some(unit) = unit {
+        if let Some(unit) = metric.unit.filter(|_| is_own) {
             let _infallible = writeln!(head, "# UNIT {family} {unit}");
         }
-        if !meaning.is_empty() {
+        if !meaning.is_empty() && is_own {
             let _infallible = writeln!(head, "# HELP {family} {}", escaped(&meaning));
         }
         self.out.put(head.as_bytes())
@@ -298,16 +300,15 @@ impl OpenMetricsExport<'_> {
     /// Writes values of a series.
     fn put_series(
         &mut self,
-        metric: &Metric,
+        (metric, name): (&Metric, &str),
         labels: &str,
         values: &[SeriesValue],
     ) -> Result<(), ColumnarError> {
-        self.begin_family(metric)?;
-        let name = metric.name();
+        self.begin_family(metric, name)?;
         let mut text = String::new();
         for (wall_ms, _, value) in values {
             text.clear();
-            put_line(&mut text, &name, labels, *value, *wall_ms);
+            put_line(&mut text, name, labels, *value, *wall_ms);
             self.out.put(text.as_bytes())?;
         }
         self.values += values.len() as u64;
@@ -348,16 +349,17 @@ impl OpenMetricsExport<'_> {
     }
 }
 
-impl FieldSeries {
+impl HeldSeries {
     /// Creates no series, of which at most so many values are held.
     fn new(values_max: usize) -> Self {
         Self {
             values_max,
-            series: BTreeMap::new(),
-            order: Vec::new(),
+            known: BTreeMap::new(),
+            values: Vec::new(),
             held: 0,
-            later: BTreeSet::new(),
-            taken_step: None,
+            open: 0,
+            is_incomplete: false,
+            taken: None,
             left_out: 0,
         }
     }
@@ -365,48 +367,69 @@ impl FieldSeries {
     /// Adds the values of samples, the first one of each series and step.
     fn add(
         &mut self,
-        samples: &SampleBatch,
+        (samples, metrics): (&SampleBatch, &[Metric]),
         reader: &SampleReader,
-        (host, step_ns, done): (&HostLabels, u64, &BTreeSet<String>),
+        (host, step_ns, done): (&HostLabels, u64, &BTreeSet<SeriesKey>),
     ) {
         for batch in &samples.tables {
             let Some(table) = reader.table(batch.table) else { continue };
-            // The labels of each element, which are the same for all rows of a batch.
-            let mut known: HashMap<Option<u32>, String> = HashMap::new();
             let columns = table.columns.iter().zip(&batch.columns);
             for (info, values) in columns.filter(|(info, _)| is_number(info)) {
+                let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(info));
+                let Some(metric) = metric else { continue };
                 let unit = CommonUnit::of(info.unit.as_deref(), false);
+                // The series of each element, which is the same for all rows of a batch.
+                let mut places: HashMap<Option<ElementName>, Option<usize>> = HashMap::new();
                 for row in 0..batch.rows() {
                     let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).copied() else { continue };
                     let Some(value) = values.number(row) else { continue };
                     let step = i128::from(wall_ns).div_euclid(i128::from(step_ns));
                     let step = i64::try_from(step).unwrap_or_default();
-                    let element = batch.element(row);
-                    let labels = known.entry(element).or_insert_with(|| {
-                        let labels = host.series(element, reader.elements());
-                        labels_text(labels.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+                    let element = batch.name(row);
+                    let place = *places.entry(element).or_insert_with(|| {
+                        let of = (host, table);
+                        let MetricSeries { name, labels } = metric.series(of, element, reader.elements());
+                        let labels = labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+                        let order = if metric.has_named_elements { 0 } else { info.order };
+                        let key = (order, name, labels_text(labels));
+                        (!done.contains(&key)).then(|| self.place(key, info.order)).flatten()
                     });
-                    if !done.contains(labels) && !self.later.contains(labels) {
-                        self.push(labels, (wall_ns.div_euclid(1_000_000), step, unit.convert(value)));
+                    let factor = element_factor(info.unit.as_deref(), element, reader.elements());
+                    if let (Some(place), Some(factor)) = (place, factor) {
+                        let value = unit.convert(value) * factor;
+                        self.push(place, (wall_ns.div_euclid(1_000_000), step, value));
                     }
                 }
             }
         }
     }
 
-    fn push(&mut self, labels: &str, value: SeriesValue) {
-        if !self.series.contains_key(labels) {
-            // The values of a series are together.
-            if self.taken_step.is_some() {
-                self.later.insert(labels.to_owned());
-                return;
-            }
-            self.order.push(labels.to_owned());
-            self.series.insert(labels.to_owned(), Vec::new());
+    /// Returns the place of a series, or `None` to leave it for another pass.
+    fn place(&mut self, key: SeriesKey, metric: usize) -> Option<usize> {
+        if let Some((_, place)) = self.known.get(&key) {
+            return *place;
         }
-        let Some(values) = self.series.get_mut(labels) else { return };
+        // The values of a series are together, and so are the series of a family: what comes after
+        // one that was left is left, too.
+        let is_left = |(_, place): &(usize, Option<usize>)| place.is_none();
+        let place = if self.taken.is_some()
+            || self.known.range(..&key).next_back().is_some_and(|(_, at)| is_left(at))
+        {
+            self.is_incomplete = true;
+            None
+        } else {
+            self.values.push(Some(Vec::new()));
+            self.open += 1;
+            Some(self.values.len() - 1)
+        };
+        self.known.insert(key, (metric, place));
+        place
+    }
+
+    fn push(&mut self, place: usize, value: SeriesValue) {
+        let Some(Some(values)) = self.values.get_mut(place) else { return };
         let (_, step, _) = value;
-        if let Some(taken_step) = self.taken_step.filter(|taken_step| step <= *taken_step) {
+        if let Some((_, taken_step)) = self.taken.filter(|(_, taken_step)| step <= *taken_step) {
             self.left_out += u64::from(step < taken_step);
             return;
         }
@@ -415,23 +438,38 @@ impl FieldSeries {
         }
         values.push(value);
         self.held += 1;
-        while self.held > self.values_max && self.order.len() > 1 {
-            let Some(latest) = self.order.pop() else { return };
-            self.held -= self.series.remove(&latest).map_or(0, |values| values.len());
-            self.later.insert(latest);
+        while self.held > self.values_max && self.open > 1 {
+            let last = self.known.iter_mut().rev().find_map(|(_, (_, place))| place.take());
+            let Some(values) = last.and_then(|last| self.values.get_mut(last)?.take()) else { return };
+            self.held -= values.len();
+            self.open -= 1;
+            self.is_incomplete = true;
         }
     }
 
     /// Takes the values so far of the first series, if they alone are as many as are held.
-    fn take_overfull(&mut self) -> Option<(String, Vec<SeriesValue>)> {
-        if self.held < self.values_max || self.order.len() > 1 {
+    fn take_overfull(&mut self) -> Option<(SeriesKey, usize, Vec<SeriesValue>)> {
+        if self.held < self.values_max || self.open != 1 {
             return None;
         }
-        let labels = self.order.first()?.clone();
-        let values = in_order(std::mem::take(self.series.get_mut(&labels)?));
+        let (key, (metric, place)) = self.known.iter().find(|(_, (_, place))| place.is_some())?;
+        let (key, metric, place) = (key.clone(), *metric, (*place)?);
+        let values = in_order(std::mem::take(self.values.get_mut(place)?.as_mut()?));
         self.held = 0;
-        self.taken_step = values.last().map(|(_, step, _)| *step).max(self.taken_step);
-        Some((labels, values))
+        let step = values.last().map(|(_, step, _)| *step).max(self.taken.map(|(_, step)| step))?;
+        self.taken = Some((place, step));
+        Some((key, metric, values))
+    }
+}
+
+/// Returns the name of the family of samples with a name, and its type. `OpenMetrics` knows only
+/// counters that end with `_total`.
+fn family_of<'m>(metric: &'m Metric, name: &'m str) -> (&'m str, &'static str) {
+    let stem = name.strip_suffix("_total");
+    match (metric.is_counter(), stem) {
+        (true, Some(family)) => (family, "counter"),
+        (true, None) => (name, "unknown"),
+        (false, _) => (name, "gauge"),
     }
 }
 
@@ -486,9 +524,11 @@ fn escaped(text: &str) -> String {
 }
 
 fn put_line(text: &mut String, name: &str, labels: &str, value: f64, wall_ms: i64) {
-    let (seconds, ms) = (wall_ms.div_euclid(1000), wall_ms.rem_euclid(1000));
+    // Before 1970 the fraction counts down, too: -3.250 s.
+    let (sign, ms) = (if wall_ms < 0 { "-" } else { "" }, wall_ms.unsigned_abs());
+    let (seconds, ms) = (ms / 1000, ms % 1000);
     // Writing to a string cannot fail.
-    let _infallible = writeln!(text, "{name}{{{labels}}} {value} {seconds}.{ms:03}");
+    let _infallible = writeln!(text, "{name}{{{labels}}} {value} {sign}{seconds}.{ms:03}");
 }
 
 #[cfg(test)]
@@ -504,51 +544,61 @@ mod tests {
         );
     }
 
-    // Proves that paths are found below what was asked for, whatever elements were picked.
+    // Proves that times before 1970 are negative numbers, to the millisecond.
     #[test]
-    fn fields_are_selected_by_their_begin() {
-        for asked in ["disk", "disk.devices[vda]", "disk.devices[*].reads", "devices[*].reads", "reads"] {
-            assert!(is_below("disk.devices[*].reads", asked), "{asked}");
+    fn times_before_1970_are_negative() {
+        let mut text = String::new();
+        for wall_ms in [-3250, -1, 0, 1, 61_500, i64::MIN] {
+            put_line(&mut text, "x", "", 1.0, wall_ms);
         }
-        for other in ["dis", "disk.device", "disk.devices[*].read", "ads"] {
-            assert!(!is_below("disk.devices[*].reads", other), "{other}");
-        }
+        let times: Vec<&str> = text.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+        assert_eq!(times, ["-3.250", "-0.001", "0.000", "0.001", "61.500", "-9223372036854775.808"]);
     }
 
-    // Proves that series that do not fit are left for later, and the first one never.
+    fn key(label: &str) -> SeriesKey {
+        (0, "x".to_owned(), label.to_owned())
+    }
+
+    // Proves that series that do not fit are left for another pass, the last ones first, and that a
+    // series after one that was left is left, too.
     #[test]
     fn series_that_do_not_fit_are_read_later() {
-        let mut found = FieldSeries::new(5);
+        let mut found = HeldSeries::new(5);
+        let b = found.place(key("b"), 0).unwrap();
         for step in 0..5 {
-            found.push("a", (step, step, 1.0));
+            found.push(b, (step, step, 1.0));
         }
-        found.push("b", (0, 0, 2.0));
-        assert_eq!((found.series.len(), found.held), (1, 5));
-        assert!(found.later.contains("b"));
+        assert!(!found.is_incomplete);
+        let a = found.place(key("a"), 0).unwrap();
+        found.push(a, (0, 0, 2.0));
+        assert_eq!((found.open, found.held, found.is_incomplete), (1, 1, true));
+        found.push(b, (5, 5, 1.0));
+        assert_eq!((found.held, found.place(key("b"), 0), found.place(key("c"), 0)), (1, None, None));
+        assert!(found.place(key("A"), 0).is_some());
     }
 
     // Proves that a series that does not fit by itself is taken in parts, with others left for
-    // later, and that what came too late is counted.
+    // another pass, and that what came too late is counted.
     #[test]
     fn a_long_series_is_taken_in_parts() {
-        let mut found = FieldSeries::new(3);
-        let taken = |found: &mut FieldSeries| {
-            let (labels, values) = found.take_overfull()?;
-            assert_eq!(labels, "a");
+        let mut found = HeldSeries::new(3);
+        let a = found.place(key("a"), 0).unwrap();
+        let taken = |found: &mut HeldSeries| {
+            let (taken, _, values) = found.take_overfull()?;
+            assert_eq!(taken, key("a"));
             Some(values.into_iter().map(|(_, step, _)| step).collect::<Vec<_>>())
         };
         for step in [0, 2] {
-            found.push("a", (step, step, 1.0));
+            found.push(a, (step, step, 1.0));
         }
         assert_eq!(taken(&mut found), None);
-        found.push("a", (1, 1, 1.0));
+        found.push(a, (1, 1, 1.0));
         assert_eq!(taken(&mut found), Some(vec![0, 1, 2]));
-        found.push("b", (0, 0, 2.0));
+        assert_eq!((found.place(key("b"), 0), found.is_incomplete), (None, true));
         for step in [1, 2, 3, 4, 5] {
-            found.push("a", (step, step, 1.0));
+            found.push(a, (step, step, 1.0));
         }
         assert_eq!(taken(&mut found), Some(vec![3, 4, 5]));
-        assert!(found.later.contains("b") && found.series.len() == 1);
         assert_eq!((found.left_out, found.held), (1, 0));
     }
 

@@ -6,20 +6,21 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::TimeUnit;
+use arrow_array::{BooleanArray, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use arrow_select::filter::filter_record_batch;
 use flatcap_arrow::{
-    Descriptions, FileLayout, IntegerTypes, LayoutOptions, RecordedItem, SampleBatch, SampleReader,
-    StepFilter, unique_name,
+    Descriptions, FileLayout, IntegerTypes, LargeValues, LayoutOptions, RecordedItem, SampleBatch,
+    SampleReader, StepFilter,
 };
+use flatcap_format::consumer_names::{DistinctNames, file_stem};
 use flatcap_format::query::{ElementNames, Query, RecordedSource, Recording, RunInfo, TableInfo};
-use flatcap_format::replay::{Notice, ReplayFilter};
+use flatcap_format::replay::{Notice, RecordedHosts, ReplayFilter};
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, ListedSegment, Marker, MarkerOrigin, list};
 
 use crate::error::{ColumnarError, encoding_error};
-use crate::output::{TargetDirectory, UnpublishedFile, file_name};
+use crate::output::{TargetDirectory, UnpublishedFile};
 use crate::parquet_file::ParquetFile;
 use crate::parquet_properties::ParquetOptions;
 use crate::record_table::{Cell, CellType, RecordTable, number};
@@ -34,8 +35,12 @@ const RAW_BYTES_MAX: u64 = 512 << 20;
 /// Most files of one export, each with an open descriptor.
 const FILES_MAX: usize = 4096;
 
-const GAPS: [(&str, CellType); 8] = [
+/// The export's own files. Names with a leading `_` would be hidden from Spark, Hive and Trino.
+const OWN_FILES: [&str; 3] = ["flatcap_gaps", "flatcap_marks", "flatcap_sources"];
+
+const GAPS: [(&str, CellType); 9] = [
     ("source", CellType::Text),
+    ("host", CellType::Text),
     ("run", CellType::Text),
     ("first_seq", CellType::Number),
     ("count", CellType::Number),
@@ -44,10 +49,11 @@ const GAPS: [(&str, CellType); 8] = [
     ("before_mono_ns", CellType::Number),
     ("before_time", CellType::Time),
 ];
-const MARKS: [(&str, CellType); 6] = [
+const MARKS: [(&str, CellType); 7] = [
     ("time", CellType::Time),
     ("wall_ns", CellType::Number),
     ("mono_ns", CellType::Number),
+    ("host", CellType::Text),
     ("run", CellType::Text),
     ("origin", CellType::Text),
     ("text", CellType::Text),
@@ -68,8 +74,9 @@ const SOURCES: [(&str, CellType); 13] = [
     ("lost", CellType::Number),
 ];
 
-/// Writes the samples of each source to `SOURCE.parquet` in a directory, and `_gaps.parquet`,
-/// `_marks.parquet` and `_sources.parquet`. A source whose schema changed has a file per schema.
+/// Writes the samples of each source to `SOURCE.parquet` in a directory, and
+/// `flatcap_gaps.parquet`, `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose
+/// schema changed has a file per schema. Of a recording of several hosts, each row has its host.
 /// All files appear at the end. The export stops if `watch` returns false.
 ///
 /// A compressed recording is read once for each source: the rows of one source fill larger row
@@ -111,6 +118,7 @@ pub fn to_parquet(
     let is_wanted = |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
     let opaque =
         recording.sources().iter().filter(|source| source.schema.is_none() && is_wanted(&source.name));
+    report.large_values = files.large.lines().map(|(_, line)| line).collect();
     report.opaque = opaque.map(|source| source.name.clone()).collect();
     report.files = files.publish()?;
     Ok(report)
@@ -137,6 +145,23 @@ fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Quer
         Query { filter: ReplayFilter { sources, ..all.filter.clone() }, ..all.clone() }
     };
     Ok(names.into_iter().map(of_source).collect())
+}
+
+/// Adds a column with the host of the rows.
+fn with_host(batch: &RecordBatch, host: &str) -> Result<RecordBatch, ColumnarError> {
+    let schema = batch.schema();
+    let mut names = DistinctNames::default();
+    for field in schema.fields() {
+        names.take(field.name(), '-');
+    }
+    let field = Field::new(names.take("host", '-'), DataType::Utf8, false);
+    let mut fields = schema.fields().to_vec();
+    fields.push(Arc::new(field));
+    let hosts = StringArray::from_iter_values(std::iter::repeat_n(host, batch.num_rows()));
+    let mut columns = batch.columns().to_vec();
+    columns.push(Arc::new(hosts));
+    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+    RecordBatch::try_new(Arc::new(schema), columns).map_err(encoding_error)
 }
 
 /// Returns the length of the segments that are not compressed, whose samples of one source cannot
@@ -172,10 +197,14 @@ struct ParquetFiles<'a> {
     options: ParquetOptions,
     directory: TargetDirectory,
     descriptions: Descriptions,
-    names: BTreeSet<String>,
+    names: DistinctNames,
+    /// Of a recording of several: a column of each file has the host.
+    hosts: Option<RecordedHosts>,
     gaps: (RecordTable, ParquetFile),
     marks: (RecordTable, ParquetFile),
     sources: (RecordTable, ParquetFile),
+    /// Values that have no cell.
+    large: LargeValues,
     /// The first reading has ended.
     has_all_marks: bool,
     /// The files of the readings that have ended.
@@ -193,6 +222,8 @@ struct SourceReading {
     lost: BTreeMap<(u64, String), u64>,
     run: Option<RunInfo>,
     run_name: String,
+    /// The host's name, which no other host of the recording has.
+    host: String,
     /// Wall time minus monotonic time of the last samples.
     offset_ns: Option<i64>,
     /// Gaps of the run that came before its first samples.
@@ -208,21 +239,31 @@ impl<'a> ParquetFiles<'a> {
     ) -> Result<Self, ColumnarError> {
         let failed = |error| ColumnarError::Write { path: directory.to_owned(), error };
         let directory = TargetDirectory::create(directory).map_err(failed)?;
-        let begin = |name: &str, cells: &[(&str, CellType)]| {
+        let hosts = Some(RecordedHosts::of(&list(&request.paths)?));
+        let hosts = hosts.filter(|hosts| hosts.are_several() && request.filter.host.is_none());
+        let mut names = DistinctNames::default();
+        let mut begin = |stem: &str, cells: &[(&str, CellType)]| {
+            // A source may have such a name.
+            let name = &format!("{}.parquet", names.take(stem, '-'));
             let table = RecordTable::new(cells);
             let first = RecordBatch::new_empty(Arc::clone(&table.schema));
             let file = ParquetFile::create(&directory, name, &first, (options, request.should_replace))?;
             Ok::<_, ColumnarError>((table, file))
         };
+        let gaps = begin(OWN_FILES[0], &GAPS)?;
+        let marks = begin(OWN_FILES[1], &MARKS)?;
+        let sources = begin(OWN_FILES[2], &SOURCES)?;
         Ok(Self {
             recording,
             request,
             options,
             descriptions: Descriptions::of(recording),
-            names: BTreeSet::new(),
-            gaps: begin("_gaps.parquet", &GAPS)?,
-            marks: begin("_marks.parquet", &MARKS)?,
-            sources: begin("_sources.parquet", &SOURCES)?,
+            names,
+            hosts,
+            gaps,
+            marks,
+            sources,
+            large: LargeValues::default(),
             has_all_marks: false,
             complete: Vec::new(),
             step: request.step_ns.map(StepFilter::new),
@@ -277,6 +318,9 @@ impl<'a> ParquetFiles<'a> {
         if let Some(step) = &mut self.step {
             step.begin_run(&run.host.name, run.host.machine_id.as_deref());
         }
+        let distinct = self.hosts.as_ref().map(|hosts| hosts.name_of(run.run_id));
+        let host = distinct.filter(|host| !host.is_empty()).unwrap_or(&run.host.name);
+        self.reading.host = host.to_owned();
         self.reading.run = Some(run);
         self.reading.offset_ns = None;
         Ok(())
@@ -303,11 +347,15 @@ impl<'a> ParquetFiles<'a> {
         };
         for number in own {
             let Some(file) = self.reading.files.get_mut(number) else { continue };
-            let mut batch = file.layout.batch(samples, &self.reading.run_name, reader.elements())?;
+            let of = (reader.elements(), &mut self.large);
+            let mut batch = file.layout.batch(samples, &self.reading.run_name, of)?;
             if let Some(selected) = &selected {
                 let rows = file.layout.row_samples(samples);
                 let mask: BooleanArray = rows.iter().map(|sample| selected.get(*sample).copied()).collect();
                 batch = filter_record_batch(&batch, &mask).map_err(encoding_error)?;
+            }
+            if self.hosts.is_some() {
+                batch = with_host(&batch, &self.reading.host)?;
             }
             if let Some(run) = &self.reading.run {
                 file.count(run, &batch, (times.wall_ns.first(), times.wall_ns.last()));
@@ -335,11 +383,15 @@ impl<'a> ParquetFiles<'a> {
                 return Err(ColumnarError::Files { limit: FILES_MAX });
             }
             let list = layout.list.as_ref().map(|list| format!(".{list}")).unwrap_or_default();
-            let plain = file_name(&format!("{}{list}", layout.source));
-            let name = unique_name(&plain, |name| self.names.insert(name.to_owned()));
-            let name = format!("{name}.parquet");
+            let stem = file_stem(&format!("{}{list}", layout.source));
+            let name = format!("{}.parquet", self.names.take(&stem, '-'));
             let options = (self.options, self.request.should_replace);
-            let first = layout.batch(&mut first.clone(), &self.reading.run_name, elements)?;
+            // The same samples are written after this, so what is left out counts then.
+            let of = (elements, &mut LargeValues::default());
+            let mut first = layout.batch(&mut first.clone(), &self.reading.run_name, of)?;
+            if self.hosts.is_some() {
+                first = with_host(&first, &self.reading.host)?;
+            }
             let file = ParquetFile::create(&self.directory, &name, &first, options)?;
             own.push(self.reading.files.len());
             self.reading.files.push(SourceFile { layout, file, runs: Vec::new() });
@@ -386,6 +438,7 @@ impl<'a> ParquetFiles<'a> {
         let (table, file) = &mut self.gaps;
         let is_full = table.push(vec![
             Cell::Text(source),
+            Cell::Text(self.reading.host.clone()),
             Cell::Text(self.reading.run_name.clone()),
             number(gap.first),
             number(gap.count),
@@ -409,6 +462,7 @@ impl<'a> ParquetFiles<'a> {
             Cell::Time(marker.wall_ns),
             Cell::Number(marker.wall_ns),
             number(marker.mono_ns),
+            Cell::Text(self.reading.host.clone()),
             Cell::Text(self.reading.run_name.clone()),
             Cell::Text(origin.to_owned()),
             Cell::Text(marker.text.clone()),

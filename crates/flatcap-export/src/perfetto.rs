@@ -3,21 +3,23 @@
 //!
 //! Time in the trace is that of the host since its boot. Runs of other boots follow by their wall
 //! time. A value that is equal to the one before is left out: a counter keeps its value. What
-//! belongs to an element that is gone is 0.
+//! belongs to an element that has ended is 0.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use flatcap_arrow::{RecordedItem, SampleBatch, SampleReader, StepFilter};
+use flatcap_format::metric::{BLOCKS, element_factor, is_measured};
 use flatcap_format::query::{
-    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, NO_ELEMENT, Query, Recording, RunInfo, TableInfo,
+    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementEnds, EndedElement, NO_ELEMENT, Query,
+    Recording, RunInfo, TableInfo, unnamed_end_list,
 };
 use flatcap_format::replay::{Notice, recording_span};
-use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames, MetricKind};
+use flatcap_format::schema::{ColumnType, FieldValue, GapCauseNames};
 use flatcap_format::segment::{Gap, Marker};
 use prost::Message;
 
-use crate::element_sightings::{ElementSightings, Sighting};
+use crate::asked_fields::fields_of_ends;
 use crate::error::ColumnarError;
 use crate::kernel_samples::KernelRun;
 use crate::perfetto_clock::TraceClock;
@@ -33,8 +35,6 @@ use crate::stack_lines::StackOptions;
 /// The sequences of packets. Only stacks name what earlier packets of their sequence interned.
 const SEQUENCE: u32 = 1;
 const STACKS_SEQUENCE: u32 = 2;
-/// For how long the last value of an element that is gone is drawn: the default period of lists.
-const HELD_NS: u64 = 100_000_000;
 /// The track of marks; others are numbered from it on.
 const MARKS_TRACK: u64 = 1;
 
@@ -51,14 +51,21 @@ pub fn to_perfetto(
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
 ) -> Result<ColumnarReport, ColumnarError> {
     let recording = Recording::open(&request.paths)?;
-    let query = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
+    let mut query =
+        Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
+    // An unknown field is refused before others are added.
+    drop(recording.query(&query)?);
+    let ends = fields_of_ends(&recording, request);
+    query.unnamed_lists = recording.sources().iter().map(|source| unnamed_end_list(&source.name)).collect();
+    query.unnamed_lists.retain(|_| !ends.is_empty());
+    query.fields.extend(ends);
     let mut reader = SampleReader::new(recording.query(&query)?);
     let out = SingleOutput::create(path, request.should_replace)?;
     let span = recording_span(&request.paths, request.filter.host.as_ref())?;
     let earliest_ns = span.map(|span| (*span.start()).max(request.filter.since_ns.unwrap_or(i64::MIN)));
     let clock = TraceClock::new(earliest_ns);
     let mut export = PerfettoExport::new(out, clock, request.step_ns.map(StepFilter::new));
-    export.has_states = !request.fields.is_empty();
+    export.asked = request.fields.len();
     let mut is_unreadable = false;
     while let Some(item) = reader.next()? {
         let event = match item {
@@ -124,10 +131,11 @@ type SeriesKey = (u64, usize, usize, Option<u32>);
 struct PerfettoExport {
     out: SingleOutput,
     step: Option<StepFilter>,
-    /// Fields of states were asked for.
-    has_states: bool,
+    /// Number of fields that were asked for; fields after them are not drawn. If 0, all fields are
+    /// drawn except states.
+    asked: usize,
     rates: CounterRates,
-    sightings: ElementSightings,
+    ends: ElementEnds,
     /// Track and last value of each field of each element.
     series: HashMap<SeriesKey, (u64, Option<TrackValue>)>,
     /// Tracks of hosts, of their sources, of elements, and of lost samples, by path.
@@ -155,9 +163,9 @@ impl PerfettoExport {
         Self {
             out,
             step,
-            has_states: false,
+            asked: 0,
             rates: CounterRates::default(),
-            sightings: ElementSightings::default(),
+            ends: ElementEnds::default(),
             series: HashMap::new(),
             groups: HashMap::new(),
             host: String::new(),
@@ -185,7 +193,7 @@ impl PerfettoExport {
         // Of a run without samples, which has no time.
         self.early_gaps.clear();
         self.rates.clear();
-        self.sightings.clear();
+        self.ends.clear();
         for (_, last) in self.series.values_mut() {
             *last = None;
         }
@@ -226,10 +234,11 @@ impl PerfettoExport {
         let source = samples.tables.first().and_then(|batch| reader.table(batch.table));
         let source = source.map(|table| table.source.to_string()).unwrap_or_default();
         let selected = self.step.as_mut().map(|step| step.select(&source, &times.wall_ns));
-        for mut batch in samples.tables {
+        let ends = self.ends.add(&samples.tables, |table| reader.table(table), reader.elements());
+        for (position, mut batch) in samples.tables.into_iter().enumerate() {
             let Some(table) = reader.table(batch.table) else { continue };
-            self.rates.apply(&mut batch, table);
-            self.add_table(&batch, table, reader, selected.as_deref())?;
+            self.rates.apply(&mut batch, table, reader.elements());
+            self.add_table(&batch, table, reader, (selected.as_deref(), ends.of_table(position)))?;
         }
         Ok(())
     }
@@ -239,46 +248,55 @@ impl PerfettoExport {
         batch: &ColumnBatch,
         table: &TableInfo,
         reader: &SampleReader,
-        selected: Option<&[bool]>,
+        (selected, ended): (Option<&[bool]>, &[EndedElement]),
     ) -> Result<(), ColumnarError> {
         // What only identifies something, or says since when it is there, is drawn if asked for.
-        let has_states = self.has_states;
+        let asked = self.asked;
         let numeric = |column: &(usize, &ColumnInfo)| {
             let (_, info) = column;
-            let is_wanted = info.kind != MetricKind::State || has_states;
+            let is_wanted =
+                if asked > 0 { info.order < asked } else { is_measured(info.kind, &info.type_name) };
             info.column_type != ColumnType::Text && !info.is_identity && is_wanted
         };
         let host = self.host_track()?;
-        let columns = table.columns.iter().enumerate().filter(numeric).map(|(number, info)| {
-            let is_rate = info.kind == MetricKind::Counter
-                && matches!(info.column_type, ColumnType::Unsigned | ColumnType::Float);
-            (number, info, CommonUnit::of(info.unit.as_deref(), is_rate))
-        });
+        let columns = table
+            .columns
+            .iter()
+            .enumerate()
+            .filter(numeric)
+            .map(|(number, info)| (number, info, CommonUnit::of(info.unit.as_deref(), info.has_rate())));
         let columns: Vec<_> = columns.collect();
         let own_list = (host, batch.table);
-        let first_sample = self.sightings.add_samples(own_list, batch.times.len());
+        let mut ended = ended.iter().peekable();
         for row in 0..batch.rows() {
             let sample = batch.sample(row);
+            while let Some(end) = ended.next_if(|end| end.sample <= sample) {
+                self.end_element((own_list, end.element), &columns, batch.times.mono_ns.get(end.sample))?;
+            }
             let Some(mono_ns) = batch.times.mono_ns.get(sample).copied() else { continue };
             let element = batch.element(row).filter(|element| *element != NO_ELEMENT);
-            if let Some(element) = element {
-                let at = Sighting { sample: first_sample + sample as u64, mono_ns };
-                if let Some(seen_ns) = self.sightings.see(own_list, element, at) {
-                    self.end_element((own_list, element), &columns, seen_ns)?;
-                }
-            }
             if selected.is_some_and(|selected| selected.get(sample) != Some(&true)) {
                 continue;
             }
             for (number, info, unit) in &columns {
                 let value = batch.columns.get(*number).map(|column| column.get(row));
+                // Blocks are drawn in bytes.
+                let in_bytes = (info.unit.as_deref() == Some(BLOCKS)).then(|| {
+                    let factor = element_factor(Some(BLOCKS), batch.name(row), reader.elements())?;
+                    Some(CommonUnit { factor, name: "B".to_owned() })
+                });
+                let unit = match &in_bytes {
+                    None => unit,
+                    Some(Some(bytes)) => bytes,
+                    Some(None) => continue,
+                };
                 let Some(value) = value.and_then(|value| track_value(value, unit)) else { continue };
                 let key = (host, batch.table, *number, element);
                 let track = match self.series.get(&key) {
                     Some((_, Some(last))) if *last == value => continue,
                     Some((track, _)) => *track,
                     None => {
-                        let label = element.map(|element| reader.elements().label(element).to_owned());
+                        let label = batch.name(row).map(|name| reader.elements().label(name).to_owned());
                         let name = if info.path.is_empty() { "value" } else { &info.path };
                         self.add_series((table, label.as_deref()), name, unit)?
                     }
@@ -287,21 +305,20 @@ impl PerfettoExport {
                 self.put_counter(self.clock.trace_ns(mono_ns), track, value)?;
             }
         }
-        let Some(mono_ns) = batch.times.mono_ns.last().copied() else { return Ok(()) };
-        let last = Sighting { sample: first_sample + batch.times.len() as u64 - 1, mono_ns };
-        for (element, seen_ns) in self.sightings.take_gone(own_list, last) {
-            self.end_element((own_list, element), &columns, seen_ns)?;
+        for end in ended {
+            self.end_element((own_list, end.element), &columns, batch.times.mono_ns.get(end.sample))?;
         }
         Ok(())
     }
 
-    /// Ends the series of an element that is gone, and was seen last at this monotonic time.
+    /// Ends the series of an element at the first sample that lacks it.
     fn end_element(
         &mut self,
         ((host, table), element): ((u64, usize), u32),
         columns: &[(usize, &ColumnInfo, CommonUnit)],
-        seen_ns: u64,
+        mono_ns: Option<&u64>,
     ) -> Result<(), ColumnarError> {
+        let Some(mono_ns) = mono_ns else { return Ok(()) };
         for (number, ..) in columns {
             let Some((track, last)) = self.series.get_mut(&(host, table, *number, Some(element))) else {
                 continue;
@@ -311,7 +328,7 @@ impl PerfettoExport {
                 (track, Some(TrackValue::Float(number))) if number != 0.0 => (track, TrackValue::Float(0.0)),
                 _ => continue,
             };
-            self.put_counter(self.clock.trace_ns(seen_ns.saturating_add(HELD_NS)), track, zero)?;
+            self.put_counter(self.clock.trace_ns(*mono_ns), track, zero)?;
         }
         Ok(())
     }

@@ -67,6 +67,8 @@ pub struct ColumnarReport {
     pub undecodable: u64,
     /// Some elements of lists inside lists have no name: there are too many of them.
     pub has_unnamed_elements: bool,
+    /// Fields with values that their column cannot hold, a line each: these cells are empty.
+    pub large_values: Vec<String>,
     /// Sources without a schema, which have no columns: not exported.
     pub opaque: Vec<String>,
     /// What the user should know about the contents: a line each.

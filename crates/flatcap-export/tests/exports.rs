@@ -8,22 +8,25 @@
     reason = "a test says what it expects by failing"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, UInt64Type};
 use arrow_ipc::reader::FileReader;
 use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLayout, TableWriter};
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
-use flatcap_format::schema::CompiledSchema;
+use flatcap_format::schema::{CompiledSchema, LeafField, NewContent, NewField, NewTable, binary_schema};
 use flatcap_format::segment::{
     Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
 };
 use flatcap_format::storage::Folder;
 use flatcap_stream::{ChecksumKind, Framer};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-export");
@@ -254,6 +257,102 @@ fn mcap_has_the_payloads() {
     let gaps = std::fs::read(payloads.path().join("flatcap_gaps")).unwrap();
     let gap: Value = serde_json::from_slice(&gaps[12..]).unwrap();
     assert_eq!((gap["source"].as_str(), gap["count"].as_u64()), (Some("point"), Some(2)), "{gap}");
+}
+
+fn add_source(sources: &mut BTreeMap<u16, (String, CompiledSchema)>, source: &SourceInfo) {
+    if !source.is_opaque() {
+        let schema = CompiledSchema::compile(&source.schema, &source.root).unwrap();
+        sources.insert(source.id, (source.name.clone(), schema));
+    }
+}
+
+/// Returns a recording of the corpus and one of this host, if the recorder is built, too.
+fn host_recordings(folder: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![test_file("corpus/sealed-xxh3.bin")];
+    let program = Path::new(PROGRAM).with_file_name("flatcap");
+    if program.exists() {
+        let data = folder.join("data");
+        let mut record = Command::new(&program);
+        record.args([
+            "record",
+            "--quiet",
+            "--for",
+            "1s",
+            "--source",
+            "+disk,+buddy,+filesystem",
+            "--data-dir",
+        ]);
+        record.arg(&data).current_dir(folder).env("RUNTIME_DIRECTORY", folder);
+        let recorded = record.env("FLATCAP_STORAGE__MIN_FREE", "0").output().unwrap();
+        assert!(recorded.status.success(), "{recorded:?}");
+        paths.push(data);
+    } else {
+        println!("skipped: {} is not built", program.display());
+    }
+    paths
+}
+
+// Proves that payloads with arrays of fixed length, which many readers of FlatBuffers do not know,
+// become tables with the same values, and that all others stay as they are: for each sample of a
+// recording of this host, if the recorder is built, too, and of the corpus.
+#[test]
+fn mcap_has_no_arrays_of_fixed_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = host_recordings(folder.path());
+    let mut converted = 0;
+    for path in &paths {
+        let out = folder.path().join("out.mcap");
+        let output = format!("--output={}", out.display());
+        let called = export(&["--to=mcap", "--json", "--force", &output], &[path]);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        let has_arrays = |field: LeafField<'_>| field.field.type_name().contains(':');
+        let mut has_arrays_before: BTreeSet<String> = BTreeSet::new();
+        let mut expected: BTreeMap<(String, u32), (String, Vec<u8>)> = BTreeMap::new();
+        let mut reader = MergedReader::open(std::slice::from_ref(path), ReplayFilter::default()).unwrap();
+        let mut sources: BTreeMap<u16, (String, CompiledSchema)> = BTreeMap::new();
+        while let Some(item) = reader.next().unwrap() {
+            match item {
+                ReplayItem::Header(header, _) => {
+                    header.sources.iter().for_each(|source| add_source(&mut sources, source));
+                }
+                ReplayItem::Source(source, _) => add_source(&mut sources, source),
+                ReplayItem::Sample(sample) => {
+                    let sample = sample.telemetry;
+                    let Some((name, schema)) = sources.get(&sample.source) else { continue };
+                    if schema.fields().any(has_arrays) {
+                        has_arrays_before.insert(name.clone());
+                    }
+                    let mut line = Vec::new();
+                    schema.append_json(sample.payload, &mut line).unwrap();
+                    let key = (name.clone(), u32::try_from(sample.seq).unwrap());
+                    expected.insert(key, (String::from_utf8(line).unwrap(), sample.payload.to_vec()));
+                }
+                _ => {}
+            }
+        }
+        let bytes = std::fs::read(&out).unwrap();
+        for message in mcap::MessageStream::new(&bytes).unwrap().map(Result::unwrap) {
+            let Some(schema) = message.channel.schema.as_ref().filter(|own| own.encoding == "flatbuffer")
+            else {
+                continue;
+            };
+            let compiled = CompiledSchema::compile(&schema.data, &schema.name).unwrap();
+            assert!(!compiled.fields().any(has_arrays), "{}", message.channel.topic);
+            let mut line = Vec::new();
+            compiled.append_json(&message.data, &mut line).unwrap();
+            let key = (message.channel.topic.clone(), message.sequence);
+            let (json, payload) = expected.remove(&key).unwrap_or_else(|| panic!("{key:?}"));
+            if has_arrays_before.contains(&key.0) {
+                converted += 1;
+            } else {
+                assert_eq!(message.data.as_ref(), payload.as_slice(), "{key:?}");
+            }
+            let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            assert_eq!(value(std::str::from_utf8(&line).unwrap()), value(&json), "{key:?}");
+        }
+        assert!(expected.is_empty(), "{}: {:?}", path.display(), expected.keys());
+    }
+    assert_eq!(converted > 20, paths.len() > 1, "{converted}");
 }
 
 // Proves that Perfetto's own protobuf finds each value that changed, at its time, in a track of its
@@ -529,28 +628,125 @@ fn damage_is_skipped_and_reported() {
     assert!(damaged.rows().iter().map(|(_, rows)| rows).sum::<u64>() > 10, "{damaged:?}");
     // Each of the four sources is read for itself.
     let found = |what: &str| damaged.err.matches(what).count();
-    let notes = ["_gaps.parquet", "_marks.parquet"].map(|name| damaged.rows_of(name));
+    let notes = ["flatcap_gaps.parquet", "flatcap_marks.parquet"].map(|name| damaged.rows_of(name));
     assert_eq!((found("damage at offset"), notes), (1, [2, 2]), "{damaged:?}");
     let output = folder.path().join("future");
     let future = to_parquet(&output, &[], &[&test_file("corpus/future-version.bin")]);
     assert_eq!((future.status, names(&output)), (Some(1), BTreeSet::new()), "{future:?}");
 }
 
-// Proves that a number that INT64 cannot hold ends the export with its place and no file, that
-// UINT64 holds it, and that an absent value is no such number.
+/// Returns the rows of a Parquet file.
+fn parquet_rows(path: &Path) -> RecordBatch {
+    let file = std::fs::File::open(path).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+    let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+    assert_eq!(batches.len(), 1, "{}", path.display());
+    batches[0].clone()
+}
+
+/// Returns a schema with one list of two numbers, of which the second one uses all bits.
+fn bits_schema() -> Vec<u8> {
+    let number =
+        |name: &str, uses_all_bits| NewField { uses_all_bits, ..NewField::new(name, NewContent::Unsigned) };
+    let table = NewTable { name: "Bits".into(), fields: vec![number("plain", false), number("bits", true)] };
+    binary_schema(&[table], "Bits").unwrap()
+}
+
+// Proves that a number beyond INT64 leaves only its cell empty, with a line that names it and exit
+// status 3. A column whose bits all count holds it, and so does --unsigned. An absent value is no
+// such number.
 #[test]
-fn large_numbers_end_the_export() {
+fn large_numbers_cost_their_cells() {
     let folder = tempfile::tempdir().unwrap();
-    write_run(folder.path(), 1, &[("points", POINT)], &[1, 1 << 63], None);
+    let schema: &'static [u8] = bits_schema().leak();
+    let sources: [NamedField; 3] =
+        [("points", POINT), ("plain", (schema, "Bits", "plain")), ("bits", (schema, "Bits", "bits"))];
+    let large = u64::MAX - 7;
+    write_run(folder.path(), 1, &sources, &[1, 1 << 63, large], None);
     let output = folder.path().join("out");
     let called = to_parquet(&output, &[], &[folder.path()]);
-    assert_eq!((called.status, names(&output)), (Some(1), BTreeSet::new()), "{called:?}");
-    let place = "points.counter, sample 1 at 1700000001001000999 ns, is 9223372036854775808";
-    assert!(called.err.contains(place), "{called:?}");
-    assert_eq!(to_parquet(&output, &["--unsigned"], &[folder.path()]).rows_of("points.parquet"), 2);
+    assert_eq!((called.status, called.rows_of("points.parquet")), (Some(3), 3), "{called:?}");
+    for line in [
+        "2 values of points.counter left out: points.counter, sample 1 at 1700000001001000999 ns, is \
+         9223372036854775808: larger than 9223372036854775807, the limit of INT64; --unsigned keeps such values",
+        "2 values of plain.plain left out: ",
+    ] {
+        assert_eq!(called.err.matches(line).count(), 1, "{called:?}");
+    }
+    let rows = parquet_rows(&output.join("points.parquet"));
+    let counters = rows.column_by_name("counter").unwrap().as_primitive::<Int64Type>();
+    assert_eq!(counters.iter().collect::<Vec<_>>(), [Some(1), None, None]);
+    let rows = parquet_rows(&output.join("bits.parquet"));
+    let bits = rows.column_by_name("bits").unwrap().as_primitive::<UInt64Type>();
+    assert_eq!(bits.iter().collect::<Vec<_>>(), [Some(1), Some(1 << 63), Some(large)]);
+    let unsigned = to_parquet(&folder.path().join("unsigned"), &["--unsigned"], &[folder.path()]);
+    assert_eq!(unsigned.status, Some(0), "{unsigned:?}");
     let absent = tempfile::tempdir().unwrap();
     write_run(absent.path(), 1, &[("load", LOAD)], &[1, u64::MAX], None);
-    assert_eq!(to_parquet(&absent.path().join("out"), &[], &[absent.path()]).rows_of("load.parquet"), 2);
+    let called = to_parquet(&absent.path().join("out"), &[], &[absent.path()]);
+    assert_eq!((called.status, called.rows_of("load.parquet")), (Some(0), 2), "{called:?}");
+}
+
+// Proves that columns and files differ in more than the case of their letters, and that no name
+// begins with what hides a file.
+#[test]
+fn names_are_distinct_without_regard_to_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let fields = ["CPU", "cpu", "Time"].map(|name| NewField::new(name, NewContent::Unsigned)).to_vec();
+    let schema = binary_schema(&[NewTable { name: "Row".into(), fields }], "Row").unwrap();
+    let row: SchemaField = (schema.leak(), "Row", "cpu");
+    write_run(folder.path(), 1, &[("_a", row), ("xA", row), (".b", row)], &[1, 2], None);
+    let output = folder.path().join("out");
+    assert_eq!(to_parquet(&output, &[], &[folder.path()]).status, Some(0));
+    let files = names(&output);
+    let lowercase: BTreeSet<String> = files.iter().map(|name| name.to_lowercase()).collect();
+    assert!(files.iter().all(|name| !name.starts_with(['_', '.'])) && lowercase.len() == 6, "{files:?}");
+    let rows = parquet_rows(&output.join("xa.parquet"));
+    let columns: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let own: Vec<&str> = columns.iter().map(String::as_str).skip(7).collect();
+    assert_eq!(own, ["CPU", "cpu-2", "Time-2"], "{columns:?}");
+}
+
+// Proves that rows, gaps and topics name their host if there are several, and that a single host
+// needs no such names.
+#[test]
+fn parquet_and_mcap_tell_hosts_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    for (run_id, machine_id) in [(1, "aaaabbbbcccc"), (2, "ddddeeeeffff")] {
+        let gap = Some(lost(0, 3, 2));
+        write_run_of(folder.path(), (run_id, Some(machine_id)), &[("load", LOAD)], &[7, 8], gap);
+    }
+    let (one, other) = ("example (aaaabbbb)", "example (ddddeeee)");
+    let output = folder.path().join("out");
+    assert_eq!(to_parquet(&output, &[], &[folder.path()]).status, Some(0));
+    let hosts = |file: &str| -> Vec<String> {
+        let rows = parquet_rows(&output.join(file));
+        let column = rows.column_by_name("host").unwrap_or_else(|| panic!("{file}"));
+        column.as_string::<i32>().iter().map(|host| host.unwrap().to_owned()).collect()
+    };
+    assert_eq!(hosts("load.parquet"), [one, one, other, other]);
+    assert_eq!(hosts("flatcap_gaps.parquet"), [one, other]);
+    let topics = |more: &[&str]| -> BTreeSet<String> {
+        let file = folder.path().join("out.mcap");
+        let to = format!("--output={}", file.display());
+        let called = export(&[&["--to=mcap", "--json", "--force", &to], more].concat(), &[folder.path()]);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        let bytes = std::fs::read(&file).unwrap();
+        let summary = mcap::Summary::read(&bytes).unwrap().unwrap();
+        summary.channels.values().map(|channel| channel.topic.clone()).collect()
+    };
+    let own = ["/flatcap/gaps", "/flatcap/marks"].map(str::to_owned);
+    let with = |more: &[&str]| own.iter().cloned().chain(more.iter().map(|topic| (*topic).into())).collect();
+    assert_eq!(topics(&[]), with(&["example (aaaabbbb)/load", "example (ddddeeee)/load"]));
+    assert_eq!(topics(&["--host=example", "--machine-id=aaaabbbbcccc"]), with(&["load"]));
+    let bytes = std::fs::read(folder.path().join("out.mcap")).unwrap();
+    let gaps: Vec<Value> = mcap::MessageStream::new(&bytes)
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|message| message.channel.topic == "/flatcap/gaps")
+        .map(|message| serde_json::from_slice(&message.data).unwrap())
+        .collect();
+    assert_eq!(gaps[0]["host"], one, "{gaps:?}");
 }
 
 // Proves that existing files are replaced only on request, whichever of them exists.
@@ -558,7 +754,8 @@ fn large_numbers_end_the_export() {
 fn existing_files_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     write_run(folder.path(), 1, &[("points", POINT)], &[1, 2, 3], None);
-    for name in ["points.parquet", "_gaps.parquet", "_marks.parquet", "_sources.parquet"] {
+    for name in ["points.parquet", "flatcap_gaps.parquet", "flatcap_marks.parquet", "flatcap_sources.parquet"]
+    {
         let output = folder.path().join(format!("with{name}"));
         std::fs::create_dir(&output).unwrap();
         std::fs::write(output.join(name), "mine").unwrap();
@@ -578,17 +775,19 @@ fn existing_files_are_kept() {
 fn schemas_and_names_stay_apart() {
     let folder = tempfile::tempdir().unwrap();
     write_run(folder.path(), 1, &[("same", POINT), ("a/b", POINT), ("a:b", POINT)], &[1, 2], None);
-    write_run(folder.path(), 2, &[("same", LOAD), ("a/b", POINT)], &[3, 4, 5], None);
+    let second = [("same", LOAD), ("a/b", POINT), ("flatcap_gaps", POINT)];
+    write_run(folder.path(), 2, &second, &[3, 4, 5], None);
     let output = folder.path().join("out");
     let called = to_parquet(&output, &[], &[folder.path()]);
     let expected = [
         ("a_b.parquet", 5),
         ("a_b-2.parquet", 2),
+        ("flatcap_gaps-2.parquet", 3),
         ("same.parquet", 2),
         ("same-2.parquet", 3),
-        ("_gaps.parquet", 0),
-        ("_marks.parquet", 0),
-        ("_sources.parquet", 5),
+        ("flatcap_gaps.parquet", 0),
+        ("flatcap_marks.parquet", 0),
+        ("flatcap_sources.parquet", 6),
     ];
     assert_eq!(called.rows(), expected.map(|(name, rows)| (name.to_owned(), rows)), "{called:?}");
     let arrow = export(&["--to=arrow", "--output=-", "--source=same"], &[folder.path()]);
@@ -607,7 +806,7 @@ fn rows_are_selected() {
     write_run(folder.path(), 1, &[("points", POINT)], &[1, 2, 3, 4], Some(gap));
     let export = |name: &str, args: &[&str]| to_parquet(&folder.path().join(name), args, &[folder.path()]);
     let all = export("all", &[]);
-    assert_eq!((all.rows_of("points.parquet"), all.rows_of("_gaps.parquet")), (4, 1), "{all:?}");
+    assert_eq!((all.rows_of("points.parquet"), all.rows_of("flatcap_gaps.parquet")), (4, 1), "{all:?}");
     assert_eq!(export("steps", &["--step-ns=2000000"]).rows_of("points.parquet"), 2);
     let since = format!("--since-ns={}", BEGIN_NS + 1_002_000_000);
     assert_eq!(export("since", &[&since]).rows_of("points.parquet"), 2);

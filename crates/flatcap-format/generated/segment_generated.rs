@@ -3733,6 +3733,7 @@ impl<'a> SourceTotals<'a> {
   pub const VT_PARTIAL: ::flatbuffers::VOffsetT = 28;
   pub const VT_CAUSES: ::flatbuffers::VOffsetT = 30;
   pub const VT_THINNED: ::flatbuffers::VOffsetT = 32;
+  pub const VT_PARTIAL_FLAGS: ::flatbuffers::VOffsetT = 34;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -3758,6 +3759,7 @@ impl<'a> SourceTotals<'a> {
     builder.add_causes(args.causes);
     if let Some(x) = args.read_duration { builder.add_read_duration(x); }
     if let Some(x) = args.lateness { builder.add_lateness(x); }
+    builder.add_partial_flags(args.partial_flags);
     builder.add_source(args.source);
     builder.finish()
   }
@@ -3875,6 +3877,14 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SourceTotals::VT_THINNED, Some(0)).unwrap()}
   }
+  /// Why samples lacked something, as in the flags of a frame (docs/FORMAT.md, "Telemetry frame"); 0 where unknown.
+  #[inline]
+  pub fn partial_flags(&self) -> u16 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u16>(SourceTotals::VT_PARTIAL_FLAGS, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SourceTotals<'_> {
@@ -3898,6 +3908,7 @@ impl ::flatbuffers::Verifiable for SourceTotals<'_> {
      .visit_field::<u64>("partial", Self::VT_PARTIAL, false)?
      .visit_field::<GapCause>("causes", Self::VT_CAUSES, false)?
      .visit_field::<u64>("thinned", Self::VT_THINNED, false)?
+     .visit_field::<u16>("partial_flags", Self::VT_PARTIAL_FLAGS, false)?
      .finish();
     Ok(())
   }
@@ -3918,6 +3929,7 @@ pub struct SourceTotalsArgs<'a> {
     pub partial: u64,
     pub causes: GapCause,
     pub thinned: u64,
+    pub partial_flags: u16,
 }
 impl<'a> Default for SourceTotalsArgs<'a> {
   #[inline]
@@ -3938,6 +3950,7 @@ impl<'a> Default for SourceTotalsArgs<'a> {
       partial: 0,
       causes: Default::default(),
       thinned: 0,
+      partial_flags: 0,
     }
   }
 }
@@ -4008,6 +4021,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SourceTotalsBuilder<'a, 'b, A
     self.fbb_.push_slot::<u64>(SourceTotals::VT_THINNED, thinned, 0);
   }
   #[inline]
+  pub fn add_partial_flags(&mut self, partial_flags: u16) {
+    self.fbb_.push_slot::<u16>(SourceTotals::VT_PARTIAL_FLAGS, partial_flags, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SourceTotalsBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SourceTotalsBuilder {
@@ -4040,6 +4057,7 @@ impl ::core::fmt::Debug for SourceTotals<'_> {
       ds.field("partial", &self.partial());
       ds.field("causes", &self.causes());
       ds.field("thinned", &self.thinned());
+      ds.field("partial_flags", &self.partial_flags());
       ds.finish()
   }
 }

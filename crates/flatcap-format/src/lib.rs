@@ -31,6 +31,7 @@
 //! ```
 
 pub mod block;
+pub mod consumer_names;
 pub mod duration;
 pub mod frame;
 pub mod histogram;

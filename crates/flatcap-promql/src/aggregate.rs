@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::aggregation::Aggregation;
+use crate::error::PromqlError;
 use crate::labels::Labels;
 use crate::plan::Matching;
 use crate::series::LabelledSeries;
@@ -24,6 +25,71 @@ pub(crate) fn aggregate(
         _ => groups
             .map(|(labels, members)| LabelledSeries { labels, values: combine(aggregation, &members) })
             .collect(),
+    }
+}
+
+/// Returns the aggregates with a parameter that is a number at each step.
+///
+/// # Errors
+/// An aggregation that is not known.
+pub(crate) fn computed_aggregate(
+    (name, parameters): (&str, &[f64]),
+    grouping: &Matching,
+    series: &[LabelledSeries],
+) -> Result<Vec<LabelledSeries>, PromqlError> {
+    let mut found: BTreeMap<Labels, LabelledSeries> = BTreeMap::new();
+    let mut distinct: Vec<f64> = parameters.to_vec();
+    distinct.sort_by(f64::total_cmp);
+    distinct.dedup_by(|one, other| one.total_cmp(other).is_eq());
+    // A number seldom differs between steps.
+    for parameter in distinct {
+        let Some(aggregation) = Aggregation::named(name, Some(parameter)) else {
+            return Err(PromqlError::unsupported(&format!("the aggregation {name}")));
+        };
+        for one in aggregate(aggregation, grouping, series.to_vec()) {
+            let steps = one.values.len();
+            let whole = found
+                .entry(one.labels.clone())
+                .or_insert_with(|| LabelledSeries { labels: one.labels.clone(), values: vec![None; steps] });
+            let values = whole.values.iter_mut().zip(one.values).zip(parameters);
+            for ((value, own), _) in values.filter(|(_, at)| at.total_cmp(&parameter).is_eq()) {
+                *value = own;
+            }
+        }
+    }
+    Ok(found.into_values().filter(LabelledSeries::has_values).collect())
+}
+
+/// Returns how many series of each group have each value, which becomes a label.
+pub(crate) fn count_values(
+    label: &str,
+    grouping: &Matching,
+    series: &[LabelledSeries],
+) -> Vec<LabelledSeries> {
+    let mut counts: BTreeMap<Labels, Vec<Option<f64>>> = BTreeMap::new();
+    for one in series {
+        let group = grouping.key(&one.labels);
+        for (step, value) in one.values.iter().enumerate() {
+            let Some(value) = value else { continue };
+            let mut labels = group.clone();
+            labels.set(label, &number_text(*value));
+            let values = counts.entry(labels).or_insert_with(|| vec![None; one.values.len()]);
+            if let Some(count) = values.get_mut(step) {
+                *count = Some(count.unwrap_or_default() + 1.0);
+            }
+        }
+    }
+    counts.into_iter().map(|(labels, values)| LabelledSeries { labels, values }).collect()
+}
+
+/// Returns a number as Prometheus writes it in a label.
+fn number_text(value: f64) -> String {
+    if value.is_nan() {
+        "NaN".to_owned()
+    } else if value.is_infinite() {
+        if value > 0.0 { "+Inf".to_owned() } else { "-Inf".to_owned() }
+    } else {
+        value.to_string()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which columns of a query's batches are metrics, and the labels of their rows.
 
-use flatcap_format::metric::{HostLabels, Metric};
-use flatcap_format::query::{ColumnInfo, ElementNames};
+use flatcap_format::metric::{HostLabels, Metric, MetricSeries};
+use flatcap_format::query::{ColumnInfo, ElementName, ElementNames, TableInfo};
 use flatcap_format::schema::ColumnType;
 
 use crate::labels::{Labels, NAME};
@@ -14,9 +14,10 @@ pub(crate) fn is_number(info: &ColumnInfo) -> bool {
 /// Returns the labels of a series.
 pub(crate) fn labels_of(
     metric: &Metric,
-    host: &HostLabels,
-    element: Option<u32>,
+    (host, table): (&HostLabels, &TableInfo),
+    element: Option<ElementName>,
     names: &ElementNames,
 ) -> Labels {
-    Labels::new(host.series(element, names).into_iter().chain([(NAME.to_owned(), metric.name())]))
+    let MetricSeries { name, labels } = metric.series((host, table), element, names);
+    Labels::new(labels.into_iter().chain([(NAME.to_owned(), name)]))
 }

@@ -81,8 +81,15 @@ impl Engine {
     ) -> Result<QueryAnswer, PromqlError> {
         let node = Planner { lookback_ms: options.lookback_ms }.plan(&parse(expression)?)?;
         let host = options.host.as_ref();
-        let scan = SeriesScan { recording: &self.recording, metrics: &self.metrics, host, grid };
-        let mut evaluation = Evaluation { scan, warnings: BTreeSet::new() };
+        let run_ends = self.recording.run_ends(host)?;
+        let scan = SeriesScan {
+            recording: &self.recording,
+            metrics: &self.metrics,
+            host,
+            grid,
+            run_ends: &run_ends,
+        };
+        let mut evaluation = Evaluation { scan, steps: grid, warnings: BTreeSet::new() };
         let value = evaluation.value(&node)?;
         Ok(QueryAnswer { value, warnings: evaluation.warnings.into_iter().collect() })
     }

@@ -6,8 +6,8 @@
 //! window.
 //!
 //! The supported part: selectors with matchers and `offset`, arithmetic, comparisons, `and`, `or`,
-//! `unless`, vector matching, aggregations, and functions of windows and numbers. No
-//! subqueries, `@`, histograms, or functions of calendars and label texts.
+//! `unless`, vector matching, aggregations, subqueries, `@`, and functions of windows, numbers and
+//! labels. No functions of calendars and angles.
 //!
 //! Never: opens a socket, or reads a clock.
 
@@ -15,10 +15,12 @@ mod aggregate;
 mod aggregation;
 mod batch_labels;
 mod binary;
+mod buckets;
 mod engine;
 mod error;
 mod evaluation;
 mod function;
+mod label_rule;
 mod labels;
 mod operator;
 mod plan;

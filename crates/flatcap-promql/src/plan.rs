@@ -2,6 +2,8 @@
 
 use crate::aggregation::Aggregation;
 use crate::function::Function;
+use crate::label_rule::LabelRule;
+use crate::labels::Labels;
 use crate::operator::{Operator, SetOperator};
 use crate::selection::Selection;
 use crate::window::WindowShape;
@@ -12,11 +14,31 @@ pub(crate) enum Node {
     Number(f64),
     /// The time of the step, in seconds.
     Time,
-    /// The series of a selector, reduced to a value at each step.
-    Samples(Selection, WindowShape),
+    /// The series of a selector, reduced to a value at each step, or at one fixed time.
+    Samples(Selection, WindowShape, Option<FixedTime>),
+    /// A function of the values of an expression in windows.
+    Subquery(Box<Subquery>),
     Negative(Box<Node>),
     /// A function of each value.
     Call(Function, Box<Node>),
+    /// A function of each value whose parameters are computed.
+    ComputedCall(Box<ComputedCall>),
+    /// 1 with these labels at the steps without a value.
+    Absent(Box<Node>, Labels),
+    /// The series by value; from the largest one on if it is descending.
+    Sorted {
+        of: Box<Node>,
+        is_descending: bool,
+    },
+    /// The time of each value.
+    TimeOf(Box<Node>),
+    /// The series with labels that are made of others.
+    Relabelled(Box<Node>, LabelRule),
+    /// A quantile of histograms, from the counts of their buckets.
+    HistogramQuantile {
+        quantile: Box<Node>,
+        of: Box<Node>,
+    },
     /// The value of a single series as a number.
     ScalarOf(Box<Node>),
     /// A number as a series without labels.
@@ -24,6 +46,32 @@ pub(crate) enum Node {
     Binary(Box<Binary>),
     Set(Box<SetOperation>),
     Aggregate(Box<AggregateNode>),
+}
+
+/// A time that does not depend on the step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FixedTime {
+    First,
+    Last,
+    /// Milliseconds since 1970.
+    At(i64),
+}
+
+/// A function of windows of the values that an expression has at steps of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Subquery {
+    pub(crate) of: Node,
+    pub(crate) shape: WindowShape,
+    pub(crate) step_ms: i64,
+    pub(crate) at: Option<FixedTime>,
+}
+
+/// A function of each value whose parameters are numbers at each step.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ComputedCall {
+    pub(crate) name: String,
+    pub(crate) of: Node,
+    pub(crate) parameters: Vec<Node>,
 }
 
 /// An operator between two expressions.
@@ -50,9 +98,22 @@ pub(crate) struct SetOperation {
 /// An aggregation over groups of series.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AggregateNode {
-    pub(crate) aggregation: Aggregation,
+    pub(crate) aggregation: AggregationRule,
     pub(crate) of: Node,
     pub(crate) grouping: Matching,
+}
+
+/// The aggregation of the values of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum AggregationRule {
+    Fixed(Aggregation),
+    /// With a parameter that is a number at each step.
+    Computed {
+        name: String,
+        parameter: Box<Node>,
+    },
+    /// The number of occurrences of each value, which becomes this label.
+    CountValues(String),
 }
 
 /// Which labels count when series are matched or grouped; never the metric's name, unless it is

@@ -1,21 +1,26 @@
 //! Checks a parsed expression, and makes the tree that is evaluated.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use promql_parser::label::Matchers;
+use promql_parser::label::{MatchOp, Matcher, Matchers};
 use promql_parser::parser::{
-    self, AggregateExpr, BinaryExpr, Call, Expr, LabelModifier, MatrixSelector, Offset,
-    VectorMatchCardinality, VectorSelector,
+    self, AggregateExpr, AtModifier, BinaryExpr, Call, Expr, LabelModifier, MatrixSelector, Offset,
+    SubqueryExpr, VectorMatchCardinality, VectorSelector,
 };
 
 use crate::aggregation::Aggregation;
 use crate::error::PromqlError;
 use crate::function::Function;
+use crate::label_rule::LabelRule;
+use crate::labels::{Labels, NAME};
 use crate::operator::{Operator, SetOperator};
-use crate::plan::{AggregateNode, Binary, Cardinality, Matching, Node, SetOperation};
+use crate::plan::{
+    AggregateNode, AggregationRule, Binary, Cardinality, ComputedCall, FixedTime, Matching, Node,
+    SetOperation, Subquery,
+};
 use crate::selection::Selection;
 use crate::window::WindowShape;
-use crate::window_function::{QUANTILE_OVER_TIME, WindowFunction};
+use crate::window_function::{PREDICT_LINEAR, QUANTILE_OVER_TIME, WindowFunction};
 
 /// Longest expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 4096;
@@ -25,7 +30,8 @@ const OPERATORS_MAX: usize = 256;
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
-const SUBQUERY: &str = "a subquery, as [5m:1m],";
+/// The step of a subquery that states none: the usual interval between evaluations.
+const SUBQUERY_STEP_MS: i64 = 60_000;
 
 /// Makes the tree of an expression.
 pub(crate) struct Planner {
@@ -55,7 +61,19 @@ pub(crate) fn parse(expression: &str) -> Result<Expr, PromqlError> {
 
 /// Returns the names of all functions that are supported.
 fn functions() -> Vec<&'static str> {
-    let own = ["scalar", "time", "vector"];
+    let own = [
+        "absent",
+        "absent_over_time",
+        "histogram_quantile",
+        "label_join",
+        "label_replace",
+        "scalar",
+        "sort",
+        "sort_desc",
+        "time",
+        "timestamp",
+        "vector",
+    ];
     let mut names: Vec<&str> = WindowFunction::names().chain(Function::names()).chain(own).collect();
     names.sort_unstable();
     names
@@ -76,14 +94,16 @@ impl Planner {
             Expr::NumberLiteral(number) => Ok(Node::Number(number.val)),
             Expr::Paren(inner) => self.plan(&inner.expr),
             Expr::Unary(inner) => Ok(Node::Negative(Box::new(self.plan(&inner.expr)?))),
-            Expr::VectorSelector(selector) => samples(selector, WindowFunction::Last, self.lookback_ms),
+            Expr::VectorSelector(selector) => self.current(selector, WindowFunction::Current),
             Expr::Call(call) => self.call(call),
             Expr::Binary(binary) => self.binary(binary),
             Expr::Aggregate(aggregate) => self.aggregate(aggregate),
             Expr::MatrixSelector(selector) => Err(PromqlError::Expression(format!(
                 "{selector} is a window; apply a function to it, such as rate({selector})"
             ))),
-            Expr::Subquery(_) => Err(PromqlError::unsupported(SUBQUERY)),
+            Expr::Subquery(subquery) => Err(PromqlError::Expression(format!(
+                "{subquery} is a window; apply a function to it, such as max_over_time({subquery})"
+            ))),
             Expr::StringLiteral(_) => Err(PromqlError::unsupported("a text as a value")),
             Expr::Extension(_) => Err(PromqlError::unsupported("an extension")),
         }
@@ -92,29 +112,52 @@ impl Planner {
     fn call(&self, call: &Call) -> Result<Node, PromqlError> {
         let name = call.func.name;
         let arguments: Vec<&Expr> = call.args.args.iter().map(|argument| plain(argument)).collect();
-        if arguments.iter().any(|argument| matches!(argument, Expr::Subquery(_))) {
-            return Err(PromqlError::unsupported(SUBQUERY));
-        }
         match (name, arguments.as_slice()) {
             ("time", []) => return Ok(Node::Time),
             ("scalar", [of]) => return Ok(Node::ScalarOf(Box::new(self.plan(of)?))),
             ("vector", [of]) => return Ok(Node::VectorOf(Box::new(self.plan(of)?))),
-            (QUANTILE_OVER_TIME, [quantile, Expr::MatrixSelector(MatrixSelector { vs, range })]) => {
-                let function = WindowFunction::Quantile(number(quantile, name)?);
-                return samples(vs, function, milliseconds(*range));
+            ("absent", [of]) => return Ok(Node::Absent(Box::new(self.plan(of)?), absent_labels(of))),
+            ("absent_over_time", [window]) => {
+                let of = self.windows(window, |_| WindowFunction::Present)?;
+                return Ok(Node::Absent(Box::new(of), absent_labels(window)));
             }
-            (_, [Expr::MatrixSelector(MatrixSelector { vs, range })]) => {
+            ("sort" | "sort_desc", [of]) => {
+                let is_descending = name == "sort_desc";
+                return Ok(Node::Sorted { of: Box::new(self.plan(of)?), is_descending });
+            }
+            ("timestamp", [Expr::VectorSelector(selector)]) => {
+                return self.current(selector, WindowFunction::CurrentTime);
+            }
+            ("timestamp", [of]) => return Ok(Node::TimeOf(Box::new(self.plan(of)?))),
+            ("histogram_quantile", [quantile, of]) => {
+                let (quantile, of) = (Box::new(self.plan(quantile)?), Box::new(self.plan(of)?));
+                return Ok(Node::HistogramQuantile { quantile, of });
+            }
+            ("label_replace" | "label_join", [of, texts @ ..]) => {
+                let rule = label_rule(name, texts)?;
+                return Ok(Node::Relabelled(Box::new(self.plan(of)?), rule));
+            }
+            (QUANTILE_OVER_TIME, [quantile, window]) => {
+                let quantile = number(quantile, name)?;
+                return self.windows(window, |_| WindowFunction::Quantile(quantile));
+            }
+            (PREDICT_LINEAR, [window, after_s]) => {
+                let after_s = number(after_s, name)?;
+                // The prediction is from the step on, wherever the window ends.
+                #[allow(clippy::cast_precision_loss, reason = "milliseconds of an offset")]
+                return self.windows(window, |offset_ms| {
+                    WindowFunction::Predicted(after_s + offset_ms as f64 / 1000.0)
+                });
+            }
+            (_, [window @ (Expr::MatrixSelector(_) | Expr::Subquery(_))]) => {
                 if let Some(function) = WindowFunction::named(name) {
-                    return samples(vs, function, milliseconds(*range));
+                    return self.windows(window, |_| function);
                 }
             }
-            (_, [of, parameters @ ..]) => {
-                let numbers = parameters.iter().map(|parameter| number(parameter, name));
-                // Which functions there are is said first.
-                if Function::names().any(|known| known == name)
-                    && let Some(function) = Function::named(name, &numbers.collect::<Result<Vec<f64>, _>>()?)
-                {
-                    return Ok(Node::Call(function, Box::new(self.plan(of)?)));
+            // An unknown function is reported before a wrong parameter.
+            (_, [of, parameters @ ..]) if Function::names().any(|known| known == name) => {
+                if let Some(node) = self.value_function(name, of, parameters)? {
+                    return Ok(node);
                 }
             }
             _ => {}
@@ -123,6 +166,55 @@ impl Planner {
         Err(PromqlError::Expression(format!(
             "the function {name} is not supported with these arguments; there are: {known}"
         )))
+    }
+
+    /// Returns a function of each value; none with other parameters than it has.
+    fn value_function(
+        &self,
+        name: &str,
+        of: &Expr,
+        parameters: &[&Expr],
+    ) -> Result<Option<Node>, PromqlError> {
+        let numbers: Result<Vec<f64>, _> =
+            parameters.iter().map(|parameter| number(parameter, name)).collect();
+        let of = self.plan(of)?;
+        if let Ok(numbers) = numbers {
+            let function = Function::named(name, &numbers);
+            return Ok(function.map(|function| Node::Call(function, Box::new(of))));
+        }
+        let parameters = parameters.iter().map(|parameter| self.plan(parameter)).collect::<Result<_, _>>()?;
+        let name = name.to_owned();
+        Ok(Some(Node::ComputedCall(Box::new(ComputedCall { name, of, parameters }))))
+    }
+
+    /// Returns the current values of a selector.
+    fn current(&self, selector: &VectorSelector, function: WindowFunction) -> Result<Node, PromqlError> {
+        samples(selector, function, self.lookback_ms)
+    }
+
+    /// Returns what a function makes of windows; it may depend on the offset of these, in
+    /// milliseconds.
+    fn windows(
+        &self,
+        window: &Expr,
+        function: impl FnOnce(i64) -> WindowFunction,
+    ) -> Result<Node, PromqlError> {
+        match window {
+            Expr::MatrixSelector(MatrixSelector { vs, range }) => {
+                samples(vs, function(offset_of(vs.offset.as_ref())), milliseconds(*range))
+            }
+            Expr::Subquery(SubqueryExpr { expr, offset, at, range, step }) => {
+                let offset_ms = offset_of(offset.as_ref());
+                let shape =
+                    WindowShape { function: function(offset_ms), range_ms: milliseconds(*range), offset_ms };
+                let step_ms = step.map_or(SUBQUERY_STEP_MS, milliseconds).max(1);
+                let (of, at) = (self.plan(expr)?, at.as_ref().map(fixed_time));
+                Ok(Node::Subquery(Box::new(Subquery { of, shape, step_ms, at })))
+            }
+            other => Err(PromqlError::Expression(format!(
+                "{other} stands where a window is needed, such as x[5m]"
+            ))),
+        }
     }
 
     fn binary(&self, binary: &BinaryExpr) -> Result<Node, PromqlError> {
@@ -150,10 +242,21 @@ impl Planner {
 
     fn aggregate(&self, aggregate: &AggregateExpr) -> Result<Node, PromqlError> {
         let name = aggregate.op.to_string();
-        let parameter =
-            aggregate.param.as_ref().map(|parameter| number(plain(parameter), &name)).transpose()?;
-        let Some(aggregation) = Aggregation::named(&name, parameter) else {
-            return Err(PromqlError::unsupported(&format!("the aggregation {name}")));
+        let aggregation = match aggregate.param.as_ref().map(|parameter| plain(parameter)) {
+            Some(Expr::StringLiteral(label)) if name == "count_values" => {
+                AggregationRule::CountValues(label.val.clone())
+            }
+            Some(parameter) if number(parameter, &name).is_err() => {
+                let parameter = Box::new(self.plan(parameter)?);
+                AggregationRule::Computed { name, parameter }
+            }
+            parameter => {
+                let parameter = parameter.map(|parameter| number(parameter, &name)).transpose()?;
+                let Some(aggregation) = Aggregation::named(&name, parameter) else {
+                    return Err(PromqlError::unsupported(&format!("the aggregation {name}")));
+                };
+                AggregationRule::Fixed(aggregation)
+            }
         };
         let grouping = match &aggregate.modifier {
             None => Matching::On(Vec::new()),
@@ -169,15 +272,63 @@ impl Planner {
 
 /// Returns what a function makes of the samples of a selector.
 fn samples(selector: &VectorSelector, function: WindowFunction, range_ms: i64) -> Result<Node, PromqlError> {
-    if selector.at.is_some() {
-        return Err(PromqlError::unsupported("the modifier @"));
-    }
-    let offset_ms = match &selector.offset {
+    let offset_ms = offset_of(selector.offset.as_ref());
+    let at = selector.at.as_ref().map(fixed_time);
+    Ok(Node::Samples(selection(selector)?, WindowShape { function, range_ms, offset_ms }, at))
+}
+
+fn offset_of(offset: Option<&Offset>) -> i64 {
+    match offset {
         None => 0,
         Some(Offset::Pos(offset)) => milliseconds(*offset),
         Some(Offset::Neg(offset)) => milliseconds(*offset).saturating_neg(),
+    }
+}
+
+fn fixed_time(at: &AtModifier) -> FixedTime {
+    match at {
+        AtModifier::Start => FixedTime::First,
+        AtModifier::End => FixedTime::Last,
+        AtModifier::At(time) => FixedTime::At(match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => milliseconds(after),
+            Err(before) => milliseconds(before.duration()).saturating_neg(),
+        }),
+    }
+}
+
+/// Returns the labels of what is absent: those that a selector states.
+fn absent_labels(of: &Expr) -> Labels {
+    let selector = match of {
+        Expr::VectorSelector(selector) => selector,
+        Expr::MatrixSelector(MatrixSelector { vs, .. }) => vs,
+        _ => return Labels::default(),
     };
-    Ok(Node::Samples(selection(selector)?, WindowShape { function, range_ms, offset_ms }))
+    let matchers = || selector.matchers.matchers.iter().filter(|matcher| matcher.name != NAME);
+    let is_alone = |matcher: &&Matcher| matchers().filter(|other| other.name == matcher.name).count() == 1;
+    let stated = matchers().filter(|matcher| matcher.op == MatchOp::Equal).filter(is_alone);
+    Labels::new(stated.map(|matcher| (matcher.name.clone(), matcher.value.clone())))
+}
+
+/// Returns the rule of `label_replace` or `label_join` with these arguments.
+fn label_rule(name: &str, arguments: &[&Expr]) -> Result<LabelRule, PromqlError> {
+    let texts: Vec<&str> = arguments.iter().map(|argument| text(argument, name)).collect::<Result<_, _>>()?;
+    match (name, texts.as_slice()) {
+        ("label_replace", [to, replacement, from, pattern]) => {
+            LabelRule::replace(to, replacement, from, pattern)
+        }
+        ("label_join", [to, separator, from @ ..]) => {
+            LabelRule::join(to, separator, from.iter().map(|name| (*name).to_owned()).collect())
+        }
+        _ => Err(PromqlError::Expression(format!("{name} has too few arguments"))),
+    }
+}
+
+/// Returns the text that an argument is.
+fn text<'e>(argument: &'e Expr, of: &str) -> Result<&'e str, PromqlError> {
+    match argument {
+        Expr::StringLiteral(literal) => Ok(&literal.val),
+        other => Err(PromqlError::Expression(format!("the argument {other} of {of} must be a text"))),
+    }
 }
 
 fn selection(selector: &VectorSelector) -> Result<Selection, PromqlError> {

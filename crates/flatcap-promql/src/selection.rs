@@ -16,7 +16,8 @@ impl Selection {
         Self { matchers }
     }
 
-    /// Returns the metrics whose name passes. Fields that say in which state something is are no
+    /// Returns the metrics whose name passes, and those whose elements have names of their own,
+    /// unless another metric has the name. Fields that say in which state something is are no
     /// measurements and must be named in full.
     pub(crate) fn metrics<'m>(&self, metrics: &'m [Metric]) -> Vec<&'m Metric> {
         let is_named = self.of_name().any(|matcher| matches!(matcher.op, MatchOp::Equal));
@@ -24,7 +25,12 @@ impl Selection {
             let name = metric.name();
             (is_named || metric.is_measured()) && self.of_name().all(|matcher| matcher.is_match(&name))
         };
-        metrics.iter().filter(passes).collect()
+        let found: Vec<&Metric> = metrics.iter().filter(passes).collect();
+        if is_named && !found.is_empty() {
+            return found;
+        }
+        let is_passing = |metric: &Metric| found.iter().any(|other| std::ptr::eq(*other, metric));
+        metrics.iter().filter(|metric| metric.has_named_elements || is_passing(metric)).collect()
     }
 
     /// Returns whether labels pass. A label that is not there is empty.

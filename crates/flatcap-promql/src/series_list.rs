@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flatcap_format::metric::{HostLabels, Metric};
-use flatcap_format::query::{QueryItem, Recording};
+use flatcap_format::query::{ElementName, QueryItem, Recording};
 use flatcap_format::replay::HostIdentity;
 
 use crate::batch_labels::labels_of;
@@ -36,9 +36,9 @@ pub(crate) fn list_series(
         return Ok(BTreeSet::new());
     }
     let since_ns = from_ns.max(to_ns.saturating_sub(LISTED_NS_MAX));
-    let mut results = ask(recording, &first, host, (since_ns, to_ns))?;
+    let mut results = ask(recording, (&first, Vec::new()), host, (since_ns, to_ns))?;
     let (mut labels, mut found) = (HostLabels::default(), BTreeSet::new());
-    let mut known: BTreeSet<(usize, Option<u32>)> = BTreeSet::new();
+    let mut known: BTreeSet<(usize, Option<ElementName>)> = BTreeSet::new();
     while let Some(item) = results.next()? {
         let batch = match item {
             QueryItem::Batch(batch) => batch,
@@ -53,15 +53,16 @@ pub(crate) fn list_series(
             }
             _ => continue,
         };
-        let order = results.tables().get(batch.table).and_then(|table| table.columns.first());
-        let Some((_, group)) = order.and_then(|column| groups.get(column.order)) else { continue };
+        let Some(table) = results.tables().get(batch.table) else { continue };
+        let column = table.columns.first();
+        let Some((_, group)) = column.and_then(|column| groups.get(column.order)) else { continue };
         for row in 0..batch.rows() {
-            let element = batch.element(row);
+            let element = batch.name(row);
             if !known.insert((batch.table, element)) {
                 continue;
             }
             for metric in group {
-                let own = labels_of(metric, &labels, element, results.elements());
+                let own = labels_of(metric, (&labels, table), element, results.elements());
                 if selections.is_empty() || selections.iter().any(|selection| selection.passes(&own)) {
                     found.insert(own);
                 }

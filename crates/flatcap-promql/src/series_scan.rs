@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use flatcap_format::metric::{HostLabels, Metric};
+use flatcap_format::metric::{HostLabels, Metric, element_factor};
 use flatcap_format::query::{
-    ColumnBatch, CommonUnit, FieldPath, Query, QueryError, QueryItem, QueryResults, Recording,
+    ColumnBatch, CommonUnit, ElementEnds, ElementName, FieldPath, NO_ELEMENT, Query, QueryError, QueryItem,
+    QueryResults, Recording, SampleEnds, end_fields, unnamed_end_list,
 };
 use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter};
 
@@ -22,7 +23,7 @@ const FIELDS_MAX: usize = 128;
 /// Most samples in the windows of all series: 64 MiB.
 const HELD_MAX: usize = 4 << 20;
 /// Most samples that the functions of one selector look at: some seconds.
-const VISITED_MAX: u64 = 1 << 31;
+pub(crate) const VISITED_MAX: u64 = 1 << 31;
 const NS_PER_MS: i64 = 1_000_000;
 
 /// The recording that selectors name series of.
@@ -32,6 +33,8 @@ pub(crate) struct SeriesScan<'r> {
     pub(crate) metrics: &'r [Metric],
     pub(crate) host: Option<&'r HostIdentity>,
     pub(crate) grid: TimeGrid,
+    /// The ends of the runs, by their ids.
+    pub(crate) run_ends: &'r BTreeMap<u64, i64>,
 }
 
 /// The series of a selector that were found so far.
@@ -41,7 +44,16 @@ struct OpenSeries<'s> {
     grid: TimeGrid,
     known: BTreeMap<Labels, usize>,
     windows: Vec<MovingWindow>,
+    /// The elements that have ended in the run.
+    ends: ElementEnds,
+    /// The series of each element in the run.
+    places: HashMap<ElementColumn, usize>,
+    /// The newest sample of the run.
+    last_ns: i64,
 }
+
+/// Table, column and element.
+type ElementColumn = (usize, usize, Option<u32>);
 
 impl SeriesScan<'_> {
     /// Returns the series of a selector, by labels. What could not be read is added to `warnings`.
@@ -65,18 +77,37 @@ impl SeriesScan<'_> {
         let (first_ms, last_ms) = shape.span_ms(&self.grid);
         let times_ns =
             (first_ms.saturating_mul(NS_PER_MS), last_ms.saturating_add(1).saturating_mul(NS_PER_MS));
-        let mut results = ask(self.recording, &metrics, self.host, times_ns)?;
-        let mut open =
-            OpenSeries { selection, shape, grid: self.grid, known: BTreeMap::new(), windows: Vec::new() };
-        let mut host = HostLabels::default();
-        while let Some(item) = results.next()? {
+        let mut results = self.ask(&metrics, times_ns, shape)?;
+        let mut open = OpenSeries {
+            selection,
+            shape,
+            grid: self.grid,
+            known: BTreeMap::new(),
+            windows: Vec::new(),
+            ends: ElementEnds::default(),
+            places: HashMap::new(),
+            last_ns: i64::MIN,
+        };
+        let (mut host, mut run_id) = (HostLabels::default(), 0);
+        // The tables of one source for the same samples follow each other.
+        let mut held: Vec<ColumnBatch> = Vec::new();
+        loop {
+            let item = results.next()?;
+            if !matches!(&item, Some(QueryItem::Batch(batch)) if are_together(&held, batch, &results)) {
+                open.add(&std::mem::take(&mut held), &results, (&metrics, &host))?;
+            }
             match item {
-                QueryItem::Run(run) => host = HostLabels::of(&run),
-                QueryItem::Batch(batch) => open.add(&batch, &results, (&metrics, &host))?,
-                QueryItem::Notice(notice) => warn(&notice, warnings),
-                _ => {}
+                Some(QueryItem::Batch(batch)) => held.push(batch),
+                Some(QueryItem::Run(run)) => {
+                    open.end_run(self.run_ends.get(&run_id).copied());
+                    (host, run_id) = (HostLabels::of(&run), run.run_id);
+                }
+                Some(QueryItem::Notice(notice)) => warn(&notice, warnings),
+                Some(_) => {}
+                None => break,
             }
         }
+        open.end_run(self.run_ends.get(&run_id).copied());
         let summary = results.summary();
         if summary.undecodable + summary.malformed_schemas > 0 {
             warnings.insert("some samples could not be decoded; flatcap verify says which".to_owned());
@@ -86,17 +117,44 @@ impl SeriesScan<'_> {
         }
         Ok(open.complete())
     }
+
+    /// Asks for the fields of some metrics, and for what says that elements ended.
+    fn ask(
+        &self,
+        metrics: &[&Metric],
+        times_ns: (i64, i64),
+        shape: &WindowShape,
+    ) -> Result<QueryResults, PromqlError> {
+        let mut paths = Vec::new();
+        if shape.function.is_current() {
+            let sources: BTreeSet<&str> = metrics.iter().map(|metric| &*metric.source).collect();
+            for source in sources {
+                let own = self.metrics.iter().filter(|metric| metric.source == source);
+                paths.extend(end_fields(source, own.map(|metric| &metric.field)));
+            }
+        }
+        ask(self.recording, (metrics, paths), self.host, times_ns)
+    }
 }
 
-/// Asks for the fields of some metrics.
+/// Returns whether a batch belongs to the same samples and source as the held batches.
+fn are_together(held: &[ColumnBatch], batch: &ColumnBatch, results: &QueryResults) -> bool {
+    let source = |batch: &ColumnBatch| results.tables().get(batch.table).map(|table| &table.source);
+    held.first().is_some_and(|first| source(first) == source(batch) && first.times == batch.times)
+        && held.iter().all(|other| other.table != batch.table)
+}
+
+/// Asks for the fields of some metrics, and after them for further ones of their sources.
 pub(crate) fn ask(
     recording: &Recording,
-    metrics: &[&Metric],
+    (metrics, more): (&[&Metric], Vec<FieldPath>),
     host: Option<&HostIdentity>,
     (since_ns, until_ns): (i64, i64),
 ) -> Result<QueryResults, PromqlError> {
     let paths = metrics.iter().map(|metric| metric.path().parse::<FieldPath>());
-    let fields = paths.collect::<Result<_, _>>().map_err(QueryError::from)?;
+    let mut fields = paths.collect::<Result<Vec<_>, _>>().map_err(QueryError::from)?;
+    let has_more = !more.is_empty();
+    fields.extend(more);
     let filter = ReplayFilter {
         sources: metrics.iter().map(|metric| metric.source.clone()).collect(),
         since_ns: Some(since_ns),
@@ -104,7 +162,11 @@ pub(crate) fn ask(
         host: host.cloned(),
         ..ReplayFilter::default()
     };
-    Ok(recording.query(&Query { fields, filter, ..Query::default() })?)
+    let is_asked = |list: &String| metrics.iter().any(|metric| metric.path().starts_with(list.as_str()));
+    let unnamed_lists = filter.sources.iter().map(|source| unnamed_end_list(source));
+    let unnamed_lists = unnamed_lists.filter(|list| has_more && !is_asked(list));
+    let unnamed_lists = unnamed_lists.collect();
+    Ok(recording.query(&Query { fields, filter, unnamed_lists, ..Query::default() })?)
 }
 
 /// Adds what a notice means for an answer.
@@ -113,33 +175,103 @@ pub(crate) fn warn(notice: &Notice, warnings: &mut BTreeSet<String>) {
 }
 
 impl OpenSeries<'_> {
+    /// Adds the tables of one source for the same samples.
     fn add(
         &mut self,
-        batch: &ColumnBatch,
+        batches: &[ColumnBatch],
         results: &QueryResults,
-        (metrics, host): (&[&Metric], &HostLabels),
+        of: (&[&Metric], &HostLabels),
     ) -> Result<(), PromqlError> {
-        let Some(table) = results.tables().get(batch.table) else { return Ok(()) };
-        let columns = table.columns.iter().zip(&batch.columns);
-        for (info, values) in columns.filter(|(info, _)| is_number(info)) {
-            let Some(metric) = metrics.get(info.order) else { continue };
-            let unit = CommonUnit::of(info.unit.as_deref(), false);
-            // Labels are made once for each element of a batch.
-            let mut places: HashMap<Option<u32>, Option<usize>> = HashMap::new();
-            for row in 0..batch.rows() {
-                let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).copied() else { continue };
-                let Some(value) = values.number(row) else { continue };
-                let element = batch.element(row);
-                let place = *places
-                    .entry(element)
-                    .or_insert_with(|| self.place(labels_of(metric, host, element, results.elements())));
-                let Some(place) = place else { continue };
-                let Some(window) = self.windows.get_mut(place) else { continue };
-                window.add((wall_ns.div_euclid(NS_PER_MS), unit.convert(value)), self.shape, &self.grid);
-            }
+        let ends = if self.shape.function.is_current() {
+            self.ends.add(batches, |table| results.tables().get(table), results.elements())
+        } else {
+            SampleEnds::default()
+        };
+        for (position, batch) in batches.iter().enumerate() {
+            self.add_table((batch, position), &ends, results, of);
+        }
+        if let Some(times) = batches.first().map(|batch| &batch.times) {
+            self.last_ns = times.wall_ns.iter().copied().fold(self.last_ns, i64::max);
         }
         check_size(self.windows.len(), self.grid.steps())?;
         self.check_work()
+    }
+
+    fn add_table(
+        &mut self,
+        (batch, position): (&ColumnBatch, usize),
+        ends: &SampleEnds,
+        results: &QueryResults,
+        (metrics, host): (&[&Metric], &HostLabels),
+    ) {
+        let Some(table) = results.tables().get(batch.table) else { return };
+        let ms_of = |sample: usize| Some(batch.times.wall_ns.get(sample)?.div_euclid(NS_PER_MS));
+        let columns = table.columns.iter().zip(&batch.columns).enumerate();
+        for (number, (info, values)) in columns.filter(|(_, (info, _))| is_number(info)) {
+            let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(info));
+            let Some(metric) = metric else { continue };
+            let unit = CommonUnit::of(info.unit.as_deref(), false);
+            // Labels are made once for each element of a batch.
+            let mut places: HashMap<Option<u32>, (Option<ElementName>, Option<usize>)> = HashMap::new();
+            let mut ended = ends.of_table(position).iter().peekable();
+            for row in 0..batch.rows() {
+                let (sample, element, name) = (batch.sample(row), batch.element(row), batch.name(row));
+                while let Some(end) = ended.next_if(|end| end.sample <= sample) {
+                    places.remove(&Some(end.element));
+                    self.end((batch.table, number, Some(end.element)), ms_of(end.sample));
+                }
+                let key = (batch.table, number, element);
+                let Some(ms) = ms_of(sample) else { continue };
+                let Some(value) = values.number(row) else {
+                    // The sample has the element without this value.
+                    if ends.is_complete(sample) && element != Some(NO_ELEMENT) {
+                        places.remove(&element);
+                        self.end(key, Some(ms));
+                    }
+                    continue;
+                };
+                let known = places.get(&element).filter(|(known, _)| *known == name);
+                let place = if let Some((_, place)) = known {
+                    *place
+                } else {
+                    let place = self.place(labels_of(metric, (host, table), name, results.elements()));
+                    if self.places.get(&key).copied() != place {
+                        // Its labels have changed: it is another series.
+                        self.end(key, Some(ms));
+                        self.places.extend(place.map(|place| (key, place)));
+                    }
+                    places.insert(element, (name, place));
+                    place
+                };
+                let Some(window) = place.and_then(|place| self.windows.get_mut(place)) else { continue };
+                let factor = element_factor(info.unit.as_deref(), name, results.elements());
+                let Some(factor) = factor else { continue };
+                window.add((ms, unit.convert(value) * factor), self.shape, &self.grid);
+            }
+            for end in ended {
+                self.end((batch.table, number, Some(end.element)), ms_of(end.sample));
+            }
+        }
+    }
+
+    /// Ends the series of an element.
+    fn end(&mut self, key: ElementColumn, ms: Option<i64>) {
+        let window = self.places.remove(&key).and_then(|place| self.windows.get_mut(place));
+        if let (Some(window), Some(ms)) = (window, ms) {
+            window.end(ms, self.shape, &self.grid);
+        }
+    }
+
+    /// Ends all series of a run that has ended at this time; it is not known of one that goes on.
+    fn end_run(&mut self, end_ns: Option<i64>) {
+        let after_ms = end_ns.map(|end_ns| end_ns.max(self.last_ns).div_euclid(NS_PER_MS).saturating_add(1));
+        for (_, place) in std::mem::take(&mut self.places) {
+            if let (Some(window), Some(ms)) = (self.windows.get_mut(place), after_ms) {
+                window.end(ms, self.shape, &self.grid);
+            }
+        }
+        self.ends.clear();
+        self.last_ns = i64::MIN;
     }
 
     /// Returns the place of the series with some labels; none if they do not pass.

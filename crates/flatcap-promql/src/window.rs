@@ -43,10 +43,21 @@ impl MovingWindow {
         }
         self.last_ms = Some(ms);
         self.settle(ms, shape, grid);
-        if shape.function == WindowFunction::Last {
+        if shape.function.is_current() || shape.function == WindowFunction::Last {
             self.samples.clear();
         }
         self.samples.push_back((ms, value));
+    }
+
+    /// Ends the series at a time, until its next sample: it has no current value. Functions of
+    /// windows still see its samples, as in Prometheus.
+    pub(crate) fn end(&mut self, ms: i64, shape: &WindowShape, grid: &TimeGrid) {
+        // Of a clock that was set back, or another element has these labels in the same sample.
+        if !shape.function.is_current() || self.last_ms.is_none_or(|last| ms <= last) {
+            return;
+        }
+        self.settle(ms, shape, grid);
+        self.samples.clear();
     }
 
     /// Returns the number of samples that it holds.
@@ -91,6 +102,44 @@ mod tests {
     use super::*;
 
     proptest! {
+        // Proves that a series has no current value from its end to its next sample, and that
+        // windows keep all samples: against a walk of all events for each step.
+        #[test]
+        fn ended_series_have_no_current_value(
+            events in prop::collection::btree_map(0..400_i64, any::<bool>(), 0..60),
+            start in 0..200_i64,
+            (step, steps) in (1..90_i64, 1..12_i64),
+            (range_ms, offset_ms) in (0..150_i64, -40..90_i64),
+        ) {
+            let grid = TimeGrid::range(start, start + step * (steps - 1), step).unwrap();
+            for function in [WindowFunction::Current, WindowFunction::Last, WindowFunction::Count] {
+                let shape = WindowShape { function, range_ms, offset_ms };
+                let mut window = MovingWindow::default();
+                for (ms, is_end) in &events {
+                    if *is_end {
+                        window.end(*ms, &shape, &grid);
+                    } else {
+                        window.add((*ms, *ms as f64), &shape, &grid);
+                        // The end of another element with the same labels.
+                        window.end(*ms, &shape, &grid);
+                    }
+                }
+                let found = window.complete(&shape, &grid);
+                let naive: Vec<Option<f64>> = (0..grid.steps()).map(|step| {
+                    let end = grid.at(step) - offset_ms;
+                    let inside: Vec<_> = events.range(end - range_ms..=end).collect();
+                    let samples = inside.iter().filter(|(_, is_end)| !**is_end);
+                    let last = samples.clone().next_back().map(|(ms, _)| **ms as f64);
+                    match function {
+                        WindowFunction::Current => last.filter(|_| inside.last().is_some_and(|(_, is_end)| !**is_end)),
+                        WindowFunction::Last => last,
+                        _ => Some(samples.count() as f64).filter(|count| *count > 0.0),
+                    }
+                }).collect();
+                prop_assert_eq!(found, naive);
+            }
+        }
+
         // Proves that a window has exactly the samples from its begin to its end, both included,
         // whatever the steps: against one that looks at all samples for each step.
         #[test]

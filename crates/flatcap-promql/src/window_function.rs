@@ -3,7 +3,12 @@
 /// A function of the samples in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum WindowFunction {
-    /// The newest value: also what a selector without a window returns.
+    /// The newest value, unless the series has ended since: what a selector without a window
+    /// returns.
+    Current,
+    /// The time of that value, in seconds.
+    CurrentTime,
+    /// The newest value.
     Last,
     /// Growth per second.
     Rate,
@@ -32,10 +37,14 @@ pub(crate) enum WindowFunction {
     Variance,
     /// The quantile, which is the parameter.
     Quantile(f64),
+    /// Growth per second of the line through the values.
+    Derivative,
+    /// The value of this line so many seconds after the window.
+    Predicted(f64),
 }
 
-/// The functions by name, but for `quantile_over_time`, which has a parameter.
-const NAMED: [(&str, WindowFunction); 16] = [
+/// The functions by name, but for those with a parameter.
+const NAMED: [(&str, WindowFunction); 17] = [
     ("last_over_time", WindowFunction::Last),
     ("rate", WindowFunction::Rate),
     ("increase", WindowFunction::Increase),
@@ -52,10 +61,12 @@ const NAMED: [(&str, WindowFunction); 16] = [
     ("present_over_time", WindowFunction::Present),
     ("stddev_over_time", WindowFunction::Deviation),
     ("stdvar_over_time", WindowFunction::Variance),
+    ("deriv", WindowFunction::Derivative),
 ];
 
-/// The function with a parameter.
+/// The functions with a parameter.
 pub(crate) const QUANTILE_OVER_TIME: &str = "quantile_over_time";
+pub(crate) const PREDICT_LINEAR: &str = "predict_linear";
 
 /// Samples with a distance of up to so many times the usual one to an end of the window are taken
 /// to continue to it.
@@ -69,12 +80,17 @@ impl WindowFunction {
 
     /// Returns all names.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-        NAMED.iter().map(|(name, _)| *name).chain([QUANTILE_OVER_TIME])
+        NAMED.iter().map(|(name, _)| *name).chain([QUANTILE_OVER_TIME, PREDICT_LINEAR])
     }
 
     /// Returns whether the values are no longer those of the metric, which loses its name.
     pub(crate) fn drops_name(self) -> bool {
-        self != Self::Last
+        !matches!(self, Self::Current | Self::Last)
+    }
+
+    /// Returns whether a series that has ended has no value.
+    pub(crate) fn is_current(self) -> bool {
+        matches!(self, Self::Current | Self::CurrentTime)
     }
 
     /// Returns the value of the samples (milliseconds and values, by time) in a window from its
@@ -83,9 +99,14 @@ impl WindowFunction {
     pub(crate) fn of(self, samples: &[(i64, f64)], window_ms: (i64, i64)) -> Option<f64> {
         let values = samples.iter().map(|(_, value)| *value);
         let count = samples.len() as f64;
-        let (_, last) = *samples.last()?;
+        let (last_ms, last) = *samples.last()?;
         match self {
-            Self::Last => Some(last),
+            Self::Current | Self::Last => Some(last),
+            Self::CurrentTime => Some(last_ms as f64 / 1000.0),
+            Self::Derivative => line(samples, samples.first()?.0).map(|(slope, _)| slope),
+            Self::Predicted(after_s) => {
+                line(samples, window_ms.1).map(|(slope, at_end)| slope * after_s + at_end)
+            }
             Self::Rate => Some(extrapolated_growth(samples, window_ms, true)? / seconds(window_ms)),
             Self::Increase => extrapolated_growth(samples, window_ms, true),
             Self::Delta => extrapolated_growth(samples, window_ms, false),
@@ -114,6 +135,24 @@ impl WindowFunction {
             Self::Quantile(quantile) => Some(quantile_of(values.collect(), quantile)),
         }
     }
+}
+
+/// Returns the slope per second of the line through values by least squares, and its value at a
+/// time. Returns `None` for fewer than two values.
+#[allow(clippy::cast_precision_loss, reason = "the number of values in memory")]
+fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
+    let [(_, first), .., _] = *samples else { return None };
+    // Equal values make an exact line.
+    if samples.iter().all(|(_, value)| value.total_cmp(&first).is_eq()) {
+        return Some(if first.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, first) });
+    }
+    let count = samples.len() as f64;
+    let points = samples.iter().map(|(ms, value)| (seconds((at_ms, *ms)), *value));
+    let sum = |of: fn((f64, f64)) -> f64| exact_sum(points.clone().map(of));
+    let (times, values) = (sum(|(x, _)| x), sum(|(_, y)| y));
+    let (products, squares) = (sum(|(x, y)| x * y), sum(|(x, _)| x * x));
+    let slope = (products - times * values / count) / (squares - times * times / count);
+    Some((slope, values / count - slope * times / count))
 }
 
 /// Returns the variance of all values; none without one.
@@ -272,7 +311,8 @@ mod tests {
     // Proves that each listed name is a function.
     #[test]
     fn names_are_functions() {
-        for name in WindowFunction::names().filter(|name| *name != QUANTILE_OVER_TIME) {
+        let with_parameter = [QUANTILE_OVER_TIME, PREDICT_LINEAR];
+        for name in WindowFunction::names().filter(|name| !with_parameter.contains(name)) {
             assert!(WindowFunction::named(name).is_some(), "{name}");
         }
         assert_eq!(WindowFunction::named("holt_winters"), None);

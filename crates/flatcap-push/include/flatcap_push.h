@@ -27,7 +27,7 @@ enum {
 
 typedef struct flatcap_options {
     size_t size;             /* sizeof(flatcap_options_t) */
-    const char *socket;      /* NULL: $FLATCAP_PUSH_SOCKET, or /run/flatcap/push.sock */
+    const char *socket;      /* NULL: $FLATCAP_PUSH_SOCKET, or that of the service or user */
     const char *name;        /* of the client: 1 to 64 bytes of UTF-8 */
     uint64_t ring_bytes;     /* of each thread; 0: the recorder's default */
     uint64_t block_limit_ns; /* of FLATCAP_BLOCK; 0: 10 ms */
@@ -70,7 +70,8 @@ uint64_t flatcap_dropped(flatcap_source_t *source);
 /* Whether a recorder is there. */
 int flatcap_is_connected(flatcap_t *client);
 
-/* Copies what the recorder last refused, as a string cut to `length`. Returns its whole length. */
+/* Copies what the recorder first refused, and last if that is another thing; without a connection,
+ * why there is none. A string cut to `length`. Returns its whole length. */
 size_t flatcap_error(flatcap_t *client, char *buffer, size_t length);
 
 /* Closes a client; the recorder keeps what was pushed. Its pointers must not be used any more. */

@@ -7,12 +7,12 @@ use super::clock::{ClockPoint, monotonic_ns};
 use super::error::SetupError;
 use super::process_mark::ProcessMark;
 use super::setup::{
-    ClientOptions, ClientSetup, ClientSource, SOURCES_MAX, SourceOptions, SourceSlot, check_name,
+    ClientOptions, ClientSetup, ClientSource, SOURCES_MAX, SocketPlace, SourceOptions, SourceSlot, check_name,
 };
 use super::shared::{ClientHandle, ClientShared};
 use super::source::PushSource;
 
-/// Where the recorder listens.
+/// The socket of the service.
 const SOCKET: &str = "/run/flatcap/push.sock";
 /// Names another socket.
 const SOCKET_VARIABLE: &str = "FLATCAP_PUSH_SOCKET";
@@ -34,13 +34,14 @@ impl PushClient {
     pub fn open(name: &str, options: ClientOptions) -> Result<Self, SetupError> {
         check_name(name)?;
         let from_variable = || std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
-        let socket = options.socket.clone().or_else(from_variable).unwrap_or_else(|| SOCKET.into());
-        if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+        let given = options.socket.clone().or_else(from_variable);
+        let sockets = given.map_or_else(default_places, |path| vec![SocketPlace { path, owner: None }]);
+        if sockets.iter().any(|place| place.path.as_os_str().len() > SOCKET_BYTES_MAX) {
             return Err(SetupError::Socket);
         }
         let setup = ClientSetup {
             name: name.to_owned(),
-            socket,
+            sockets,
             sources: [const { OnceLock::new() }; SOURCES_MAX],
             opened: if options.use_counter { ClockPoint::if_trusted() } else { None },
             options,
@@ -91,15 +92,45 @@ impl PushClient {
         self.handle.shared.process().registry.is_connected()
     }
 
-    /// Returns what the recorder last refused, and why; empty if nothing.
+    /// Returns what the recorder first refused on this connection, and last if that is another
+    /// thing, and why. Without a connection, why there is none, for each socket that was tried.
+    /// Empty if nothing.
     pub fn last_error(&self) -> String {
         self.handle.shared.process().registry.last_error()
     }
 }
 
+/// Returns where recorders listen by default: the service, and one that this user has started.
+fn default_places() -> Vec<SocketPlace> {
+    let uid = rustix::process::geteuid().as_raw();
+    vec![
+        SocketPlace { path: SOCKET.into(), owner: None },
+        SocketPlace { path: format!("/dev/shm/flatcap-{uid}/push.sock").into(), owner: Some(uid) },
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Proves that the error of a client names the sockets that it has tried and why each failed,
+    // and that it does not connect to one in a directory of another user.
+    #[test]
+    fn missing_recorders_are_named() {
+        let own = default_places();
+        assert_eq!(own.len(), 2);
+        assert!(own[1].path.starts_with("/dev/shm") && own[1].owner.is_some());
+        let folder = tempfile::tempdir().unwrap();
+        let absent = folder.path().join("absent.sock");
+        let options = ClientOptions { socket: Some(absent.clone()), ..ClientOptions::default() };
+        let client = PushClient::open("test", options).unwrap();
+        let error = client.last_error();
+        assert!(error.contains(absent.to_str().unwrap()) && error.contains("No such file"), "{error}");
+        let stranger = rustix::process::geteuid().as_raw().wrapping_add(1);
+        let place = SocketPlace { path: folder.path().join("push.sock"), owner: Some(stranger) };
+        let refused = place.check_owner().unwrap_err().to_string();
+        assert!(refused.contains("another user"), "{refused}");
+    }
 
     // Proves that the lane of a closed client goes when its thread pushes for another client, not
     // at the end of the thread.

@@ -46,10 +46,18 @@ struct RegistryState {
     connections: u64, // so far
     next_attempt_ns: u64,
     is_closed: bool,
-    registered: u64,      // sources, by bit, that this recorder has accepted
-    lanes: Vec<HeldLane>, // all that may have frames, until a recorder has them in its files
-    free: Vec<LaneEnd>,   // those without a thread
-    error: String,
+    registered: u64,       // sources, by bit, that this recorder has accepted
+    lanes: Vec<HeldLane>,  // all that may have frames, until a recorder has them in its files
+    free: Vec<LaneEnd>,    // those without a thread
+    refused: RefusalTexts, // by this recorder, or else by the last one
+    unreachable: String,   // why there is no connection
+}
+
+/// Refusals of a recorder. The first text is mostly the cause of the others.
+#[derive(Debug, Default)]
+struct RefusalTexts {
+    first: String,
+    last: String,
 }
 
 /// A lane that threads write to.
@@ -88,11 +96,7 @@ impl Registry {
         state.poll();
         if state.connection.is_none() && !state.is_closed && now_ns >= state.next_attempt_ns {
             state.next_attempt_ns = now_ns.saturating_add(ATTEMPT_EVERY_NS);
-            // Nobody listens: that is no error.
-            if let Ok(connection) = Connection::open(&client.socket, client.options.reply_limit) {
-                state.connection = Some(connection);
-                state.begin(client);
-            }
+            state.connect(client);
         }
         state.connections
     }
@@ -119,6 +123,10 @@ impl Registry {
         }
         if state.registered & (1 << slot) == 0 {
             state.register(client, slot);
+            if state.registered & (1 << slot) == 0 {
+                // The recorder has refused the source itself.
+                return false;
+            }
         }
         let request = PushRequest::Bind { lane: end.writer.header().lane, source: slot.into() };
         let bound = state.ask(&request, None, |reply, _| match reply {
@@ -158,13 +166,13 @@ impl Registry {
     pub(crate) fn trigger(&self, client: &ClientSetup, text: &str) -> io::Result<()> {
         self.check(client, monotonic_ns());
         let mut state = self.lock();
-        state.error.clear();
+        state.refused.last.clear();
         let request = PushRequest::Trigger { flags: 0, text: text.to_owned() };
         let is_done = state.ask(&request, None, |reply, _| matches!(reply, PushReply::Trigger).then_some(()));
         match is_done {
             Some(()) => Ok(()),
-            None if state.error.is_empty() => Err(io::ErrorKind::NotConnected.into()),
-            None => Err(io::Error::other(state.error.clone())),
+            None if state.refused.last.is_empty() => Err(io::ErrorKind::NotConnected.into()),
+            None => Err(io::Error::other(state.refused.last.clone())),
         }
     }
 
@@ -188,7 +196,13 @@ impl Registry {
     }
 
     pub(crate) fn last_error(&self) -> String {
-        self.lock().error.clone()
+        let state = self.lock();
+        let RefusalTexts { first, last } = &state.refused;
+        match (first.is_empty(), last.is_empty() || first == last) {
+            (true, _) => state.unreachable.clone(),
+            (false, true) => first.clone(),
+            (false, false) => format!("{first}; and last: {last}"),
+        }
     }
 
     /// Returns counters for one more thread.
@@ -216,7 +230,37 @@ impl Registry {
     }
 }
 
+impl RefusalTexts {
+    fn note(&mut self, text: String) {
+        if self.first.is_empty() {
+            self.first.clone_from(&text);
+        }
+        self.last = text;
+    }
+}
+
 impl RegistryState {
+    /// Connects to the first recorder that listens. Nobody listens: that is no refusal.
+    fn connect(&mut self, client: &ClientSetup) {
+        self.unreachable.clear();
+        for place in &client.sockets {
+            let limit = client.options.reply_limit;
+            let error = match place.check_owner().and_then(|()| Connection::open(&place.path, limit)) {
+                Ok(connection) => {
+                    self.connection = Some(connection);
+                    self.begin(client);
+                    if self.connection.is_some() {
+                        return self.unreachable.clear();
+                    }
+                    self.refused.last.clone()
+                }
+                Err(error) => error.to_string(),
+            };
+            let start = if self.unreachable.is_empty() { "no recorder: " } else { "; " };
+            self.unreachable.extend([start, &format!("{}: {error}", place.path.display())]);
+        }
+    }
+
     /// Begins a connection: says who we are, what we have, and what earlier recorders have not
     /// read.
     fn begin(&mut self, client: &ClientSetup) {
@@ -229,6 +273,7 @@ impl RegistryState {
         }
         self.connections += 1;
         self.registered = 0;
+        self.refused = RefusalTexts::default();
         for (slot, _) in (0_u8..).zip(&client.sources).filter(|(_, source)| source.get().is_some()) {
             self.register(client, slot);
         }
@@ -279,7 +324,7 @@ impl RegistryState {
         let (mapping, header) = match Mapping::new(&memory) {
             Ok(mapped) => mapped,
             Err(error) => {
-                self.error = format!("the lane cannot be mapped: {error}");
+                self.refused.note(format!("the lane cannot be mapped: {error}"));
                 return None;
             }
         };
@@ -323,7 +368,7 @@ impl RegistryState {
     ) -> Option<R> {
         match self.connection.as_mut()?.ask(request, descriptor) {
             Ok((PushReply::Error { text, code }, _)) => {
-                self.error = text;
+                self.refused.note(text);
                 if code.is_fatal() {
                     self.connection = None;
                 }
@@ -331,7 +376,7 @@ impl RegistryState {
             }
             Ok((reply, descriptor)) => wanted(reply, descriptor),
             Err(error) => {
-                self.error = format!("the recorder did not answer: {error}");
+                self.refused.note(format!("the recorder did not answer: {error}"));
                 self.connection = None;
                 None
             }
@@ -343,7 +388,7 @@ impl RegistryState {
         while let Some(connection) = &mut self.connection {
             match connection.poll() {
                 Ok(Some(PushReply::Ended { reason, .. } | PushReply::Error { text: reason, .. })) => {
-                    self.error = reason;
+                    self.refused.note(reason);
                 }
                 Ok(Some(PushReply::Rescued { run_id, lane })) => {
                     let rescued = LaneResumption { run_id, lane, is_final: true };

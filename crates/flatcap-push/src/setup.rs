@@ -1,5 +1,7 @@
 //! How a client and its sources are set up: what every part reads and none changes.
 
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,8 +41,9 @@ pub(crate) struct SourceSlot {
 /// How a client is set up.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// The push socket; none for the one in the environment variable `FLATCAP_PUSH_SOCKET`, or
-    /// /run/flatcap/push.sock.
+    /// The push socket; none for the one in the environment variable `FLATCAP_PUSH_SOCKET`, else
+    /// /run/flatcap/push.sock of the service, or /dev/shm/flatcap-UID/push.sock of a recorder that
+    /// this user has started.
     pub socket: Option<PathBuf>,
     /// Bytes of a thread's ring; 0 for the recorder's default.
     pub ring_bytes: u64,
@@ -87,11 +90,21 @@ pub struct SourceOptions<'a> {
 #[derive(Debug)]
 pub(crate) struct ClientSetup {
     pub(crate) name: String,
-    pub(crate) socket: PathBuf,
+    /// The sockets to try, in this order.
+    pub(crate) sockets: Vec<SocketPlace>,
     pub(crate) options: ClientOptions,
     pub(crate) sources: [OnceLock<ClientSource>; SOURCES_MAX],
     /// When the client was opened, if the counter is used.
     pub(crate) opened: Option<ClockPoint>,
+}
+
+/// A path at which a recorder may listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SocketPlace {
+    pub(crate) path: PathBuf,
+    /// The user who must own its directory, if that matters. Any user
+    /// can make one of this name in /dev/shm.
+    pub(crate) owner: Option<u32>,
 }
 
 /// A source, and pushes of it for which the thread had no lane at hand.
@@ -100,6 +113,19 @@ pub(crate) struct ClientSource {
     pub(crate) registration: SourceRegistration,
     pub(crate) schema: Vec<u8>,
     pub(crate) busy: AtomicU64,
+}
+
+impl SocketPlace {
+    /// Checks that the socket is in a directory of its owner.
+    pub(crate) fn check_owner(&self) -> io::Result<()> {
+        let Some(owner) = self.owner else { return Ok(()) };
+        let folder = self.path.parent().ok_or(io::ErrorKind::NotFound)?;
+        let metadata = folder.symlink_metadata()?;
+        if metadata.is_dir() && metadata.uid() == owner {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("{} belongs to another user", folder.display())))
+    }
 }
 
 impl ClientSource {

@@ -143,10 +143,8 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
     let mut state = ShipState::new();
     let mut unprinted = Ok(());
     let mut watch = |event: ShipEvent<'_>| {
-        // Standard output is for the report.
-        let is_silent = arguments.json && matches!(event, ShipEvent::Shipped(_));
-        if !is_silent && unprinted.is_ok() {
-            unprinted = report(&event);
+        if unprinted.is_ok() {
+            unprinted = report(&event, arguments.json);
         }
     };
     let done = ship_backlog(&mut shipper, config.data_dir()?, &mut state, &mut watch)?;
@@ -190,7 +188,7 @@ fn service(arguments: &ConfigArguments) -> Result<u8, ShipError> {
     // A log that cannot be written does not end the service.
     let start = |messenger: Messenger| messenger.start(|event| drop(report_message(&event)));
     let messages = messenger.map(start).transpose()?;
-    serve(&lake, &mut shipper, &options, &mut |event| drop(report(&event)));
+    serve(&lake, &mut shipper, &options, &mut |event| drop(report(&event, false)));
     if let Some(thread) = messages {
         // The stop signal ends it, too. A panic of it has been printed.
         let _ended = thread.join();
@@ -213,7 +211,7 @@ fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
     let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
     let fleet = Fleet::read(&lake, arguments.days, wall_ns())?;
     print_report(arguments.json, &fleet, || fleet.lines())?;
-    Ok(0)
+    Ok(if fleet.has_problems() { DATA_LOSS } else { 0 })
 }
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
@@ -288,11 +286,18 @@ fn check_sent(messages: &MessageCounts) -> Result<(), ShipError> {
     Err(ShipError::Messages(parts.join(", ") + &reason))
 }
 
-/// Prints what happened: what was shipped to standard output, problems to standard error.
-fn report(event: &ShipEvent<'_>) -> io::Result<()> {
+/// Prints what happened: what was shipped to standard output, unless that is for a report, problems
+/// to standard error.
+fn report(event: &ShipEvent<'_>, is_silent: bool) -> io::Result<()> {
     match event {
         ShipEvent::Shipped(shipped) => {
             let (rows, objects) = (counted(shipped.rows, "row"), counted(shipped.objects as u64, "object"));
+            for problem in &shipped.problems {
+                remark(&format!("{}: {problem}", shipped.manifest))?;
+            }
+            if is_silent {
+                return Ok(());
+            }
             print(&[format!("{}: {rows} in {objects}, {} bytes", shipped.manifest, shipped.bytes)])
         }
         ShipEvent::Refused(path, error) => remark(&format!("{} is not shipped: {error}", path.display())),

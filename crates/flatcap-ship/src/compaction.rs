@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flatcap_format::segment::SegmentName;
 
 use crate::error::ShipError;
+use crate::hour_check::{check_hour, in_order};
 use crate::hour_merge::merge_hour;
 use crate::hour_plan::{HotSegment, RunHour, complete_hours};
 use crate::lake::{Created, Lake, ListedObject};
 use crate::manifest::{FORMAT, HourPlan, MANIFEST_BYTES_MAX, Manifest, to_json};
-use crate::names::{ObjectGroup, Partition, Tier, hot_folder, manifests};
+use crate::names::{ObjectGroup, Partition, Tier, manifests, tables};
 
 /// When hours are merged, and hot objects removed.
 #[derive(Debug, Clone, Copy)]
@@ -60,15 +60,53 @@ pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactRep
             Err(error) => return Err(error),
         }
     }
-    for (group, objects) in &state.hot {
-        if state.is_replaced(group, options.now_s.saturating_sub(seconds(options.grace))) {
-            for name in objects {
-                lake.remove(name)?;
-                report.removed_objects += 1;
+    remove_merged(lake, state, options.now_s.saturating_sub(seconds(options.grace)), &mut report)?;
+    Ok(report)
+}
+
+/// Removes the hot objects of the hours that were merged by a time. They are read once more and
+/// compared with the objects of the hour, which alone remain.
+fn remove_merged(
+    lake: &Lake,
+    mut state: LakeState,
+    by_s: i64,
+    report: &mut CompactReport,
+) -> Result<(), ShipError> {
+    for (group, hour) in state.hours.iter().filter(|(_, hour)| hour.put_s <= by_s) {
+        let segment = |number| ObjectGroup::of_segment(group.partition.clone(), hour.run_id, number);
+        let numbers = hour.manifest.segments.iter();
+        let hot: BTreeMap<u64, Vec<String>> =
+            numbers.filter_map(|number| Some((*number, state.hot.remove(&segment(*number))?))).collect();
+        if hot.is_empty() {
+            continue;
+        }
+        match check_hour(lake, group, &hour.manifest, &hot) {
+            Ok(()) => {
+                for names in hot.values() {
+                    remove_parts(lake, names, report)?;
+                }
             }
+            Err(error @ ShipError::Object { .. }) => {
+                report.refused.push(format!(
+                    "{error}; the objects of its segments stay: remove this manifest to merge them again"
+                ));
+                state.hot.extend(hot.into_iter().map(|(number, names)| (segment(number), names)));
+            }
+            Err(error) => return Err(error),
         }
     }
-    Ok(report)
+    Ok(())
+}
+
+/// Removes the objects of a segment, the last parts first: those that an interruption leaves are
+/// the first rows of their tables, which the next check compares.
+fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Result<(), ShipError> {
+    let parsed = names.iter().filter_map(|name| ObjectGroup::parse_table(name)).collect();
+    for (group, table, part) in in_order(parsed).into_iter().rev() {
+        lake.remove(&group.table(table, part))?;
+        report.removed_objects += 1;
+    }
+    Ok(())
 }
 
 /// Merges an hour by its plan, which is made if there is none.
@@ -92,11 +130,21 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
             let what = format!("its segment {number} has no manifest or no objects");
             return Err(ShipError::Object { name, what });
         };
+        if let Some(unnamed) = state.hot.get(segment).and_then(|names| unnamed(names, manifest)) {
+            let what = format!("the manifest of its segment does not name it: {}", segment.manifest());
+            return Err(ShipError::Object { name: unnamed.to_owned(), what });
+        }
         segments.push((segment, manifest));
     }
     let manifest = merge_hour(lake, &group, &segments)?;
     lake.create(&group.manifest(), &Bytes::from(to_json(&manifest)))?;
     Ok(manifest)
+}
+
+/// Returns an object that a manifest does not name.
+fn unnamed<'n>(names: &'n [String], manifest: &Manifest) -> Option<&'n str> {
+    let known: BTreeSet<&str> = manifest.objects.iter().map(|object| object.name.as_str()).collect();
+    names.iter().map(String::as_str).find(|name| !known.contains(name))
 }
 
 /// What of a store concerns compaction.
@@ -106,16 +154,25 @@ struct LakeState {
     hot: BTreeMap<ObjectGroup, Vec<String>>,
     /// Segments with a manifest and hot objects.
     segments: BTreeMap<ObjectGroup, (HotSegment, Manifest)>,
-    /// Merged hours, and when their manifests were put.
-    hours: BTreeMap<ObjectGroup, i64>,
-    /// Segments of merged hours, by their hot group, with the time of the hour's manifest.
-    merged: BTreeMap<ObjectGroup, i64>,
+    /// Merged hours.
+    hours: BTreeMap<ObjectGroup, MergedHour>,
+    /// Segments of merged hours, by their hot group.
+    merged: BTreeSet<ObjectGroup>,
+}
+
+/// An hour that has a manifest.
+#[derive(Debug)]
+struct MergedHour {
+    run_id: u64,
+    manifest: Manifest,
+    /// Time of the manifest, by the clock of the store, in seconds since 1970.
+    put_s: i64,
 }
 
 impl LakeState {
     fn read(lake: &Lake) -> Result<Self, ShipError> {
         let mut state = Self::default();
-        for object in lake.list(&hot_folder())? {
+        for object in lake.list(&tables(Tier::Hot))? {
             if let Some((group, _, _)) = ObjectGroup::parse_table(&object.name)
                 && group.tier == Tier::Hot
             {
@@ -139,26 +196,23 @@ impl LakeState {
                 return Ok(());
             };
             let run_id = u64::from_str_radix(&manifest.run, 16).unwrap_or_default();
-            self.hours.insert(group.clone(), *put_s);
-            let segment = |number| ObjectGroup::of_segment(partition.clone(), run_id, number);
-            self.merged.extend(manifest.segments.iter().map(|number| (segment(*number), *put_s)));
+            let segment = |number: &u64| ObjectGroup::of_segment(partition.clone(), run_id, *number);
+            self.merged.extend(manifest.segments.iter().map(segment));
+            self.hours.insert(group.clone(), MergedHour { run_id, manifest, put_s: *put_s });
             Ok(())
         })
     }
 
     fn read_segments(&mut self, lake: &Lake, partition: &Partition) -> Result<(), ShipError> {
         let mut listed = manifests_of(lake, Tier::Hot, partition)?;
-        listed.retain(|_, (group, _)| self.hot.contains_key(group) && !self.merged.contains_key(group));
+        listed.retain(|_, (group, _)| self.hot.contains_key(group) && !self.merged.contains(group));
         lake.read_all(&names_of(&listed), MANIFEST_BYTES_MAX, |name, bytes| {
             let (Some((group, put_s)), Ok(manifest)) =
                 (listed.get(name), serde_json::from_slice::<Manifest>(bytes))
             else {
                 return Ok(());
             };
-            let Some(file) = SegmentName::parse(&manifest.file) else { return Ok(()) };
-            let own = Partition::new(file.created_s, partition.host());
-            // What a manifest says must be what its name says.
-            if ObjectGroup::of_segment(own, file.run_id, file.number) == *group {
+            if let Some(file) = manifest.file_of(group) {
                 let segment = HotSegment {
                     partition: partition.clone(),
                     run_id: file.run_id,
@@ -170,11 +224,6 @@ impl LakeState {
             }
             Ok(())
         })
-    }
-
-    /// Returns whether the hour of a segment was merged by a time.
-    fn is_replaced(&self, group: &ObjectGroup, by_s: i64) -> bool {
-        self.merged.get(group).is_some_and(|put_s| *put_s <= by_s)
     }
 }
 

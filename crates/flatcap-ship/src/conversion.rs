@@ -160,6 +160,7 @@ struct ReadSource {
     rows: u64,
     end_seq: u64,
     wall_ns: Option<(i64, i64)>,
+    left_out: u64,
     problem: String,
 }
 
@@ -207,11 +208,6 @@ impl<'s> Conversion<'s> {
             let item = match rows.next() {
                 Ok(Some(item)) => item,
                 Ok(None) => break,
-                // These rows are left out; their numbers stay unaccounted for.
-                Err(error @ BatchError::TooLarge { .. }) => {
-                    self.refuse(sources, &error);
-                    continue;
-                }
                 Err(error) => return Err(rows_error(error)),
             };
             match item {
@@ -235,6 +231,11 @@ impl<'s> Conversion<'s> {
                 // Read once for all sources.
                 RowBatchItem::Marker(_) => {}
             }
+        }
+        for (source, line) in rows.large_values().lines() {
+            let own = self.sources.entry(source.to_owned()).or_default();
+            own.add_problem(&line);
+            own.left_out = rows.large_values().count(source);
         }
         for table in tables.into_values() {
             if let Some(object) = table.writer.finish(false)? {
@@ -273,19 +274,6 @@ impl<'s> Conversion<'s> {
         objects.into_iter().try_for_each(|object| self.put(table, object, sink))
     }
 
-    /// Notes why rows are left out.
-    fn refuse(&mut self, sources: &BTreeSet<String>, error: &BatchError) {
-        let text = error.to_string();
-        // The error begins with source and field.
-        let is_of = |name: &&String| text.starts_with(&format!("{name}."));
-        let name = sources.iter().filter(is_of).max_by_key(|name| name.len());
-        if let Some(source) = name.map(|name| self.sources.entry(name.clone()).or_default())
-            && source.problem.is_empty()
-        {
-            source.problem = text;
-        }
-    }
-
     fn add_notice(&mut self, notice: Notice) -> Result<(), ShipError> {
         match notice {
             Notice::Damaged(_, damage) | Notice::Torn(_, damage) => {
@@ -308,9 +296,17 @@ impl<'s> Conversion<'s> {
                 continue;
             }
             let numbers = self.sources.get(&info.name).map(|source| source.numbers.clone());
+            let mut unreadable = 0_u64;
             for range in numbers.unwrap_or_default().missing(info.next_seq..self.next_seq(info)) {
                 let count = range.end - range.start;
+                unreadable = unreadable.saturating_add(count);
                 self.gaps.push((info.name.clone(), SourceGap::Unreadable(range.start, count)));
+            }
+            if unreadable > 0 {
+                let line = format!(
+                    "{unreadable} recorded samples cannot be read: the file is damaged, or they do not fit the schema"
+                );
+                self.sources.entry(info.name.clone()).or_default().add_problem(&line);
             }
         }
         self.gaps.sort_by(|(name, gap), (other_name, other)| {
@@ -401,6 +397,7 @@ impl<'s> Conversion<'s> {
             thinned: totals.thinned,
             missed: totals.missed,
             unreadable: unreadable.sum(),
+            left_out: read.left_out,
             first_wall_ns: read.wall_ns.map(|(first, _)| first),
             last_wall_ns: read.wall_ns.map(|(_, last)| last),
             problem,
@@ -417,6 +414,14 @@ impl ReadSource {
             let (known_first, _) = self.wall_ns.unwrap_or((*first, *last));
             self.wall_ns = Some((known_first, *last));
         }
+    }
+
+    /// Notes what is left out of the rows, or why there are none.
+    fn add_problem(&mut self, problem: &str) {
+        if !self.problem.is_empty() {
+            self.problem.push_str("; ");
+        }
+        self.problem.push_str(problem);
     }
 
     fn add_numbers(&mut self, first: u64, count: u64) {

@@ -16,24 +16,28 @@ use crate::failing_store::{FailingStore, FaultPlan};
 use crate::lake::{Lake, Patience};
 use crate::manifest::{Manifest, ManifestKind};
 use crate::names::{ObjectGroup, Tier};
-use crate::recordings::{LOST, SOURCES, TestSegment, write_run};
+use crate::recordings::{LOST, SOURCES, TestSegment, add_leftovers, write_run};
 use crate::service::{ShipEvent, ShipState, ship_backlog};
 use crate::shipper::{ShipOptions, Shipper};
 use crate::stop::StopSignal;
 
 /// Objects by name.
-type Objects = BTreeMap<String, Bytes>;
+pub(crate) type Objects = BTreeMap<String, Bytes>;
 /// A table, and segment and number of each of its rows.
-type Rows = BTreeMap<String, Vec<(i64, i64)>>;
+pub(crate) type Rows = BTreeMap<String, Vec<(i64, i64)>>;
 
-fn lake(store: &FailingStore) -> Lake {
+pub(crate) fn lake(store: &FailingStore) -> Lake {
     // The time of an answer that never comes; a slow one is only repeated.
     let timeout = Duration::from_millis(50);
     let patience = Patience { attempts: 30, first_pause: Duration::from_micros(10), timeout };
     Lake::over(Arc::new(store.clone()), "memory", StopSignal::new().1, patience).unwrap()
 }
 
-fn ship(store: &FailingStore, folder: &Path, options: &ShipOptions) -> Result<ShipState, ShipError> {
+pub(crate) fn ship(
+    store: &FailingStore,
+    folder: &Path,
+    options: &ShipOptions,
+) -> Result<ShipState, ShipError> {
     let lake = lake(store);
     let mut state = ShipState::new();
     let mut shipper = Shipper::new(&lake, options.clone());
@@ -41,12 +45,12 @@ fn ship(store: &FailingStore, folder: &Path, options: &ShipOptions) -> Result<Sh
     Ok(state)
 }
 
-fn merge(store: &FailingStore, grace: Duration) -> Result<CompactReport, ShipError> {
+pub(crate) fn merge(store: &FailingStore, grace: Duration) -> Result<CompactReport, ShipError> {
     // Far in the future, so that everything is settled.
     compact(&lake(store), CompactOptions { settle: Duration::ZERO, grace, now_s: 1 << 40 })
 }
 
-fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGroup, Manifest)> {
+pub(crate) fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGroup, Manifest)> {
     let parsed = objects.iter().filter_map(|(name, bytes)| {
         let group = ObjectGroup::parse_manifest(name)?;
         let manifest: Manifest = serde_json::from_slice(bytes).unwrap();
@@ -57,7 +61,7 @@ fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGroup, Manifes
 
 /// Returns the rows that the views of deploy/lake show: hot ones of segments with a manifest that
 /// no hour has, and hourly ones of those that one has.
-fn visible(objects: &Objects) -> Rows {
+pub(crate) fn visible(objects: &Objects) -> Rows {
     let run = |group: &ObjectGroup| group.stem().split('-').next().unwrap().to_owned();
     let segments = |kind| -> BTreeSet<(String, u64)> {
         let all = manifests(objects, kind).into_iter();
@@ -90,7 +94,7 @@ fn visible(objects: &Objects) -> Rows {
 }
 
 /// Returns segment and number of each row; the number is 0 in tables without.
-fn rows_of(bytes: &Bytes) -> Vec<(i64, i64)> {
+pub(crate) fn rows_of(bytes: &Bytes) -> Vec<(i64, i64)> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
     let mut rows = Vec::new();
     for batch in reader {
@@ -112,6 +116,38 @@ fn recording(folder: &Path) {
     write_run(folder, &small, 2);
     TestSegment { number: 2, is_compressed: true, ..small.clone() }.write(folder);
     small.write(&folder.join("snapshots/20231114T221320Z-rule"));
+}
+
+// Proves that samples which a recovery adds to a run after its last segment was shipped come to the
+// lake, each once, with the gap before them, and stay there when hours are merged.
+#[test]
+fn what_is_added_later_is_shipped() {
+    const ADDED: u64 = 20;
+    let (folder, store) = (tempfile::tempdir().unwrap(), FailingStore::new());
+    let small = TestSegment { samples: 60, ..TestSegment::default() };
+    write_run(folder.path(), &small, 2);
+    ship(&store, folder.path(), &ShipOptions::default()).unwrap();
+    let shipped = TestSegment { number: 1, ..small };
+    add_leftovers(folder.path(), &shipped, ADDED);
+    ship(&store, folder.path(), &ShipOptions::default()).unwrap();
+    for is_merged in [false, true] {
+        if is_merged {
+            merge(&store, Duration::ZERO).unwrap();
+        }
+        let rows = visible(&store.objects());
+        let begun = 2 * (shipped.samples + LOST) + ADDED;
+        let mut numbers: Vec<i64> = rows["point"].iter().map(|(_, seq)| *seq).collect();
+        numbers.sort_unstable();
+        let is_lost = |seq: &i64| {
+            let of_segment = i64::try_from(shipped.samples + LOST).unwrap();
+            let at = i64::try_from(shipped.samples / 3).unwrap();
+            let gap = at..at + i64::try_from(LOST).unwrap();
+            if seq / of_segment < 2 { gap.contains(&(seq % of_segment)) } else { seq % of_segment == 0 }
+        };
+        let expected: Vec<i64> = (0..i64::try_from(begun).unwrap()).filter(|seq| !is_lost(seq)).collect();
+        assert_eq!(numbers, expected);
+        assert_eq!(rows["_gaps"].len(), 3);
+    }
 }
 
 // Proves that segments which retention removes while the store is away are counted and reported,
@@ -362,6 +398,24 @@ fn damage_becomes_gaps() {
     }
     let rows = visible(&objects);
     assert!(rows["_gaps"].len() >= 3, "{:?}", rows["_gaps"]);
+}
+
+// Proves that a value beyond INT64 leaves only its cell empty: all rows are shipped, and state and
+// manifest say what is left out.
+#[test]
+fn large_values_cost_their_cells() {
+    let folder = tempfile::tempdir().unwrap();
+    TestSegment { samples: 90, large: 3, ..TestSegment::default() }.write(folder.path());
+    let store = FailingStore::new();
+    let state = ship(&store, folder.path(), &ShipOptions::default()).unwrap();
+    assert!(state.has_losses() && state.rows == 180, "{state:?}");
+    assert_eq!((state.unreadable, state.left_out), (0, 3), "{state:?}");
+    let objects = store.objects();
+    let [(_, manifest)] = &manifests(&objects, ManifestKind::Segment)[..] else { panic!("one manifest") };
+    let source = manifest.sources.iter().find(|source| source.source == SOURCES[0]).unwrap();
+    assert_eq!((source.rows, source.unreadable, source.left_out), (90, 0, 3), "{source:?}");
+    let said = format!("3 values of {0}.counter left out: {0}.counter, sample 0 at ", SOURCES[0]);
+    assert!(source.problem.starts_with(&said), "{source:?}");
 }
 
 // Proves that a host with another's identity is refused with both names, and ships once it has its

@@ -46,6 +46,11 @@ pub(crate) enum ShipError {
     /// An object in the store is damaged, or none of this program's.
     #[error("{name} in the store: {what}")]
     Object { name: String, what: String },
+    /// The store does not return what it has accepted.
+    #[error(
+        "{name}: the store accepted it, and returns something else or nothing; it does not count as shipped"
+    )]
+    NotStored { name: String },
     /// The store.
     #[error(transparent)]
     Lake(#[from] LakeError),

@@ -14,8 +14,8 @@ use futures_util::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, Extensions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 /// How a request fails.
@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     AfterTheFact,
     /// No answer, and nothing was done.
     Silent,
+    /// A put was not done, and the answer says that it was.
+    Forgotten,
 }
 
 /// When requests fail.
@@ -39,6 +41,8 @@ pub(crate) enum FaultPlan {
     EndsAt(u64, bool),
     /// Every so many requests, by a generator with this seed.
     Random { seed: u64, one_in: u64 },
+    /// One in `one_in` puts is forgotten, by a generator with this seed.
+    Forgets { seed: u64, one_in: u64 },
 }
 
 /// A store of objects in memory, which survives those who use it.
@@ -99,8 +103,12 @@ impl FailingStore {
             FaultPlan::EndsAt(end, _) if request < end => (None, false),
             FaultPlan::EndsAt(end, true) if request == end => (Some(Fault::AfterTheFact), true),
             FaultPlan::EndsAt(..) => (Some(Fault::Refused), true),
+            FaultPlan::Forgets { seed, one_in } => {
+                let is_forgotten = generated(seed, request).is_multiple_of(one_in);
+                (is_forgotten.then_some(Fault::Forgotten), false)
+            }
             FaultPlan::Random { seed, one_in } => {
-                let mixed = mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(request));
+                let mixed = generated(seed, request);
                 let kinds = [Fault::Refused, Fault::AfterTheFact, Fault::Silent];
                 let kind = kinds[usize::try_from((mixed >> 32) % 3).unwrap()];
                 (mixed.is_multiple_of(one_in).then_some(kind), false)
@@ -119,7 +127,7 @@ impl FailingStore {
             }
         };
         match self.next_fault() {
-            (None, _) => request.await,
+            (None | Some(Fault::Forgotten), _) => request.await,
             (Some(Fault::Refused), ends) => Err(failed(ends)),
             (Some(Fault::AfterTheFact), ends) => {
                 drop(request.await);
@@ -128,6 +136,11 @@ impl FailingStore {
             (Some(Fault::Silent), _) => pending().await,
         }
     }
+}
+
+/// Returns a number of the generator with this seed.
+pub(crate) fn generated(seed: u64, place: u64) -> u64 {
+    mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(place))
 }
 
 /// The output function of splitmix64.
@@ -146,6 +159,9 @@ impl fmt::Display for FailingStore {
 #[async_trait]
 impl ObjectStore for FailingStore {
     async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        if matches!(self.plan, FaultPlan::Forgets { .. }) && self.next_fault().0 == Some(Fault::Forgotten) {
+            return Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() });
+        }
         self.answer(self.inner.put_opts(path, payload, options)).await
     }
 

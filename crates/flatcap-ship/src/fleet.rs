@@ -1,4 +1,4 @@
-//! All hosts of a store, by the manifests of the last days.
+//! All hosts of a store, by the manifests of the last days and the rows in their objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,11 @@ use serde::Serialize;
 use crate::error::ShipError;
 use crate::lake::Lake;
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestKind};
-use crate::names::{ObjectGroup, manifests_of_day, segment_manifests};
+use crate::names::{ObjectGroup, Tier, manifests_of_day, segment_manifests};
+use crate::row_counts::RowCounts;
+
+/// Maximum number of problems that are listed.
+const PROBLEMS_MAX: usize = 100;
 
 /// A host, as of the days that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -20,7 +24,10 @@ pub(crate) struct FleetHost {
     pub(crate) agent_version: String,
     pub(crate) converter: String,
     pub(crate) segments: u64,
+    /// Rows in the objects of these segments, and of the hours that they were merged into.
     pub(crate) rows: u64,
+    /// Rows that manifests state and that no object has.
+    pub(crate) missing_rows: u64,
     pub(crate) lost: u64,
     pub(crate) unreadable: u64,
     /// Segments that are missing between others of the same run.
@@ -40,12 +47,19 @@ pub(crate) struct Fleet {
     pub(crate) hosts: Vec<FleetHost>,
     /// Objects among the manifests that are none.
     pub(crate) foreign: u64,
+    /// Manifests that state other rows than their objects have, and damaged objects: at most 100.
+    pub(crate) problems: Vec<String>,
 }
 
 /// Collects manifests host by host.
 #[derive(Debug, Default)]
 struct FleetReader {
     hosts: BTreeMap<String, FleetHost>,
+    /// The rows that the manifests of segments state.
+    segments: BTreeMap<ObjectGroup, u64>,
+    /// The segments of merged hours.
+    hours: BTreeMap<ObjectGroup, Vec<ObjectGroup>>,
+    problems: Vec<String>,
     /// Time of the last sample of each host.
     last_ns: BTreeMap<String, i64>,
     /// Numbers of the segments of each run of each host.
@@ -65,18 +79,25 @@ impl Fleet {
         let days = known.get(known.len().saturating_sub(days)..).unwrap_or_default().to_vec();
         let mut reader = FleetReader::default();
         for day in &days {
-            let listed = lake.list(&manifests_of_day(day))?;
-            let (ours, foreign): (Vec<_>, Vec<_>) = listed
-                .into_iter()
-                .map(|object| object.name)
-                .partition(|name| ObjectGroup::parse_manifest(name).is_some());
-            reader.foreign += foreign.len() as u64;
-            lake.read_all::<ShipError>(&ours, MANIFEST_BYTES_MAX, |_, bytes| {
-                reader.add(bytes);
-                Ok(())
-            })?;
+            for tier in [Tier::Hot, Tier::Hour] {
+                let listed = lake.list(&manifests_of_day(tier, day))?.into_iter().map(|object| object.name);
+                let (ours, foreign): (Vec<_>, Vec<_>) =
+                    listed.partition(|name| ObjectGroup::parse_manifest(name).is_some());
+                reader.foreign += foreign.len() as u64;
+                lake.read_all::<ShipError>(&ours, MANIFEST_BYTES_MAX, |name, bytes| {
+                    reader.add(name, bytes);
+                    Ok(())
+                })?;
+            }
+            // After the manifests: an object is put before its manifest.
+            reader.count(&RowCounts::read(lake, day)?);
         }
         Ok(reader.fleet(lake.url().to_owned(), days, now_ns))
+    }
+
+    /// Returns whether rows are missing, or manifests or objects are not what they should be.
+    pub(crate) fn has_problems(&self) -> bool {
+        !self.problems.is_empty()
     }
 
     /// Returns the lines for people.
@@ -103,23 +124,33 @@ impl Fleet {
         if self.foreign > 0 {
             lines.push(format!("{} objects among the manifests are none", self.foreign));
         }
+        lines.extend(self.problems.iter().cloned());
         lines
     }
 }
 
 impl FleetReader {
-    fn add(&mut self, bytes: &[u8]) {
-        let Ok(manifest) = serde_json::from_slice::<Manifest>(bytes) else {
+    fn add(&mut self, name: &str, bytes: &[u8]) {
+        let (Some(group), Ok(manifest)) =
+            (ObjectGroup::parse_manifest(name), serde_json::from_slice::<Manifest>(bytes))
+        else {
             self.foreign += 1;
             return;
         };
-        if manifest.kind != ManifestKind::Segment {
+        if manifest.kind == ManifestKind::Hour && group.tier == Tier::Hour {
+            let run_id = u64::from_str_radix(&manifest.run, 16).unwrap_or_default();
+            let segment = |number: &u64| ObjectGroup::of_segment(group.partition.clone(), run_id, *number);
+            self.hours.insert(group.clone(), manifest.segments.iter().map(segment).collect());
             return;
         }
+        if manifest.file_of(&group).is_none() || manifest.host.id != group.partition.host() {
+            self.problem(format!("{name}: it is the manifest of another segment"));
+            return;
+        }
+        self.segments.insert(group, manifest.rows);
         let id = manifest.host.id.clone();
         let host = self.hosts.entry(id.clone()).or_default();
         host.segments += 1;
-        host.rows = host.rows.saturating_add(manifest.rows);
         host.lost = host.lost.saturating_add(manifest.lost);
         host.unreadable = host.unreadable.saturating_add(manifest.unreadable);
         self.numbers.entry((id.clone(), manifest.run)).or_default().insert(manifest.segment);
@@ -133,6 +164,55 @@ impl FleetReader {
             host.agent_version = manifest.agent_version;
             host.converter = manifest.converter;
             host.last_segment = manifest.file;
+        }
+    }
+
+    /// Compares the rows in the objects of a day with those that its manifests state.
+    fn count(&mut self, counts: &RowCounts) {
+        let mut segments = std::mem::take(&mut self.segments);
+        for (hour, merged) in std::mem::take(&mut self.hours) {
+            let own: Vec<(ObjectGroup, u64)> =
+                merged.into_iter().filter_map(|segment| segments.remove_entry(&segment)).collect();
+            let stated = own.iter().map(|(_, rows)| *rows).fold(0, u64::saturating_add);
+            let found = counts.of(&hour);
+            if found == stated {
+                self.add_rows(&hour, found, 0);
+                continue;
+            }
+            // Its segments stay in the store until the rows of the hour are the same.
+            let hot = own.iter().map(|(segment, _)| counts.of(segment)).fold(0, u64::saturating_add);
+            let there = found.max(hot).min(stated);
+            self.problem(format!(
+                "{}: its objects have {found} rows, and its segments {stated}; the objects of its \
+                 segments still have {hot}",
+                hour.manifest()
+            ));
+            self.add_rows(&hour, there, stated - there);
+        }
+        for (segment, stated) in segments {
+            let found = counts.of(&segment);
+            if found != stated {
+                self.problem(format!(
+                    "{}: its objects have {found} rows instead of {stated}",
+                    segment.manifest()
+                ));
+            }
+            self.add_rows(&segment, found, stated.saturating_sub(found));
+        }
+        for damaged in &counts.damaged {
+            self.problem(damaged.clone());
+        }
+    }
+
+    fn add_rows(&mut self, group: &ObjectGroup, rows: u64, missing: u64) {
+        let Some(host) = self.hosts.get_mut(group.partition.host()) else { return };
+        host.rows = host.rows.saturating_add(rows);
+        host.missing_rows = host.missing_rows.saturating_add(missing);
+    }
+
+    fn problem(&mut self, problem: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
         }
     }
 
@@ -154,45 +234,61 @@ impl FleetReader {
         }
         let mut hosts: Vec<FleetHost> = hosts.into_values().collect();
         hosts.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
-        Fleet { store, days, hosts, foreign: self.foreign }
+        Fleet { store, days, hosts, foreign: self.foreign, problems: self.problems }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::segment::{SealState, SegmentName};
+
     use super::*;
     use crate::manifest::{ManifestHost, to_json};
+    use crate::names::Partition;
 
-    // Proves that a host is as its last segment says, whatever the order, that sums and holes are
-    // counted, and that foreign objects are.
+    // Proves that a host is as its last segment says in any order, and that missing segments are
+    // counted. Rows are counted in objects: manifests without objects have none. A manifest with a
+    // wrong name is reported and does not count.
     #[test]
     fn hosts_are_summed() {
         let manifest = |id: &str, segment: u64, version: &str| {
             let host = ManifestHost { id: id.to_owned(), name: format!("n-{id}"), ..ManifestHost::default() };
             let last_wall_ns = Some(i64::try_from(segment).unwrap() * 1_000_000_000);
             let agent_version = version.to_owned();
-            to_json(&Manifest {
+            let name = SegmentName { number: segment, created_s: 0, run_id: 1, state: SealState::Sealed };
+            let group = ObjectGroup::of_segment(Partition::new(0, id), 1, segment);
+            let json = to_json(&Manifest {
                 host,
                 segment,
                 last_wall_ns,
                 agent_version,
+                file: name.to_string(),
                 rows: 10,
                 lost: 1,
                 ..Manifest::default()
-            })
+            });
+            (group.manifest(), json)
         };
         let mut reader = FleetReader::default();
-        for bytes in [manifest("b", 7, "2"), manifest("b", 3, "1"), manifest("a", 1, "3"), b"{".to_vec()] {
-            reader.add(&bytes);
+        let other = (manifest("b", 8, "1").0, manifest("b", 9, "1").1);
+        let none = (manifest("b", 5, "1").0, b"{".to_vec());
+        for (name, bytes) in
+            [manifest("b", 7, "2"), manifest("b", 3, "1"), manifest("a", 1, "3"), other.clone(), none]
+        {
+            reader.add(&name, &bytes);
         }
+        reader.count(&RowCounts::default());
         let fleet = reader.fleet("s".to_owned(), Vec::new(), 10_000_000_000);
         let found: Vec<_> = fleet
             .hosts
             .iter()
-            .map(|host| (host.id.as_str(), host.agent_version.as_str(), host.rows, host.missing_segments))
+            .map(|host| (host.id.as_str(), host.agent_version.as_str(), host.rows, host.missing_rows))
             .collect();
-        assert_eq!(found, [("a", "3", 10, 0), ("b", "2", 20, 3)]);
-        assert_eq!((fleet.hosts[1].behind_s, fleet.foreign), (Some(3), 1));
-        assert_eq!(fleet.lines().len(), 4);
+        assert_eq!(found, [("a", "3", 0, 10), ("b", "2", 0, 20)]);
+        let missing: Vec<u64> = fleet.hosts.iter().map(|host| host.missing_segments).collect();
+        assert_eq!(missing, [0, 3]);
+        assert_eq!((fleet.hosts[1].behind_s, fleet.foreign, fleet.problems.len()), (Some(3), 1, 4));
+        assert!(fleet.problems[0].starts_with(&other.0), "{:?}", fleet.problems);
+        assert_eq!(fleet.lines().len(), 8);
     }
 }

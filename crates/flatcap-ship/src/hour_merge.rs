@@ -1,22 +1,16 @@
 //! Merges the objects of segments into those of an hour, table by table.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::error::ShipError;
 use crate::lake::Lake;
 use crate::manifest::{FORMAT, Manifest, ManifestKind, ManifestObject};
 use crate::names::ObjectGroup;
+use crate::object_rows::{damaged, open_object};
 use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::shipper::put_object;
-
-/// Longest object that is read, in bytes; those of this program end at some 16 MiB.
-const OBJECT_BYTES_MAX: u64 = 256 << 20;
-/// Rows that are decoded at once.
-const BATCH_ROWS: usize = 256;
 
 /// Puts the objects of an hour. Returns its manifest. `segments` are in the order of their numbers,
 /// and their objects have the names of their group.
@@ -91,20 +85,14 @@ impl TableMerge<'_> {
     fn run(&mut self, names: &[String]) -> Result<(), ShipError> {
         let mut writer: Option<ObjectWriter> = None;
         for name in names {
-            let damaged = |what: String| ShipError::Object { name: name.clone(), what };
-            let bytes =
-                self.lake.read(name, OBJECT_BYTES_MAX)?.ok_or_else(|| damaged("missing".to_owned()))?;
-            let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)
-                .map_err(|error| damaged(error.to_string()))?
-                .with_batch_size(BATCH_ROWS);
-            let schema = Arc::clone(reader.schema());
+            let (schema, reader) = open_object(self.lake, name)?;
             // A source whose columns changed within the hour gets another object.
             if let Some(before) = writer.take_if(|writer| *writer.schema() != schema) {
                 self.finish(before)?;
             }
             let own = writer.get_or_insert_with(|| ObjectWriter::new(schema));
-            for batch in reader.build().map_err(|error| damaged(error.to_string()))? {
-                for object in own.write(&batch.map_err(|error| damaged(error.to_string()))?)? {
+            for batch in reader {
+                for object in own.write(&batch.map_err(|error| damaged(name, error))?)? {
                     self.put(object)?;
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use flatcap_export::file_name;
+use flatcap_format::consumer_names::file_stem;
 use flatcap_format::host::HostName;
 use ring::hmac;
 
@@ -20,7 +20,7 @@ pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option
     match host.machine_id.as_deref().map(str::trim).filter(|id| !id.is_empty()) {
         Some(machine_id) => Some(derived(machine_id)),
         None if host.name.is_empty() => None,
-        None => Some(format!("name-{}", file_name(&host.name))),
+        None => Some(format!("name-{}", file_stem(&host.name))),
     }
 }
 

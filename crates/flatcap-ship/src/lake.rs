@@ -12,7 +12,9 @@ use bytes::Bytes;
 use flatcap_format::storage::ReadAt;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{
+    Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::budget::RateBudget;
@@ -270,23 +272,52 @@ impl Lake {
         &self,
         names: &[String],
         bytes_max: u64,
-        mut take: impl FnMut(&str, &Bytes) -> Result<(), E>,
+        take: impl FnMut(&str, &Bytes) -> Result<(), E>,
     ) -> Result<(), E> {
+        let names: Vec<(String, u64)> = names.iter().map(|name| (name.clone(), 0)).collect();
+        let at_once = |store, path, _| read_object(store, path, bytes_max);
+        self.read_many(&names, at_once, |name, _| self.read(name, bytes_max), take)
+    }
+
+    /// Reads many objects from an offset on, which must be less than their length. Gives the bytes
+    /// of each that exists to `take`, in any order.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout` and `Stopped`; and what `take` returns.
+    pub(crate) fn read_ends<E: From<LakeError>>(
+        &self,
+        names: &[(String, u64)],
+        take: impl FnMut(&str, &Bytes) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.read_many(names, read_from, |name, offset| self.read_end(name, offset), take)
+    }
+
+    /// Reads many objects, several at the same time by `at_once`, and those that fail `again`.
+    fn read_many<E: From<LakeError>, F>(
+        &self,
+        names: &[(String, u64)],
+        at_once: impl Fn(Arc<dyn ObjectStore>, Path, u64) -> F,
+        again: impl Fn(&str, u64) -> Result<Option<Bytes>, LakeError>,
+        mut take: impl FnMut(&str, &Bytes) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        F: Future<Output = object_store::Result<Bytes>>,
+    {
         for names in names.chunks(CONCURRENT_READS) {
-            let requests = names.iter().map(|name| {
+            let requests = names.iter().map(|(name, offset)| {
                 let (store, path) = (Arc::clone(&self.store), Path::from(name.as_str()));
-                let read = tokio::time::timeout(self.patience.timeout, read_object(store, path, bytes_max));
-                async move { (name, read.await) }
+                let read = tokio::time::timeout(self.patience.timeout, at_once(store, path, *offset));
+                async move { (name, *offset, read.await) }
             });
             let all = async {
                 let read = stream::iter(requests).buffer_unordered(CONCURRENT_READS).collect::<Vec<_>>();
                 self.stop.interrupt(read).await
             };
-            for (name, read) in self.runtime.block_on(all).ok_or(LakeError::Stopped)? {
+            for (name, offset, read) in self.runtime.block_on(all).ok_or(LakeError::Stopped)? {
                 let bytes = match read {
                     Ok(Ok(bytes)) => Some(bytes),
                     // Once more, with repetitions.
-                    _ => self.read(name, bytes_max)?,
+                    _ => again(name, offset)?,
                 };
                 if let Some(bytes) = bytes {
                     take(name, &bytes)?;
@@ -303,6 +334,15 @@ impl Lake {
     pub(crate) fn size(&self, name: &str) -> Result<Option<u64>, LakeError> {
         let head = self.retried(name, |store, path| async move { store.head(&path).await });
         Ok(found(head)?.map(|meta: ObjectMeta| meta.size))
+    }
+
+    /// Returns the bytes of an object from an offset on, or `None` if there is no such object. The
+    /// offset must be less than its length.
+    ///
+    /// # Errors
+    /// `Request`, `Timeout` and `Stopped`.
+    pub(crate) fn read_end(&self, name: &str, offset: u64) -> Result<Option<Bytes>, LakeError> {
+        found(self.retried(name, |store, path| read_from(store, path, offset)))
     }
 
     /// Returns all objects below a folder, by name.
@@ -409,6 +449,11 @@ async fn read_object(store: Arc<dyn ObjectStore>, path: Path, bytes_max: u64) ->
         return Err(Error::NotSupported { source: what.into() });
     }
     object.bytes().await
+}
+
+async fn read_from(store: Arc<dyn ObjectStore>, path: Path, offset: u64) -> object_store::Result<Bytes> {
+    let options = GetOptions::new().with_range(Some(GetRange::Offset(offset)));
+    store.get_opts(&path, options).await?.bytes().await
 }
 
 /// Returns none instead of the error that there is no such object.

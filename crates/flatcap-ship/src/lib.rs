@@ -27,6 +27,7 @@ mod conversion;
 mod environment;
 mod error;
 mod fleet;
+mod hour_check;
 mod hour_merge;
 mod hour_plan;
 mod identity;
@@ -39,9 +40,11 @@ mod names;
 #[cfg(feature = "nats")]
 mod nats;
 mod nats_settings;
+mod object_rows;
 mod object_writer;
 mod outbox;
 mod outbox_file;
+mod row_counts;
 mod sequence;
 mod service;
 mod shared_outbox;
@@ -56,6 +59,8 @@ mod tables;
 mod crash_tests;
 #[cfg(test)]
 mod failing_store;
+#[cfg(test)]
+mod forgery_tests;
 #[cfg(test)]
 mod message_tests;
 #[cfg(test)]

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use flatcap_format::segment::SegmentName;
 use serde::{Deserialize, Serialize};
+
+use crate::names::{ObjectGroup, Partition};
 
 /// Version of the manifests.
 pub(crate) const FORMAT: u32 = 1;
@@ -71,6 +74,17 @@ pub(crate) struct Manifest {
     pub(crate) damage: Vec<ManifestDamage>,
 }
 
+impl Manifest {
+    /// Returns the file that this manifest describes, or `None` if `group`, which its name states,
+    /// is another segment. Anyone who may put objects can put a manifest.
+    pub(crate) fn file_of(&self, group: &ObjectGroup) -> Option<SegmentName> {
+        let file = SegmentName::parse(&self.file)?;
+        let partition = Partition::new(file.created_s, group.partition.host());
+        let own = ObjectGroup::of_segment(partition, file.run_id, file.number);
+        (self.kind == ManifestKind::Segment && own == *group).then_some(file)
+    }
+}
+
 /// The host of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -111,10 +125,19 @@ pub(crate) struct ManifestSource {
     pub(crate) missed: u64,
     /// Recorded, and not readable: damaged, or not of the schema.
     pub(crate) unreadable: u64,
+    /// Values that are left out of their rows: INT64 cannot hold them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) left_out: u64,
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
-    /// Why it has no rows, or why those are not accounted for; empty if it has, and they are.
+    /// Why it has no rows, what is left out of them, or why they are not accounted for; empty if
+    /// all is there.
     pub(crate) problem: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "for serde")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An object of a manifest.

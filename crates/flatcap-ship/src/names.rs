@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use flatcap_export::file_name;
+use flatcap_format::consumer_names::file_stem;
 use jiff::Timestamp;
 
 /// Version of the layout, which every name begins with.
@@ -162,11 +162,6 @@ impl ObjectGroup {
     }
 }
 
-/// Returns the folder of all hot tables.
-pub(crate) fn hot_folder() -> String {
-    format!("{LAYOUT}/hot")
-}
-
 /// Returns the folder of all manifests of segments.
 pub(crate) fn segment_manifests() -> String {
     format!("{LAYOUT}/{}", Tier::Hot.manifests())
@@ -178,8 +173,18 @@ pub(crate) fn manifests(tier: Tier, partition: &Partition) -> String {
 }
 
 /// Returns the folder of the manifests of a day.
-pub(crate) fn manifests_of_day(day: &str) -> String {
-    format!("{}/date={day}", segment_manifests())
+pub(crate) fn manifests_of_day(tier: Tier, day: &str) -> String {
+    format!("{LAYOUT}/{}/date={day}", tier.manifests())
+}
+
+/// Returns the folder of the tables of a tier, which has a folder per table.
+pub(crate) fn tables(tier: Tier) -> String {
+    format!("{LAYOUT}/{}", tier.folder())
+}
+
+/// Returns the folder of a table on a day; `folder` is the table's name in the folder of its tier.
+pub(crate) fn table_of_day(tier: Tier, folder: &str, day: &str) -> String {
+    format!("{}/{folder}/date={day}", tables(tier))
 }
 
 /// Returns the name of the object that says which host has an identity.
@@ -212,7 +217,7 @@ pub(crate) fn date(seconds: i64) -> String {
 }
 
 fn plain_name(text: &str) -> String {
-    let name = file_name(text);
+    let name = file_stem(text);
     if name == text { name } else { format!("{name}-{:08x}", crc32fast::hash(text.as_bytes())) }
 }
 

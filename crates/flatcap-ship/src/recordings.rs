@@ -8,8 +8,8 @@ use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp, TableLa
 use flatcap_format::host::{ClockReading, HostName};
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{
-    Frames, Gap, LiveCompressor, Marker, MarkerOrigin, SampleSpan, SealState, SegmentHeader, SegmentName,
-    SegmentOptions, SegmentWriter, SourceInfo, SourceKind,
+    DirectoryRecovery, Frames, Gap, Leftovers, LiveCompressor, Marker, MarkerOrigin, SampleSpan, SealState,
+    SegmentHeader, SegmentName, SegmentOptions, SegmentWriter, SourceInfo, SourceKind,
 };
 use flatcap_format::storage::Folder;
 use flatcap_stream::{ChecksumKind, Framer};
@@ -33,6 +33,8 @@ pub(crate) struct TestSegment {
     pub(crate) number: u64,
     /// Samples of each source, without the lost ones.
     pub(crate) samples: u64,
+    /// So many first samples of the first source have a counter beyond INT64.
+    pub(crate) large: u64,
     /// Seconds between the begins of two segments.
     pub(crate) spacing_s: i64,
     /// Name and machine id of the host.
@@ -49,6 +51,7 @@ impl Default for TestSegment {
             run_id: 0xabc,
             number: 0,
             samples: 500,
+            large: 0,
             spacing_s: 900,
             host: ("web-1", Some("4c4c4544004a35108052b7c04f4d5831")),
             is_compressed: false,
@@ -129,8 +132,6 @@ impl TestSegment {
         let options = SegmentOptions { compressor, ..SegmentOptions::default() };
         let mut segment = SegmentWriter::create_with(&storage, self.name(), header, &[], options).unwrap();
         let kind = segment.checksum();
-        let schema = CompiledSchema::compile(SCHEMA, ROOT).unwrap();
-        let layout = TableLayout::new(&schema, &["counter", "noise"]).unwrap();
         let mut lost = 0;
         for at in 0..self.samples {
             if at == self.samples / 3 {
@@ -148,18 +149,10 @@ impl TestSegment {
             }
             for source in 0..2_u16 {
                 let seq = self.first_seq(source) + at + if source == 0 { lost } else { 0 };
-                let mut writer = TableWriter::new();
-                let table = writer.start(&layout);
-                writer.set(table, layout.field("counter").unwrap(), seq);
-                writer.set(table, layout.field("noise").unwrap(), seq.wrapping_mul(0x9E37_79B9) % 1000);
-                let body = writer.finished().unwrap();
+                let counter = if source == 0 && at < self.large { u64::MAX - seq } else { seq };
                 let mono_ns = clocks.mono_ns + at * PERIOD_NS;
                 let wall_ns = clocks.wall_ns.wrapping_add_unsigned(at * PERIOD_NS);
-                let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 900 };
-                let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
-                Envelope::new(source).write(&mut payload, &stamp, body);
-                let mut frame = Vec::new();
-                kind.frame_and_write(&mut frame, &payload).unwrap();
+                let frame = frame(kind, source, (seq, counter), (mono_ns, wall_ns));
                 let (pieces, header) = (&mut [IoSlice::new(&frame)], &frame[..kind.frame_bytes(0)]);
                 segment.append(Frames { pieces, headers: &[header], count: 1 }).unwrap();
                 segment.count_samples(source, 1, SampleSpan::of(seq, mono_ns, wall_ns));
@@ -172,6 +165,49 @@ impl TestSegment {
         segment.seal().unwrap().publish(&storage).unwrap();
         folder.join(self.name().sealed().to_string())
     }
+}
+
+/// Returns the frame of a sample.
+fn frame(
+    kind: ChecksumKind,
+    source: u16,
+    (seq, counter): (u64, u64),
+    (mono_ns, wall_ns): (u64, i64),
+) -> Vec<u8> {
+    let schema = CompiledSchema::compile(SCHEMA, ROOT).unwrap();
+    let layout = TableLayout::new(&schema, &["counter", "noise"]).unwrap();
+    let mut writer = TableWriter::new();
+    let table = writer.start(&layout);
+    writer.set(table, layout.field("counter").unwrap(), counter);
+    writer.set(table, layout.field("noise").unwrap(), seq.wrapping_mul(0x9E37_79B9) % 1000);
+    let body = writer.finished().unwrap();
+    let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 900 };
+    let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
+    Envelope::new(source).write(&mut payload, &stamp, body);
+    let mut frame = Vec::new();
+    kind.frame_and_write(&mut frame, &payload).unwrap();
+    frame
+}
+
+/// Adds samples of the first source to a run whose last segment is sealed, as a recovery does with
+/// what was left in memory: `count` of them after that segment, the first of which is missing.
+pub(crate) fn add_leftovers(folder: &Path, last: &TestSegment, count: u64) {
+    let storage = Folder(folder.to_owned());
+    let next = TestSegment { number: last.number + 1, ..last.clone() };
+    let (first, clocks) = (next.first_seq(0), next.header().clocks);
+    let frame = |seq: u64| {
+        let after_ns = (seq - first) * PERIOD_NS;
+        let times = (clocks.mono_ns + after_ns, clocks.wall_ns.wrapping_add_unsigned(after_ns));
+        frame(ChecksumKind::Xxh3, 0, (seq, seq), times)
+    };
+    let mut leftovers = Leftovers {
+        frames: (first + 1..first + count).map(frame).collect(),
+        begun: [(0, first + count)].into(),
+        ..Leftovers::default()
+    };
+    let recovery = DirectoryRecovery { storage: &storage, skip_run: None, only: None, dry_run: false };
+    let mut of_run = |_run| Ok(std::mem::take(&mut leftovers));
+    recovery.run(&mut of_run, &mut |_name, result| drop(result.unwrap())).unwrap();
 }
 
 /// Writes consecutive segments of a run.

@@ -53,6 +53,8 @@ pub(crate) struct ShipState {
     pub(crate) rows: u64,
     /// Recorded samples that could not be read.
     pub(crate) unreadable: u64,
+    /// Values that are left out of their rows: INT64 cannot hold them.
+    pub(crate) left_out: u64,
     /// Segments with damage.
     pub(crate) damaged: u64,
     /// Segments that retention removed before they were shipped.
@@ -82,7 +84,11 @@ impl ShipState {
 
     /// Returns whether data that was recorded is not in the store.
     pub(crate) fn has_losses(&self) -> bool {
-        self.unreadable > 0 || self.damaged > 0 || self.gone > 0 || !self.refused.is_empty()
+        self.unreadable > 0
+            || self.left_out > 0
+            || self.damaged > 0
+            || self.gone > 0
+            || !self.refused.is_empty()
     }
 
     /// Counts the files that have gone since the last look and were not shipped.
@@ -107,6 +113,7 @@ impl ShipState {
         self.bytes += segment.bytes;
         self.rows += segment.rows;
         self.unreadable += segment.unreadable;
+        self.left_out += segment.left_out;
         self.damaged += u64::from(segment.is_damaged);
         self.last = Some(segment.manifest.clone());
     }

@@ -22,6 +22,9 @@ use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
 use crate::object_writer::WrittenObject;
 use crate::shared_outbox::{MessageCounts, SharedOutbox};
 
+/// Last bytes of an object that are read back after it was put: most footers of Parquet files.
+const READ_BACK_BYTES: usize = 64 << 10;
+
 /// How segments are shipped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShipOptions {
@@ -44,6 +47,10 @@ pub(crate) struct ShippedSegment {
     pub(crate) rows: u64,
     /// Recorded samples that could not be read.
     pub(crate) unreadable: u64,
+    /// Values that are left out of their rows.
+    pub(crate) left_out: u64,
+    /// Problems of sources, a line each.
+    pub(crate) problems: Vec<String>,
     /// Bytes that could not be read.
     pub(crate) is_damaged: bool,
 }
@@ -139,13 +146,29 @@ impl<'l> Shipper<'l> {
             outbox.prepare(&name);
         }
         // If it exists, another process has shipped the same segment meanwhile.
-        let created = self.lake.create(&name, &bytes);
+        let created = self.put_manifest(&group, &bytes);
         if let Some(outbox) = &self.outbox {
             outbox.post(&name, created.is_ok());
         }
         created?;
         self.known.entry(manifests(group.tier, &group.partition)).or_default().insert(name.clone());
         Ok(ShippedSegment::of(&manifest, name))
+    }
+
+    /// Puts the manifest of a segment and reads it back.
+    fn put_manifest(&self, group: &ObjectGroup, bytes: &Bytes) -> Result<(), ShipError> {
+        let name = group.manifest();
+        self.lake.create(&name, bytes)?;
+        let stored = self.lake.read(&name, MANIFEST_BYTES_MAX)?.unwrap_or_default();
+        let is_same = |own: &Manifest, stored: &Manifest| {
+            (&own.run, own.segment, &own.snapshot, own.rows)
+                == (&stored.run, stored.segment, &stored.snapshot, stored.rows)
+        };
+        // One that existed may be by another version of this program.
+        let parsed = |bytes| serde_json::from_slice::<Manifest>(bytes).ok();
+        let is_stored = stored == *bytes
+            || parsed(bytes).zip(parsed(&stored)).is_some_and(|(own, stored)| is_same(&own, &stored));
+        if is_stored { Ok(()) } else { Err(ShipError::NotStored { name }) }
     }
 
     /// Returns the host of a segment.
@@ -198,6 +221,13 @@ impl ShippedSegment {
             bytes: manifest.objects.iter().map(|object| object.bytes).sum(),
             rows: manifest.rows,
             unreadable: manifest.unreadable,
+            left_out: manifest.sources.iter().map(|source| source.left_out).sum(),
+            problems: manifest
+                .sources
+                .iter()
+                .filter(|source| !source.problem.is_empty())
+                .map(|source| format!("{}: {}", source.source, source.problem))
+                .collect(),
             is_damaged: !manifest.damage.is_empty(),
         }
     }
@@ -248,12 +278,30 @@ impl ObjectSink for SegmentObjects<'_> {
     }
 }
 
-/// Puts an object of a segment or an hour without a manifest. One of the same name and length is
-/// the same, by an earlier attempt; one of another length is by another version of this program,
-/// and is replaced: nobody reads it without a manifest.
+/// Puts an object of a segment or an hour that has no manifest yet, and reads its end back. An
+/// existing object with the same length and end is of an earlier attempt and stays. Any other is of
+/// another version of this program. It is replaced: without a manifest nobody reads it.
+///
+/// # Errors
+/// `NotStored` if the store does not return what it has accepted, and errors of the store.
 pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), ShipError> {
-    if lake.create(name, bytes)? == Created::Existed && lake.size(name)? != Some(bytes.len() as u64) {
+    if lake.create(name, bytes)? == Created::Existed {
+        if is_stored(lake, name, bytes)? {
+            return Ok(());
+        }
         lake.replace(name, bytes)?;
     }
-    Ok(())
+    if is_stored(lake, name, bytes)? { Ok(()) } else { Err(ShipError::NotStored { name: name.to_owned() }) }
+}
+
+/// Returns whether an object has this length and these last bytes. Stores replace an object as a
+/// whole, and the end of a Parquet file describes all of its rows. So reading 64 KiB proves as much
+/// as reading everything, which would double the transfer.
+fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> {
+    if lake.size(name)? != Some(bytes.len() as u64) {
+        return Ok(false);
+    }
+    let start = bytes.len().saturating_sub(READ_BACK_BYTES);
+    let end = lake.read_end(name, start as u64)?;
+    Ok(end.is_some_and(|end| bytes.get(start..).is_some_and(|own| own == end)))
 }

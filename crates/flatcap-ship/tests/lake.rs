@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use recordings::{LOST, SOURCES, TestSegment, write_run};
 
 #[path = "../src/recordings.rs"]
+#[allow(dead_code, reason = "the tests of the library use the rest")]
 mod recordings;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-ship");

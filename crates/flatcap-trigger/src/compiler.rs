@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flatcap_format::query::{FieldPath, LocatedField, locate_field};
-use flatcap_format::schema::{ColumnType, CompiledSchema, MetricKind, nearest_name};
+use flatcap_format::schema::{ColumnType, CompiledSchema, has_rate, nearest_name};
 
 use crate::condition::{
     Arithmetic, Clause, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, TriggerCondition,
@@ -13,22 +13,12 @@ use crate::error::RuleError;
 use crate::exits::ExitWatch;
 use crate::limits;
 use crate::program::{Check, CompiledComparison, Computed, ElementsCheck, Program};
+use crate::rule_source::RuleSource;
 use crate::scale::Scale;
 use crate::series::Stage;
 use crate::slot::{Reading, SlotPlan};
 use crate::transform::Transform;
 use crate::unit::Dimension;
-
-/// A source that rules may name.
-#[derive(Debug, Clone, Copy)]
-pub struct RuleSource<'s> {
-    /// Its name.
-    pub name: &'s str,
-    /// Its nominal period, in nanoseconds; 0 if it has none.
-    pub period_ns: u64,
-    /// Its schema; none if its payloads have none.
-    pub schema: Option<&'s CompiledSchema>,
-}
 
 /// Samples beyond those that a period accounts for: a window of late samples has a few more.
 const SPARE_SAMPLES: u64 = 16;
@@ -358,7 +348,7 @@ impl<'s> RuleCompiler<'s> {
         let mismatch = |what: String| RuleError::mismatch(&operand.text, what);
         let (mut dimension, mut factor) = Dimension::of_field(located.unit.as_deref());
         let period_ns = self.sources.get(located.source).map_or(0, |source| source.period_ns);
-        let mut is_counter = located.kind == MetricKind::Counter;
+        let mut is_counter = has_rate(located.kind, located.column_type);
         let mut stages = Vec::new();
         for transform in &operand.transforms {
             let mut samples = 1;
@@ -417,7 +407,9 @@ impl<'s> RuleCompiler<'s> {
             });
         }
         let (source, is_list) = (located.source, located.list.is_some());
-        let plan = SlotPlan { source, field, reading, stages, scale, is_list };
+        let is_sparse = located.list.as_deref().zip(self.sources.get(source));
+        let is_sparse = is_sparse.is_some_and(|(list, source)| source.leaves_out_elements(list));
+        let plan = SlotPlan { source, field, reading, stages, scale, is_list, is_sparse };
         let known = self.slots.iter().position(|known| known.is_same(&plan));
         known.unwrap_or_else(|| {
             self.slots.push(plan);

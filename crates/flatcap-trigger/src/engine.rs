@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flatcap_format::query::PayloadReader;
 
-use crate::compiler::{RuleCompiler, RuleSource, UNNAMED_LISTS};
+use crate::compiler::{RuleCompiler, UNNAMED_LISTS};
 use crate::condition::TriggerCondition;
 use crate::error::{RuleError, RuleProblem};
 use crate::event::{ComparedQuantity, TriggerChange, TriggerEvent};
@@ -12,6 +12,7 @@ use crate::exits::ExitWatch;
 use crate::limits;
 use crate::machine::{Episode, StepResult, Suppression, TriggerMachine, TriggerTimes};
 use crate::program::{Inputs, Program, SourceState};
+use crate::rule_source::RuleSource;
 use crate::slot::FieldSlot;
 use crate::truth::Truth;
 

@@ -72,7 +72,7 @@ fn elements_are_quantified_and_picked() {
     assert!(times("not thermal.zones[gpu].temperature > 1degC").is_empty());
     assert_eq!(times("any(thermal.zones[*].temperature:delta > 10degC)"), [200]);
     let event = firings(rule("any(thermal.zones[*].temperature > 95degC)"), &samples).1.remove(0);
-    assert_eq!(event.to_string(), "rule: thermal.zones[*].temperature > 95degC (cpu: 96 degC)");
+    assert_eq!(event.to_string(), "rule: thermal.zones[*].temperature > 95degC (cpu[0]: 96 degC)");
 }
 
 // Proves that the end of a process is seen by its id and its signal, or by its absence from a

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use flatbuffers::{FlatBufferBuilder, VOffsetT, Vector, WIPOffset};
 use flatcap_format::schema::CompiledSchema;
 
-use crate::compiler::RuleSource;
 use crate::engine::{TriggerEngine, TriggerRule};
 use crate::error::RuleProblem;
 use crate::event::TriggerEvent;
 use crate::machine::TriggerTimes;
+use crate::rule_source::RuleSource;
 
 pub(crate) const MS: u64 = 1_000_000;
 

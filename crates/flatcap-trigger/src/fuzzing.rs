@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use flatcap_format::schema::CompiledSchema;
 
-use crate::compiler::RuleSource;
 use crate::condition::TriggerCondition;
 use crate::engine::{TriggerEngine, TriggerRule};
 use crate::machine::TriggerTimes;
+use crate::rule_source::RuleSource;
 
 /// A payload of flatc's, and its schema.
 const SCHEMA: &[u8] = include_bytes!("../../../tests/data/schema/marked.bfbs");

@@ -22,6 +22,7 @@ pub mod limits;
 mod machine;
 mod parser;
 mod program;
+mod rule_source;
 mod scale;
 mod scanner;
 mod series;
@@ -31,12 +32,12 @@ mod truth;
 mod unit;
 mod window;
 
-pub use compiler::RuleSource;
 pub use condition::TriggerCondition;
 pub use engine::{TriggerCounts, TriggerEngine, TriggerRule};
 pub use error::{RuleError, RuleProblem};
 pub use event::{ComparedQuantity, TriggerChange, TriggerEvent};
 pub use machine::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, Suppression, TriggerTimes};
+pub use rule_source::RuleSource;
 pub use truth::Truth;
 pub use unit::UnitValue;
 

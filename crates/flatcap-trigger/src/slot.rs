@@ -64,6 +64,8 @@ pub(crate) struct SlotPlan {
     /// How values become base units.
     pub(crate) scale: Scale,
     pub(crate) is_list: bool,
+    /// Samples may leave out elements of the list that exist.
+    pub(crate) is_sparse: bool,
 }
 
 impl SlotPlan {
@@ -108,6 +110,8 @@ pub(crate) struct FieldSlot {
     places: HashMap<u32, usize>,
     cursor: usize,
     swept_ns: u64,
+    /// The number of the current sample.
+    sample: u64,
     /// Values of elements that were not followed, for there were too many.
     pub(crate) left_out: u64,
 }
@@ -117,6 +121,10 @@ pub(crate) struct FieldSlot {
 struct TrackedElement {
     element: u32,
     seen_ns: u64,
+    /// The last sample that has it.
+    sample: u64,
+    /// There are several of them in that sample.
+    is_ambiguous: bool,
     series: Series,
 }
 
@@ -132,6 +140,7 @@ impl FieldSlot {
             places: HashMap::new(),
             cursor: 0,
             swept_ns: 0,
+            sample: 0,
             left_out: 0,
         }
     }
@@ -151,9 +160,12 @@ impl FieldSlot {
         self.rows.clear();
         self.elements.clear();
         self.cursor = 0;
+        self.sample += 1;
     }
 
-    /// Takes a value of the sample. Elements that were not seen for `pause_ns` begin anew.
+    /// Takes a value of the sample. An element begins anew if the sample before did not have it,
+    /// or, if samples may leave it out, if it was not seen for `pause_ns`. Elements of one sample
+    /// that cannot be told apart are unknown.
     #[inline]
     pub(crate) fn take(&mut self, mono_ns: u64, pause_ns: u64, element: Option<u32>, value: FieldValue<'_>) {
         let raw = self.plan.reading.read(value);
@@ -186,10 +198,19 @@ impl FieldSlot {
             return f64::NAN;
         };
         self.cursor = place + 1;
-        if mono_ns.saturating_sub(own.seen_ns) > pause_ns {
+        if own.sample == self.sample {
+            own.series = Series::new(stages);
+            own.is_ambiguous = true;
+            for (known, row) in self.elements.iter().zip(&mut self.rows) {
+                *row = if *known == element { f64::NAN } else { *row };
+            }
+            return f64::NAN;
+        }
+        let has_ended = !self.plan.is_sparse && own.sample + 1 < self.sample;
+        if has_ended || own.is_ambiguous || mono_ns.saturating_sub(own.seen_ns) > pause_ns {
             own.series = Series::new(stages);
         }
-        own.seen_ns = mono_ns;
+        (own.seen_ns, own.sample, own.is_ambiguous) = (mono_ns, self.sample, false);
         own.series.push(stages, mono_ns, raw)
     }
 
@@ -208,7 +229,9 @@ impl FieldSlot {
             return None;
         }
         let series = Series::new(&self.plan.stages);
-        self.followed.push(TrackedElement { element, seen_ns: mono_ns, series });
+        // No sample before has it.
+        let sample = 0;
+        self.followed.push(TrackedElement { element, seen_ns: mono_ns, sample, is_ambiguous: false, series });
         self.places.insert(element, self.followed.len() - 1);
         Some(self.followed.len() - 1)
     }
@@ -219,7 +242,7 @@ mod tests {
     use super::*;
     use crate::transform::Transform;
 
-    fn slot(samples_max: usize) -> FieldSlot {
+    fn slot(samples_max: usize, is_sparse: bool) -> FieldSlot {
         let stage = Stage { transform: Transform::Delta(None), is_counter: true, samples_max };
         let reading = Reading::Number;
         FieldSlot::new(SlotPlan {
@@ -229,6 +252,7 @@ mod tests {
             stages: vec![stage],
             scale: Scale::One,
             is_list: true,
+            is_sparse,
         })
     }
 
@@ -244,7 +268,7 @@ mod tests {
     // and that one that was away for long begins anew.
     #[test]
     fn elements_have_a_past_of_their_own() {
-        let mut slot = slot(2);
+        let mut slot = slot(2, true);
         assert_eq!(take(&mut slot, 1, &[(7, 10), (8, 20)]), [None, None]);
         assert_eq!(take(&mut slot, 2, &[(8, 25), (7, 11)]), [Some(5.0), Some(1.0)]);
         assert_eq!(take(&mut slot, 3, &[(8, 26)]), [Some(1.0)]);
@@ -252,12 +276,27 @@ mod tests {
         assert_eq!(take(&mut slot, 15, &[(7, 20), (8, 27)]), [None, None]);
     }
 
+    // Proves that an element that a sample does not have has ended, unless samples may leave it
+    // out, and that elements of one number are unknown, in that sample and the next.
+    #[test]
+    fn changes_do_not_span_an_absence() {
+        for (is_sparse, after) in [(true, Some(4.0)), (false, None)] {
+            let mut slot = slot(2, is_sparse);
+            assert_eq!(take(&mut slot, 1, &[(7, 10), (8, 20)]), [None, None]);
+            assert_eq!(take(&mut slot, 2, &[(8, 25)]), [Some(5.0)]);
+            assert_eq!(take(&mut slot, 3, &[(7, 14), (8, 26)]), [after, Some(1.0)]);
+            assert_eq!(take(&mut slot, 4, &[(7, 15), (8, 26), (7, 90)]), [None, Some(0.0), None]);
+            assert_eq!(take(&mut slot, 5, &[(7, 16), (8, 26)]), [None, Some(0.0)]);
+            assert_eq!(take(&mut slot, 6, &[(7, 19), (8, 26)]), [Some(3.0), Some(0.0)]);
+        }
+    }
+
     // Proves that elements beyond the limit are unknown and counted, and that those that are gone
     // make place for others.
     #[test]
     fn followed_elements_are_bounded() {
         let fitting = 8;
-        let mut slot = slot(usize::try_from(limits::FIELD_SAMPLES_MAX).unwrap() / fitting);
+        let mut slot = slot(usize::try_from(limits::FIELD_SAMPLES_MAX).unwrap() / fitting, true);
         let elements = |from: u32| (from..from + 10).map(|element| (element, 1)).collect::<Vec<_>>();
         for time in 1..4 {
             take(&mut slot, time, &elements(0));

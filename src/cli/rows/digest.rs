@@ -52,7 +52,7 @@ struct DigestLine {
 
 /// Prints the digest of the selected sources and times.
 pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let recording = Recording::open(&request.selection.paths)?;
+    let recording = Recording::open_with_added_sources(&request.selection.paths)?;
     let mut filter = request.filter.clone();
     let span = recording_span(&request.selection.paths, filter.host.as_ref())?;
     let is_part = !request.selection.has_times();
@@ -102,7 +102,7 @@ pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Re
 /// Reads all samples.
 fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestCounts, CliError> {
     let mut counts = DigestCounts::default();
-    let mut seen: BTreeSet<(String, u64)> = BTreeSet::new();
+    let mut seen: BTreeSet<(u16, u64)> = BTreeSet::new();
     while let Some(item) = results.next()? {
         match item {
             QueryItem::Run(_) => {
@@ -113,10 +113,10 @@ fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestC
                 let Some(table) = results.tables().get(batch.table) else { continue };
                 // The tables of a source have the same samples; they are counted once.
                 let first = batch.times.mono_ns.first().copied().unwrap_or_default();
-                if seen.insert((table.source.to_string(), first)) {
+                if seen.insert((batch.source, first)) {
                     *counts.samples.entry(table.source.to_string()).or_default() += batch.times.len() as u64;
                 }
-                movements.add(&mut batch, table);
+                movements.add(&mut batch, table, results.elements());
             }
             QueryItem::Gap(_, gap) if gap.is_thinned() => counts.thinned += gap.count,
             QueryItem::Gap(_, gap) => {

@@ -27,7 +27,12 @@ const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
 
 /// Prints the rows that are asked for.
 pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    let recording = Recording::open(&request.selection.paths)?;
+    // A source that was added to the open segment may have a column of its own, which must be in
+    // the heading of csv.
+    let recording = match request.output {
+        RowOutput::Csv => Recording::open_with_added_sources(&request.selection.paths)?,
+        RowOutput::Jsonl | RowOutput::Table => Recording::open(&request.selection.paths)?,
+    };
     let condition = request.args.condition.clone();
     let has_condition = condition.is_some();
     let (fields, filter) = (request.fields.clone(), request.filter.clone());

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use flatcap_format::query::{ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementNames, TableInfo};
+use flatcap_format::query::{
+    ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementName, ElementNames, TableInfo,
+};
 use flatcap_format::schema::MetricKind;
 
 use crate::cli::human;
@@ -21,8 +23,8 @@ pub(super) struct Movement {
     pub(super) largest: f64,
 }
 
-/// A table, a column of it, and an element if it is a list.
-pub(super) type Series = (usize, usize, Option<u32>);
+/// A table, a column of it, and an element as it was named if it is a list.
+pub(super) type Series = (usize, usize, Option<ElementName>);
 
 /// The movement of all series of a query.
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ impl Movement {
     /// Returns the smallest, mean and largest value for people; `is_rate` if counters are changes
     /// per second.
     pub(super) fn texts(&self, info: &ColumnInfo, is_rate: bool) -> [String; 3] {
-        let is_counter = info.kind == MetricKind::Counter;
+        let is_counter = info.has_rate();
         let unit = if is_counter && !is_rate {
             CommonUnit::own(info.unit.as_deref(), false)
         } else {
@@ -90,14 +92,14 @@ impl Movements {
     }
 
     /// Adds the values of a batch.
-    pub(super) fn add(&mut self, batch: &mut ColumnBatch, table: &TableInfo) {
+    pub(super) fn add(&mut self, batch: &mut ColumnBatch, table: &TableInfo, names: &ElementNames) {
         if let Some(rates) = &mut self.rates {
-            rates.apply(batch, table);
+            rates.apply(batch, table, names);
         }
         for (number, (column, info)) in batch.columns.iter().zip(&table.columns).enumerate() {
             let is_level = !matches!(info.kind, MetricKind::State | MetricKind::Text);
             for row in 0..batch.rows() {
-                let series = (batch.table, number, batch.element(row));
+                let series = (batch.table, number, batch.name(row));
                 if self.series.len() + self.others.len() >= SERIES_MAX && !self.series.contains_key(&series) {
                     continue;
                 }

@@ -1,5 +1,6 @@
 //! What a user asks for: fields, rows and their output.
 
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use flatcap_format::query::{Aggregate, FieldPath, PathError, RowCondition, Steps};
@@ -7,6 +8,7 @@ use flatcap_format::replay::ReplayFilter;
 use jiff::tz::TimeZone;
 
 use super::row_cell::UnitMode;
+use crate::cli::row_printer::TextRule;
 use crate::cli::selection::RecordingSelection;
 use crate::config;
 
@@ -41,6 +43,9 @@ pub(in crate::cli) struct RowArgs {
     /// Print numbers in tables as in the file, not in units for people.
     #[arg(long)]
     pub(in crate::cli) raw: bool,
+    /// The treatment of strings in cells of CSV; by default that of standard output.
+    #[arg(skip)]
+    pub(in crate::cli) stated_text_rule: Option<TextRule>,
 }
 
 /// The value of --fields.
@@ -81,6 +86,13 @@ pub(in crate::cli) struct RowRequest<'a> {
 }
 
 impl RowArgs {
+    /// Returns the treatment of strings in cells of CSV.
+    pub(in crate::cli) fn text_rule(&self) -> TextRule {
+        let of_output =
+            || if io::stdout().is_terminal() { TextRule::ForTerminal } else { TextRule::Unchanged };
+        self.stated_text_rule.unwrap_or_else(of_output)
+    }
+
     /// Returns whether an option makes rows of fields instead of whole samples.
     pub(in crate::cli) fn are_given(&self) -> bool {
         self.fields.is_some() || self.condition.is_some() || self.long || self.every.is_some() || self.units

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use flatcap_format::query::{CommonUnit, RowColumn, RowReader, RowStamp, RunInfo};
+use flatcap_format::query::{CommonUnit, HeldValue, RowColumn, RowReader, RowStamp, RunInfo};
 use flatcap_format::replay::RecordedHosts;
 use flatcap_format::schema::{FieldValue, append_json_value};
 use flatcap_format::segment::{Gap, Marker, list};
@@ -14,7 +14,7 @@ use super::row_table::RowTable;
 use crate::cli::csv_line::CsvLine;
 use crate::cli::error::CliError;
 use crate::cli::marks::MarkRow;
-use crate::cli::row_printer::{GapRow, gap_text, print_object};
+use crate::cli::row_printer::{GapRow, TextRule, gap_text, print_data, print_object};
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 use crate::human::printable;
@@ -35,7 +35,7 @@ pub(super) struct RowWriter<'a> {
 
 #[allow(clippy::large_enum_variant, reason = "there is only one in the program")]
 enum RowFormat<'a> {
-    Csv { out: &'a mut dyn Write, line: CsvLine, has_header: bool },
+    Csv { out: &'a mut dyn Write, line: CsvLine, has_header: bool, text_rule: TextRule },
     Jsonl { out: &'a mut dyn Write, line: Vec<u8> },
     Table(RowTable<'a>),
 }
@@ -56,7 +56,10 @@ impl<'a> RowWriter<'a> {
         let zone = if output == RowOutput::Table { request.zone.clone() } else { TimeZone::UTC };
         let width = if request.is_turned { Some(0) } else { Output::Stdout.width() };
         let format = match output {
-            RowOutput::Csv => RowFormat::Csv { out, line: CsvLine::default(), has_header: false },
+            RowOutput::Csv => {
+                let text_rule = request.args.text_rule();
+                RowFormat::Csv { out, line: CsvLine::default(), has_header: false, text_rule }
+            }
             RowOutput::Jsonl => RowFormat::Jsonl { out, line: Vec::new() },
             RowOutput::Table => RowFormat::Table(RowTable::new(width, out)),
         };
@@ -87,7 +90,7 @@ impl<'a> RowWriter<'a> {
         self.set_columns(reader.columns());
         let is_long = reader.is_long();
         match &mut self.format {
-            RowFormat::Csv { out, line, has_header } if !*has_header => {
+            RowFormat::Csv { out, line, has_header, .. } if !*has_header => {
                 *has_header = true;
                 let host = self.has_host_column.then_some("host");
                 let stamps = ["time", "wall_ns"].into_iter().chain(host).chain(is_long.then_some("element"));
@@ -117,24 +120,22 @@ impl<'a> RowWriter<'a> {
         }
         let label = stamp.element.map(|element| reader.label(element));
         let Self { format, times, mode, columns, cell, host, has_host_column, .. } = self;
-        let host_cell = has_host_column.then(|| printable(host));
         let row = reader.values();
         let values = columns.iter().map(|column| (column, row.get(column.place)));
         match format {
-            RowFormat::Csv { out, line, .. } => {
+            RowFormat::Csv { out, line, text_rule, .. } => {
                 line.clear();
                 line.push_plain(|bytes| times.push_nanoseconds(stamp.wall_ns, bytes));
                 let mut digits = itoa::Buffer::new();
                 let wall_ns = digits.format(stamp.wall_ns).as_bytes();
                 line.push_plain(|bytes| bytes.extend_from_slice(wall_ns));
-                for text in host_cell.into_iter().chain(label.map(printable)) {
-                    line.push_text(text.as_bytes());
+                for text in has_host_column.then_some(&**host).into_iter().chain(label) {
+                    print_data(FieldValue::Text(text), *text_rule, cell);
+                    line.push_text(cell);
                 }
                 for (column, value) in values {
                     cell.clear();
-                    if let Some(value) = value {
-                        write_value(value, &column.unit, *mode, cell);
-                    }
+                    write_data(value, (&column.unit, *mode, *text_rule), cell);
                     if value.is_some_and(|value| value.number().is_some()) {
                         line.push_plain(|bytes| bytes.extend_from_slice(cell));
                     } else {
@@ -170,6 +171,7 @@ impl<'a> RowWriter<'a> {
             }
             RowFormat::Table(table) => {
                 let stamps = [times.microseconds(stamp.wall_ns)].into_iter();
+                let host_cell = has_host_column.then(|| printable(host));
                 let stamps = stamps.chain(host_cell).chain(label.map(printable));
                 let texts = values.map(|(column, value)| {
                     cell.clear();
@@ -230,5 +232,18 @@ impl<'a> RowWriter<'a> {
 impl WrittenColumn {
     fn is_own(&self) -> bool {
         (self.unit.factor - 1.0).abs() < f64::EPSILON
+    }
+}
+
+/// Writes a value as a cell of CSV; nothing for an absent one.
+fn write_data(
+    value: Option<&HeldValue>,
+    (unit, mode, text_rule): (&CommonUnit, UnitMode, TextRule),
+    cell: &mut Vec<u8>,
+) {
+    match value {
+        Some(HeldValue::Text(text)) => print_data(FieldValue::Text(text), text_rule, cell),
+        Some(value) => write_value(value, unit, mode, cell),
+        None => {}
     }
 }

@@ -23,7 +23,7 @@ pub(in crate::cli) fn print(
     source: &str,
     out: &mut dyn Write,
 ) -> Result<ExitStatus, CliError> {
-    let recording = Recording::open(&request.selection.paths)?;
+    let recording = Recording::open_with_added_sources(&request.selection.paths)?;
     let query = Query { filter: request.filter.clone(), ..Query::default() };
     let mut results = recording.query(&query)?;
     let movements = follow_movements(&mut results, request.is_rate)?;
@@ -107,7 +107,7 @@ fn follow_movements(results: &mut QueryResults, is_rate: bool) -> Result<Movemen
             QueryItem::Run(_) => movements.begin_run(),
             QueryItem::Batch(mut batch) => {
                 if let Some(table) = results.tables().get(batch.table) {
-                    movements.add(&mut batch, table);
+                    movements.add(&mut batch, table, results.elements());
                 }
             }
             QueryItem::Complete(_) if results.summary().samples >= SAMPLES_MAX => break,
@@ -144,7 +144,12 @@ mod tests {
             is_identity: false,
             order: 0,
         };
-        TableInfo { source: "s".into(), list: list.map(Into::into), columns: vec![column; columns] }
+        TableInfo {
+            source: "s".into(),
+            instance: None,
+            list: list.map(Into::into),
+            columns: vec![column; columns],
+        }
     }
 
     // Proves that the elements of a list are rows if the source is mostly that list.

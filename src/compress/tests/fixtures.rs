@@ -1,7 +1,7 @@
 //! Test fixtures: segments on a simulated storage, and reading them back.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::path::Path;
 
 use flatcap_format::block::CompressionOptions;
@@ -9,8 +9,8 @@ use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap_format::host::ClockReading;
 use flatcap_format::host::HostName;
 use flatcap_format::segment::{
-    Frames, Gap, Marker, MarkerOrigin, SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentReader,
-    SegmentWriter, SourceInfo, SourceKind,
+    Frames, Gap, Marker, MarkerOrigin, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentOptions,
+    SegmentReader, SegmentWriter, SourceInfo, SourceKind,
 };
 use flatcap_format::storage::{ReadAt, Storage};
 use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
@@ -64,9 +64,9 @@ pub(super) fn segment_as(
     for seq in 0..samples {
         let counters: Vec<u8> =
             (0..40_u64).flat_map(|at| (at * 1000 + seq * (at % 3)).to_le_bytes()).collect();
-        append(&mut writer, 0, seq, &counters);
+        append(&mut writer, 0, seq, &counters).unwrap();
         let noise: Vec<u8> = (0..=random.below(4)).flat_map(|_| random.next().to_le_bytes()).collect();
-        append(&mut writer, 1, seq, &noise);
+        append(&mut writer, 1, seq, &noise).unwrap();
         match random.below(12) {
             0 => {
                 let gap = Gap {
@@ -93,15 +93,29 @@ pub(super) fn segment_as(
     sealed.name()
 }
 
-fn append(writer: &mut SegmentWriter, source: u16, seq: u64, body: &[u8]) {
+/// Appends a sample, and counts it.
+pub(super) fn append(writer: &mut SegmentWriter, source: u16, seq: u64, body: &[u8]) -> io::Result<()> {
+    let kind = writer.checksum();
+    let frame = frame_of(kind, source, seq, body);
+    let headers = [&frame[..kind.frame_bytes(0)]];
+    writer.append(Frames { pieces: &mut [IoSlice::new(&frame)], headers: &headers, count: 1 })?;
+    writer.count_samples(source, 1, SampleSpan::of(seq, mono_ns(seq), 0));
+    Ok(())
+}
+
+/// Returns the frame of a sample.
+pub(super) fn frame_of(kind: ChecksumKind, source: u16, seq: u64, body: &[u8]) -> Vec<u8> {
     let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
-    let (mono_ns, wall_ns) = (1_000_000 + seq, 0);
+    let (mono_ns, wall_ns) = (mono_ns(seq), 0);
     let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 1 };
     Envelope::new(source).write(&mut payload, &stamp, body);
-    let (mut frame, kind) = (Vec::new(), writer.checksum());
+    let mut frame = Vec::new();
     kind.frame_and_write(&mut frame, &payload).unwrap();
-    let headers = [&frame[..kind.frame_bytes(0)]];
-    writer.append(Frames { pieces: &mut [IoSlice::new(&frame)], headers: &headers, count: 1 }).unwrap();
+    frame
+}
+
+fn mono_ns(seq: u64) -> u64 {
+    1_000_000 + seq
 }
 
 pub(super) fn header(segment: u64, checksum: ChecksumKind) -> SegmentHeader {

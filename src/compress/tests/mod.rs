@@ -1,5 +1,8 @@
-//! Tests of compression as a whole: crashes, and the worker beside a recorder.
+//! Tests of compression as a whole: crashes, the worker beside a recorder, and all that works on
+//! segments at once.
 
 mod crashes;
 mod fixtures;
+mod interleavings;
+mod turns;
 mod worker;

@@ -49,6 +49,8 @@ pub(super) struct CsvColumn {
     pub(super) stated: Option<CsvType>,
     unit: Option<String>,
     is_counter: bool,
+    /// A cell needs all of 64 bits.
+    pub(super) uses_all_bits: bool,
 }
 
 impl CsvHeader {
@@ -84,6 +86,7 @@ impl CsvHeader {
                 stated: stated.other_types,
                 unit: None,
                 is_counter: false,
+                uses_all_bits: false,
             })
             .collect();
         for (wanted, csv_type) in &stated.types {
@@ -129,7 +132,13 @@ impl CsvColumn {
         let documentation =
             if self.title == self.name { String::new() } else { format!("Column {:?}.", self.title) };
         let field = NewField::new(&self.name, csv_type.content());
-        NewField { unit: self.unit.clone(), kind, documentation, ..field }
+        NewField {
+            unit: self.unit.clone(),
+            kind,
+            documentation,
+            uses_all_bits: self.uses_all_bits && csv_type == CsvType::Unsigned,
+            ..field
+        }
     }
 }
 

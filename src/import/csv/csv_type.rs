@@ -101,19 +101,27 @@ pub(super) struct PossibleTypes {
     /// Beside text, from the narrowest on.
     left: Vec<CsvType>,
     has_value: bool,
+    /// A cell is a whole number that needs all of 64 bits.
+    uses_all_bits: bool,
 }
 
 impl PossibleTypes {
     /// Creates the types of a column without cells.
     pub(super) fn all() -> Self {
         let left = vec![CsvType::Bool, CsvType::Unsigned, CsvType::Signed, CsvType::Float];
-        Self { left, has_value: false }
+        Self { left, has_value: false, uses_all_bits: false }
     }
 
     /// Adds a cell that is not absent.
     pub(super) fn add(&mut self, cell: &str) {
         self.has_value = true;
         self.left.retain(|csv_type| csv_type.keeps(cell));
+        self.uses_all_bits |= cell.parse::<u64>().is_ok_and(|number| i64::try_from(number).is_err());
+    }
+
+    /// Returns whether a cell is a whole number that needs all of 64 bits.
+    pub(super) fn uses_all_bits(&self) -> bool {
+        self.uses_all_bits
     }
 
     /// Returns the first type that all cells have, of bool, unsigned, integer and float; text

@@ -171,7 +171,7 @@ impl<'s> CsvImporter<'_, 's, '_> {
     fn inspect(&mut self, path: &Path) -> Result<Option<FoundColumns>, ImportError> {
         let mut records = self.open(path)?;
         let Some(first) = records.next()? else { return Ok(None) };
-        let header = self.header(path, &first)?;
+        let mut header = self.header(path, &first)?;
         let mut types: Vec<PossibleTypes> = header.columns.iter().map(|_| PossibleTypes::all()).collect();
         let mut times = RowTimes::default();
         while let Some(CsvRecord { cells, line, .. }) = records.next()? {
@@ -201,6 +201,9 @@ impl<'s> CsvImporter<'_, 's, '_> {
                 "the times in column {at} fall from row to row: sort the rows by time, the oldest first"
             );
             return Err(header_error(path, &what));
+        }
+        for (column, types) in header.columns.iter_mut().zip(&types) {
+            column.uses_all_bits = types.uses_all_bits();
         }
         // Without rows there is nothing to read.
         let time_form = times.form.unwrap_or(TimeForm::Iso);

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use flatcap_format::segment::{Marker, MarkerOrigin, SealState, SegmentName, SegmentWriter};
+use flatcap_format::segment::{Marker, MarkerOrigin, SealState, SegmentWriter};
 use flatcap_format::storage::{FileAttributes, Storage, StorageFile};
 use flatcap_format::testing::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
 
@@ -94,8 +94,8 @@ fn a_small_disk_keeps_the_newest() {
     }
 }
 
-// Proves that another program that fills the disk costs no history within `min_bytes`, and that the
-// newest samples are recorded anyway.
+// Proves that another program that fills the disk costs no history within `min_bytes`, that the
+// newest samples are recorded while there is a reserve, and that later ones are lost.
 #[test]
 fn other_programs_cost_no_history() {
     let storage = SimulatedStorage::new(0);
@@ -103,7 +103,7 @@ fn other_programs_cost_no_history() {
     let limits = RetentionLimits {
         min_free: MinFree::BasisPoints(500),
         bytes: 1 << 40,
-        min_bytes: 8 << 20,
+        min_bytes: 6 << 20,
         ..RetentionLimits::NONE
     };
     let capped = QuotaStorage::new(Arc::new(storage.clone()), limits);
@@ -124,11 +124,21 @@ fn other_programs_cost_no_history() {
     assert_eq!(storage.space().unwrap().available, 0);
     capped.enforce_limits(0).unwrap();
     assert_eq!(capped.removed(), 0, "nothing is removed for other programs");
-    (10..60).for_each(|number| assert_eq!(record(number).unwrap(), 100 << 10, "segment {number}"));
-    let mut segments = storage.names();
-    segments.retain(|name| SegmentName::parse(name).is_some());
-    assert!(segments.len() >= 20, "the history grew into the reserve: {segments:?}");
-    assert!(segments.last().unwrap().starts_with("0000000059"));
+    let mut number = 10;
+    let error = loop {
+        match record(number) {
+            Ok(bytes) => assert_eq!(bytes, 100 << 10),
+            Err(error) => break error,
+        }
+        number += 1;
+    };
+    assert!(error.to_string().contains("retain_min protects"), "{error}");
+    assert_eq!(capped.removed(), 0, "nothing is removed for the newest samples");
+    assert!(number >= 20, "the history grew into the reserve: {number}");
+    storage.remove("hog").unwrap();
+    drop(hog);
+    assert_eq!(record(number + 1).unwrap(), 100 << 10, "there is space again");
+    capped.enforce_limits(0).unwrap();
     capped.release_reserve();
     assert!(!storage.names().iter().any(|name| name == RESERVE_NAME));
 }

@@ -1,6 +1,7 @@
 //! Tests of the whole recorder: crashes, failing and full disks, recoveries, clocks; the rig that
 //! records scripted samples, and the checker of what a crash left.
 
+mod accounting;
 mod clocks;
 mod crashes;
 mod faults;
@@ -10,3 +11,4 @@ mod recoveries;
 mod retained;
 pub(super) mod rig;
 mod rings;
+mod shared_disk;

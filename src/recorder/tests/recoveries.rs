@@ -32,14 +32,14 @@ fn samples(files: &[(String, Rc<FileContent>)]) -> BTreeSet<(u16, u64)> {
     items.filter_map(sample).collect()
 }
 
-fn segments(looker: &mut ImageReader, storage: &SimulatedStorage) -> Vec<(String, Rc<FileContent>)> {
-    let mut files = looker.read_image(storage);
+pub(super) fn segments(looker: &mut ImageReader, disk: &SimulatedStorage) -> Vec<(String, Rc<FileContent>)> {
+    let mut files = looker.read_image(disk);
     files.retain(|(name, _)| SegmentName::parse(name).is_some());
     files
 }
 
 /// Recovers everything. Returns whether there was no error.
-fn recover(storage: &SimulatedStorage, memory: &Leftovers) -> bool {
+pub(super) fn recover(storage: &SimulatedStorage, memory: &Leftovers) -> bool {
     recover_only(storage, None, memory)
 }
 
@@ -53,7 +53,7 @@ fn recover_only(storage: &SimulatedStorage, only: Option<SegmentName>, memory: &
 }
 
 /// Checks that everything is sealed, intact, explained and as sampled.
-fn check_image(
+pub(super) fn check_image(
     looker: &mut ImageReader,
     script: &Script,
     storage: &SimulatedStorage,

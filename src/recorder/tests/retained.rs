@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flatcap_format::segment::{SealState, SegmentName, SideFile};
+use flatcap_format::segment::{REMOVED_NAME, RemovedSegments, SealState, SegmentName, SideFile};
 use flatcap_format::storage::{DiskSpace, FileEntry, Storage, StorageFile};
 use flatcap_format::testing::simulated::{
     InjectedFailure, LoggedOperation, Operation, SimulatedStorage, SimulationRandom,
@@ -305,8 +305,8 @@ fn leave_segments(storage: &SimulatedStorage, numbers: std::ops::Range<u64>) -> 
     names
 }
 
-// Proves that if a file cannot be removed the next oldest is, and that recording continues, from
-// the start on.
+// Proves that if a file cannot be removed the next oldest is, that recording continues, from the
+// start on, and that a list says which segments are removed between others.
 #[test]
 fn the_next_oldest_goes_instead() {
     let storage = SimulatedStorage::new(0);
@@ -326,6 +326,9 @@ fn the_next_oldest_goes_instead() {
     let names = storage.names();
     assert!(left[..4].iter().all(|name| names.contains(name)));
     assert!(!names.contains(&left[4]) && !names.contains(&left[5]), "{names:?}");
+    let list = String::from_utf8(storage.content(REMOVED_NAME).unwrap()).unwrap();
+    let removed = RemovedSegments::parse(&list);
+    assert!(removed.covers(9, 3, 6) && !removed.covers(9, 0, 6), "verify knows of the hole: {list}");
 }
 
 // Proves that if nothing can be removed the open segment stays, is sealed intact, and nothing else

@@ -41,7 +41,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let path = super::network::namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT);
+    let path = super::network::namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT)?;
     let number = |file| (path == FILE).then(|| host_file(context.host, file, SPEC.hint).ok()).flatten();
     Ok(OpenedSampler::built(ConntrackSampler {
         path,

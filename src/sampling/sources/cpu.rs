@@ -14,6 +14,8 @@ use crate::schemas::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 const FILE: &str = "proc/stat";
 /// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
+/// A bit for each line with one number.
+const ALL_LINES: u8 = (1 << 7) - 1;
 
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "cpu",
@@ -100,20 +102,23 @@ fn parse(
     let mut times = None;
     let [mut context_switches, mut forks, mut interrupts, mut softirqs] = [ABSENT; 4];
     let [mut running, mut blocked, mut boot_time] = [ABSENT; 3];
+    let mut found = 0;
     while !cursor.is_at_end() {
         let name = cursor.word().unwrap_or_default();
+        // The line that it is, as a bit of `found`.
         let place = match name {
-            b"intr" => Some(&mut interrupts),
-            b"ctxt" => Some(&mut context_switches),
-            b"btime" => Some(&mut boot_time),
-            b"processes" => Some(&mut forks),
-            b"procs_running" => Some(&mut running),
-            b"procs_blocked" => Some(&mut blocked),
-            b"softirq" => Some(&mut softirqs),
+            b"intr" => Some((&mut interrupts, 0)),
+            b"ctxt" => Some((&mut context_switches, 1)),
+            b"btime" => Some((&mut boot_time, 2)),
+            b"processes" => Some((&mut forks, 3)),
+            b"procs_running" => Some((&mut running, 4)),
+            b"procs_blocked" => Some((&mut blocked, 5)),
+            b"softirq" => Some((&mut softirqs, 6)),
             _ => None,
         };
-        if let Some(place) = place {
-            *place = cursor.number(&mut lacks);
+        if let Some((place, line)) = place {
+            *place = cursor.wrapped_number(&mut lacks);
+            found |= 1 << line;
         } else if name == b"cpu" {
             times = Some(cpu_times(&mut cursor, &mut lacks));
         } else if let Some(core) = name.strip_prefix(b"cpu") {
@@ -124,8 +129,8 @@ fn parse(
         }
         cursor.next_line();
     }
-    let counts = [context_switches, forks, interrupts, softirqs, running, blocked, boot_time];
-    let is_there = times.is_some() && seen > 0 && !counts.contains(&ABSENT);
+    // A line whose number cannot be read is there.
+    let is_there = times.is_some() && seen > 0 && found == ALL_LINES;
     lacks |= Incomplete::CUT.unless(is_there);
     let times = times.unwrap_or_else(|| cpu_times(&mut Cursor::of(b"").0, &mut lacks));
     let totals =
@@ -149,6 +154,7 @@ fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Incomplete) -> CpuTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampling::odd_text;
     use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
 
     const TEXT: &[u8] = b"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 11 12 13 14 15 16 17 18 19 20\n\
@@ -196,6 +202,25 @@ mod tests {
         );
         assert_eq!(incomplete, Incomplete::UNREADABLE | Incomplete::CUT);
         assert_eq!((totals.times.user(), totals.times.nice(), totals.times.system()), (1, ABSENT, ABSENT));
+    }
+
+    // Proves that a count which the kernel prints as negative is read modulo 2^32, and that any
+    // other odd number costs itself alone and does not pass for a cut file. The text is noted.
+    #[test]
+    fn an_odd_number_costs_only_itself() {
+        let text = String::from_utf8(TEXT.to_vec()).unwrap();
+        let read = |processes: &str| {
+            let text = text.replace("processes 34", processes);
+            let parsed = parse(text.as_bytes(), &mut CachedNameFilter::default(), &mut Vec::new());
+            (parsed.0.forks, parsed.0.running, parsed.1)
+        };
+        assert_eq!(read("processes -2045677862"), (2_249_289_434, 35, Incomplete::NONE));
+        assert_eq!(read("processes -1"), (u64::from(u32::MAX), 35, Incomplete::NONE));
+        let _earlier = odd_text::take();
+        for odd in ["processes -2147483649", "processes -0", "processes -", "processes x", "processes 1.5"] {
+            assert_eq!(read(odd), (ABSENT, 35, Incomplete::UNREADABLE), "{odd}");
+            assert_eq!(odd_text::take().unwrap().to_string(), format!("line 7: \"{odd}\""));
+        }
     }
 
     // Proves that the payload passes the verifier and agrees with a naive parser: counters may only

@@ -1,7 +1,7 @@
 //! A position in the text of /proc that advances by words, numbers and lines, in one pass.
 
 use super::text::{ABSENT, leading_number};
-use crate::sampling::Incomplete;
+use crate::sampling::{Incomplete, odd_text};
 
 /// Bytes of a name compared at once.
 const CHUNK: usize = 8;
@@ -10,6 +10,7 @@ const CHUNK: usize = 8;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
+    whole: &'a [u8], // `rest` is its end
 }
 
 impl<'a> Cursor<'a> {
@@ -18,7 +19,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn of(content: &'a [u8]) -> (Self, Incomplete) {
         let end = memchr::memrchr(b'\n', content).map_or(0, |at| at + 1);
         let (whole, rest) = content.split_at(end);
-        (Self { rest: whole }, Incomplete::CUT.unless(rest.is_empty() && !whole.is_empty()))
+        (Self { rest: whole, whole }, Incomplete::CUT.unless(rest.is_empty() && !whole.is_empty()))
     }
 
     /// Returns whether no line is left.
@@ -117,6 +118,23 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Like [`number`](Self::number), for a count of 32 bits that some kernels print as negative
+    /// once it is above 2^31: returns the count modulo 2^32.
+    #[inline]
+    pub(super) fn wrapped_number(&mut self, lacks: &mut Incomplete) -> u64 {
+        self.skip_spaces();
+        let Some(after) = self.rest.strip_prefix(b"-") else { return self.number(lacks) };
+        match leading_number(after) {
+            Some((value @ 1..=0x8000_0000, after))
+                if matches!(after.first(), None | Some(b' ' | b'\t' | b'\n')) =>
+            {
+                self.rest = after;
+                (1 << 32) - value
+            }
+            _ => self.mark_absent(lacks),
+        }
+    }
+
     /// Returns the next words of this line as numbers.
     #[inline]
     pub(super) fn numbers<const COUNT: usize>(&mut self, lacks: &mut Incomplete) -> [u64; COUNT] {
@@ -139,7 +157,16 @@ impl<'a> Cursor<'a> {
 
     #[cold]
     fn mark_absent(&mut self, lacks: &mut Incomplete) -> u64 {
-        *lacks |= if self.word().is_some() { Incomplete::UNREADABLE } else { Incomplete::CUT };
+        let before = self.whole.get(..self.whole.len() - self.rest.len()).unwrap_or_default();
+        let Some(word) = self.word() else {
+            *lacks |= Incomplete::CUT;
+            return ABSENT;
+        };
+        *lacks |= Incomplete::UNREADABLE;
+        // The line up to the word, and the word.
+        let begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+        let line = self.whole.get(begin..before.len() + word.len()).unwrap_or(word);
+        odd_text::note(line, memchr::memchr_iter(b'\n', before).count() + 1);
         ABSENT
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
+use super::guarded_reads::BlockingRead;
 use super::text;
 use crate::os::host::{HostDirectory, HostRoot, SmallFile};
 use crate::sampling::{Incomplete, ReadError};
@@ -254,6 +255,12 @@ pub(super) fn until_zero(place: &[u8]) -> &[u8] {
     place.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+/// Returns the text of a field of the schema, for a log line.
+pub(super) fn shown(field: impl IntoIterator<Item = u8>) -> String {
+    let bytes: Vec<u8> = field.into_iter().take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Returns a text cut to fit, with a terminating zero byte.
 pub(super) fn truncated<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     let mut place = [0; BYTES];
@@ -334,14 +341,14 @@ impl NumberFile {
 
     /// Returns the value if it is not negative; else absent, with the reason added to `incomplete`.
     pub(super) fn unsigned(&self, incomplete: &mut Incomplete) -> u64 {
-        let value = self.line(incomplete).map(text::number);
+        let value = self.line(incomplete).map(text::lenient_number);
         *incomplete |= Incomplete::UNREADABLE.unless(value != Some(None));
         value.flatten().unwrap_or(text::ABSENT)
     }
 
     /// Returns the value, which may be negative; else NaN, with the reason added to `incomplete`.
     pub(super) fn signed(&self, incomplete: &mut Incomplete) -> f64 {
-        let value = self.line(incomplete).map(text::signed);
+        let value = self.line(incomplete).map(text::lenient_signed);
         *incomplete |= Incomplete::UNREADABLE.unless(value != Some(None));
         value.flatten().unwrap_or(f64::NAN)
     }
@@ -354,8 +361,10 @@ impl NumberFile {
             *incomplete |= self.incomplete_reason();
             return None;
         }
-        let line = self.content.get(..self.length).and_then(|content| content.strip_suffix(b"\n"));
-        // Without a newline the number may lack digits.
+        // The kernel writes such a file at once, and not every driver adds a newline. A content
+        // that fills the buffer may be longer.
+        let content = self.content.get(..self.length).map(<[u8]>::trim_ascii);
+        let line = content.filter(|content| !content.is_empty() && self.length < NUMBER_BYTES);
         *incomplete |= Incomplete::CUT.unless(line.is_some());
         line
     }
@@ -369,6 +378,15 @@ impl NumberFile {
         }
     }
 }
+
+impl BlockingRead for NumberFile {
+    fn read(&mut self) {
+        NumberFile::read(self);
+    }
+}
+
+/// The error number that a sample has for an element that does not answer (ETIMEDOUT).
+pub(super) const HANGS: u64 = 110;
 
 fn errno_of(error: &Error) -> i32 {
     error.raw_os_error().unwrap_or(i32::MAX)
@@ -392,7 +410,7 @@ pub(super) fn none_found(what: &'static str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_damage_is_marked, rename};
+    use crate::sampling::sources::tests::rename;
 
     fn listing(root: &std::path::Path, period: Duration) -> DeviceListing {
         let place = DeviceClass { path: "class", is_device: |name| is_numbered(name, b"d"), devices_max: 3 };
@@ -471,21 +489,50 @@ mod tests {
         number
     }
 
-    // Proves that numbers are read exactly, marked, or absent.
+    // Proves that damaged numbers never panic, and are absent if and only if they are marked.
     #[test]
     fn numbers_are_exact_or_marked() {
-        for text in [&b"-12345\n"[..], b"18446744073709551614\n"] {
-            assert_damage_is_marked(text, |text| {
-                let mut incomplete = Incomplete::NONE;
-                if text.starts_with(b"-") {
-                    let is_value = !number_file(text).signed(&mut incomplete).is_nan();
-                    assert_eq!(is_value, incomplete.is_none());
-                } else {
-                    let is_value = number_file(text).unsigned(&mut incomplete) != text::ABSENT;
+        for whole in [&b"-12345\n"[..], b"18446744073709551614\n"] {
+            for at in 0..whole.len() {
+                for byte in [0, b' ', b'\n', b'9', b':', b'x', b'-', b'.', 0xFF] {
+                    let mut text = whole.to_vec();
+                    text[at] = byte;
+                    let mut incomplete = Incomplete::NONE;
+                    let is_value = if whole.starts_with(b"-") {
+                        !number_file(&text).signed(&mut incomplete).is_nan()
+                    } else {
+                        number_file(&text).unsigned(&mut incomplete) != text::ABSENT
+                    };
                     assert_eq!(is_value, incomplete.is_none());
                 }
-                incomplete.is_none()
-            });
+            }
+        }
+    }
+
+    // Proves that numbers are read as drivers write them, and that nothing else is a number.
+    #[test]
+    fn odd_spellings_are_read() {
+        let read = |text: &[u8]| {
+            let mut incomplete = Incomplete::NONE;
+            let file = number_file(text);
+            (file.unsigned(&mut incomplete), file.signed(&mut Incomplete::NONE.clone()), incomplete)
+        };
+        for text in [&b"42\n"[..], b"42", b"42 \n", b" 42", b"+42\n", b"42.0\n", b"42\n\0"] {
+            let is_zero_ended = text.ends_with(b"\0");
+            let expected = if is_zero_ended { text::ABSENT } else { 42 };
+            assert_eq!(read(text).0, expected, "{:?}", text.escape_ascii().to_string());
+        }
+        assert_eq!(read(b"42.5\n").0, text::ABSENT);
+        assert!((read(b"-42.5\n").1 + 42.5).abs() < f64::EPSILON);
+        for wrong in
+            [&b"+-1\n"[..], b"1e5\n", b"1.e5\n", b"nan\n", b"inf", b"4 2\n", b"0x1\n", b"--1\n", b"."]
+        {
+            let (number, value, incomplete) = read(wrong);
+            assert!(number == text::ABSENT && value.is_nan(), "{:?}", wrong.escape_ascii().to_string());
+            assert_eq!(incomplete, Incomplete::UNREADABLE);
+        }
+        for cut in [&b""[..], b"\n", b"11111111111111111111111111111111"] {
+            assert_eq!(read(cut).2, Incomplete::CUT);
         }
     }
 

@@ -16,6 +16,8 @@ const FILE: &str = "proc/diskstats";
 const DEVICES_MAX: usize = 4096;
 /// Counters after the name; kernels before 5.5 have 15, before 4.18 they have 11.
 const COUNTERS: usize = 17;
+/// The index of the requests under way.
+const IN_FLIGHT: usize = 8;
 const COUNTERS_OF_KERNELS: [usize; 3] = [COUNTERS, 15, 11];
 /// Devices that hosts have by the dozen without using them: the beginnings of their names, before a
 /// number.
@@ -117,6 +119,10 @@ fn counters(cursor: &mut Cursor<'_>) -> ([u64; COUNTERS], Incomplete) {
         *place = cursor.number(&mut lacks);
         count += 1;
     }
+    // A negative count, printed as 32 bits without a sign: the kernel does not know it.
+    if let Some(in_flight) = counters.get_mut(IN_FLIGHT).filter(|count| **count > i32::MAX as u64) {
+        *in_flight = ABSENT;
+    }
     // Counters that a later kernel appends are skipped.
     lacks |= Incomplete::CUT.unless(COUNTERS_OF_KERNELS.contains(&count));
     (counters, lacks)
@@ -164,6 +170,17 @@ mod tests {
             assert_eq!((device.reads(), device.write_time(), device.weighted_io_time()), (1, 8, 11));
             assert_eq!(device.discard_time(), if count >= 15 { 15 } else { ABSENT });
             assert_eq!(device.flush_time(), if count >= 17 { 17 } else { ABSENT });
+        }
+    }
+
+    // Proves that a negative count of requests under way, which the kernel prints without a sign,
+    // is absent and nothing else is.
+    #[test]
+    fn a_negative_count_is_absent() {
+        for (count, expected) in [(0, 0), (2_147_483_647, 2_147_483_647), (4_294_967_295_u64, ABSENT)] {
+            let (devices, incomplete) = parsed(format!("8 0 sda 1 2 3 4 5 6 7 8 {count} 10 11\n").as_bytes());
+            assert_eq!((devices[0].in_flight(), devices[0].io_time()), (expected, 10));
+            assert_eq!(incomplete, Incomplete::NONE);
         }
     }
 

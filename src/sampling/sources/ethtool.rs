@@ -49,7 +49,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let host = context.host;
-    let path = namespace_path(host, FILE, FILE_OF_ANOTHER_ROOT);
+    let path = namespace_path(host, FILE, FILE_OF_ANOTHER_ROOT)?;
     let file = host_file(host, path, "")?;
     let unavailable = |error, hint| Unavailable { file: path, error, hint };
     // Equal names in another namespace are other interfaces.

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
+use super::devices;
+use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::os::mount::{FilesystemSpace, MountIdentity, filesystem_space};
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Filesystem, FilesystemArgs, MountRoom};
 
 /// The list of mounts under another root: that of the host's first process.
@@ -49,9 +51,9 @@ const PSEUDO: [&[u8]; 24] = [
 /// File systems whose directories are on devices of their own, which mountinfo does not show.
 const WITH_OWN_DEVICES: [&[u8]; 2] = [b"bcachefs", b"btrfs"];
 
-/// `include` and `exclude` match the mount point. A mount whose server does not answer blocks the
-/// whole read, so it should be excluded. Without `include`, pseudo file systems and those without
-/// blocks are skipped.
+/// `include` and `exclude` match the mount point. A mount whose server does not answer has no
+/// figures, and is tried again with growing intervals. Without `include`, pseudo file systems and
+/// those without blocks are skipped.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "filesystem",
     about: "Size and free space of each mounted file system.",
@@ -84,6 +86,8 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         listed_content: Vec::new(),
         listing_incomplete: Incomplete::NONE,
         mounts: Vec::new(),
+        next_mounts: Vec::new(),
+        reads: GuardedReads::new(SPEC.name),
         path_bytes: Vec::new(),
         rows: Vec::new(),
     }))
@@ -100,6 +104,8 @@ struct FilesystemSampler {
     listed_content: Vec<u8>, // the content from which `mounts` was made
     listing_incomplete: Incomplete,
     mounts: Vec<Mount>,
+    next_mounts: Vec<Mount>, // empty between listings
+    reads: GuardedReads<MountQuery>,
     path_bytes: Vec<u8>,  // reused
     rows: Vec<MountRoom>, // reused
 }
@@ -108,8 +114,16 @@ struct FilesystemSampler {
 #[derive(Debug)]
 struct Mount {
     row: MountRoom, // without the values
-    /// Its path including `root`, ended by a zero byte. The buffer is reused for other mounts.
+    query: GuardedElement<MountQuery>,
+}
+
+/// A query about a mount, and its answer.
+#[derive(Debug)]
+struct MountQuery {
+    /// Its path including the root, ended by a zero byte.
     path: Vec<u8>,
+    is_own: bool,
+    identity: MountIdentity,
     checks_device: bool,
     state: MountState,
 }
@@ -129,10 +143,12 @@ impl Sampler for FilesystemSampler {
         if self.file.content() != self.listed_content {
             self.list();
         }
-        for mount in &mut self.mounts {
-            mount.state = mount.query(self.is_own);
-        }
-        Ok(())
+        let read = self.reads.read(&mut self.mounts, |mount| &mut mount.query, Mount::name);
+        read.map_err(|error| ReadError { file: self.path, error })
+    }
+
+    fn helper_cpu_ns(&self) -> u64 {
+        self.reads.cpu_ns()
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
@@ -140,7 +156,12 @@ impl Sampler for FilesystemSampler {
         self.rows.clear();
         for mount in &self.mounts {
             let mut row = mount.row;
-            match mount.state {
+            // A mount that hangs was not asked.
+            let state = mount.query.with(|query| query.state);
+            if state.is_none() {
+                odd_text::note_hanging(&mount.name());
+            }
+            match state.unwrap_or(MountState::Refused(Incomplete::UNREADABLE)) {
                 MountState::Hidden => continue,
                 MountState::Space(space) if space.blocks == 0 && !self.includes_all => continue,
                 MountState::Space(space) => set_space(&mut row, &space),
@@ -162,7 +183,9 @@ impl FilesystemSampler {
         self.listed_content.clear();
         self.listed_content.extend_from_slice(content);
         let (lines, mut incomplete) = text::whole_lines(content);
-        let mut count = 0;
+        self.next_mounts.clear();
+        // Most mounts stay, in the same order: each is then found at the end.
+        self.mounts.reverse();
         for (place, line) in lines.enumerate() {
             let Some(line) = MountLine::of(line) else {
                 incomplete |= Incomplete::UNREADABLE;
@@ -175,68 +198,86 @@ impl FilesystemSampler {
             if !self.filter.matches(place, &self.path_bytes) {
                 continue;
             }
-            if count == MOUNTS_MAX {
+            if self.next_mounts.len() == MOUNTS_MAX {
                 incomplete |= Incomplete::TOO_MANY;
                 break;
             }
-            if self.mounts.len() == count {
-                self.mounts.push(Mount::default());
-            }
-            if let Some(mount) = self.mounts.get_mut(count) {
-                incomplete |= mount.set_line(&line, &self.root, &mut self.path_bytes);
-                count += 1;
-            }
+            let (row, lacks) = row_of(&line, &mut self.path_bytes);
+            incomplete |= lacks;
+            // A mount that stays keeps its query, which may hang.
+            let at = self.mounts.iter().rposition(|mount| mount.row == row);
+            self.next_mounts.push(match at {
+                Some(at) => self.mounts.swap_remove(at),
+                None => Mount::new(&row, &line, (&self.root, self.is_own), &mut self.path_bytes),
+            });
         }
-        self.mounts.truncate(count);
+        std::mem::swap(&mut self.mounts, &mut self.next_mounts);
+        self.next_mounts.clear();
         self.listing_incomplete = incomplete;
     }
 }
 
-impl Default for Mount {
-    fn default() -> Self {
-        let row = MountRoom::default();
-        Self { row, path: Vec::new(), checks_device: false, state: MountState::Hidden }
-    }
+/// Returns the row of a mount, without its figures. `path_bytes` is reused.
+fn row_of(line: &MountLine<'_>, path_bytes: &mut Vec<u8>) -> (MountRoom, Incomplete) {
+    unescape(line.mount_point, path_bytes);
+    let mount_point = text::name(path_bytes);
+    unescape(line.device, path_bytes);
+    let device = text::name(path_bytes);
+    let kind = text::name(line.kind);
+    let fits = mount_point.is_some() && device.is_some() && kind.is_some();
+    let mut row = MountRoom([0xFF; size_of::<MountRoom>()]); // ABSENT in every number
+    row.set_mount(line.mount);
+    row.set_major(line.major);
+    row.set_minor(line.minor);
+    row.set_mount_point(&mount_point.unwrap_or([0; 256]));
+    row.set_device(&device.unwrap_or([0; 256]));
+    row.set_type_(&kind.unwrap_or([0; 32]));
+    (row, Incomplete::UNREADABLE.unless(fits))
 }
 
 impl Mount {
-    /// Takes over the mount of this line. `unescaped` holds its mount point and is then reused.
-    fn set_line(&mut self, line: &MountLine<'_>, root: &[u8], unescaped: &mut Vec<u8>) -> Incomplete {
-        let Self { row, path, checks_device, state } = self;
-        *state = MountState::Hidden;
-        path.clear();
-        path.extend_from_slice(root);
-        path.extend_from_slice(unescaped);
-        path.push(0);
-        *checks_device = !WITH_OWN_DEVICES.contains(&line.kind);
-        let mount_point = text::name(unescaped);
-        unescape(line.device, unescaped);
-        let device = text::name(unescaped);
-        let kind = text::name(line.kind);
-        let fits = mount_point.is_some() && device.is_some() && kind.is_some();
-        *row = MountRoom([0xFF; size_of::<MountRoom>()]); // ABSENT in every number
-        row.set_mount(line.mount);
-        row.set_major(line.major);
-        row.set_minor(line.minor);
-        row.set_mount_point(&mount_point.unwrap_or([0; 256]));
-        row.set_device(&device.unwrap_or([0; 256]));
-        row.set_type_(&kind.unwrap_or([0; 32]));
-        Incomplete::UNREADABLE.unless(fits)
+    fn new(
+        row: &MountRoom,
+        line: &MountLine<'_>,
+        (root, is_own): (&[u8], bool),
+        path_bytes: &mut Vec<u8>,
+    ) -> Self {
+        unescape(line.mount_point, path_bytes);
+        let query = MountQuery {
+            path: [root, path_bytes, b"\0"].concat(),
+            is_own,
+            identity: MountIdentity { mount: Some(line.mount), device: (line.major, line.minor) },
+            checks_device: !WITH_OWN_DEVICES.contains(&line.kind),
+            state: MountState::Hidden,
+        };
+        Self { row: *row, query: GuardedElement::new(query) }
     }
 
+    fn name(&self) -> String {
+        devices::shown(self.row.mount_point())
+    }
+}
+
+impl BlockingRead for MountQuery {
+    fn read(&mut self) {
+        self.state = self.query();
+    }
+}
+
+impl MountQuery {
     /// Queries the kernel. An answer about another mount is discarded, since its values would be
     /// wrong.
-    fn query(&self, is_own: bool) -> MountState {
+    fn query(&self) -> MountState {
         let Ok(path) = CStr::from_bytes_with_nul(&self.path) else {
             return MountState::Refused(Incomplete::UNREADABLE);
         };
         match filesystem_space(path) {
-            Ok((identity, space)) if self.is_same_mount(identity, is_own) => MountState::Space(space),
+            Ok((identity, space)) if self.is_same_mount(identity) => MountState::Space(space),
             // Under another root the mount exists, but is not visible from here.
-            Ok(_) if !is_own => MountState::Refused(Incomplete::MISSING),
+            Ok(_) if !self.is_own => MountState::Refused(Incomplete::MISSING),
             Ok(_) => MountState::Hidden,
             Err(error) => match error.kind() {
-                ErrorKind::NotFound | ErrorKind::NotADirectory if is_own => MountState::Hidden,
+                ErrorKind::NotFound | ErrorKind::NotADirectory if self.is_own => MountState::Hidden,
                 ErrorKind::NotFound | ErrorKind::NotADirectory => MountState::Refused(Incomplete::MISSING),
                 ErrorKind::PermissionDenied => MountState::Refused(Incomplete::DENIED),
                 _ => MountState::Refused(Incomplete::UNREADABLE),
@@ -246,10 +287,10 @@ impl Mount {
 
     /// Returns whether the kernel answered for this mount. Mount ids belong to one namespace: under
     /// another root only the device can be compared.
-    fn is_same_mount(&self, identity: MountIdentity, is_own: bool) -> bool {
+    fn is_same_mount(&self, identity: MountIdentity) -> bool {
         match identity.mount {
-            Some(mount) if is_own => mount == self.row.mount(),
-            _ => !self.checks_device || identity.device == (self.row.major(), self.row.minor()),
+            Some(_) if self.is_own => identity.mount == self.identity.mount,
+            _ => !self.checks_device || identity.device == self.identity.device,
         }
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use flatbuffers::FlatBufferBuilder;
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, FileName, NumberFile};
+use super::guarded_reads::{GuardedElement, GuardedReads};
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{
     CurrentSensor, EnergyUseSensor, FanSensor, FrequencySensor, HumiditySensor, Hwmon, HwmonArgs,
     PowerDrawSensor, SensorPlace, TemperatureSensor, VoltageSensor,
@@ -72,7 +73,8 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let listing =
         DeviceListing::open(context.host, DEVICE_CLASS, context.settings.period).map_err(unavailable)?;
     let sensors = Sensors { selection: context.selection(), ..Sensors::default() };
-    let mut sampler = HwmonSampler { listing, sensors, samples: HwmonSamples::default() };
+    let reads = GuardedReads::new(SPEC.name);
+    let mut sampler = HwmonSampler { listing, sensors, reads, samples: HwmonSamples::default() };
     sampler.open_new();
     if !sampler.sensors.has_any {
         return Err(unavailable(devices::none_found("no chip with a sensor")));
@@ -84,6 +86,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 struct HwmonSampler {
     listing: DeviceListing,
     sensors: Sensors,
+    reads: GuardedReads<NumberFile>,
     samples: HwmonSamples, // reused
 }
 
@@ -103,7 +106,14 @@ struct Sensor {
     kind: SensorKind,
     number: u64,
     place: SensorPlace,
-    value: NumberFile,
+    value: GuardedElement<NumberFile>,
+}
+
+impl Sensor {
+    /// Returns its name as patterns match it.
+    fn name(&self) -> String {
+        format!("{}/{}", devices::shown(self.place.chip_name()), devices::shown(self.place.sensor()))
+    }
 }
 
 /// One vector per kind.
@@ -121,16 +131,21 @@ struct HwmonSamples {
 
 impl HwmonSampler {
     fn open_new(&mut self) {
-        let Self { listing, sensors, .. } = self;
-        sensors.open.retain(|sensor| listing.keeps(&sensor.key));
-        listing.each_new(|directory, key| sensors.push_chip(directory, key));
+        let Self { listing, sensors, reads, .. } = self;
+        reads.retain(&mut sensors.open, |sensor| listing.keeps(&sensor.key), |sensor| &mut sensor.value);
+        listing.each_new(|directory, key| sensors.push_chip(directory, key, reads));
         sensors.open.sort_unstable_by_key(|sensor| (sensor.kind, sensor.key.name, sensor.number));
     }
 }
 
 impl Sensors {
     /// Opens the sensors of a chip.
-    fn push_chip(&mut self, directory: &mut HostDirectory, key: DeviceKey) {
+    fn push_chip(
+        &mut self,
+        directory: &mut HostDirectory,
+        key: DeviceKey,
+        reads: &mut GuardedReads<NumberFile>,
+    ) {
         let name = key.name.bytes();
         let Some(chip) = devices::number_after(name, CHIP) else { return };
         let name_file = devices::read_line(directory, &[name, b"/name"]);
@@ -159,7 +174,7 @@ impl Sensors {
             let label =
                 devices::read_line(directory, &[name, directory_part, sensor, b"_label"]).unwrap_or_default();
             let place = SensorPlace::new(chip, &chip_name, &device, &sensor_name, &label, 0);
-            let value = NumberFile::open(directory, &[name, directory_part, file.bytes()]);
+            let value = reads.element(NumberFile::open(directory, &[name, directory_part, file.bytes()]));
             self.open.push(Sensor { key, kind, number, place, value });
         }
         self.files = files;
@@ -222,13 +237,18 @@ impl HwmonSamples {
     fn push(&mut self, sensor: &Sensor) -> Incomplete {
         let mut incomplete = Incomplete::NONE;
         let mut place = sensor.place;
-        place.set_error(sensor.value.error());
-        if sensor.kind == SensorKind::Energy {
-            let value = sensor.value.unsigned(&mut incomplete);
-            self.energies.push(EnergyUseSensor::new(&place, value));
-            return incomplete;
+        let is_energy = sensor.kind == SensorKind::Energy;
+        let read = sensor.value.with(|file| {
+            let energy = if is_energy { file.unsigned(&mut incomplete) } else { text::ABSENT };
+            let value = if is_energy { f64::NAN } else { file.signed(&mut incomplete) };
+            (file.error(), energy, value)
+        });
+        if read.is_none() {
+            incomplete |= Incomplete::UNREADABLE;
+            odd_text::note_hanging(&sensor.name());
         }
-        let value = sensor.value.signed(&mut incomplete);
+        let (error, energy, value) = read.unwrap_or((devices::HANGS, text::ABSENT, f64::NAN));
+        place.set_error(error);
         match sensor.kind {
             SensorKind::Temperature => self.temperatures.push(TemperatureSensor::new(&place, value)),
             SensorKind::Voltage => self.voltages.push(VoltageSensor::new(&place, value)),
@@ -237,7 +257,7 @@ impl HwmonSamples {
             SensorKind::Current => self.currents.push(CurrentSensor::new(&place, value)),
             SensorKind::Humidity => self.humidities.push(HumiditySensor::new(&place, value)),
             SensorKind::Frequency => self.frequencies.push(FrequencySensor::new(&place, value)),
-            SensorKind::Energy => {}
+            SensorKind::Energy => self.energies.push(EnergyUseSensor::new(&place, energy)),
         }
         incomplete
     }
@@ -248,13 +268,18 @@ impl Sampler for HwmonSampler {
         if self.listing.refresh()? {
             self.open_new();
         }
-        for sensor in &mut self.sensors.open {
-            sensor.value.read();
-            if sensor.value.is_gone() {
+        let read = self.reads.read(&mut self.sensors.open, |sensor| &mut sensor.value, Sensor::name);
+        read.map_err(|error| ReadError { file: DIRECTORY, error })?;
+        for sensor in &self.sensors.open {
+            if sensor.value.with(|file| file.is_gone()) == Some(true) {
                 self.listing.forget(&sensor.key);
             }
         }
         Ok(())
+    }
+
+    fn helper_cpu_ns(&self) -> u64 {
+        self.reads.cpu_ns()
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
@@ -409,7 +434,7 @@ mod tests {
     #[test]
     fn damaged_values_are_marked() {
         for (content, expected) in
-            [("5400", Incomplete::CUT), ("x\n", Incomplete::UNREADABLE), ("1e9\n", Incomplete::UNREADABLE)]
+            [("", Incomplete::CUT), ("x\n", Incomplete::UNREADABLE), ("1e9\n", Incomplete::UNREADABLE)]
         {
             let host = host_with(&[
                 ("sys/class/hwmon/hwmon0/name", "a\n"),

@@ -15,8 +15,11 @@ const FILE: &str = "proc/interrupts";
 const CORES_MAX: usize = 8192;
 /// Maximum number of lines in one sample.
 const LINES_MAX: usize = 8192;
-/// Maximum number of counts in one sample; the payload then has 4 MiB.
-const COUNTS_MAX: usize = 1 << 19;
+/// Maximum number of counts in one sample: 1,152 cores have 1,056 lines.
+const COUNTS_MAX: usize = (14 << 20) / 8;
+// A sample with all of them fits into a frame of the default `frame_max`.
+const _: () =
+    assert!((COUNTS_MAX + CORES_MAX) * 8 + LINES_MAX * size_of::<InterruptLine>() + (64 << 10) <= 16 << 20);
 /// Bytes of a description in the schema, its terminating zero byte included.
 const DESCRIPTION_BYTES: usize = 96;
 
@@ -139,7 +142,12 @@ impl InterruptTable {
         }
         let length = self.counts.len() - offset;
         let is_per_core = length == self.cores.len() && !(description.is_empty() && length == 1);
-        if !is_per_core && (length != 1 || !description.is_empty()) {
+        // Some lines only name a device: `FIQ:  usb_fiq`. A line with other numbers has odd counts.
+        let is_number = |field: &[u8]| field.iter().all(u8::is_ascii_digit);
+        let is_total = [&b"ERR"[..], b"MIS"].iter().any(|total| name.eq_ignore_ascii_case(total));
+        let has_none = length == 0 && !is_total && !text::fields(description).any(is_number);
+        let has_none = has_none && !description.is_empty();
+        if !is_per_core && !has_none && (length != 1 || !description.is_empty()) {
             // Fewer counts than cores cannot be assigned to them.
             self.counts.truncate(offset);
             self.counts.resize(offset + self.cores.len(), ABSENT);
@@ -293,6 +301,28 @@ mod tests {
         assert!(table.lines.is_empty() && incomplete == Incomplete::UNREADABLE | Incomplete::CUT);
         let (table, incomplete) = parsed(b" CPU0 CPU1\n : 5 6\n no name\n 2: 7 8\n");
         assert_eq!((rows(&table).len(), incomplete), (1, Incomplete::UNREADABLE));
+    }
+
+    // Proves that a line that only names a device costs nothing.
+    #[test]
+    fn a_line_without_counts_is_complete() {
+        let text = b"           CPU0       CPU1\n 17: 5 6 timer\nFIQ:              usb_fiq\nIPI0: 1 2 Timer\nErr: 0\n";
+        let (table, incomplete) = parsed(text);
+        assert_eq!((table.counts.as_slice(), incomplete), (&[5, 6, 1, 2, 0][..], Incomplete::NONE));
+        let lengths: Vec<u64> = table.lines.iter().map(InterruptLine::length).collect();
+        assert_eq!(lengths, [2, 0, 2, 1]);
+    }
+
+    // Proves that all lines of a host with 1,152 cores are recorded.
+    #[test]
+    fn a_host_of_many_cores_fits() {
+        let header: Vec<String> = (0..1152).map(|core| format!(" CPU{core}")).collect();
+        let counts = " 1".repeat(1152);
+        let lines: Vec<String> = (0..1050).map(|line| format!("{line}:{counts} edge\n")).collect();
+        let (header, lines) = (header.concat(), lines.concat());
+        let (table, incomplete) = parsed(format!("{header}\n{lines}LOC:{counts} Local\n").as_bytes());
+        assert_eq!((table.lines.len(), table.counts.len()), (1051, 1051 * 1152));
+        assert_eq!(incomplete, Incomplete::NONE);
     }
 
     // Proves that patterns match devices and names, and that offsets remain correct.

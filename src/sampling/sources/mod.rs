@@ -22,6 +22,7 @@ mod ethtool;
 mod file;
 mod filesystem;
 mod gpu;
+mod guarded_reads;
 mod hugepages;
 mod hwmon;
 mod interrupts;
@@ -282,6 +283,100 @@ mod tests {
             assert_eq!(!entry.files.is_empty(), reads_host, "{}", entry.name);
         }
         assert!(CATALOG.is_sorted_by_key(SourceSpec::has_instances), "those with instances are last");
+    }
+
+    /// Collects the numbers of a sample, but for those that count others.
+    fn numbers_of(value: &serde_json::Value, found: &mut Vec<u64>) {
+        match value {
+            serde_json::Value::Number(number) => found.push(number.as_f64().unwrap().to_bits()),
+            serde_json::Value::Array(items) => items.iter().for_each(|item| numbers_of(item, found)),
+            serde_json::Value::Object(fields) => {
+                let is_count = |name: &str| matches!(name, "offset" | "length" | "is_per_core");
+                fields
+                    .iter()
+                    .filter(|(name, _)| !is_count(name))
+                    .for_each(|(_, item)| numbers_of(item, found));
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the numbers of a line, wherever they are in it.
+    fn numbers_in(line: &str) -> Vec<u64> {
+        let numbers = line.split(|byte: char| !byte.is_ascii_digit() && byte != '.');
+        numbers.filter_map(|number| number.parse::<f64>().ok()).map(f64::to_bits).collect()
+    }
+
+    /// Removes the second numbers from the first. Returns false if any is missing.
+    fn remove_all(from: &mut Vec<u64>, what: &[u64]) -> bool {
+        what.iter().all(|number| {
+            let at = from.iter().position(|one| one == number);
+            at.map(|at| from.swap_remove(at)).is_some()
+        })
+    }
+
+    // Proves that one bad value, or one bad line, costs a sample only what it has itself: no other
+    // value is missing, and none is invented. Method: each number and each line of the files of a
+    // captured host is damaged in turn. Values that the sample lacks must be in the damaged line.
+    #[test]
+    fn bad_text_costs_only_itself() {
+        let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/kvm-2-cores");
+        let folder = tempfile::tempdir().unwrap();
+        let copied = std::process::Command::new("cp").arg("-r").arg(captured).arg(folder.path()).status();
+        assert!(copied.unwrap().success());
+        let root = folder.path().join("kvm-2-cores");
+        let mut damaged = 0;
+        // The number: heading lines, which are not replaced as a whole.
+        for (name, file, headings) in [
+            ("cpu", "proc/stat", 0),
+            ("memory", "proc/meminfo", 0),
+            ("vmstat", "proc/vmstat", 0),
+            ("load", "proc/loadavg", 0),
+            ("disk", "proc/diskstats", 0),
+            ("network", "proc/1/net/dev", 2),
+            ("pressure", "proc/pressure/memory", 0),
+            ("softirqs", "proc/softirqs", 1),
+            ("interrupts", "proc/interrupts", 1),
+        ] {
+            let spec = find(name).unwrap();
+            let text = std::fs::read_to_string(root.join(file)).unwrap();
+            let sample = |text: &str| {
+                std::fs::write(root.join(file), text).unwrap();
+                let keys = if name == "disk" { "include = [\"*\"]" } else { "" };
+                let (payload, incomplete) = sample_under(spec, keys, &root);
+                let mut found = Vec::new();
+                numbers_of(&decoded(spec, &payload), &mut found);
+                (found, incomplete)
+            };
+            let (whole, incomplete) = sample(&text);
+            assert_eq!(incomplete, Incomplete::NONE, "{name}");
+            let lines: Vec<&str> = text.lines().collect();
+            for (at, line) in lines.iter().enumerate() {
+                let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+                let words = line.split_whitespace().enumerate().filter(|(_, word)| is_number(word));
+                let bad_words = words.take(24).map(|(place, _)| {
+                    let words = line.split_whitespace().enumerate();
+                    let words = words.map(|(other, word)| if other == place { "bad" } else { word });
+                    words.collect::<Vec<_>>().join(" ")
+                });
+                let whole_line = (at >= headings).then(|| "bad".to_owned());
+                for damage in bad_words.chain(whole_line) {
+                    let mut lines = lines.clone();
+                    lines[at] = &damage;
+                    let (found, incomplete) = sample(&(lines.join("\n") + "\n"));
+                    let mut lost = whole.clone();
+                    assert!(remove_all(&mut lost, &found), "{name}: invented by {damage:?}");
+                    let mut own = numbers_in(line);
+                    assert!(remove_all(&mut own, &lost), "{name}: {} values lost by {damage:?}", lost.len());
+                    // A line that is not there may be one that this kernel lacks.
+                    let is_marked = !incomplete.is_none() || damage == "bad";
+                    assert!(lost.is_empty() || is_marked, "{name}: not marked: {damage:?}");
+                    damaged += 1;
+                }
+            }
+            std::fs::write(root.join(file), &text).unwrap();
+        }
+        assert!(damaged > 100, "{damaged}");
     }
 
     // Proves that the error names a missing file.

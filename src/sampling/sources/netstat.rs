@@ -32,7 +32,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let path = namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT);
+    let path = namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT)?;
     let (layout, records) = (CounterLayout::Headed, RecordStructure::One);
     CounterTableSampler::open(context, &SPEC, &[CounterFile { path, layout, records, is_optional: false }])
 }

@@ -1,5 +1,6 @@
 //! `network`: bytes, packets and errors of interfaces, from /proc/net/dev.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
@@ -25,6 +26,9 @@ const COUNTERS: usize = 16;
 /// Heading lines at the start of the file.
 const HEADING_LINES: usize = 2;
 
+const NAMESPACE_HINT: &str = ": the network of the host is that of its first process, which /proc hides from the recorder \
+     (mount option hidepid); give it CAP_SYS_PTRACE, or mount /proc with gid= of a group of its user";
+
 /// `include` and `exclude` match interfaces.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "network",
@@ -45,16 +49,35 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let path = namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT);
+    let path = namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT)?;
     let file = host_file(context.host, path, "")?.with_records(RecordStructure::UpTo(LINE_BYTES_MAX));
     let filter = CachedNameFilter::new(context.selection());
     Ok(OpenedSampler::built(NetworkSampler { path, file, filter, interfaces: Vec::new() }))
 }
 
-/// Returns which of two files to read: that of the recorder's own network namespace or, under
-/// another root, that of the host's first process if it exists.
-pub(super) fn namespace_path(host: &HostRoot, own: &'static str, another: &'static str) -> &'static str {
-    if !host.is_own_root() && host.path(another).exists() { another } else { own }
+/// Returns the file to read: `own` is in the recorder's network namespace. Under another root,
+/// `another` belongs to the host's first process. A captured tree may have either file.
+///
+/// # Errors
+/// The recorder may not look at the first process. Its own network is no substitute, since it may
+/// be a container's.
+pub(super) fn namespace_path(
+    host: &HostRoot,
+    own: &'static str,
+    another: &'static str,
+) -> Result<&'static str, Unavailable> {
+    if host.is_own_root() {
+        return Ok(own);
+    }
+    let denied = |error| Err(Unavailable { file: another, error, hint: NAMESPACE_HINT });
+    match std::fs::metadata(host.path(another)) {
+        Ok(_) => Ok(another),
+        Err(error) if error.kind() != ErrorKind::NotFound => denied(error),
+        Err(_) if host.hides_first_process() => denied(ErrorKind::PermissionDenied.into()),
+        // The host lacks the file, whatever the recorder's own network has.
+        Err(_) if host.has_procfs() => Ok(another),
+        Err(_) => Ok(own),
+    }
 }
 
 #[derive(Debug)]

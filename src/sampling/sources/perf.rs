@@ -11,6 +11,7 @@ use super::perf_groups::{event_code, group_events, incomplete_reason, open_group
 use super::text::ABSENT;
 use super::threads::CountedProcesses;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
+use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::directory_handle::raise_open_files_limit;
 use crate::os::host::HostFile;
 use crate::os::perf::{CountTarget, CounterGroup, CounterValue};
@@ -36,7 +37,14 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     opener: SourceOpener::Host(open),
 };
 
+/// Interval at which counters that the kernel has refused are tried again.
+const RETRY_INTERVAL_NS: u64 = NS_PER_S;
+
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    open_counters(context).map(OpenedSampler::built)
+}
+
+fn open_counters(context: &OpenContext<'_>) -> Result<PerfSampler, Unavailable> {
     let paranoid = host_file(context.host, PARANOID, SPEC.hint)?;
     let online = host_file(context.host, ONLINE, "")?;
     let OwnSettings::Perf(config) = context.settings.own else {
@@ -63,12 +71,14 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         events,
         cores: Vec::new(),
         opening_incomplete: Incomplete::NONE,
+        must_retry: false,
+        opened_ns: 0,
         processes,
         rows: Vec::new(),
         process_rows: Vec::new(),
     };
     sampler.update_cores();
-    Ok(OpenedSampler::built(sampler))
+    Ok(sampler)
 }
 
 /// Returns the events that the kernel counts here, and logs the others in one line.
@@ -111,6 +121,8 @@ struct PerfSampler {
     groups: Vec<Vec<usize>>,
     cores: Vec<CountedCore>, // in the order of their numbers
     opening_incomplete: Incomplete,
+    must_retry: bool, // no counter of some core could be opened
+    opened_ns: u64,   // when that was last tried
     processes: CountedProcesses,
     rows: Vec<CoreCount>,            // reused
     process_rows: Vec<ProcessCount>, // reused
@@ -122,7 +134,10 @@ struct CountedCore {
     number: u32,
     groups: Vec<(CounterGroup, Vec<usize>)>,
     counts: Vec<Option<CounterValue>>, // one per event, of the last read
+    enabled_ns: Vec<Option<u64>>,      // one per group: how long it was enabled at the last read
     is_complete: bool,
+    is_stopped: bool,    // the kernel stopped some counters, since the core was away
+    refusal: Incomplete, // why some counters could not be opened
 }
 
 impl Sampler for PerfSampler {
@@ -131,9 +146,17 @@ impl Sampler for PerfSampler {
         if self.online.content() != self.listed_content {
             self.update_cores();
         }
+        let mut is_stopped = false;
         for core in &mut self.cores {
-            core.counts.fill(None);
-            core.is_complete = read_groups(&core.groups, &mut core.counts);
+            core.read();
+            is_stopped |= core.is_stopped;
+        }
+        // A suspend takes the cores away and back between two samples: the list is the same, but
+        // the kernel has stopped the counters for ever.
+        if is_stopped || (self.must_retry && self.is_retry_due()) {
+            self.update_cores();
+            let new = self.cores.iter_mut().filter(|core| core.enabled_ns.iter().all(Option::is_none));
+            new.for_each(CountedCore::read);
         }
         self.processes.read(&self.events, &self.groups);
         Ok(())
@@ -180,23 +203,63 @@ impl Sampler for PerfSampler {
     }
 }
 
+impl CountedCore {
+    /// Reads the counters, and notes whether the kernel has stopped any of them.
+    fn read(&mut self) {
+        self.counts.fill(None);
+        self.is_complete = read_groups(&self.groups, &mut self.counts);
+        self.is_stopped = !self.is_complete;
+        for ((_, places), enabled) in self.groups.iter().zip(&mut self.enabled_ns) {
+            let count = places.first().and_then(|place| self.counts.get(*place)).copied().flatten();
+            let Some(count) = count else { continue };
+            // The counters of a core are always enabled, so this time goes on between two reads.
+            self.is_stopped |= enabled.replace(count.time_enabled) == Some(count.time_enabled);
+        }
+        if self.is_stopped {
+            self.counts.fill(None);
+        }
+    }
+}
+
 impl PerfSampler {
-    /// Opens counters on new cores, and closes those of removed cores.
+    /// Returns whether counters that the kernel has refused are tried again now.
+    fn is_retry_due(&mut self) -> bool {
+        let now = monotonic_ns();
+        let is_due = now.saturating_sub(self.opened_ns) >= RETRY_INTERVAL_NS;
+        if is_due {
+            self.cores.iter_mut().for_each(|core| core.is_stopped |= core.groups.is_empty());
+        }
+        is_due
+    }
+
+    /// Opens counters on new cores, closes the counters of removed cores, and replaces counters
+    /// that the kernel has stopped.
     fn update_cores(&mut self) {
         self.listed_content.clear();
         self.listed_content.extend_from_slice(self.online.content());
         let is_whole = parse_core_list(&self.listed_content, &mut self.numbers);
-        let Self { numbers, cores, events, groups, opening_incomplete, .. } = self;
-        *opening_incomplete = Incomplete::UNREADABLE.unless(is_whole);
-        cores.retain(|core| numbers.contains(&core.number));
+        let Self { numbers, cores, events, groups, .. } = self;
+        cores.retain(|core| !core.is_stopped && numbers.contains(&core.number));
         for number in numbers {
             if let Err(place) = cores.binary_search_by_key(number, |core| core.number) {
                 let (groups, refusal) = open_groups(CountTarget::Core(*number), events, groups);
-                *opening_incomplete |= refusal.map_or(Incomplete::NONE, |error| incomplete_reason(&error));
-                let counts = vec![None; events.len()];
-                cores.insert(place, CountedCore { number: *number, groups, counts, is_complete: true });
+                let core = CountedCore {
+                    number: *number,
+                    enabled_ns: vec![None; groups.len()],
+                    groups,
+                    counts: vec![None; events.len()],
+                    is_complete: true,
+                    is_stopped: false,
+                    refusal: refusal.map_or(Incomplete::NONE, |error| incomplete_reason(&error)),
+                };
+                cores.insert(place, core);
             }
         }
+        let refusals = cores.iter().fold(Incomplete::NONE, |all, core| all | core.refusal);
+        // Cores may differ in their events: counters that are open must not begin anew.
+        self.must_retry = cores.iter().any(|core| core.groups.is_empty());
+        self.opened_ns = monotonic_ns();
+        self.opening_incomplete = Incomplete::UNREADABLE.unless(is_whole) | refusals;
     }
 }
 
@@ -225,6 +288,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::config::Config;
+    use crate::os::host::HostRoot;
     use crate::sampling::sources::tests::{open_sampler, sample_under};
 
     fn rows(payload: &[u8]) -> Vec<CoreCount> {
@@ -270,6 +335,41 @@ mod tests {
             columns(large, 4 << 60, 1 << 60),
             ([large, 4 << 60, 1 << 60, ABSENT], Incomplete::UNREADABLE)
         );
+    }
+
+    // Proves that counters which the kernel has stopped, as a suspend does while the list of cores
+    // stays the same, are opened again, and that the others go on.
+    #[test]
+    fn stopped_counters_are_opened_again() {
+        if !can_count() {
+            return;
+        }
+        for events in ["\"task-clock\"", "\"task-clock\", \"context-switches\""] {
+            let text = format!("[source.perf]\nevents = [{events}]\n");
+            let config = Config::parse("test.toml", &text).unwrap();
+            let source = config.sources.iter().find(|source| *source.spec == SPEC).unwrap();
+            let context = OpenContext { host: &HostRoot::new("/"), settings: source.settings() };
+            let mut sampler = open_counters(&context).unwrap();
+            let mut builder = FlatBufferBuilder::new();
+            let mut next = |sampler: &mut PerfSampler| {
+                builder.reset();
+                sampler.read().unwrap();
+                let incomplete = sampler.build(0, &mut builder);
+                (rows(builder.finished_data()), incomplete)
+            };
+            let (before, _) = next(&mut sampler);
+            for stopped in 0..sampler.cores.len() {
+                sampler.cores[stopped].groups.iter().for_each(|(group, _)| group.stop().unwrap());
+                // It may have counted between the last sample and its stop.
+                next(&mut sampler);
+                let (first, incomplete) = next(&mut sampler);
+                assert_eq!((first.len(), incomplete), (before.len(), Incomplete::NONE));
+                let (second, _) = next(&mut sampler);
+                for (first, second) in first.iter().zip(&second) {
+                    assert!(second.time_enabled() > first.time_enabled(), "{first:?} {second:?}");
+                }
+            }
+        }
     }
 
     // Proves that context switches counted on this host agree with /proc/stat, read around and

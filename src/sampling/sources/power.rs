@@ -7,9 +7,10 @@ use std::time::Duration;
 use flatbuffers::FlatBufferBuilder;
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
+use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 const FILES: [&str; 2] = ["sys/class/powercap", "sys/class/power_supply"];
@@ -51,8 +52,8 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         (zones, supplies) => (zones.ok(), supplies.ok()),
     };
     let mut sampler = PowerSampler {
-        zones: PowerDevices { listing: zones, open: Vec::new() },
-        supplies: PowerDevices { listing: supplies, open: Vec::new() },
+        zones: PowerDevices::new(zones),
+        supplies: PowerDevices::new(supplies),
         selection: context.selection(),
         zone_samples: Vec::new(),
         supply_samples: Vec::new(),
@@ -63,7 +64,11 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         return Err(unavailable(devices::none_found("no zone"), SPEC.hint));
     }
     let zones = &sampler.zones.open;
-    let all_denied = !zones.is_empty() && zones.iter().all(|zone| zone.device.energy.is_denied());
+    let all_denied = !zones.is_empty()
+        && zones.iter().all(|zone| {
+            // Nothing else reads it yet.
+            zone.device.with(|zone| zone.energy.is_denied()) == Some(true)
+        });
     if all_denied && sampler.supplies.open.is_empty() {
         return Err(unavailable(Error::from(ErrorKind::PermissionDenied), HINT_DENIED));
     }
@@ -84,15 +89,32 @@ struct PowerSampler {
 struct PowerDevices<Device> {
     listing: Option<DeviceListing>,
     open: Vec<OpenDevice<Device>>, // ascending by name
+    reads: GuardedReads<Device>,
 }
 
 #[derive(Debug)]
 struct OpenDevice<Device> {
     key: DeviceKey,
-    device: Device,
+    device: GuardedElement<Device>,
 }
 
-impl<Device> PowerDevices<Device> {
+impl<Device> OpenDevice<Device> {
+    fn name(&self) -> String {
+        String::from_utf8_lossy(self.key.name.bytes()).into_owned()
+    }
+}
+
+/// A device whose files are read.
+trait ReadDevice: BlockingRead {
+    /// Whether the last read reported that it is gone.
+    fn is_gone(&self) -> bool;
+}
+
+impl<Device: ReadDevice> PowerDevices<Device> {
+    fn new(listing: Option<DeviceListing>) -> Self {
+        Self { listing, open: Vec::new(), reads: GuardedReads::new(SPEC.name) }
+    }
+
     fn is_empty(&self) -> bool {
         self.listing.as_ref().is_none_or(DeviceListing::is_empty)
     }
@@ -102,31 +124,32 @@ impl<Device> PowerDevices<Device> {
     }
 
     fn open_new(&mut self, selection: &NameFilter, open: fn(&HostDirectory, &[u8]) -> Device) {
-        let Self { listing: Some(listing), open: opened } = self else { return };
-        opened.retain(|one| listing.keeps(&one.key));
+        let Self { listing: Some(listing), open: opened, reads } = self else { return };
+        reads.retain(opened, |one| listing.keeps(&one.key), |one| &mut one.device);
         listing.each_new(|directory, key| {
             if selection.matches(key.name.bytes()) {
-                opened.push(OpenDevice { key, device: open(directory, key.name.bytes()) });
+                let device = reads.element(open(directory, key.name.bytes()));
+                opened.push(OpenDevice { key, device });
             }
         });
         opened.sort_unstable_by_key(|one| one.key.name);
     }
 
-    /// Lists the class again if that is due, then reads each device; `read` returns whether it is
-    /// gone.
+    /// Lists the class again if that is due, then reads each device.
     fn read(
         &mut self,
         selection: &NameFilter,
         open: fn(&HostDirectory, &[u8]) -> Device,
-        read: fn(&mut Device) -> bool,
     ) -> Result<(), ReadError> {
         let Some(listing) = &mut self.listing else { return Ok(()) };
         if listing.refresh()? {
             self.open_new(selection, open);
         }
         let Some(listing) = &mut self.listing else { return Ok(()) };
-        for one in &mut self.open {
-            if read(&mut one.device) {
+        let read = self.reads.read(&mut self.open, |one| &mut one.device, OpenDevice::name);
+        read.map_err(|error| ReadError { file: FILES[0], error })?;
+        for one in &self.open {
+            if one.device.with(|device| device.is_gone()) == Some(true) {
                 listing.forget(&one.key);
             }
         }
@@ -151,13 +174,20 @@ fn zone(directory: &HostDirectory, name: &[u8]) -> PowerZone {
     }
 }
 
-impl PowerZone {
-    fn read(&mut self) -> bool {
+impl BlockingRead for PowerZone {
+    fn read(&mut self) {
         self.energy.read();
         self.power.read();
+    }
+}
+
+impl ReadDevice for PowerZone {
+    fn is_gone(&self) -> bool {
         self.energy.is_gone() || self.power.is_gone()
     }
+}
 
+impl PowerZone {
     fn sample(&self, zone: &[u8], incomplete: &mut Incomplete) -> EnergyZone {
         let energy = self.energy.unsigned(incomplete);
         let power = self.power.unsigned(incomplete);
@@ -200,19 +230,23 @@ fn supply(directory: &HostDirectory, name: &[u8]) -> Supply {
     }
 }
 
-impl Supply {
-    /// Returns whether the supply is gone: each of its files then reports that. A bay without its
-    /// battery reports it in some files only.
-    fn read(&mut self) -> bool {
+impl BlockingRead for Supply {
+    fn read(&mut self) {
         self.status.read();
-        let mut all_gone = true;
-        for number in &mut self.numbers {
-            number.read();
-            all_gone &= number.is_gone() || !number.exists();
-        }
-        all_gone && self.numbers.iter().any(NumberFile::is_gone)
+        self.numbers.iter_mut().for_each(NumberFile::read);
     }
+}
 
+impl ReadDevice for Supply {
+    /// Each file of a supply that is gone reports that. A bay without its battery reports it in
+    /// some files only.
+    fn is_gone(&self) -> bool {
+        let numbers = || self.numbers.iter();
+        numbers().all(|number| number.is_gone() || !number.exists()) && numbers().any(NumberFile::is_gone)
+    }
+}
+
+impl Supply {
     fn sample(&self, supply: &[u8], incomplete: &mut Incomplete) -> PowerSupply {
         let mut lacks = Incomplete::NONE;
         let [online, present, capacity, cycles, signed @ ..] = &self.numbers;
@@ -253,19 +287,35 @@ impl Supply {
 
 impl Sampler for PowerSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        self.zones.read(&self.selection, zone, PowerZone::read)?;
-        self.supplies.read(&self.selection, supply, Supply::read)
+        self.zones.read(&self.selection, zone)?;
+        self.supplies.read(&self.selection, supply)
+    }
+
+    fn helper_cpu_ns(&self) -> u64 {
+        self.zones.reads.cpu_ns() + self.supplies.reads.cpu_ns()
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let mut incomplete = self.zones.incomplete() | self.supplies.incomplete();
         self.zone_samples.clear();
-        let zones = self.zones.open.iter();
-        self.zone_samples.extend(zones.map(|one| one.device.sample(one.key.name.bytes(), &mut incomplete)));
+        // A device that hangs is left out.
+        for one in &self.zones.open {
+            let sample = one.device.with(|zone| zone.sample(one.key.name.bytes(), &mut incomplete));
+            if sample.is_none() {
+                incomplete |= Incomplete::UNREADABLE;
+                odd_text::note_hanging(&one.name());
+            }
+            self.zone_samples.extend(sample);
+        }
         self.supply_samples.clear();
-        let supplies = self.supplies.open.iter();
-        self.supply_samples
-            .extend(supplies.map(|one| one.device.sample(one.key.name.bytes(), &mut incomplete)));
+        for one in &self.supplies.open {
+            let sample = one.device.with(|supply| supply.sample(one.key.name.bytes(), &mut incomplete));
+            if sample.is_none() {
+                incomplete |= Incomplete::UNREADABLE;
+                odd_text::note_hanging(&one.name());
+            }
+            self.supply_samples.extend(sample);
+        }
         let zones = builder.create_vector(&self.zone_samples);
         let supplies = builder.create_vector(&self.supply_samples);
         let root = Power::create(builder, &PowerArgs { zones: Some(zones), supplies: Some(supplies) });
@@ -369,10 +419,10 @@ mod tests {
     #[test]
     fn damaged_values_are_marked() {
         for (path, content, expected) in [
-            ("powercap/intel-rapl:0/energy_uj", "12", Incomplete::CUT),
+            ("powercap/intel-rapl:0/energy_uj", "", Incomplete::CUT),
             ("powercap/intel-rapl:0/energy_uj", "-1\n", Incomplete::UNREADABLE),
             ("power_supply/BAT0/power_now", "x\n", Incomplete::UNREADABLE),
-            ("power_supply/BAT0/status", "Char", Incomplete::CUT),
+            ("power_supply/BAT0/status", "", Incomplete::CUT),
             ("power_supply/BAT1/capacity", "?\n", Incomplete::NONE),
         ] {
             let host = laptop();

@@ -1,6 +1,7 @@
 //! `pressure`: how long tasks waited for processors, memory and I/O, or were delayed by interrupts,
 //! from /proc/pressure.
 
+use std::io;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
@@ -38,6 +39,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let selection = context.selection();
     let mut files = [const { None }; 4];
+    let (mut refused, mut refusal) = (Incomplete::NONE, None);
     for (index, (path, file)) in FILES.into_iter().zip(&mut files).enumerate() {
         let resource = path.rsplit('/').next().unwrap_or_default();
         if !selection.matches(resource.as_bytes()) {
@@ -46,15 +48,35 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         match host_file(context.host, path, SPEC.hint) {
             Ok(opened) => *file = Some((path, opened.with_records(RecordStructure::One))),
             Err(_) if index == IRQ => {}
-            Err(unavailable) => return Err(unavailable),
+            Err(unavailable) => {
+                refused |= incomplete_reason(&unavailable.error);
+                refusal.get_or_insert(unavailable);
+            }
         }
     }
-    Ok(OpenedSampler::built(PressureSampler { files, seen: Default::default() }))
+    if let Some(refusal) = refusal {
+        if files.iter().all(Option::is_none) {
+            return Err(refusal);
+        }
+        tracing::warn!(source = SPEC.name, error = %refusal, "only the other resources are recorded");
+    }
+    Ok(OpenedSampler::built(PressureSampler { files, refused, failed: refused, seen: Default::default() }))
+}
+
+/// Returns the reason for which a file is not in the samples.
+fn incomplete_reason(error: &io::Error) -> Incomplete {
+    match error.kind() {
+        io::ErrorKind::NotFound => Incomplete::NONE,
+        io::ErrorKind::PermissionDenied => Incomplete::DENIED,
+        _ => Incomplete::UNREADABLE,
+    }
 }
 
 #[derive(Debug)]
 struct PressureSampler {
     files: [Option<(&'static str, HostFile)>; 4], // in the order of FILES; none if unwanted
+    refused: Incomplete,                          // why others could not be opened
+    failed: Incomplete,                           // of the last read
     seen: [LinesSeen; 4],
 }
 
@@ -74,18 +96,31 @@ struct PressureLines {
 
 impl Sampler for PressureSampler {
     fn read(&mut self) -> Result<(), ReadError> {
+        self.failed = self.refused;
+        let (mut has_read, mut failure) = (false, None);
         for (path, file) in self.files.iter_mut().flatten() {
-            file.read().map_err(|error| ReadError { file: path, error })?;
+            match file.read() {
+                Ok(()) => has_read = true,
+                Err(error) => {
+                    self.failed |= incomplete_reason(&error);
+                    failure = Some(ReadError { file: path, error });
+                }
+            }
         }
-        Ok(())
+        match failure {
+            Some(failure) if !has_read => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let mut incomplete = Incomplete::NONE;
+        let mut incomplete = self.failed;
         let mut lines = [const { PressureLines { some: None, full: None } }; 4];
         for ((file, lines), seen) in self.files.iter().zip(&mut lines).zip(&mut self.seen) {
             let Some((_, file)) = file else { continue };
-            let (parsed, lacks) = parse(file.content());
+            // Empty if it could not be read.
+            let is_failed = file.content().is_empty() && !self.failed.is_none();
+            let (parsed, lacks) = if is_failed { Default::default() } else { parse(file.content()) };
             // A line that was ever present counts as missing when it is gone.
             let all_present = (parsed.some.is_some() || !seen.some) && (parsed.full.is_some() || !seen.full);
             incomplete |= lacks | Incomplete::MISSING.unless(all_present);
@@ -155,6 +190,33 @@ mod tests {
         assert_eq!(parse(one_line), (PressureLines { some: Some(some), full: None }, Incomplete::NONE));
     }
 
+    // Proves that a file that cannot be opened, or no longer be read, costs only its own values.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a file of the test's own host")]
+    fn a_refused_file_costs_only_its_values() {
+        for refused in 0..3 {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(folder.path().join("proc/pressure")).unwrap();
+            for (at, file) in FILES.iter().enumerate().take(3) {
+                let path = folder.path().join(file);
+                if at == refused {
+                    std::os::unix::fs::symlink(path.file_name().unwrap(), &path).unwrap(); // to itself
+                } else {
+                    std::fs::write(path, TEXT).unwrap();
+                }
+            }
+            let mut sampler = open_sampler(&SPEC, "", folder.path()).unwrap();
+            sampler.read().unwrap();
+            let mut builder = flatbuffers::FlatBufferBuilder::new();
+            assert_eq!(sampler.build(0, &mut builder), Incomplete::UNREADABLE);
+            let pressure = flatbuffers::root::<Pressure<'_>>(builder.finished_data()).unwrap();
+            let lines = [pressure.cpu_full(), pressure.memory_full(), pressure.io_full()];
+            let found: Vec<bool> = lines.iter().map(Option::is_some).collect();
+            let expected: Vec<bool> = (0..3).map(|at| at != refused).collect();
+            assert_eq!(found, expected);
+        }
+    }
+
     // Proves that damaged text never panics and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
@@ -190,7 +252,7 @@ mod tests {
         let one_line = TEXT.split_inclusive(|byte| *byte == b'\n').next().unwrap();
         std::fs::write(folder.path().join(FILES[1]), one_line).unwrap();
         assert_eq!(sample().0, Incomplete::MISSING);
-        assert!(open_sampler(&SPEC, "exclude = [\"io\"]", folder.path()).is_err());
+        assert!(open_sampler(&SPEC, "exclude = [\"mem*\"]", folder.path()).is_err());
     }
 
     // Proves that a captured host is read completely.

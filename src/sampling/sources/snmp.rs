@@ -47,13 +47,13 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let selection = context.selection();
     let files = [
         CounterFile {
-            path: namespace_path(context.host, SNMP, "proc/1/net/snmp"),
+            path: namespace_path(context.host, SNMP, "proc/1/net/snmp")?,
             layout: CounterLayout::Headed,
             records: RecordStructure::One,
             is_optional: false,
         },
         CounterFile {
-            path: namespace_path(context.host, SNMP6, "proc/1/net/snmp6"),
+            path: namespace_path(context.host, SNMP6, "proc/1/net/snmp6")?,
             layout: CounterLayout::Lines { section: b"", skip: 0 },
             records: RecordStructure::One,
             is_optional: true,

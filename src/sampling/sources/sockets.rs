@@ -33,12 +33,14 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let file = |own, another, is_optional| CounterFile {
-        path: namespace_path(context.host, own, another),
-        layout: CounterLayout::Pairs,
-        records: RecordStructure::One,
-        is_optional,
+    let file = |own, another, is_optional| {
+        namespace_path(context.host, own, another).map(|path| CounterFile {
+            path,
+            layout: CounterLayout::Pairs,
+            records: RecordStructure::One,
+            is_optional,
+        })
     };
-    let files = [file(FILE, "proc/1/net/sockstat", false), file(FILE6, "proc/1/net/sockstat6", true)];
+    let files = [file(FILE, "proc/1/net/sockstat", false)?, file(FILE6, "proc/1/net/sockstat6", true)?];
     CounterTableSampler::open(context, &SPEC, &files)
 }

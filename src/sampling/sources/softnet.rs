@@ -40,7 +40,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let path = super::network::namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT);
+    let path = super::network::namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT)?;
     Ok(OpenedSampler::built(SoftnetSampler {
         path,
         file: host_file(context.host, path, "")?,

@@ -1,7 +1,7 @@
 //! Splits the bytes of /proc into lines, fields and numbers, without allocation and without
 //! guessing.
 
-use crate::sampling::Incomplete;
+use crate::sampling::{Incomplete, odd_text};
 
 /// Marks a value that is missing or cannot be read: schemas mark such fields `absent: "max"`.
 pub(super) const ABSENT: u64 = u64::MAX;
@@ -58,6 +58,23 @@ pub(super) fn signed(field: &[u8]) -> Option<f64> {
     Some(if digits.len() < field.len() { -magnitude } else { magnitude })
 }
 
+/// Parses a number as a driver may write it: with a plus sign, or with a fraction of zeros.
+pub(super) fn lenient_number(field: &[u8]) -> Option<u64> {
+    let field = field.strip_prefix(b"+").unwrap_or(field);
+    let (value, rest) = leading_number(field)?;
+    let zeros = |rest: &[u8]| rest.first() == Some(&b'.') && rest.iter().skip(1).all(|byte| *byte == b'0');
+    (rest.is_empty() || zeros(rest)).then_some(value)
+}
+
+/// Parses a number that may be negative, as a driver may write it: with a plus sign or a fraction.
+pub(super) fn lenient_signed(field: &[u8]) -> Option<f64> {
+    let field = field.strip_prefix(b"+").filter(|rest| !rest.starts_with(b"-")).unwrap_or(field);
+    signed(field).or_else(|| {
+        let is_fraction = field.contains(&b'.') && !field.iter().any(u8::is_ascii_alphabetic);
+        finite(field).filter(|_| is_fraction)
+    })
+}
+
 /// Parses a decimal fraction such as `12.34`; no signs, exponents or words.
 pub(super) fn decimal(field: &[u8]) -> Option<f64> {
     if let Some((whole, [b'.', fraction @ ..])) = leading_number(field)
@@ -99,15 +116,23 @@ pub(super) fn numbers<'a, const COUNT: usize>(
 #[inline]
 pub(super) fn value(field: Option<&[u8]>, incomplete: &mut Incomplete) -> u64 {
     field.and_then(number).unwrap_or_else(|| {
-        *incomplete |= if field.is_some() { Incomplete::UNREADABLE } else { Incomplete::CUT };
+        *incomplete |= lack(field);
         ABSENT
     })
+}
+
+/// Returns why the number of a field is absent.
+#[cold]
+fn lack(field: Option<&[u8]>) -> Incomplete {
+    let Some(field) = field else { return Incomplete::CUT };
+    odd_text::note(field, 0);
+    Incomplete::UNREADABLE
 }
 
 /// Returns the fraction of a field; NaN, with the reason added to `incomplete`, if there is none.
 pub(super) fn fraction(field: Option<&[u8]>, incomplete: &mut Incomplete) -> f64 {
     field.and_then(decimal).unwrap_or_else(|| {
-        *incomplete |= if field.is_some() { Incomplete::UNREADABLE } else { Incomplete::CUT };
+        *incomplete |= lack(field);
         f64::NAN
     })
 }
@@ -118,6 +143,22 @@ pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     name.get_mut(..text.len())?.copy_from_slice(text);
     // The last byte must be zero.
     (text.len() < BYTES).then_some(name)
+}
+
+/// Returns as much of a text's end as fits before a zero byte, without cutting a character.
+pub(super) fn suffix<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
+    let first = text.len().saturating_sub(BYTES - 1);
+    let is_inside = |at: &usize| text.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
+    let start = if first == 0 {
+        0
+    } else {
+        (first..(first + 4).min(text.len())).find(|at| !is_inside(at)).unwrap_or(first)
+    };
+    let mut suffix = [0; BYTES];
+    for (to, from) in suffix.iter_mut().zip(text.get(start..).unwrap_or_default()) {
+        *to = *from;
+    }
+    suffix
 }
 
 /// Returns the bytes of a row of the schema that consists of numbers, a name, and more numbers.
@@ -267,6 +308,16 @@ mod tests {
         assert_eq!((lines.collect::<Vec<_>>(), lacks), (vec![&b"a 1"[..]], Incomplete::CUT));
         let (lines, lacks) = whole_lines(b"");
         assert_eq!((lines.count(), lacks), (0, Incomplete::CUT));
+    }
+
+    // Proves that the end of a text fits with its terminating zero byte, and begins with a
+    // character.
+    #[test]
+    fn ends_of_texts_fit() {
+        assert_eq!(suffix::<4>(b""), *b"\0\0\0\0");
+        assert_eq!((suffix::<4>(b"abc"), suffix::<4>(b"abcdef")), (*b"abc\0", *b"def\0"));
+        assert_eq!(suffix::<4>("a\u{e4}bc".as_bytes()), *b"bc\0\0");
+        assert_eq!(suffix::<4>(&[0x80; 9]), [0x80, 0x80, 0x80, 0]);
     }
 
     // Proves that names fit with their terminating zero byte or are refused.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use flatbuffers::FlatBufferBuilder;
 
 use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
+use super::guarded_reads::{GuardedElement, GuardedReads};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Thermal, ThermalArgs, ThermalZone};
 
 const DIRECTORY: &str = "sys/class/thermal";
@@ -45,8 +46,13 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     if listing.is_empty() {
         return Err(unavailable(devices::none_found("no thermal zone")));
     }
-    let mut sampler =
-        ThermalSampler { listing, selection: context.selection(), zones: Vec::new(), samples: Vec::new() };
+    let mut sampler = ThermalSampler {
+        listing,
+        selection: context.selection(),
+        zones: Vec::new(),
+        reads: GuardedReads::new(SPEC.name),
+        samples: Vec::new(),
+    };
     sampler.open_new();
     Ok(OpenedSampler::built(sampler))
 }
@@ -56,7 +62,8 @@ struct ThermalSampler {
     listing: DeviceListing,
     selection: NameFilter,
     zones: Vec<ThermalZoneFile>, // ascending by number
-    samples: Vec<ThermalZone>,   // reused
+    reads: GuardedReads<NumberFile>,
+    samples: Vec<ThermalZone>, // reused
 }
 
 #[derive(Debug)]
@@ -64,27 +71,39 @@ struct ThermalZoneFile {
     key: DeviceKey,
     number: u64,
     kind: [u8; 32],
-    temperature: NumberFile,
+    temperature: GuardedElement<NumberFile>,
+}
+
+impl ThermalZoneFile {
+    fn name(&self) -> String {
+        let kind = String::from_utf8_lossy(devices::until_zero(&self.kind));
+        format!("thermal_zone{} ({kind})", self.number)
+    }
 }
 
 impl ThermalSampler {
     fn open_new(&mut self) {
-        let Self { listing, selection, zones, .. } = self;
-        zones.retain(|zone| listing.keeps(&zone.key));
-        listing.each_new(|directory, key| zones.extend(zone(directory, key, selection)));
+        let Self { listing, selection, zones, reads, .. } = self;
+        reads.retain(zones, |zone| listing.keeps(&zone.key), |zone| &mut zone.temperature);
+        listing.each_new(|directory, key| zones.extend(zone(directory, key, selection, reads)));
         zones.sort_unstable_by_key(|zone| zone.number);
     }
 }
 
 /// Opens a zone, if it is wanted.
-fn zone(directory: &HostDirectory, key: DeviceKey, selection: &NameFilter) -> Option<ThermalZoneFile> {
+fn zone(
+    directory: &HostDirectory,
+    key: DeviceKey,
+    selection: &NameFilter,
+    reads: &mut GuardedReads<NumberFile>,
+) -> Option<ThermalZoneFile> {
     let name = key.name.bytes();
     let number = devices::number_after(name, ZONE)?;
     let kind: [u8; 32] = devices::read_line(directory, &[name, b"/type"]).unwrap_or_default();
     if !selection.matches(devices::until_zero(&kind)) {
         return None;
     }
-    let temperature = NumberFile::open(directory, &[name, b"/temp"]);
+    let temperature = reads.element(NumberFile::open(directory, &[name, b"/temp"]));
     Some(ThermalZoneFile { key, number, kind, temperature })
 }
 
@@ -93,21 +112,31 @@ impl Sampler for ThermalSampler {
         if self.listing.refresh()? {
             self.open_new();
         }
-        for zone in &mut self.zones {
-            zone.temperature.read();
-            if zone.temperature.is_gone() {
+        let read = self.reads.read(&mut self.zones, |zone| &mut zone.temperature, ThermalZoneFile::name);
+        read.map_err(|error| ReadError { file: DIRECTORY, error })?;
+        for zone in &self.zones {
+            if zone.temperature.with(|file| file.is_gone()) == Some(true) {
                 self.listing.forget(&zone.key);
             }
         }
         Ok(())
     }
 
+    fn helper_cpu_ns(&self) -> u64 {
+        self.reads.cpu_ns()
+    }
+
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let mut incomplete = self.listing.incomplete();
         self.samples.clear();
         self.samples.extend(self.zones.iter().map(|zone| {
-            let temperature = zone.temperature.signed(&mut incomplete);
-            ThermalZone::new(zone.number, &zone.kind, temperature, zone.temperature.error())
+            let read = zone.temperature.with(|file| (file.signed(&mut incomplete), file.error()));
+            if read.is_none() {
+                incomplete |= Incomplete::UNREADABLE;
+                odd_text::note_hanging(&zone.name());
+            }
+            let (temperature, error) = read.unwrap_or((f64::NAN, devices::HANGS));
+            ThermalZone::new(zone.number, &zone.kind, temperature, error)
         }));
         let zones = builder.create_vector(&self.samples);
         let root = Thermal::create(builder, &ThermalArgs { zones: Some(zones) });
@@ -159,7 +188,7 @@ mod tests {
     fn damaged_values_are_marked() {
         let path = "sys/class/thermal/thermal_zone0/temp";
         for (content, expected) in [
-            ("48", Incomplete::CUT),
+            ("4 8", Incomplete::UNREADABLE),
             ("", Incomplete::CUT),
             ("warm\n", Incomplete::UNREADABLE),
             ("99999999999999999999\n", Incomplete::UNREADABLE),

@@ -31,7 +31,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
 };
 
 fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
-    let path = namespace_path(context.host, FILE, "proc/1/net/xfrm_stat");
+    let path = namespace_path(context.host, FILE, "proc/1/net/xfrm_stat")?;
     let file = CounterFile { path, layout: LINES, records: RecordStructure::One, is_optional: false };
     CounterTableSampler::open(context, &SPEC, &[file])
 }

@@ -26,11 +26,46 @@ pub(super) fn explanation_lines(found: &Explanation, zone: &TimeZone, appearance
         length(window_ns)
     ));
     lines.push(String::new());
-    if found.suspects.is_empty() {
+    if found.is_too_early() {
+        let least = length(i64::try_from(found.before_least_ns).unwrap_or(i64::MAX));
+        lines.push(format!("nothing is ranked: too early, {least} are needed before"));
+        lines.push(String::new());
+    } else if found.suspects.is_empty() {
         lines.push("who: nobody used more than usual".to_owned());
     } else {
         lines.push(format!("{:<NAME_WIDTH$} {:>5} {:>8} {:>8}  of", "who", "score", "used", "usual"));
     }
+    push_suspects(found, appearance, &mut lines);
+    lines.push(String::new());
+    if found.fields.is_empty() {
+        lines.push(format!("what: none of {} ranked fields departed", found.ranked));
+    } else {
+        lines.push(format!("{:<NAME_WIDTH$} {:>5} {:>8} {:>8}  from", "what", "score", "value", "usual"));
+    }
+    for departure in found.fields.iter().take(LISTED_MAX) {
+        let name = match &departure.element {
+            Some(element) => format!("{element} {}", what(departure, appearance)),
+            None => format!("{}.{}", departure.source, departure.field),
+        };
+        let name = shortened(&appearance.text(&name), NAME_WIDTH);
+        let line = departure_line(&name, &format!("{:.2}", departure.score), departure);
+        let from = time_of_day(departure.wall_ns, zone);
+        lines.push(line + "  " + from.get(6..).unwrap_or(&from));
+        for sender in departure.senders.iter().take(1) {
+            let user = sender.user.as_deref().unwrap_or("unknown");
+            lines.push(appearance.text(&format!("  pushed by {} (user {user})", sender.client)));
+        }
+    }
+    lines.push(String::new());
+    for marker in &found.markers {
+        lines.push(format!("mark {} {}", time_of_day(marker.wall_ns, zone), appearance.text(&marker.text)));
+    }
+    lines.push(format!("marks {}   lost {}", found.markers.len(), found.lost));
+    lines
+}
+
+/// Appends the lines about the suspects.
+fn push_suspects(found: &Explanation, appearance: Appearance, lines: &mut Vec<String>) {
     for suspect in found.suspects.iter().take(LISTED_MAX) {
         let kind = match suspect.kind {
             SuspectKind::Process => "",
@@ -48,40 +83,34 @@ pub(super) fn explanation_lines(found: &Explanation, zone: &TimeZone, appearance
             };
             lines.push(departure_line(name, &score, departure) + "  " + &what(departure, appearance));
         }
+        for children in suspect.children.iter().take(EVIDENCE_MAX) {
+            let what = children.parts.first().map(|part| what(part, appearance)).unwrap_or_default();
+            let new = format!("  + {} new below it", children.parts.len());
+            let sum = compact(children.sum, unit_text(children.unit));
+            let name = if suspect.evidence.is_empty() { format!("{name} {new}") } else { new };
+            lines.push(format!(
+                "{:<NAME_WIDTH$} {:>5} {sum:>8} {:>8}  {what}",
+                shortened(&name, NAME_WIDTH),
+                "",
+                ""
+            ));
+        }
     }
-    lines.push(String::new());
-    if found.fields.is_empty() {
-        lines.push("what: no field departed from what is usual".to_owned());
-    } else {
-        lines.push(format!("{:<NAME_WIDTH$} {:>5} {:>8} {:>8}  from", "what", "score", "value", "usual"));
-    }
-    for departure in found.fields.iter().take(LISTED_MAX) {
-        let name = match &departure.element {
-            Some(element) => format!("{element} {}", what(departure, appearance)),
-            None => format!("{}.{}", departure.source, departure.field),
-        };
-        let name = shortened(&appearance.text(&name), NAME_WIDTH);
-        let line = departure_line(&name, &format!("{:.2}", departure.score), departure);
-        let from = time_of_day(departure.wall_ns, zone);
-        lines.push(line + "  " + from.get(6..).unwrap_or(&from));
-    }
-    lines.push(String::new());
-    for marker in &found.markers {
-        lines.push(format!("mark {} {}", time_of_day(marker.wall_ns, zone), appearance.text(&marker.text)));
-    }
-    lines.push(format!("marks {}   lost {}", found.markers.len(), found.lost));
-    lines
 }
 
-fn departure_line(name: &str, score: &str, departure: &FieldDeparture) -> String {
-    let unit = match departure.unit {
+fn unit_text(unit: ValueUnit) -> &'static str {
+    match unit {
         ValueUnit::Percent => "%",
         ValueUnit::Bytes => "B",
         ValueUnit::BytesPerSecond => "B/s",
         ValueUnit::PerSecond => "/s",
         ValueUnit::Seconds => "s",
         ValueUnit::None => "",
-    };
+    }
+}
+
+fn departure_line(name: &str, score: &str, departure: &FieldDeparture) -> String {
+    let unit = unit_text(departure.unit);
     let (value, usual) = (compact(departure.value, unit), compact(departure.usual, unit));
     format!("{name:<NAME_WIDTH$} {score:>5} {value:>8} {usual:>8}")
 }

@@ -1,7 +1,10 @@
 //! The answers of the API as JSON. Times are texts: a number of JavaScript has 53 bits.
 
-use flatcap_explain::{Explanation, FieldDeparture, KernelCauses, Suspect, SuspectKind, ValueUnit};
-use flatcap_format::segment::Marker;
+use flatcap_explain::{
+    ChildrenUse, Explanation, FieldDeparture, FieldName, KernelCauses, RecordingChoice, Suspect, SuspectKind,
+    ValueUnit,
+};
+use flatcap_format::segment::{Marker, SourceSender};
 use serde::Serialize;
 
 use super::causes_answer::CausesAnswer;
@@ -117,6 +120,11 @@ pub(super) struct ExplainAnswer {
     from_ns: String,
     to_ns: String,
     before_ns: String,
+    /// Shortest time before that says what is usual; nothing is ranked with less.
+    before_least_ns: String,
+    /// The numbers of ranked and unranked fields.
+    ranked: usize,
+    unranked: usize,
     suspects: Vec<SuspectAnswer>,
     fields: Vec<DepartureAnswer>,
     lost: u64,
@@ -132,6 +140,16 @@ struct SuspectAnswer {
     pid: Option<u64>,
     score: f64,
     evidence: Vec<DepartureAnswer>,
+    children: Vec<ChildrenAnswer>,
+}
+
+/// The use of a resource by new children of a process, as a sum.
+#[derive(Debug, Serialize)]
+struct ChildrenAnswer {
+    field: String,
+    count: usize,
+    sum: f64,
+    unit: ValueUnit,
 }
 
 /// A value that departs from what is usual.
@@ -147,17 +165,31 @@ pub(super) struct DepartureAnswer {
     unit: ValueUnit,
     score: f64,
     wall_ns: String,
-    together: usize,
+    together: Vec<String>,
+    field_unit: Option<String>,
+    /// The programs that pushed it: client, user and path.
+    pushed_by: Vec<String>,
+    /// The command that prints the value.
+    dump: Option<String>,
 }
 
 impl ExplainAnswer {
-    pub(super) fn new(found: &Explanation, causes: &KernelCauses, names: &StackNames) -> Self {
+    pub(super) fn new(
+        (found, choice): (&Explanation, &RecordingChoice),
+        causes: &KernelCauses,
+        names: &StackNames,
+    ) -> Self {
+        let suspects = found.suspects.iter().take(LISTED_MAX);
+        let fields = found.fields.iter().take(LISTED_MAX);
         Self {
             from_ns: found.window.0.to_string(),
             to_ns: found.window.1.to_string(),
             before_ns: found.before_ns.to_string(),
-            suspects: found.suspects.iter().take(LISTED_MAX).map(SuspectAnswer::from).collect(),
-            fields: found.fields.iter().take(LISTED_MAX).map(DepartureAnswer::from).collect(),
+            before_least_ns: found.before_least_ns.to_string(),
+            ranked: found.ranked,
+            unranked: found.unranked.iter().map(|unranked| unranked.fields.len()).sum(),
+            suspects: suspects.map(|suspect| SuspectAnswer::new(suspect, choice)).collect(),
+            fields: fields.map(|field| DepartureAnswer::new(field, choice)).collect(),
             lost: found.lost,
             left_out: found.left_out,
             causes: CausesAnswer::new(causes, names),
@@ -165,20 +197,37 @@ impl ExplainAnswer {
     }
 }
 
-impl From<&Suspect> for SuspectAnswer {
-    fn from(suspect: &Suspect) -> Self {
+impl SuspectAnswer {
+    fn new(suspect: &Suspect, choice: &RecordingChoice) -> Self {
         Self {
             kind: suspect.kind,
             name: suspect.name.clone(),
             pid: suspect.pid,
             score: suspect.score,
-            evidence: suspect.evidence.iter().map(DepartureAnswer::from).collect(),
+            evidence: suspect.evidence.iter().map(|own| DepartureAnswer::new(own, choice)).collect(),
+            children: suspect.children.iter().map(ChildrenAnswer::from).collect(),
         }
     }
 }
 
-impl From<&FieldDeparture> for DepartureAnswer {
-    fn from(departure: &FieldDeparture) -> Self {
+impl From<&ChildrenUse> for ChildrenAnswer {
+    fn from(children: &ChildrenUse) -> Self {
+        let ChildrenUse { field, sum, unit, parts } = children;
+        Self { field: field.clone(), count: parts.len(), sum: *sum, unit: *unit }
+    }
+}
+
+impl DepartureAnswer {
+    pub(super) fn new(departure: &FieldDeparture, choice: &RecordingChoice) -> Self {
+        let other = |name: &FieldName| match &name.element {
+            Some(element) => format!("{element} {}.{}", name.source, name.field),
+            None => format!("{}.{}", name.source, name.field),
+        };
+        let sender = |sender: &SourceSender| {
+            let program = sender.program.as_deref().map(|program| format!(", {program}"));
+            let user = sender.user.as_deref().unwrap_or("unknown");
+            format!("{} (user {user}{})", sender.client, program.unwrap_or_default())
+        };
         let field = format!("{}.{}", departure.source, departure.field);
         Self {
             id: chart_id(&field, departure.element.as_deref()),
@@ -190,7 +239,10 @@ impl From<&FieldDeparture> for DepartureAnswer {
             unit: departure.unit,
             score: departure.score,
             wall_ns: departure.wall_ns.to_string(),
-            together: departure.together,
+            together: departure.together.iter().map(other).collect(),
+            field_unit: departure.field_unit.clone(),
+            pushed_by: departure.senders.iter().map(sender).collect(),
+            dump: departure.measurement.as_ref().map(|own| own.dump_command(choice)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flatcap_format::query::{FieldPath, OverviewFeed, OverviewRequest, Recording};
+use flatcap_format::query::{FieldPath, OverviewFeed, OverviewRequest, Recording, source_path};
 use flatcap_format::replay::HostIdentity;
 use hyper::body::Bytes;
 use serde::Serialize;
@@ -169,7 +169,7 @@ impl LiveFeeds {
     ) -> Result<Self, ViewError> {
         let path = |chart: &Chart| {
             let own = chart.formula.exact_path()?;
-            format!("{}.{own}", chart.source).parse::<FieldPath>().ok()
+            source_path(&chart.source, own).parse::<FieldPath>().ok()
         };
         let (mut titles, mut fields, mut computed) = (Vec::new(), Vec::new(), Vec::new());
         for chart in &charts {

@@ -1,6 +1,6 @@
 //! Answers a data source for Prometheus. One thread owns a reader.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flatcap_format::metric::Metric;
 use flatcap_format::query::Recording;
@@ -77,8 +77,20 @@ impl PromqlReader {
             }
             PromqlRequest::LabelValues { label, of } if label == "__name__" && of.selectors.is_empty() => {
                 let measured = engine.metrics().iter().filter(|metric| metric.is_measured());
-                let names: BTreeSet<String> = measured.map(Metric::name).collect();
-                ApiAnswer::json(&PromqlAnswer::new(names, Vec::new()))
+                let (foreign, own): (Vec<&Metric>, Vec<&Metric>) =
+                    measured.partition(|metric| metric.has_named_elements);
+                let mut names: BTreeSet<String> = own.into_iter().map(Metric::name).collect();
+                let mut warnings = Vec::new();
+                if !foreign.is_empty() {
+                    // Only the samples contain the names of recorded Prometheus metrics.
+                    let fields = foreign.iter().map(|metric| metric.name());
+                    let selectors = ["{__name__!~\"flatcap_.*\"}".to_owned()].into_iter().chain(fields);
+                    let others = SeriesChoice { selectors: selectors.collect(), ..of.clone() };
+                    let found = self.series(engine, &others)?;
+                    names.extend(found.series.iter().map(|labels| labels.get(label).to_owned()));
+                    warnings = found.warnings;
+                }
+                ApiAnswer::json(&PromqlAnswer::new(names, warnings))
             }
             PromqlRequest::LabelValues { label, of } => {
                 let SeriesAnswer { series, warnings } = self.series(engine, of)?;
@@ -90,6 +102,10 @@ impl PromqlReader {
                 ApiAnswer::json(&PromqlAnswer::new(known, Vec::new()))
             }
             PromqlRequest::Exemplars => ApiAnswer::json(&PromqlAnswer::new([(); 0], Vec::new())),
+            PromqlRequest::NoRules(list) => {
+                let none = BTreeMap::from([(*list, Vec::<String>::new())]);
+                ApiAnswer::json(&PromqlAnswer::new(none, Vec::new()))
+            }
             PromqlRequest::BuildInfo => {
                 ApiAnswer::json(&PromqlAnswer::new(BuildInfoAnswer::new(), Vec::new()))
             }

@@ -29,6 +29,8 @@ pub(super) enum PromqlRequest {
     Metadata(Option<String>),
     /// `/query_exemplars`: recordings have none.
     Exemplars,
+    /// `/rules` or `/alerts`: a page evaluates none.
+    NoRules(&'static str),
     /// `/status/buildinfo`: what answers.
     BuildInfo,
 }
@@ -47,7 +49,7 @@ impl PromqlRequest {
     /// Returns whether a path below /api/v1 is one of these requests.
     pub(super) fn is_path(path: &str) -> bool {
         matches!(path, "/query" | "/query_range" | "/series" | "/labels" | "/metadata" | "/query_exemplars")
-            || path == "/status/buildinfo"
+            || matches!(path, "/status/buildinfo" | "/rules" | "/alerts")
             || path.starts_with("/label/")
     }
 
@@ -91,6 +93,8 @@ impl PromqlRequest {
             "/labels" => Ok(Self::LabelNames(parameters.series_choice()?)),
             "/metadata" => Ok(Self::Metadata(parameters.find("metric"))),
             "/query_exemplars" => Ok(Self::Exemplars),
+            "/rules" => Ok(Self::NoRules("groups")),
+            "/alerts" => Ok(Self::NoRules("alerts")),
             "/status/buildinfo" => Ok(Self::BuildInfo),
             other => {
                 let label = other.strip_prefix("/label/").and_then(|rest| rest.strip_suffix("/values"));

@@ -2,9 +2,10 @@
 
 use flatcap_format::query::{
     FieldPath, OverviewCache, OverviewRequest, Query, QueryError, QueryItem, RecordedSource, Recording,
+    source_path,
 };
 use flatcap_format::replay::{ReplayFilter, recording_span};
-use flatcap_format::schema::FieldValue;
+use flatcap_format::schema::{CompiledSchema, FieldValue};
 use flatcap_format::segment::{Marker, list, markers};
 
 use super::api_answers::{
@@ -130,7 +131,7 @@ impl RecordingReader {
             is_share: chart.is_share,
         });
         let fields = self.catalog.fields.iter().take(FIELDS_MAX).map(|chart| FieldAnswer {
-            id: format!("{}.{}", chart.source, chart.formula.first_path()),
+            id: source_path(&chart.source, chart.formula.first_path()),
             unit: chart.formula.unit.clone(),
             meaning: chart.meaning.chars().take(MEANING_MAX).collect(),
         });
@@ -144,7 +145,9 @@ impl RecordingReader {
     /// Returns the source of the scheduler; none without one.
     fn sched_source(&self) -> Option<SchedSource> {
         let is_sched = |source: &&RecordedSource| {
-            source.schema.as_ref().is_some_and(|schema| SchedSource::is_root(schema.root_name()))
+            let is_root = |schema: &CompiledSchema| SchedSource::is_root(schema.root_name());
+            // A pushed source has no events of the kernel.
+            source.senders.is_empty() && source.schema.as_ref().is_some_and(is_root)
         };
         let name = self.recording.sources().iter().find(is_sched)?.name.clone();
         Some(SchedSource { paths: self.shown.paths.clone(), host: self.shown.host.clone(), name })
@@ -188,7 +191,7 @@ impl RecordingReader {
         let path = |text: &str| text.parse::<FieldPath>().map_err(|error| ViewError::Query(error.into()));
         if let Some(chart) = self.catalog.charts.iter().find(|chart| chart.title == field) {
             return Ok(match chart.formula.exact_path() {
-                Some(own) => ChartPlan::Overview(path(&format!("{}.{own}", chart.source))?),
+                Some(own) => ChartPlan::Overview(path(&source_path(&chart.source, own))?),
                 None => ChartPlan::Feed(Box::new(chart.clone())),
             });
         }
@@ -197,7 +200,7 @@ impl RecordingReader {
             let own = chart.formula.first_path();
             chart.formula.exact_path().is_none()
                 && !own.contains("[*]")
-                && field.strip_prefix(&*chart.source).and_then(|rest| rest.strip_prefix('.')) == Some(own)
+                && field == source_path(&chart.source, own)
         };
         Ok(match self.catalog.fields.iter().find(is_coarse) {
             Some(chart) => ChartPlan::Feed(Box::new(chart.clone())),
@@ -286,13 +289,13 @@ impl RecordingReader {
                         has_more = true;
                         break;
                     }
-                    let label = batch.element(row).map(|element| results.elements().label(element));
+                    let label = batch.name(row).map(|name| results.elements().label(name));
                     let path =
                         label.map_or_else(|| table.path(info), |label| table.element_path(info, label));
                     samples.push(SampleAnswer {
                         wall_ns: wall_ns.to_string(),
                         duration_ns: *duration_ns,
-                        field: format!("{}.{path}", table.source),
+                        field: format!("{}.{path}", table.source_name()),
                         value: exact_text(column.get(row)),
                     });
                 }

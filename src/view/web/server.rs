@@ -256,9 +256,9 @@ fn slow_answers(shown: ShownPaths) -> impl FnMut(&ApiRequest) -> Result<ApiAnswe
                 host: choice.host.clone(),
                 ..flatcap_format::replay::ReplayFilter::default()
             };
-            let found = find_spikes(&choice, filter, &mut |_| {})?;
-            let spikes: Vec<DepartureAnswer> =
-                found.departures.iter().take(SPIKES_MAX).map(DepartureAnswer::from).collect();
+            let found = find_spikes(&choice, filter, SPIKES_MAX, &mut |_| {})?;
+            let spikes = found.departures.iter();
+            let spikes: Vec<_> = spikes.map(|spike| DepartureAnswer::new(spike, &choice)).collect();
             ApiAnswer::json(&spikes)
         }
         ApiRequest::Explain(wall_ns) => {
@@ -269,7 +269,7 @@ fn slow_answers(shown: ShownPaths) -> impl FnMut(&ApiRequest) -> Result<ApiAnswe
             let causes = find_causes(&choice, found.window, before_ns, &mut |_| {})?;
             let boot_id = causes.stacks_boot_id.as_deref();
             let names = causes.stacks.as_ref().map(|stacks| StackNames::of(stacks, boot_id, &[]));
-            ApiAnswer::json(&ExplainAnswer::new(&found, &causes, &names.unwrap_or_default()))
+            ApiAnswer::json(&ExplainAnswer::new((&found, &choice), &causes, &names.unwrap_or_default()))
         }
         _ => Err(ApiError::bad("not a request of this kind")),
     }
@@ -374,6 +374,10 @@ impl PageContext {
 
     async fn respond(&self, asked: Asked<Incoming>) -> Result<(Response<PageBody>, AnswerEnd), ApiError> {
         PageAccess::check_origin(asked.headers(), asked.uri())?;
+        if matches!(asked.uri().path(), "/-/healthy" | "/-/ready") {
+            // As Prometheus answers; says nothing of the recording, so it needs no token.
+            return Ok((full("flatcap is healthy.\n", "text/plain; charset=utf-8"), AnswerEnd::InTime));
+        }
         let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
             return Ok((asset(&asked)?, AnswerEnd::InTime));
         };

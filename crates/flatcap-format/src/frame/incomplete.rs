@@ -60,6 +60,19 @@ impl Incomplete {
             .fold(Self::NONE, |all, (one, _)| all | *one)
     }
 
+    /// Returns the reasons in words.
+    pub fn explanation(self) -> String {
+        let words = |one: Self| match one {
+            Self::CUT => "a file or a line ended before all its values",
+            Self::UNREADABLE => "a value could not be read, or was no number",
+            Self::MISSING => "a file, a line or an element could not be seen",
+            Self::TOO_MANY => "there were more elements than the source records",
+            _ => "the kernel refused access",
+        };
+        let reasons = Self::REASONS.iter().filter(|(one, _)| self.0 & one.0 != 0);
+        reasons.map(|(one, _)| words(*one)).collect::<Vec<_>>().join("; ")
+    }
+
     /// Returns the name of each reason.
     pub(crate) fn reasons(self) -> impl Iterator<Item = &'static str> {
         Self::REASONS.iter().filter(move |(one, _)| self.0 & one.0 != 0).map(|(_, word)| *word)
@@ -107,5 +120,16 @@ mod tests {
         }
         assert_eq!((Incomplete::CUT | Incomplete::DENIED).to_string(), "cut, denied");
         assert_eq!(Incomplete::CUT.unless(true), Incomplete::NONE);
+    }
+
+    // Proves that each reason has words of its own.
+    #[test]
+    fn reasons_have_words() {
+        let words: Vec<String> = Incomplete::REASONS.iter().map(|(one, _)| one.explanation()).collect();
+        let distinct: std::collections::BTreeSet<&String> = words.iter().collect();
+        assert_eq!(distinct.len(), Incomplete::REASONS.len());
+        let both = (Incomplete::CUT | Incomplete::DENIED).explanation();
+        assert_eq!(both, format!("{}; {}", words[0], words[4]));
+        assert_eq!(Incomplete::NONE.explanation(), "");
     }
 }

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::column::ValueColumn;
+use super::elements::ElementName;
 use super::strided_rows::{picked, split_off};
 use crate::block::{FieldRef, MatrixRows, ValueType};
-use crate::schema::envelope::HEADER_AT;
+use crate::schema::envelope::{HEADER_AT, leaves_out_elements};
 use crate::segment::SampleView;
 
 /// Rows of one table of one source.
@@ -13,12 +14,18 @@ use crate::segment::SampleView;
 pub struct ColumnBatch {
     /// Index of the table in [`QueryResults::tables`](super::QueryResults::tables).
     pub table: usize,
+    /// The id that the source has in the run.
+    pub source: u16,
     /// The samples of the rows, in the order of time.
     pub times: BatchTimes,
     /// The sample and element of each row.
     pub rows: RowSource,
     /// The columns of the table, in its order.
     pub columns: Vec<ValueColumn>,
+    /// The samples that leave out elements that exist; empty if none does.
+    pub sparse: Vec<bool>,
+    /// Counters that begin again at 0 when they reach a value, and that value in each row.
+    pub ranges: Vec<(usize, ValueColumn)>,
 }
 
 /// The envelopes of samples: one entry per sample in each list.
@@ -48,6 +55,8 @@ pub enum RowSource {
         samples: Vec<u32>,
         /// The element, for [`ElementNames`](super::ElementNames).
         elements: Vec<u32>,
+        /// How the element was named in the sample.
+        names: Vec<ElementName>,
     },
 }
 
@@ -70,6 +79,16 @@ impl ColumnBatch {
         }
     }
 
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.rows, RowSource::Elements { .. })
+    }
+
+    /// Returns whether a sample may leave out elements that exist: it says so, or was cut.
+    pub(super) fn leaves_out(&self, sample: usize) -> bool {
+        let flags = self.times.flags.get(sample).copied().unwrap_or_default();
+        leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()
+    }
+
     /// Returns the number of rows of the first `samples` samples.
     pub(super) fn rows_before(&self, samples: usize) -> usize {
         match &self.rows {
@@ -77,6 +96,14 @@ impl ColumnBatch {
             RowSource::Elements { samples: own, .. } => {
                 own.partition_point(|sample| (*sample as usize) < samples)
             }
+        }
+    }
+
+    /// Returns how the element of a row was named; none in a table that is no list.
+    pub fn name(&self, row: usize) -> Option<ElementName> {
+        match &self.rows {
+            RowSource::Samples => None,
+            RowSource::Elements { names, .. } => names.get(row).copied(),
         }
     }
 

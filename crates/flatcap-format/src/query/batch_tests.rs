@@ -24,7 +24,14 @@ fn batches_of_long_texts_are_short() {
     let body = builder.finished_data().to_vec();
     let samples = (0..SAMPLES as u64).map(|seq| {
         let (mono_ns, wall_ns) = (1000 * seq, 1_000_000 + 1000 * seq.cast_signed());
-        TimedSample { source: 0, seq, mono_ns, wall_ns, body: body.clone() }
+        TimedSample {
+            source: 0,
+            seq,
+            mono_ns,
+            wall_ns,
+            incomplete: crate::frame::Incomplete::NONE,
+            body: body.clone(),
+        }
     });
     let mut header = example();
     header.sources.truncate(1);

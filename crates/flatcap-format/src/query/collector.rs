@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::batch::{BatchTimes, ColumnBatch};
+use super::counter_fields::keep_visible;
 use super::elements::ElementNames;
 use super::filter::RowFilter;
 use super::plan::SourcePlan;
@@ -25,6 +26,8 @@ const VALUE_PAYLOAD_BYTES: usize = 128;
 /// Collects the samples of one source.
 #[derive(Debug)]
 pub(super) struct Collector {
+    /// The source's id.
+    source: u16,
     pub(super) plan: SourcePlan,
     times: BatchTimes,
     /// Space for samples at the begin of a batch.
@@ -40,11 +43,12 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(plan: SourcePlan, filter: Option<RowFilter>) -> Self {
+    pub(super) fn new(source: u16, plan: SourcePlan, filter: Option<RowFilter>) -> Self {
         let tables = plan.tables.iter().map(TableRows::new).collect();
         let mut columns = plan.tables.iter().flat_map(|table| &table.columns);
         let has_texts = columns.any(|column| column.column_type == ColumnType::Text);
         Self {
+            source,
             plan,
             times: BatchTimes::default(),
             space: 0,
@@ -152,12 +156,14 @@ impl Collector {
         // Payloads of a source have much the same length.
         self.payload_bytes = self.payload_bytes / (count + later.len()) * later.len();
         let times = std::mem::replace(&mut self.times, later);
-        let Self { plan, tables, filter, .. } = self;
+        let Self { source, plan, tables, filter, .. } = self;
         let all = (tables.iter_mut().zip(&plan.tables).zip(&plan.numbers))
-            .map(|((rows, info), number)| rows.take(info, *number, times.clone()));
+            .map(|((rows, info), number)| rows.take(info, (*source, *number), times.clone()));
+        let mut all: Vec<ColumnBatch> = all.collect();
+        plan.counters.add_to(&mut all);
         match filter {
-            Some(filter) => batches.extend(filter.apply(plan, &all.collect::<Vec<_>>())),
-            None => batches.extend(all),
+            Some(filter) => batches.extend(filter.apply(plan, &all)),
+            None => batches.extend(keep_visible(plan, all)),
         }
     }
 }
@@ -177,6 +183,7 @@ pub(super) fn walk_payload(
     for table in tables.iter_mut().filter(|table| !table.is_list) {
         table.begin_row();
     }
+    names.begin_sample();
     let mut visitor = RowVisitor::new(&plan.root, tables, names, number);
     visitor.structs = structs.map(|elements| (&plan.schema, elements));
     if let Err(error) = plan.schema.walk(payload, &mut visitor) {

@@ -16,11 +16,13 @@ pub(super) type ComparedFields = Vec<(usize, Vec<usize>)>;
 /// lacks one of them, to which the condition does not apply.
 ///
 /// # Errors
-/// A path that leads to several fields, or a value that does not fit its field.
+/// A path that leads to several fields, or with `checks_values` a value that does not fit its
+/// field. Of a field that has another type in other runs, no value passes.
 pub(super) fn compared_fields(
     condition: &RowCondition,
     source: KnownSource<'_>,
     selected: &mut Vec<SelectedField>,
+    checks_values: bool,
 ) -> Result<Option<ComparedFields>, QueryError> {
     let leaves: Vec<LeafField<'_>> = source.schema.fields().collect();
     let mut compared: Vec<SelectedField> = Vec::new();
@@ -40,7 +42,7 @@ pub(super) fn compared_fields(
             return Err(ConditionError::Several { path, count, fields }.into());
         };
         let Some(leaf) = leaves.get(field.leaf) else { return Ok(None) };
-        if let Some(column_type) = leaf.field.column_type() {
+        if let Some(column_type) = leaf.field.column_type().filter(|_| checks_values) {
             comparison.check(&full(field), column_type, leaf.field.type_name())?;
         }
         compared.push(field.clone());

@@ -26,9 +26,10 @@ pub(crate) fn computed_sources(sources: &[SourceInfo]) -> impl Iterator<Item = &
     is_there.then_some(TASKS_NAME).into_iter()
 }
 
-/// Returns the source with the events of the scheduler.
+/// Returns the source with the events of the host's scheduler. One that was pushed says nothing of
+/// the host.
 pub(super) fn events_of(sources: &[SourceInfo]) -> Option<&SourceInfo> {
-    sources.iter().find(|source| source.root == SCHED_ROOT)
+    sources.iter().find(|source| source.root == SCHED_ROOT && source.sender().is_none())
 }
 
 /// Returns the length of the steps of which rows of this step consist: as many equal ones as it

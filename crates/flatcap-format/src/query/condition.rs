@@ -167,6 +167,8 @@ impl Comparison {
             FieldValue::Absent => None,
             FieldValue::Text(text) => match &self.expression {
                 Some(expression) => return expression.is_match(text),
+                // A field that is a number in another run: here it is not known to hold.
+                None if self.operator.is_order() => None,
                 None => Some(text.cmp(&self.value)),
             },
             FieldValue::Bool(value) => self.truth().map(|own| value.cmp(&own)),
@@ -180,7 +182,7 @@ impl Comparison {
 
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     fn order(&self, number: i128) -> Option<Ordering> {
-        match self.number? {
+        match self.number.filter(|_| self.expression.is_none())? {
             LiteralNumber::Integer(own) => Some(number.cmp(&own)),
             LiteralNumber::Float(own) => (number as f64).partial_cmp(&own),
         }
@@ -188,7 +190,7 @@ impl Comparison {
 
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     fn float_order(&self, number: f64) -> Option<Ordering> {
-        match self.number? {
+        match self.number.filter(|_| self.expression.is_none())? {
             LiteralNumber::Integer(own) => number.partial_cmp(&(own as f64)),
             LiteralNumber::Float(own) => number.partial_cmp(&own),
         }

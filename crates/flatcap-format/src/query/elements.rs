@@ -1,4 +1,5 @@
-//! Elements of lists, recognized from sample to sample by the fields that identify them.
+//! Elements of lists, recognized from sample to sample by the fields that identify them, and the
+//! names that they had.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,24 +7,85 @@ use std::sync::Arc;
 /// The element of a row of which there is no number: a query tells [`ELEMENTS_MAX`] apart.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
-/// Most elements that one query tells apart: memory is bounded however many processes come and go.
-/// One takes some 350 bytes.
+/// Most elements, and most names of elements, that one query tells apart: memory is bounded however
+/// many processes come and go. One takes some 500 bytes.
 pub const ELEMENTS_MAX: usize = 1 << 17;
+
+/// The name of an element in a sample, by number. An element has another one after it was renamed:
+/// a process that executes another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ElementName(pub(super) u32);
+
+impl ElementName {
+    /// The name of an element without a number.
+    pub const NONE: Self = Self(u32::MAX);
+}
 
 /// The elements that a query has seen.
 #[derive(Debug, Clone, Default)]
 pub struct ElementNames {
     known: HashMap<(u32, Box<[u8]>), u32>,
-    elements: Vec<NamedElement>,
+    elements: Vec<SeenElement>,
+    names: Vec<NamedElement>,
+    /// By list and label.
+    labels: HashMap<(u32, Box<str>), usize>,
+    shared: Vec<LabelUse>,
+    /// Number of the sample that is being read.
+    sample: u64,
     has_more: bool,
 }
 
+/// An element.
+#[derive(Debug, Clone)]
+struct SeenElement {
+    list: u32,
+    latest: ElementName,
+    /// The first element of a sample with the same identity.
+    first: u32,
+    /// All names that it had.
+    names: Vec<ElementName>,
+    /// The sample in which it was seen last, if any, and how often in that one.
+    sample: u64,
+    count: u32,
+}
+
+/// An element as it was named.
 #[derive(Debug, Clone)]
 struct NamedElement {
     label: Box<str>,
-    identity: Vec<ElementIdentity>,
-    /// How often it was named differently.
-    namings: u32,
+    full_label: Box<str>,
+    identity: Arc<[ElementIdentity]>,
+    /// Other elements of the sample may have the same identity.
+    is_repeated: bool,
+    /// The use of the label, by number.
+    label_use: usize,
+    /// The first name of the element with the same label.
+    title: ElementName,
+}
+
+/// The use of a label in a list.
+#[derive(Debug, Clone)]
+struct LabelUse {
+    element: u32,
+    title: ElementName,
+    /// All elements with it are known by their positions alone.
+    is_position: bool,
+    /// Several elements have it.
+    is_shared: bool,
+}
+
+/// The label and the identity of an element in a sample.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ElementLabel {
+    /// The label if no other element of its list has the same one.
+    pub(super) label: String,
+    /// With everything that identifies it.
+    pub(super) full_label: String,
+    pub(super) identity: Vec<ElementIdentity>,
+    /// It is known by its position alone.
+    pub(super) is_position: bool,
+    /// Other elements of the sample may have the same identity.
+    pub(super) is_repeated: bool,
 }
 
 /// A field that identifies or names an element, and its value.
@@ -38,14 +100,40 @@ pub struct ElementIdentity {
 }
 
 impl ElementNames {
-    /// Returns the label of an element, as its text is now: `vda`, `postgres[812]`, `0`.
-    pub fn label(&self, element: u32) -> &str {
-        self.elements.get(element as usize).map_or("?", |element| &element.label)
+    /// Returns the label of an element as it was named: `vda`, `postgres[812]`, `0`. If several
+    /// elements of the list have this label, what distinguishes them follows in braces:
+    /// `acpitz{zone=1}`.
+    pub fn label(&self, name: ElementName) -> &str {
+        let Some(named) = self.names.get(name.0 as usize) else { return "?" };
+        let is_shared = self.shared.get(named.label_use).is_some_and(|label| label.is_shared);
+        if is_shared { &named.full_label } else { &named.label }
     }
 
     /// Returns the fields that identify or name an element, in the order of the schema.
-    pub fn identity(&self, element: u32) -> &[ElementIdentity] {
-        self.elements.get(element as usize).map_or(&[], |element| &element.identity)
+    pub fn identity(&self, name: ElementName) -> &[ElementIdentity] {
+        self.names.get(name.0 as usize).map_or(&[], |named| &named.identity)
+    }
+
+    /// Returns whether these fields alone distinguish the element from others of its sample.
+    pub fn has_own_identity(&self, name: ElementName) -> bool {
+        self.names.get(name.0 as usize).is_some_and(|named| !named.is_repeated && !named.identity.is_empty())
+    }
+
+    /// Returns the first name of the element with the same label: what describes an element may
+    /// change without its label.
+    pub fn title(&self, name: ElementName) -> ElementName {
+        self.names.get(name.0 as usize).map_or(name, |named| named.title)
+    }
+
+    /// Returns how an element was named in the last sample that was read.
+    pub fn latest(&self, element: u32) -> ElementName {
+        self.elements.get(element as usize).map_or(ElementName::NONE, |element| element.latest)
+    }
+
+    /// Returns the first element of a sample that has the same identity. Nothing tells which of
+    /// them is which in the next sample.
+    pub(super) fn first_of(&self, element: u32) -> u32 {
+        self.elements.get(element as usize).map_or(element, |own| own.first)
     }
 
     /// Returns the number of elements.
@@ -58,7 +146,7 @@ impl ElementNames {
         self.elements.is_empty()
     }
 
-    /// Returns whether there were elements for which there was no number.
+    /// Returns whether there were elements or names for which there was no number.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
@@ -68,8 +156,41 @@ impl ElementNames {
         self.known.iter().map(|((_, key), element)| (*element, &**key)).collect()
     }
 
-    /// Returns the element of a list with this key; [`NO_ELEMENT`] if there is no room for it.
-    pub(super) fn intern(&mut self, list: u32, key: &[u8]) -> u32 {
+    /// Begins a sample: an element that is there twice in it is two.
+    pub(super) fn begin_sample(&mut self) {
+        self.sample += 1;
+    }
+
+    /// Returns the element of a list with this key, and how many of the sample had the key before
+    /// it. [`NO_ELEMENT`] if there is no room for it.
+    pub(super) fn intern(&mut self, list: u32, key: &[u8]) -> (u32, u32) {
+        let first = self.number(list, key, None);
+        let Some(seen) = self.elements.get_mut(first as usize) else { return (first, 0) };
+        if seen.sample != self.sample {
+            (seen.sample, seen.count) = (self.sample, 1);
+            return (first, 0);
+        }
+        let before = seen.count;
+        seen.count += 1;
+        // No other key has this length at its end.
+        let mut repeated = key.to_vec();
+        repeated.extend_from_slice(&u64::from(before).to_le_bytes());
+        repeated.extend_from_slice(&u64::MAX.to_le_bytes());
+        (self.number(list, &repeated, Some(first)), before)
+    }
+
+    /// Notes that an element is in the sample. Returns false if it was there before.
+    pub(super) fn see(&mut self, element: u32) -> bool {
+        match self.elements.get_mut(element as usize) {
+            Some(seen) if seen.sample != self.sample => {
+                (seen.sample, seen.count) = (self.sample, 1);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn number(&mut self, list: u32, key: &[u8], first: Option<u32>) -> u32 {
         // Looked up by a borrowed key would need a second map type; keys are short.
         let key = (list, Box::from(key));
         if let Some(element) = self.known.get(&key) {
@@ -80,26 +201,72 @@ impl ElementNames {
             return NO_ELEMENT;
         }
         let element = u32::try_from(self.elements.len()).unwrap_or(NO_ELEMENT);
-        self.elements.push(NamedElement { label: Box::from(""), identity: Vec::new(), namings: 0 });
+        let (latest, sample) = (ElementName::NONE, u64::MAX);
+        let first = first.unwrap_or(element);
+        self.elements.push(SeenElement { list, latest, first, names: Vec::new(), sample, count: 0 });
         self.known.insert(key, element);
         element
     }
 
-    /// Returns how often an element was named differently: what named it last still holds as long
-    /// as this is the same.
-    pub(super) fn namings(&self, element: u32) -> u32 {
-        self.elements.get(element as usize).map_or(0, |element| element.namings)
+    /// Returns the name of an element as a sample has it. It may change: a process gets another
+    /// name.
+    pub(super) fn name(&mut self, element: u32, label: ElementLabel) -> ElementName {
+        let Some(seen) = self.elements.get(element as usize) else { return ElementName::NONE };
+        let is_same = |name: &ElementName| {
+            self.names.get(name.0 as usize).is_some_and(|own| {
+                *own.full_label == *label.full_label
+                    && *own.label == *label.label
+                    && *own.identity == *label.identity
+            })
+        };
+        let known =
+            if is_same(&seen.latest) { Some(seen.latest) } else { seen.names.iter().copied().find(is_same) };
+        let name = match known {
+            Some(known) => known,
+            None => self.add_name(element, label),
+        };
+        self.set_latest(element, name);
+        name
     }
 
-    /// Sets label and identity, which may change: a process gets another name.
-    pub(super) fn name(&mut self, element: u32, label: &str, identity: &[ElementIdentity]) {
-        if let Some(named) = self.elements.get_mut(element as usize)
-            && (*named.label != *label || named.identity != identity)
-        {
-            named.label = label.into();
-            named.identity = identity.to_vec();
-            named.namings = named.namings.wrapping_add(1);
+    /// Notes how an element is named in the sample that is being read.
+    pub(super) fn set_latest(&mut self, element: u32, name: ElementName) {
+        if let Some(seen) = self.elements.get_mut(element as usize) {
+            seen.latest = name;
         }
+    }
+
+    fn add_name(&mut self, element: u32, label: ElementLabel) -> ElementName {
+        if self.names.len() >= ELEMENTS_MAX {
+            self.has_more = true;
+            return ElementName::NONE;
+        }
+        let Some(seen) = self.elements.get_mut(element as usize) else { return ElementName::NONE };
+        let name = ElementName(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        let ElementLabel { label, full_label, identity, is_position, is_repeated } = label;
+        let own = seen.names.iter().copied().find(|own| {
+            self.names
+                .get(own.0 as usize)
+                .is_some_and(|own| *own.label == *label && *own.full_label == *full_label)
+        });
+        seen.names.push(name);
+        let label_use = *self.labels.entry((seen.list, label.as_str().into())).or_insert(self.shared.len());
+        let mut title = own.map_or(name, |own| self.title(own));
+        match self.shared.get_mut(label_use) {
+            // Lists of another length have other elements at the same positions.
+            Some(label) if label.is_position && is_position => title = label.title,
+            Some(label) => label.is_shared |= label.element != element,
+            None => self.shared.push(LabelUse { element, title, is_position, is_shared: false }),
+        }
+        self.names.push(NamedElement {
+            label: label.into(),
+            full_label: full_label.into(),
+            identity: identity.into(),
+            is_repeated,
+            label_use,
+            title,
+        });
+        name
     }
 }
 
@@ -107,17 +274,60 @@ impl ElementNames {
 mod tests {
     use super::*;
 
+    fn label(text: &str, full: &str) -> ElementLabel {
+        ElementLabel {
+            label: text.into(),
+            full_label: full.into(),
+            identity: Vec::new(),
+            is_position: false,
+            is_repeated: false,
+        }
+    }
+
     // Proves that memory is bounded: elements beyond the maximum have no number, that is known, and
     // those before keep theirs.
     #[test]
     fn elements_beyond_the_maximum_are_noticed() {
         let mut names = ElementNames::default();
         for number in 0..ELEMENTS_MAX {
-            assert_eq!(names.intern(0, &number.to_le_bytes()) as usize, number);
+            names.begin_sample();
+            assert_eq!(names.intern(0, &number.to_le_bytes()).0 as usize, number);
         }
         assert!(!names.has_more());
-        assert_eq!(names.intern(0, b"one more"), NO_ELEMENT);
-        assert_eq!(names.intern(0, &7_usize.to_le_bytes()), 7);
+        names.begin_sample();
+        assert_eq!(names.intern(0, b"one more").0, NO_ELEMENT);
+        assert_eq!(names.name(NO_ELEMENT, label("a", "a")), ElementName::NONE);
+        assert_eq!(names.intern(0, &7_usize.to_le_bytes()).0, 7);
         assert!(names.has_more() && names.len() == ELEMENTS_MAX);
+    }
+
+    // Proves that an element keeps the names that it had, that one name is one number, and that
+    // labels which several elements share are distinguished, also in rows that came before.
+    #[test]
+    fn names_are_those_of_the_sample() {
+        let mut names = ElementNames::default();
+        let (shell, _) = names.intern(0, b"1");
+        let first = names.name(shell, label("sh[1]", "sh[1]{start=7}"));
+        let then = names.name(shell, label("ls[1]", "ls[1]{start=7}"));
+        assert_eq!(names.name(shell, label("sh[1]", "sh[1]{start=7}")), first);
+        assert_eq!((names.label(first), names.label(then)), ("sh[1]", "ls[1]"));
+        assert_eq!(names.label(names.latest(shell)), "sh[1]");
+        let (other, _) = names.intern(0, b"2");
+        let reused = names.name(other, label("sh[1]", "sh[1]{start=9}"));
+        assert_eq!((names.label(first), names.label(reused)), ("sh[1]{start=7}", "sh[1]{start=9}"));
+        assert_eq!(names.label(then), "ls[1]");
+    }
+
+    // Proves that an element that is in a sample twice is two, which are the same ones in each
+    // sample.
+    #[test]
+    fn an_element_that_is_there_twice_is_two() {
+        let mut names = ElementNames::default();
+        let mut sample = || {
+            names.begin_sample();
+            [names.intern(0, b"x"), names.intern(0, b"y"), names.intern(0, b"x"), names.intern(0, b"x")]
+        };
+        assert_eq!(sample(), [(0, 0), (1, 0), (2, 1), (3, 2)]);
+        assert_eq!(sample(), [(0, 0), (1, 0), (2, 1), (3, 2)]);
     }
 }

@@ -11,6 +11,7 @@ use super::*;
 use crate::fixtures::host::{
     CoreTimes, Cpu, CpuArgs, CpuTimes, Process, ProcessArgs, ProcessCounters, ProcessExit,
 };
+use crate::frame::Incomplete;
 use crate::replay::ReplayFilter;
 use crate::segment::{
     SealState, SegmentHeader, SegmentName, SegmentReader, SegmentWriter, SourceInfo, Verification,
@@ -29,7 +30,7 @@ fn compare_where(path: &Path, query: &Query, condition: Option<&str>) -> Option<
     fuzzing::compare(path, query, condition.map(|condition| condition.parse().unwrap()).as_ref())
 }
 
-fn asking(fields: &[&str]) -> Query {
+pub(super) fn asking(fields: &[&str]) -> Query {
     Query { fields: fields.iter().map(|field| field.parse().unwrap()).collect(), ..Query::default() }
 }
 
@@ -105,7 +106,8 @@ fn segment_of(folder: &Path, samples: &[Written]) -> PathBuf {
         let seq = next[usize::from(*source)];
         next[usize::from(*source)] += 1;
         let (mono_ns, wall_ns) = (1000 * number, 1_000_000 + 1000 * number.cast_signed());
-        TimedSample { source: *source, seq, mono_ns, wall_ns, body: body.clone() }
+        let (incomplete, body) = (Incomplete::NONE, body.clone());
+        TimedSample { source: *source, seq, mono_ns, wall_ns, incomplete, body }
     });
     let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
     let writer = write_segment(folder, name, example(), samples);
@@ -244,12 +246,12 @@ proptest! {
     }
 }
 
-fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
+pub(super) fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
     (0..7_u64, prop_oneof![Just(0_u8), 97..100_u8, Just(200)], any::<u64>())
 }
 
 /// A payload with processes, and as many that ended.
-fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
+pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
     let mut builder = flatbuffers::FlatBufferBuilder::new();
     let mut counters = Vec::new();
     for (pid, name, count) in all {
@@ -317,7 +319,8 @@ proptest! {
             }
         }
         prop_assert!(elements.iter().all(|element| *element == NO_ELEMENT));
-        prop_assert!(results.elements().len() <= 6);
+        // Six identities, and each as often as it is in one sample.
+        prop_assert!(results.elements().len() <= 6 * 5);
     }
 }
 
@@ -359,7 +362,7 @@ fn rows_where(path: &Path, field: &str, condition: &str) -> (Vec<(u64, Option<St
         let QueryItem::Batch(batch) = item else { continue };
         assert!(results.tables()[batch.table].columns.iter().all(|column| column.order == 0));
         rows.extend((0..batch.rows()).map(|row| {
-            let element = batch.element(row).map(|element| results.elements().label(element).to_owned());
+            let element = batch.name(row).map(|name| results.elements().label(name).to_owned());
             (batch.times.seq[batch.sample(row)], element)
         }));
     }

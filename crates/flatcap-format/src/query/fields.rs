@@ -26,12 +26,21 @@ pub struct FieldInfo {
     pub type_name: String,
     /// The attribute `unit`.
     pub unit: Option<String>,
+    /// All bits of its 64-bit values count, as in an address.
+    pub uses_all_bits: bool,
     /// How successive values relate.
     pub kind: MetricKind,
     /// The comment in the schema; empty without one.
     pub meaning: String,
     /// All runs have this field with this type, unit and kind.
     pub is_in_all_runs: bool,
+}
+
+impl FieldInfo {
+    /// Returns whether it only grows.
+    pub(crate) fn is_counter(&self) -> bool {
+        self.kind == MetricKind::Counter
+    }
 }
 
 impl Recording {
@@ -63,12 +72,16 @@ fn merged(schemas: &[&CompiledSchema]) -> Vec<FieldInfo> {
                 path: spelled(&leaf),
                 type_name: leaf.field.type_name().to_owned(),
                 unit: leaf.field.unit().map(str::to_owned),
+                uses_all_bits: leaf.field.uses_all_bits(),
                 kind: leaf.field.metric_kind(),
                 meaning: leaf.field.documentation().to_owned(),
                 is_in_all_runs: false,
             };
             match fields.iter_mut().find(|(known, _)| is_same(known, &field)) {
-                Some((_, count)) => *count += 1,
+                Some((known, count)) => {
+                    known.uses_all_bits |= field.uses_all_bits;
+                    *count += 1;
+                }
                 None => fields.push((field, 1)),
             }
         }

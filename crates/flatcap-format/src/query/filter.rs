@@ -237,15 +237,28 @@ impl ColumnBatch {
         samples.dedup();
         let source = match &self.rows {
             RowSource::Samples => RowSource::Samples,
-            RowSource::Elements { elements, .. } => {
+            RowSource::Elements { elements, names, .. } => {
                 let number = |row: &usize| samples.partition_point(|sample| *sample < self.sample(*row));
                 let numbers = rows.iter().map(|row| u32::try_from(number(row)).unwrap_or(u32::MAX));
                 let elements = rows.iter().filter_map(|row| elements.get(*row).copied());
-                RowSource::Elements { samples: numbers.collect(), elements: elements.collect() }
+                let names = rows.iter().filter_map(|row| names.get(*row).copied());
+                let (samples, elements) = (numbers.collect(), elements.collect());
+                RowSource::Elements { samples, elements, names: names.collect() }
             }
         };
         let columns = self.columns.iter().enumerate().filter(|(column, _)| is_selected(*column));
         let columns = columns.map(|(_, column)| column.select(rows)).collect();
-        Self { table: self.table, times: self.times.select(&samples), rows: source, columns }
+        // Elements that the condition removes may exist.
+        let sparse = if self.is_list() { vec![true; samples.len()] } else { Vec::new() };
+        let ranges = self.ranges.iter().map(|(counter, ranges)| (*counter, ranges.select(rows))).collect();
+        Self {
+            table: self.table,
+            source: self.source,
+            times: self.times.select(&samples),
+            rows: source,
+            columns,
+            sparse,
+            ranges,
+        }
     }
 }

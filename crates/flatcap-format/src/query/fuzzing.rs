@@ -36,7 +36,8 @@ fn answer(mut results: QueryResults) -> (Answer, QuerySummary) {
                 let all = all.zip(&times.duration_ns).zip(&times.flags);
                 samples.extend(all.map(|all| format!("{all:?}")));
                 rows.extend((0..batch.rows()).map(|row| {
-                    let element = batch.element(row).map(|element| results.elements().identity(element));
+                    let names = results.elements();
+                    let element = batch.name(row).map(|name| (names.label(name), names.identity(name)));
                     let values: Vec<_> = batch.columns.iter().map(|column| column.get(row)).collect();
                     format!("{:?} {element:?} {values:?}", times.seq.get(batch.sample(row)))
                 }));

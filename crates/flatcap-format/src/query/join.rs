@@ -1,5 +1,8 @@
 //! Joins the samples of several sources on time, and makes rows of them.
 
+use std::collections::BTreeMap;
+
+use super::elements::ElementName;
 use super::held_value::HeldValue;
 use crate::schema::FieldValue;
 
@@ -10,8 +13,8 @@ pub struct RowStamp {
     pub mono_ns: u64,
     /// In wall nanoseconds.
     pub wall_ns: i64,
-    /// The element, for [`ElementNames`](super::ElementNames), if a row is one.
-    pub element: Option<u32>,
+    /// The element as it was named, for [`ElementNames`](super::ElementNames), if a row is one.
+    pub element: Option<ElementName>,
 }
 
 /// Rows with the same number of values.
@@ -35,9 +38,12 @@ impl RowBuffer {
 #[derive(Debug, Default)]
 pub(super) struct SampleJoin {
     held: Vec<Held>,
+    /// Each source and table, by number, and the columns with its values.
+    origins: BTreeMap<(u16, usize), usize>,
+    places: Vec<Vec<usize>>,
     /// Rows of the elements of the current sample: the element, and the place and value of each
     /// field.
-    elements: Vec<(u32, Vec<(usize, HeldValue)>)>,
+    elements: Vec<(ElementName, Vec<(usize, HeldValue)>)>,
 }
 
 /// The last value of a column.
@@ -45,31 +51,56 @@ pub(super) struct SampleJoin {
 struct Held {
     value: HeldValue,
     mono_ns: u64,
-    /// Table of the value.
-    table: usize,
+    /// The source and table of the value.
+    origin: usize,
 }
 
 impl SampleJoin {
-    /// Begins a sample of a table: values that it does not have again are gone.
-    pub(super) fn begin(&mut self, table: usize) {
-        for held in self.held.iter_mut().filter(|held| held.table == table) {
-            held.value = HeldValue::Absent;
+    /// Begins a sample of a table of a source: values that it does not have again are gone. Returns
+    /// the number of both, for [`set`](Self::set).
+    pub(super) fn begin(&mut self, source: u16, table: usize) -> usize {
+        let origin = *self.origins.entry((source, table)).or_insert_with(|| {
+            self.places.push(Vec::new());
+            self.places.len() - 1
+        });
+        self.forget_origin(origin);
+        origin
+    }
+
+    /// Forgets the values of a source.
+    pub(super) fn forget(&mut self, source: u16) {
+        let all = self.origins.range((source, 0)..=(source, usize::MAX));
+        let origins: Vec<usize> = all.map(|(_, origin)| *origin).collect();
+        for origin in origins {
+            self.forget_origin(origin);
+        }
+    }
+
+    fn forget_origin(&mut self, origin: usize) {
+        let Some(places) = self.places.get_mut(origin) else { return };
+        for place in places.drain(..) {
+            if let Some(held) = self.held.get_mut(place).filter(|held| held.origin == origin) {
+                held.value = HeldValue::Absent;
+            }
         }
     }
 
     /// Sets the value of a column.
-    pub(super) fn set(&mut self, place: usize, table: usize, mono_ns: u64, value: FieldValue<'_>) {
+    pub(super) fn set(&mut self, place: usize, origin: usize, mono_ns: u64, value: FieldValue<'_>) {
         if self.held.len() <= place {
             self.held.resize_with(place + 1, Held::default);
         }
         if let Some(held) = self.held.get_mut(place) {
             held.value.set(value);
-            (held.mono_ns, held.table) = (mono_ns, table);
+            (held.mono_ns, held.origin) = (mono_ns, origin);
+        }
+        if let Some(places) = self.places.get_mut(origin) {
+            places.push(place);
         }
     }
 
     /// Begins the row of an element.
-    pub(super) fn begin_element(&mut self, element: u32) {
+    pub(super) fn begin_element(&mut self, element: ElementName) {
         self.elements.push((element, Vec::new()));
     }
 
@@ -90,7 +121,7 @@ impl SampleJoin {
         rows: &mut RowBuffer,
     ) {
         let held = &self.held;
-        let append = |element: Option<u32>, rows: &mut RowBuffer| {
+        let append = |element: Option<ElementName>, rows: &mut RowBuffer| {
             rows.stamps.push(RowStamp { element, ..stamp });
             let first = rows.values.len();
             rows.values.extend(ages_max_ns.iter().enumerate().map(|(place, age_max_ns)| {
@@ -117,6 +148,8 @@ impl SampleJoin {
     /// Forgets all values.
     pub(super) fn clear(&mut self) {
         self.held.clear();
+        self.origins.clear();
+        self.places.clear();
         self.elements.clear();
     }
 }
@@ -125,7 +158,12 @@ impl SampleJoin {
 mod tests {
     use super::*;
 
-    fn row(join: &mut SampleJoin, mono_ns: u64, is_long: bool, ages: &[u64]) -> Vec<(Option<u32>, Vec<u64>)> {
+    fn row(
+        join: &mut SampleJoin,
+        mono_ns: u64,
+        is_long: bool,
+        ages: &[u64],
+    ) -> Vec<(Option<ElementName>, Vec<u64>)> {
         let mut rows = RowBuffer::default();
         let stamp = RowStamp { mono_ns, wall_ns: 0, element: None };
         join.finish(stamp, is_long, ages, &mut rows);
@@ -138,17 +176,31 @@ mod tests {
     #[test]
     fn values_are_held_until_they_are_too_old() {
         let mut join = SampleJoin::default();
-        join.set(0, 0, 100, FieldValue::Unsigned(1));
-        join.set(1, 1, 100, FieldValue::Unsigned(2));
+        let (one, other) = (join.begin(0, 0), join.begin(0, 1));
+        join.set(0, one, 100, FieldValue::Unsigned(1));
+        join.set(1, other, 100, FieldValue::Unsigned(2));
         assert_eq!(row(&mut join, 100, false, &[10, 50]), [(None, vec![1, 2])]);
-        join.begin(0);
-        join.set(0, 0, 150, FieldValue::Unsigned(3));
+        join.begin(0, 0);
+        join.set(0, one, 150, FieldValue::Unsigned(3));
         assert_eq!(row(&mut join, 150, false, &[10, 50]), [(None, vec![3, 2])]);
         assert_eq!(row(&mut join, 151, false, &[10, 50]), [(None, vec![3, 0])]);
-        join.begin(0);
+        join.begin(0, 0);
         assert_eq!(row(&mut join, 151, false, &[10, 50, 7]), [(None, vec![0, 0, 0])], "it is gone");
         join.clear();
         assert_eq!(row(&mut join, 151, false, &[1_000]), [(None, vec![0])]);
+    }
+
+    // Proves that the values of one source are forgotten, and those of another one with the same
+    // table stay.
+    #[test]
+    fn the_values_of_a_source_are_forgotten() {
+        let mut join = SampleJoin::default();
+        for (place, source) in [(0, 3), (1, 4)] {
+            let origin = join.begin(source, 0);
+            join.set(place, origin, 5, FieldValue::Unsigned(source.into()));
+        }
+        join.forget(3);
+        assert_eq!(row(&mut join, 5, false, &[1, 1]), [(None, vec![0, 4])]);
     }
 
     // Proves that each element of a sample has a row with its own values and those that are held,
@@ -156,13 +208,14 @@ mod tests {
     #[test]
     fn elements_have_rows_of_their_own() {
         let mut join = SampleJoin::default();
-        join.set(0, 0, 5, FieldValue::Unsigned(9));
+        let origin = join.begin(0, 0);
+        join.set(0, origin, 5, FieldValue::Unsigned(9));
         for element in [7, 3] {
-            join.begin_element(element);
+            join.begin_element(ElementName(element));
             join.set_of_element(1, FieldValue::Unsigned(element.into()));
         }
         let rows = row(&mut join, 5, true, &[1, 0]);
-        assert_eq!(rows, [(Some(7), vec![9, 7]), (Some(3), vec![9, 3])]);
+        assert_eq!(rows, [(Some(ElementName(7)), vec![9, 7]), (Some(ElementName(3)), vec![9, 3])]);
         assert_eq!(row(&mut join, 6, true, &[1, 0]), []);
     }
 }

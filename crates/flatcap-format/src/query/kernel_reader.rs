@@ -45,9 +45,13 @@ pub struct KernelReader {
 }
 
 impl KernelSource {
-    /// Returns what the events of a source are about, by the name of its root table; none of one
-    /// that has other samples.
-    pub fn of(root: &str) -> Option<Self> {
+    /// Returns the subject of the events of a source; `None` for a source with other samples, and
+    /// for a pushed source: its client chose the schema.
+    fn of(source: &SourceInfo) -> Option<Self> {
+        if source.sender().is_none() { Self::of_root(&source.root) } else { None }
+    }
+
+    fn of_root(root: &str) -> Option<Self> {
         match root {
             SCHED_ROOT => Some(Self::Scheduler),
             PROFILE_ROOT => Some(Self::Stacks),
@@ -60,8 +64,8 @@ impl KernelSource {
 impl Recording {
     /// Returns the sources with events of the kernel: what they are about, names and periods.
     pub fn kernel_sources(&self) -> impl Iterator<Item = (KernelSource, &str, u64)> {
-        self.sources().iter().filter_map(|source| {
-            let kind = KernelSource::of(source.schema.as_ref()?.root_name())?;
+        self.sources().iter().filter(|source| source.senders.is_empty()).filter_map(|source| {
+            let kind = KernelSource::of_root(source.schema.as_ref()?.root_name())?;
             Some((kind, source.name.as_str(), source.period_ns))
         })
     }
@@ -123,5 +127,5 @@ impl KernelReader {
 }
 
 fn add_sources(known: &mut Vec<(u16, KernelSource)>, sources: &[SourceInfo]) {
-    known.extend(sources.iter().filter_map(|source| Some((source.id, KernelSource::of(&source.root)?))));
+    known.extend(sources.iter().filter_map(|source| Some((source.id, KernelSource::of(source)?))));
 }

@@ -1,12 +1,12 @@
 //! The columns of rows: which value of which table and element is in which place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-use super::elements::ElementNames;
+use super::elements::{ElementName, ElementNames};
 use super::plan::{ColumnInfo, TableInfo};
 use super::row_options::RowOptions;
 use super::steps::Aggregate;
-use crate::schema::{ColumnType, MetricKind};
+use crate::schema::{ColumnType, MetricKind, has_rate};
 
 /// Most columns of a row: each element of a list may be one, and processes come and go.
 const ROW_COLUMNS_MAX: usize = 1 << 16;
@@ -14,7 +14,9 @@ const ROW_COLUMNS_MAX: usize = 1 << 16;
 /// A column of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowColumn {
-    /// The path of its field: as it was asked for if that selects one field, else in full.
+    /// The path of its field: as it was asked for if that selects one field, else in full. Columns
+    /// of one path that differ in type, unit or kind between runs have these after it, in braces:
+    /// `app.load{bytes}`.
     pub name: String,
     /// The source.
     pub source: Box<str>,
@@ -31,16 +33,25 @@ pub struct RowColumn {
     pub order: (usize, usize),
 }
 
+/// Type, unit and kind of the values of a field, in which columns of one path may differ.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ColumnMeaning {
+    pub(super) column_type: ColumnType,
+    pub(super) unit: Option<Box<str>>,
+    pub(super) kind: MetricKind,
+}
+
+/// The meanings that the field of a path has in all runs, where these are several.
+pub(super) type ColumnMeanings = HashMap<String, Vec<ColumnMeaning>>;
+
+/// The identity of a column: the path of its field with its source, the meaning of its values, and
+/// the name of its element, by number.
+type ColumnKey = (String, ColumnMeaning, Option<ElementName>);
+
 impl RowColumn {
     /// Creates the first column of a query.
-    pub(super) fn new(
-        name: String,
-        source: &str,
-        (column_type, unit, kind): (ColumnType, Option<Box<str>>, MetricKind),
-        options: &RowOptions,
-    ) -> Self {
-        let has_growth = matches!(column_type, ColumnType::Unsigned | ColumnType::Float);
-        let is_counter = kind == MetricKind::Counter && has_growth;
+    pub(super) fn new(name: String, source: &str, meaning: ColumnMeaning, options: &RowOptions) -> Self {
+        let ColumnMeaning { column_type, unit, kind } = meaning;
         let is_count = options.steps.is_some_and(|steps| steps.aggregate == Some(Aggregate::Count));
         Self {
             name,
@@ -48,7 +59,7 @@ impl RowColumn {
             column_type,
             unit: unit.filter(|_| !is_count),
             kind,
-            is_rate: options.is_rate && is_counter && !is_count,
+            is_rate: options.is_rate && has_rate(kind, column_type) && !is_count,
             order: (0, 0),
         }
     }
@@ -59,13 +70,39 @@ impl RowColumn {
     }
 }
 
+impl ColumnMeaning {
+    pub(super) fn of(info: &ColumnInfo) -> Self {
+        Self { column_type: info.column_type, unit: info.unit.clone(), kind: info.kind }
+    }
+
+    /// Returns what distinguishes it from the other meanings of its path, in braces; nothing if
+    /// there are no others.
+    pub(super) fn suffix(&self, path: &str, all: &ColumnMeanings) -> String {
+        let Some(all) = all.get(path).filter(|all| all.len() > 1) else { return String::new() };
+        let mut parts = Vec::new();
+        if all.iter().any(|other| other.column_type != self.column_type) {
+            parts.push(format!("{:?}", self.column_type).to_lowercase());
+        }
+        if all.iter().any(|other| other.unit != self.unit) {
+            parts.push(self.unit.as_deref().unwrap_or("no unit").to_owned());
+        }
+        if all.iter().any(|other| other.kind != self.kind) {
+            parts.push(format!("{:?}", self.kind).to_lowercase());
+        }
+        format!("{{{}}}", parts.join(","))
+    }
+}
+
 /// Assigns values to the columns of rows.
 #[derive(Debug)]
 pub(super) struct RowLayout {
     pub(super) columns: Vec<RowColumn>,
-    by_name: HashMap<String, usize>,
+    known: HashMap<ColumnKey, usize>,
+    /// By name: the columns that were there from the beginning. Names of elements may repeat.
+    given: HashMap<String, VecDeque<usize>>,
     /// The names of paths that select one field.
     own_names: Vec<Option<String>>,
+    meanings: ColumnMeanings,
     tables: Vec<TableLayout>,
     options: RowOptions,
     /// No column is added: the header was printed.
@@ -77,23 +114,25 @@ pub(super) struct RowLayout {
 struct TableLayout {
     /// Of each column; of a list whose elements have columns of their own, none.
     shared: Vec<Option<usize>>,
-    /// Of each column by element.
-    by_element: HashMap<u32, Vec<Option<usize>>>,
+    /// Of each column by the name of an element.
+    by_element: HashMap<ElementName, Vec<Option<usize>>>,
 }
 
 impl RowLayout {
     /// Creates the layout of the selected fields. Elements have columns of their own, when they are
     /// seen, unless rows are elements.
     pub(super) fn new(
-        own_names: Vec<Option<String>>,
+        (own_names, meanings): (Vec<Option<String>>, ColumnMeanings),
         mut selected: Vec<RowColumn>,
         options: &RowOptions,
     ) -> Self {
         selected.retain(|column| options.is_long || !column.name.contains("[*]"));
         let mut layout = Self {
             columns: Vec::new(),
-            by_name: HashMap::new(),
+            known: HashMap::new(),
+            given: HashMap::new(),
             own_names,
+            meanings,
             tables: Vec::new(),
             options: options.clone(),
             is_fixed: false,
@@ -109,8 +148,10 @@ impl RowLayout {
     }
 
     fn set(&mut self, columns: Vec<RowColumn>) {
-        let numbered = columns.iter().enumerate().map(|(number, column)| (column.name.clone(), number));
-        self.by_name = numbered.collect();
+        self.given.clear();
+        for (number, column) in columns.iter().enumerate() {
+            self.given.entry(column.name.clone()).or_default().push_back(number);
+        }
         self.columns = columns;
     }
 
@@ -128,31 +169,32 @@ impl RowLayout {
         }
     }
 
-    /// Adds the columns of an element that is new, unless rows are elements.
-    pub(super) fn number_element(
+    /// Adds the columns of an element's name that is new, unless rows are elements.
+    pub(super) fn name_element(
         &mut self,
         number: usize,
         table: &TableInfo,
-        element: Option<u32>,
+        name: Option<ElementName>,
         names: &ElementNames,
     ) {
-        let Some(element) = element.filter(|_| !self.options.is_long) else { return };
-        if self.tables.get(number).is_none_or(|own| own.by_element.contains_key(&element)) {
+        let Some(name) = name.filter(|_| !self.options.is_long) else { return };
+        if self.tables.get(number).is_none_or(|own| own.by_element.contains_key(&name)) {
             return;
         }
-        let label = names.label(element);
+        let title = names.title(name);
         let places = table.columns.iter().enumerate();
-        let columns = places.map(|(place, info)| self.column(table, place, info, Some(label))).collect();
+        let columns =
+            places.map(|(place, info)| self.column(table, place, info, Some((title, names)))).collect();
         if let Some(own) = self.tables.get_mut(number) {
-            own.by_element.insert(element, columns);
+            own.by_element.insert(name, columns);
         }
     }
 
     /// Returns the column of each value of a row; none for a value without one.
-    pub(super) fn places(&self, number: usize, element: Option<u32>) -> &[Option<usize>] {
+    pub(super) fn places(&self, number: usize, name: Option<ElementName>) -> &[Option<usize>] {
         let Some(own) = self.tables.get(number) else { return &[] };
-        match element {
-            Some(element) if !self.options.is_long => own.by_element.get(&element).map_or(&[], Vec::as_slice),
+        match name {
+            Some(name) if !self.options.is_long => own.by_element.get(&name).map_or(&[], Vec::as_slice),
             _ => &own.shared,
         }
     }
@@ -163,33 +205,51 @@ impl RowLayout {
         table: &TableInfo,
         place: usize,
         info: &ColumnInfo,
-        label: Option<&str>,
+        element: Option<(ElementName, &ElementNames)>,
     ) -> Option<usize> {
+        let path = without_picks(&table.path(info));
+        let full = format!("{}.{path}", table.source_name());
+        let meaning = ColumnMeaning::of(info);
+        let suffix = meaning.suffix(&format!("{}.{path}", table.source), &self.meanings);
         let own = self.own_names.get(info.order).and_then(Clone::clone);
-        let name = match (own, label) {
-            (Some(own), None) => own,
-            (_, None) => format!("{}.{}", table.source, without_picks(&table.path(info))),
-            (_, Some(label)) => format!("{}.{}", table.source, table.element_path(info, label)),
+        let name = match (own, element) {
+            (Some(own), None) if table.instance.is_none() => own,
+            (_, None) => format!("{full}{suffix}"),
+            (_, Some((title, names))) => {
+                let path = table.element_path(info, names.label(title));
+                format!("{}.{path}{suffix}", table.source_name())
+            }
         };
-        if let Some(known) = self.by_name.get(&name) {
+        let key = (full, meaning, element.map(|(title, _)| title));
+        if let Some(known) = self.known.get(&key) {
             return Some(*known);
+        }
+        let given = self.given.get_mut(&name).and_then(|given| match element {
+            // Each element has the next one of its name.
+            Some(_) => given.pop_front(),
+            None => given.back().copied(),
+        });
+        if let Some(given) = given {
+            self.known.insert(key, given);
+            return Some(given);
         }
         if self.is_fixed || self.columns.len() >= ROW_COLUMNS_MAX {
             return None;
         }
-        let kind = (info.column_type, info.unit.clone(), info.kind);
-        let column = RowColumn::new(name.clone(), &table.source, kind, &self.options);
+        let column = RowColumn::new(name, &table.source, key.1.clone(), &self.options);
         self.columns.push(column.at((info.order, place)));
-        self.by_name.insert(name, self.columns.len() - 1);
+        self.known.insert(key, self.columns.len() - 1);
         Some(self.columns.len() - 1)
     }
 }
 
 /// Returns a path with `[*]` in place of what is in brackets.
 fn without_picks(path: &str) -> String {
-    let (mut plain, mut is_inside, mut is_quoted) = (String::new(), false, false);
+    let (mut plain, mut is_inside, mut is_quoted, mut before) = (String::new(), false, false, ' ');
     for character in path.chars() {
+        let is_escaped = is_quoted && std::mem::replace(&mut before, character) == '\\';
         match character {
+            '"' if is_escaped => {}
             '"' if is_inside => is_quoted = !is_quoted,
             ']' if !is_quoted => is_inside = false,
             '[' if !is_inside => {
@@ -212,6 +272,8 @@ mod tests {
     fn picks_are_replaced() {
         for (path, plain) in
             [("a.b", "a.b"), ("a[x].b", "a[*].b"), (r#"a[n="]["].b[y]"#, "a[*].b[*]"), ("a[*]", "a[*]")]
+                .into_iter()
+                .chain([(r#"a["x{y=\"]\"}"].b"#, "a[*].b")])
         {
             assert_eq!(without_picks(path), plain);
         }

@@ -1,19 +1,40 @@
 //! Puts the samples of several batches in the order of time.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
 use super::batch::{ColumnBatch, RowSource};
+use super::rate::ColumnGrowth;
+use crate::schema::Growth;
 
 /// Batches whose samples are taken in the order of time.
 #[derive(Debug, Default)]
 pub(super) struct BatchMerge {
     open: Vec<OpenBatch>,
+    /// The next sample of each batch, the earliest on top; rebuilt after a batch was added.
+    next: BinaryHeap<Reverse<NextSample>>,
+    is_sorted: bool,
+}
+
+/// Time, whether its source comes last, rank and number of the batch.
+type NextSample = (u64, bool, usize, usize);
+
+/// The place of a batch among those with samples of the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct BatchRank {
+    /// The name of the source, by number.
+    pub(super) name: usize,
+    /// The source and its table: smaller ranks come first.
+    pub(super) rank: usize,
 }
 
 /// A batch, and its next sample.
 #[derive(Debug)]
 struct OpenBatch {
     batch: ColumnBatch,
-    /// Of batches with samples of the same time, those of smaller rank come first.
-    rank: usize,
+    growths: Vec<ColumnGrowth>,
+    rank: BatchRank,
     next_sample: usize,
     next_row: usize,
 }
@@ -23,7 +44,11 @@ struct OpenBatch {
 pub(super) struct MergedSample {
     /// The batch, for [`BatchMerge::batch`].
     pub(super) batch: usize,
-    pub(super) rank: usize,
+    /// The id of its source.
+    pub(super) source: u16,
+    /// The name of its source, by number.
+    pub(super) name: usize,
+    pub(super) table: usize,
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
     pub(super) wall_ns: i64,
@@ -32,39 +57,66 @@ pub(super) struct MergedSample {
     pub(super) end_row: usize,
 }
 
+impl MergedSample {
+    /// Returns whether these are values of one sample, in two tables.
+    pub(super) fn is_with(&self, other: &Self) -> bool {
+        (self.source, self.seq, self.mono_ns) == (other.source, other.seq, other.mono_ns)
+            && self.table != other.table
+    }
+}
+
 impl BatchMerge {
-    pub(super) fn add(&mut self, batch: ColumnBatch, rank: usize) {
-        self.open.push(OpenBatch { batch, rank, next_sample: 0, next_row: 0 });
+    pub(super) fn add(&mut self, batch: ColumnBatch, growths: Vec<ColumnGrowth>, rank: BatchRank) {
+        self.open.push(OpenBatch { batch, growths, rank, next_sample: 0, next_row: 0 });
+        self.is_sorted = false;
+    }
+
+    /// Returns the growth of a counter in a row of a batch.
+    pub(super) fn growth(&self, batch: usize, column: usize, row: usize) -> Growth {
+        let growths = self.open.get(batch).map(|open| open.growths.as_slice()).unwrap_or_default();
+        let own = growths.iter().find(|own| own.column == column);
+        own.and_then(|own| own.growths.get(row).copied()).unwrap_or(Growth::UNKNOWN)
     }
 
     pub(super) fn batch(&self, number: usize) -> Option<&ColumnBatch> {
         self.open.get(number).map(|open| &open.batch)
     }
 
-    /// Returns the next sample without taking it; of several with the same time, those of
-    /// `last_rank` and the one after it come last.
-    pub(super) fn peek(&self, last_rank: usize) -> Option<MergedSample> {
-        let samples = self.open.iter().enumerate().filter_map(|(number, open)| {
-            let at = open.next_sample;
-            Some(MergedSample {
-                batch: number,
-                rank: open.rank,
-                seq: *open.batch.times.seq.get(at)?,
-                mono_ns: *open.batch.times.mono_ns.get(at)?,
-                wall_ns: *open.batch.times.wall_ns.get(at)?,
-                first_row: open.next_row,
-                end_row: open.end_row(),
-            })
-        });
-        let is_last = |rank: usize| rank == last_rank || rank == last_rank + 1;
-        samples.min_by_key(|sample| (sample.mono_ns, is_last(sample.rank), sample.rank))
+    /// Returns the next sample without taking it; of several with the same time, those of the
+    /// sources with the name `last` come last. It is the same name until a batch is added.
+    pub(super) fn peek(&mut self, last: usize) -> Option<MergedSample> {
+        if !self.is_sorted {
+            let all = self.open.iter().enumerate();
+            self.next = all.filter_map(|(number, open)| Some(Reverse(open.next(number, last)?))).collect();
+            self.is_sorted = true;
+        }
+        let Reverse((.., number)) = *self.next.peek()?;
+        let open = self.open.get(number)?;
+        let at = open.next_sample;
+        Some(MergedSample {
+            batch: number,
+            source: open.batch.source,
+            name: open.rank.name,
+            table: open.batch.table,
+            seq: *open.batch.times.seq.get(at)?,
+            mono_ns: *open.batch.times.mono_ns.get(at)?,
+            wall_ns: *open.batch.times.wall_ns.get(at)?,
+            first_row: open.next_row,
+            end_row: open.end_row(),
+        })
     }
 
     /// Takes the sample that [`peek`](Self::peek) returned.
     pub(super) fn take(&mut self, sample: &MergedSample) {
-        if let Some(open) = self.open.get_mut(sample.batch) {
-            open.next_sample += 1;
-            open.next_row = sample.end_row;
+        let Some(open) = self.open.get_mut(sample.batch) else { return };
+        open.next_sample += 1;
+        open.next_row = sample.end_row;
+        if let Some(mut top) = self.next.peek_mut() {
+            let Reverse((_, is_last, rank, number)) = *top;
+            match open.batch.times.mono_ns.get(open.next_sample) {
+                Some(mono_ns) => *top = Reverse((*mono_ns, is_last, rank, number)),
+                None => drop(PeekMut::pop(top)),
+            }
         }
     }
 
@@ -74,10 +126,17 @@ impl BatchMerge {
 
     pub(super) fn clear(&mut self) {
         self.open.clear();
+        self.next.clear();
+        self.is_sorted = false;
     }
 }
 
 impl OpenBatch {
+    fn next(&self, number: usize, last: usize) -> Option<NextSample> {
+        let mono_ns = *self.batch.times.mono_ns.get(self.next_sample)?;
+        Some((mono_ns, self.rank.name == last, self.rank.rank, number))
+    }
+
     /// Returns the end of the rows of the next sample.
     fn end_row(&self) -> usize {
         match &self.batch.rows {
@@ -111,11 +170,12 @@ mod tests {
     #[test]
     fn samples_are_merged_by_time() {
         let mut merge = BatchMerge::default();
-        let elements = RowSource::Elements { samples: vec![0, 0, 2], elements: vec![1, 2, 1] };
-        merge.add(batch(&[1, 3, 5], elements), 2);
-        merge.add(batch(&[3, 4], RowSource::Samples), 5);
+        let elements =
+            RowSource::Elements { samples: vec![0, 0, 2], elements: vec![1, 2, 1], names: Vec::new() };
+        merge.add(batch(&[1, 3, 5], elements), Vec::new(), BatchRank { name: 1, rank: 2 });
+        merge.add(batch(&[3, 4], RowSource::Samples), Vec::new(), BatchRank { name: 2, rank: 5 });
         let mut order = Vec::new();
-        while let Some(sample) = merge.peek(2) {
+        while let Some(sample) = merge.peek(1) {
             merge.take(&sample);
             order.push((sample.mono_ns, sample.batch, sample.first_row..sample.end_row));
         }

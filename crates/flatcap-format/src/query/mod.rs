@@ -13,6 +13,9 @@ mod column;
 mod compared;
 mod computed;
 mod condition;
+mod counter_columns;
+mod counter_fields;
+mod element_ends;
 mod elements;
 mod error;
 mod fields;
@@ -24,8 +27,11 @@ pub mod fuzzing;
 mod held_value;
 mod join;
 mod kernel_reader;
+mod label_rules;
 mod layout;
+mod leading_source;
 mod merge;
+mod namesakes;
 mod open_block;
 mod open_element;
 mod overview;
@@ -68,7 +74,8 @@ mod whole_samples;
 pub use batch::{BatchTimes, ColumnBatch, RowSource};
 pub use column::{ColumnValues, ValidRows, ValueColumn};
 pub use condition::RowCondition;
-pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementNames, NO_ELEMENT};
+pub use element_ends::{ElementEnds, EndedElement, SampleEnds, end_fields, unnamed_end_list};
+pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementName, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};
 pub use fields::{FieldInfo, SourceFields};
 pub use held_value::HeldValue;
@@ -79,7 +86,7 @@ pub use overview::{Overview, OverviewRequest};
 pub use overview_cache::OverviewCache;
 pub use overview_feed::OverviewFeed;
 pub use overview_rows::OverviewSeries;
-pub use path::FieldPath;
+pub use path::{FieldPath, source_path};
 pub use payload_reader::{LocatedField, PayloadReader, locate_field};
 pub use pixel::{OverviewRow, PixelValues};
 pub use plain_rows::{PlainItem, PlainRows, SampleRows};
@@ -98,9 +105,15 @@ pub use units::CommonUnit;
 #[cfg(test)]
 mod batch_tests;
 #[cfg(test)]
+mod counter_samples;
+#[cfg(test)]
 mod engine_tests;
 #[cfg(test)]
+mod identity_tests;
+#[cfg(test)]
 mod overview_tests;
+#[cfg(test)]
+mod rate_tests;
 #[cfg(test)]
 mod tasks_tests;
 #[cfg(test)]

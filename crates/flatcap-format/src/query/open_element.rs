@@ -1,8 +1,10 @@
 //! An element of a list while it is read: what identifies it, and how it is called.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
-use super::elements::ElementIdentity;
+use super::elements::{ElementIdentity, ElementLabel};
+use super::label_rules::LabelRole;
 use super::path::TestOperator;
 use super::plan::{ElementTest, ListPlan, Naming};
 use crate::schema::FieldValue;
@@ -15,7 +17,8 @@ pub(super) struct OpenElement<'r> {
     pub(super) position: usize,
     pub(super) length: usize,
     pub(super) identity: Vec<ElementIdentity>,
-    label_number: Option<Box<str>>,
+    /// Of each of these: where it is in the label.
+    rules: Vec<LabelRole>,
     /// The first row of each table when it began, for an element that is not picked.
     pub(super) rows: Vec<(usize, usize)>,
 }
@@ -30,7 +33,7 @@ impl<'r> OpenElement<'r> {
             position,
             length,
             identity: Vec::new(),
-            label_number: None,
+            rules: Vec::new(),
             rows: Vec::new(),
         }
     }
@@ -38,18 +41,29 @@ impl<'r> OpenElement<'r> {
     /// Completes the key when all fields were read.
     pub(super) fn end_key(&mut self) {
         if !self.has_key {
-            // The length is a part of it: after an insertion a position may be another element.
-            if !self.list.are_events {
-                self.push_key(&(self.length as u64).to_le_bytes());
-            }
-            self.push_key(&(self.position as u64).to_le_bytes());
+            let position = self.position_key();
+            self.key.extend_from_slice(&position);
         }
     }
 
-    /// Appends a part of the key; its length keeps parts apart.
-    fn push_key(&mut self, part: &[u8]) {
-        self.key.extend_from_slice(&(part.len() as u64).to_le_bytes());
-        self.key.extend_from_slice(part);
+    /// Returns the key for elements in it. Fields that follow their list cannot be a part of it,
+    /// but its position can.
+    pub(super) fn inner_key(&self) -> Vec<u8> {
+        let mut key = self.key.clone();
+        if !self.has_key || self.list.has_late_key {
+            key.extend(self.position_key());
+        }
+        key
+    }
+
+    fn position_key(&self) -> Vec<u8> {
+        let mut key = Vec::new();
+        // The length is a part of it: after an insertion a position may be another element.
+        if !self.list.are_events {
+            push_part(&mut key, &(self.length as u64).to_le_bytes());
+        }
+        push_part(&mut key, &(self.position as u64).to_le_bytes());
+        key
     }
 
     pub(super) fn identify(&mut self, naming: &Naming, value: FieldValue<'_>) {
@@ -62,46 +76,116 @@ impl<'r> OpenElement<'r> {
         };
         if naming.is_key {
             self.has_key = true;
-            self.push_key(text.as_bytes());
+            // Another field may have the same value.
+            push_part(&mut self.key, naming.field.as_bytes());
+            push_part(&mut self.key, text.as_bytes());
         }
-        if naming.is_labelled && self.label_number.is_none() && is_number(&text) {
-            self.label_number = Some(text.as_str().into());
-        }
+        self.rules.push(naming.rule);
         let (field, is_key) = (Arc::clone(&naming.field), naming.is_key);
         self.identity.push(ElementIdentity { field, value: text.into(), is_key });
     }
 
-    /// The first text, and the first number that is declared to identify it: `postgres[812]`;
-    /// without either, the position.
+    /// Returns how it is called: `vda`, `postgres[812]`, `coretemp/Core 0[2]`,
+    /// `requests{code="500"}`; without a text and a number, its position.
     pub(super) fn label(&self) -> String {
-        let text = self
-            .identity
-            .iter()
-            .map(|part| &*part.value)
-            .find(|value| !value.is_empty() && !is_number(value));
-        match (text, self.label_number.as_deref()) {
-            (Some(text), Some(number)) => format!("{text}[{number}]"),
-            (Some(one), None) | (None, Some(one)) => one.to_owned(),
-            (None, None) => self.position.to_string(),
-        }
+        self.label_and_used().0
     }
 
-    /// Returns the label after that of the element that it is in: `DMA/0`.
-    pub(super) fn label_in(&self, outer: Option<&str>) -> String {
-        match outer {
-            Some(outer) => format!("{outer}/{}", self.label()),
-            None => self.label(),
+    /// Returns the label, and which fields are in it.
+    fn label_and_used(&self) -> (String, Vec<bool>) {
+        let mut used = vec![false; self.identity.len()];
+        let mut label = String::new();
+        let place = |rule: LabelRole, test: fn(&str) -> bool, is_first: bool, used: &mut Vec<bool>| {
+            let mut found = Vec::new();
+            for ((part, own), used) in self.identity.iter().zip(&self.rules).zip(used) {
+                if *own == rule
+                    && !part.value.is_empty()
+                    && test(&part.value)
+                    && (!is_first || found.is_empty())
+                {
+                    *used = true;
+                    found.push(&*part.value);
+                }
+            }
+            found
+        };
+        let any: fn(&str) -> bool = |_| true;
+        let mut texts = place(LabelRole::Name, any, true, &mut used);
+        if texts.is_empty() {
+            texts = place(LabelRole::Text, |value| !is_number(value), true, &mut used);
         }
+        let parts = place(LabelRole::Part, any, true, &mut used);
+        let is_alone = parts.is_empty();
+        texts.extend(parts);
+        if is_alone {
+            texts.extend(place(LabelRole::PartElse, any, true, &mut used));
+        }
+        label.push_str(&texts.join("/"));
+        let numbers = place(LabelRole::Number, any, true, &mut used);
+        let numbers =
+            if numbers.is_empty() { place(LabelRole::Text, is_number, true, &mut used) } else { numbers };
+        for number in numbers {
+            // Writing to a string cannot fail.
+            let _infallible =
+                if label.is_empty() { write!(label, "{number}") } else { write!(label, "[{number}]") };
+        }
+        for more in place(LabelRole::Braces, any, false, &mut used) {
+            let _infallible = write!(label, "{{{more}}}");
+        }
+        if label.is_empty() {
+            label = self.position.to_string();
+        }
+        (label, used)
     }
 
-    /// Returns whether it passes a test; `outer` is the label of the element that it is in, which
-    /// is a part of its printed name.
-    pub(super) fn passes(&self, test: &ElementTest, outer: Option<&str>) -> bool {
+    /// Returns the label with everything that identifies it, and how many elements of the
+    /// sample with the same identity were before it.
+    fn full_label(&self, before: Option<u32>) -> String {
+        let (mut label, used) = self.label_and_used();
+        let rest = self.identity.iter().zip(used).filter(|(part, is_used)| part.is_key && !is_used);
+        let rest: Vec<String> = rest
+            .map(|(part, _)| {
+                let is_plain = !part.value.is_empty() && !part.value.contains(['"', ',', '{', '}', '=']);
+                let value = &part.value;
+                if is_plain { format!("{}={value}", part.field) } else { format!("{}={value:?}", part.field) }
+            })
+            .collect();
+        if !rest.is_empty() {
+            let _infallible = write!(label, "{{{}}}", rest.join(","));
+        }
+        if let Some(before) = before.filter(|before| *before > 0 || rest.is_empty()) {
+            let _infallible = write!(label, "#{}", before + 1);
+        }
+        label
+    }
+
+    /// Returns what it is called, after the elements that it is in: `DMA/0`. `before` elements of
+    /// the sample have the same identity.
+    pub(super) fn named(&self, outer: &[OpenElement<'_>], before: u32) -> ElementLabel {
+        let (mut label, mut full_label) = (String::new(), String::new());
+        for outer in outer {
+            let _infallible = write!(label, "{}/", outer.label());
+            let _infallible = write!(full_label, "{}/", outer.full_label(None));
+        }
+        label.push_str(&self.label());
+        full_label.push_str(&self.full_label(Some(before)));
+        let is_position = !self.has_key && outer.iter().all(|outer| !outer.has_key);
+        // What only describes it may change with each sample.
+        let parts = self.identity.iter().zip(&self.rules);
+        let parts = parts.filter(|(part, rule)| part.is_key || **rule != LabelRole::Rest);
+        let identity = parts.map(|(part, _)| part.clone()).collect();
+        let is_repeated = before > 0 || !outer.is_empty();
+        ElementLabel { label, full_label, identity, is_position, is_repeated }
+    }
+
+    /// Returns whether it passes a test; `named` is what it is called.
+    pub(super) fn passes(&self, test: &ElementTest, named: &ElementLabel) -> bool {
         match test {
             ElementTest::Named(name) => {
                 self.identity.iter().any(|part| part.value == *name)
+                    || named.label == **name
+                    || named.full_label == **name
                     || self.label() == **name
-                    || outer.is_some_and(|_| self.label_in(outer) == **name)
                     || (!self.has_number() && self.position.to_string() == **name)
             }
             ElementTest::Tests(tests) => tests.iter().all(|(test, expression)| {
@@ -120,8 +204,26 @@ impl<'r> OpenElement<'r> {
 
     /// A number identifies it, so a number in a path is not a position.
     fn has_number(&self) -> bool {
-        self.identity.iter().any(|part| part.value.bytes().all(|byte| byte.is_ascii_digit()))
+        self.identity.iter().any(|part| is_number(&part.value))
     }
+}
+
+/// Appends a part of a key; its length keeps parts apart.
+fn push_part(key: &mut Vec<u8>, part: &[u8]) {
+    key.extend_from_slice(&(part.len() as u64).to_le_bytes());
+    key.extend_from_slice(part);
+}
+
+/// Returns the text in bytes, with those that are not UTF-8 as `\xc3`.
+pub(super) fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _infallible = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
 }
 
 fn is_number(value: &str) -> bool {

@@ -128,13 +128,14 @@ impl Recording {
                 } else {
                     summarized += 1;
                     let segment = SelectedSegment { mono_ns: None, ..segment };
-                    let summary = Arc::new(SegmentOverview::read(segment, &whole, &reading)?);
+                    let summary =
+                        Arc::new(SegmentOverview::read(segment, (&whole, self.namesakes()), &reading)?);
                     cache.insert(key, &summary);
                     summary
                 }
             } else {
                 let reading = SegmentRequest { is_rate, bits: grid.bits, series_max, periods };
-                Arc::new(SegmentOverview::read(segment, &part, &reading)?)
+                Arc::new(SegmentOverview::read(segment, (&part, self.namesakes()), &reading)?)
             };
             unreadable += summary.unreadable;
             summary.runs.iter().for_each(|run| rows.add(run));

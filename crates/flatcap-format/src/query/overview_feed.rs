@@ -91,7 +91,9 @@ impl OverviewFeed {
         while let Some(item) = self.results.next()? {
             match (item, &mut self.run) {
                 (QueryItem::Run(run), _) => self.begin_run(run),
-                (QueryItem::Batch(batch), Some(run)) => run.add(&batch, self.results.tables()),
+                (QueryItem::Batch(batch), Some(run)) => {
+                    run.add(&batch, self.results.tables(), self.results.elements());
+                }
                 (QueryItem::Gap(source, gap), Some(run)) => run.add_gap(&source, &gap),
                 _ => {}
             }

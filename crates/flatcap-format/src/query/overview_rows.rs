@@ -46,6 +46,8 @@ struct SourceRun {
     last: SampleNumber,
     /// Monotonic end of the last hole; 0 if there was none.
     hole_end_ns: u64,
+    /// Segments with samples of the source.
+    segments: u64,
 }
 
 /// A series.
@@ -55,8 +57,8 @@ struct SeriesRows {
     column: RowColumn,
     label: Option<Box<str>>,
     identity: Vec<ElementIdentity>,
-    /// The run and the end of the last segment.
-    before: Option<(u64, SeriesEnds)>,
+    /// The run, the number and the end of the last segment that has it.
+    before: Option<(u64, u64, SeriesEnds)>,
     /// Values are missing before the next one.
     is_after_hole: bool,
     /// Time of the last value in a pixel.
@@ -83,13 +85,14 @@ impl OverviewRows {
         for (source, span) in &run.sources {
             let known = self.sources.entry((run.host.clone(), source.clone()));
             let state = known.or_insert_with(|| SourceRun::new(run.run_id, span));
-            hole_ends.insert(&**source, state.add(run.run_id, span));
+            let hole_end_ns = state.add(run.run_id, span);
+            hole_ends.insert(&**source, (hole_end_ns, state.segments));
         }
         let mut left_out = run.left_out;
         for series in &run.series {
-            let hole_end_ns = hole_ends.get(&*series.column.source).copied().unwrap_or_default();
+            let place = hole_ends.get(&*series.column.source).copied().unwrap_or_default();
             match self.number(run, series).and_then(|number| self.series.get_mut(number)) {
-                Some(own) => own.add(&self.grid, run.run_id, series, hole_end_ns),
+                Some(own) => own.add(&self.grid, run.run_id, series, place),
                 None => left_out += 1,
             }
         }
@@ -132,7 +135,7 @@ impl OverviewRows {
 
 impl SourceRun {
     fn new(run_id: u64, span: &SourceSpan) -> Self {
-        Self { run_id, last: span.first, hole_end_ns: 0 }
+        Self { run_id, last: span.first, hole_end_ns: 0, segments: 0 }
     }
 
     /// Adds the samples of a segment. Returns the end of the last hole up to the first of them.
@@ -140,6 +143,7 @@ impl SourceRun {
         if self.run_id != run_id {
             *self = Self::new(run_id, span);
         }
+        self.segments += 1;
         if self.last.is_followed_by_hole(span.first, span.hole_ns) {
             self.hole_end_ns = span.first.mono_ns;
         }
@@ -152,22 +156,31 @@ impl SourceRun {
 
 impl SeriesRows {
     /// Adds what a segment has of the series; `hole_end_ns` is the end of the last hole of the
-    /// source before it.
-    fn add(&mut self, grid: &PixelGrid, run_id: u64, series: &SeriesCells, hole_end_ns: u64) {
+    /// source before it, and `segment` the segment's number in the run.
+    fn add(
+        &mut self,
+        grid: &PixelGrid,
+        run_id: u64,
+        series: &SeriesCells,
+        (hole_end_ns, segment): (u64, u64),
+    ) {
         // A process gets another name: the last one counts.
         self.column.name.clone_from(&series.column.name);
         self.label.clone_from(&series.label);
         self.identity.clone_from(&series.identity);
         let ends = &series.ends;
-        let before = self.before.replace((run_id, *ends));
+        let before = self.before.replace((run_id, segment, *ends));
         let mut is_after_hole = self.is_after_hole
-            || before.is_some_and(|(before_id, before)| {
+            || before.is_some_and(|(before_id, _, before)| {
                 before_id != run_id
                     || ends.is_after_hole
                     || series.limits.is_hole(before.tail.mono_ns, ends.head.mono_ns, hole_end_ns)
             });
-        if let Some((before_id, before)) = before
+        // An element that a segment between does not have has ended.
+        let is_next = |before: u64| series.label.is_none() || before + 1 == segment;
+        if let Some((before_id, before_segment, before)) = before
             && before_id == run_id
+            && is_next(before_segment)
             && series.column.is_rate
             && let Some(rate) = series.limits.rate(&before.tail, &ends.head)
         {

@@ -87,6 +87,7 @@ impl Run {
             // The first field falls again: as it is it has spikes, and as a rate it has none there.
             self.count = self.count.wrapping_add(step.growth);
             TimedSample {
+                incomplete: crate::frame::Incomplete::NONE,
                 source: 0,
                 seq: self.seq,
                 mono_ns: self.mono_ns,
@@ -122,6 +123,8 @@ struct Before {
     run_id: u64,
     mono_ns: u64,
     count: u64,
+    /// The number of the sample in the run and table.
+    sample: u64,
 }
 
 /// Walks all values of a recording. Returns those of each series.
@@ -134,6 +137,7 @@ fn walked(paths: &[PathBuf], fields: &[FieldPath], is_rate: bool) -> BTreeMap<St
     let (mut run_id, mut has_gap) = (0, BTreeMap::new());
     // By table: the last sample, and the end of the last hole of the source.
     let mut samples: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
+    let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
     while let Some(item) = results.next().unwrap() {
         if let QueryItem::Run(run) = &item {
             run_id = run.run_id;
@@ -144,6 +148,8 @@ fn walked(paths: &[PathBuf], fields: &[FieldPath], is_rate: bool) -> BTreeMap<St
         let (mut row, times) = (0, &batch.times);
         for sample in 0..times.len() {
             let (seq, mono_ns) = (times.seq[sample], times.mono_ns[sample]);
+            let number = counts.entry(batch.table).or_default();
+            *number += 1;
             let (last_seq, last_ns, hole_ns) = samples.entry(batch.table).or_insert((seq - 1, mono_ns, 0));
             if seq != *last_seq + 1 || mono_ns - *last_ns > SOURCE_HOLE_NS {
                 *hole_ns = mono_ns;
@@ -151,18 +157,22 @@ fn walked(paths: &[PathBuf], fields: &[FieldPath], is_rate: bool) -> BTreeMap<St
             (*last_seq, *last_ns) = (seq, mono_ns);
             while row < batch.rows() && batch.sample(row) == sample {
                 for (column, info) in batch.columns.iter().zip(&table.columns) {
-                    let label = batch.element(row).map(|element| results.elements().label(element));
+                    let label = batch.name(row).map(|name| results.elements().label(name));
                     let path = label.map_or(table.path(info), |label| table.element_path(info, label));
                     let path = format!("cpu.{path}");
                     let crate::schema::FieldValue::Unsigned(count) = column.get(row) else { continue };
-                    let last = before.insert(path.clone(), Before { run_id, mono_ns, count });
+                    let last =
+                        before.insert(path.clone(), Before { run_id, mono_ns, count, sample: *number });
                     let limit_ns = if table.list.is_some() { ELEMENT_HOLE_NS } else { SOURCE_HOLE_NS };
                     let is_gap = last.as_ref().is_some_and(|last| {
                         last.run_id != run_id || *hole_ns > last.mono_ns || mono_ns - last.mono_ns > limit_ns
                     });
                     *has_gap.entry(path.clone()).or_insert(false) |= is_gap;
                     let rate =
-                        last.filter(|last| last.run_id == run_id && count >= last.count).and_then(|last| {
+                        // An element that a sample does not have has ended.
+                        last.filter(|last| last.run_id == run_id && last.sample + 1 == *number)
+                            .filter(|last| count >= last.count)
+                            .and_then(|last| {
                             let elapsed_ns = mono_ns - last.mono_ns;
                             (elapsed_ns <= ELEMENT_HOLE_NS)
                                 .then(|| (count - last.count) as f64 / (elapsed_ns as f64 / 1e9))
@@ -419,6 +429,7 @@ fn samples_left_out_on_purpose_are_no_gap() {
     for number in 1..=2 {
         let kept = 20 * (number - 1)..20 * number;
         let samples = kept.clone().map(|kept| TimedSample {
+            incomplete: crate::frame::Incomplete::NONE,
             source: 0,
             seq: kept * KEPT,
             mono_ns: mono_ns(kept),

@@ -1,16 +1,19 @@
 //! Paths of fields as users write them: `cpu.total.user`, `disk.devices[vda].reads`,
 //! `process.processes[name=~"post.*"].user_time`.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use super::error::PathError;
+use crate::schema::is_plain_source_name;
 
 /// A path that selects fields, parsed.
 ///
 /// ```text
 /// path = part { "." part }
 /// part = name [ "[" pick "]" ]
+/// name = characters but .[]"=, | text in double quotes, with \ before a quote and a backslash
 /// pick = "*" | value | test { "," test }
 /// test = name ("=" | "!=" | "=~") value
 /// ```
@@ -65,6 +68,20 @@ pub(super) enum TestOperator {
     Matches,
 }
 
+/// Returns the path of a field below a source, as [`FieldPath`] accepts it: a name that is not
+/// [plain](is_plain_source_name) stands in double quotes.
+pub fn source_path(source: &str, path: &str) -> String {
+    format!("{}.{path}", quoted_name(source))
+}
+
+/// Returns a name as it stands in a path.
+fn quoted_name(name: &str) -> Cow<'_, str> {
+    if is_plain_source_name(name) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
 impl FieldPath {
     /// Splits a list of paths at its commas, except those in brackets, and parses each.
     ///
@@ -73,8 +90,13 @@ impl FieldPath {
     pub fn parse_list(text: &str) -> Result<Vec<Self>, PathError> {
         let (mut paths, mut start) = (Vec::new(), 0);
         let (mut is_inside, mut is_quoted) = (false, false);
+        let mut is_escaped = false;
         for (at, byte) in text.bytes().enumerate() {
+            if std::mem::replace(&mut is_escaped, false) {
+                continue;
+            }
             match byte {
+                b'\\' => is_escaped = is_quoted,
                 b'"' => is_quoted = !is_quoted,
                 b'[' if !is_quoted => is_inside = true,
                 b']' if !is_quoted => is_inside = false,
@@ -102,9 +124,20 @@ impl FieldPath {
             .iter_mut()
             .filter(|part| part.pick.is_some())
             .for_each(|part| part.pick = Some(ElementPick::All));
-        let text = |part: &PathPart| format!("{}{}", part.name, if part.pick.is_some() { "[*]" } else { "" });
+        let text = |part: &PathPart| {
+            format!("{}{}", quoted_name(&part.name), if part.pick.is_some() { "[*]" } else { "" })
+        };
         let text = parts.iter().map(text).collect::<Vec<_>>().join(".");
         Self { text: text.into(), parts }
+    }
+
+    /// Returns the id in a path that begins with a source's name and an id: `orders[3].depth`.
+    pub(super) fn source_id(&self, source: &str) -> Option<u16> {
+        let last = self.parts.get(source.split('.').count().checked_sub(1)?)?;
+        match &last.pick {
+            Some(ElementPick::Named(id)) if self.text.starts_with(source) => id.parse().ok(),
+            _ => None,
+        }
     }
 
     /// Returns the path as written.
@@ -162,20 +195,25 @@ impl<'t> PathParser<'t> {
         let mut parts: Vec<PathPart> = Vec::new();
         loop {
             let start = self.at;
-            let name = self.until(&['.', '[', ']', '"', '=', ',']);
-            if name.is_empty() {
+            let is_quoted = self.take("\"");
+            let name = if is_quoted {
+                Cow::Owned(self.quoted_name()?)
+            } else {
+                Cow::Borrowed(self.until(&['.', '[', ']', '"', '=', ',']))
+            };
+            if name.is_empty() && !is_quoted {
                 return Err(self.error("a name is missing"));
             }
-            let is_position = name.bytes().all(|byte| byte.is_ascii_digit());
+            let is_position = !is_quoted && name.bytes().all(|byte| byte.is_ascii_digit());
             match parts.last_mut() {
                 Some(list) if is_position && list.pick.is_none() => {
-                    list.pick = Some(ElementPick::Named(name.into()));
+                    list.pick = Some(ElementPick::Named(name.as_ref().into()));
                 }
                 _ if is_position => {
                     self.at = start;
                     return Err(self.error("a number must follow a list"));
                 }
-                _ => parts.push(PathPart { name: name.into(), pick: None }),
+                _ => parts.push(PathPart { name: name.as_ref().into(), pick: None }),
             }
             if self.take("[") {
                 let pick = self.pick()?;
@@ -191,6 +229,23 @@ impl<'t> PathParser<'t> {
                 return Err(self.error("expected a dot, [ or the end of the path"));
             }
         }
+    }
+
+    /// A name after its first quote.
+    fn quoted_name(&mut self) -> Result<String, PathError> {
+        let mut name = String::new();
+        let mut characters = self.rest().char_indices();
+        while let Some((offset, character)) = characters.next() {
+            match character {
+                '"' => {
+                    self.at += offset + 1;
+                    return Ok(name);
+                }
+                '\\' => name.extend(characters.next().map(|(_, escaped)| escaped)),
+                other => name.push(other),
+            }
+        }
+        Err(self.error("the closing quote is missing"))
     }
 
     fn pick(&mut self) -> Result<ElementPick, PathError> {
@@ -307,9 +362,10 @@ mod tests {
     // Proves that a list is split at its commas, and not at those in brackets or quotes.
     #[test]
     fn lists_are_split_at_commas() {
-        let paths = FieldPath::parse_list(r#"a.b,c[x=1,y=2].d,e["f,]"]"#).unwrap();
+        let list = r#"a.b,c[x=1,y=2].d,e["f,]"],g["h{i=\"]\",j=k}"].l"#;
+        let paths = FieldPath::parse_list(list).unwrap();
         let texts: Vec<&str> = paths.iter().map(FieldPath::as_str).collect();
-        assert_eq!(texts, ["a.b", "c[x=1,y=2].d", r#"e["f,]"]"#]);
+        assert_eq!(texts, ["a.b", "c[x=1,y=2].d", r#"e["f,]"]"#, r#"g["h{i=\"]\",j=k}"].l"#]);
     }
 
     // Proves that each mistake is reported with its place.
@@ -325,5 +381,30 @@ mod tests {
         assert!(refused("a.0[b]").ends_with("these elements were picked before"));
         assert!(refused("a[b]c").ends_with("expected a dot, [ or the end of the path"));
         assert!(refused("a[b=c,d]").contains("expected ], =, != or =~"));
+    }
+
+    proptest::proptest! {
+        // Proves that any name of a source can stand in a path, also in a list of paths, and that
+        // plain names stand there as they are.
+        #[test]
+        fn any_source_name_has_a_path(name in "[^\u{0}]{0,12}", other in "[a-z\\.\\[\\]\"\\\\,=!0-9 ]{1,8}") {
+            for name in [name, other] {
+                let text = source_path(&name, "a.b[*].c");
+                let names = |path: &FieldPath| path.parts.iter().map(|part| part.name.to_string()).collect::<Vec<_>>();
+                let expected: Vec<String> = if is_plain_source_name(&name) {
+                    proptest::prop_assert!(text.starts_with(&name));
+                    name.split('.').chain(["a", "b", "c"]).map(str::to_owned).collect()
+                } else {
+                    [&name, "a", "b", "c"].map(str::to_owned).into()
+                };
+                let path: FieldPath = text.parse().unwrap();
+                proptest::prop_assert_eq!(names(&path), expected.clone());
+                let again: FieldPath = path.of_all_elements().as_str().parse().unwrap();
+                proptest::prop_assert_eq!(names(&again), expected.clone());
+                let list = FieldPath::parse_list(&format!("{text},x,{text}")).unwrap();
+                proptest::prop_assert_eq!(list.len(), 3);
+                proptest::prop_assert_eq!(names(&list[2]), expected);
+            }
+        }
     }
 }

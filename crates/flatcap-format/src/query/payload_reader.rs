@@ -3,7 +3,7 @@
 use super::collector::walk_payload;
 use super::elements::ElementNames;
 use super::error::{ConditionError, QueryError};
-use super::path::{ElementPick, FieldPath};
+use super::path::{ElementPick, FieldPath, source_path};
 use super::plan::{SourcePlan, TableInfo, picked_path};
 use super::resolve::{KnownSource, SelectedField, resolve, spelled};
 use super::struct_rows::StructElements;
@@ -46,8 +46,10 @@ pub fn locate_field(
     sources: &[(&str, &CompiledSchema)],
     path: &FieldPath,
 ) -> Result<LocatedField, QueryError> {
-    let known: Vec<KnownSource<'_>> =
-        sources.iter().map(|(name, schema)| KnownSource { name, schema, is_computed: false }).collect();
+    let known: Vec<KnownSource<'_>> = sources
+        .iter()
+        .map(|(name, schema)| KnownSource { name, id: None, schema, is_computed: false })
+        .collect();
     let (source, selected) = locate(&known, path)?;
     let not_found = || QueryError::NoField { path: path.to_string(), nearest: Vec::new() };
     let (name, schema) = sources.get(source).ok_or_else(not_found)?;
@@ -55,7 +57,7 @@ pub fn locate_field(
     let column_type = leaf.field.column_type().ok_or_else(not_found)?;
     Ok(LocatedField {
         source,
-        path: format!("{name}.{}", spelled(&leaf)),
+        path: source_path(name, &spelled(&leaf)),
         list: leaf.lists.last().map(|end| picked_path(&leaf, *end, &selected.picks)),
         is_every_element: selected.picks.iter().all(|pick| *pick == ElementPick::All),
         column_type,
@@ -73,11 +75,22 @@ fn locate(sources: &[KnownSource<'_>], path: &FieldPath) -> Result<(usize, Selec
         .enumerate()
         .flat_map(|(source, fields)| fields.into_iter().map(move |field| (source, field)))
         .collect();
+    // Sources of one name are alike: the first one stands for them.
+    let path_of = |(source, field): &(usize, SelectedField)| {
+        let source = sources.get(*source)?;
+        Some((source.name, spelled(&source.schema.fields().nth(field.leaf)?)))
+    };
+    if let Some(first) = found.first().and_then(path_of)
+        && found.iter().all(|other| path_of(other).as_ref() == Some(&first))
+        && found.iter().all(|(_, field)| found.first().is_some_and(|(_, own)| own.picks == field.picks))
+    {
+        found.truncate(1);
+    }
     if found.len() != 1 {
         let name = |(source, field): &(usize, SelectedField)| {
             let source = sources.get(*source)?;
             let leaf: LeafField<'_> = source.schema.fields().nth(field.leaf)?;
-            Some(format!("{}.{}", source.name, spelled(&leaf)))
+            Some(source_path(source.name, &spelled(&leaf)))
         };
         let fields: Vec<String> = found.iter().take(LISTED_MAX).filter_map(name).collect();
         let (path, count) = (path.to_string(), found.len());
@@ -114,7 +127,7 @@ impl PayloadReader {
         paths: &[FieldPath],
         unnamed_lists: &[&str],
     ) -> Result<Self, QueryError> {
-        let known = [KnownSource { name: source, schema, is_computed: false }];
+        let known = [KnownSource { name: source, id: None, schema, is_computed: false }];
         let selected = paths.iter().map(|path| locate(&known, path).map(|(_, field)| field));
         let selected = selected.collect::<Result<Vec<_>, _>>()?;
         let mut lists: Vec<String> = Vec::new();
@@ -205,9 +218,9 @@ impl PayloadReader {
         Some((*table, self.plan.tables.get(*table)?))
     }
 
-    /// Returns the label of an element: `vda`, `postgres[812]`.
+    /// Returns the label of an element as it was named last: `vda`, `postgres[812]`.
     pub fn label(&self, element: u32) -> &str {
-        self.names.label(element)
+        self.names.label(self.names.latest(element))
     }
 
     /// Returns how many elements have a number.
@@ -248,7 +261,7 @@ mod tests {
             for row in 0..batch.rows() {
                 let seq = batch.times.seq[batch.sample(row)];
                 for column in &batch.columns {
-                    let element = batch.element(row).map(|element| results.elements().label(element));
+                    let element = batch.name(row).map(|name| results.elements().label(name));
                     let value = format!("{element:?} {:?}", column.get(row));
                     found.entry((seq, field.to_string())).or_default().push(value);
                 }

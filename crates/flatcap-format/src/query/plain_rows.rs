@@ -56,10 +56,13 @@ impl Recording {
     pub fn plain_rows(&self, query: &Query) -> Result<Option<PlainRows>, QueryError> {
         let options = RowOptions::default();
         let selected = SelectedColumns::of(self, query, &options)?;
-        if !selected.lists.is_empty() || selected.periods.len() != 1 {
+        let namesakes = self.sources().iter().any(|source| {
+            source.instances.iter().any(Option::is_some) && selected.periods.contains_key(&source.name)
+        });
+        if !selected.lists.is_empty() || selected.periods.len() != 1 || namesakes {
             return Ok(None);
         }
-        let mut layout = RowLayout::new(selected.own_names, Vec::new(), &options);
+        let mut layout = RowLayout::new((selected.own_names, selected.meanings), Vec::new(), &options);
         layout.fix(selected.columns);
         Ok(Some(PlainRows { results: self.query(query)?, layout }))
     }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use super::counter_columns::CounterColumns;
+use super::label_rules::{LabelRole, NamingField, label_rules};
 use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
 use super::resolve::SelectedField;
 use crate::schema::{
@@ -15,6 +17,8 @@ use crate::schema::{
 pub struct TableInfo {
     /// The source's name.
     pub source: Box<str>,
+    /// The source's id, if the run has several of its name at the same time.
+    pub instance: Option<u16>,
     /// The path of the list with its picked elements, `devices[vda]`; none if the table is no list.
     pub list: Option<Box<str>>,
     /// The columns.
@@ -59,6 +63,11 @@ impl ColumnInfo {
 }
 
 impl TableInfo {
+    /// Returns the name of the source, with its id if its name does not tell it apart: `orders[3]`.
+    pub fn source_name(&self) -> String {
+        instance_name(&self.source, self.instance)
+    }
+
     /// Returns the path of a column below the source, as [`FieldPath`](super::FieldPath) accepts
     /// it: `devices[*].reads`.
     pub fn path(&self, column: &ColumnInfo) -> String {
@@ -79,6 +88,14 @@ impl TableInfo {
         } else {
             format!("{name}[{label}].{}", column.path)
         }
+    }
+}
+
+/// Returns the name of a source, with its id if its name does not tell it apart.
+pub(super) fn instance_name(source: &str, instance: Option<u16>) -> String {
+    match instance {
+        Some(id) => format!("{source}[{id}]"),
+        None => source.to_owned(),
     }
 }
 
@@ -118,6 +135,8 @@ pub(super) struct SourcePlan {
     /// The table and column of each selected field; none of a field that has no column.
     pub(super) places: Vec<Option<(usize, usize)>>,
     pub(super) root: PlanNode,
+    /// The columns that rates of counters need.
+    pub(super) counters: CounterColumns,
 }
 
 /// What a field of the selected schema is for; children are by position in their object.
@@ -138,8 +157,10 @@ pub(super) struct Naming {
     pub(super) field: Arc<str>,
     /// It is a part of the key.
     pub(super) is_key: bool,
-    /// It is a part of the label: a text, a declared identity, or a number where there is no text.
-    pub(super) is_labelled: bool,
+    /// Its place in the label.
+    pub(super) rule: LabelRole,
+    /// The length of a text that ends at its first zero does not matter.
+    pub(super) is_padded: bool,
 }
 
 /// A list.
@@ -153,6 +174,8 @@ pub(super) struct ListPlan {
     pub(super) number: Option<u32>,
     /// Its elements are events: what is at a position says nothing of the next sample's.
     pub(super) are_events: bool,
+    /// A field that identifies its elements follows a list in them.
+    pub(super) has_late_key: bool,
     /// Its elements are structs of numbers and texts, and all of them count.
     pub(super) structs: Option<StructPlan>,
 }
@@ -220,7 +243,7 @@ impl SourcePlan {
             let Some(column_type) = leaf.field.column_type() else { continue };
             let list = leaf.lists.last().map(|end| picked_path(leaf, *end, &field.picks));
             let table = tables.iter().position(|table| table.list == list).unwrap_or_else(|| {
-                tables.push(TableInfo { source: source.into(), list, columns: Vec::new() });
+                tables.push(TableInfo { source: source.into(), instance: None, list, columns: Vec::new() });
                 let table = tables.len() - 1;
                 if let Some(end) = leaf.lists.last() {
                     let path = leaf.path.get(..*end).unwrap_or_default();
@@ -243,7 +266,8 @@ impl SourcePlan {
         }
         // Fields that name the elements of these lists are read, too.
         let are_events = schema.has_events();
-        let naming = naming_leaves(&leaves, lists.iter().map(|(path, _)| path.as_str()), are_events);
+        let paths = lists.iter().map(|(path, _)| path.as_str());
+        let naming = naming_leaves(&leaves, (schema.root_name(), paths), are_events);
         let mut needed: Vec<usize> =
             cells.iter().map(|(leaf, ..)| *leaf).chain(naming.iter().map(|(leaf, _)| *leaf)).collect();
         needed.sort_unstable();
@@ -257,6 +281,7 @@ impl SourcePlan {
             let mut list_plan = |path: &str| ListPlan {
                 number: list_number(&format!("{source}.{path}")),
                 are_events,
+                has_late_key: has_late_key(&leaves, &naming, path),
                 ..ListPlan::default()
             };
             let node = root.descendant(&leaf, &mut list_plan);
@@ -272,7 +297,8 @@ impl SourcePlan {
             root.plan_structs(&list);
         }
         let numbers = vec![0; tables.len()];
-        Ok(Self { schema: narrowed, tables, numbers, places, root })
+        let counters = CounterColumns::default();
+        Ok(Self { schema: narrowed, tables, numbers, places, root, counters })
     }
 }
 
@@ -390,7 +416,7 @@ fn test_text(test: &IdentityTest) -> String {
 /// have their positions: with their values, each would be an element of its own.
 fn naming_leaves<'l>(
     leaves: &[LeafField<'_>],
-    lists: impl Iterator<Item = &'l str>,
+    (root, lists): (&str, impl Iterator<Item = &'l str>),
     are_events: bool,
 ) -> Vec<(usize, Naming)> {
     let mut around: Vec<&str> = lists
@@ -419,7 +445,7 @@ fn naming_leaves<'l>(
         if are_events && !has_identity {
             continue;
         }
-        let has_text = own.iter().any(|(_, leaf)| leaf.field.column_type() == Some(ColumnType::Text));
+        let mut naming: Vec<(usize, &LeafField<'_>, NamingField<'_>)> = Vec::new();
         for (number, leaf) in own {
             let column_type = leaf.field.column_type();
             let is_text = column_type == Some(ColumnType::Text);
@@ -427,13 +453,36 @@ fn naming_leaves<'l>(
                 column_type == Some(ColumnType::Unsigned) && leaf.field.metric_kind() == MetricKind::State;
             let is_key = if has_identity { leaf.field.is_identity() } else { is_text || is_state };
             if is_key || is_text {
-                let field = leaf.path.get(list.len() + 1..).unwrap_or_default().into();
-                let is_labelled = is_text || has_identity || !has_text;
-                found.push((number, Naming { field, is_key, is_labelled }));
+                let path = leaf.path.get(list.len() + 1..).unwrap_or_default();
+                let is_time = leaf.field.unit().is_some();
+                naming.push((number, leaf, NamingField { path, is_text, is_key, is_time }));
             }
         }
+        let fields: Vec<NamingField<'_>> = naming.iter().map(|(.., field)| *field).collect();
+        let rules = label_rules((root, list), &fields, has_identity);
+        found.extend(naming.into_iter().zip(rules).map(|((number, leaf, field), rule)| {
+            let (path, is_key) = (field.path.into(), field.is_key);
+            let is_padded = leaf.field.is_padded_text();
+            (number, Naming { field: path, is_key, rule, is_padded })
+        }));
     }
     found
+}
+
+/// Returns whether a field that identifies the elements of a list follows a list in them.
+fn has_late_key(leaves: &[LeafField<'_>], naming: &[(usize, Naming)], list: &str) -> bool {
+    let mut own = naming.iter().filter(|(leaf, naming)| {
+        let leaf = leaves.get(*leaf);
+        let innermost = leaf.and_then(|leaf| leaf.path.get(..*leaf.lists.last()?));
+        naming.is_key && innermost == Some(list)
+    });
+    let last_key = own.next_back().map(|(leaf, _)| *leaf);
+    let is_inner = |leaf: &LeafField<'_>| {
+        leaf.lists
+            .split_last()
+            .is_some_and(|(_, outer)| outer.iter().any(|end| leaf.path.get(..*end) == Some(list)))
+    };
+    last_key.is_some_and(|last_key| leaves.iter().take(last_key).any(is_inner))
 }
 
 #[cfg(test)]
@@ -460,7 +509,12 @@ mod tests {
             (r#"zones[*].free["a\"[b]"]"#, "zones[*].free[vda].reads"),
             (r#"zones["x[y]"].free[*]"#, r#"zones["x[y]"].free[vda].reads"#),
         ] {
-            let table = TableInfo { source: "s".into(), list: Some(list.into()), columns: Vec::new() };
+            let table = TableInfo {
+                source: "s".into(),
+                instance: None,
+                list: Some(list.into()),
+                columns: Vec::new(),
+            };
             assert_eq!(table.element_path(&column, "vda"), expected);
         }
     }

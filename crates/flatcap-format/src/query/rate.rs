@@ -4,73 +4,103 @@ use std::collections::HashMap;
 
 use super::batch::ColumnBatch;
 use super::column::ValueColumn;
-use super::elements::NO_ELEMENT;
+use super::elements::{ElementNames, NO_ELEMENT};
 use super::plan::{ColumnInfo, TableInfo};
-use crate::schema::{ColumnType, CountedValue, FieldValue, MetricKind};
+use crate::schema::{ColumnType, CountedValue, CounterHistory, FieldValue, Growth, has_rate};
 
 /// The last values of the counters of a query, by which its batches become rates.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct CounterRates {
-    /// Time and value by table, column and element.
-    last: HashMap<(usize, usize, Option<u32>), (u64, CountedValue)>,
+    /// By table and id of the source.
+    tables: HashMap<(usize, u16), CounterHistory>,
+}
+
+/// The growth of the counter of a column in each row of a batch.
+#[derive(Debug)]
+pub(super) struct ColumnGrowth {
+    pub(super) column: usize,
+    pub(super) growths: Vec<Growth>,
 }
 
 impl CounterRates {
-    /// Replaces the counters of a batch by their change per second since the row of the same
-    /// element before. The first row of an element, and one whose counter decreased, have no value.
-    pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo) {
-        for (number, info) in table.columns.iter().enumerate() {
-            if !has_rate(info) {
-                continue;
+    /// Replaces the counters of a batch by their change per second since the last row of the same
+    /// element. The first row of an element, and one whose counter fell, have no value; nor have
+    /// elements of one identity in one sample. An element that a complete sample does not have has
+    /// ended: one that has its identity later is another one.
+    pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo, names: &ElementNames) {
+        for ColumnGrowth { column, growths } in self.growths(batch, table, names) {
+            let mut rates = ValueColumn::new(ColumnType::Float, growths.len());
+            for growth in growths {
+                rates.push(growth.rate().map_or(FieldValue::Absent, FieldValue::Float));
             }
-            let mut rates = ValueColumn::new(ColumnType::Float, batch.rows());
-            for row in 0..batch.rows() {
-                rates.push_absent();
-                // Several elements without a number are none.
-                if batch.element(row) == Some(NO_ELEMENT) {
-                    continue;
-                }
-                let Some(value) = batch.columns.get(number).map(|column| column.get(row)) else { continue };
-                let Some(value) = CountedValue::of(value) else { continue };
-                let Some(mono_ns) = batch.times.mono_ns.get(batch.sample(row)).copied() else { continue };
-                let before = self.last.insert((batch.table, number, batch.element(row)), (mono_ns, value));
-                if let Some(rate) = before.and_then(|before| rate(before, (mono_ns, value))) {
-                    rates.set_last(FieldValue::Float(rate));
-                }
-            }
-            if let Some(column) = batch.columns.get_mut(number) {
-                *column = rates;
+            if let Some(own) = batch.columns.get_mut(column) {
+                *own = rates;
             }
         }
     }
 
+    /// Returns the growth of each counter of a batch since the last row of the same element.
+    pub(super) fn growths(
+        &mut self,
+        batch: &ColumnBatch,
+        table: &TableInfo,
+        names: &ElementNames,
+    ) -> Vec<ColumnGrowth> {
+        let counters = table.columns.iter().enumerate().filter(|(_, info)| info.has_rate());
+        let growths = || Vec::with_capacity(batch.rows());
+        let mut found: Vec<ColumnGrowth> =
+            counters.map(|(column, _)| ColumnGrowth { column, growths: growths() }).collect();
+        if found.is_empty() {
+            return found;
+        }
+        let history = self.tables.entry((batch.table, batch.source)).or_default();
+        let (mut first_row, mut places) = (0, Vec::new());
+        for (sample, mono_ns) in batch.times.mono_ns.iter().enumerate() {
+            history.begin_sample(batch.leaves_out(sample));
+            places.clear();
+            while first_row + places.len() < batch.rows() && batch.sample(first_row + places.len()) == sample
+            {
+                places.push(match batch.element(first_row + places.len()) {
+                    // Several elements without a number are none.
+                    Some(NO_ELEMENT) => usize::MAX,
+                    Some(element) => history.add_element(u64::from(names.first_of(element))),
+                    None => history.add_element(u64::MAX),
+                });
+            }
+            for ColumnGrowth { column, growths } in &mut found {
+                let values = batch.columns.get(*column);
+                let ranges = batch.ranges.iter().find(|(counter, _)| counter == column);
+                growths.extend(places.iter().enumerate().map(|(number, place)| {
+                    let row = first_row + number;
+                    let value = values.and_then(|values| CountedValue::of(values.get(row)));
+                    let Some(value) = value else { return Growth::UNKNOWN };
+                    let wraps_at = ranges.and_then(|(_, ranges)| CountedValue::of(ranges.get(row)));
+                    history.growth(*place, *column, (*mono_ns, value), wraps_at)
+                }));
+            }
+            first_row += places.len();
+        }
+        found
+    }
+
     /// Forgets all values: those of the next run are of other counters.
     pub fn clear(&mut self) {
-        self.last.clear();
+        self.tables.clear();
     }
 }
 
-/// Returns whether the values of a column have a change per second.
-pub(super) fn has_rate(column: &ColumnInfo) -> bool {
-    // Counters of programs may be fractions.
-    let counts = matches!(column.column_type, ColumnType::Unsigned | ColumnType::Float);
-    column.kind == MetricKind::Counter && counts
-}
-
-/// Returns the change per second from one time and value to the next; none if the value decreased
-/// or no time passed.
-#[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-pub(super) fn rate(before: (u64, CountedValue), now: (u64, CountedValue)) -> Option<f64> {
-    let elapsed_ns = now.0.checked_sub(before.0).filter(|elapsed| *elapsed > 0)?;
-    let change = now.1.growth_since(before.1)?;
-    Some(change / (elapsed_ns as f64 / 1e9))
+impl ColumnInfo {
+    /// Returns whether the values have a change per second.
+    pub fn has_rate(&self) -> bool {
+        has_rate(self.kind, self.column_type)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::query::{BatchTimes, RowSource};
-    use crate::schema::Usage;
+    use crate::schema::{MetricKind, Usage};
 
     // Proves that counters of elements for which there was no number have no rate: one row is not
     // of the same element as the other.
@@ -78,6 +108,7 @@ mod tests {
     fn elements_without_a_number_have_no_rate() {
         let table = TableInfo {
             source: "cpu".into(),
+            instance: None,
             list: Some("cores".into()),
             columns: vec![ColumnInfo {
                 path: "user".into(),
@@ -97,14 +128,17 @@ mod tests {
         }
         let mut batch = ColumnBatch {
             table: 0,
+            source: 0,
             times: BatchTimes { seq: vec![0, 1], mono_ns: vec![0, 1_000_000_000], ..BatchTimes::default() },
             rows: RowSource::Elements {
                 samples: vec![0, 0, 1, 1],
                 elements: vec![3, NO_ELEMENT, 3, NO_ELEMENT],
+                names: Vec::new(),
             },
             columns: vec![counts],
+            ..ColumnBatch::default()
         };
-        CounterRates::default().apply(&mut batch, &table);
+        CounterRates::default().apply(&mut batch, &table, &ElementNames::default());
         let rates: Vec<FieldValue<'_>> = (0..4).map(|row| batch.columns[0].get(row)).collect();
         let absent = FieldValue::Absent;
         assert_eq!(rates, [absent, absent, FieldValue::Float(20.0), absent]);

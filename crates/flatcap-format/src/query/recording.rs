@@ -1,7 +1,8 @@
 //! A recording: the segments of some paths, their hosts and sources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use flatcap_tasks::schema::SCHED_ROOT;
 
@@ -9,18 +10,26 @@ use super::compared::compared_fields;
 use super::computed::tasks_source;
 use super::condition::RowCondition;
 use super::error::{ConditionError, QueryError};
+use super::namesakes::Namesakes;
 use super::request::Query;
 use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
+use crate::replay::{HostIdentity, run_ends};
 use crate::schema::CompiledSchema;
-use crate::segment::{SegmentError, SegmentHeader, SegmentReader, SourceInfo, list, runs};
+use crate::segment::{
+    SegmentError, SegmentHeader, SegmentReader, SourceInfo, SourceKind, SourceSender, list, runs,
+};
 
 /// The segments of some paths, and the sources in them.
 #[derive(Debug)]
 pub struct Recording {
     paths: Vec<PathBuf>,
     sources: Vec<RecordedSource>,
+    namesakes: Arc<Namesakes>,
 }
+
+/// Maximum number of senders of a source.
+const SENDERS_MAX: usize = 16;
 
 /// A source with its schema. A source whose schema differs between runs is there once for each.
 #[derive(Debug, Clone)]
@@ -31,9 +40,17 @@ pub struct RecordedSource {
     pub period_ns: u64,
     /// Its schema; none if its payloads have none, or one that is malformed.
     pub schema: Option<CompiledSchema>,
+    /// The programs that pushed its samples, at most 16; empty if the recorder measured or imported
+    /// them.
+    pub senders: Vec<SourceSender>,
+    /// It was imported from a foreign recording.
+    pub is_imported: bool,
     /// No segment contains it: its samples are computed from those of another source. A query has
     /// them if it names the source or one of its fields.
     pub is_computed: bool,
+    /// The ids with which it is one of several sources of its name; none for runs in which its name
+    /// is enough.
+    pub instances: BTreeSet<Option<u16>>,
 }
 
 impl Recording {
@@ -60,18 +77,21 @@ impl Recording {
     }
 
     fn read(paths: &[PathBuf], read_added: impl Fn(&mut SegmentReader)) -> Result<Self, SegmentError> {
-        let mut sources = BTreeMap::new();
+        let (mut sources, mut namesakes) = (BTreeMap::new(), Namesakes::default());
         for run in runs(&list(paths)?) {
             // The last segment of a run has all its sources, but for those that were added to it.
             if let Some(mut reader) =
                 run.iter().rev().find_map(|listing| listing.open_without_index().ok()?)
             {
                 read_added(&mut reader);
-                add_sources(&mut sources, reader.footer().map_or(reader.header(), |footer| &footer.header));
-                add_sources(&mut sources, reader.header());
+                let last = reader.footer().map_or(reader.header(), |footer| &footer.header);
+                namesakes.add_run(run, last);
+                add_sources(&mut sources, last, &namesakes);
+                add_sources(&mut sources, reader.header(), &namesakes);
             }
         }
-        Ok(Self { paths: paths.to_vec(), sources: with_computed(sources) })
+        let sources = with_computed(sources);
+        Ok(Self { paths: paths.to_vec(), sources, namesakes: Arc::new(namesakes) })
     }
 
     /// Returns the sources, by name.
@@ -89,7 +109,7 @@ impl Recording {
         if let Some(condition) = &query.condition {
             self.check_condition(query, condition)?;
         }
-        QueryResults::open(&self.paths, query)
+        Ok(QueryResults::open(&self.paths, query)?.with_namesakes(&self.namesakes))
     }
 
     fn check_condition(&self, query: &Query, condition: &RowCondition) -> Result<(), QueryError> {
@@ -102,9 +122,22 @@ impl Recording {
         Err(ConditionError::NoSource { text: condition.to_string() }.into())
     }
 
+    /// Returns the wall time of the last sample of each run that has ended, by the run's id.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn run_ends(&self, host: Option<&HostIdentity>) -> Result<BTreeMap<u64, i64>, SegmentError> {
+        run_ends(&self.paths, host)
+    }
+
     /// Returns the paths of its segments and directories.
     pub(super) fn paths(&self) -> &[PathBuf] {
         &self.paths
+    }
+
+    /// Returns the sources that their names do not tell apart.
+    pub(super) fn namesakes(&self) -> &Arc<Namesakes> {
+        &self.namesakes
     }
 
     /// Checks that each path of the query leads to fields.
@@ -124,7 +157,8 @@ impl Recording {
             while !reader.is_sealed()
                 && let Ok(Some(_)) = reader.advance()
             {}
-            add_sources(&mut sources, reader.footer().map_or(reader.header(), |footer| &footer.header));
+            let header = reader.footer().map_or(reader.header(), |footer| &footer.header);
+            add_sources(&mut sources, header, &self.namesakes);
         }
         Ok(with_computed(sources))
     }
@@ -137,11 +171,15 @@ fn check(sources: &[RecordedSource], query: &Query) -> Result<(), QueryError> {
 
 /// Returns whether one of these sources has all fields of a condition.
 fn applies(sources: &[RecordedSource], query: &Query, condition: &RowCondition) -> Result<bool, QueryError> {
-    let mut applies = false;
+    let (mut applies, mut refused) = (false, None);
     for source in known(sources, query) {
-        applies |= compared_fields(condition, source, &mut Vec::new())?.is_some();
+        match compared_fields(condition, source, &mut Vec::new(), true) {
+            Ok(compared) => applies |= compared.is_some(),
+            Err(error) => refused = Some(error),
+        }
     }
-    Ok(applies)
+    // The type of a field may be another one in another run.
+    refused.filter(|_| !applies).map_or(Ok(applies), Err)
 }
 
 /// Returns the sources that a query wants and that have a schema.
@@ -154,17 +192,25 @@ impl RecordedSource {
     /// Returns the source for the resolution of paths, if it has fields.
     pub(super) fn known(&self) -> Option<KnownSource<'_>> {
         let schema = self.schema.as_ref()?;
-        Some(KnownSource { name: &self.name, schema, is_computed: self.is_computed })
+        Some(KnownSource { name: &self.name, id: None, schema, is_computed: self.is_computed })
     }
 }
 
 /// Returns these sources, and those that are computed from them, by name.
 fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSource> {
-    let has_events = sources.keys().any(|(_, root, _)| root == SCHED_ROOT);
+    let has_events = sources.keys().any(|(_, root, _, is_pushed)| root == SCHED_ROOT && !is_pushed);
     let mut sources: Vec<RecordedSource> = sources.into_values().collect();
     let SourceInfo { name, period_ns, root, schema, .. } = tasks_source();
     let schema = CompiledSchema::compile(&schema, &root).ok();
-    let tasks = RecordedSource { name, period_ns, schema, is_computed: true };
+    let tasks = RecordedSource {
+        name,
+        period_ns,
+        schema,
+        senders: Vec::new(),
+        is_imported: false,
+        is_computed: true,
+        instances: [None].into(),
+    };
     if has_events && sources.iter().all(|source| source.name != tasks.name) {
         let place = sources.partition_point(|source| source.name < tasks.name);
         sources.insert(place, tasks);
@@ -172,19 +218,35 @@ fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSo
     sources
 }
 
-type SourceKey = (String, String, Vec<u8>);
+/// Name, root, schema, and whether it was pushed.
+type SourceKey = (String, String, Vec<u8>, bool);
 
-fn add_sources(sources: &mut BTreeMap<SourceKey, RecordedSource>, header: &SegmentHeader) {
+fn add_sources(
+    sources: &mut BTreeMap<SourceKey, RecordedSource>,
+    header: &SegmentHeader,
+    namesakes: &Namesakes,
+) {
     for source in &header.sources {
-        let key = (source.name.clone(), source.root.clone(), source.schema.clone());
-        // What is a gap depends on the longest period: runs may have different ones.
-        let known =
-            sources.entry(key).and_modify(|known| known.period_ns = known.period_ns.max(source.period_ns));
-        known.or_insert_with(|| RecordedSource {
+        let instance = namesakes.contains(header.run_id, source.id).then_some(source.id);
+        let sender = source.sender();
+        let key = (source.name.clone(), source.root.clone(), source.schema.clone(), sender.is_some());
+        let known = sources.entry(key).or_insert_with(|| RecordedSource {
             name: source.name.clone(),
             period_ns: source.period_ns,
             schema: CompiledSchema::compile(&source.schema, &source.root).ok(),
+            senders: Vec::new(),
+            is_imported: source.kind == SourceKind::Imported,
             is_computed: false,
+            instances: BTreeSet::new(),
         });
+        known.instances.insert(instance);
+        // Gaps are found by the longest period: runs may have different ones.
+        known.period_ns = known.period_ns.max(source.period_ns);
+        let is_new = |sender: &SourceSender| !known.senders.contains(sender);
+        if let Some(sender) = sender.filter(is_new)
+            && known.senders.len() < SENDERS_MAX
+        {
+            known.senders.push(sender);
+        }
     }
 }

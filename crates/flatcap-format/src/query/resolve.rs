@@ -1,7 +1,7 @@
 //! Finds the fields that paths mean.
 
 use super::error::QueryError;
-use super::path::{ElementPick, FieldPath, PathPart};
+use super::path::{ElementPick, FieldPath, PathPart, source_path};
 use crate::schema::{CompiledSchema, LeafField, nearest_name};
 
 /// Most fields that an error lists.
@@ -22,6 +22,8 @@ pub(super) struct SelectedField {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownSource<'s> {
     pub(super) name: &'s str,
+    /// Its id, which a path may name: `orders[3]`. None if any id will do.
+    pub(super) id: Option<u16>,
     pub(super) schema: &'s CompiledSchema,
     /// Its samples are computed from those of another source.
     pub(super) is_computed: bool,
@@ -82,26 +84,24 @@ fn find(
     has_computed: bool,
 ) -> Result<Vec<Found>, QueryError> {
     // A source's name may contain dots; the longest name wins.
-    let named = sources.iter().filter_map(|source| Some((source.name, parts_of(source.name, &path.parts)?)));
+    let named = sources.iter().filter_map(|source| Some((source.name, parts_of(source, &path.parts)?)));
     let longest = named.max_by_key(|(_, parts)| *parts);
     let mut candidates: Vec<(usize, &[PathPart])> = Vec::new();
-    for (number, source) in sources.iter().enumerate() {
-        match longest {
-            Some((name, parts)) if name == source.name => {
-                candidates.push((number, path.parts.get(parts..).unwrap_or_default()));
-            }
-            None if source.is_computed && !has_computed => {}
-            Some(_) => {}
-            None => candidates.push((number, &path.parts)),
-        }
+    if let Some((name, parts)) = longest {
+        let named = sources.iter().enumerate().filter(|(_, source)| source.name == name);
+        let named = named.filter(|(_, source)| parts_of(source, &path.parts).is_some());
+        candidates.extend(named.map(|(number, _)| (number, path.parts.get(parts..).unwrap_or_default())));
     }
+    let after_named = candidates.len();
     // The name of a source may be the name of a field, too.
-    if longest.is_some() {
-        let counted = sources.iter().enumerate().filter(|(_, source)| has_computed || !source.is_computed);
-        candidates.extend(counted.map(|(number, _)| (number, path.parts.as_slice())));
-    }
+    let counted = sources.iter().enumerate().filter(|(_, source)| has_computed || !source.is_computed);
+    candidates.extend(counted.map(|(number, _)| (number, path.parts.as_slice())));
     let (mut exact, mut ends) = (Vec::new(), Vec::new());
-    for (source, parts) in candidates {
+    for (at, (source, parts)) in candidates.into_iter().enumerate() {
+        // Several sources may have the name: all of them are meant.
+        if at == after_named && !exact.is_empty() {
+            break;
+        }
         let own = leaves.get(source).map_or(&[][..], Vec::as_slice);
         for (number, leaf) in own.iter().enumerate() {
             if let Some(matched) = matched(leaf, parts, path)? {
@@ -118,11 +118,6 @@ fn find(
             {
                 ends.push((source, number, matched));
             }
-        }
-        if longest.is_some_and(|(name, _)| sources.get(source).is_some_and(|own| own.name == name))
-            && !exact.is_empty()
-        {
-            break;
         }
     }
     if !exact.is_empty() {
@@ -151,13 +146,22 @@ fn find(
     }
 }
 
-/// Returns the number of parts that spell the name of a source.
-fn parts_of(source: &str, parts: &[PathPart]) -> Option<usize> {
-    let count = source.split('.').count();
-    let own = parts.get(..count)?;
-    let is_same =
-        own.iter().zip(source.split('.')).all(|(part, name)| *part.name == *name && part.pick.is_none());
-    is_same.then_some(count)
+/// Returns the number of parts that spell the name of a source, which may be followed by its id.
+fn parts_of(source: &KnownSource<'_>, parts: &[PathPart]) -> Option<usize> {
+    // In quotes, a name with dots is one part.
+    let is_quoted = parts.first().is_some_and(|part| *part.name == *source.name);
+    let names: Vec<&str> = if is_quoted { vec![source.name] } else { source.name.split('.').collect() };
+    let count = names.len();
+    let (last, before) = parts.get(..count)?.split_last()?;
+    let is_same = before.iter().chain([last]).zip(names).all(|(part, name)| *part.name == *name);
+    let is_id = match &last.pick {
+        None | Some(ElementPick::All) => true,
+        Some(ElementPick::Named(id)) => {
+            id.parse::<u16>().is_ok_and(|id| source.id.is_none_or(|own| own == id))
+        }
+        Some(ElementPick::Tests(_)) => false,
+    };
+    (is_same && is_id && before.iter().all(|part| part.pick.is_none())).then_some(count)
 }
 
 /// Returns the picks of a leaf at or below a path.
@@ -215,7 +219,7 @@ fn full_path(
 ) -> String {
     let name = sources.get(source).map_or("", |source| source.name);
     let path = leaves.get(source).and_then(|leaves| leaves.get(leaf)).map(spelled).unwrap_or_default();
-    format!("{name}.{path}")
+    source_path(name, &path)
 }
 
 /// Returns the path of a leaf with `[*]` after each list.

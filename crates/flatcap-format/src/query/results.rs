@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::batch::ColumnBatch;
 use super::collector::{Collector, Collectors};
 use super::compared::{compared_fields, row_filter};
 use super::computed::{TASKS_ID, computed_sources, events_of, tasks_source};
+use super::counter_fields::CounterFields;
 use super::elements::ElementNames;
 use super::error::QueryError;
 use super::filter::{is_visible, visible};
+use super::namesakes::Namesakes;
 use super::plan::{SourcePlan, TableInfo};
 use super::request::Query;
 use super::resolve::{KnownSource, SelectedField, resolve};
@@ -44,6 +47,11 @@ pub struct QueryResults {
     tables: Vec<TableInfo>,
     names: ElementNames,
     lists: BTreeMap<String, u32>,
+    namesakes: Arc<Namesakes>,
+    /// Sources of one name have the same tables.
+    is_by_name: bool,
+    /// The sources of the run, by name: the first id of each.
+    first_ids: BTreeMap<String, u16>,
     run: RunInfo,
     /// The times that are wanted of the run.
     times: Option<WantedTimes>,
@@ -126,6 +134,9 @@ impl QueryResults {
             tables: Vec::new(),
             names: ElementNames::default(),
             lists: BTreeMap::new(),
+            namesakes: Arc::default(),
+            is_by_name: false,
+            first_ids: BTreeMap::new(),
             run: RunInfo { run_id: 0, host, suspended_ns: 0, recorder_pid: 0 },
             times: None,
             sources: BTreeMap::new(),
@@ -138,6 +149,18 @@ impl QueryResults {
             scan: None,
             is_walking: false,
         }
+    }
+
+    /// Gives sources of one name the same tables, also if they exist at the same time: a batch has
+    /// the id of its source.
+    #[must_use]
+    pub fn by_name(self) -> Self {
+        Self { is_by_name: true, ..self }
+    }
+
+    /// Tells these sources apart, which have the names of others.
+    pub(super) fn with_namesakes(self, namesakes: &Arc<Namesakes>) -> Self {
+        Self { namesakes: Arc::clone(namesakes), ..self }
     }
 
     /// Walks each payload from now on.
@@ -200,7 +223,7 @@ impl QueryResults {
             }
             ReplayItem::Source(source, _) => {
                 let source = source.clone();
-                self.add_sources(std::slice::from_ref(&source))?;
+                self.add_sources(std::slice::from_ref(&source), false)?;
             }
             ReplayItem::Sample(sample) => {
                 let sample = &sample.telemetry;
@@ -272,12 +295,13 @@ impl QueryResults {
         self.sources.clear();
         self.times = Some(WantedTimes::of(&self.query.filter, header));
         self.run = RunInfo::of(header);
+        self.first_ids.clear();
         self.ready.push_back(QueryItem::Run(self.run.clone()));
-        self.add_sources(&header.sources)
+        self.add_sources(&header.sources, true)
     }
 
     /// Plans the wanted sources of these. A path that none of them has was found in another run.
-    fn add_sources(&mut self, sources: &[SourceInfo]) -> Result<(), QueryError> {
+    fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
         let computed = computed_sources(sources).next().map(|_| tasks_source());
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
         let all = sources.iter().filter(|source| source.id != TASKS_ID).chain(&computed);
@@ -309,7 +333,8 @@ impl QueryResults {
         }
         for ((source, schema), selected) in compiled.iter().zip(selected) {
             if !selected.is_empty() {
-                self.add_source(source, schema, selected)?;
+                let instance = self.instance(source, are_all);
+                self.add_source(source, (schema, instance), selected)?;
             }
         }
         match events_of(sources) {
@@ -318,17 +343,27 @@ impl QueryResults {
         }
     }
 
+    /// Returns the id of a source that its name does not tell apart. Of one that was added to a
+    /// segment after the recording was opened, nothing else is known.
+    fn instance(&mut self, source: &SourceInfo, is_in_header: bool) -> Option<u16> {
+        let first = *self.first_ids.entry(source.name.clone()).or_insert(source.id);
+        let is_namesake = self.namesakes.contains(self.run.run_id, source.id)
+            || (!is_in_header && first != source.id && !source.labels.is_empty());
+        (is_namesake && !self.is_by_name).then_some(source.id)
+    }
+
     fn add_source(
         &mut self,
         source: &SourceInfo,
-        schema: &CompiledSchema,
+        (schema, instance): (&CompiledSchema, Option<u16>),
         mut selected: Vec<SelectedField>,
     ) -> Result<(), QueryError> {
         let known = known_source(source, schema);
         let compared = match &self.query.condition {
-            Some(condition) => compared_fields(condition, known, &mut selected)?,
+            Some(condition) => compared_fields(condition, known, &mut selected, false)?,
             None => None,
         };
+        let counters = CounterFields::add_to(&mut selected, schema);
         let (lists, unnamed) = (&mut self.lists, &self.query.unnamed_lists);
         let number = |path: &str| {
             let next = u32::try_from(lists.len()).unwrap_or(u32::MAX);
@@ -338,13 +373,15 @@ impl QueryResults {
             self.summary.malformed_schemas += 1;
             return Ok(());
         };
+        plan.tables.iter_mut().for_each(|table| table.instance = instance);
         let tables = &mut self.tables;
         let mut number =
             |table| if is_visible(table) { number_of(tables, &visible(table)) } else { usize::MAX };
         plan.numbers = plan.tables.iter().map(&mut number).collect();
+        plan.counters = counters.columns(&plan);
         let filter = self.query.condition.as_ref().zip(compared);
         let filter = filter.and_then(|(condition, compared)| row_filter(condition, &compared, &plan));
-        self.sources.insert(source.id, Collector::new(plan, filter));
+        self.sources.insert(source.id, Collector::new(source.id, plan, filter));
         Ok(())
     }
 
@@ -428,11 +465,13 @@ impl QueryResults {
     fn flush(&mut self, reached_ns: Option<u64>) {
         let before = self.ready.len();
         let until_ns = reached_ns.unwrap_or(u64::MAX);
+        let mut batches: Vec<ColumnBatch> = Vec::new();
         for collector in self.sources.values_mut() {
-            let mut batches = Vec::new();
             collector.take(until_ns, &mut batches);
-            self.ready.extend(batches.into_iter().map(QueryItem::Batch));
         }
+        // A table of two sources that follow each other has one after the other.
+        batches.sort_by_key(|batch| batch.times.mono_ns.first().copied());
+        self.ready.extend(batches.into_iter().map(QueryItem::Batch));
         self.count_held();
         if let Some(reached_ns) = reached_ns.filter(|_| self.ready.len() > before) {
             self.ready.push_back(QueryItem::Complete(reached_ns));
@@ -451,7 +490,7 @@ impl QueryResults {
 }
 
 fn known_source<'s>(source: &'s SourceInfo, schema: &'s CompiledSchema) -> KnownSource<'s> {
-    KnownSource { name: &source.name, schema, is_computed: source.id == TASKS_ID }
+    KnownSource { name: &source.name, id: Some(source.id), schema, is_computed: source.id == TASKS_ID }
 }
 
 /// Returns the index of a table, which is added if it is new.

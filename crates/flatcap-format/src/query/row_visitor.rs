@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::elements::{ElementIdentity, ElementNames, NO_ELEMENT};
-use super::open_element::OpenElement;
-use super::plan::{ListPlan, PlanNode};
+use super::elements::{ElementLabel, ElementName, ElementNames, NO_ELEMENT};
+use super::open_element::{OpenElement, escaped};
+use super::plan::{ListPlan, Naming, PlanNode};
 use super::struct_rows::{StructElements, StructRows};
 use super::table_rows::{CellBytes, TableRows};
 use crate::schema::{CompiledSchema, Field, FieldValue, PathStep, Visitor};
@@ -22,6 +22,9 @@ pub(super) struct RowVisitor<'r> {
     /// The bytes of the next value.
     read: Option<Range<usize>>,
     stack: Vec<&'r PlanNode>,
+    /// The bytes of a text that is not UTF-8 and names an element.
+    text: Option<Vec<u8>>,
+    text_of: Option<&'r Naming>,
     /// Objects and lists that are open below a node that is not in the plan.
     ignored: usize,
     /// Lengths of the lists that are open, outermost first.
@@ -35,16 +38,8 @@ pub(super) struct RowVisitor<'r> {
 pub(super) struct AccessLog {
     /// Bytes that determine which rows there are, and where their values are.
     pub(super) fixed: Vec<Range<usize>>,
-    /// The elements of the rows.
-    pub(super) named: Vec<NamedElement>,
-}
-
-/// An element, as a payload names it.
-#[derive(Debug)]
-pub(super) struct NamedElement {
-    pub(super) number: u32,
-    pub(super) label: String,
-    pub(super) identity: Vec<ElementIdentity>,
+    /// The elements of the rows, as the payload names them.
+    pub(super) named: Vec<(u32, ElementName)>,
 }
 
 impl<'r> RowVisitor<'r> {
@@ -64,6 +59,8 @@ impl<'r> RowVisitor<'r> {
             structs: None,
             read: None,
             stack: Vec::new(),
+            text: None,
+            text_of: None,
             ignored: 0,
             lengths: Vec::new(),
             open: Vec::new(),
@@ -89,8 +86,7 @@ impl<'r> RowVisitor<'r> {
                 table.begin_row();
             }
         }
-        // Fields of the outer element that follow the inner list cannot be a part of the key.
-        let key = self.open.last().map(|outer| outer.key.clone()).unwrap_or_default();
+        let key = self.open.last().map(OpenElement::inner_key).unwrap_or_default();
         let mut element = OpenElement::new(list, key, position, length);
         element.rows = rows;
         self.open.push(element);
@@ -99,29 +95,35 @@ impl<'r> RowVisitor<'r> {
     fn end_element(&mut self) {
         let Some(mut element) = self.open.pop() else { return };
         element.end_key();
-        let outer = self.open.last().map(OpenElement::label);
-        let outer = outer.as_deref();
-        for ((table, test), (_, row)) in element.list.picks.iter().zip(&element.rows) {
-            if !element.passes(test, outer)
+        let list = element.list;
+        let (number, before) = match list.number {
+            Some(number) => self.names.intern(number, &element.key),
+            None => (NO_ELEMENT, 0),
+        };
+        // The elements around it are as this one in all its samples.
+        let is_named = list.number.is_some() || !list.picks.is_empty();
+        let named = if is_named { element.named(&self.open, before) } else { ElementLabel::default() };
+        for ((table, test), (_, row)) in list.picks.iter().zip(&element.rows) {
+            if !element.passes(test, &named)
                 && let Some(table) = self.tables.get_mut(*table)
             {
                 table.truncate(*row);
             }
         }
-        let Some(list) = element.list.number else { return self.end_rows(element.list, NO_ELEMENT) };
-        let number = self.names.intern(list, &element.key);
-        let label = element.label_in(outer);
-        self.names.name(number, &label, &element.identity);
-        if let Some(log) = &mut self.log {
-            log.named.push(NamedElement { number, label, identity: element.identity });
+        if list.number.is_none() {
+            return self.end_rows(list, (NO_ELEMENT, ElementName::NONE));
         }
-        self.end_rows(element.list, number);
+        let name = self.names.name(number, named);
+        if let Some(log) = &mut self.log {
+            log.named.push((number, name));
+        }
+        self.end_rows(list, (number, name));
     }
 
-    fn end_rows(&mut self, list: &ListPlan, number: u32) {
+    fn end_rows(&mut self, list: &ListPlan, element: (u32, ElementName)) {
         for table in &list.tables {
             if let Some(table) = self.tables.get_mut(*table) {
-                table.end_row(self.sample, number);
+                table.end_row(self.sample, element);
             }
         }
     }
@@ -140,6 +142,18 @@ impl<'r> RowVisitor<'r> {
             if let (Some(log), Some(cell)) = (&mut self.log, cell) {
                 log.fixed.push(cell.bytes);
             }
+        }
+    }
+}
+
+impl RowVisitor<'_> {
+    /// Names the innermost element by a text that is not UTF-8.
+    fn identify_bytes(&mut self, bytes: &[u8]) {
+        let Some(naming) = self.text_of.take() else { return };
+        let end = if naming.is_padded { bytes.iter().position(|byte| *byte == 0) } else { None };
+        let text = escaped(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default());
+        if let Some(element) = self.open.last_mut() {
+            element.identify(naming, FieldValue::Text(&text));
         }
     }
 }
@@ -201,6 +215,10 @@ impl Visitor for RowVisitor<'_> {
         // Text that is not UTF-8 comes as a list of its bytes; its column stays without a value.
         let Some(node) = node.filter(|node| node.list.is_some() && !matches!(step, PathStep::Element(..)))
         else {
+            let naming = if self.ignored == 0 { self.node(step) } else { None };
+            if let Some(naming) = naming.and_then(|node| node.naming.as_ref()) {
+                (self.text, self.text_of) = (Some(Vec::with_capacity(length)), Some(naming));
+            }
             self.ignored += 1;
             return;
         };
@@ -211,6 +229,9 @@ impl Visitor for RowVisitor<'_> {
     fn end_list(&mut self) {
         if self.ignored > 0 {
             self.ignored -= 1;
+            if let Some(text) = self.text.take() {
+                self.identify_bytes(&text);
+            }
             return;
         }
         self.stack.pop();
@@ -220,6 +241,9 @@ impl Visitor for RowVisitor<'_> {
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
         if self.ignored > 0 {
             self.read = None;
+            if let (Some(text), FieldValue::Unsigned(byte)) = (&mut self.text, value) {
+                text.push(u8::try_from(byte).unwrap_or_default());
+            }
             return;
         }
         let Some(node) = self.node(step) else {

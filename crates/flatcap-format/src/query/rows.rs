@@ -1,14 +1,16 @@
 //! Rows: the values of a query side by side, one row per time or per element.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::batch::ColumnBatch;
 use super::computed::part_of_step;
+use super::elements::ElementName;
 use super::error::QueryError;
 use super::held_value::HeldValue;
 use super::join::{RowBuffer, RowStamp, SampleJoin};
 use super::layout::{RowColumn, RowLayout};
-use super::merge::{BatchMerge, MergedSample};
+use super::leading_source::LeadingSource;
+use super::merge::{BatchMerge, BatchRank, MergedSample};
 use super::rate::CounterRates;
 use super::recording::Recording;
 use super::request::Query;
@@ -53,13 +55,17 @@ pub struct RowReader {
     has_elements: bool,
     layout: RowLayout,
     rates: Option<CounterRates>,
+    /// The rate of a step is the growth in it, not an aggregate of rates.
+    is_averaged: bool,
     join: SampleJoin,
     steps: Option<StepRows>,
     merge: BatchMerge,
+    /// The source of which each sample is a row.
+    leading: LeadingSource,
     /// Sources with samples in this run, in the order of their first batches.
-    sources: Vec<Box<str>>,
-    /// Rank of the source of which each sample is a row.
-    leading_rank: usize,
+    sources: HashMap<u16, usize>,
+    /// The source of the last row.
+    last_source: Option<u16>,
     /// Gaps and markers that no row before them waits for, with their monotonic times.
     events: VecDeque<(u64, RowItem)>,
     /// A run or a notice that follows the rows of these batches.
@@ -116,14 +122,15 @@ impl RowReader {
             window,
             periods,
             has_elements: selected.has_elements,
-            layout: RowLayout::new(selected.own_names, selected.columns, &options),
-            // The rate of a step is computed from its first and last values.
-            rates: (options.is_rate && !is_averaged).then(CounterRates::default),
+            layout: RowLayout::new((selected.own_names, selected.meanings), selected.columns, &options),
+            rates: options.is_rate.then(CounterRates::default),
+            is_averaged,
             join: SampleJoin::default(),
             steps: options.steps.map(StepRows::new),
             merge: BatchMerge::default(),
-            sources: Vec::new(),
-            leading_rank: 0,
+            leading: LeadingSource::new(options.is_long),
+            sources: HashMap::new(),
+            last_source: None,
             events: VecDeque::new(),
             waiting: None,
             rows: RowBuffer::default(),
@@ -165,8 +172,8 @@ impl RowReader {
         self.rows.values.get(end.saturating_sub(columns)..end).unwrap_or_default()
     }
 
-    /// Returns the label of an element.
-    pub fn label(&self, element: u32) -> &str {
+    /// Returns the label of an element as it was named in a row.
+    pub fn label(&self, element: ElementName) -> &str {
         self.results.elements().label(element)
     }
 
@@ -187,7 +194,7 @@ impl RowReader {
                 return Ok(Some(RowItem::Row(stamp)));
             }
             if self.is_merging {
-                let sample = self.merge.peek(self.leading_rank);
+                let sample = self.merge.peek(self.leading.name());
                 let is_due = |event: &(u64, RowItem)| sample.is_none_or(|sample| event.0 < sample.mono_ns);
                 if self.events.front().is_some_and(is_due) {
                     return Ok(self.events.pop_front().map(|(_, item)| item));
@@ -251,6 +258,8 @@ impl RowReader {
         self.join.clear();
         self.steps = self.options.steps.map(StepRows::new);
         self.sources.clear();
+        self.leading.begin_run();
+        self.last_source = None;
         self.window.run_id = run.run_id;
         self.window.boot_id.clone_from(&run.host.boot_id);
     }
@@ -259,30 +268,20 @@ impl RowReader {
         let tables = self.results.tables();
         self.layout.add_tables(tables);
         let Some(table) = tables.get(batch.table) else { return };
-        if let Some(rates) = &mut self.rates {
-            rates.apply(&mut batch, table);
+        let mut growths = Vec::new();
+        match &mut self.rates {
+            Some(rates) if self.is_averaged => {
+                growths = rates.growths(&batch, table, self.results.elements());
+            }
+            Some(rates) => rates.apply(&mut batch, table, self.results.elements()),
+            None => {}
         }
-        let source = self.sources.iter().position(|known| *known == table.source).unwrap_or_else(|| {
-            self.sources.push(table.source.clone());
-            self.sources.len() - 1
-        });
+        let new = self.sources.len();
+        let source = *self.sources.entry(batch.source).or_insert(new);
+        let name = self.leading.add(tables, batch.table, &self.layout.columns, &self.periods);
         // The elements of a sample come after its other values, which their rows repeat.
-        self.merge.add(batch, source * 2 + usize::from(table.list.is_some()));
-        self.leading_rank = self.find_leading();
-    }
-
-    /// Returns the rank of the source of which each sample is a row.
-    fn find_leading(&self) -> usize {
-        let tables = self.results.tables();
-        let has_list = |name: &str| tables.iter().any(|table| table.list.is_some() && *table.source == *name);
-        let candidates = self.sources.iter().enumerate();
-        let candidates = candidates.filter(|(_, name)| !self.options.is_long || has_list(name));
-        let fastest = candidates.min_by_key(|(_, name)| {
-            let period_ns = self.periods.get(&***name).copied().filter(|period_ns| *period_ns > 0);
-            let own = self.layout.columns.iter().filter(|column| column.source == **name);
-            (period_ns.unwrap_or(u64::MAX), own.map(|column| column.order).min().unwrap_or((usize::MAX, 0)))
-        });
-        fastest.map_or(0, |(place, _)| place * 2)
+        let rank = source * 2 + usize::from(table.list.is_some());
+        self.merge.add(batch, growths, BatchRank { name, rank });
     }
 
     /// Takes a sample, and makes the rows that it completes.
@@ -298,13 +297,16 @@ impl RowReader {
             steps.finish(number, self.options.is_long, columns, &mut self.rows);
         }
         self.add_sample(sample, is_before);
-        let leading = self.leading_rank;
-        if self.steps.is_some() || sample.rank / 2 != leading / 2 {
+        let leading = self.leading.name();
+        if self.steps.is_some() || sample.name != leading {
             return;
         }
-        let next = self.merge.peek(leading);
-        if next.is_some_and(|next| next.rank / 2 == sample.rank / 2 && next.seq == sample.seq) {
+        if self.merge.peek(leading).is_some_and(|next| next.is_with(sample)) {
             return;
+        }
+        // A row has the values of one sample of its source: those of others of its name are theirs.
+        if let Some(other) = self.last_source.replace(sample.source).filter(|last| *last != sample.source) {
+            self.join.forget(other);
         }
         // Elements that no sample has are in no column.
         if is_before || self.layout.columns.is_empty() {
@@ -328,28 +330,29 @@ impl RowReader {
         if is_list_of_rows && is_before && self.steps.is_none() {
             return;
         }
-        if !is_list_of_rows && self.steps.is_none() {
-            self.join.begin(batch.table);
-        }
+        let is_held = !is_list_of_rows && self.steps.is_none();
+        let origin = if is_held { self.join.begin(batch.source, batch.table) } else { 0 };
         let period_ns = self.periods.get(&*table.source).copied().unwrap_or_default();
         for row in sample.first_row..sample.end_row {
-            let element = batch.element(row);
-            let own = element.filter(|_| is_list_of_rows);
+            let name = batch.name(row);
+            let own = name.filter(|_| is_list_of_rows);
             let is_row = self.steps.is_none();
-            own.filter(|_| is_row).into_iter().for_each(|element| self.join.begin_element(element));
-            self.layout.number_element(batch.table, table, element, self.results.elements());
-            let places = self.layout.places(batch.table, element);
-            for (column, place) in batch.columns.iter().zip(places) {
+            own.filter(|_| is_row).into_iter().for_each(|name| self.join.begin_element(name));
+            self.layout.name_element(batch.table, table, name, self.results.elements());
+            let places = self.layout.places(batch.table, name);
+            let title = own.map(|name| self.results.elements().title(name));
+            for (number, (column, place)) in batch.columns.iter().zip(places).enumerate() {
                 let Some(place) = *place else { continue };
                 let value = column.get(row);
                 match (&mut self.steps, own) {
-                    (Some(steps), own) => {
+                    (Some(steps), _) => {
                         let Some(info) = self.layout.columns.get(place) else { continue };
                         let kind = steps.kind(info, period_ns);
-                        steps.add((own, place), kind, sample.mono_ns, value);
+                        let growth = || self.merge.growth(sample.batch, number, row);
+                        steps.add((title, place), kind, value, growth);
                     }
                     (None, Some(_)) => self.join.set_of_element(place, value),
-                    (None, None) => self.join.set(place, batch.table, sample.mono_ns, value),
+                    (None, None) => self.join.set(place, origin, sample.mono_ns, value),
                 }
             }
         }

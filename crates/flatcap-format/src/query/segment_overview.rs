@@ -12,8 +12,8 @@ use super::batch::{BatchTimes, ColumnBatch, RowSource};
 use super::elements::{ElementNames, NO_ELEMENT};
 use super::error::QueryError;
 use super::layout::RowColumn;
+use super::namesakes::Namesakes;
 use super::plan::{ColumnInfo, TableInfo};
-use super::rate::has_rate;
 use super::request::Query;
 use super::results::{QueryItem, QueryResults, RunInfo};
 use super::series_cells::{
@@ -22,7 +22,7 @@ use super::series_cells::{
 use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::WholeTimes;
 use crate::replay::HostIdentity;
-use crate::schema::{ColumnType, CountedValue};
+use crate::schema::{ColumnType, CountedValue, CounterHistory, ElementPresence};
 use crate::segment::{Gap, SelectedSegment};
 
 /// How the samples of a segment are summarized.
@@ -65,10 +65,10 @@ impl SegmentOverview {
     /// As [`QueryResults::next`].
     pub(super) fn read(
         segment: SelectedSegment,
-        query: &Query,
+        (query, namesakes): (&Query, &Arc<Namesakes>),
         request: &SegmentRequest,
     ) -> Result<Self, QueryError> {
-        let mut results = QueryResults::of_segments(vec![segment], query);
+        let mut results = QueryResults::of_segments(vec![segment], query).with_namesakes(namesakes);
         let mut overview = Self::default();
         let mut fold: Option<RunFold> = None;
         while let Some(item) = results.next()? {
@@ -81,7 +81,7 @@ impl SegmentOverview {
                 }
                 QueryItem::Batch(batch) => {
                     if let Some(fold) = &mut fold {
-                        fold.add(&batch, results.tables());
+                        fold.add(&batch, results.tables(), results.elements());
                     }
                 }
                 QueryItem::Gap(source, gap) => {
@@ -139,6 +139,10 @@ struct TableFold {
     series: Vec<SeriesFold>,
     /// The samples of the source; none before the first one.
     span: Option<SourceSpan>,
+    /// The id of the source whose samples came last.
+    source: Option<u16>,
+    /// The elements of the samples so far.
+    history: CounterHistory,
 }
 
 /// Where the series of an element are.
@@ -169,15 +173,19 @@ impl RunFold {
     }
 
     /// Adds the values of a batch.
-    pub(super) fn add(&mut self, batch: &ColumnBatch, tables: &[TableInfo]) {
+    pub(super) fn add(&mut self, batch: &ColumnBatch, tables: &[TableInfo], names: &ElementNames) {
         let Some(info) = tables.get(batch.table) else { return };
         let table = self.tables.entry(batch.table).or_insert_with(|| TableFold::new(info, &self.request));
         let mut first_row = 0;
+        if table.source.is_some_and(|source| source != batch.source) {
+            table.history = CounterHistory::default();
+        }
+        let kinds = element_rows(&mut table.history, batch, names);
         let thinned = self.thinned.entry(info.source.clone()).or_default();
-        for part in table.parts(&batch.times, thinned) {
+        for part in table.parts(batch.source, &batch.times, thinned) {
             let rows = first_row..batch.rows_before(part.samples.end);
             first_row = rows.end;
-            table.add(batch, rows, part.hole_end_ns, &mut self.limit);
+            table.add(batch, (rows, &kinds), part.hole_end_ns, &mut self.limit);
         }
     }
 
@@ -209,7 +217,7 @@ impl RunFold {
             if let Some(thinned) = self.thinned.get(&info.source) {
                 span.widen(thinned);
             }
-            sources.entry(info.source.as_ref().into()).or_insert(span).add(&span);
+            sources.entry(info.source_name().into()).or_insert(span).add(&span);
         }
         let series = self.take(tables, names, SeriesFold::take);
         let Self { run_id, host, limit: SeriesLimit { left_out, .. }, .. } = self;
@@ -226,22 +234,26 @@ impl RunFold {
         let (keys, mut taken) = (names.keys(), Vec::new());
         for (number, fold) in &mut self.tables {
             let Some(info) = tables.get(*number) else { continue };
-            let TableFold { limits, bits, columns, elements, series, .. } = fold;
+            let TableFold { limits, bits, columns, elements, series, history, .. } = fold;
             let places =
                 elements.iter().flat_map(|element| columns.iter().map(move |column| (element, column)));
             for ((element, (column, is_rate)), own) in places.zip(series) {
                 let Some(column) = info.columns.get(*column) else { continue };
+                if element.is_some_and(|element| history.has_ended(u64::from(element))) {
+                    own.end();
+                }
                 let Some((cells, ends)) = take(own) else { continue };
-                let label = element.map(|element| names.label(element));
+                let name = element.map(|element| names.latest(element));
+                let label = name.map(|name| names.label(name));
                 taken.push(SeriesCells {
-                    field: format!("{}.{}", info.source, info.path(column)).into(),
+                    field: format!("{}.{}", info.source_name(), info.path(column)).into(),
                     column: row_column(info, column, label, *is_rate),
                     element: element
                         .and_then(|element| keys.get(&element).copied())
                         .unwrap_or_default()
                         .into(),
                     label: label.map(Into::into),
-                    identity: element.map_or(Vec::new(), |element| names.identity(element).to_vec()),
+                    identity: name.map_or(Vec::new(), |name| names.identity(name).to_vec()),
                     limits: *limits,
                     bits: *bits,
                     cells,
@@ -260,22 +272,29 @@ impl TableFold {
             info.columns.iter().enumerate().filter(|(_, column)| column.column_type != ColumnType::Text);
         Self {
             limits: HoleLimits::of(period_ns, info.list.is_some()),
-            columns: numbers.map(|(number, column)| (number, request.is_rate && has_rate(column))).collect(),
+            columns: numbers.map(|(number, column)| (number, request.is_rate && column.has_rate())).collect(),
             bits: request.bits,
             places: Vec::new(),
             elements: Vec::new(),
             series: Vec::new(),
             span: None,
+            source: None,
+            history: CounterHistory::default(),
         }
     }
 
     /// Splits the samples of a batch at the holes of the source: where numbers or time are missing.
-    fn parts(&mut self, times: &BatchTimes, thinned: &ThinnedNumbers) -> Vec<WholePart> {
+    fn parts(&mut self, source: u16, times: &BatchTimes, thinned: &ThinnedNumbers) -> Vec<WholePart> {
         let (mut parts, mut start) = (Vec::new(), 0);
         let numbers = times.seq.iter().zip(&times.mono_ns);
         let numbers = numbers.map(|(seq, mono_ns)| SampleNumber { seq: *seq, mono_ns: *mono_ns });
         let Some(first) = numbers.clone().next() else { return parts };
+        let is_other = self.source.replace(source).is_some_and(|last| last != source);
         let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
+        if is_other {
+            // Another source of the name has begun, which counts anew.
+            (span.hole_end_ns, span.last) = (first.mono_ns, first);
+        }
         for (sample, now) in numbers.enumerate() {
             let next_seq = span.last.seq.wrapping_add(1);
             let between_ns = now.mono_ns.saturating_sub(span.last.mono_ns);
@@ -296,7 +315,13 @@ impl TableFold {
         parts
     }
 
-    fn add(&mut self, batch: &ColumnBatch, rows: Range<usize>, hole_end_ns: u64, limit: &mut SeriesLimit) {
+    fn add(
+        &mut self,
+        batch: &ColumnBatch,
+        (rows, kinds): (Range<usize>, &[ElementPresence]),
+        hole_end_ns: u64,
+        limit: &mut SeriesLimit,
+    ) {
         for row in rows.clone() {
             self.begin(batch.element(row), limit);
         }
@@ -321,9 +346,11 @@ impl TableFold {
                 let sample = batch.sample(row);
                 let times = (batch.times.mono_ns.get(sample), batch.times.wall_ns.get(sample));
                 let (Some(mono_ns), Some(wall_ns)) = times else { continue };
-                let counted = if *is_rate { CountedValue::of(values.get(row)) } else { None };
+                let kind = kinds.get(row).copied().unwrap_or(ElementPresence::Known);
+                let is_counted = *is_rate && kind != ElementPresence::Ambiguous;
+                let counted = if is_counted { CountedValue::of(values.get(row)) } else { None };
                 let point = SamplePoint { mono_ns: *mono_ns, wall_ns: *wall_ns, counted };
-                fold.add(point, value, (*limits, hole_end_ns));
+                fold.add(point, value, (*limits, hole_end_ns), kind == ElementPresence::New);
             }
         }
     }
@@ -356,6 +383,31 @@ impl TableFold {
     }
 }
 
+/// Adds the samples of a batch to the history of its elements. Returns what each row is; nothing
+/// for a table that is no list.
+fn element_rows(
+    history: &mut CounterHistory,
+    batch: &ColumnBatch,
+    names: &ElementNames,
+) -> Vec<ElementPresence> {
+    let RowSource::Elements { elements, .. } = &batch.rows else { return Vec::new() };
+    let (mut rows, mut places) = (Vec::with_capacity(elements.len()), Vec::new());
+    for sample in 0..batch.times.len() {
+        history.begin_sample(batch.leaves_out(sample));
+        places.clear();
+        while rows.len() + places.len() < elements.len() && batch.sample(rows.len() + places.len()) == sample
+        {
+            let element = elements.get(rows.len() + places.len()).filter(|element| **element != NO_ELEMENT);
+            places.push(
+                element
+                    .map_or(usize::MAX, |element| history.add_element(u64::from(names.first_of(*element)))),
+            );
+        }
+        rows.extend(places.iter().map(|place| history.row(*place)));
+    }
+    rows
+}
+
 /// Returns the position of an element; tables that are no lists have one.
 fn slot_of(element: Option<u32>) -> usize {
     element.unwrap_or_default() as usize
@@ -364,8 +416,8 @@ fn slot_of(element: Option<u32>) -> usize {
 fn row_column(table: &TableInfo, column: &ColumnInfo, label: Option<&str>, is_rate: bool) -> RowColumn {
     let path = label.map_or_else(|| table.path(column), |label| table.element_path(column, label));
     RowColumn {
-        name: format!("{}.{path}", table.source),
-        source: table.source.clone(),
+        name: format!("{}.{path}", table.source_name()),
+        source: table.source_name().into(),
         column_type: column.column_type,
         unit: column.unit.clone(),
         kind: column.kind,

@@ -1,10 +1,11 @@
 //! The columns that a query selects for rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::error::QueryError;
-use super::layout::RowColumn;
+use super::layout::{ColumnMeaning, ColumnMeanings, RowColumn};
 use super::path::FieldPath;
+use super::plan::instance_name;
 use super::recording::{RecordedSource, Recording};
 use super::request::Query;
 use super::resolve::{KnownSource, resolve, spelled};
@@ -25,6 +26,8 @@ pub(super) struct SelectedColumns {
     pub(super) has_elements: bool,
     /// The longest period of each source that has a column, in nanoseconds; 0 for none.
     pub(super) periods: BTreeMap<String, u64>,
+    /// What the fields mean, by source and path.
+    pub(super) meanings: ColumnMeanings,
 }
 
 impl SelectedColumns {
@@ -44,26 +47,37 @@ impl SelectedColumns {
 
     fn new(sources: &[RecordedSource], query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
         let wanted = sources.iter().filter(|source| query.wants(&source.name, source.is_computed));
-        let known: Vec<KnownSource<'_>> = wanted.filter_map(RecordedSource::known).collect();
+        let wanted: Vec<&RecordedSource> = wanted.filter(|source| source.schema.is_some()).collect();
+        let known: Vec<KnownSource<'_>> = wanted.iter().filter_map(|source| source.known()).collect();
         let mut found = Self {
             own_names: Vec::new(),
             columns: Vec::new(),
             lists: Vec::new(),
             has_elements: false,
             periods: BTreeMap::new(),
+            meanings: HashMap::new(),
         };
+        let mut names = HashSet::new();
+        found.add_meanings(&known, &query.fields)?;
         let all: Vec<&[FieldPath]> = match query.fields.as_slice() {
             [] => vec![&[]],
             fields => fields.chunks(1).collect(),
         };
         for (number, path) in all.into_iter().enumerate() {
             let first = found.columns.len();
-            for (source, selected) in known.iter().zip(resolve(&known, path)?) {
+            for ((source, recorded), selected) in known.iter().zip(&wanted).zip(resolve(&known, path)?) {
+                if selected.is_empty() {
+                    continue;
+                }
                 let leaves: Vec<_> = source.schema.fields().collect();
                 for field in &selected {
                     let Some(leaf) = leaves.get(field.leaf) else { continue };
                     let order = if path.is_empty() { (field.leaf, 0) } else { (number, found.columns.len()) };
-                    found.add(source.name, leaf, order, options);
+                    let id = path.first().and_then(|path| path.source_id(source.name));
+                    let instances = recorded.instances.iter();
+                    for instance in instances.filter(|instance| id.is_none() || **instance == id) {
+                        found.add((source.name, *instance), leaf, order, (options, &mut names));
+                    }
                 }
             }
             let own = found.columns.get_mut(first..).unwrap_or_default();
@@ -78,8 +92,9 @@ impl SelectedColumns {
         }
         found.lists.sort_unstable();
         found.lists.dedup();
+        let selected: HashSet<Box<str>> = found.columns.iter().map(|column| column.source.clone()).collect();
         for source in sources {
-            if found.columns.iter().any(|column| *column.source == *source.name) {
+            if selected.contains(source.name.as_str()) {
                 let longest = found.periods.entry(source.name.clone()).or_default();
                 *longest = (*longest).max(source.period_ns);
             }
@@ -87,18 +102,49 @@ impl SelectedColumns {
         Ok(found)
     }
 
-    fn add(&mut self, source: &str, leaf: &LeafField<'_>, order: (usize, usize), options: &RowOptions) {
+    /// Finds the fields of which runs have different ideas.
+    fn add_meanings(&mut self, known: &[KnownSource<'_>], paths: &[FieldPath]) -> Result<(), QueryError> {
+        for (source, selected) in known.iter().zip(resolve(known, paths)?) {
+            if selected.is_empty() {
+                continue;
+            }
+            let leaves: Vec<_> = source.schema.fields().collect();
+            for leaf in selected.iter().filter_map(|field| leaves.get(field.leaf)) {
+                let Some(meaning) = meaning_of(leaf) else { continue };
+                let all = self.meanings.entry(format!("{}.{}", source.name, spelled(leaf))).or_default();
+                if !all.contains(&meaning) {
+                    all.push(meaning);
+                }
+            }
+        }
+        self.meanings.retain(|_, all| all.len() > 1);
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        (source, instance): (&str, Option<u16>),
+        leaf: &LeafField<'_>,
+        order: (usize, usize),
+        (options, names): (&RowOptions, &mut HashSet<(String, usize)>),
+    ) {
         if let Some(end) = leaf.lists.last() {
             self.lists.push(format!("{source}.{}", leaf.path.get(..*end).unwrap_or_default()));
         }
-        let name = format!("{source}.{}", spelled(leaf));
-        let Some(column_type) = leaf.field.column_type() else { return };
+        let Some(meaning) = meaning_of(leaf) else { return };
+        let path = spelled(leaf);
+        let suffix = meaning.suffix(&format!("{source}.{path}"), &self.meanings);
+        let name = format!("{}.{path}{suffix}", instance_name(source, instance));
         // Another run may have another schema with the same field.
-        if self.columns.iter().any(|known| known.name == name && known.order.0 == order.0) {
+        if !names.insert((name.clone(), order.0)) {
             return;
         }
         self.has_elements |= !leaf.lists.is_empty() && !options.is_long;
-        let (unit, kind) = (leaf.field.unit().map(Into::into), leaf.field.metric_kind());
-        self.columns.push(RowColumn::new(name, source, (column_type, unit, kind), options).at(order));
+        self.columns.push(RowColumn::new(name, source, meaning, options).at(order));
     }
+}
+
+fn meaning_of(leaf: &LeafField<'_>) -> Option<ColumnMeaning> {
+    let (unit, kind) = (leaf.field.unit().map(Into::into), leaf.field.metric_kind());
+    Some(ColumnMeaning { column_type: leaf.field.column_type()?, unit, kind })
 }

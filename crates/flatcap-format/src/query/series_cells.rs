@@ -6,10 +6,9 @@ use super::column::ValueColumn;
 use super::elements::ElementIdentity;
 use super::layout::RowColumn;
 use super::pixel::PixelValues;
-use super::rate::rate;
 use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::{WholeTimes, extrema};
-use crate::schema::CountedValue;
+use crate::schema::{CountedValue, Growth};
 
 /// A hole is a longer time without a value than so many periods: a source that is throttled to
 /// every third tick has none.
@@ -156,7 +155,7 @@ impl HoleLimits {
         if now.mono_ns.saturating_sub(before.mono_ns) > self.reach_ns() {
             return None;
         }
-        rate((before.mono_ns, before.counted?), (now.mono_ns, now.counted?))
+        Growth::between((before.mono_ns, before.counted?), (now.mono_ns, now.counted?), None).rate()
     }
 }
 
@@ -209,9 +208,20 @@ impl SeriesFold {
     }
 
     /// Adds the value of a sample, before which the source's last hole ended at `hole_end_ns`.
+    ///
+    /// `is_new` says that the element had ended since its value before.
     #[inline]
-    pub(super) fn add(&mut self, point: SamplePoint, value: f64, (limits, hole_end_ns): (HoleLimits, u64)) {
+    pub(super) fn add(
+        &mut self,
+        point: SamplePoint,
+        value: f64,
+        (limits, hole_end_ns): (HoleLimits, u64),
+        is_new: bool,
+    ) {
         let mut drawn = Some(value);
+        if is_new {
+            self.end();
+        }
         if let Some((_, tail)) = &mut self.ends {
             self.has_hole |= limits.is_hole(tail.mono_ns, point.mono_ns, hole_end_ns);
             if self.is_rate {
@@ -220,7 +230,8 @@ impl SeriesFold {
             *tail = point;
         } else {
             self.begins_after_hole = hole_end_ns > 0;
-            self.ends = Some((point, point));
+            let head = SamplePoint { counted: point.counted.filter(|_| !is_new), ..point };
+            self.ends = Some((head, point));
             if self.is_rate {
                 drawn = None;
             }
@@ -248,7 +259,7 @@ impl SeriesFold {
             Some(SamplePoint { mono_ns: *times.mono_ns.get(at)?, wall_ns: *times.wall_ns.get(at)?, counted })
         };
         let (Some(head), Some(tail)) = (point(0), point(rows.len() - 1)) else { return false };
-        self.add(head, first, place);
+        self.add(head, first, place, false);
         let (mut wall_ns, mut values) = (times.wall_ns.get(1..).unwrap_or_default(), drawn.as_slice());
         while let Some(first_ns) = wall_ns.first() {
             let number = first_ns >> self.bits;
@@ -270,6 +281,13 @@ impl SeriesFold {
             *own = tail;
         }
         true
+    }
+
+    /// Ends the element: no rate is computed from its last value.
+    pub(super) fn end(&mut self) {
+        if let Some((_, tail)) = &mut self.ends {
+            tail.counted = None;
+        }
     }
 
     /// Adds values to their cell.

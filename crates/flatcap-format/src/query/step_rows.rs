@@ -1,13 +1,14 @@
 //! Makes a row of each step of time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use super::elements::ElementName;
 use super::held_value::HeldValue;
 use super::join::{RowBuffer, RowStamp};
 use super::layout::RowColumn;
 use super::merge::MergedSample;
 use super::steps::{Aggregate, StepCell, StepKind, Steps};
-use crate::schema::{FieldValue, MetricKind};
+use crate::schema::{FieldValue, Growth, MetricKind};
 
 /// Periods or steps after which a counter's last value is too old to compute a rate from: the
 /// sample before may be missing.
@@ -17,7 +18,7 @@ const AGE_PERIODS: u64 = 2;
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
 /// An element, if rows are elements, and a column.
-pub(super) type CellPlace = (Option<u32>, usize);
+pub(super) type CellPlace = (Option<ElementName>, usize);
 
 /// The current step of a run.
 #[derive(Debug)]
@@ -33,7 +34,8 @@ pub(super) struct StepRows {
     current: Option<i64>,
     cells: BTreeMap<CellPlace, StepCell>,
     /// Elements with samples in the step, in the order of the samples.
-    elements: Vec<u32>,
+    elements: Vec<ElementName>,
+    seen: HashSet<ElementName>,
     has_samples: bool,
 }
 
@@ -47,6 +49,7 @@ impl StepRows {
             current: None,
             cells: BTreeMap::new(),
             elements: Vec::new(),
+            seen: HashSet::new(),
             has_samples: false,
         }
     }
@@ -82,22 +85,32 @@ impl StepRows {
         }
     }
 
-    /// Adds a value of a sample.
-    pub(super) fn add(&mut self, place: CellPlace, kind: StepKind, mono_ns: u64, value: FieldValue<'_>) {
+    /// Adds a value of a sample. `growth` is called only for the rate of a counter.
+    pub(super) fn add(
+        &mut self,
+        place: CellPlace,
+        kind: StepKind,
+        value: FieldValue<'_>,
+        growth: impl FnOnce() -> Growth,
+    ) {
         self.has_samples = true;
         if let (Some(element), _) = place
             && self.elements.last() != Some(&element)
-            && !self.elements.contains(&element)
+            && self.seen.insert(element)
         {
             self.elements.push(element);
         }
-        self.cells.entry(place).or_insert_with(|| StepCell::new(kind)).add(mono_ns, value);
+        match self.cells.entry(place).or_insert_with(|| StepCell::new(kind)) {
+            StepCell::Rate(cell) => cell.add(growth()),
+            cell => cell.add(value),
+        }
     }
 
     /// Removes the values of the step. Rates still refer to them.
     pub(super) fn forget_values(&mut self) {
         self.cells.values_mut().for_each(|cell| drop(cell.finish()));
         self.elements.clear();
+        self.seen.clear();
         self.has_samples = false;
     }
 
@@ -147,7 +160,17 @@ mod tests {
     use super::*;
 
     fn sample(mono_ns: u64, wall_ns: i64) -> MergedSample {
-        MergedSample { batch: 0, rank: 0, seq: 0, mono_ns, wall_ns, first_row: 0, end_row: 1 }
+        MergedSample {
+            batch: 0,
+            source: 0,
+            name: 0,
+            table: 0,
+            seq: 0,
+            mono_ns,
+            wall_ns,
+            first_row: 0,
+            end_row: 1,
+        }
     }
 
     fn steps(step_ns: u64) -> StepRows {
@@ -165,7 +188,7 @@ mod tests {
             if let Some(number) = step_rows.reach(&sample(mono_ns, wall_ns)) {
                 step_rows.finish(number, false, 1, &mut rows);
             }
-            step_rows.add((None, 0), kind, mono_ns, FieldValue::Unsigned(mono_ns));
+            step_rows.add((None, 0), kind, FieldValue::Unsigned(mono_ns), Growth::default);
         }
         let number = step_rows.end().unwrap();
         step_rows.finish(number, false, 1, &mut rows);
@@ -182,16 +205,17 @@ mod tests {
         let mut step_rows = steps(10);
         let mut rows = RowBuffer::default();
         step_rows.reach(&sample(1, 1));
-        step_rows.add((None, 0), StepKind::Last, 1, FieldValue::Unsigned(8));
-        step_rows.add((Some(5), 1), StepKind::Last, 1, FieldValue::Unsigned(50));
-        step_rows.add((Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(20));
+        let name = |number| Some(ElementName(number));
+        step_rows.add((None, 0), StepKind::Last, FieldValue::Unsigned(8), Growth::default);
+        step_rows.add((name(5), 1), StepKind::Last, FieldValue::Unsigned(50), Growth::default);
+        step_rows.add((name(2), 1), StepKind::Last, FieldValue::Unsigned(20), Growth::default);
         let ended = step_rows.reach(&sample(11, 11)).unwrap();
         step_rows.finish(ended, true, 2, &mut rows);
-        step_rows.add((Some(2), 1), StepKind::Last, 1, FieldValue::Unsigned(21));
+        step_rows.add((name(2), 1), StepKind::Last, FieldValue::Unsigned(21), Growth::default);
         let number = step_rows.end().unwrap();
         step_rows.finish(number, true, 2, &mut rows);
-        let elements: Vec<Option<u32>> = rows.stamps.iter().map(|stamp| stamp.element).collect();
-        assert_eq!(elements, [Some(5), Some(2), Some(2)]);
+        let elements: Vec<Option<ElementName>> = rows.stamps.iter().map(|stamp| stamp.element).collect();
+        assert_eq!(elements, [5, 2, 2].map(|element| Some(ElementName(element))));
         let expected = [8, 50, 8, 20].map(HeldValue::Unsigned);
         assert_eq!(rows.values[..4], expected);
         assert_eq!(rows.values[4..], [HeldValue::Absent, HeldValue::Unsigned(21)]);

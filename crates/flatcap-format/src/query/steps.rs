@@ -1,9 +1,10 @@
 //! Summarizes values over equal steps of time.
 
+use std::cmp::Ordering;
 use std::str::FromStr;
 
 use super::held_value::HeldValue;
-use crate::schema::{CountedValue, FieldValue};
+use crate::schema::{FieldValue, Growth};
 
 /// How the values of a step become one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,57 +98,61 @@ pub(super) enum StepKind {
 pub(super) struct NumberCell {
     aggregate: Aggregate,
     count: u64,
-    sum: f64,
-    smallest: f64,
-    largest: f64,
+    sum: NumberSum,
+    smallest: Option<Number>,
+    largest: Option<Number>,
     last: HeldValue,
     /// All values; only for a quantile.
-    values: Vec<f64>,
+    values: Vec<Number>,
+}
+
+/// A number of the type that its field has: integers beyond 2^53 are exact.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Number {
+    Unsigned(u64),
+    Signed(i64),
+    Float32(f32),
+    Float(f64),
+}
+
+/// A sum of numbers.
+#[derive(Debug, Clone, Copy)]
+enum NumberSum {
+    /// Exact: 2^64 integers of 64 bits fit.
+    Integers(i128),
+    Floats(f64),
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct RateCell {
     age_max_ns: u64,
-    /// Time and value of the last sample before the step.
-    before: Option<(u64, CountedValue)>,
-    first: Option<(u64, CountedValue)>,
-    last: Option<(u64, CountedValue)>,
-    has_decreased: bool,
+    /// Of all intervals between two samples that end in the step.
+    sum: Growth,
 }
 
 impl StepCell {
     pub(super) fn new(kind: StepKind) -> Self {
         match kind {
             StepKind::Last => Self::Last(HeldValue::Absent),
-            StepKind::Rate(age_max_ns) => Self::Rate(RateCell {
-                age_max_ns,
-                before: None,
-                first: None,
-                last: None,
-                has_decreased: false,
-            }),
+            StepKind::Rate(age_max_ns) => Self::Rate(RateCell { age_max_ns, sum: Growth::UNKNOWN }),
             StepKind::Aggregate(aggregate) => Self::Numbers(NumberCell {
                 aggregate,
                 count: 0,
-                sum: 0.0,
-                smallest: f64::INFINITY,
-                largest: f64::NEG_INFINITY,
+                sum: NumberSum::Integers(0),
+                smallest: None,
+                largest: None,
                 last: HeldValue::Absent,
                 values: Vec::new(),
             }),
         }
     }
 
-    /// Adds the value of a sample.
-    pub(super) fn add(&mut self, mono_ns: u64, value: FieldValue<'_>) {
+    /// Adds the value of a sample; of the rate of a counter, [`RateCell::add`] adds the growth.
+    pub(super) fn add(&mut self, value: FieldValue<'_>) {
         match (self, value) {
-            (_, FieldValue::Absent) => {}
-            (Self::Last(last), value) => last.set(value),
-            (Self::Rate(cell), value) => {
-                if let Some(count) = CountedValue::of(value) {
-                    cell.add(mono_ns, count);
-                }
-            }
+            (_, FieldValue::Absent) | (Self::Rate(_), _) => {}
+            (Self::Last(last), value) if is_value(value) => last.set(value),
+            (Self::Last(_), _) => {}
             (Self::Numbers(cell), value) => cell.add(value),
         }
     }
@@ -156,7 +161,10 @@ impl StepCell {
     pub(super) fn finish(&mut self) -> HeldValue {
         match self {
             Self::Last(last) => std::mem::take(last),
-            Self::Rate(cell) => cell.finish().map_or(HeldValue::Absent, HeldValue::Float),
+            Self::Rate(cell) => {
+                let sum = std::mem::replace(&mut cell.sum, Growth::UNKNOWN);
+                sum.rate().map_or(HeldValue::Absent, HeldValue::Float)
+            }
             Self::Numbers(cell) => {
                 let fresh = Self::new(StepKind::Aggregate(cell.aggregate));
                 let value = cell.value();
@@ -169,17 +177,20 @@ impl StepCell {
 
 impl NumberCell {
     fn add(&mut self, value: FieldValue<'_>) {
-        let number = number(value);
-        // What is not a number is no value.
-        if number.is_none() && !matches!(value, FieldValue::Text(_)) {
+        if !is_value(value) {
             return;
         }
+        let number = Number::of(value);
         self.count += 1;
         self.last.set(value);
         let Some(number) = number else { return };
-        self.sum += number;
-        self.smallest = self.smallest.min(number);
-        self.largest = self.largest.max(number);
+        self.sum.add(number);
+        if self.smallest.is_none_or(|smallest| number.order(smallest).is_lt()) {
+            self.smallest = Some(number);
+        }
+        if self.largest.is_none_or(|largest| number.order(largest).is_gt()) {
+            self.largest = Some(number);
+        }
         if matches!(self.aggregate, Aggregate::Quantile(_)) {
             self.values.push(number);
         }
@@ -194,57 +205,102 @@ impl NumberCell {
         if self.count == 0 || matches!(last, HeldValue::Text(_)) {
             return last;
         }
-        // Whole numbers stay whole: the smallest counter value of a step is one of its values.
-        let as_is = |number: f64| match last {
-            HeldValue::Unsigned(own) if (own as f64).total_cmp(&number).is_eq() => HeldValue::Unsigned(own),
-            _ => HeldValue::Float(number),
-        };
+        let held = |number: Option<Number>| number.map_or(HeldValue::Absent, Number::held);
         match self.aggregate {
             Aggregate::Last | Aggregate::Count => last,
-            Aggregate::Min => as_is(self.smallest),
-            Aggregate::Max => as_is(self.largest),
-            Aggregate::Sum => HeldValue::Float(self.sum),
-            Aggregate::Mean => HeldValue::Float(self.sum / self.count as f64),
-            Aggregate::Quantile(share) => {
-                quantile(&mut self.values, share).map_or(HeldValue::Absent, HeldValue::Float)
-            }
+            Aggregate::Min => held(self.smallest),
+            Aggregate::Max => held(self.largest),
+            Aggregate::Sum => self.sum.held(&last),
+            Aggregate::Mean => HeldValue::Float(self.sum.float() / self.count as f64),
+            Aggregate::Quantile(share) => held(quantile(&mut self.values, share)),
         }
     }
 }
 
 impl RateCell {
-    fn add(&mut self, mono_ns: u64, value: CountedValue) {
-        let earlier = self.last.or(self.before);
-        self.has_decreased |= earlier.is_some_and(|(_, earlier)| value.growth_since(earlier).is_none());
-        self.first.get_or_insert((mono_ns, value));
-        self.last = Some((mono_ns, value));
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-    fn finish(&mut self) -> Option<f64> {
-        let (end_ns, end) = self.last.take()?;
-        let is_recent = |(at_ns, _): &(u64, CountedValue)| end_ns.saturating_sub(*at_ns) <= self.age_max_ns;
-        let start = self.before.filter(is_recent).or(self.first);
-        let has_decreased = std::mem::take(&mut self.has_decreased);
-        self.first = None;
-        self.before = Some((end_ns, end));
-        let (start_ns, start) = start.filter(|_| !has_decreased)?;
-        let elapsed_ns = end_ns.checked_sub(start_ns).filter(|elapsed| *elapsed > 0)?;
-        Some(end.growth_since(start)? / (elapsed_ns as f64 / 1e9))
+    /// Adds what the counter grew since the sample before.
+    pub(super) fn add(&mut self, growth: Growth) {
+        if growth.elapsed_ns > 0 && growth.elapsed_ns <= self.age_max_ns {
+            self.sum.amount += growth.amount;
+            self.sum.elapsed_ns = self.sum.elapsed_ns.saturating_add(growth.elapsed_ns);
+        }
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "an aggregate: 53 bits are plenty")]
-fn number(value: FieldValue<'_>) -> Option<f64> {
-    let number = match value {
-        FieldValue::Unsigned(number) => number as f64,
-        FieldValue::Signed(number) => number as f64,
-        FieldValue::Float32(number) => f64::from(number),
-        FieldValue::Float(number) => number,
-        FieldValue::Bool(value) => f64::from(u8::from(value)),
-        FieldValue::Text(_) | FieldValue::Absent => return None,
-    };
-    Some(number).filter(|number| !number.is_nan())
+impl Number {
+    /// Returns a value as a number, unless it is a text, NaN or absent.
+    fn of(value: FieldValue<'_>) -> Option<Self> {
+        match value {
+            FieldValue::Unsigned(number) => Some(Self::Unsigned(number)),
+            FieldValue::Signed(number) => Some(Self::Signed(number)),
+            FieldValue::Float32(number) => (!number.is_nan()).then_some(Self::Float32(number)),
+            FieldValue::Float(number) => (!number.is_nan()).then_some(Self::Float(number)),
+            FieldValue::Bool(value) => Some(Self::Float(f64::from(u8::from(value)))),
+            FieldValue::Text(_) | FieldValue::Absent => None,
+        }
+    }
+
+    fn order(self, other: Self) -> Ordering {
+        match (self, other) {
+            (Self::Unsigned(own), Self::Unsigned(other)) => own.cmp(&other),
+            (Self::Signed(own), Self::Signed(other)) => own.cmp(&other),
+            // A field has one type in a run.
+            _ => self.float().total_cmp(&other.float()),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "for means and fields that change their type")]
+    fn float(self) -> f64 {
+        match self {
+            Self::Unsigned(number) => number as f64,
+            Self::Signed(number) => number as f64,
+            Self::Float32(number) => number.into(),
+            Self::Float(number) => number,
+        }
+    }
+
+    fn held(self) -> HeldValue {
+        match self {
+            Self::Unsigned(number) => HeldValue::Unsigned(number),
+            Self::Signed(number) => HeldValue::Signed(number),
+            Self::Float32(number) => HeldValue::Float32(number),
+            Self::Float(number) => HeldValue::Float(number),
+        }
+    }
+}
+
+impl NumberSum {
+    fn add(&mut self, number: Number) {
+        *self = match (*self, number) {
+            (Self::Integers(sum), Number::Unsigned(number)) => Self::Integers(sum + i128::from(number)),
+            (Self::Integers(sum), Number::Signed(number)) => Self::Integers(sum + i128::from(number)),
+            (sum, number) => Self::Floats(sum.float() + number.float()),
+        };
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "for means and fields that change their type")]
+    fn float(self) -> f64 {
+        match self {
+            Self::Integers(sum) => sum as f64,
+            Self::Floats(sum) => sum,
+        }
+    }
+
+    /// Returns the sum in the type of `last`, or absent if the sum does not fit in that type.
+    fn held(self, last: &HeldValue) -> HeldValue {
+        match (self, last) {
+            (Self::Integers(sum), HeldValue::Signed(_)) => {
+                i64::try_from(sum).map_or(HeldValue::Absent, HeldValue::Signed)
+            }
+            (Self::Integers(sum), _) => u64::try_from(sum).map_or(HeldValue::Absent, HeldValue::Unsigned),
+            (Self::Floats(sum), _) => HeldValue::Float(sum),
+        }
+    }
+}
+
+/// Returns whether there is a value: not a number is none.
+fn is_value(value: FieldValue<'_>) -> bool {
+    matches!(value, FieldValue::Text(_)) || Number::of(value).is_some()
 }
 
 /// Returns the smallest value that at least this share of the values does not exceed.
@@ -254,13 +310,13 @@ fn number(value: FieldValue<'_>) -> Option<f64> {
     clippy::cast_sign_loss,
     reason = "a rank among values in memory, clamped to them"
 )]
-fn quantile(values: &mut [f64], share: f64) -> Option<f64> {
+fn quantile(values: &mut [Number], share: f64) -> Option<Number> {
     let rank = (share * values.len() as f64).ceil() as usize;
     let at = rank.clamp(1, values.len().max(1)) - 1;
     if at >= values.len() {
         return None;
     }
-    let (_, value, _) = values.select_nth_unstable_by(at, f64::total_cmp);
+    let (_, value, _) = values.select_nth_unstable_by(at, |own, other| own.order(*other));
     Some(*value)
 }
 
@@ -270,8 +326,8 @@ mod tests {
 
     fn summary(kind: StepKind, values: &[u64]) -> HeldValue {
         let mut cell = StepCell::new(kind);
-        for (at, value) in values.iter().enumerate() {
-            cell.add(at as u64, FieldValue::Unsigned(*value));
+        for value in values {
+            cell.add(FieldValue::Unsigned(*value));
         }
         cell.finish()
     }
@@ -282,16 +338,16 @@ mod tests {
     fn aggregates_are_as_named() {
         let all: Vec<u64> = (1..=100).collect();
         for (name, expected) in [
-            ("min", HeldValue::Float(1.0)),
+            ("min", HeldValue::Unsigned(1)),
             ("max", HeldValue::Unsigned(100)),
             ("mean", HeldValue::Float(50.5)),
             ("last", HeldValue::Unsigned(100)),
-            ("sum", HeldValue::Float(5050.0)),
+            ("sum", HeldValue::Unsigned(5050)),
             ("count", HeldValue::Unsigned(100)),
-            ("p99", HeldValue::Float(99.0)),
-            ("p50", HeldValue::Float(50.0)),
-            ("p0.1", HeldValue::Float(1.0)),
-            ("p100", HeldValue::Float(100.0)),
+            ("p99", HeldValue::Unsigned(99)),
+            ("p50", HeldValue::Unsigned(50)),
+            ("p0.1", HeldValue::Unsigned(1)),
+            ("p100", HeldValue::Unsigned(100)),
         ] {
             assert_eq!(summary(StepKind::Aggregate(name.parse().unwrap()), &all), expected, "{name}");
         }
@@ -308,8 +364,8 @@ mod tests {
             let kind = StepKind::Aggregate(name.parse().unwrap());
             assert_eq!(summary(kind, &[]), HeldValue::Absent, "{name}");
             let mut cell = StepCell::new(kind);
-            cell.add(0, FieldValue::Text("a"));
-            cell.add(1, FieldValue::Text("b"));
+            cell.add(FieldValue::Text("a"));
+            cell.add(FieldValue::Text("b"));
             assert_eq!(cell.finish(), HeldValue::Text("b".into()), "{name}");
             assert_eq!(cell.finish(), HeldValue::Absent, "{name}: the next step is empty");
         }
@@ -327,39 +383,65 @@ mod tests {
         {
             let mut cell = StepCell::new(StepKind::Aggregate(name.parse().unwrap()));
             for value in [f64::NAN, 100.0, f64::NAN] {
-                cell.add(0, FieldValue::Float(value));
+                cell.add(FieldValue::Float(value));
             }
             assert_eq!(cell.finish(), HeldValue::Float(expected), "{name}");
-            cell.add(0, FieldValue::Float(f64::NAN));
+            cell.add(FieldValue::Float(f64::NAN));
             assert_eq!(cell.finish(), HeldValue::Absent, "{name}");
         }
-        let mut cell = StepCell::new(StepKind::Rate(u64::MAX));
-        for (at_ns, value) in [(0, 1.5), (500_000_000, 2.0), (1_000_000_000, 3.0)] {
-            cell.add(at_ns, FieldValue::Float(value));
-        }
-        assert_eq!(cell.finish(), HeldValue::Float(1.5));
     }
 
-    // Proves that the rate of a step is that from the last value before it to its own last value,
-    // and that a counter that decreased or that was not seen for too long begins anew.
+    // Proves that the rate of a step is the growth in its intervals divided by their time. A
+    // correction counts; an interval with a reset, or one that is too long, does not.
     #[test]
-    fn rates_are_averaged_over_the_step() {
+    fn rates_are_the_growth_of_a_step() {
         let second = 1_000_000_000;
         let mut cell = StepCell::new(StepKind::Rate(2 * second));
-        let mut step = |samples: &[(u64, u64)]| {
-            for (at, value) in samples {
-                cell.add(at * second, FieldValue::Unsigned(*value));
+        let mut step = |intervals: &[(f64, u64)]| {
+            for (amount, seconds) in intervals {
+                let StepCell::Rate(cell) = &mut cell else { panic!("{cell:?}") };
+                cell.add(Growth { amount: *amount, elapsed_ns: seconds * second });
             }
             cell.finish()
         };
-        assert_eq!(step(&[(1, 10)]), HeldValue::Absent, "the first value has none before it");
-        assert_eq!(step(&[(2, 15), (3, 16)]), HeldValue::Float(3.0));
-        assert_eq!(step(&[(4, 2)]), HeldValue::Absent, "it decreased");
         assert_eq!(step(&[]), HeldValue::Absent);
-        assert_eq!(step(&[(6, 8)]), HeldValue::Float(3.0), "two seconds since the value before");
-        assert_eq!(step(&[(9, 100)]), HeldValue::Absent, "three seconds are too long");
-        assert_eq!(step(&[(20, 10), (21, 11), (22, 14)]), HeldValue::Absent, "it decreased meanwhile");
-        assert_eq!(step(&[(30, 20), (31, 24), (32, 25)]), HeldValue::Float(2.5), "within the step");
+        assert_eq!(step(&[(0.0, 0)]), HeldValue::Absent, "no interval");
+        assert_eq!(step(&[(5.0, 1), (1.0, 1)]), HeldValue::Float(3.0));
+        assert_eq!(step(&[(5.0, 1), (0.0, 0), (1.0, 1)]), HeldValue::Float(3.0), "it was reset");
+        assert_eq!(step(&[(5.0, 1), (-1.0, 1)]), HeldValue::Float(2.0), "it was corrected");
+        assert_eq!(step(&[(-1.0, 1)]), HeldValue::Absent, "it fell");
+        assert_eq!(step(&[(8.0, 2), (100.0, 3)]), HeldValue::Float(4.0), "three seconds are too long");
+    }
+
+    // Proves that integers beyond 2^53 are exact and stay integers, that a sum that does not fit is
+    // absent, and that 32-bit floats stay what they are.
+    #[test]
+    fn integers_are_exact() {
+        let big = (1_u64 << 63) + 1;
+        let of = |name: &str, values: &[FieldValue<'_>]| {
+            let mut cell = StepCell::new(StepKind::Aggregate(name.parse().unwrap()));
+            for value in values {
+                cell.add(*value);
+            }
+            cell.finish()
+        };
+        let unsigned = [(1 << 53) + 1, 1 << 53, big, big - 1].map(FieldValue::Unsigned);
+        for (name, expected) in
+            [("max", big), ("min", 1 << 53), ("p50", (1 << 53) + 1), ("p75", big - 1), ("last", big - 1)]
+        {
+            assert_eq!(of(name, &unsigned), HeldValue::Unsigned(expected), "{name}");
+        }
+        assert_eq!(of("sum", &unsigned), HeldValue::Absent);
+        assert_eq!(of("sum", &unsigned[..3]), HeldValue::Unsigned(big + (1 << 54) + 1));
+        let signed = [i64::MIN + 1, i64::MIN, 3].map(FieldValue::Signed);
+        for (name, expected) in [("max", 3), ("min", i64::MIN), ("p50", i64::MIN + 1)] {
+            assert_eq!(of(name, &signed), HeldValue::Signed(expected), "{name}");
+        }
+        assert_eq!(of("sum", &signed[1..]), HeldValue::Signed(i64::MIN + 3));
+        assert_eq!(of("sum", &signed), HeldValue::Absent);
+        let floats = [0.1, 0.3].map(FieldValue::Float32);
+        assert_eq!(of("max", &floats), HeldValue::Float32(0.3));
+        assert_eq!(of("p50", &floats), HeldValue::Float32(0.1));
     }
 
     // Proves that steps begin at multiples of their length, before 1970 too.

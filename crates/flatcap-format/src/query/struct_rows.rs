@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::elements::{ElementNames, NO_ELEMENT};
-use super::open_element::OpenElement;
+use super::elements::{ElementName, ElementNames, NO_ELEMENT};
+use super::open_element::{OpenElement, escaped};
 use super::plan::{ListPlan, StructColumn, StructPlan};
 use super::table_rows::TableRows;
 use crate::schema::{CompiledSchema, FieldValue, StructField};
@@ -20,6 +20,7 @@ pub(super) struct StructElements {
     key: Vec<u8>,
     naming: Vec<u8>,
     numbers: Vec<u32>,
+    names: Vec<ElementName>,
     bits: Vec<u64>,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct StructElements {
 struct KnownElement {
     naming: Box<[u8]>,
     number: u32,
-    namings: u32,
+    name: ElementName,
     /// Bytes in texts that are not UTF-8.
     other_bytes: usize,
 }
@@ -55,9 +56,11 @@ impl StructRows<'_> {
         let length = elements.len() / self.stride;
         let mut other_bytes = 0;
         known.numbers.clear();
+        known.names.clear();
         for (position, bytes) in elements.chunks_exact(self.stride).enumerate() {
-            let (number, other) = self.number(bytes, (position, length), known, names);
+            let ((number, name), other) = self.number(bytes, (position, length), known, names);
             known.numbers.push(number);
+            known.names.push(name);
             other_bytes += other;
         }
         for column in &self.plan.fields {
@@ -71,6 +74,7 @@ impl StructRows<'_> {
             if let Some(table) = tables.get_mut(*table) {
                 table.samples.extend(std::iter::repeat_n(self.sample, length));
                 table.elements.extend_from_slice(&known.numbers);
+                table.names.extend_from_slice(&known.names);
             }
         }
         other_bytes
@@ -101,8 +105,8 @@ impl StructRows<'_> {
         (position, length): (usize, usize),
         known: &mut StructElements,
         names: &mut ElementNames,
-    ) -> (u32, usize) {
-        let Some(list_number) = self.list.number else { return (NO_ELEMENT, 0) };
+    ) -> ((u32, ElementName), usize) {
+        let Some(list_number) = self.list.number else { return ((NO_ELEMENT, ElementName::NONE), 0) };
         let StructElements { lists, key, naming, .. } = known;
         key.clear();
         naming.clear();
@@ -118,35 +122,45 @@ impl StructRows<'_> {
         let list = lists.entry(list_number).or_default();
         if let Some(element) = list.get(key.as_slice())
             && *element.naming == **naming
-            && names.namings(element.number) == element.namings
+            && names.see(element.number)
         {
-            return (element.number, element.other_bytes);
+            names.set_latest(element.number, element.name);
+            return ((element.number, element.name), element.other_bytes);
         }
         let (mut element, mut other_bytes) = (OpenElement::new(self.list, Vec::new(), position, length), 0);
         for column in &self.plan.fields {
             if let Some(own) = &column.naming {
-                match column.value(bytes, self.schema) {
-                    Some(value) => element.identify(own, value),
-                    None => other_bytes += column.field.bytes,
+                if let Some(value) = column.value(bytes, self.schema) {
+                    element.identify(own, value);
+                } else {
+                    other_bytes += column.field.bytes;
+                    element.identify(own, FieldValue::Text(&column.escaped(bytes)));
                 }
             }
         }
         let has_key = element.has_key;
         element.end_key();
-        let number = names.intern(list_number, &element.key);
-        names.name(number, &element.label(), &element.identity);
-        if has_key {
+        let (number, before) = names.intern(list_number, &element.key);
+        let name = names.name(number, element.named(&[], before));
+        if has_key && before == 0 {
             if list.len() >= KNOWN_MAX {
                 list.clear();
             }
-            let (naming, namings) = (naming.as_slice().into(), names.namings(number));
-            list.insert(key.as_slice().into(), KnownElement { naming, number, namings, other_bytes });
+            let naming = naming.as_slice().into();
+            list.insert(key.as_slice().into(), KnownElement { naming, number, name, other_bytes });
         }
-        (number, other_bytes)
+        ((number, name), other_bytes)
     }
 }
 
 impl StructColumn {
+    /// Returns a text that is not UTF-8.
+    fn escaped(&self, element: &[u8]) -> String {
+        let bytes = self.field.bytes_of(element);
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        escaped(bytes.get(..end).unwrap_or_default())
+    }
+
     /// Returns the value of an element; none for a text that is not UTF-8.
     fn value<'v>(&self, element: &'v [u8], schema: &'v CompiledSchema) -> Option<FieldValue<'v>> {
         let bytes = self.field.bytes_of(element);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::batch::{BatchTimes, ColumnBatch, RowSource};
 use super::column::ValueColumn;
+use super::elements::ElementName;
 use super::plan::TableInfo;
 use crate::schema::{Field, FieldValue, ScalarReader};
 
@@ -13,6 +14,8 @@ pub(super) struct TableRows {
     pub(super) is_list: bool,
     pub(super) samples: Vec<u32>,
     pub(super) elements: Vec<u32>,
+    /// How the elements are named in these rows.
+    pub(super) names: Vec<ElementName>,
     pub(super) columns: Vec<ValueColumn>,
     /// Space for rows at the begin.
     space: usize,
@@ -59,6 +62,7 @@ impl TableRows {
             is_list,
             samples: Vec::with_capacity(rows),
             elements: Vec::with_capacity(if is_list { rows } else { 0 }),
+            names: Vec::with_capacity(if is_list { rows } else { 0 }),
             columns: columns.collect(),
             space: rows,
             cells: None,
@@ -79,9 +83,10 @@ impl TableRows {
     }
 
     /// Sets sample and element of the last row, if it has none.
-    pub(super) fn end_row(&mut self, sample: u32, element: u32) {
+    pub(super) fn end_row(&mut self, sample: u32, (element, name): (u32, ElementName)) {
         if self.elements.len() < self.samples.len() {
             self.elements.push(element);
+            self.names.push(name);
             if let Some(last) = self.samples.last_mut() {
                 *last = sample;
             }
@@ -106,6 +111,7 @@ impl TableRows {
     pub(super) fn truncate(&mut self, rows: usize) {
         self.samples.truncate(rows);
         self.elements.truncate(rows);
+        self.names.truncate(rows);
         self.columns.iter_mut().for_each(|column| column.truncate(rows));
         if let Some(cells) = &mut self.cells {
             cells.truncate(rows * self.columns.len());
@@ -113,7 +119,12 @@ impl TableRows {
     }
 
     /// Takes the rows of the first `samples` samples as a batch.
-    pub(super) fn take(&mut self, info: &TableInfo, table: usize, times: BatchTimes) -> ColumnBatch {
+    pub(super) fn take(
+        &mut self,
+        info: &TableInfo,
+        (source, table): (u16, usize),
+        times: BatchTimes,
+    ) -> ColumnBatch {
         let taken = times.len();
         let limit = u32::try_from(taken).unwrap_or(u32::MAX);
         let rows = if self.is_list { self.samples.partition_point(|sample| *sample < limit) } else { taken };
@@ -122,10 +133,12 @@ impl TableRows {
         if rows < self.rows() {
             later.samples.extend(self.samples.drain(rows..).map(|sample| sample.saturating_sub(limit)));
             later.elements.extend(self.elements.drain(rows.min(self.elements.len())..));
+            later.names.extend(self.names.drain(rows.min(self.names.len())..));
             later.columns = self.columns.iter_mut().map(|column| column.split_off(rows, capacity)).collect();
         }
-        let Self { samples, elements, columns, is_list, .. } = std::mem::replace(self, later);
-        let rows = if is_list { RowSource::Elements { samples, elements } } else { RowSource::Samples };
-        ColumnBatch { table, times, rows, columns }
+        let Self { samples, elements, names, columns, is_list, .. } = std::mem::replace(self, later);
+        let rows =
+            if is_list { RowSource::Elements { samples, elements, names } } else { RowSource::Samples };
+        ColumnBatch { table, source, times, rows, columns, ..ColumnBatch::default() }
     }
 }

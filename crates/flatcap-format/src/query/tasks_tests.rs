@@ -87,7 +87,14 @@ fn write(folder: &Path, (segment, run_id): (u64, u64), numbers: &[u64], form: Fo
     let samples = numbers.iter().flat_map(|number| {
         let mono_ns = (BEGIN_MS + (number + 1) * PAYLOAD_MS) * MS + MS / 10;
         let wall_ns = OFFSET_NS + mono_ns.cast_signed();
-        let of = |source, body| TimedSample { source, seq: *number, mono_ns, wall_ns, body };
+        let of = |source, body| TimedSample {
+            source,
+            seq: *number,
+            mono_ns,
+            wall_ns,
+            incomplete: crate::frame::Incomplete::NONE,
+            body,
+        };
         [of(0, cpu(&[*number], 1)), of(1, payload(*number).bytes())]
     });
     let name = SegmentName { number: segment, created_s: 0, run_id, state: SealState::Active };
@@ -123,7 +130,7 @@ fn counters(recording: &Recording, query: &Query) -> Counters {
                     other => unreachable!("{other:?}"),
                 }
             };
-            let label = results.elements().label(batch.element(row).unwrap()).to_owned();
+            let label = results.elements().label(batch.name(row).unwrap()).to_owned();
             let counts = [value("on_cpu"), value("run_delay"), value("switches") * MS];
             found.insert((at_ms, label), counts.map(|count| count / MS));
         }

@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::column::ValueColumn;
-use super::elements::ElementNames;
+use super::elements::{ElementName, ElementNames};
 use super::fixed_content::FixedContent;
 use super::plan::SourcePlan;
-use super::row_visitor::{AccessLog, NamedElement, RowVisitor};
+use super::row_visitor::{AccessLog, RowVisitor};
 use super::strided_rows::StridedRows;
 use super::table_rows::{CellBytes, TableRows};
 use crate::block::{FieldRef, MatrixRows, ValueType};
@@ -20,7 +20,7 @@ pub(super) struct SampleTemplate {
     /// Bytes that determine the rows and the places of their values.
     fixed: FixedContent,
     tables: Vec<TableRows>,
-    named: Vec<NamedElement>,
+    named: Vec<(u32, ElementName)>,
     /// Of each field that was asked for: the cell of its one value, if it is a scalar in no list
     /// and has no names.
     single: Vec<Option<CellBytes>>,
@@ -44,6 +44,7 @@ impl SampleTemplate {
             table.begin_row();
         }
         let mut log = AccessLog::default();
+        names.begin_sample();
         let mut visitor = RowVisitor::new(&plan.root, &mut tables, names, 0);
         visitor.log = Some(&mut log);
         plan.schema.walk(payload, &mut visitor)?;
@@ -86,8 +87,8 @@ impl SampleTemplate {
 
     /// Names the elements as this payload does.
     pub(super) fn name_elements(&self, names: &mut ElementNames) {
-        for element in &self.named {
-            names.name(element.number, &element.label, &element.identity);
+        for (number, name) in &self.named {
+            names.set_latest(*number, *name);
         }
     }
 
@@ -105,6 +106,7 @@ impl SampleTemplate {
             for row in 0..own.rows() {
                 table.samples.push(sample);
                 table.elements.extend(own.elements.get(row));
+                table.names.extend(own.names.get(row));
                 for (number, column) in table.columns.iter_mut().enumerate() {
                     let Some(value) = own.read(row, number, schema, payload) else {
                         to.iter_mut().zip(before).for_each(|(table, rows)| table.truncate(rows));
@@ -186,6 +188,7 @@ impl SampleTemplate {
             for number in sample..last {
                 table.samples.extend(std::iter::repeat_n(number, own.rows()));
                 table.elements.extend_from_slice(&own.elements);
+                table.names.extend_from_slice(&own.names);
             }
             for (number, (column, pattern)) in table.columns.iter_mut().zip(&own.columns).enumerate() {
                 // Without zeros that are overwritten.

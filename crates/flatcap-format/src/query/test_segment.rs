@@ -15,6 +15,7 @@ pub(super) struct TimedSample {
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
     pub(super) wall_ns: i64,
+    pub(super) incomplete: Incomplete,
     pub(super) body: Vec<u8>,
 }
 
@@ -27,8 +28,8 @@ pub(super) fn write_samples(
 ) -> SegmentWriter {
     let mut writer = SegmentWriter::create(&Folder(folder.to_owned()), name, header, &[], 0).unwrap();
     for (number, sample) in (0_u64..).zip(samples) {
-        let TimedSample { source, seq, mono_ns, wall_ns, body } = sample;
-        let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 1 };
+        let TimedSample { source, seq, mono_ns, wall_ns, incomplete, body } = sample;
+        let stamp = Stamp { mono_ns, wall_ns, seq, incomplete, duration_ns: 1 };
         let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
         Envelope::new(source).write(&mut payload, &stamp, &body);
         let kind = writer.checksum();

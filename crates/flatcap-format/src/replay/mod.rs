@@ -20,6 +20,6 @@ pub(crate) use item::{ReplayPart, WholeSegment};
 pub use merge::MergedReader;
 
 pub use replay_clock::{ReplayClock, Speed};
-pub use span::{first_sample, recording_span};
+pub use span::{first_sample, recording_span, run_ends};
 pub use time::{TimeError, TimeSpec};
 pub use time_range::{TimePoint, TimePointError, TimeRange};

@@ -1,5 +1,6 @@
 //! The time that recordings span, from the first and the last segments of their runs.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -76,18 +77,43 @@ pub(super) fn recording_end(
     Ok(runs(&listings).filter_map(last).max())
 }
 
+/// Returns the wall time of the last sample of each run that has ended, by the run's id. Reads an
+/// unsealed segment in full.
+///
+/// # Errors
+/// `Io` for a path that is missing or unreadable.
+pub fn run_ends(paths: &[PathBuf], host: Option<&HostIdentity>) -> Result<BTreeMap<u64, i64>, SegmentError> {
+    let listings = list(paths)?;
+    let has_ended = |run: &&[ListedSegment]| !run.iter().any(|listing| listing.live);
+    let mut ends = BTreeMap::new();
+    for run in runs(&listings).filter(has_ended) {
+        let last = run.iter().rev().find_map(|listing| run_span(listing, host));
+        if let Some((run_id, span)) = last {
+            let end = ends.entry(run_id).or_insert(*span.end());
+            *end = (*end).max(*span.end());
+        }
+    }
+    Ok(ends)
+}
+
 /// Returns the wall times of the first and the last sample of a segment by the monotonic clock,
 /// which a step of the wall clock does not reorder; `None` without samples.
 fn segment_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<RangeInclusive<i64>> {
+    run_span(listing, host).map(|(_, span)| span)
+}
+
+/// Returns the same, with the id of the segment's run.
+fn run_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<(u64, RangeInclusive<i64>)> {
     let mut reader = listing.open().ok()??;
     if host.is_some_and(|host| !host.is_of(reader.header())) {
         return None;
     }
+    let run_id = reader.header().run_id;
     if let Some(footer) = reader.footer() {
         let spans = || footer.totals.iter().filter_map(|totals| totals.span);
         let first = spans().min_by_key(|span| span.first_mono_ns)?.first_wall_ns;
         let last = spans().max_by_key(|span| span.last_mono_ns)?.last_wall_ns;
-        return Some(first..=last);
+        return Some((run_id, first..=last));
     }
     // The earliest and the latest sample: monotonic and wall time of each.
     let mut span: Option<[(u64, i64); 2]> = None;
@@ -101,5 +127,5 @@ fn segment_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<
             span = Some([first.min(time), last.max(time)]);
         }
     }
-    span.map(|[first, last]| first.1..=last.1)
+    span.map(|[first, last]| (run_id, first.1..=last.1))
 }

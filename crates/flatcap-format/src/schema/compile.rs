@@ -6,7 +6,8 @@ use flatbuffers::{ForwardsUOffset, Vector, VerifierOptions};
 use flatbuffers_reflection::reflection::{self, BaseType, KeyValue, Schema};
 
 use super::compiled::{
-    CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, EnumNames, Field, FieldType, MetricKind, Usage,
+    CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, EnumNames, Field, FieldType, MetricKind, Sparse,
+    Usage,
 };
 use super::error::SchemaError;
 use super::value::{FieldValue, ScalarType};
@@ -208,10 +209,12 @@ impl<'b> SchemaCompiler<'b> {
         // Without effect on types that have no such value: their values are read as they are, and
         // the schema is not rejected.
         let absent = match attribute("absent") {
-            Some("max") => scalar.and_then(ScalarType::unsigned_max).map(FieldValue::Unsigned),
+            Some("max") => scalar.and_then(ScalarType::highest),
             Some("min") => scalar.and_then(ScalarType::signed_min).map(FieldValue::Signed),
             _ => None,
         };
+        // Combinations of flags have no names, so they stay numbers.
+        let is_flags = field.type_().index() >= 0 && resolved.enumeration.is_none();
         let is_bytes = scalar == Some(ScalarType::U8) && !matches!(resolved.kind, FieldType::Scalar(_));
         let unit = attribute("unit").filter(|unit| !unit.is_empty());
         // A unit may contain any characters, unlike a name; only its length is limited.
@@ -229,8 +232,11 @@ impl<'b> SchemaCompiler<'b> {
             is_identity: attribute("identity").is_some(),
             is_detail: attribute("detail").is_some(),
             is_required: field.required(),
+            uses_all_bits: scalar == Some(ScalarType::U64) && (is_flags || attribute("bits").is_some()),
             metric_kind: metric_kind(attribute("meaning")),
             usage: usage(attribute("usage")),
+            wraps_at: attribute("wraps_at").filter(|name| !name.is_empty()).map(Into::into),
+            sparse: sparse(attribute("sparse"), context),
             name: context.field.into(),
             type_name: resolved.type_name.into(),
             unit: unit.map(Into::into),
@@ -475,6 +481,19 @@ fn metric_kind(attribute: Option<&str>) -> MetricKind {
         Some("state") => MetricKind::State,
         Some("text") => MetricKind::Text,
         _ => MetricKind::Unknown,
+    }
+}
+
+/// Returns which samples of a list leave out elements.
+fn sparse(attribute: Option<&str>, context: &FieldContext<'_>) -> Option<Sparse> {
+    match attribute {
+        // Schemas of processes before the attribute: the list is the same.
+        None if (context.object, context.field) == ("flatcap.host.Process", "processes") => {
+            Some(Sparse::Unless0("skipped".into()))
+        }
+        None => None,
+        Some("") => Some(Sparse::Always),
+        Some(field) => Some(Sparse::Unless0(field.into())),
     }
 }
 

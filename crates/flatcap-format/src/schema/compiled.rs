@@ -1,5 +1,6 @@
 //! Compiled schemas: a binary schema resolved once, so that decoding a payload needs no lookups.
 
+use super::plain_name::is_plain_field_name;
 use super::value::{ColumnType, FieldValue, ScalarType};
 
 /// Deepest nesting of objects, the root included: in a schema, and in a payload, where a table may
@@ -38,8 +39,9 @@ pub struct CompiledSchema {
 impl CompiledSchema {
     /// Iterates over the fields that hold values, with the paths that [`select`](Self::select)
     /// takes, in the order of the schema. A table inside itself is one field and is not expanded.
+    /// Fields that no path can name are left out, see [`unnamed_field`](Self::unnamed_field).
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
-        LeafFields {
+        let fields = LeafFields {
             schema: self,
             open: vec![OpenObject {
                 object: self.root,
@@ -49,12 +51,36 @@ impl CompiledSchema {
                 is_detail: false,
             }],
             path: String::new(),
-        }
+        };
+        fields.filter(|leaf| leaf.path.split('.').all(is_plain_field_name))
+    }
+
+    /// Returns the name of a field that no path can have; none if there is no such field. flatc
+    /// makes no such schema.
+    pub fn unnamed_field(&self) -> Option<&str> {
+        let fields = self.objects.iter().flat_map(|object| &object.fields);
+        fields.map(|field| &*field.name).find(|name| !is_plain_field_name(name))
     }
 
     /// Returns the full name of the root table.
     pub fn root_name(&self) -> &str {
         &self.object(self.root).name
+    }
+
+    /// Returns whether a counter has a field at whose value it begins again at 0.
+    pub(super) fn has_wraps(&self) -> bool {
+        self.objects.iter().any(|object| object.fields.iter().any(|field| field.wraps_at.is_some()))
+    }
+
+    /// Returns whether samples may leave out elements of this list of the root table that exist.
+    pub fn leaves_out_elements(&self, list: &str) -> bool {
+        self.sparse(list).is_some()
+    }
+
+    /// Returns which samples leave out elements of a list of the root table, or `None` if no sample
+    /// does.
+    pub(crate) fn sparse(&self, list: &str) -> Option<&Sparse> {
+        self.object(self.root).fields.iter().find(|field| *field.name == *list)?.sparse.as_ref()
     }
 
     /// Returns whether the root table has the attribute `events`: a payload is a batch of events,
@@ -133,8 +159,14 @@ pub struct Field {
     pub(super) is_detail: bool,
     /// A table without it is invalid.
     pub(super) is_required: bool,
+    /// All bits of its 64-bit values count.
+    pub(super) uses_all_bits: bool,
     pub(super) metric_kind: MetricKind,
     pub(super) usage: Usage,
+    /// The name of the field of the same object at whose value the counter begins again at 0.
+    pub(super) wraps_at: Option<Box<str>>,
+    /// A list of which samples leave out elements that exist.
+    pub(super) sparse: Option<Sparse>,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,
     pub(super) unit: Option<Box<str>>,
@@ -164,6 +196,12 @@ impl Field {
         self.is_identity
     }
 
+    /// Returns whether all bits of its values of type `ulong` count, as in an address, a hash or a
+    /// set of flags: it has the attribute `bits`, or is an enum with `bit_flags`.
+    pub fn uses_all_bits(&self) -> bool {
+        self.uses_all_bits
+    }
+
     /// Returns the metric kind, from the attribute `meaning`.
     pub fn metric_kind(&self) -> MetricKind {
         self.metric_kind
@@ -172,6 +210,12 @@ impl Field {
     /// Returns what the values say about the use of a resource, from the attribute `usage`.
     pub fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// Returns the name of the field of the same object at whose value the counter wraps to 0, from
+    /// the attribute `wraps_at`.
+    pub(crate) fn wraps_at(&self) -> Option<&str> {
+        self.wraps_at.as_deref()
     }
 
     /// Returns the comment in the schema, with its lines joined; empty without one.
@@ -242,7 +286,7 @@ pub(super) enum ElementType {
 }
 
 /// The kind of a metric: how successive values of a field relate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetricKind {
     /// Only grows; its rate is of interest.
     Counter,
@@ -271,6 +315,15 @@ pub enum Usage {
     Cache,
     /// What is given back, such as discarded blocks: no device moves it.
     Release,
+}
+
+/// The samples that leave out existing elements of a list, from the attribute `sparse`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sparse {
+    /// Any.
+    Always,
+    /// Those in which this field of the root table is not 0.
+    Unless0(Box<str>),
 }
 
 /// The names of an enum's values.

@@ -14,6 +14,19 @@ pub use flatcap_lane::envelope::{ENVELOPE_BYTES, HEADER_AT, HEADER_BYTES, PAYLOA
 // The format is frozen, so a changed `FrameHeader` must not compile.
 const _: () = assert!(HEADER_BYTES == size_of::<FrameHeader>());
 
+/// Flags of a sample that lacks elements that exist: a file ended early, or there were more than
+/// the limit.
+const CUT: u16 = 1 << 1;
+const TOO_MANY: u16 = 1 << 4;
+/// The sample is incomplete; the bits above say why.
+const INCOMPLETE: u16 = 1;
+
+/// Returns whether a sample with these flags may lack elements that exist: if it says so, or is
+/// incomplete for no reason that it gives.
+pub(crate) fn leaves_out_elements(flags: u16) -> bool {
+    flags & (CUT | TOO_MANY) != 0 || flags == INCOMPLETE
+}
+
 /// Splits a telemetry frame's payload into its header and the source's payload if it has exactly
 /// this layout. Other layouts may be valid too and need the verifier.
 #[inline]

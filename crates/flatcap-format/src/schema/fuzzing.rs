@@ -65,7 +65,7 @@ pub(super) fn decode(plan: &CompiledSchema, payload: &[u8]) {
     let mut row = FlatRow::new();
     assert_eq!(row.fill(plan, payload), walked, "a row gives the result of the walk");
     assert!(walked.is_ok() || row.is_empty(), "a failure leaves no cells");
-    assert_eq!(Rates::default().observe(plan, 0, payload), walked, "rates give the result of the walk");
+    assert_eq!(Rates::default().observe(plan, (0, 0), payload), walked, "rates give the result of the walk");
     projections(plan, payload);
 }
 

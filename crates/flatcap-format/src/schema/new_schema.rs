@@ -32,6 +32,10 @@ pub struct NewField {
     pub kind: MetricKind,
     /// The field identifies an element of a list.
     pub is_identity: bool,
+    /// Which value means that there is none: the attribute `absent`, `max` or `min`.
+    pub absent: Option<&'static str>,
+    /// All bits of its values count, as in an address: the attribute `bits`.
+    pub uses_all_bits: bool,
     /// For people; empty for none.
     pub documentation: String,
 }
@@ -49,8 +53,12 @@ pub enum NewContent {
     Float,
     /// `string`.
     Text,
+    /// The table with this full name.
+    Table(String),
     /// A list of the table with this full name.
     Tables(String),
+    /// A list of numbers, bools or texts.
+    List(Box<Self>),
 }
 
 impl NewField {
@@ -62,6 +70,8 @@ impl NewField {
             unit: None,
             kind: MetricKind::Unknown,
             is_identity: false,
+            absent: None,
+            uses_all_bits: false,
             documentation: String::new(),
         }
     }
@@ -139,8 +149,13 @@ fn build_field<'b>(
         MetricKind::Unknown => None,
     };
     // In the order of their keys.
-    let attributes =
-        [("identity", field.is_identity.then_some("")), ("meaning", kind), ("unit", field.unit.as_deref())];
+    let attributes = [
+        ("absent", field.absent),
+        ("bits", field.uses_all_bits.then_some("")),
+        ("identity", field.is_identity.then_some("")),
+        ("meaning", kind),
+        ("unit", field.unit.as_deref()),
+    ];
     let mut pairs = Vec::new();
     for (key, value) in attributes {
         let Some(value) = value else { continue };
@@ -180,20 +195,37 @@ fn type_of(content: &NewContent, all: &[&NewTable]) -> (reflection::TypeArgs, bo
         NewContent::Text => {
             (reflection::TypeArgs { base_type: BaseType::String, ..Default::default() }, false)
         }
+        NewContent::Table(name) => {
+            let index = index_of(name, all);
+            (reflection::TypeArgs { base_type: BaseType::Obj, index, ..Default::default() }, false)
+        }
         NewContent::Tables(name) => {
-            let index = all.iter().position(|table| table.name == *name);
-            // One that is missing is refused when the schema is compiled.
-            let index = index.and_then(|index| i32::try_from(index).ok()).unwrap_or(i32::MAX);
             let args = reflection::TypeArgs {
                 base_type: BaseType::Vector,
                 element: BaseType::Obj,
-                index,
+                index: index_of(name, all),
                 element_size: 4,
                 ..Default::default()
             };
             (args, false)
         }
+        NewContent::List(of) => {
+            let (element, is_scalar) = type_of(of, all);
+            let args = reflection::TypeArgs {
+                base_type: BaseType::Vector,
+                element: element.base_type,
+                element_size: if is_scalar { element.base_size } else { 4 },
+                ..Default::default()
+            };
+            (args, false)
+        }
     }
+}
+
+/// Returns the index of a table by its name. A missing one is refused when the schema is compiled.
+fn index_of(name: &str, all: &[&NewTable]) -> i32 {
+    let index = all.iter().position(|table| table.name == name);
+    index.and_then(|index| i32::try_from(index).ok()).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]

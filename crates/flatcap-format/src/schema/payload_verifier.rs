@@ -49,8 +49,11 @@ pub struct PayloadVerifier {
 }
 
 /// The fields of one kind of table.
-#[derive(Debug, Clone)]
-struct TableFields(Box<[VerifiedField]>);
+#[derive(Debug, Clone, Default)]
+struct TableFields {
+    fields: Box<[VerifiedField]>, // in the order of their slots
+    required_end: usize,          // shortest vtable with a slot for each required field, in bytes
+}
 
 #[derive(Debug, Clone, Copy)]
 struct VerifiedField {
@@ -101,8 +104,13 @@ impl CompiledSchema {
                 content: self.content(field.value_type),
             };
             // Structs have no vtable; they are part of the table or vector that has them.
-            let fields = object.struct_bytes.is_none().then(|| object.fields.iter().map(field).collect());
-            TableFields(fields.unwrap_or_default())
+            if object.struct_bytes.is_some() {
+                return TableFields::default();
+            }
+            let fields: Box<[VerifiedField]> = object.fields.iter().map(field).collect();
+            let required = fields.iter().rfind(|field| field.is_required);
+            let required_end = required.map_or(0, |field| usize::from(field.slot) + SLOT_BYTES);
+            TableFields { fields, required_end }
         });
         let tables: Box<[TableFields]> = tables.collect();
         let known = tables.iter().map(|_| KnownVtable::none()).collect();
@@ -141,6 +149,12 @@ impl KnownVtable {
 }
 
 impl PayloadVerifier {
+    /// Sets the limit of the apparent size, in bytes: shared bytes count at each use. Verifying a
+    /// payload takes a time in proportion to it.
+    pub fn set_max_apparent_size(&mut self, bytes: usize) {
+        self.options.max_apparent_size = bytes;
+    }
+
     /// Returns whether a payload is valid: all offsets lead to complete, aligned values within it,
     /// text is UTF-8 with a zero byte after it, required fields are present, and the limits of the
     /// options hold. Allocates only for a vtable with more references than any before.
@@ -207,7 +221,9 @@ impl VerifierWalk<'_> {
         Some(())
     }
 
-    /// Checks a vtable for a table at `at`.
+    /// Checks a vtable for a table at `at`. The cost is
+    /// proportional to the length of the vtable, which counts to the apparent size, and not to the
+    /// number of fields in the schema.
     #[cold]
     fn learn(&mut self, kind: usize, vtable: usize, at: usize) -> Option<()> {
         let bytes = usize::from(self.short(vtable)?);
@@ -219,15 +235,15 @@ impl VerifierWalk<'_> {
         known.references.clear();
         // The offset to the vtable is the first field of each table.
         let (mut end, mut visited) = (UOFFSET_BYTES, UOFFSET_BYTES + SLOT_BYTES + bytes);
-        for field in &self.tables.get(kind)?.0 {
-            // A slot after the end of the vtable is an omitted field.
-            let place = match bytes_at(slots, field.slot.into()).map(u16::from_le_bytes) {
-                Some(place) => {
-                    visited += SLOT_BYTES;
-                    usize::from(place)
-                }
-                None => 0,
-            };
+        let table = self.tables.get(kind)?;
+        if table.required_end > bytes {
+            return None;
+        }
+        for field in &table.fields {
+            // A slot after the end of the vtable is an omitted field, as are all after it.
+            let Some(place) = bytes_at(slots, field.slot.into()).map(u16::from_le_bytes) else { break };
+            visited += SLOT_BYTES;
+            let place = usize::from(place);
             if place == 0 {
                 if field.is_required {
                     return None;

@@ -3,108 +3,78 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::compiled::{CompiledSchema, MetricKind};
+use super::compiled::{CompiledSchema, Field, MetricKind, Sparse};
+use super::counter::{CountedValue, has_rate};
+use super::counter_history::CounterHistory;
+use super::envelope::leaves_out_elements;
 use super::error::DecodeError;
-use super::value::FieldValue;
+use super::value::{ColumnType, FieldValue};
 use super::visitor::{PathStep, Visitor};
 
-/// The last payload of a source, and the rates of its counters since the one before.
+/// The counters of a source, and their rates since the payload before.
 #[derive(Debug, Default)]
 pub struct Rates {
-    last: CounterSnapshot,
-    next: CounterSnapshot,                // kept for its buffers
-    matches: HashMap<u64, Option<usize>>, // identity -> index in `last.elements`; None if ambiguous
-    per_value: Vec<Option<f64>>,          // rate of each value, in the order of a walk
-    last_mono_ns: Option<u64>,            // of `last`
+    lists: HashMap<u64, ListHistory>, // by path; 0 for values that are in no list
+    read: PayloadCounters,            // kept for its buffers
+    per_value: Vec<Option<f64>>,      // rate of each value, in the order of a walk
+}
+
+/// The counters of the elements of one list.
+#[derive(Debug, Default)]
+struct ListHistory {
+    history: CounterHistory,
+    sparse: Option<Sparse>,
+    columns: HashMap<u64, usize>, // by path within the element
 }
 
 /// The counters of a payload, in the order of a walk.
 #[derive(Debug, Default)]
-struct CounterSnapshot {
-    values: Vec<Option<CountedValue>>, // None unless a counter
-    elements: Vec<ListElement>,        // complete elements, in order
-    shape: u64,                        // hash of list lengths and identifying values
-    lists: Vec<OpenList>,              // current lists, outermost first
-    objects: usize,                    // number of current objects
-    open_element: Option<ListElement>,
+struct PayloadCounters {
+    are_events: bool,
+    has_ranges: bool,                 // whether a counter has a field at whose value it wraps
+    values: Vec<Option<CounterRead>>, // None unless a counter with a value
+    elements: Vec<ElementRead>,       // the first one has the values that are in no list
+    ranges: HashMap<(usize, u64), CountedValue>, // other numbers, by element and path
+    root_values: HashMap<u64, bool>,  // numbers in the root table: whether they are 0
+    seen_lists: Vec<(u64, Option<Sparse>)>,
+    lists: Vec<OpenList>,      // current lists, outermost first
+    open: Vec<CountedElement>, // current elements, outermost first
+    paths: Vec<u64>,           // of current objects, within their elements
+    steps: Vec<bool>,          // whether the current objects are elements
 }
 
-/// The value of a counter.
+/// The value of a counter in a payload.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum CountedValue {
-    Integer(u64),
-    Fraction(f64),
+struct CounterRead {
+    element: usize,
+    path: u64, // within the element
+    value: CountedValue,
+    wraps_at: Option<u64>, // path of the field that has the range
 }
 
-/// An element of an outermost list: its identity, and the range of its values. Elements of inner
-/// lists have no identity of their own; their values belong to it.
+/// An element of a list of a payload.
 #[derive(Debug, Clone, Copy)]
-struct ListElement {
-    key: u64,               // hash of its identity fields
-    fallback_key: u64,      // hash of its texts and states
-    has_key: bool,          // whether it has identity fields
-    has_fallback_key: bool, // whether it has texts or states
-    position: u64,          // hash of the list and the index in it
-    shape: u64,             // hash of its objects, inner list lengths, and what identifies their elements
-    begin: usize,
-    end: usize,
+struct ElementRead {
+    list: u64,
+    key: u64, // hash of what identifies it, and the elements around it
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct OpenList {
-    name: u64,
+    path: u64,
     length: usize,
-    objects: usize, // current objects when it began
-    elements: usize,
 }
 
-impl CountedValue {
-    /// Returns the count of a counter's value; None for other values.
-    pub(crate) fn of(value: FieldValue<'_>) -> Option<Self> {
-        match value {
-            FieldValue::Unsigned(number) => Some(Self::Integer(number)),
-            FieldValue::Float(number) => Some(Self::Fraction(number)),
-            FieldValue::Float32(number) => Some(Self::Fraction(number.into())),
-            _ => None,
-        }
-    }
-
-    /// Returns by how much the counter grew; None if it decreased or is not a number.
-    #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
-    pub(crate) fn growth_since(self, before: Self) -> Option<f64> {
-        match (self, before) {
-            (Self::Integer(now), Self::Integer(before)) => now.checked_sub(before).map(|grown| grown as f64),
-            (Self::Fraction(now), Self::Fraction(before)) => {
-                Some(now - before).filter(|grown| grown.is_finite() && *grown >= 0.0)
-            }
-            _ => None,
-        }
-    }
-}
-
-impl ListElement {
-    /// Returns the hash that identifies the element in the next payload: of its identity fields by
-    /// schema, as far as they are texts or unsigned states, else of all its texts and unsigned
-    /// states (the number of a core, the name of a disk), else of its position and the length of
-    /// the list.
-    fn identity(&self) -> u64 {
-        match (self.has_key, self.has_fallback_key) {
-            (true, _) => mix_hash(self.key_kind(), self.key),
-            (false, true) => mix_hash(self.key_kind(), self.fallback_key),
-            (false, false) => self.position,
-        }
-    }
-
-    /// Returns whether each of its values has the same meaning as that of `other` at the same
-    /// offset.
-    fn has_layout_of(&self, other: &Self) -> bool {
-        (self.shape, self.end - self.begin) == (other.shape, other.end - other.begin)
-    }
-
-    /// Separates the hashes of the two kinds of keys, so that equal values do not make them equal.
-    fn key_kind(&self) -> u64 {
-        u64::from(self.has_key)
-    }
+/// An element that is being read.
+#[derive(Debug)]
+struct CountedElement {
+    number: usize,
+    outer_key: u64,
+    position: usize,
+    length: usize,
+    declared: Option<u64>, // hash of its identity fields
+    fallback: Option<u64>, // hash of its texts and states
+    declares_identity: bool,
 }
 
 fn mix_hash(hash: u64, what: impl Hash) -> u64 {
@@ -114,64 +84,93 @@ fn mix_hash(hash: u64, what: impl Hash) -> u64 {
     hasher.finish()
 }
 
+impl CountedElement {
+    /// Returns the hash that identifies the element in the next payload: of its identity fields by
+    /// schema, else of all its texts and unsigned states (the number of a core, the name of a
+    /// disk), else of its position and the length of the list. The positions of events count from
+    /// the first one.
+    fn key(&self, are_events: bool) -> u64 {
+        let own = if self.declares_identity { self.declared } else { self.fallback.filter(|_| !are_events) };
+        let length = if are_events { 0 } else { self.length };
+        own.map_or_else(
+            || mix_hash(self.outer_key, (length, self.position)),
+            |own| mix_hash(self.outer_key, own),
+        )
+    }
+
+    fn add(&mut self, field: &Field, value: FieldValue<'_>) {
+        self.declares_identity |= field.is_identity();
+        let hash = match value {
+            FieldValue::Text(text) => mix_hash(0, text),
+            FieldValue::Unsigned(number) => mix_hash(1, number),
+            FieldValue::Signed(number) => mix_hash(2, number),
+            FieldValue::Bool(value) => mix_hash(3, value),
+            FieldValue::Float32(_) | FieldValue::Float(_) | FieldValue::Absent => return,
+        };
+        if field.is_identity() {
+            self.declared = Some(mix_hash(self.declared.unwrap_or_default(), hash));
+        }
+        let is_state =
+            field.column_type() == Some(ColumnType::Unsigned) && field.metric_kind() == MetricKind::State;
+        if is_state || field.column_type() == Some(ColumnType::Text) {
+            self.fallback = Some(mix_hash(self.fallback.unwrap_or_default(), hash));
+        }
+    }
+}
+
 impl Rates {
-    /// Compares a payload with the previous one. A counter that decreased (it wrapped or was reset)
-    /// has no rate, and neither has one of an element that is new: a new disk must not be compared
-    /// with the one that had its index before. The counters of an element have rates only if its
-    /// inner lists have the same elements at the same positions as before, and so have counters
-    /// outside of lists, for all lists.
+    /// Compares a payload with those before, by the time and the flags of its sample. The first
+    /// value of a counter has no rate, nor has one that fell (it wrapped or was reset). An element
+    /// that a complete sample does not have has ended: a disk must not be compared with another one
+    /// that had its name before. Elements of one identity in one payload have no rates.
     ///
     /// # Errors
     /// If the payload does not fit its schema.
     pub fn observe(
         &mut self,
         schema: &CompiledSchema,
-        mono_ns: u64,
+        (mono_ns, flags): (u64, u16),
         payload: &[u8],
     ) -> Result<(), DecodeError> {
-        self.next.clear();
-        // After an error `last` is unchanged: the next intact payload is compared with the last
-        // one.
-        schema.walk(payload, &mut self.next)?;
-        self.compare(mono_ns);
+        self.read.clear();
+        self.read.are_events = schema.has_events();
+        self.read.has_ranges = schema.has_wraps();
+        // After an error the history is unchanged: the next intact payload is compared with the
+        // last one.
+        schema.walk(payload, &mut self.read)?;
+        self.compare(mono_ns, leaves_out_elements(flags));
         Ok(())
     }
 
-    /// Compares `next`, the payload of this time, with `last`, and makes it the last one.
-    fn compare(&mut self, mono_ns: u64) {
-        // Without elapsed time there is no rate; dividing by it would give infinity.
-        let elapsed_ns = self.last_mono_ns.and_then(|last| mono_ns.checked_sub(last)).filter(|ns| *ns > 0);
-        self.matches.clear();
-        for (index, element) in self.last.elements.iter().enumerate() {
-            // Two elements of one identity cannot be told apart, so neither has a rate. The entry
-            // stays, so that a third one finds it.
-            let is_known = self.matches.contains_key(&element.identity());
-            self.matches.insert(element.identity(), (!is_known).then_some(index));
+    fn compare(&mut self, mono_ns: u64, is_cut: bool) {
+        let Self { lists, read, per_value } = self;
+        for (path, sparse) in &read.seen_lists {
+            let new = || ListHistory { sparse: sparse.clone(), ..ListHistory::default() };
+            lists.entry(*path).or_insert_with(new);
         }
-        let is_alike = self.last.shape == self.next.shape && self.last.values.len() == self.next.values.len();
-        let mut elements = self.next.elements.iter().peekable();
-        self.per_value.clear();
-        for (index, value) in self.next.values.iter().enumerate() {
-            // The elements of outermost lists do not overlap and are in the order of the values.
-            while elements.next_if(|element| element.end <= index).is_some() {}
-            let before = match elements.peek().filter(|element| element.begin <= index) {
-                Some(element) => {
-                    let before = self.matches.get(&element.identity()).copied().flatten();
-                    let before = before.and_then(|before| self.last.elements.get(before));
-                    // With other inner lists, the same offset would be another value.
-                    before
-                        .filter(|before| before.has_layout_of(element))
-                        .map(|before| before.begin + index - element.begin)
-                }
-                None => Some(index).filter(|_| is_alike),
+        for list in lists.values_mut() {
+            let leaves_out = match &list.sparse {
+                None => false,
+                Some(Sparse::Always) => true,
+                // If the field is not there, nothing is known.
+                Some(Sparse::Unless0(field)) => read.root_values.get(&mix_hash(0, &**field)) != Some(&true),
             };
-            let before = before.and_then(|before| self.last.values.get(before).copied().flatten());
-            let grown = value.zip(before).and_then(|(value, before)| value.growth_since(before));
-            #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-            self.per_value.push(grown.zip(elapsed_ns).map(|(grown, ns)| grown / (ns as f64 / 1e9)));
+            list.history.begin_sample(is_cut || leaves_out);
         }
-        std::mem::swap(&mut self.last, &mut self.next);
-        self.last_mono_ns = Some(mono_ns);
+        let place = |element: &ElementRead| {
+            lists.get_mut(&element.list).map_or(usize::MAX, |list| list.history.add_element(element.key))
+        };
+        let places: Vec<usize> = read.elements.iter().map(place).collect();
+        per_value.clear();
+        per_value.extend(read.values.iter().map(|value| {
+            let value = value.as_ref()?;
+            let list = lists.get_mut(&read.elements.get(value.element)?.list)?;
+            let next = list.columns.len();
+            let column = *list.columns.entry(value.path).or_insert(next);
+            let wraps_at = value.wraps_at.and_then(|path| read.ranges.get(&(value.element, path)).copied());
+            let place = *places.get(value.element)?;
+            list.history.growth(place, column, (mono_ns, value.value), wraps_at).rate()
+        }));
     }
 
     /// Returns a visitor that passes each counter's rate to `inner` instead of its value, and
@@ -181,62 +180,100 @@ impl Rates {
     }
 }
 
-impl CounterSnapshot {
+impl PayloadCounters {
     fn clear(&mut self) {
         self.values.clear();
         self.elements.clear();
+        self.elements.push(ElementRead { list: 0, key: 0 });
+        self.ranges.clear();
+        self.root_values.clear();
+        self.seen_lists.clear();
+        self.seen_lists.push((0, None));
         self.lists.clear();
-        self.shape = 0;
-        self.objects = 0;
-        self.open_element = None;
+        self.open.clear();
+        self.paths.clear();
+        self.steps.clear();
     }
 
-    /// Returns whether the current object is an element of an outermost list.
-    fn is_at_element(&self) -> bool {
-        matches!(self.lists.as_slice(), [list] if list.objects == self.objects)
+    fn begin_element(&mut self, position: usize) {
+        let Some(list) = self.lists.last() else { return };
+        let outer_key = self.open.last().map_or(0, |outer| outer.key(self.are_events));
+        let number = self.elements.len();
+        self.elements.push(ElementRead { list: list.path, key: 0 });
+        let length = list.length;
+        self.open.push(CountedElement {
+            number,
+            outer_key,
+            position,
+            length,
+            declared: None,
+            fallback: None,
+            declares_identity: false,
+        });
+    }
+
+    fn end_element(&mut self) {
+        let Some(open) = self.open.pop() else { return };
+        if let Some(own) = self.elements.get_mut(open.number) {
+            own.key = open.key(self.are_events);
+        }
+    }
+
+    /// Returns the path of a field of the current object.
+    fn path(&self, name: &str) -> u64 {
+        mix_hash(self.paths.last().copied().unwrap_or_default(), name)
+    }
+
+    /// Takes a value of the current element.
+    fn take(&mut self, field: &Field, value: FieldValue<'_>) {
+        let counted = CountedValue::of(value);
+        let is_counter =
+            field.column_type().is_some_and(|column_type| has_rate(field.metric_kind(), column_type));
+        let element = self.open.last().map_or(0, |open| open.number);
+        let read = counted.filter(|_| is_counter).map(|value| CounterRead {
+            element,
+            path: self.path(field.name()),
+            value,
+            wraps_at: field.wraps_at().map(|name| self.path(name)),
+        });
+        self.values.push(read);
+        if let Some(value) = counted.filter(|_| !is_counter && self.has_ranges) {
+            self.ranges.insert((element, self.path(field.name())), value);
+        }
     }
 }
 
-impl Visitor for CounterSnapshot {
-    fn begin_object(&mut self, _: PathStep<'_>) {
-        if self.is_at_element()
-            && let Some(list) = self.lists.last_mut()
-        {
-            // The length is part of it: after an insertion an index may mean another element.
-            let position = mix_hash(list.name, (list.length, list.elements));
-            list.elements += 1;
-            let (begin, end) = (self.values.len(), self.values.len());
-            self.open_element = Some(ListElement {
-                key: list.name,
-                fallback_key: list.name,
-                has_key: false,
-                has_fallback_key: false,
-                position,
-                shape: 0,
-                begin,
-                end,
-            });
-        } else if let Some(element) = &mut self.open_element {
-            element.shape = mix_hash(element.shape, "object");
-        }
-        self.objects += 1;
+impl Visitor for PayloadCounters {
+    fn begin_object(&mut self, step: PathStep<'_>) {
+        let path = match step {
+            PathStep::Root => 0,
+            PathStep::Field(field) => self.path(field.name()),
+            PathStep::Element(_, position) => {
+                self.begin_element(position);
+                0
+            }
+        };
+        self.paths.push(path);
+        self.steps.push(matches!(step, PathStep::Element(..)));
     }
 
     fn end_object(&mut self) {
-        self.objects = self.objects.saturating_sub(1);
-        if self.is_at_element()
-            && let Some(element) = self.open_element.take()
-        {
-            self.elements.push(ListElement { end: self.values.len(), ..element });
+        self.paths.pop();
+        if self.steps.pop() == Some(true) {
+            self.end_element();
         }
     }
 
     fn begin_list(&mut self, step: PathStep<'_>, length: usize) {
-        let name = mix_hash(0, step.field().map(super::compiled::Field::name));
-        self.lists.push(OpenList { name, length, objects: self.objects, elements: 0 });
-        self.shape = mix_hash(self.shape, length);
-        if let Some(element) = &mut self.open_element {
-            element.shape = mix_hash(element.shape, length);
+        let Some(field) = step.field() else { return };
+        let outer = self.lists.last().map_or(0, |list| list.path);
+        let path = mix_hash(outer, self.path(field.name()));
+        self.lists.push(OpenList { path, length });
+        if self.seen_lists.iter().all(|(known, _)| *known != path) {
+            // What an element leaves out is as its list is.
+            let around = self.seen_lists.iter().find(|(known, _)| *known == outer);
+            let sparse = field.sparse.clone().or_else(|| around.and_then(|(_, sparse)| sparse.clone()));
+            self.seen_lists.push((path, sparse));
         }
     }
 
@@ -245,32 +282,26 @@ impl Visitor for CounterSnapshot {
     }
 
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
-        let meaning = step.field().map_or(MetricKind::Unknown, super::compiled::Field::metric_kind);
-        let is_key = step.field().is_some_and(super::compiled::Field::is_identity);
-        // Inside a list, a state (the number of a core) identifies its element.
-        let hash = match value {
-            FieldValue::Text(text) => Some(mix_hash(0, text)),
-            FieldValue::Unsigned(number) if meaning == MetricKind::State && !self.lists.is_empty() => {
-                Some(mix_hash(1, number))
+        let Some(field) = step.field() else { return self.values.push(None) };
+        if let PathStep::Element(_, position) = step {
+            // An element that is a value. Bytes of a text are no counters.
+            if field.metric_kind() == MetricKind::Counter {
+                self.begin_element(position);
+                self.take(field, value);
+                self.end_element();
+            } else {
+                self.values.push(None);
             }
-            _ => None,
-        };
-        if let Some(hash) = hash {
-            self.shape = mix_hash(self.shape, hash);
-            let is_inner = self.lists.len() > 1;
-            if let Some(element) = &mut self.open_element {
-                if is_inner {
-                    element.shape = mix_hash(element.shape, hash);
-                }
-                element.fallback_key = mix_hash(element.fallback_key, hash);
-                element.has_fallback_key = true;
-                if is_key {
-                    element.key = mix_hash(element.key, hash);
-                    element.has_key = true;
-                }
-            }
+            return;
         }
-        self.values.push(CountedValue::of(value).filter(|_| meaning == MetricKind::Counter));
+        self.take(field, value);
+        if let Some(open) = self.open.last_mut() {
+            open.add(field, value);
+        } else if self.paths.len() == 1
+            && let FieldValue::Unsigned(number) = value
+        {
+            self.root_values.insert(mix_hash(0, field.name()), number == 0);
+        }
     }
 }
 
@@ -301,7 +332,9 @@ impl<V: Visitor> Visitor for RateVisitor<'_, V> {
         let rate = self.rates.get(self.next).copied().flatten();
         // There is an entry for each value of a walk, so each call advances, counter or not.
         self.next += 1;
-        let is_counter = step.field().is_some_and(|field| field.metric_kind() == MetricKind::Counter);
+        let is_counter = step.field().is_some_and(|field| {
+            field.column_type().is_some_and(|column_type| has_rate(field.metric_kind(), column_type))
+        });
         let value = match value {
             FieldValue::Unsigned(_)
             | FieldValue::Signed(_)
@@ -353,7 +386,7 @@ mod tests {
         payloads
             .iter()
             .map(|(mono_ns, payload)| {
-                rates.observe(&plan, *mono_ns, payload).unwrap();
+                rates.observe(&plan, (*mono_ns, 0), payload).unwrap();
                 let mut json = Vec::new();
                 plan.walk(payload, &mut rates.replace_counters(&mut JsonWriter::new(&mut json))).unwrap();
                 String::from_utf8(json).unwrap()
@@ -424,7 +457,7 @@ mod tests {
             .unwrap();
         let mut rates = Rates::default();
         let mut rate = |mono_ns, payload: Vec<u8>| {
-            rates.observe(&plan, mono_ns, &payload).unwrap();
+            rates.observe(&plan, (mono_ns, 0), &payload).unwrap();
             rates.per_value.last().copied().flatten()
         };
         assert_eq!(rate(0, payload(1, b'R', 10)), None);
@@ -459,7 +492,7 @@ mod tests {
         let plan = plan.select(&["counters"]).unwrap();
         let mut rates = Rates::default();
         let mut observe = |mono_ns, counters: &[(&str, f64)]| {
-            rates.observe(&plan, mono_ns, &payload(counters)).unwrap();
+            rates.observe(&plan, (mono_ns, 0), &payload(counters)).unwrap();
             // Name, labels and value of each element.
             rates.per_value.iter().skip(2).step_by(3).copied().collect::<Vec<_>>()
         };
@@ -484,8 +517,8 @@ mod tests {
         let mut rates = Rates::default();
         let mut seconds = 0;
         let mut observe = |elements: &[(u64, &[u64], u64)]| {
-            rates.next.clear();
-            let walk = &mut rates.next;
+            rates.read.clear();
+            let walk = &mut rates.read;
             walk.begin_object(PathStep::Root);
             walk.begin_list(PathStep::Field(&list), elements.len());
             for (index, (number, counts, total)) in elements.iter().enumerate() {
@@ -502,14 +535,14 @@ mod tests {
             walk.end_list();
             walk.end_object();
             seconds += 1;
-            rates.compare(seconds * 1_000_000_000);
+            rates.compare(seconds * 1_000_000_000, false);
             rates.per_value.clone()
         };
         observe(&[(0, &[1, 2], 5), (1, &[3], 6)]);
         let shorter = observe(&[(0, &[2], 7), (1, &[4], 9)]);
-        assert_eq!(shorter, [None, None, None, None, Some(1.0), Some(3.0)]);
+        assert_eq!(shorter, [None, None, Some(2.0), None, Some(1.0), Some(3.0)]);
         let longer = observe(&[(0, &[3, 100], 9), (1, &[5], 10)]);
-        assert_eq!(longer, [None, None, None, None, None, Some(1.0), Some(1.0)]);
+        assert_eq!(longer, [None, None, None, Some(2.0), None, Some(1.0), Some(1.0)]);
         let same = observe(&[(1, &[7], 10), (0, &[4, 103], 11)]);
         assert_eq!(same, [None, Some(2.0), Some(0.0), None, Some(1.0), Some(3.0), Some(2.0)]);
     }

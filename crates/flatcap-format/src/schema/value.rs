@@ -22,7 +22,7 @@ pub enum FieldValue<'v> {
 }
 
 /// The type of all values of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// Unsigned integers.
     Unsigned,
@@ -93,15 +93,19 @@ impl ScalarType {
         }
     }
 
-    /// Returns the largest value of an unsigned type.
-    pub(super) fn unsigned_max(self) -> Option<u64> {
-        match self {
-            Self::U8 => Some(u8::MAX.into()),
-            Self::U16 => Some(u16::MAX.into()),
-            Self::U32 => Some(u32::MAX.into()),
-            Self::U64 => Some(u64::MAX),
-            _ => None,
-        }
+    /// Returns the largest value of a type of integers.
+    pub(super) fn highest(self) -> Option<FieldValue<'static>> {
+        Some(match self {
+            Self::U8 => FieldValue::Unsigned(u8::MAX.into()),
+            Self::U16 => FieldValue::Unsigned(u16::MAX.into()),
+            Self::U32 => FieldValue::Unsigned(u32::MAX.into()),
+            Self::U64 => FieldValue::Unsigned(u64::MAX),
+            Self::I8 => FieldValue::Signed(i8::MAX.into()),
+            Self::I16 => FieldValue::Signed(i16::MAX.into()),
+            Self::I32 => FieldValue::Signed(i32::MAX.into()),
+            Self::I64 => FieldValue::Signed(i64::MAX),
+            Self::Bool | Self::F32 | Self::F64 => return None,
+        })
     }
 
     /// Returns the smallest value of a signed type.

@@ -28,6 +28,8 @@ pub enum InjectedFailure {
     Kind(io::ErrorKind),
     /// An errno, such as 5 for EIO.
     Code(i32),
+    /// An errno of an append that has written all of its bytes. Other operations fail as usual.
+    Late(i32),
 }
 
 impl From<io::ErrorKind> for InjectedFailure {
@@ -46,7 +48,7 @@ impl From<InjectedFailure> for io::Error {
     fn from(failure: InjectedFailure) -> Self {
         match failure {
             InjectedFailure::Kind(kind) => kind.into(),
-            InjectedFailure::Code(code) => Self::from_raw_os_error(code),
+            InjectedFailure::Code(code) | InjectedFailure::Late(code) => Self::from_raw_os_error(code),
         }
     }
 }

@@ -1,17 +1,21 @@
 //! `cgroup`: control groups (version 2) with their CPU time, memory, I/O, tasks and pressure, from
 //! /sys/fs/cgroup.
 
+mod block_devices;
+mod io_stat;
 mod tree;
 mod values;
 
+use std::ffi::CStr;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
 use self::tree::{CgroupTree, ControlGroup, GROUPS_MAX};
 use self::values::{CgroupFileReader, FILE_COUNT, VALUE_COUNT};
-use super::text::ABSENT;
+use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::clock::monotonic_ns;
 use crate::os::directory_handle::DirectoryHandle;
@@ -24,10 +28,15 @@ const DIRECTORY: &str = "sys/fs/cgroup";
 const HYBRID: &str = "sys/fs/cgroup/unified";
 /// A file that every version 2 group has, the root included.
 const CONTROLLERS_FILE: &str = "cgroup.controllers";
+/// A file that every version 2 group has but the root of the host's tree.
+const TYPE_FILE: &CStr = c"cgroup.type";
 const V1_HINT: &str = ": only control groups of version 1 are mounted there; boot with \
      systemd.unified_cgroup_hierarchy=1 for version 2";
 /// Interval between listings of the tree.
 const LIST_INTERVAL_NS: u64 = 1_000_000_000;
+/// Interval after which the layers of block devices are looked at again, which costs some
+/// microseconds per device. A device that has not been seen before is looked at immediately.
+const DEVICES_INTERVAL_NS: u64 = 10 * LIST_INTERVAL_NS;
 
 /// Layout of a row: inode, path and length of the path, then the values.
 const PATH_BYTES: usize = 256;
@@ -66,13 +75,27 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         _ => 0,
     };
     let root = root(context.host)?;
+    if root.open_file(TYPE_FILE).is_ok() {
+        tracing::info!(
+            source = SPEC.name,
+            "the tree that is mounted begins at a group, mostly that of a container: groups of the host \
+             that are not in it are not recorded"
+        );
+    }
     let tree = CgroupTree::new(root, depth, context.selection()).map_err(|error| unavailable(error, ""))?;
     Ok(OpenedSampler::built(CgroupSampler {
         tree,
         listed_ns: monotonic_ns(),
-        reader: CgroupFileReader::default(),
+        reader: CgroupFileReader::new(context.host),
+        devices_listed_ns: monotonic_ns(),
         rows: Vec::new(),
     }))
+}
+
+/// Returns the path of the unified tree, if it is mounted.
+pub(super) fn tree_path(host: &HostRoot) -> Option<PathBuf> {
+    let paths = [DIRECTORY, HYBRID].into_iter().map(|path| host.path(path));
+    paths.into_iter().find(|path| path.join(CONTROLLERS_FILE).exists())
 }
 
 /// Opens the root of the unified tree.
@@ -102,6 +125,7 @@ fn root(host: &HostRoot) -> Result<DirectoryHandle, Unavailable> {
 struct CgroupSampler {
     tree: CgroupTree,
     listed_ns: u64,
+    devices_listed_ns: u64,
     reader: CgroupFileReader,
     rows: Vec<CgroupCounters>, // reused
 }
@@ -118,7 +142,11 @@ impl Sampler for CgroupSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
-        let Self { tree, reader, rows, .. } = self;
+        let Self { tree, reader, rows, listed_ns, devices_listed_ns } = self;
+        if listed_ns.saturating_sub(*devices_listed_ns) >= DEVICES_INTERVAL_NS {
+            *devices_listed_ns = *listed_ns;
+            reader.forget_devices();
+        }
         let mut incomplete = tree.incomplete();
         rows.clear();
         tree.for_each(|group, raw| {
@@ -153,20 +181,12 @@ fn row(group: &mut ControlGroup, raw: &[u8], reader: &mut CgroupFileReader) -> (
     };
     let path = group.path();
     place(0, &group.id.to_le_bytes());
-    place(PATH_AT, path_suffix(path));
+    place(PATH_AT, &text::suffix::<PATH_BYTES>(path));
     place(LENGTH_AT, &(path.len() as u64).to_le_bytes());
     for (index, value) in values.iter().enumerate() {
         place(VALUES_AT + index * 8, &value.to_le_bytes());
     }
     (CgroupCounters(bytes), incomplete)
-}
-
-/// Returns as much of a path's end as fits before a zero byte, without cutting a character.
-fn path_suffix(path: &[u8]) -> &[u8] {
-    let first = path.len().saturating_sub(PATH_BYTES - 1);
-    let is_inside = |at: &usize| path.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
-    let start = if first == 0 { 0 } else { (first..first + 4).find(|at| !is_inside(at)).unwrap_or(first) };
-    path.get(start..).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -364,7 +384,19 @@ mod tests {
         let mut all = cgroup.groups().iter();
         let odd = all.find(|group| group.path().iter().nth(3) == Some(0xFF)).unwrap();
         assert_eq!((odd.memory_current(), odd.path_length()), (1, 9));
-        assert_eq!(path_suffix(&[b'x'; 300]).len(), 255);
+    }
+
+    // Proves that an io.stat of any number of devices is read whole.
+    #[test]
+    fn many_devices_are_added_up() {
+        let folder = tree();
+        let path = folder.path().join(DIRECTORY).join("b.slice/io.stat");
+        let line =
+            |disk| format!("8:{disk} rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6{}\n", " ".repeat(40));
+        fs::write(path, (0..2000).map(line).collect::<String>()).unwrap();
+        let (payload, incomplete) = sample_under(&SPEC, "include = [\"b.slice\"]", folder.path());
+        let cgroup = flatbuffers::root::<Cgroup<'_>>(&payload).unwrap();
+        assert_eq!((cgroup.groups().get(0).written_bytes(), incomplete), (4000, Incomplete::NONE));
     }
 
     // Proves that the error of a host with version 1 or without groups names what is missing, and

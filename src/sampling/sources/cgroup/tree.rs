@@ -8,14 +8,15 @@ use std::ffi::CStr;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 
+use super::io_stat::FILE_BYTES_MAX;
 use super::values::{FILE_COUNT, FILES};
 use crate::os::directory_handle::{DirectoryHandle, FileHandle, raise_open_files_limit};
 use crate::sampling::{Incomplete, NameFilter};
 
 /// Maximum number of groups in the tree, and in a sample: 16,384 are 11 MB of a frame.
 pub(super) const GROUPS_MAX: usize = 16_384;
-/// A longer file counts as cut. The longest, `io.stat`, has about 100 bytes per device.
-const FILE_BYTES_MAX: usize = 64 << 10;
+/// Buffer of a file. The longest, `io.stat`, has about 100 bytes per device.
+const FILE_BYTES: usize = 64 << 10;
 /// Buffer for directory entries, which are read in portions.
 const LISTING_BYTES: usize = 32 << 10;
 /// The kernel opens no longer path.
@@ -370,12 +371,19 @@ impl CgroupTree {
             if *is_absent {
                 continue;
             }
-            let end = *raw_used + FILE_BYTES_MAX;
-            if raw.len() < end {
-                raw.resize(end.max(2 * raw.len()), 0);
-            }
-            let buffer = raw.get_mut(*raw_used..end).unwrap_or_default();
-            match read_file(file, node, name, buffer, files_open) {
+            let mut space = FILE_BYTES;
+            let read = loop {
+                let end = *raw_used + space;
+                if raw.len() < end {
+                    raw.resize(end.max(2 * raw.len()), 0);
+                }
+                let buffer = raw.get_mut(*raw_used..end).unwrap_or_default();
+                match read_file(file, node, name, buffer, files_open) {
+                    Ok(bytes) if bytes == space && space < FILE_BYTES_MAX => space = FILE_BYTES_MAX,
+                    read => break read,
+                }
+            };
+            match read {
                 Ok(bytes) => {
                     lacks |= Incomplete::CUT.unless(bytes < FILE_BYTES_MAX);
                     *length = Some(bytes);

@@ -2,6 +2,8 @@
 
 use std::ffi::CStr;
 
+use super::io_stat::{self, IoStatReader};
+use crate::os::host::HostRoot;
 use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
 
@@ -60,7 +62,7 @@ const FORMATS: [CgroupFileFormat; FILE_COUNT] = [
         b"pgscan",
         b"pgsteal",
     ]),
-    CgroupFileFormat::Devices(&[b"rbytes", b"wbytes", b"rios", b"wios", b"dbytes", b"dios"]),
+    CgroupFileFormat::Devices,
     CgroupFileFormat::Number,
     CgroupFileFormat::Limit,
     CgroupFileFormat::Pressure,
@@ -82,8 +84,8 @@ enum CgroupFileFormat {
     Number,
     /// One number, or `max` for no limit.
     Limit,
-    /// A line per device with `name=number` pairs, which are summed over devices.
-    Devices(&'static [&'static [u8]]),
+    /// A line per device with `name=number` pairs, which are summed over devices (`io_stat`).
+    Devices,
     /// The lines `some` and `full`, of which only the totals are read.
     Pressure,
 }
@@ -91,7 +93,8 @@ enum CgroupFileFormat {
 impl CgroupFileFormat {
     fn values(self) -> usize {
         match self {
-            Self::Keyed(keys) | Self::Devices(keys) => keys.len(),
+            Self::Keyed(keys) => keys.len(),
+            Self::Devices => io_stat::KEY_COUNT,
             Self::Number | Self::Limit => 1,
             Self::Pressure => 2,
         }
@@ -100,12 +103,22 @@ impl CgroupFileFormat {
 
 /// Parses the files of groups. Remembers which line had which name, since all groups of a kernel
 /// have the same lines.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CgroupFileReader {
     orders: [Vec<Option<usize>>; FILE_COUNT],
+    io_stat: IoStatReader,
 }
 
 impl CgroupFileReader {
+    pub(super) fn new(host: &HostRoot) -> Self {
+        Self { orders: [const { Vec::new() }; FILE_COUNT], io_stat: IoStatReader::new(host) }
+    }
+
+    /// Looks at the block devices again, since one may have moved to others.
+    pub(super) fn forget_devices(&mut self) {
+        self.io_stat.forget_devices();
+    }
+
     /// Parses one file into its part of `values`. An absent file leaves its values absent. `most`
     /// is the largest number of values that this group's file has had.
     pub(super) fn read(
@@ -127,12 +140,14 @@ impl CgroupFileReader {
                 .map_or(Incomplete::NONE, |order| keyed(content, keys, order, places)),
             CgroupFileFormat::Number => number(content, places, false),
             CgroupFileFormat::Limit => number(content, places, true),
-            CgroupFileFormat::Devices(keys) => devices(content, keys, places),
+            CgroupFileFormat::Devices => self.io_stat.read(content, places),
             CgroupFileFormat::Pressure => pressure(content, places),
         };
         let found = places.iter().filter(|value| **value != ABSENT).count();
-        // A limit may be lifted, which makes its value absent.
-        let is_less = found < *values_max && !matches!(format, CgroupFileFormat::Limit);
+        // A limit may be lifted, which makes its value absent. The reader of io.stat marks what a
+        // device lacks.
+        let is_less =
+            found < *values_max && !matches!(format, CgroupFileFormat::Limit | CgroupFileFormat::Devices);
         *values_max = found.max(*values_max);
         incomplete | Incomplete::MISSING.unless(!is_less)
     }
@@ -169,37 +184,6 @@ fn number(content: &[u8], places: &mut [u64], is_limit: bool) -> Incomplete {
     incomplete | Incomplete::UNREADABLE.unless(lines.next().is_none())
 }
 
-/// Sums over devices. A group without I/O has an empty file; a device without I/O has a line with
-/// its name only.
-fn devices(content: &[u8], keys: &[&[u8]], places: &mut [u64]) -> Incomplete {
-    places.fill(0);
-    let (lines, cut) = text::whole_lines(content);
-    let mut incomplete = if content.is_empty() { Incomplete::NONE } else { cut };
-    for line in lines.take(LINES_MAX) {
-        let mut found = 0;
-        for field in text::fields(line).skip(1) {
-            let mut halves = field.splitn(2, |byte| *byte == b'=');
-            let name = halves.next().unwrap_or_default();
-            let Some(index) = keys.iter().position(|key| *key == name) else { continue };
-            let value = text::value(halves.next(), &mut incomplete);
-            found += 1;
-            if let Some(place) = places.get_mut(index) {
-                // One unreadable value makes its sum unknown.
-                let is_known = *place != ABSENT && value != ABSENT;
-                let sum = if is_known { place.checked_add(value) } else { None };
-                incomplete |= Incomplete::UNREADABLE.unless(!is_known || sum.is_some());
-                *place = sum.unwrap_or(ABSENT);
-            }
-        }
-        incomplete |= Incomplete::CUT.unless(found == 0 || found == keys.len());
-    }
-    if !incomplete.is_none() {
-        // A line that is cut off would make the sums too small.
-        places.fill(ABSENT);
-    }
-    incomplete
-}
-
 fn pressure(content: &[u8], places: &mut [u64]) -> Incomplete {
     let (lines, mut incomplete) = text::whole_lines(content);
     for line in lines.take(LINES_MAX) {
@@ -225,9 +209,13 @@ mod tests {
     use super::*;
     use crate::sampling::sources::tests::assert_damage_is_marked;
 
+    fn reader() -> CgroupFileReader {
+        CgroupFileReader::new(&HostRoot::new("/nonexistent"))
+    }
+
     fn read(file: usize, content: &[u8]) -> (Vec<u64>, Incomplete) {
         let mut values = [0; VALUE_COUNT];
-        let incomplete = CgroupFileReader::default().read(file, Some(content), &mut values, &mut 0);
+        let incomplete = reader().read(file, Some(content), &mut values, &mut 0);
         let first: usize = FORMATS.iter().take(file).map(|format| format.values()).sum();
         (values[first..first + FORMATS[file].values()].to_vec(), incomplete)
     }
@@ -252,10 +240,8 @@ mod tests {
         assert_eq!(read(at(c"pids.max"), b"max\n"), (vec![ABSENT], Incomplete::NONE));
         assert_eq!(read(at(c"pids.max"), b"77\n"), (vec![77], Incomplete::NONE));
         assert_eq!(read(at(c"pids.current"), b"max\n"), (vec![ABSENT], Incomplete::UNREADABLE));
-        let io = b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6 cost.vrate=100.00\n259:1 \n\
-            253:0 rbytes=10 wbytes=20 rios=30 wios=40 dbytes=50 dios=60\n";
-        assert_eq!(read(at(c"io.stat"), io), (vec![11, 22, 33, 44, 55, 66], Incomplete::NONE));
-        assert_eq!(read(at(c"io.stat"), b""), (vec![0; 6], Incomplete::NONE));
+        let io = b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n";
+        assert_eq!(read(at(c"io.stat"), io), (vec![1, 2, 3, 4, 5, 6], Incomplete::NONE));
         let pressure = b"some avg10=0.10 avg60=0.20 avg300=0.30 total=4\n\
             full avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
         assert_eq!(read(at(c"cpu.pressure"), pressure), (vec![4, 5], Incomplete::NONE));
@@ -263,15 +249,13 @@ mod tests {
         assert_eq!(read(at(c"cpu.pressure"), some), (vec![4, ABSENT], Incomplete::NONE));
     }
 
-    // Proves that damaged text never panics, a cut text is always marked, a number too large is
-    // absent, and a sum over devices is never too small.
+    // Proves that damaged text never panics, a cut text is always marked, and a number too large is
+    // absent.
     #[test]
     fn damaged_text_is_marked() {
-        let io = b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n";
         let events = b"low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n";
         let pressure = b"some avg10=0.00 total=4\nfull avg10=0.00 total=5\n";
-        let cases: [(&CStr, &[u8]); 5] = [
-            (c"io.stat", io),
+        let cases: [(&CStr, &[u8]); 4] = [
             (c"memory.events", events),
             (c"memory.peak", b"12\n"),
             (c"pids.max", b"max\n"),
@@ -284,9 +268,6 @@ mod tests {
                 incomplete.is_none() && is_all && !content.is_empty()
             });
         }
-        let huge = b"8:0 rbytes=18446744073709551614 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n";
-        let twice = [&huge[..], &huge[..]].concat();
-        assert_eq!(read(at(c"io.stat"), &twice).1, Incomplete::UNREADABLE);
         let (values, incomplete) = read(at(c"memory.events"), b"low 18446744073709551616\nhigh 2\n");
         assert_eq!((values[0], values[1], incomplete), (ABSENT, 2, Incomplete::UNREADABLE));
     }
@@ -294,7 +275,7 @@ mod tests {
     // Proves that a line that disappears is marked as missing.
     #[test]
     fn a_line_that_goes_is_marked() {
-        let mut reader = CgroupFileReader::default();
+        let mut reader = reader();
         let mut values = [0; VALUE_COUNT];
         let mut values_max = 0;
         let file = at(c"memory.events");

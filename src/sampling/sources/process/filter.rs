@@ -76,7 +76,7 @@ impl ProcessFilter {
             let mut known = self.known_users.iter().filter(|(user, _)| *user == slot.user);
             known.any(|(_, name)| fits(&self.users, name))
         };
-        let group = slot.texts.as_ref().map(|texts| until_zero(&texts.group)).unwrap_or_default();
+        let group = slot.texts.as_ref().map(|texts| texts.group.as_slice()).unwrap_or_default();
         // A path that is not UTF-8, or a missing group, matches no pattern.
         let is_group =
             || std::str::from_utf8(group).is_ok_and(|group| !group.is_empty() && fits(&self.groups, group));

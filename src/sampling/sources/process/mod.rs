@@ -8,6 +8,7 @@ mod activity;
 mod events;
 mod exec_names;
 mod filter;
+mod group_naming;
 mod slot;
 mod stat;
 mod table;
@@ -23,11 +24,12 @@ use self::activity::{ProcessActivity, busiest};
 use self::events::{EXITS_MAX, ProcessMonitor};
 use self::exec_names::EXECS_MAX;
 use self::filter::ProcessFilter;
+use self::group_naming::GroupNaming;
 use self::slot::ProcessSlot;
 use self::stat::Stat;
 use self::table::{PassScope, ProcessTable};
 use self::texts::RequestedTexts;
-use super::text::ABSENT;
+use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::clock::monotonic_ns;
 use crate::os::host::page_bytes;
@@ -93,7 +95,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         return Err(unavailable(ErrorKind::InvalidInput.into(), ""));
     };
     let details = RequestedTexts {
-        groups: config.cgroup_paths || !config.cgroups.is_empty(),
+        groups: (config.cgroup_paths || !config.cgroups.is_empty()).then(|| GroupNaming::of(context.host)),
         command_lines: config.command_lines,
     };
     let events = ProcessMonitor::subscribe(context.host);
@@ -133,6 +135,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         groups: Vec::new(),
     };
     sampler.log_denied().map_err(|error| unavailable(error, ""))?;
+    sampler.log_hidden();
     Ok(OpenedSampler::built(sampler))
 }
 
@@ -207,7 +210,7 @@ impl Sampler for ProcessSampler {
         let root = Process::create(
             builder,
             &ProcessArgs {
-                count: self.table.count() as u64,
+                count: if self.table.is_hiding() { ABSENT } else { self.table.count() as u64 },
                 events: events.as_ref(),
                 processes: Some(processes),
                 exits: Some(exits),
@@ -257,6 +260,35 @@ impl ProcessSampler {
         Ok(())
     }
 
+    /// Logs what the recorder cannot see of all processes.
+    fn log_hidden(&mut self) {
+        let Self { table, .. } = self;
+        if table.is_hiding() {
+            tracing::warn!(
+                source = "process",
+                "/proc hides the processes of other users (mount option hidepid): {} of this user are \
+                 recorded, and each sample is marked as denied; give the recorder CAP_SYS_PTRACE, or \
+                 mount /proc with gid= of a group of its user",
+                table.order().len()
+            );
+        }
+        let order = table.order().to_vec();
+        let is_unknown = |slot: usize| {
+            let texts = table.slot(slot).and_then(|slot| slot.texts.as_deref());
+            texts.is_some_and(|texts| texts.is_group_unknown)
+        };
+        let unknown = order.iter().filter(|process| is_unknown(process.slot)).count();
+        if unknown > 0 {
+            tracing::warn!(
+                source = "process",
+                "the control groups of {unknown} of {} processes are outside of the recorder's cgroup \
+                 namespace and not in the tree that it sees: they are not recorded, and `cgroups` \
+                 selects none of them; run the recorder with --cgroupns=host",
+                order.len()
+            );
+        }
+    }
+
     /// Fills a row for each wanted process.
     fn fill(&mut self) -> Incomplete {
         let Self { table, filter, by, page_bytes, rows, ranking, activities, .. } = self;
@@ -277,6 +309,8 @@ impl ProcessSampler {
                 // Another process than in the last sample.
                 (slot.start, slot.totals, slot.totals_of_full_pass) = (stat.start, [0; 2], [0; 2]);
             }
+            let is_group_unknown = slot.texts.as_ref().is_some_and(|texts| texts.is_group_unknown);
+            incomplete |= Incomplete::MISSING.unless(!is_group_unknown);
             slot.is_wanted = filter.wants(slot, &stat.name);
             if !slot.is_wanted {
                 continue;
@@ -345,7 +379,7 @@ impl ProcessSampler {
                 command_lines.push(CommandLine::new(pid, start, length, text));
             }
             if self.shows_groups {
-                groups.push(ProcessGroup::new(pid, start, &texts.group));
+                groups.push(ProcessGroup::new(pid, start, &text::suffix(&texts.group)));
             }
         }
     }

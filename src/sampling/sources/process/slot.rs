@@ -130,12 +130,12 @@ impl ProcessSlot {
         &mut self,
         proc: &DirectoryHandle,
         pid: u32,
-        buffer: &mut [u8],
-        details: RequestedTexts,
+        buffer: &mut Vec<u8>,
+        details: &RequestedTexts,
     ) -> io::Result<()> {
         self.user = with_path(pid, "", |path| proc.ownership_of(path))?.user.into();
         self.is_io_denied = false;
-        if details.groups || details.command_lines {
+        if details.groups.is_some() || details.command_lines {
             let texts = self.texts.get_or_insert_with(ProcessTexts::empty);
             if texts.read(proc, pid, buffer, details)? {
                 self.decided_for = None;

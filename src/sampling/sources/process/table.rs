@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind};
 use super::slot::{
     ContentSpan, DUE_IN_ANY_PASS, DUE_IN_FULL_PASS, ExitState, ProcessContent, ProcessSlot, open_once,
 };
-use super::texts::{DETAIL_BYTES_MAX, RequestedTexts, with_path};
+use super::texts::{DETAIL_BYTES, RequestedTexts, with_path};
 use crate::os::clock::cpu_ns_of;
 use crate::os::directory_handle::{DirectoryHandle, raise_open_files_limit};
 use crate::os::host::{HostDirectory, HostRoot};
@@ -58,6 +58,7 @@ pub(super) enum PassScope {
 pub(super) struct ProcessTable {
     listing: HostDirectory,
     proc: DirectoryHandle,
+    visibility: Visibility,
     details: RequestedTexts,
     order: Vec<ListedProcess>,      // by ascending pid
     next_order: Vec<ListedProcess>, // the next order; empty between samples
@@ -80,6 +81,17 @@ pub(super) struct ProcessTable {
     incomplete: Incomplete,
 }
 
+/// The processes that /proc shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Visibility {
+    /// All of its namespace.
+    All,
+    /// Only the recorder's own user's (mount option hidepid).
+    Own,
+    /// A captured tree, which need not have the first process.
+    Captured,
+}
+
 /// A process and the index of its slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListedProcess {
@@ -97,10 +109,11 @@ struct DepartedProcess {
 impl ProcessTable {
     /// Opens the table. `has_events` is whether the kernel reports changes.
     pub(super) fn open(host: &HostRoot, details: RequestedTexts, has_events: bool) -> io::Result<Self> {
-        let has_events = has_events && !details.groups && !details.command_lines;
+        let has_events = has_events && details.groups.is_none() && !details.command_lines;
         let mut table = Self {
             listing: host.directory("proc")?,
             proc: DirectoryHandle::open(&host.path("proc"))?,
+            visibility: if host.has_procfs() { Visibility::All } else { Visibility::Captured },
             details,
             order: Vec::new(),
             next_order: Vec::new(),
@@ -111,7 +124,7 @@ impl ProcessTable {
             free: Vec::new(),
             raw: Vec::new(),
             raw_used: 0,
-            detail: vec![0; DETAIL_BYTES_MAX],
+            detail: vec![0; DETAIL_BYTES],
             files_open: 0,
             files_open_max: raise_open_files_limit(0) / 2,
             detail_interval_ns: if has_events { EVENT_DETAIL_INTERVAL_NS } else { DETAIL_INTERVAL_NS },
@@ -165,6 +178,7 @@ impl ProcessTable {
             self.apply_events();
         }
         self.forked_pids.clear();
+        self.incomplete |= Incomplete::DENIED.unless(!self.is_hiding());
         self.incomplete |= Incomplete::TOO_MANY.unless(self.order.len() < PROCESSES_MAX);
         self.raw_used = 0;
         for index in 0..self.order.len() {
@@ -188,6 +202,12 @@ impl ProcessTable {
         let is_there =
             |process: &&ListedProcess| self.slots.get(process.slot).is_some_and(|slot| !slot.is_gone);
         self.order.iter().filter(is_there).count()
+    }
+
+    /// Returns whether the kernel hides the processes of other users, so that nobody here knows how
+    /// many there are.
+    pub(super) fn is_hiding(&self) -> bool {
+        self.visibility == Visibility::Own
     }
 
     /// Returns the number of processes that the last [`read`](Self::read) skipped.
@@ -312,6 +332,12 @@ impl ProcessTable {
             listed.sort_unstable();
         }
         listed.dedup(); // 07 and 7, possible only in a captured tree
+        // The first process lives as long as its namespace.
+        if self.visibility != Visibility::Captured {
+            let first = self.proc.ownership_of(c"1");
+            let is_hidden = first.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+            self.visibility = if is_hidden { Visibility::Own } else { Visibility::All };
+        }
         self.reconcile();
         Ok(())
     }
@@ -443,7 +469,7 @@ impl ProcessTable {
             let spread =
                 u64::from(process.pid) % DETAIL_SPREAD * (self.detail_interval_ns / 2 / DETAIL_SPREAD);
             slot.detail_due_ns = now_ns + self.detail_interval_ns - spread;
-            slot.read_details(proc, process.pid, &mut self.detail, self.details)?;
+            slot.read_details(proc, process.pid, &mut self.detail, &self.details)?;
         }
         if self.has_clocks {
             slot.run_time = cpu_ns_of(process.pid).unwrap_or(ABSENT);
@@ -486,7 +512,7 @@ mod tests {
 
     use super::*;
 
-    const DETAILS: RequestedTexts = RequestedTexts { groups: false, command_lines: false };
+    const DETAILS: RequestedTexts = RequestedTexts { groups: None, command_lines: false };
 
     fn process(root: &Path, pid: u32) {
         let folder = root.join(format!("proc/{pid}"));

@@ -153,7 +153,9 @@ impl EventBatch {
         // A thread that has ended is no longer known when it switches for the last time.
         let is_known = previous.thread != UNKNOWN_THREAD;
         // The kernel of a sandbox records no switch between two threads that it hides.
-        let is_other = |running: ThreadId| running.thread != previous.thread;
+        let is_other = |running: ThreadId| {
+            running.thread != previous.thread && !self.threads.has_taken_over(running, previous)
+        };
         if is_known && running.filter(|id| id.thread != UNKNOWN_THREAD).is_some_and(is_other) {
             self.lost += 1;
             self.unrecorded += 1;
@@ -413,6 +415,26 @@ mod tests {
         assert_eq!(lines.last().unwrap(), "lost 1");
         let (lines, _) = sample(&mut batch, span(10, 20), &[switch(11, 20, 0)]);
         assert_eq!(lines.last().unwrap(), "lost 1");
+    }
+
+    // Proves that a thread which is preempted within exec, after it got the id of its process and
+    // before the kernel says so, is no loss, and that any other switch without a record is.
+    #[test]
+    fn a_switch_within_an_exec_is_no_loss() {
+        let end = |thread| record(2, thread, RecordedEvent::Exit { thread: id(thread), parent: 1 });
+        let exec = |is_ended: bool| {
+            let mut batch = batch();
+            let others = if is_ended { end(20) } else { Vec::new() };
+            let own = [switch(1, 0, 25), switch(3, 20, 0), switch(4, 0, 20), named(5, 20, b"make", true)];
+            let (lines, _) = sample(&mut batch, span(0, 10), &[own.concat(), others]);
+            lines.last().unwrap().starts_with("lost")
+        };
+        assert!(!exec(true), "the first thread has ended, so 25 has taken over its id");
+        assert!(exec(false), "the first thread lives");
+        let mut batch = batch();
+        let own = [switch(1, 0, 25), switch(3, 30, 0)];
+        let (lines, _) = sample(&mut batch, span(0, 10), &[own.concat(), end(30)]);
+        assert_eq!(lines.last().unwrap(), "lost 1", "a thread of another process");
     }
 
     // Proves that what the kernel could not deliver is counted, and so is a switch from a thread

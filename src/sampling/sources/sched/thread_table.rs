@@ -127,6 +127,15 @@ impl ThreadTable {
         self.threads.get(&thread).map_or(0, |known| known.process)
     }
 
+    /// Returns whether a running thread has taken over the id of its process. A thread that
+    /// executes another program does so once the first thread has ended. The kernel reports the
+    /// exec later.
+    pub(super) fn has_taken_over(&self, running: ThreadId, now: ThreadId) -> bool {
+        now.thread == now.process
+            && running.process == now.process
+            && self.threads.get(&now.thread).is_some_and(|first| first.ended_ns != 0)
+    }
+
     /// A thread begins, with the name of its parent.
     pub(super) fn fork(&mut self, child: ThreadId, parent: ThreadId) {
         let name = self.threads.get(&parent.thread).map_or([0; THREAD_NAME_BYTES], |parent| parent.name);

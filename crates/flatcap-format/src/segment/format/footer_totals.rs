@@ -20,6 +20,8 @@ pub struct FooterTotals {
     pub missed: u64,
     /// Incomplete samples, as far as the sampler had reported them.
     pub incomplete: u64,
+    /// Why samples were incomplete, as the flags of frames say it; 0 if unknown.
+    pub incomplete_flags: u16,
     /// Causes of all lost samples together, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
     /// Range of the recorded samples; none if there are none.
@@ -101,6 +103,7 @@ impl FooterTotals {
         self.thinned = self.thinned.saturating_add(later.thinned);
         self.missed = self.missed.saturating_add(later.missed);
         self.incomplete = self.incomplete.saturating_add(later.incomplete);
+        self.incomplete_flags |= later.incomplete_flags;
         self.causes |= later.causes;
         if let Some(span) = later.span {
             self.add_samples(later.recorded, span);
@@ -114,17 +117,17 @@ impl FooterTotals {
 
     /// Returns the samples recorded per second, for a source with this period: the rate between the
     /// first and the last sample, or, if lower, the nominal rate times the share of ticks that were
-    /// recorded. The former does not see ticks missed at either end. None for fewer than two
-    /// samples.
+    /// recorded. The former does not see ticks missed at either end. With thinned samples it is the
+    /// former: their numbers are of another period. None for fewer than two samples.
     #[allow(clippy::cast_precision_loss, reason = "a rate for display: 53 bits are enough")]
     pub fn achieved_hz(&self, period_ns: u64) -> Option<f64> {
         let span = self.span.filter(|_| self.recorded > 1)?;
         let elapsed_ns = span.last_mono_ns.checked_sub(span.first_mono_ns).filter(|ns| *ns > 0)?;
         let between = (self.recorded - 1) as f64 / (elapsed_ns as f64 / 1e9);
-        let ticks =
-            [self.lost, self.thinned, self.missed].into_iter().fold(self.recorded, u64::saturating_add);
+        let ticks = self.recorded.saturating_add(self.lost).saturating_add(self.missed);
         let recorded_share = self.recorded as f64 / ticks as f64;
-        Some(if period_ns > 0 { between.min(1e9 / period_ns as f64 * recorded_share) } else { between })
+        let has_one_period = period_ns > 0 && self.thinned == 0;
+        Some(if has_one_period { between.min(1e9 / period_ns as f64 * recorded_share) } else { between })
     }
 
     pub(in crate::segment) fn read(totals: wire::SourceTotals<'_>) -> Self {
@@ -143,6 +146,7 @@ impl FooterTotals {
             thinned: totals.thinned(),
             missed: totals.missed(),
             incomplete: totals.partial(),
+            incomplete_flags: totals.partial_flags(),
             causes: totals.causes().bits(),
             span: (totals.recorded() > 0).then(|| SampleSpan {
                 first_seq: totals.first_seq(),
@@ -186,6 +190,9 @@ impl FooterTotals {
         table.add_causes(wire::GapCause::from_bits_retain(self.causes));
         table.add_read_duration(read_duration);
         table.add_lateness(lateness);
+        if self.incomplete_flags > 0 {
+            table.add_partial_flags(self.incomplete_flags);
+        }
         table.add_source(self.source);
         table.finish()
     }
@@ -194,6 +201,18 @@ impl FooterTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Proves that a thinned recording has the rate of its samples: 91 in 9 s.
+    #[test]
+    fn thinned_samples_do_not_lower_the_rate() {
+        let mut totals = FooterTotals { thinned: 8910, missed: 77, ..FooterTotals::new(1) };
+        totals.add_samples(1, SampleSpan::of(0, 0, 0));
+        totals.add_samples(90, SampleSpan::of(9000, 9_000_000_000, 0));
+        assert_eq!(totals.achieved_hz(100_000_000), Some(10.0));
+        // Without thinning, ticks missed at the end lower it.
+        let totals = FooterTotals { thinned: 0, missed: 91, ..totals };
+        assert_eq!(totals.achieved_hz(100_000_000), Some(5.0));
+    }
 
     // Proves that totals written before they had causes are read, with none. Method: a builder that
     // leaves zero fields out.
@@ -217,9 +236,12 @@ mod tests {
             before_mono_ns: 0,
         });
         (totals.incomplete, totals.causes) = (5, totals.causes | 1);
+        totals.incomplete_flags = 0b11;
         let mut sum = read_back(&totals);
         assert_eq!((sum.lost, sum.incomplete, sum.causes), (5, 5, 1 | 1 << 7));
-        sum.add(&FooterTotals { lost: 1, incomplete: 1, causes: 2, ..FooterTotals::new(1) });
+        let later = FooterTotals { lost: 1, incomplete: 1, causes: 2, ..FooterTotals::new(1) };
+        sum.add(&FooterTotals { incomplete_flags: 0b101, ..later });
+        assert_eq!(sum.incomplete_flags, 0b111);
         assert_eq!((sum.lost, sum.incomplete, sum.causes), (6, 6, 3 | 1 << 7));
     }
 }

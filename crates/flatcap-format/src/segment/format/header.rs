@@ -20,6 +20,11 @@ pub(in crate::segment) const CLOCKS_MAX: usize = 1024;
 
 pub use wire::SourceKind;
 
+/// The labels of a pushed source that say who pushes.
+const CLIENT_LABEL: &str = "client";
+const USER_LABEL: &str = "uid";
+const PROGRAM_LABEL: &str = "executable";
+
 /// Labels that a builder has written.
 type WireLabels<'a> = WIPOffset<Vector<'a, ForwardsUOffset<wire::Label<'a>>>>;
 
@@ -76,6 +81,31 @@ impl SourceInfo {
     pub fn is_opaque(&self) -> bool {
         self.root.is_empty() && self.schema.is_empty()
     }
+
+    /// Returns the program that pushed its samples; `None` if the recorder measured or imported
+    /// them. The recorder sets these labels by the identity that the kernel reports. A client
+    /// cannot set them, and other sources do not have them.
+    pub fn sender(&self) -> Option<SourceSender> {
+        let label =
+            |name: &str| self.labels.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+        let (client, user) = (label(CLIENT_LABEL), label(USER_LABEL));
+        (client.is_some() || user.is_some()).then(|| SourceSender {
+            client: client.unwrap_or_default(),
+            user,
+            program: label(PROGRAM_LABEL),
+        })
+    }
+}
+
+/// A program that pushes the samples of a source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceSender {
+    /// The name that the client gave itself.
+    pub client: String,
+    /// The number of its user, as the kernel says.
+    pub user: Option<String>,
+    /// The path of its program, as the kernel says.
+    pub program: Option<String>,
 }
 
 /// The reason why a header cannot be read. The caller adds the path.

@@ -11,6 +11,9 @@ use jiff::tz::TimeZone;
 const NUMBER_DIGITS: usize = 10;
 /// Highest number that fits a name.
 const NUMBER_MAX: u64 = 9_999_999_999;
+/// Numbers that stay free after a killed run. A run that gets more segments shares numbers with the
+/// next one; both are listed in the order of their creation.
+const SUPPLEMENT_NUMBERS: u64 = 64;
 const RUN_DIGITS: usize = 16;
 const TIME_BYTES: usize = 16;
 const TIME_FORMAT: &str = "%Y%m%dT%H%M%SZ";
@@ -116,6 +119,18 @@ impl SegmentName {
             None => Some(0),
             Some(last) => Self::next_number(last),
         }
+    }
+
+    /// Returns the number of the first segment of a new run in a directory with these names. Skips
+    /// some numbers after a killed run, which may still get segments: the numbers of each run are
+    /// then below the numbers of the next one.
+    pub fn first_number_of_run<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
+        let next = Self::next_free_number(names.clone())?;
+        let mut segments = names.filter_map(Self::parse);
+        let has_killed_run = segments.any(|name| name.state == SealState::Active);
+        let first = if has_killed_run { next.saturating_add(SUPPLEMENT_NUMBERS) } else { next };
+        // Near the last number none is left free.
+        Some(if first <= NUMBER_MAX { first } else { next })
     }
 
     /// Returns the number after this one; none after the last number (10 billion segments).

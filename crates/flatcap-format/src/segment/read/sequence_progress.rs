@@ -40,9 +40,13 @@ pub(in crate::segment) enum SampleStatus {
 
 impl SequenceProgress {
     pub(in crate::segment) fn of(reader: &SegmentReader) -> Self {
-        let latest_mono_ns = reader.header().clocks.mono_ns;
-        let mut progress = Self { latest_mono_ns, ..Self::default() };
-        progress.add_sources(reader.header());
+        Self::after(reader.header())
+    }
+
+    /// Begins with the numbers of a segment's header.
+    pub(in crate::segment) fn after(header: &SegmentHeader) -> Self {
+        let mut progress = Self { latest_mono_ns: header.clocks.mono_ns, ..Self::default() };
+        progress.add_sources(header);
         progress
     }
 
@@ -86,16 +90,16 @@ impl SequenceProgress {
         is_new
     }
 
-    /// Returns gaps for the missing numbers at the end: those below `begun`, and those before known
-    /// losses.
-    pub(in crate::segment) fn missing(&mut self, id: u16, begun: u64) -> Vec<Gap> {
+    /// Returns gaps with this cause for the missing numbers at the end: those below `begun`, and
+    /// those before known losses.
+    pub(in crate::segment) fn missing(&mut self, id: u16, begun: u64, cause: GapCause) -> Vec<Gap> {
         let latest_mono_ns = self.latest_mono_ns;
         let Some(source) = self.sources.get_mut(&id) else { return Vec::new() };
         let end = source.lost.iter().map(|(_, lost_end)| *lost_end).max().unwrap_or(0).max(begun);
         if end <= source.next {
             return Vec::new();
         }
-        source.advance_to(id, end, GapCause::Crash, latest_mono_ns)
+        source.advance_to(id, end, cause, latest_mono_ns)
     }
 
     /// The ids of all sources.
@@ -178,10 +182,10 @@ mod tests {
             "it counts as lost"
         );
         assert_eq!(added(&mut progress, 10), []);
-        assert_eq!(progress.missing(1, 11), []);
-        assert_eq!(ranges(&progress.missing(1, 13)), [(11, 2)]);
-        assert_eq!(progress.missing(1, 13), [], "reported once");
-        assert_eq!(progress.missing(2, 13), [], "no such source");
+        assert_eq!(progress.missing(1, 11, GapCause::Crash), []);
+        assert_eq!(ranges(&progress.missing(1, 13, GapCause::Crash)), [(11, 2)]);
+        assert_eq!(progress.missing(1, 13, GapCause::Crash), [], "reported once");
+        assert_eq!(progress.missing(2, 13, GapCause::Crash), [], "no such source");
     }
 
     // Proves that gaps written before samples with lower numbers hide none of these samples.
@@ -193,7 +197,11 @@ mod tests {
         assert!(progress.add_gap(&gap(2, 3)) && progress.add_gap(&gap(10, 5)));
         assert_eq!(added(&mut progress, 0), []);
         assert_eq!(added(&mut progress, 6), [(1, 1), (5, 1)]);
-        assert_eq!(ranges(&progress.missing(1, 0)), [(7, 3)], "numbers before a known loss were begun");
-        assert_eq!(progress.missing(1, 15), []);
+        assert_eq!(
+            ranges(&progress.missing(1, 0, GapCause::Crash)),
+            [(7, 3)],
+            "numbers before a known loss were begun"
+        );
+        assert_eq!(progress.missing(1, 15, GapCause::Crash), []);
     }
 }

@@ -1,8 +1,8 @@
 //! Completes the unsealed segments of crashed runs in a directory, run by run.
 //!
-//! The last readable segment of a run, sealed or not, gets the samples that the run's memory still
-//! holds. A segment that another one of its run follows ends where the next header says
-//! (docs/ARCHITECTURE.md, "Crash memory and recovery").
+//! The last readable segment of a run gets the samples that the run's memory still holds; if it is
+//! sealed, a segment after it does. A segment that another one of its run follows ends where the
+//! next header says (docs/ARCHITECTURE.md, "Crash memory and recovery").
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,6 +11,7 @@ use std::path::Path;
 use super::leftovers::Leftovers;
 use super::recovered::{RecoverError, Recovered};
 use super::segment_recovery::{recover, resume};
+use super::supplement::supplement;
 use crate::segment::format::footer::Footer;
 use crate::segment::format::header::SegmentHeader;
 use crate::segment::format::segment_name::{SealState, SegmentName, SideFile};
@@ -122,9 +123,16 @@ impl DirectoryRecovery<'_> {
                     continue;
                 }
             };
-            let exceeds = || self.footer(*name).is_some_and(|footer| own.exceeds(&footer));
-            if is_candidate(name) || exceeds() {
+            if is_candidate(name) {
                 each(*name, recover(self.storage, *name, &own, self.dry_run));
+            }
+            let last = name.sealed();
+            if is_last && self.footer(last).is_some() {
+                match supplement(self.storage, last, &own, self.dry_run) {
+                    Ok(None) => {}
+                    Ok(Some((name, recovered))) => each(name, Ok(recovered)),
+                    Err(error) => each(last, Err(error)),
+                }
             }
         }
     }

@@ -68,11 +68,10 @@ impl FullScan {
                 scan.add_damage(at.offset, 0, "a second header: what follows belongs to another segment");
                 break;
             }
-            let sample = reader.sample(at).filter(|_| at.kind == FrameKind::Telemetry);
-            if sample.is_some_and(|sample| leftovers.is_lost(sample.source, sample.seq)) {
+            if leftovers.is_counted_later(reader, at) {
                 if reader.is_sealed() {
                     // It was sealed without regard to the next segment.
-                    scan.add_damage(at.offset, 0, "samples that the run's next segment counts as lost");
+                    scan.add_damage(at.offset, 0, "samples or losses that the run's next segment counts");
                 }
                 scan.has_tail = true;
                 break;

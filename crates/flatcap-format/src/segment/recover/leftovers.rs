@@ -1,9 +1,12 @@
 //! Samples that the memory of a crashed run adds to its segments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::segment::format::control_frames::Gap;
 use crate::segment::format::footer::Footer;
+use crate::segment::format::frame_kind::{FrameKind, FrameLocation};
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
+use crate::segment::read::reader::SegmentReader;
 
 /// The content of a crashed run's memory.
 #[derive(Debug, Default, Clone)]
@@ -14,8 +17,10 @@ pub struct Leftovers {
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,
+    /// Sources of which samples were refused: their numbers at the end are lost as damaged.
+    pub refused: BTreeSet<u16>,
     /// Whether another segment of the run follows. Then `begun` has the first numbers of that
-    /// segment, and samples of this segment from there on count as lost.
+    /// segment, which accounts for everything from there on.
     pub has_successor: bool,
 }
 
@@ -41,8 +46,16 @@ impl Leftovers {
         self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
     }
 
-    /// Returns whether the next segment counts this sample as lost.
-    pub(in crate::segment) fn is_lost(&self, source: u16, seq: u64) -> bool {
-        self.has_successor && self.begun.get(&source).is_some_and(|begun| seq >= *begun)
+    /// Returns whether the next segment accounts for this frame of a source: for the sample, or for
+    /// a number of the gap. The write of the frame was reported as failed, and reached the file.
+    pub(in crate::segment) fn is_counted_later(&self, reader: &SegmentReader, at: FrameLocation) -> bool {
+        let last = match at.kind {
+            FrameKind::Telemetry => reader.sample(at).map(|sample| (sample.source, sample.seq)),
+            FrameKind::Gap => Gap::decode(reader.payload(at))
+                .map(|gap| (gap.source, gap.first.saturating_add(gap.count).saturating_sub(1))),
+            _ => None,
+        };
+        let begun = |source| self.begun.get(&source).filter(|_| self.has_successor);
+        last.is_some_and(|(source, seq)| begun(source).is_some_and(|begun| seq >= *begun))
     }
 }

@@ -6,3 +6,4 @@ pub(super) mod leftovers;
 pub(super) mod preview;
 pub(super) mod recovered;
 pub(super) mod segment_recovery;
+pub(super) mod supplement;

@@ -22,7 +22,7 @@ impl SegmentRecovery<'_> {
         }
         for source in progress.sources() {
             let begun = self.leftovers.begun.get(&source).copied().unwrap_or(0);
-            self.result.lost += lost_samples(&progress.missing(source, begun));
+            self.result.lost += lost_samples(&progress.missing(source, begun, GapCause::Crash));
         }
         self.result.sealed = Some(self.name.sealed().to_string());
     }
@@ -35,6 +35,9 @@ impl SegmentRecovery<'_> {
         let mut progress = SequenceProgress::of(&reader);
         while let Some(advance) = reader.advance()? {
             let Advance::Frame(at) = advance else { continue };
+            if self.leftovers.is_counted_later(&reader, at) {
+                break;
+            }
             progress.add_sources(reader.header());
             if let Some(sample) = reader.sample(at).filter(|_| at.kind == FrameKind::Telemetry) {
                 if let SampleStatus::New(gaps) = progress.add_sample(&sample, GapCause::Damaged) {

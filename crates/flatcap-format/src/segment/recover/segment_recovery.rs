@@ -14,13 +14,13 @@ use super::leftovers::Leftovers;
 use super::recovered::{RecoverError, Recovered, RecoveryStep};
 use crate::schema::segment::GapCause;
 use crate::segment::format::block_table::BlockTable;
-use crate::segment::format::control_frames::{ClockSync, Gap, lost_samples};
+use crate::segment::format::control_frames::{Attachment, ClockSync, Gap, lost_samples};
 use crate::segment::format::damage::Damage;
 use crate::segment::format::error::SegmentError;
 use crate::segment::format::footer::BlockEntry;
 use crate::segment::format::footer_totals::SampleSpan;
 use crate::segment::format::frame_kind::{FrameKind, FrameLocation, SampleView};
-use crate::segment::format::header::SourceInfo;
+use crate::segment::format::header::{SegmentHeader, SourceInfo};
 use crate::segment::format::segment_counts::SegmentCounts;
 use crate::segment::format::segment_name::{SealState, SegmentName, SideFile};
 use crate::segment::open::torn_tail::{copy_tail, is_empty_after, is_prefix_of_tail};
@@ -36,9 +36,8 @@ const WRITE_BYTES: usize = 256 << 10;
 /// Length in bytes at which an interval of a rewritten segment ends.
 const INTERVAL_BYTES: u64 = 4 << 20;
 
-/// Completes one segment. A sealed one is left as it is unless it is damaged or `leftovers` has
-/// samples that it does not count. With `dry_run` writes nothing; the result says what would be
-/// done.
+/// Completes one segment. A sealed one is left as it is unless it is damaged. With `dry_run` writes
+/// nothing; the result says what would be done.
 ///
 /// # Errors
 /// `Unreadable` for a file of a later version, `Storage` with the step that failed. No error loses
@@ -49,15 +48,7 @@ pub fn recover(
     leftovers: &Leftovers,
     dry_run: bool,
 ) -> Result<Recovered, RecoverError> {
-    SegmentRecovery {
-        storage,
-        name,
-        leftovers,
-        dry_run,
-        result: Recovered::default(),
-        pending: PendingFrames::default(),
-    }
-    .run()
+    SegmentRecovery::new(storage, name, leftovers, dry_run).run()
 }
 
 /// Finishes the interrupted recovery of a rewritten segment: if the old file is already set aside
@@ -110,7 +101,17 @@ struct PendingFrames {
     samples: Vec<(u16, SampleSpan)>,
 }
 
-impl SegmentRecovery<'_> {
+impl<'a> SegmentRecovery<'a> {
+    pub(in crate::segment) fn new(
+        storage: &'a dyn Storage,
+        name: SegmentName,
+        leftovers: &'a Leftovers,
+        dry_run: bool,
+    ) -> Self {
+        let (result, pending) = (Recovered::default(), PendingFrames::default());
+        Self { storage, name, leftovers, dry_run, result, pending }
+    }
+
     fn run(mut self) -> Result<Recovered, RecoverError> {
         let step = RecoveryStep { name: self.name };
         let stored = self.name.to_string();
@@ -155,11 +156,8 @@ impl SegmentRecovery<'_> {
         let blocks = compressed.map(|compressed| {
             compressed.blocks_up_to(if is_complete { compressed.raw_bytes() } else { scan.end })
         });
-        let has_more = reader.footer().is_some_and(|footer| self.leftovers.exceeds(footer));
         if scan.is_damaged || (!has_end && matches!(blocks, Some(None))) {
             self.rewrite(&stored, &file)?;
-        } else if has_end && has_more && !self.leftovers.has_successor {
-            self.extend(&file)?;
         } else if has_end {
             if self.name.state == SealState::Active {
                 let sealed = SealedSegment::new(self.name, file, length);
@@ -239,31 +237,32 @@ impl SegmentRecovery<'_> {
         Ok(())
     }
 
-    /// Adds the samples in the run's memory to an intact segment, by copying it into a new file
-    /// that takes its place. The old file is unsealed first, so that it is not compressed
-    /// meanwhile.
-    fn extend(&mut self, file: &Arc<dyn StorageFile>) -> Result<(), RecoverError> {
+    /// Writes a new segment: this header, these attachments, and the leftovers. The file gets the
+    /// segment's name once it is whole and synced; a `.recovering` file is discarded.
+    pub(in crate::segment) fn write_new(
+        mut self,
+        header: SegmentHeader,
+        attachments: &[Attachment],
+    ) -> Result<Recovered, RecoverError> {
         let step = RecoveryStep { name: self.name };
-        let (active, sealed) = (active_name(self.name), self.name.sealed().to_string());
-        if self.name.state == SealState::Sealed {
-            self.unless_dry_run(
-                |recovery| {
-                    recovery.storage.rename(&sealed, &active)?;
-                    recovery.storage.sync_directory()
-                },
-                "unseal the file",
-            )?;
-        }
-        if !self.copy_intact(file)? {
-            return Ok(());
+        let progress = SequenceProgress::after(&header);
+        if self.dry_run {
+            self.preview(progress);
+            return Ok(self.result);
         }
         let unfinished = self.name.side_file(SideFile::Recovering);
-        self.storage.replace(&unfinished, &active).map_err(step.fails("replace the file"))?;
+        self.remove_if_there(&unfinished)?;
+        let target = self.storage.create(&unfinished).map_err(step.fails("create a new file"))?;
+        let counts = SegmentCounts::new(&header);
+        let mut writer = SegmentWriter::resume(self.name, header, target, counts);
+        writer.begin(attachments).map_err(step.fails("write the new file"))?;
+        let sealed = self.complete_and_seal(writer, progress)?;
+        sealed.sync().map_err(step.fails("sync the new file"))?;
+        let name = self.name.sealed().to_string();
+        self.storage.rename(&unfinished, &name).map_err(step.fails("rename the new file"))?;
         self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
-        self.storage.rename(&active, &sealed).map_err(step.fails("rename the new file"))?;
-        self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
-        self.result.sealed = Some(sealed);
-        Ok(())
+        self.result.sealed = Some(name);
+        Ok(self.result)
     }
 
     /// Copies the intact frames into `.recovering`, completes it, and syncs it and its name.
@@ -312,6 +311,9 @@ impl SegmentRecovery<'_> {
         let step = RecoveryStep { name: self.name };
         let payload = reader.payload(at);
         progress.add_sources(reader.header());
+        if self.leftovers.is_counted_later(reader, at) {
+            return Ok(ControlFlow::Break(()));
+        }
         match at.kind {
             // Frames after a second header belong to another segment.
             FrameKind::Header if at.offset > 0 => return Ok(ControlFlow::Break(())),
@@ -334,9 +336,6 @@ impl SegmentRecovery<'_> {
                 let Some(sample) = reader.sample(at).filter(is_known) else {
                     return Ok(ControlFlow::Continue(()));
                 };
-                if self.leftovers.is_lost(sample.source, sample.seq) {
-                    return Ok(ControlFlow::Break(()));
-                }
                 if let SampleStatus::New(gaps) = progress.add_sample(&sample, GapCause::Damaged) {
                     self.append_gaps(writer, &gaps)?;
                     let mut frame = Vec::with_capacity(at.bytes);
@@ -383,7 +382,9 @@ impl SegmentRecovery<'_> {
         }
         for source in progress.sources() {
             let begun = leftovers.begun.get(&source).copied().unwrap_or(0);
-            let gaps = progress.missing(source, begun);
+            let is_refused = leftovers.refused.contains(&source);
+            let cause = if is_refused { GapCause::Damaged } else { GapCause::Crash };
+            let gaps = progress.missing(source, begun, cause);
             self.append_gaps(&mut writer, &gaps)?;
         }
         self.flush(&mut writer)?;

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use super::removed::RemovedSegments;
 use crate::segment::format::control_frames::Gap;
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
 
@@ -18,12 +19,12 @@ const GAPS_WAITING_MAX: usize = 1024;
 /// are summed up. A hostile file may have a header of another run every few hundred bytes.
 const SOURCES_KEPT_MAX: usize = 1 << 16;
 
-/// Counts of one source in one run.
+/// Counts of one source in one run: each number counts once, however often the files have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceCompleteness {
     /// The source's name.
     pub name: String,
-    /// Telemetry frames.
+    /// Samples in the files.
     pub recorded: u64,
     /// Samples counted by Gap frames, without the thinned ones.
     pub lost: u64,
@@ -31,16 +32,27 @@ pub struct SourceCompleteness {
     pub thinned: u64,
     /// Causes of the lost samples, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
+    /// Samples of segments that retention has removed, between others that are there.
+    pub removed: u64,
     /// Samples that are neither recorded nor counted by a Gap frame.
     pub unexplained: u64,
+    segment: u64, // number of the last one that describes the source
     next_seq: u64,
-    waiting: Vec<(u64, u64)>, // gaps at or above `next_seq`: first, end (exclusive)
+    waiting: Vec<WaitingGap>, // disjoint, at or above `next_seq`
+}
+
+/// Numbers of a gap that no sample has passed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WaitingGap {
+    first: u64,
+    end: u64, // exclusive
+    is_thinned: bool,
 }
 
 /// A sequence number that contradicts the order of its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceFinding {
-    /// A number that was passed before: repeated or out of order.
+    /// A number that was passed before, or that is recorded and in a gap, or in two gaps.
     Repeated,
     /// This many numbers are neither recorded nor counted as lost.
     Unexplained(u64),
@@ -53,16 +65,23 @@ pub struct CompletenessCheck {
     sources: Vec<((u64, u16), SourceCompleteness)>,
     by_key: HashMap<(u64, u16), usize>, // indexes into `sources`
     earlier: SourceCompleteness,        // sum of the entries that were dropped
-    run_id: u64,                        // of the last header
-    indexes: Vec<usize>,                // indexes into `sources` by source id, for that run
+    removed_segments: RemovedSegments,
+    run_id: u64,         // of the last header
+    segment: u64,        // its number
+    indexes: Vec<usize>, // indexes into `sources` by source id, for that run
 }
 
 const MISSING: usize = usize::MAX;
 
 impl CompletenessCheck {
+    /// Adds segments that retention has removed: their samples are not missing.
+    pub(crate) fn add_removed(&mut self, removed: &RemovedSegments) {
+        self.removed_segments.extend(removed);
+    }
+
     /// Begins a segment. Returns the samples that are missing before it, by source.
     pub fn begin_segment(&mut self, header: &SegmentHeader) -> Vec<(u16, SequenceFinding)> {
-        self.run_id = header.run_id;
+        (self.run_id, self.segment) = (header.run_id, header.segment);
         if self.sources.len() > SOURCES_KEPT_MAX {
             self.sum_up_earlier();
         }
@@ -73,6 +92,7 @@ impl CompletenessCheck {
 
     /// Adds a source from its descriptor. Returns the samples that are missing before it.
     pub(crate) fn add_source(&mut self, run_id: u64, source: &SourceInfo) -> Option<SequenceFinding> {
+        let is_known = self.by_key.contains_key(&(run_id, source.id));
         let sources = &mut self.sources;
         let index = *self.by_key.entry((run_id, source.id)).or_insert_with_key(|key| {
             let entry = SourceCompleteness {
@@ -90,7 +110,12 @@ impl CompletenessCheck {
         if let Some(at) = self.indexes.get_mut(id) {
             *at = index;
         }
+        let number = self.segment;
         let entry = &mut self.sources.get_mut(index)?.1;
+        let before = std::mem::replace(&mut entry.segment, number);
+        if is_known && self.removed_segments.covers(run_id, before, number) {
+            return entry.skip_to(source.next_seq);
+        }
         // A lower number is one of a segment that was given up and removed, and that a power cut
         // brought back. It repeats nothing: only samples and gaps do.
         entry.advance_to(source.next_seq.max(entry.next_seq))
@@ -123,14 +148,12 @@ impl CompletenessCheck {
     /// Counts a sample. Its source must have been added before.
     pub fn add_sample(&mut self, run_id: u64, source: u16, seq: u64) -> Option<SequenceFinding> {
         let entry = self.entry_mut(run_id, source)?;
-        entry.recorded += 1;
         if seq == entry.next_seq && entry.waiting.is_empty() {
+            entry.recorded += 1;
             entry.next_seq = entry.next_seq.saturating_add(1);
             return None;
         }
-        let finding = entry.advance_to(seq);
-        entry.next_seq = entry.next_seq.max(seq.saturating_add(1));
-        finding
+        entry.add_sample(seq)
     }
 
     /// Returns whether a sample with this number, followed by any count of consecutive ones, has no
@@ -159,23 +182,7 @@ impl CompletenessCheck {
 
     /// Counts a gap. Its source must have been added before.
     pub fn add_gap(&mut self, run_id: u64, gap: &Gap) -> Option<SequenceFinding> {
-        let entry = self.entry_mut(run_id, gap.source)?;
-        if gap.is_thinned() {
-            entry.thinned = entry.thinned.saturating_add(gap.count);
-        } else {
-            entry.lost = entry.lost.saturating_add(gap.count);
-            entry.causes |= gap.causes;
-        }
-        if gap.first < entry.next_seq {
-            return Some(SequenceFinding::Repeated);
-        }
-        if entry.waiting.len() == GAPS_WAITING_MAX {
-            // A flood of gaps without samples: the oldest count as passed.
-            let end = entry.waiting.iter().map(|(_, end)| *end).max().unwrap_or(0);
-            return entry.advance_to(end.max(gap.first));
-        }
-        entry.waiting.push((gap.first, gap.first + gap.count));
-        None
+        self.entry_mut(run_id, gap.source)?.add_gap(gap)
     }
 
     /// The sum of the sources of earlier runs that were too many to keep.
@@ -195,34 +202,97 @@ impl CompletenessCheck {
 impl SourceCompleteness {
     /// Counts gaps that no sample follows as passed.
     fn finish(&mut self) {
-        if let Some(end) = self.waiting.iter().map(|(_, end)| *end).max() {
+        if let Some(end) = self.waiting.iter().map(|gap| gap.end).max() {
             // The check itself counts numbers that are missing here.
             let _counted = self.advance_to(end);
         }
+    }
+
+    /// Counts a sample that is not simply the next one.
+    fn add_sample(&mut self, seq: u64) -> Option<SequenceFinding> {
+        if seq < self.next_seq {
+            return Some(SequenceFinding::Repeated);
+        }
+        self.recorded += 1;
+        let in_gap = self.waiting.iter().find(|gap| (gap.first..gap.end).contains(&seq)).copied();
+        let finding = self.advance_to(seq);
+        self.next_seq = seq.saturating_add(1);
+        let Some(gap) = in_gap else { return finding };
+        // It is in the files, so it is not lost.
+        let counted = if gap.is_thinned { &mut self.thinned } else { &mut self.lost };
+        *counted = counted.saturating_sub(1);
+        let next_seq = self.next_seq;
+        self.waiting.retain_mut(|gap| {
+            gap.first = gap.first.max(next_seq);
+            gap.first < gap.end
+        });
+        Some(SequenceFinding::Repeated)
+    }
+
+    /// Counts the numbers of a gap that nothing has counted yet.
+    fn add_gap(&mut self, gap: &Gap) -> Option<SequenceFinding> {
+        let is_thinned = gap.is_thinned();
+        let mut from = gap.first.max(self.next_seq);
+        let end = gap.first.saturating_add(gap.count);
+        let mut counted: u64 = 0;
+        self.waiting.sort_unstable_by_key(|gap| gap.first);
+        let waiting = self.waiting.len();
+        for at in 0..=waiting {
+            let next = self.waiting.get(at).copied().filter(|_| at < waiting);
+            let to = next.map_or(end, |next| next.first.min(end));
+            if from < to {
+                counted += to - from;
+                self.waiting.push(WaitingGap { first: from, end: to, is_thinned });
+            }
+            from = from.max(next.map_or(end, |next| next.end));
+        }
+        let sum = if is_thinned { &mut self.thinned } else { &mut self.lost };
+        *sum = sum.saturating_add(counted);
+        if !is_thinned && counted > 0 {
+            self.causes |= gap.causes;
+        }
+        let mut finding = (counted < gap.count).then_some(SequenceFinding::Repeated);
+        if self.waiting.len() > GAPS_WAITING_MAX {
+            // A flood of gaps without samples: all of them count as passed.
+            let passed = self.waiting.iter().map(|gap| gap.end).max().unwrap_or(0);
+            finding = finding.or(self.advance_to(passed));
+        }
+        finding
     }
 
     fn add(&mut self, other: &Self) {
         self.recorded = self.recorded.saturating_add(other.recorded);
         self.lost = self.lost.saturating_add(other.lost);
         self.thinned = self.thinned.saturating_add(other.thinned);
+        self.removed = self.removed.saturating_add(other.removed);
         self.unexplained = self.unexplained.saturating_add(other.unexplained);
         self.causes |= other.causes;
     }
 
     /// Returns whether everything below `seq` is recorded or explained, and nothing from `seq` on.
     fn expects(&self, seq: u64) -> bool {
-        seq >= self.next_seq && self.missing(seq) == 0 && self.waiting.iter().all(|(_, end)| *end <= seq)
+        seq >= self.next_seq && self.missing(seq) == 0 && self.waiting.iter().all(|gap| gap.end <= seq)
     }
 
     /// Counts the numbers below `seq` that are neither recorded nor explained. `seq` must not be
     /// below `next_seq`.
     fn missing(&self, seq: u64) -> u64 {
         let mut missing = seq - self.next_seq;
-        for (first, end) in &self.waiting {
-            let (from, to) = ((*first).max(self.next_seq), (*end).min(seq));
+        for gap in &self.waiting {
+            let (from, to) = (gap.first.max(self.next_seq), gap.end.min(seq));
             missing = missing.saturating_sub(to.saturating_sub(from));
         }
         missing
+    }
+
+    /// Moves on to `seq` over segments that were removed: what is missing below it is in them.
+    fn skip_to(&mut self, seq: u64) -> Option<SequenceFinding> {
+        let missing = self.missing(seq.max(self.next_seq));
+        self.removed = self.removed.saturating_add(missing);
+        // That counts them as unexplained.
+        let _counted = self.advance_to(seq.max(self.next_seq));
+        self.unexplained = self.unexplained.saturating_sub(missing);
+        None
     }
 
     /// Moves on to `seq`: everything below it must be recorded or explained by now.
@@ -231,7 +301,7 @@ impl SourceCompleteness {
             return Some(SequenceFinding::Repeated);
         }
         let missing = self.missing(seq);
-        self.waiting.retain(|(_, end)| *end > seq);
+        self.waiting.retain(|gap| gap.end > seq);
         self.next_seq = seq;
         self.unexplained = self.unexplained.saturating_add(missing);
         (missing > 0).then_some(SequenceFinding::Unexplained(missing))
@@ -240,8 +310,11 @@ impl SourceCompleteness {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::segment::format::header::tests::example;
+    use crate::testing::effort;
 
     const RUN: u64 = 0x1234_5678_9abc_def0;
 
@@ -351,7 +424,98 @@ mod tests {
         assert_eq!(check.add_sample(RUN, 0, 12), Some(SequenceFinding::Repeated));
         assert_eq!(check.add_gap(RUN, &gap(13, 1)), Some(SequenceFinding::Repeated));
         let source = ended(check);
-        assert_eq!((source.recorded, source.lost, source.unexplained), (13, 1, 0));
+        assert_eq!((source.recorded, source.lost, source.unexplained), (12, 0, 0), "each number once");
+    }
+
+    // Proves that a hole is a finding unless retention has removed all segments in it.
+    #[test]
+    fn removed_segments_are_no_finding() {
+        for (removed, unexplained) in [((8, 9), 0), ((8, 8), 11), ((6, 20), 0)] {
+            let mut check = started();
+            let number = example().segment;
+            let mut list = RemovedSegments::default();
+            list.add(RUN, number + removed.0 - 7, number + removed.1 - 7);
+            check.add_removed(&list);
+            assert_eq!(check.add_sample(RUN, 0, 9), None);
+            let mut later = example();
+            later.segment = number + 3;
+            later.sources[0].next_seq = 21;
+            assert_eq!(check.begin_segment(&later).is_empty(), unexplained == 0);
+            assert_eq!(check.add_sample(RUN, 0, 22), Some(SequenceFinding::Unexplained(1)));
+            let source = ended(check);
+            let counts = (source.recorded, source.removed, source.unexplained);
+            assert_eq!(counts, (2, 11 - unexplained, unexplained + 1));
+        }
+    }
+
+    // Proves that a number counts once if it is in two gaps, or recorded and in a gap: gaps of two
+    // segments that overlap, a sample within a gap of another segment.
+    #[test]
+    fn overlapping_gaps_count_once() {
+        let mut check = started();
+        assert_eq!(check.add_gap(RUN, &gap(9, 5)), None);
+        assert_eq!(check.begin_segment(&example()), []);
+        assert_eq!(check.add_gap(RUN, &gap(9, 8)), Some(SequenceFinding::Repeated));
+        assert_eq!(check.add_gap(RUN, &gap(20, 2)), None);
+        assert_eq!(check.add_gap(RUN, &gap(15, 10)), Some(SequenceFinding::Repeated));
+        assert_eq!(check.add_sample(RUN, 0, 12), Some(SequenceFinding::Repeated));
+        assert_eq!(check.add_sample(RUN, 0, 25), None);
+        let source = ended(check);
+        assert_eq!((source.recorded, source.lost, source.unexplained), (2, 15, 0));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(300, 10_000)))]
+        // Proves that each number counts once, and as what it is. Method: all numbers of a run, in
+        // random samples and gaps, some gaps before samples with lower numbers. If one number is
+        // there twice, the check finds it and still counts it once.
+        #[test]
+        fn each_number_counts_once(
+            parts in prop::collection::vec((1..6_u64, 0..4_u8), 1..30),
+            early in prop::collection::vec(any::<bool>(), 30),
+            repeated in prop::option::of((any::<prop::sample::Index>(), 1..9_u64, any::<bool>())),
+        ) {
+            const FIRST: u64 = 9;
+            let thinned = crate::schema::segment::GapCause::Thinned.bits();
+            let mut frames: Vec<(u64, u64, u8)> = Vec::new(); // first, count, kind
+            let mut next = FIRST;
+            for ((count, kind), early) in parts.iter().zip(&early) {
+                // A gap comes before the samples of its batch.
+                let at = if *kind > 1 && *early && !frames.is_empty() { frames.len() - 1 } else { frames.len() };
+                frames.insert(at, (next, *count, *kind));
+                next += count;
+            }
+            let counts = |wanted: fn(u8) -> bool| {
+                parts.iter().filter(|(_, kind)| wanted(*kind)).map(|(count, _)| count).sum::<u64>()
+            };
+            let again = repeated.map(|(at, count, is_gap)| {
+                let (first, length, _) = *at.get(&frames);
+                (at.index(frames.len()), (first, count.min(length), if is_gap { 2 } else { 0 }))
+            });
+            if let Some((at, frame)) = again {
+                frames.insert(at + 1, frame);
+            }
+            let mut check = started();
+            let mut findings = 0;
+            for (first, count, kind) in frames {
+                if kind < 2 {
+                    let numbers = first..first + count;
+                    findings += numbers.filter_map(|seq| check.add_sample(RUN, 0, seq)).count();
+                } else {
+                    let causes = if kind == 2 { 1 } else { thinned };
+                    let gap = Gap { causes, ..gap(first, count) };
+                    findings += usize::from(check.add_gap(RUN, &gap).is_some());
+                }
+            }
+            let source = ended(check);
+            let sum = source.recorded + source.lost + source.thinned + source.unexplained;
+            prop_assert_eq!(sum, next - FIRST);
+            prop_assert_eq!(findings > 0, repeated.is_some());
+            if repeated.is_none() {
+                let expected = (counts(|kind| kind < 2), counts(|kind| kind == 2), counts(|kind| kind == 3));
+                prop_assert_eq!((source.recorded, source.lost, source.thinned), expected);
+            }
+        }
     }
 
     // Proves that a flood of runs keeps few entries and correct sums, and that the current run

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::batch_source::BatchSource;
 use super::completeness::{CompletenessCheck, SequenceFinding, SourceCompleteness};
 use super::digest_check::DigestCheck;
+use super::removed::RemovedSegments;
 use crate::segment::compressed::compressed_segment::CompressedSegment;
 use crate::segment::format::control_frames::Gap;
 use crate::segment::format::damage::Damage;
@@ -88,6 +89,11 @@ impl VerificationReport {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.thinned))
     }
 
+    /// Samples of segments that retention has removed, between others that are there.
+    pub fn removed(&self) -> u64 {
+        self.all_sources().fold(0, |sum, source| sum.saturating_add(source.removed))
+    }
+
     /// Samples that are neither recorded nor counted by a Gap frame.
     pub fn unexplained(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.unexplained))
@@ -139,6 +145,11 @@ impl CheckState {
 }
 
 impl Verification {
+    /// Adds segments that retention has removed: their samples are not missing.
+    pub fn add_removed(&mut self, removed: &RemovedSegments) {
+        self.completeness.add_removed(removed);
+    }
+
     /// Reads a segment from start to end. `is_live`: a recorder is writing it, so frames after its
     /// last Index frame are in flight. `progress` gets the offset reached, in bytes.
     ///

@@ -361,6 +361,7 @@ impl SegmentWriter {
         for old in totals {
             if let Some(new) = self.counts.totals_mut(old.source) {
                 (new.missed, new.incomplete) = (old.missed, old.incomplete);
+                new.incomplete_flags = old.incomplete_flags;
                 (new.lateness, new.read_duration) = (old.lateness.clone(), old.read_duration.clone());
             }
         }

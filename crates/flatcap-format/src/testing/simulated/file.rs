@@ -3,11 +3,8 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use super::{InjectedResult, Operation, SimulatedDisk, SimulatedStorage};
+use super::{InjectedFailure, InjectedResult, Operation, SimulatedDisk, SimulatedStorage};
 use crate::storage::{FileAttributes, ReadAt, StorageFile};
-
-/// ENOSPC.
-const NO_SPACE: i32 = 28;
 
 #[derive(Debug)]
 pub(super) struct SimulatedFile {
@@ -39,16 +36,17 @@ impl StorageFile for SimulatedFile {
         let fate = disk.begin()?;
         let mut bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
         let offset = disk.inodes[self.inode].content.len() as u64;
-        let fitting = usize::try_from(disk.max_length(self.inode) - offset).unwrap_or(usize::MAX);
+        let (reach, code) = disk.max_length(self.inode);
+        let fitting = usize::try_from(reach.saturating_sub(offset)).unwrap_or(usize::MAX);
         let is_full = fitting == 0 && !bytes.is_empty();
         bytes.truncate(fitting);
-        if !matches!(fate, InjectedResult::Succeeds) {
+        if !matches!(fate, InjectedResult::Succeeds | InjectedResult::Fails(InjectedFailure::Late(_))) {
             let part = disk.random.below(bytes.len() + 1);
             bytes.truncate(part);
         }
         disk.inodes[self.inode].append(&bytes);
         let result = match fate.result() {
-            Ok(()) if is_full => Err(io::Error::from_raw_os_error(NO_SPACE)),
+            Ok(()) if is_full => Err(io::Error::from_raw_os_error(code)),
             told => told.map(|()| bytes.len()),
         };
         disk.end(Some(self.inode), Operation::Append { offset, bytes: bytes.len() as u64 }, result)
@@ -58,13 +56,13 @@ impl StorageFile for SimulatedFile {
     fn preallocate(&self, end: u64) -> io::Result<()> {
         let mut disk = self.storage.disk();
         let fate = disk.begin()?;
-        let reach = disk.max_length(self.inode);
+        let (reach, code) = disk.max_length(self.inode);
         if matches!(fate, InjectedResult::Succeeds) {
             let inode = &mut disk.inodes[self.inode];
             inode.reserved = inode.reserved.max(end.min(reach));
         }
         let result = match fate.result() {
-            Ok(()) if end > reach => Err(io::Error::from_raw_os_error(NO_SPACE)),
+            Ok(()) if end > reach => Err(io::Error::from_raw_os_error(code)),
             told => told,
         };
         disk.end(Some(self.inode), Operation::Preallocate { end }, result)

@@ -24,6 +24,10 @@ use file::SimulatedFile;
 const CRASHED: i32 = 108;
 /// EPERM: the kernel's error for an immutable file.
 const NOT_PERMITTED: i32 = 1;
+/// ENOSPC.
+const NO_SPACE: i32 = 28;
+/// EDQUOT.
+const QUOTA_EXCEEDED: i32 = 122;
 /// EMFILE.
 const TOO_MANY_FILES: i32 = 24;
 
@@ -87,6 +91,11 @@ struct SimulatedDisk {
     inodes: Vec<SimulatedInode>,
     directory: SimulatedDirectory,
     capacity: u64,
+    others: OtherUsage,
+    /// Limit of the bytes of our files; the free space does not show it.
+    quota: u64,
+    /// Limit of the number of files.
+    files_max: usize,
     log: Vec<LoggedOperation>,
     failures: BTreeMap<usize, InjectedFailure>,
     crash: Option<(usize, CrashPoint)>,
@@ -96,6 +105,14 @@ struct SimulatedDisk {
     /// New descriptors are refused; open files keep working.
     descriptors_exhausted: bool,
     random: SimulationRandom,
+}
+
+/// The space that other programs occupy on the disk.
+#[derive(Debug, Clone, Copy, Default)]
+struct OtherUsage {
+    held: u64,
+    wanted: u64,
+    is_greedy: bool,
 }
 
 /// The injected result of an operation.
@@ -118,6 +135,9 @@ impl SimulatedStorage {
             inodes: files.into_values().map(SimulatedInode::with_content).collect(),
             directory: SimulatedDirectory::with_names(names),
             capacity: u64::MAX >> 1,
+            others: OtherUsage::default(),
+            quota: u64::MAX >> 1,
+            files_max: usize::MAX,
             log: Vec::new(),
             failures: BTreeMap::new(),
             crash: None,
@@ -133,6 +153,24 @@ impl SimulatedStorage {
     /// Limits the disk, in bytes.
     pub fn set_capacity(&self, bytes: u64) {
         self.disk().capacity = bytes;
+    }
+
+    /// Lets other programs occupy this many bytes of the disk, or all that is free. If they are
+    /// greedy they get there with the space that is freed later, too, before our next operation.
+    pub fn set_others(&self, bytes: u64, is_greedy: bool) {
+        let mut disk = self.disk();
+        (disk.others.wanted, disk.others.is_greedy) = (bytes, is_greedy);
+        disk.let_others_grow();
+    }
+
+    /// Limits the bytes of our files (EDQUOT), which the free space does not show.
+    pub fn set_quota(&self, bytes: u64) {
+        self.disk().quota = bytes;
+    }
+
+    /// Limits the number of files (ENOSPC), as if others had all other inodes.
+    pub fn set_files_max(&self, files: usize) {
+        self.disk().files_max = files;
     }
 
     /// Refuses to remove a file from now on (EPERM), like an immutable one.
@@ -270,6 +308,9 @@ impl InjectedResult {
 impl SimulatedDisk {
     fn begin(&mut self) -> io::Result<InjectedResult> {
         let number = self.log.len();
+        if self.others.is_greedy {
+            self.let_others_grow();
+        }
         if self.crashed || self.crash == Some((number, CrashPoint::Before)) {
             self.crashed = true;
             return Err(crashed());
@@ -309,10 +350,21 @@ impl SimulatedDisk {
         self.inodes.iter().enumerate().filter(is_allocated).map(|(_, inode)| inode.allocated()).sum()
     }
 
-    /// Returns the length up to which a file could grow with all the free space.
-    fn max_length(&self, inode: usize) -> u64 {
-        let free = self.capacity.saturating_sub(self.used());
-        self.inodes[inode].allocated() + free / PAGE_BYTES * PAGE_BYTES
+    fn free(&self) -> u64 {
+        self.capacity.saturating_sub(self.used()).saturating_sub(self.others.held)
+    }
+
+    fn let_others_grow(&mut self) {
+        let OtherUsage { held, wanted, .. } = self.others;
+        self.others.held = wanted.min(held + self.free());
+    }
+
+    /// Returns the length up to which a file could grow with all the free space, and the error of
+    /// one that is longer.
+    fn max_length(&self, inode: usize) -> (u64, i32) {
+        let (free, quota) = (self.free(), self.quota.saturating_sub(self.used()));
+        let code = if quota < free { QUOTA_EXCEEDED } else { NO_SPACE };
+        (self.inodes[inode].allocated() + free.min(quota) / PAGE_BYTES * PAGE_BYTES, code)
     }
 }
 
@@ -325,6 +377,8 @@ impl Storage for SimulatedStorage {
                 disk.take_descriptor()?;
                 if disk.directory.names.contains_key(name) {
                     Err(io::ErrorKind::AlreadyExists.into())
+                } else if disk.directory.names.len() >= disk.files_max {
+                    Err(io::Error::from_raw_os_error(NO_SPACE))
                 } else {
                     Ok(())
                 }
@@ -433,7 +487,7 @@ impl Storage for SimulatedStorage {
     fn space(&self) -> io::Result<DiskSpace> {
         let disk = self.lock_disk()?;
         disk.check_listing()?;
-        Ok(DiskSpace { total: disk.capacity, available: disk.capacity.saturating_sub(disk.used()) })
+        Ok(DiskSpace { total: disk.capacity, available: disk.free() })
     }
 }
 

@@ -1,0 +1,192 @@
+//! The answers of `spikes` and `explain`.
+
+use std::collections::BTreeSet;
+
+use flatcap_format::segment::{Marker, SourceSender};
+use serde::Serialize;
+
+use super::attribution::SuspectKind;
+use super::measure::ValueUnit;
+use super::measurement::Measurement;
+
+/// A value of a field that departs from what is usual.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldDeparture {
+    /// The source.
+    pub source: String,
+    /// Path of the field below the source; that of a list has `[*]`.
+    pub field: String,
+    /// The element of the list.
+    pub element: Option<String>,
+    /// The value of a text whose share of samples is counted; of a number `unchanged`, if samples
+    /// with the value before are counted, or `absent`, for the share of those without one.
+    pub state: Option<String>,
+    /// The value, in `unit`: what `dump` prints.
+    pub value: f64,
+    /// The usual level.
+    pub usual: f64,
+    /// Begin and end of the usual range.
+    pub usual_range: (f64, f64),
+    /// The unit.
+    pub unit: ValueUnit,
+    /// How unusual it is.
+    pub score: f64,
+    /// When: of a spike, its middle; in a window, the first sample that differs.
+    pub wall_ns: i64,
+    /// Further fields that move together with it.
+    pub together: Vec<FieldName>,
+    /// The unit that the schema states.
+    pub field_unit: Option<String>,
+    /// The programs that pushed it; empty if the recorder measured or imported it.
+    pub senders: Vec<SourceSender>,
+    /// The samples of the value; `None` if there are none around the time.
+    pub measurement: Option<Measurement>,
+}
+
+/// The name of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldName {
+    /// The source.
+    pub source: String,
+    /// Path of the field below the source, with the state whose share is counted.
+    pub field: String,
+    /// The element of the list.
+    pub element: Option<String>,
+}
+
+/// The use of a resource by new children of a process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildrenUse {
+    /// The path of the field below the source.
+    pub field: String,
+    /// The sum of their values.
+    pub sum: f64,
+    /// The unit.
+    pub unit: ValueUnit,
+    /// The value of each.
+    pub parts: Vec<FieldDeparture>,
+}
+
+/// Fields that were not ranked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnrankedFields {
+    /// Why.
+    pub reason: UnrankedReason,
+    /// Their names, with the source.
+    pub fields: BTreeSet<String>,
+}
+
+/// Why a field is not ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnrankedReason {
+    /// Its values are states, strings or reservations.
+    NoQuantity,
+    /// The recording has too little of it before the time.
+    ShortBaseline,
+    /// Its payloads have no schema.
+    NoSchema,
+    /// It has events, and no values at the time of a sample.
+    Events,
+}
+
+impl FieldDeparture {
+    /// Returns the path of the field below the source, with the state whose share is counted:
+    /// `processes[*].state=D`.
+    pub fn path(&self) -> String {
+        match &self.state {
+            Some(state) => format!("{}={state}", self.field),
+            None => self.field.clone(),
+        }
+    }
+}
+
+/// The spikes of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spikes {
+    /// Best first.
+    pub departures: Vec<FieldDeparture>,
+    /// The host.
+    pub host: String,
+    /// The number of ranked fields.
+    pub ranked: usize,
+    /// The fields that were not ranked.
+    pub unranked: Vec<UnrankedFields>,
+    /// At least so many series were left out to bound memory.
+    pub left_out: u64,
+    /// There was damage, or a file that cannot be read.
+    pub has_findings: bool,
+}
+
+/// A process, control group, disk or interface that may be the cause.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspect {
+    /// What it is.
+    pub kind: SuspectKind,
+    /// Its name.
+    pub name: String,
+    /// Its process id.
+    pub pid: Option<u64>,
+    /// How much more than usual it did.
+    pub score: f64,
+    /// Departures of its own fields, best first.
+    pub evidence: Vec<FieldDeparture>,
+    /// The use of resources by its new children.
+    pub children: Vec<ChildrenUse>,
+    /// The first sample in which any of it differed.
+    pub first_wall_ns: i64,
+}
+
+/// Processes that ended or began below another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offspring {
+    /// The list that says so.
+    pub list: String,
+    /// The parent.
+    pub parent: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// What was different in a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// The host.
+    pub host: String,
+    /// Wall time at which the window begins and ends.
+    pub window: (i64, i64),
+    /// Length of the baseline before it, as far as it was recorded, in nanoseconds.
+    pub before_ns: u64,
+    /// The shortest baseline of which it is known what is usual, in nanoseconds: before a shorter
+    /// one nothing is ranked.
+    pub before_least_ns: u64,
+    /// Best first.
+    pub suspects: Vec<Suspect>,
+    /// Best first.
+    pub fields: Vec<FieldDeparture>,
+    /// Processes that ended or began, by parent.
+    pub offspring: Vec<Offspring>,
+    /// Notes in the window.
+    pub markers: Vec<Marker>,
+    /// Samples that were lost in the window.
+    pub lost: u64,
+    /// Longest lateness of the recorder's samples at the window, in nanoseconds, if it recorded it.
+    pub late_ns: Option<u64>,
+    /// Steps of the wall clock in the time that was read: when, and by how many nanoseconds.
+    pub clock_steps: Vec<(i64, i64)>,
+    /// At least so many series were left out to bound memory.
+    pub left_out: u64,
+    /// The number of ranked fields.
+    pub ranked: usize,
+    /// The fields that were not ranked.
+    pub unranked: Vec<UnrankedFields>,
+    /// There was damage, or a file that cannot be read.
+    pub has_findings: bool,
+}
+
+impl Explanation {
+    /// Returns whether the time before is too short for a ranking.
+    pub fn is_too_early(&self) -> bool {
+        self.before_ns < self.before_least_ns
+    }
+}

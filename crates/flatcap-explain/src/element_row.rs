@@ -1,0 +1,99 @@
+//! The rows of an element, and the numbers in them.
+
+use flatcap_format::query::{ColumnValues, ValueColumn};
+
+use super::measure::Measure;
+use super::observation::SeriesInfo;
+
+/// A longer time without a sample is a hole, not a slow change.
+pub(super) const INTERVAL_MAX_NS: u64 = 300_000_000_000;
+
+/// A row, and the time between the last sample of its element and this one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ElementRow {
+    pub(super) row: usize,
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+    /// The sample before, whether it has the element or not.
+    pub(super) before_ns: u64,
+    /// Its element is new, and was not there at `from_ns`.
+    pub(super) is_born: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Number {
+    Integer(u64),
+    Float(f64),
+}
+
+/// The element whose series are observed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SeriesPlace {
+    pub(super) table: usize,
+    pub(super) element: Option<u32>,
+    pub(super) born_ns: Option<u64>,
+}
+
+impl SeriesPlace {
+    pub(super) fn info(&self, column: usize, measure: Measure) -> SeriesInfo {
+        SeriesInfo {
+            table: self.table,
+            column,
+            element: self.element,
+            measure,
+            state: None,
+            born_ns: self.born_ns,
+            is_newcomer: self.born_ns.is_some(),
+        }
+    }
+}
+
+impl ElementRow {
+    /// Returns the time since the last sample; none if that is a hole.
+    #[inline]
+    pub(super) fn interval_ns(&self) -> Option<u64> {
+        Some(self.to_ns.saturating_sub(self.from_ns)).filter(|ns| (1..=INTERVAL_MAX_NS).contains(ns))
+    }
+}
+
+/// Returns what a counter grew by.
+pub(super) fn growth(before: Option<Number>, now: Option<Number>) -> Option<u64> {
+    match (before?, now?) {
+        (Number::Integer(before), Number::Integer(now)) => now.checked_sub(before),
+        _ => None,
+    }
+}
+
+impl Number {
+    /// Returns the bits, by which values are compared.
+    pub(super) fn bits(self) -> u64 {
+        match self {
+            Self::Integer(number) => number,
+            Self::Float(number) => number.to_bits(),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
+    pub(super) fn float(self) -> f64 {
+        match self {
+            Self::Integer(number) => number as f64,
+            Self::Float(number) => number,
+        }
+    }
+}
+
+#[inline]
+pub(super) fn number(column: &ValueColumn, row: usize) -> Option<Number> {
+    match &column.values {
+        ColumnValues::Unsigned(values) if column.valid.has(row) => {
+            values.get(row).copied().map(Number::Integer)
+        }
+        ColumnValues::Unsigned(_) => None,
+        _ => column.number(row).filter(|number| number.is_finite()).map(Number::Float),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a length of time")]
+pub(super) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

@@ -1,0 +1,488 @@
+//! Measures a series in a window by its own samples: the numbers that `dump` prints.
+//!
+//! Ranking compares means over time, weighs them and bounds memory. For the few series that are
+//! reported, this module reads the samples of the element again, as `dump` does.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::{Range, RangeInclusive};
+
+use flatcap_format::query::{
+    ColumnBatch, ElementIdentity, ElementNames, FieldPath, Query, QueryError, QueryItem, Recording, TableInfo,
+};
+use flatcap_format::replay::ReplayFilter;
+use flatcap_format::schema::FieldValue;
+
+use super::element_row::{Number, growth, number, seconds};
+use super::element_slot::{BUSY, BUSY_STATES};
+use super::fresh_values::{ABSENT, UNCHANGED};
+use super::measure::{Measure, ValueClass};
+use super::measurement::{Measurement, ShownValues};
+use super::reading::RecordingChoice;
+
+/// Least time before a window that is read: every second, a sample has all elements, and the kernel
+/// counts a wait when it ends.
+const BEFORE_NS: u64 = 4_000_000_000;
+/// Least number of periods of a source that are read before and after a window.
+const PERIODS: u64 = 3;
+/// Least time after a window that is read.
+const AFTER_NS: u64 = 1_200_000_000;
+/// Maximum number of samples of a series in memory.
+const SAMPLES_MAX: usize = 1 << 16;
+/// A series of which a value is wanted.
+#[derive(Debug, Clone)]
+pub(super) struct WantedSeries {
+    pub(super) source: String,
+    pub(super) period_ns: u64,
+    /// The path of the field below the source; the path of the list if its elements are counted.
+    pub(super) field: String,
+    pub(super) identity: Vec<ElementIdentity>,
+    pub(super) label: Option<String>,
+    pub(super) state: Option<Box<str>>,
+    pub(super) measure: Measure,
+    /// The window, as wall time.
+    pub(super) window: Range<i64>,
+    /// Wall time of the sample before the first one of a new element.
+    pub(super) born_wall_ns: Option<i64>,
+    /// Times by the monotonic clock in which bytes of other processes were added.
+    pub(super) inherited: Vec<Range<u64>>,
+}
+
+/// A value, in the unit of its class, and how it was measured.
+pub(super) type Measured = (f64, Measurement);
+
+/// Reads the values of some series; `None` for a series without samples in its window.
+pub(super) fn measure(
+    choice: &RecordingChoice,
+    recording: &Recording,
+    wanted: &[WantedSeries],
+) -> Result<Vec<Option<Measured>>, QueryError> {
+    let mut found: Vec<Option<Measured>> = vec![None; wanted.len()];
+    let mut by_window: BTreeMap<(i64, i64), Vec<usize>> = BTreeMap::new();
+    for (number, series) in wanted.iter().enumerate() {
+        by_window.entry((series.window.start, series.window.end)).or_default().push(number);
+    }
+    for numbers in by_window.values() {
+        let own: Vec<&WantedSeries> = numbers.iter().filter_map(|number| wanted.get(*number)).collect();
+        let samples = SeriesSamples::read(choice, recording, &own)?;
+        for ((number, series), samples) in numbers.iter().zip(own).zip(samples) {
+            if let Some(place) = found.get_mut(*number) {
+                *place = samples.measured(series);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A sample, with the value that an element had in it.
+#[derive(Debug, Clone)]
+struct ElementSample<V> {
+    run: usize,
+    wall_ns: i64,
+    mono_ns: u64,
+    value: V,
+}
+
+#[derive(Debug, Clone, Default)]
+struct SampledValue {
+    number: Option<Number>,
+    text: Option<Box<str>>,
+}
+
+/// The samples of a series around a window.
+#[derive(Debug, Default)]
+struct SeriesSamples {
+    /// All samples of the table, whether they have the element or not.
+    all: Vec<ElementSample<()>>,
+    /// Those that have it.
+    own: Vec<ElementSample<SampledValue>>,
+}
+
+impl WantedSeries {
+    /// Returns the path of the field that is read.
+    fn read_field(&self) -> String {
+        if self.measure.class == ValueClass::Offspring {
+            format!("{}.parent", self.field)
+        } else {
+            self.field.clone()
+        }
+    }
+
+    fn is_of(&self, names: &ElementNames, element: Option<u32>) -> bool {
+        let Some(element) = element else { return self.label.is_none() };
+        let keys = |identity: &[ElementIdentity]| -> Vec<ElementIdentity> {
+            identity.iter().filter(|part| part.is_key).cloned().collect()
+        };
+        let own = keys(&self.identity);
+        if own.is_empty() {
+            self.label.as_deref() == Some(names.label(names.latest(element)))
+        } else {
+            own == keys(names.identity(names.latest(element)))
+        }
+    }
+
+    /// Returns the process id of the element.
+    fn pid(&self) -> Option<u64> {
+        self.identity.iter().find(|part| &*part.field == "pid")?.value.parse().ok()
+    }
+
+    /// Returns the path of the field for `dump`, with the element picked.
+    fn dump_field(&self) -> String {
+        let path = format!("{}.{}", self.source, self.read_field());
+        let picks = self.label.is_some() && self.measure.class != ValueClass::Offspring;
+        let Some((list, rest)) = path.rsplit_once("[*]").filter(|_| picks) else { return path };
+        let quoted = |value: &str| format!("\"{}\"", value.replace('"', "\\\""));
+        let keys = self.identity.iter().filter(|part| part.is_key);
+        let tests: Vec<String> = keys.map(|part| format!("{}={}", part.field, quoted(&part.value))).collect();
+        let pick = if tests.is_empty() {
+            quoted(self.label.as_deref().unwrap_or_default())
+        } else {
+            tests.join(",")
+        };
+        format!("{list}[{pick}]{rest}")
+    }
+}
+
+impl SeriesSamples {
+    /// Reads the samples around the window of some series.
+    fn read(
+        choice: &RecordingChoice,
+        recording: &Recording,
+        wanted: &[&WantedSeries],
+    ) -> Result<Vec<Self>, QueryError> {
+        let mut samples: Vec<Self> = wanted.iter().map(|_| Self::default()).collect();
+        let Some(first) = wanted.first() else { return Ok(samples) };
+        let period_ns = wanted.iter().map(|series| series.period_ns).max().unwrap_or_default();
+        let around_ns = |least: u64| period_ns.saturating_mul(PERIODS).max(least);
+        let filter = ReplayFilter {
+            sources: wanted.iter().map(|series| series.source.clone()).collect(),
+            since_ns: Some(first.window.start.saturating_sub_unsigned(around_ns(BEFORE_NS))),
+            until_ns: Some(first.window.end.saturating_add_unsigned(around_ns(AFTER_NS))),
+            host: choice.host.clone(),
+            ..ReplayFilter::default()
+        };
+        let paths: BTreeSet<String> =
+            wanted.iter().map(|series| format!("{}.{}", series.source, series.read_field())).collect();
+        let fields: Vec<FieldPath> = paths.iter().filter_map(|path| path.parse().ok()).collect();
+        if fields.is_empty() {
+            return Ok(samples);
+        }
+        let mut results = recording.query(&Query { fields, filter, ..Query::default() })?;
+        let mut run = 0;
+        while let Some(item) = results.next()? {
+            match item {
+                QueryItem::Run(_) => run += 1,
+                QueryItem::Batch(batch) => {
+                    let Some(table) = results.tables().get(batch.table) else { continue };
+                    let names = results.elements();
+                    for (series, samples) in wanted.iter().zip(&mut samples) {
+                        samples.add(series, run, &batch, (table, names));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(samples)
+    }
+
+    fn add(
+        &mut self,
+        wanted: &WantedSeries,
+        run: usize,
+        batch: &ColumnBatch,
+        (table, names): (&TableInfo, &ElementNames),
+    ) {
+        if *table.source != *wanted.source {
+            return;
+        }
+        let field = wanted.read_field();
+        let Some(column) = table.columns.iter().position(|column| table.path(column) == field) else {
+            return;
+        };
+        let Some(values) = batch.columns.get(column) else { return };
+        let stamp = |at: usize| Some((*batch.times.wall_ns.get(at)?, *batch.times.mono_ns.get(at)?));
+        for at in 0..batch.times.len() {
+            let Some((wall_ns, mono_ns)) = stamp(at).filter(|_| self.all.len() < SAMPLES_MAX) else { break };
+            self.all.push(ElementSample { run, wall_ns, mono_ns, value: () });
+        }
+        let counts_below = wanted.measure.class == ValueClass::Offspring;
+        let mut known: HashMap<Option<u32>, bool> = HashMap::new();
+        for row in 0..batch.rows() {
+            let element = batch.element(row);
+            let is_own = if counts_below {
+                let parent = values.get(row);
+                matches!(parent, FieldValue::Unsigned(parent) if Some(parent) == wanted.pid())
+            } else {
+                *known.entry(element).or_insert_with(|| wanted.is_of(names, element))
+            };
+            let Some((wall_ns, mono_ns)) = stamp(batch.sample(row)).filter(|_| is_own) else { continue };
+            if self.own.len() >= SAMPLES_MAX {
+                break;
+            }
+            let text = match values.get(row) {
+                FieldValue::Text(text) => Some(text.into()),
+                _ => counts_below.then(|| element.map_or(0, u64::from).to_string().into()),
+            };
+            let value = SampledValue { number: number(values, row), text };
+            self.own.push(ElementSample { run, wall_ns, mono_ns, value });
+        }
+    }
+
+    /// Returns the value of a series in its window.
+    fn measured(mut self, wanted: &WantedSeries) -> Option<Measured> {
+        self.keep_run(wanted)?;
+        match wanted.state.as_deref() {
+            _ if wanted.measure.class == ValueClass::Offspring => self.offspring(wanted),
+            Some(UNCHANGED) if wanted.measure == Measure::UNCHANGED => self.unchanged(wanted),
+            Some(ABSENT) if wanted.measure == Measure::ABSENT => {
+                self.share(wanted, |value| Some(value.number.is_none()))
+            }
+            Some(state) => self.share(wanted, |value| Some(is_in_state(value.text.as_deref()?, state))),
+            None if wanted.measure.is_counter => self.rate(wanted),
+            None => self.mean(wanted),
+        }
+    }
+
+    /// Keeps the samples of the run in which the window is.
+    fn keep_run(&mut self, wanted: &WantedSeries) -> Option<()> {
+        let is_before_end = |sample: &&ElementSample<()>| sample.wall_ns < wanted.window.end;
+        let run = self.all.iter().rev().find(is_before_end).or(self.all.first())?.run;
+        self.all.retain(|sample| sample.run == run);
+        self.own.retain(|sample| sample.run == run);
+        Some(())
+    }
+
+    /// Returns the change per second of a counter.
+    fn rate(&self, wanted: &WantedSeries) -> Option<Measured> {
+        let samples: Vec<ElementSample<Number>> = self
+            .own
+            .iter()
+            .filter_map(|sample| {
+                let ElementSample { run, wall_ns, mono_ns, .. } = *sample;
+                Some(ElementSample { run, wall_ns, mono_ns, value: sample.value.number? })
+            })
+            .collect();
+        let is_usable = |one: &ElementSample<Number>, next: &ElementSample<Number>| {
+            let is_inherited = |span: &Range<u64>| span.start < next.mono_ns && span.end > one.mono_ns;
+            let has_others =
+                wanted.measure.class.may_be_inherited() && wanted.inherited.iter().any(is_inherited);
+            !has_others && next.value.float() >= one.value.float()
+        };
+        let chosen = chosen(&samples, &wanted.window, is_usable);
+        let since_start = self.since_start(wanted, &samples, chosen.as_ref());
+        if since_start.is_some() {
+            return since_start;
+        }
+        let chosen = chosen?;
+        let end = samples.get(*chosen.end())?;
+        let mut at = chosen.start().checked_sub(1)?;
+        let rate_since = |at: usize| {
+            let begin = samples.get(at)?;
+            let grown = grown(begin.value, end.value)?;
+            let elapsed_ns = end.mono_ns.checked_sub(begin.mono_ns).filter(|elapsed| *elapsed > 0)?;
+            Some(grown * wanted.measure.factor / seconds(elapsed_ns))
+        };
+        let mut value = rate_since(at)?;
+        // A wait that began before is counted when it ends: it was over a longer time.
+        while value > wanted.measure.limit
+            && let Some(earlier) = at.checked_sub(1)
+            && let Some(longer) = rate_since(earlier)
+        {
+            (at, value) = (earlier, longer);
+        }
+        let is_limited = value > wanted.measure.limit;
+        let measurement = Measurement {
+            is_limited,
+            ..self.measurement(wanted, (samples.get(at)?.wall_ns, end.wall_ns), ShownValues::Rate)
+        };
+        Some((value.min(wanted.measure.limit), measurement))
+    }
+
+    /// Returns the change per second of a counter of an element that began in the window: it was 0
+    /// at the sample before.
+    fn since_start(
+        &self,
+        wanted: &WantedSeries,
+        samples: &[ElementSample<Number>],
+        chosen: Option<&RangeInclusive<usize>>,
+    ) -> Option<Measured> {
+        let born_wall_ns = wanted.born_wall_ns?;
+        let first = samples.first()?;
+        let is_born_then = first.wall_ns > born_wall_ns && first.wall_ns > wanted.window.start;
+        let before = self.all.iter().rev().find(|sample| sample.mono_ns < first.mono_ns)?;
+        let is_first = chosen.is_none_or(|chosen| *chosen.start() <= 1);
+        if !is_born_then || !is_first || before.wall_ns >= wanted.window.end {
+            return None;
+        }
+        let end = samples.get(chosen.map_or(0, |chosen| *chosen.end()))?;
+        let elapsed_ns = end.mono_ns.checked_sub(before.mono_ns).filter(|elapsed| *elapsed > 0)?;
+        let value = end.value.float() * wanted.measure.factor / seconds(elapsed_ns);
+        let is_limited = value > wanted.measure.limit;
+        let times = (before.wall_ns, end.wall_ns);
+        let measurement = Measurement {
+            is_since_start: true,
+            is_limited,
+            ..self.measurement(wanted, times, ShownValues::Last)
+        };
+        Some((value.min(wanted.measure.limit), measurement))
+    }
+
+    /// Returns the mean of the samples of a level.
+    fn mean(&self, wanted: &WantedSeries) -> Option<Measured> {
+        let samples: Vec<&ElementSample<SampledValue>> =
+            self.own.iter().filter(|sample| sample.value.number.is_some()).collect();
+        let chosen = chosen_levels(&samples, &wanted.window)?;
+        let own = samples.get(chosen.clone())?;
+        let (sum, count) = own
+            .iter()
+            .filter_map(|sample| Some(sample.value.number?.float()))
+            .fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+        let times = (own.first()?.wall_ns, own.last()?.wall_ns);
+        Some((sum / count * wanted.measure.factor, self.measurement(wanted, times, ShownValues::Mean)))
+    }
+
+    /// Returns the share of samples of which a condition holds.
+    fn share(
+        &self,
+        wanted: &WantedSeries,
+        holds: impl Fn(&SampledValue) -> Option<bool>,
+    ) -> Option<Measured> {
+        let samples: Vec<&ElementSample<SampledValue>> =
+            self.own.iter().filter(|sample| holds(&sample.value).is_some()).collect();
+        let chosen = chosen_levels(&samples, &wanted.window)?;
+        let own = samples.get(chosen)?;
+        let (held, count) = own
+            .iter()
+            .filter_map(|sample| holds(&sample.value))
+            .fold((0.0, 0.0), |(held, count), holds| (held + f64::from(u8::from(holds)), count + 1.0));
+        let times = (own.first()?.wall_ns, own.last()?.wall_ns);
+        Some((held / count, self.measurement(wanted, times, ShownValues::Samples)))
+    }
+
+    /// Returns how many samples in a row repeat a value, until the last one in the window.
+    fn unchanged(&self, wanted: &WantedSeries) -> Option<Measured> {
+        let mut samples = self.own.iter().rev().filter_map(|sample| {
+            Some((sample.wall_ns, sample.value.number?.bits())).filter(|(at, _)| *at < wanted.window.end)
+        });
+        let (last_ns, bits) = samples.next()?;
+        let mut first_ns = last_ns;
+        let mut count = 0.0;
+        for (at, _) in samples.take_while(|(_, other)| *other == bits) {
+            (first_ns, count) = (at, count + 1.0);
+        }
+        Some((count, self.measurement(wanted, (first_ns, last_ns), ShownValues::Samples)))
+    }
+
+    /// Returns how many processes ended, or began, below an element per second.
+    fn offspring(&self, wanted: &WantedSeries) -> Option<Measured> {
+        let chosen = chosen(&self.all, &wanted.window, |_, _| true)?;
+        let begin = self.all.get(chosen.start().checked_sub(1)?)?;
+        let end = self.all.get(*chosen.end())?;
+        let within = |sample: &&ElementSample<SampledValue>| {
+            sample.mono_ns > begin.mono_ns && sample.mono_ns <= end.mono_ns
+        };
+        // Of elements that stay, those count that no sample before had.
+        let before: BTreeSet<&str> = self
+            .own
+            .iter()
+            .filter(|sample| sample.mono_ns <= begin.mono_ns)
+            .filter_map(|sample| sample.value.text.as_deref())
+            .collect();
+        let own = self.own.iter().filter(within).filter_map(|sample| sample.value.text.as_deref());
+        let new: BTreeSet<&str> = own.filter(|element| !before.contains(element)).collect();
+        #[allow(clippy::cast_precision_loss, reason = "a count of processes")]
+        let count = new.len() as f64;
+        let value = count / seconds(end.mono_ns.saturating_sub(begin.mono_ns));
+        Some((value, self.measurement(wanted, (begin.wall_ns, end.wall_ns), ShownValues::Samples)))
+    }
+
+    #[allow(clippy::unused_self, reason = "the samples are those of the measurement")]
+    fn measurement(
+        &self,
+        wanted: &WantedSeries,
+        (from_wall_ns, last_wall_ns): (i64, i64),
+        shown: ShownValues,
+    ) -> Measurement {
+        Measurement {
+            from_wall_ns,
+            until_wall_ns: last_wall_ns.saturating_add(1),
+            is_since_start: false,
+            is_limited: false,
+            field: wanted.dump_field(),
+            shown,
+            has_common_unit: !matches!(wanted.measure.class, ValueClass::Count | ValueClass::CountRate),
+        }
+    }
+}
+
+/// Returns what a counter grew by.
+#[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+fn grown(before: Number, now: Number) -> Option<f64> {
+    match growth(Some(before), Some(now)) {
+        Some(grown) => Some(grown as f64),
+        None => Some(now.float() - before.float()).filter(|grown| *grown >= 0.0),
+    }
+}
+
+/// Returns whether a text is the state of a series.
+fn is_in_state(text: &str, state: &str) -> bool {
+    match state.strip_prefix("not ") {
+        Some(usual) => text != usual,
+        None if state == BUSY => BUSY_STATES.contains(&text),
+        None => text == state,
+    }
+}
+
+/// Returns the samples of a window. A sample covers the time since the one before. Chosen are the
+/// longest row of samples that have at least half of their time in the window, else the sample with
+/// the most time in it.
+fn chosen<V>(
+    samples: &[ElementSample<V>],
+    window: &Range<i64>,
+    is_usable: impl Fn(&ElementSample<V>, &ElementSample<V>) -> bool,
+) -> Option<RangeInclusive<usize>> {
+    let mut best: Option<(i64, usize)> = None;
+    let mut run: Option<(usize, usize)> = None;
+    let mut longest: Option<(usize, usize)> = None;
+    for (before, (one, next)) in samples.iter().zip(samples.iter().skip(1)).enumerate() {
+        let at = before + 1;
+        let overlap = next.wall_ns.min(window.end).saturating_sub(one.wall_ns.max(window.start));
+        if overlap <= 0 || next.mono_ns <= one.mono_ns || !is_usable(one, next) {
+            run = None;
+            continue;
+        }
+        if best.is_none_or(|(most, _)| overlap > most) {
+            best = Some((overlap, at));
+        }
+        if overlap.saturating_mul(2) < next.wall_ns.saturating_sub(one.wall_ns) {
+            run = None;
+            continue;
+        }
+        let (first, last) = (run.map_or(at, |(first, _)| first), at);
+        run = Some((first, last));
+        if longest.is_none_or(|(from, to)| last - first > to - from) {
+            longest = run;
+        }
+    }
+    let (first, last) = longest.or(best.map(|(_, at)| (at, at)))?;
+    Some(first..=last)
+}
+
+/// Returns the samples of a level in a window, chosen by [`chosen`].
+fn chosen_levels(
+    samples: &[&ElementSample<SampledValue>],
+    window: &Range<i64>,
+) -> Option<RangeInclusive<usize>> {
+    let owned: Vec<ElementSample<()>> = samples
+        .iter()
+        .map(|sample| {
+            let ElementSample { run, wall_ns, mono_ns, .. } = **sample;
+            ElementSample { run, wall_ns, mono_ns, value: () }
+        })
+        .collect();
+    let is_first_within = owned.first().is_some_and(|first| window.contains(&first.wall_ns));
+    match chosen(&owned, window, |_, _| true) {
+        Some(chosen) if is_first_within && *chosen.start() == 1 => Some(0..=*chosen.end()),
+        None if is_first_within => Some(0..=0),
+        chosen => chosen,
+    }
+}

@@ -1,0 +1,105 @@
+//! The samples of a printed value, and the command that prints them.
+
+use super::reading::RecordingChoice;
+
+/// A step of `dump --every` that is longer than any recording.
+const WHOLE_STEP: &str = "36500d";
+
+/// The samples of a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measurement {
+    /// Wall time of the first sample that it is of.
+    pub from_wall_ns: i64,
+    /// Wall time before which the last one is.
+    pub until_wall_ns: i64,
+    /// The element is new: its counter was 0 at `from_wall_ns`, when it was not there yet.
+    pub is_since_start: bool,
+    /// More was counted than is possible in this time, as a wait that began before is counted when
+    /// it ends: the value is the largest possible one.
+    pub is_limited: bool,
+    /// The path of the field for `dump`.
+    pub field: String,
+    /// What `dump` does with the samples.
+    pub shown: ShownValues,
+    /// Its unit is one that `dump --units` converts to; else `dump` prints it as it is.
+    pub(super) has_common_unit: bool,
+}
+
+/// What `dump` does with the samples of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownValues {
+    /// Its one row is the value: the change per second of a counter.
+    Rate,
+    /// Its one row is the value: the mean.
+    Mean,
+    /// Its one row is the count of a counter of a new element, in the unit of its schema: the value
+    /// is this count per second.
+    Last,
+    /// Its rows are the samples of which the value is a share or a number.
+    Samples,
+}
+
+impl ShownValues {
+    /// Returns the word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Mean => "mean",
+            Self::Last => "last",
+            Self::Samples => "samples",
+        }
+    }
+}
+
+impl Measurement {
+    /// Returns the arguments of `flatcap` that print the samples, or the value.
+    pub fn dump_arguments(&self, choice: &RecordingChoice) -> Vec<String> {
+        let mut arguments = vec!["dump".to_owned()];
+        arguments.extend(choice.paths.iter().map(|path| path.to_string_lossy().into_owned()));
+        if let Some(host) = &choice.host {
+            arguments.extend(["--host".to_owned(), host.name.clone()]);
+        }
+        let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        option("--fields", self.field.clone());
+        // A rate is since the sample before.
+        let is_rate = self.shown == ShownValues::Rate;
+        option("--since", self.from_wall_ns.saturating_add(i64::from(is_rate)).to_string());
+        option("--until", self.until_wall_ns.to_string());
+        match self.shown {
+            ShownValues::Rate => option("--every", WHOLE_STEP.to_owned()),
+            ShownValues::Mean => option("--every", format!("{WHOLE_STEP}:mean")),
+            ShownValues::Last => option("--every", format!("{WHOLE_STEP}:last")),
+            ShownValues::Samples => {}
+        }
+        if self.shown == ShownValues::Rate {
+            arguments.push("--rate".to_owned());
+        }
+        if self.shown == ShownValues::Samples {
+            arguments.push("--long".to_owned());
+        } else if self.has_common_unit && self.shown != ShownValues::Last {
+            arguments.push("--units".to_owned());
+        }
+        arguments.extend(["--format".to_owned(), "csv".to_owned()]);
+        arguments
+    }
+
+    /// Returns the command that prints the samples, or the value, for a shell.
+    pub fn dump_command(&self, choice: &RecordingChoice) -> String {
+        let arguments = self.dump_arguments(choice);
+        let mut command = "flatcap".to_owned();
+        for argument in &arguments {
+            command.push(' ');
+            command.push_str(&shell_quoted(argument));
+        }
+        command
+    }
+}
+
+/// Returns an argument as a shell takes it.
+fn shell_quoted(argument: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,+%@".contains(&byte);
+    if !argument.is_empty() && argument.bytes().all(is_plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\'', r"'\''"))
+}

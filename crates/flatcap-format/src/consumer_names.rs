@@ -1,0 +1,114 @@
+//! The rules of other programs for names, in one place. Exports, importers and queries make their
+//! names with these.
+//!
+//! | names | rule | of |
+//! |---|---|---|
+//! | columns, fields of imports | distinct without regard to case | Spark, `DuckDB`, Hive, Trino |
+//! | files | no `_` or `.` first: such files are hidden | Spark, Hive, Trino, Athena |
+//! | files | distinct without regard to case | file systems of macOS and Windows |
+//! | topics | one for each host and source: readers merge what has one topic | MCAP |
+//! | metrics, labels | ASCII letters, digits, `_`, no digit first | Prometheus |
+//! | metrics | `_total` ends the names of counters; others keep it if it is theirs | Prometheus |
+//!
+//! Never: reads a recording.
+
+use std::collections::BTreeSet;
+
+/// Longest name of a file without its extension: leaves space for a suffix within the 255 bytes of
+/// a file system.
+const FILE_BYTES_MAX: usize = 128;
+
+/// Names that differ in more than the case of their letters.
+#[derive(Debug, Clone, Default)]
+pub struct DistinctNames {
+    /// In lower case.
+    taken: BTreeSet<String>,
+}
+
+impl DistinctNames {
+    /// Takes a name: the wanted one, or with the first number that makes it distinct, as `a-2` with
+    /// the separator `-`.
+    pub fn take(&mut self, wanted: &str, separator: char) -> String {
+        let mut name = wanted.to_owned();
+        let mut number = 1_u64;
+        while !self.taken.insert(name.to_lowercase()) {
+            number += 1;
+            name = format!("{wanted}{separator}{number}");
+        }
+        name
+    }
+}
+
+/// Returns the name of a file for any text: ASCII letters, digits, `.`, `_` and `-`, of which the
+/// first is a letter or a digit, so that no reader hides it and no program takes it for an option.
+/// Other characters become `_`, or `x` as the first one. At most 128 bytes; `x` for an empty text.
+pub fn file_stem(text: &str) -> String {
+    let plain = |(at, c): (usize, char)| match c {
+        '.' | '-' | '_' if at > 0 => c,
+        _ if c.is_ascii_alphanumeric() => c,
+        _ if at == 0 => 'x',
+        _ => '_',
+    };
+    let name: String = text.char_indices().map(plain).take(FILE_BYTES_MAX).collect();
+    if name.is_empty() { "x".to_owned() } else { name }
+}
+
+/// Returns the topic of a source: its name, below that of the host in recordings of several.
+pub fn topic(source: &str, host: Option<&str>) -> String {
+    host.map_or_else(|| source.to_owned(), |host| format!("{host}/{source}"))
+}
+
+/// Returns the name of a label of Prometheus for any text.
+pub fn label_name(text: &str) -> String {
+    let prefix = if text.starts_with(|first: char| first.is_ascii_digit()) { "_" } else { "" };
+    format!("{prefix}{}", metric_part(text))
+}
+
+/// Returns a part of the name of a metric of Prometheus for any text.
+pub fn metric_part(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+/// Returns whether a text is the name of a metric or a label of Prometheus as it is.
+pub fn is_metric_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|first: char| first.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // Proves the rules for any names: those that are taken differ without regard to case, files
+        // are never hidden, and labels have the characters of Prometheus.
+        #[test]
+        fn names_follow_the_rules(texts in prop::collection::vec("[aAbB_.\\-1 \u{e4}\u{c4}]{0,4}", 0..24)) {
+            let mut names = DistinctNames::default();
+            let taken: Vec<String> = texts.iter().map(|text| names.take(text, '-')).collect();
+            let folded: BTreeSet<String> = taken.iter().map(|name| name.to_lowercase()).collect();
+            prop_assert_eq!(folded.len(), texts.len());
+            for text in &texts {
+                let stem = file_stem(text);
+                prop_assert!(stem.starts_with(|first: char| first.is_ascii_alphanumeric()), "{}", stem);
+                prop_assert!(stem.len() <= FILE_BYTES_MAX);
+                prop_assert!(text.is_empty() || is_metric_name(&label_name(text)), "{}", text);
+            }
+        }
+    }
+
+    // Proves that a name stays as it is if it can.
+    #[test]
+    fn names_stay_if_they_can() {
+        let mut names = DistinctNames::default();
+        let taken = ["a", "a-2", "a", "A", "b"].map(|name| names.take(name, '-'));
+        assert_eq!(taken, ["a", "a-2", "a-3", "A-4", "b"]);
+        let stems = ["cpu", "../../etc/passwd", "_gaps", "-rf", "a b\n", "", "disk.sda_1"].map(file_stem);
+        assert_eq!(stems, ["cpu", "x._.._etc_passwd", "xgaps", "xrf", "a_b_", "x", "disk.sda_1"]);
+        assert_eq!((topic("cpu", None), topic("cpu", Some("db1"))), ("cpu".into(), "db1/cpu".into()));
+        assert!(is_metric_name("node_cpu:rate5m") && !is_metric_name("5m") && !is_metric_name("a-b"));
+    }
+}

@@ -1,0 +1,413 @@
+//! Which elements of lists have ended: the samples of their source no longer have them.
+//!
+//! A sample that lacks an element says that it has ended, unless the sample leaves elements out: on
+//! purpose, as those of `process` do, or since there were too many. Then it has ended if its end is
+//! listed, or if the next complete sample lacks it.
+
+use std::collections::{HashMap, HashSet};
+
+use super::batch::ColumnBatch;
+use super::elements::{ElementNames, NO_ELEMENT};
+use super::fields::FieldInfo;
+use super::path::FieldPath;
+use super::plan::TableInfo;
+use crate::schema::FieldValue;
+use crate::schema::envelope::leaves_out_elements;
+
+/// The lists of `process`, of which samples leave elements out. Other sources have a field
+/// `skipped`, too: it counts values that they do not have at all.
+const THINNED_LISTS: [&str; 3] = ["processes", "command_lines", "groups"];
+/// How many elements a sample leaves out.
+const SKIPPED: &str = "skipped";
+/// The list of the processes that ended, and what identifies one there and in the other lists.
+const EXITS: &str = "exits";
+const PID: &str = "pid";
+const START: &str = "start";
+
+/// A process: its id, and when it started.
+type ProcessKey = (u64, u64);
+
+/// The elements that the last samples of a run had.
+#[derive(Debug, Default)]
+pub struct ElementEnds {
+    lists: HashMap<usize, OpenElements>,
+}
+
+/// What the samples of one source say of their elements.
+#[derive(Debug, Default)]
+pub struct SampleEnds {
+    /// The samples that leave elements out.
+    incomplete: HashSet<usize>,
+    /// The elements that ended, for each table.
+    ended: Vec<Vec<EndedElement>>,
+}
+
+/// An element that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndedElement {
+    /// The first sample without it, by position among those of its batch.
+    pub sample: usize,
+    /// The element, for [`ElementNames`].
+    pub element: u32,
+}
+
+#[derive(Debug, Default)]
+struct OpenElements {
+    /// Samples so far.
+    samples: u64,
+    /// The elements that have not ended.
+    open: Vec<u32>,
+    /// The number of the last sample that has each element, from 1; 0 for those that are not open.
+    last_seen: Vec<u64>,
+    /// The elements of processes.
+    processes: HashMap<ProcessKey, u32>,
+    /// Processes whose end was listed while a sample still had them: nobody had waited for them.
+    exited: Vec<ProcessKey>,
+}
+
+/// What the other tables of a source say of its lists.
+#[derive(Debug, Default)]
+struct ProcessSamples {
+    incomplete: HashSet<usize>,
+    /// The processes that ended before a sample, by sample.
+    exits: HashMap<usize, Vec<ProcessKey>>,
+}
+
+/// Returns the fields of a source that [`ElementEnds`] needs beside those that are asked for: none
+/// if its samples leave no elements out.
+pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldInfo>) -> Vec<FieldPath> {
+    let needed = [
+        SKIPPED.to_owned(),
+        format!("{EXITS}[*].{PID}"),
+        format!("{EXITS}[*].{START}"),
+        format!("{}[*].{PID}", THINNED_LISTS[0]),
+    ];
+    let fields: HashSet<&str> = fields.into_iter().map(|field| field.path.as_str()).collect();
+    if !needed.iter().all(|path| fields.contains(path.as_str())) {
+        return Vec::new();
+    }
+    needed.iter().take(3).filter_map(|path| format!("{source}.{path}").parse().ok()).collect()
+}
+
+/// Returns the list of a source whose elements these fields do not need told apart, for
+/// [`Query::unnamed_lists`](super::Query::unnamed_lists): each end would be an element.
+pub fn unnamed_end_list(source: &str) -> String {
+    format!("{source}.{EXITS}")
+}
+
+impl ElementEnds {
+    /// Adds the tables of one source for the same samples, after those of earlier samples.
+    pub fn add<'t>(
+        &mut self,
+        batches: &[ColumnBatch],
+        tables: impl Fn(usize) -> Option<&'t TableInfo>,
+        names: &ElementNames,
+    ) -> SampleEnds {
+        let of_processes = ProcessSamples::of(batches, &tables);
+        let mut ends = SampleEnds::default();
+        let flags = batches.first().map_or(&[][..], |batch| &batch.times.flags);
+        let cut: HashSet<usize> = (0..flags.len())
+            .filter(|at| flags.get(*at).is_some_and(|flags| leaves_out_elements(*flags)))
+            .collect();
+        for batch in batches {
+            let list = tables(batch.table).and_then(|table| table.list.as_deref());
+            ends.ended.push(match list {
+                None => Vec::new(),
+                Some(list) => {
+                    let is_thinned = THINNED_LISTS.contains(&list_name(list));
+                    let samples = Some(&of_processes).filter(|_| is_thinned);
+                    self.lists.entry(batch.table).or_default().add(batch, (samples, &cut), names)
+                }
+            });
+        }
+        ends.incomplete = of_processes.incomplete;
+        ends.incomplete.extend(cut);
+        ends
+    }
+
+    /// Forgets all: another run begins.
+    pub fn clear(&mut self) {
+        self.lists.clear();
+    }
+}
+
+impl SampleEnds {
+    /// Returns whether a sample has all elements and values that there are.
+    pub fn is_complete(&self, sample: usize) -> bool {
+        !self.incomplete.contains(&sample)
+    }
+
+    /// Returns the elements that ended, of the table at a position among those that were added; by
+    /// sample.
+    pub fn of_table(&self, position: usize) -> &[EndedElement] {
+        self.ended.get(position).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl OpenElements {
+    fn add(
+        &mut self,
+        batch: &ColumnBatch,
+        (processes, cut): (Option<&ProcessSamples>, &HashSet<usize>),
+        names: &ElementNames,
+    ) -> Vec<EndedElement> {
+        let (mut ended, mut row) = (Vec::new(), 0);
+        for sample in 0..batch.times.len() {
+            self.samples += 1;
+            let mut present = 0;
+            while row < batch.rows() && batch.sample(row) == sample {
+                let element = batch.element(row).filter(|element| *element != NO_ELEMENT);
+                row += 1;
+                let Some(element) = element else { continue };
+                let before = self.see(element);
+                present += usize::from(before != self.samples);
+                if before == 0 && processes.is_some() {
+                    self.processes.extend(process_key(names, element).map(|key| (key, element)));
+                }
+            }
+            let exits = processes.and_then(|processes| processes.exits.get(&sample));
+            let known = exits.into_iter().flatten().filter(|key| self.processes.contains_key(key));
+            self.exited.extend(known);
+            if present == self.open.len() {
+                continue;
+            }
+            let is_thinned = processes.is_some_and(|processes| processes.incomplete.contains(&sample));
+            if !is_thinned && !cut.contains(&sample) {
+                self.end_all_unseen(sample, &mut ended);
+                continue;
+            }
+            for key in std::mem::take(&mut self.exited) {
+                self.end_process(key, sample, &mut ended);
+            }
+        }
+        ended
+    }
+
+    /// Notes that the current sample has an element. Returns the number of the one that had it
+    /// before; 0 if the element was not open.
+    fn see(&mut self, element: u32) -> u64 {
+        let place = element as usize;
+        if self.last_seen.len() <= place {
+            self.last_seen.resize(place + 1, 0);
+        }
+        let before = self.last_seen.get_mut(place).map(|seen| std::mem::replace(seen, self.samples));
+        if before == Some(0) {
+            self.open.push(element);
+        }
+        before.unwrap_or_default()
+    }
+
+    /// Ends the elements that the current sample lacks.
+    fn end_all_unseen(&mut self, sample: usize, ended: &mut Vec<EndedElement>) {
+        let Self { samples, open, last_seen, processes, exited } = self;
+        open.retain(|element| {
+            let seen = last_seen.get_mut(*element as usize).filter(|seen| **seen < *samples);
+            let has_ended = seen.map(|seen| *seen = 0).is_some();
+            ended.extend(has_ended.then_some(EndedElement { sample, element: *element }));
+            !has_ended
+        });
+        processes.retain(|_, element| last_seen.get(*element as usize).is_some_and(|seen| *seen > 0));
+        exited.retain(|key| processes.contains_key(key));
+    }
+
+    /// Ends a process that has ended, or notes it if the current sample still has it: it stays in
+    /// the kernel's table until its parent waits for it.
+    fn end_process(&mut self, key: ProcessKey, sample: usize, ended: &mut Vec<EndedElement>) {
+        let Some(element) = self.processes.get(&key).copied() else { return };
+        let seen = self.last_seen.get_mut(element as usize).filter(|seen| **seen < self.samples);
+        let Some(seen) = seen else {
+            self.exited.push(key);
+            return;
+        };
+        *seen = 0;
+        self.processes.remove(&key);
+        self.open.retain(|open| *open != element);
+        ended.push(EndedElement { sample, element });
+    }
+}
+
+impl ProcessSamples {
+    fn of<'t>(batches: &[ColumnBatch], tables: impl Fn(usize) -> Option<&'t TableInfo>) -> Self {
+        let mut found = Self::default();
+        let list = |batch: &ColumnBatch| tables(batch.table)?.list.as_deref().map(list_name);
+        if !batches.iter().filter_map(list).any(|list| THINNED_LISTS.contains(&list)) {
+            return found;
+        }
+        for batch in batches {
+            let Some(table) = tables(batch.table) else { continue };
+            let column = |name: &str| {
+                let place = table.columns.iter().position(|info| &*info.path == name)?;
+                batch.columns.get(place)
+            };
+            match table.list.as_deref().map(list_name) {
+                None => {
+                    let Some(skipped) = column(SKIPPED) else { continue };
+                    let is_incomplete = |row: &usize| matches!(skipped.get(*row), FieldValue::Unsigned(1..));
+                    found.incomplete = (0..batch.rows()).filter(is_incomplete).collect();
+                }
+                Some(EXITS) => {
+                    let (Some(pids), Some(starts)) = (column(PID), column(START)) else { continue };
+                    for row in 0..batch.rows() {
+                        if let (FieldValue::Unsigned(pid), FieldValue::Unsigned(start)) =
+                            (pids.get(row), starts.get(row))
+                        {
+                            found.exits.entry(batch.sample(row)).or_default().push((pid, start));
+                        }
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        found
+    }
+}
+
+/// Returns the name of a list, without what picks its elements.
+fn list_name(list: &str) -> &str {
+    list.split('[').next().unwrap_or(list)
+}
+
+fn process_key(names: &ElementNames, element: u32) -> Option<ProcessKey> {
+    let identity = names.identity(names.latest(element));
+    let number = |name: &str| identity.iter().find(|part| &*part.field == name)?.value.parse().ok();
+    Some((number(PID)?, number(START)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::query::elements::ElementLabel;
+    use crate::query::{BatchTimes, ColumnInfo, ElementIdentity, RowSource, ValueColumn};
+    use crate::schema::{ColumnType, MetricKind, Usage};
+
+    fn column(path: &str, values: &[u64]) -> (ColumnInfo, ValueColumn) {
+        let info = ColumnInfo {
+            path: path.into(),
+            column_type: ColumnType::Unsigned,
+            type_name: "ulong".into(),
+            unit: None,
+            kind: MetricKind::State,
+            usage: Usage::Use,
+            is_identity: false,
+            order: 0,
+        };
+        let mut column = ValueColumn::new(ColumnType::Unsigned, 0);
+        for value in values {
+            column.push_absent();
+            column.set_last(FieldValue::Unsigned(*value));
+        }
+        (info, column)
+    }
+
+    /// Makes a table of samples, whose elements are listed.
+    fn table(
+        number: usize,
+        (list, samples): (Option<&str>, &[Vec<u32>]),
+        columns: Vec<(ColumnInfo, ValueColumn)>,
+    ) -> (TableInfo, ColumnBatch) {
+        let (infos, columns) = columns.into_iter().unzip();
+        let info = TableInfo {
+            source: "process".into(),
+            instance: None,
+            list: list.map(Into::into),
+            columns: infos,
+        };
+        let rows = (0_u32..).zip(samples).flat_map(|(sample, all)| all.iter().map(move |one| (sample, *one)));
+        let (of_sample, elements) = rows.unzip();
+        let times = BatchTimes { seq: vec![0; samples.len()], ..BatchTimes::default() };
+        let rows = match list {
+            None => RowSource::Samples,
+            Some(_) => RowSource::Elements { samples: of_sample, elements, names: Vec::new() },
+        };
+        (info, ColumnBatch { table: number, times, rows, columns, ..ColumnBatch::default() })
+    }
+
+    fn names(count: u32) -> ElementNames {
+        let mut names = ElementNames::default();
+        for number in 0..count {
+            names.begin_sample();
+            let (element, _) = names.intern(0, &number.to_le_bytes());
+            let part = |field: &str, value: u32| ElementIdentity {
+                field: field.into(),
+                value: value.to_string().into(),
+                is_key: true,
+            };
+            let identity = vec![part(PID, 100 + number), part(START, 7)];
+            names.name(element, ElementLabel { identity, ..ElementLabel::default() });
+        }
+        names
+    }
+
+    type Samples = Vec<(bool, Vec<u32>, Vec<u32>)>;
+
+    fn samples() -> impl Strategy<Value = Samples> {
+        let elements =
+            || prop::collection::btree_set(0..6_u32, 0..5).prop_map(|set| set.into_iter().collect());
+        prop::collection::vec((any::<bool>(), elements(), elements()), 1..20)
+    }
+
+    proptest! {
+        // Proves that an element has ended at the first complete sample without it, or at the first
+        // one without it after its end was listed, once, however the samples are batched: against a
+        // walk of all samples.
+        #[test]
+        fn elements_end_with_the_first_sample_without_them(
+            samples in samples(),
+            (is_process, is_flagged) in any::<(bool, bool)>(),
+            batch in 1..5_usize,
+        ) {
+            let names = names(6);
+            let list = if is_process { "processes[*]" } else { "counters[*]" };
+            let mut ends = ElementEnds::default();
+            let mut found = Vec::new();
+            for (number, part) in samples.chunks(batch).enumerate() {
+                let skipped: Vec<u64> = part.iter().map(|(is_thinned, ..)| u64::from(*is_thinned)).collect();
+                let lists: Vec<Vec<u32>> = part.iter().map(|(_, present, _)| present.clone()).collect();
+                let exits: Vec<Vec<u32>> = part.iter().map(|(.., exits)| exits.clone()).collect();
+                let pids: Vec<u64> = exits.iter().flatten().map(|number| 100 + u64::from(*number)).collect();
+                let starts = vec![7; pids.len()];
+                let (infos, mut batches): (Vec<TableInfo>, Vec<ColumnBatch>) = [
+                    table(0, (None, &lists), vec![column(SKIPPED, &skipped)]),
+                    table(1, (Some(list), &lists), Vec::new()),
+                    table(2, (Some("exits[*]"), &exits), vec![column(PID, &pids), column(START, &starts)]),
+                ]
+                .into_iter()
+                .unzip();
+                // Bit 4: there were too many elements.
+                let flags: Vec<u16> = skipped.iter().map(|skipped| u16::from(*skipped > 0) * 0b1_0001).collect();
+                if is_flagged {
+                    for batch in &mut batches {
+                        batch.times.flags.clone_from(&flags);
+                    }
+                }
+                let of = ends.add(&batches, |table| infos.get(table), &names);
+                for (sample, (is_thinned, ..)) in part.iter().enumerate() {
+                    prop_assert_eq!(of.is_complete(sample), !(is_process || is_flagged) || !is_thinned);
+                }
+                found.extend(of.of_table(1).iter().map(|end| (number * batch + end.sample, end.element)));
+            }
+            let mut naive = Vec::new();
+            for element in 0..6 {
+                let (mut is_open, mut has_exited) = (false, false);
+                for (number, (is_thinned, present, exits)) in samples.iter().enumerate() {
+                    if present.contains(&element) {
+                        is_open = true;
+                    }
+                    has_exited |= is_open && exits.contains(&element);
+                    if is_open
+                        && !present.contains(&element)
+                        && (!*is_thinned || !(is_process || is_flagged) || (is_process && has_exited))
+                    {
+                        naive.push((number, element));
+                        (is_open, has_exited) = (false, false);
+                    }
+                }
+            }
+            naive.sort_unstable();
+            found.sort_unstable();
+            prop_assert_eq!(found, naive);
+        }
+    }
+}

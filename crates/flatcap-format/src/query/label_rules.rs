@@ -1,0 +1,100 @@
+//! Chooses the fields that the label of an element contains.
+//!
+//! A schema declares the identity of an element, which is longer than the name that people use. If
+//! two elements have the same label, [`ElementNames::label`](super::ElementNames::label) appends
+//! the rest of the identity.
+
+/// The place of a field in the label of its element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LabelRole {
+    /// It is in the label only if other elements have the same one.
+    Rest,
+    /// The name.
+    Name,
+    /// The name if it is no number, else the number.
+    Text,
+    /// The second part of the name, after a slash.
+    Part,
+    /// The second part of the name, if there is no `Part`.
+    PartElse,
+    /// A number in brackets.
+    Number,
+    /// A further text, in braces.
+    Braces,
+}
+
+/// Fields of one list, and their places in the label.
+type ListRules = (&'static str, &'static str, &'static [(&'static str, LabelRole)]);
+
+const SENSOR: &[(&str, LabelRole)] = &[
+    ("place.chip_name", LabelRole::Name),
+    ("place.label", LabelRole::Part),
+    ("place.sensor", LabelRole::PartElse),
+    ("place.chip", LabelRole::Number),
+];
+const OF_PROCESS: &[(&str, LabelRole)] = &[
+    ("text", LabelRole::Name),
+    ("path", LabelRole::Name),
+    ("name", LabelRole::Name),
+    ("pid", LabelRole::Number),
+];
+
+/// Lists of this program's schemas that declare no identity, and whose first text is not enough: by
+/// root table and list.
+const RULES: [ListRules; 16] = [
+    ("flatcap.host.Hwmon", "temperatures", SENSOR),
+    ("flatcap.host.Hwmon", "voltages", SENSOR),
+    ("flatcap.host.Hwmon", "fans", SENSOR),
+    ("flatcap.host.Hwmon", "powers", SENSOR),
+    ("flatcap.host.Hwmon", "currents", SENSOR),
+    ("flatcap.host.Hwmon", "energies", SENSOR),
+    ("flatcap.host.Hwmon", "humidities", SENSOR),
+    ("flatcap.host.Hwmon", "frequencies", SENSOR),
+    ("flatcap.host.Thermal", "zones", &[("type", LabelRole::Name), ("zone", LabelRole::Number)]),
+    ("flatcap.host.Buddy", "zones", &[("zone", LabelRole::Name), ("node", LabelRole::Number)]),
+    ("flatcap.host.Perf", "cores", &[("event", LabelRole::Name), ("core", LabelRole::Number)]),
+    (
+        "flatcap.host.Perf",
+        "processes",
+        &[("name", LabelRole::Name), ("event", LabelRole::Part), ("process", LabelRole::Number)],
+    ),
+    ("flatcap.host.Ethtool", "statistics", &[("interface", LabelRole::Name), ("name", LabelRole::Part)]),
+    ("flatcap.host.Process", "command_lines", OF_PROCESS),
+    ("flatcap.host.Process", "groups", OF_PROCESS),
+    ("flatcap.host.Process", "execs", OF_PROCESS),
+];
+
+/// A field that identifies or names an element.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamingField<'s> {
+    pub(super) path: &'s str,
+    pub(super) is_text: bool,
+    pub(super) is_key: bool,
+    /// An identity that is a time is when the element began.
+    pub(super) is_time: bool,
+}
+
+/// Returns the place of each of these fields of a list in the label of its elements.
+pub(super) fn label_rules(
+    (root, list): (&str, &str),
+    fields: &[NamingField<'_>],
+    has_identity: bool,
+) -> Vec<LabelRole> {
+    if let Some((.., own)) = RULES.iter().find(|(of, own, _)| *of == root && *own == list) {
+        let rule = |field: &NamingField<'_>| {
+            own.iter().find(|(path, _)| *path == field.path).map_or(LabelRole::Rest, |(_, rule)| *rule)
+        };
+        return fields.iter().map(rule).collect();
+    }
+    let has_text = fields.iter().any(|field| field.is_text);
+    let mut has_name = false;
+    let rule = |field: &NamingField<'_>| match (field.is_text, has_identity) {
+        (true, false) => LabelRole::Text,
+        (true, true) if !std::mem::replace(&mut has_name, true) => LabelRole::Name,
+        (true, true) if field.is_key => LabelRole::Braces,
+        (false, true) if !field.is_time => LabelRole::Number,
+        (false, false) if !has_text => LabelRole::Number,
+        _ => LabelRole::Rest,
+    };
+    fields.iter().map(rule).collect()
+}

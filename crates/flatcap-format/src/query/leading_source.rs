@@ -1,0 +1,109 @@
+//! Chooses the source of which each sample is a row.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::layout::RowColumn;
+use super::plan::TableInfo;
+
+/// The source with the shortest period, the first one asked for of several; if rows are elements,
+/// one with a list. All sources of its name are meant.
+#[derive(Debug)]
+pub(super) struct LeadingSource {
+    is_long: bool,
+    /// The names of sources, by number.
+    names: HashMap<Box<str>, usize>,
+    sources: Vec<NamedSource>,
+    /// Tables and columns that were looked at.
+    tables: usize,
+    columns: usize,
+    /// Names with samples in the run.
+    came: usize,
+    /// The best one that has samples in the run.
+    best: Option<(SourceOrder, usize)>,
+}
+
+/// The sources of one name.
+#[derive(Debug)]
+struct NamedSource {
+    period_ns: u64,
+    first_column: (usize, usize),
+    has_list: bool,
+    /// Its position in the order of the first samples in the run; none before the first sample.
+    came: Option<usize>,
+}
+
+/// Period, first column, and when it came: the smallest is best.
+type SourceOrder = (u64, (usize, usize), usize);
+
+impl LeadingSource {
+    pub(super) fn new(is_long: bool) -> Self {
+        let (names, sources) = (HashMap::new(), Vec::new());
+        Self { is_long, names, sources, tables: 0, columns: 0, came: 0, best: None }
+    }
+
+    /// Returns the number of its name.
+    pub(super) fn name(&self) -> usize {
+        self.best.map_or(0, |(_, name)| name)
+    }
+
+    /// Forgets which sources have samples.
+    pub(super) fn begin_run(&mut self) {
+        self.sources.iter_mut().for_each(|source| source.came = None);
+        (self.came, self.best) = (0, None);
+    }
+
+    /// Notes that there is a batch of a table, and what is new. Returns the number of the name of
+    /// its source.
+    pub(super) fn add(
+        &mut self,
+        tables: &[TableInfo],
+        table: usize,
+        columns: &[RowColumn],
+        periods: &BTreeMap<String, u64>,
+    ) -> usize {
+        let mut changed = Vec::new();
+        for info in tables.iter().skip(self.tables) {
+            let name = self.number(&info.source, periods);
+            if let Some(source) = self.sources.get_mut(name) {
+                source.has_list |= info.list.is_some();
+            }
+            changed.push(name);
+        }
+        for column in columns.iter().skip(self.columns) {
+            let name = self.number(&column.source, periods);
+            if let Some(source) = self.sources.get_mut(name) {
+                source.first_column = source.first_column.min(column.order);
+            }
+            changed.push(name);
+        }
+        (self.tables, self.columns) = (tables.len(), columns.len());
+        let name = tables.get(table).map_or(0, |info| self.number(&info.source, periods));
+        if let Some(source) = self.sources.get_mut(name).filter(|source| source.came.is_none()) {
+            source.came = Some(self.came);
+            self.came += 1;
+        }
+        changed.push(name);
+        for name in changed {
+            let Some(source) = self.sources.get(name) else { continue };
+            let Some(came) = source.came.filter(|_| !self.is_long || source.has_list) else { continue };
+            let order = (source.period_ns, source.first_column, came);
+            // The order of a source only gets smaller.
+            if self.best.is_none_or(|(best, own)| own == name || order < best) {
+                self.best = Some((order, name));
+            }
+        }
+        name
+    }
+
+    fn number(&mut self, name: &str, periods: &BTreeMap<String, u64>) -> usize {
+        if let Some(number) = self.names.get(name) {
+            return *number;
+        }
+        let number = self.sources.len();
+        let period_ns = periods.get(name).copied().filter(|period_ns| *period_ns > 0).unwrap_or(u64::MAX);
+        let first_column = (usize::MAX, 0);
+        self.sources.push(NamedSource { period_ns, first_column, has_list: false, came: None });
+        self.names.insert(name.into(), number);
+        number
+    }
+}

@@ -1,0 +1,80 @@
+//! Sources of one name that a run has at the same time: each thread that pushes a name is one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, SegmentReader, SourceInfo};
+
+/// The sources that their names do not tell apart, by run and id.
+///
+/// A reload ends a source and begins another one of its name. These follow each other, so their
+/// name is enough.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Namesakes(BTreeSet<(u64, u16)>);
+
+/// The monotonic times of the first and the last sample of each source.
+type SourceSpans = BTreeMap<u16, (u64, u64)>;
+
+impl Namesakes {
+    /// Returns whether the name of a source of a run does not tell it apart.
+    pub(super) fn contains(&self, run_id: u64, source: u16) -> bool {
+        self.0.contains(&(run_id, source))
+    }
+
+    /// Adds those of a run, of which this header has all sources.
+    pub(super) fn add_run(&mut self, run: &[ListedSegment], header: &SegmentHeader) {
+        let mut by_name: BTreeMap<&str, Vec<&SourceInfo>> = BTreeMap::new();
+        for source in &header.sources {
+            by_name.entry(&source.name).or_default().push(source);
+        }
+        by_name.retain(|_, own| own.len() > 1);
+        if by_name.is_empty() {
+            return;
+        }
+        // The recorder reads a source of its own once: only those of applications, which have
+        // labels, are worth a reading of a segment that is not sealed.
+        let may_overlap = by_name.values().flatten().any(|source| !source.labels.is_empty());
+        let mut spans = SourceSpans::new();
+        for listing in run {
+            if let Ok(Some(reader)) = listing.open_without_index() {
+                add_spans(reader, may_overlap, &mut spans);
+            }
+        }
+        for sources in by_name.values() {
+            let mut own: Vec<(u64, u64)> =
+                sources.iter().filter_map(|source| spans.get(&source.id).copied()).collect();
+            own.sort_unstable();
+            let mut end_ns = None;
+            let overlap = own.iter().any(|(first_ns, last_ns)| {
+                let is_before = end_ns.is_some_and(|end_ns| *first_ns <= end_ns);
+                end_ns = Some(end_ns.map_or(*last_ns, |end_ns: u64| end_ns.max(*last_ns)));
+                is_before
+            });
+            if overlap {
+                self.0.extend(sources.iter().map(|source| (header.run_id, source.id)));
+            }
+        }
+    }
+}
+
+fn add_spans(mut reader: SegmentReader, reads_all: bool, spans: &mut SourceSpans) {
+    let mut add = |source: u16, first_ns: u64, last_ns: u64| {
+        let span = spans.entry(source).or_insert((first_ns, last_ns));
+        *span = (span.0.min(first_ns), span.1.max(last_ns));
+    };
+    if let Some(footer) = reader.footer() {
+        for totals in &footer.totals {
+            if let Some(span) = totals.span {
+                add(totals.source, span.first_mono_ns, span.last_mono_ns);
+            }
+        }
+        return;
+    }
+    while reads_all && let Ok(Some(advance)) = reader.advance() {
+        let Advance::Frame(at) = advance else { continue };
+        if at.kind == FrameKind::Telemetry
+            && let Some(sample) = reader.sample(at)
+        {
+            add(sample.source, sample.mono_ns, sample.mono_ns);
+        }
+    }
+}

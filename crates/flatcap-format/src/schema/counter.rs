@@ -1,0 +1,165 @@
+//! Decides which fields are counters with a rate, and how much a counter grew, for all types of
+//! numbers and all outputs.
+
+use super::compiled::MetricKind;
+use super::value::{ColumnType, FieldValue};
+
+/// A counter that falls by at most this part of its value was corrected, not reset: the kernel's
+/// idle and iowait times sometimes fall by a tick.
+const CORRECTED_PART: u32 = 100;
+
+/// A counter that wraps goes around at most once in this time, in nanoseconds: the energy of a
+/// processor package does so every 60 s at its highest power (Intel SDM, volume 3, section 16.10).
+const WRAP_NS: u64 = 60_000_000_000;
+
+/// Returns whether values have a change per second: those of counters that are numbers, whatever
+/// their type.
+pub fn has_rate(kind: MetricKind, column_type: ColumnType) -> bool {
+    let is_number = match column_type {
+        ColumnType::Unsigned | ColumnType::Signed | ColumnType::Float32 | ColumnType::Float => true,
+        ColumnType::Bool | ColumnType::Text => false,
+    };
+    kind == MetricKind::Counter && is_number
+}
+
+/// The value of a counter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum CountedValue {
+    Unsigned(u64),
+    Signed(i64),
+    Fraction(f64),
+}
+
+/// The change of a counter from one sample to a later one.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Growth {
+    /// Below 0 if the counter was corrected.
+    pub(crate) amount: f64,
+    /// The time between the samples; 0 if the change is not known.
+    pub(crate) elapsed_ns: u64,
+}
+
+impl Growth {
+    /// The change is not known.
+    pub(crate) const UNKNOWN: Self = Self { amount: 0.0, elapsed_ns: 0 };
+
+    /// Returns the change between two samples with their times; `wraps_at` is where the counter
+    /// begins again at 0, if that is known. Such a counter may have gone around unnoticed between
+    /// samples that are more than a minute apart.
+    pub(crate) fn between(
+        before: (u64, CountedValue),
+        now: (u64, CountedValue),
+        wraps_at: Option<CountedValue>,
+    ) -> Self {
+        let elapsed_ns = now.0.saturating_sub(before.0);
+        if wraps_at.is_some() && elapsed_ns > WRAP_NS {
+            return Self::UNKNOWN;
+        }
+        now.1.change_since(before.1, wraps_at).map_or(Self::UNKNOWN, |amount| Self { amount, elapsed_ns })
+    }
+
+    /// Returns the change per second, or `None` if it is not known or the counter fell.
+    #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+    pub(crate) fn rate(self) -> Option<f64> {
+        (self.elapsed_ns > 0 && self.amount >= 0.0).then(|| self.amount / (self.elapsed_ns as f64 / 1e9))
+    }
+}
+
+impl CountedValue {
+    /// Returns the count of a counter, or `None` if the value is no number or not finite.
+    #[inline]
+    pub(crate) fn of(value: FieldValue<'_>) -> Option<Self> {
+        let fraction = |number: f64| number.is_finite().then_some(Self::Fraction(number));
+        match value {
+            FieldValue::Unsigned(number) => Some(Self::Unsigned(number)),
+            FieldValue::Signed(number) => Some(Self::Signed(number)),
+            FieldValue::Float(number) => fraction(number),
+            FieldValue::Float32(number) => fraction(number.into()),
+            FieldValue::Bool(_) | FieldValue::Text(_) | FieldValue::Absent => None,
+        }
+    }
+
+    /// Returns the growth of the counter, over at most one wrap, or its correction, which is below
+    /// 0. Returns `None` if the counter was reset, so that its growth is not known.
+    #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
+    pub(crate) fn change_since(self, before: Self, wraps_at: Option<Self>) -> Option<f64> {
+        let change = match (self, before) {
+            (Self::Unsigned(now), Self::Unsigned(before)) => {
+                let size = now.abs_diff(before) as f64;
+                if now >= before { size } else { -size }
+            }
+            (Self::Signed(now), Self::Signed(before)) => {
+                let size = now.abs_diff(before) as f64;
+                if now >= before { size } else { -size }
+            }
+            (Self::Fraction(now), Self::Fraction(before)) => now - before,
+            _ => return None,
+        };
+        if change >= 0.0 {
+            return Some(change).filter(|change| change.is_finite());
+        }
+        if -change <= before.number().abs() / f64::from(CORRECTED_PART) {
+            return Some(change);
+        }
+        let range = wraps_at?;
+        let is_within = range.number() >= before.number() && self.number() >= 0.0;
+        let rest = is_within.then(|| range.change_since(before, None)).flatten()?;
+        Some(rest + self.number())
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "compared only: 53 bits are plenty")]
+    fn number(self) -> f64 {
+        match self {
+            Self::Unsigned(number) => number as f64,
+            Self::Signed(number) => number as f64,
+            Self::Fraction(number) => number,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that counters of all types of numbers have a rate, and nothing else.
+    #[test]
+    fn counters_that_are_numbers_have_a_rate() {
+        let numbers = [ColumnType::Unsigned, ColumnType::Signed, ColumnType::Float32, ColumnType::Float];
+        for column_type in numbers {
+            assert!(has_rate(MetricKind::Counter, column_type), "{column_type:?}");
+            assert!(!has_rate(MetricKind::Gauge, column_type), "{column_type:?}");
+        }
+        assert!(![ColumnType::Bool, ColumnType::Text].iter().any(|own| has_rate(MetricKind::Counter, *own)));
+    }
+
+    // Proves that the change of a counter is exact beyond 2^53, for negative numbers and over a
+    // wrap, and that a counter that was reset has none.
+    #[test]
+    fn changes_are_growth_corrections_and_wraps() {
+        use FieldValue::{Float, Float32, Signed, Unsigned};
+        for (before, now, wraps_at, change) in [
+            (Unsigned(u64::MAX - 7), Unsigned(u64::MAX), None, Some(7.0)),
+            (Unsigned((1 << 53) + 1), Unsigned((1 << 53) + 2), None, Some(1.0)),
+            (Signed(i64::MIN), Signed(i64::MIN + 5), None, Some(5.0)),
+            (Signed(-3), Signed(4), None, Some(7.0)),
+            (Float(1.5), Float(2.0), None, Some(0.5)),
+            (Float32(1.5), Float32(4.0), None, Some(2.5)),
+            (Unsigned(1000), Unsigned(990), None, Some(-10.0)),
+            (Unsigned(1000), Unsigned(989), None, None),
+            (Unsigned(99), Unsigned(98), None, None),
+            (Unsigned(1000), Unsigned(0), None, None),
+            (Unsigned(900), Unsigned(50), Some(Unsigned(1000)), Some(150.0)),
+            (Unsigned(900), Unsigned(899), Some(Unsigned(1000)), Some(-1.0)),
+            (Unsigned(1001), Unsigned(50), Some(Unsigned(1000)), None),
+            (Float(0.0), Float(f64::MAX), None, Some(f64::MAX)),
+            (Float(-f64::MAX), Float(f64::MAX), None, None),
+            (Unsigned(1), Signed(2), None, None),
+        ] {
+            let of = |value| CountedValue::of(value).unwrap();
+            let found = of(now).change_since(of(before), wraps_at.map(of));
+            assert_eq!(found, change, "{before:?} {now:?} {wraps_at:?}");
+        }
+        assert_eq!(CountedValue::of(Float(f64::NAN)), None);
+        assert_eq!(CountedValue::of(Float32(f32::INFINITY)), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! The last values of the counters of a list's elements, from sample to sample.
+
+use std::collections::HashMap;
+
+use super::counter::{CountedValue, Growth};
+
+/// Ended elements are removed when there are twice the remaining ones and so many more.
+const ENDED_MAX: usize = 1 << 10;
+/// Most elements whose values are kept, as of a query.
+const ELEMENTS_MAX: usize = 1 << 17;
+
+/// Compares the counters of the elements of one list with those of the samples before.
+///
+/// An element that a complete sample does not have has ended: one that has its identity later is
+/// another one. Two elements of one sample with the same identity cannot be told apart, so neither
+/// has a growth, in this sample and the next.
+#[derive(Debug, Default)]
+pub(crate) struct CounterHistory {
+    /// The number of the current sample, from 1.
+    sample: u64,
+    leaves_out: bool,
+    /// The last complete sample before the current one, or 0.
+    complete_before: u64,
+    /// By identity.
+    places: HashMap<u64, usize>,
+    elements: Vec<ElementCounters>,
+    /// Elements after which those that ended are removed.
+    sweep_at: usize,
+}
+
+/// An element of a sample, compared with the samples before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ElementPresence {
+    /// It goes on, or is in the first sample.
+    Known,
+    /// It had ended, or was not there before.
+    New,
+    /// There are several of them.
+    Ambiguous,
+}
+
+#[derive(Debug)]
+struct ElementCounters {
+    key: u64,
+    /// The last sample that has it.
+    seen: u64,
+    row: ElementPresence,
+    /// Time and value by column.
+    last: Vec<Option<(u64, CountedValue)>>,
+}
+
+impl CounterHistory {
+    /// Begins a sample. With `leaves_out`, elements that are not in it may exist.
+    pub(crate) fn begin_sample(&mut self, leaves_out: bool) {
+        if self.sample > 0 && !self.leaves_out {
+            self.complete_before = self.sample;
+        }
+        if self.elements.len() > self.sweep_at {
+            self.sweep();
+        }
+        self.sample += 1;
+        self.leaves_out = leaves_out;
+    }
+
+    /// Adds an element of the sample, before any of its [growths](Self::growth) is asked for.
+    /// Returns its place until the next sample.
+    pub(crate) fn add_element(&mut self, key: u64) -> usize {
+        let next = self.elements.len();
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            let last = Vec::new();
+            let row = if self.complete_before > 0 { ElementPresence::New } else { ElementPresence::Known };
+            self.elements.push(ElementCounters { key, seen: self.sample, row, last });
+        } else if let Some(own) = self.elements.get_mut(place) {
+            if own.seen == self.sample {
+                own.row = ElementPresence::Ambiguous;
+                own.last.clear();
+            } else {
+                own.row = ElementPresence::Known;
+                if own.seen < self.complete_before {
+                    own.row = ElementPresence::New;
+                    own.last.clear();
+                }
+                own.seen = self.sample;
+            }
+        }
+        place
+    }
+
+    /// Classifies an element of the sample, after all of them were added. An element without a
+    /// place is ambiguous.
+    pub(crate) fn row(&self, place: usize) -> ElementPresence {
+        self.elements.get(place).map_or(ElementPresence::Ambiguous, |own| own.row)
+    }
+
+    /// Returns whether a complete sample, up to the current one, does not have an element that was
+    /// there before.
+    pub(crate) fn has_ended(&self, key: u64) -> bool {
+        let complete = if self.leaves_out { self.complete_before } else { self.sample };
+        let own = self.places.get(&key).and_then(|place| self.elements.get(*place));
+        own.is_none_or(|own| own.seen < complete)
+    }
+
+    /// Takes the value of a column of an element, and returns its growth since the last one.
+    pub(crate) fn growth(
+        &mut self,
+        place: usize,
+        column: usize,
+        now: (u64, CountedValue),
+        wraps_at: Option<CountedValue>,
+    ) -> Growth {
+        let own = self.elements.get_mut(place).filter(|own| own.row != ElementPresence::Ambiguous);
+        let Some(own) = own else { return Growth::UNKNOWN };
+        if own.last.len() <= column {
+            own.last.resize(column + 1, None);
+        }
+        let before = own.last.get_mut(column).and_then(|last| last.replace(now));
+        before.map_or(Growth::UNKNOWN, |before| Growth::between(before, now, wraps_at))
+    }
+
+    /// Removes elements that have ended. The memory is bounded also if no sample is complete.
+    fn sweep(&mut self) {
+        let complete_before = self.complete_before;
+        self.elements.retain(|own| own.seen >= complete_before);
+        if self.elements.len() > ELEMENTS_MAX {
+            let sample = self.sample;
+            self.elements.retain(|own| own.seen == sample);
+        }
+        self.sweep_at = self.elements.len() * 2 + ENDED_MAX;
+        self.places = self.elements.iter().enumerate().map(|(place, own)| (own.key, place)).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds a sample of elements with one counter. Returns their growths.
+    fn add(
+        history: &mut CounterHistory,
+        leaves_out: bool,
+        at_ns: u64,
+        elements: &[(u64, u64)],
+    ) -> Vec<Growth> {
+        history.begin_sample(leaves_out);
+        let places: Vec<usize> = elements.iter().map(|(key, _)| history.add_element(*key)).collect();
+        let values = elements.iter().map(|(_, value)| CountedValue::Unsigned(*value));
+        places
+            .iter()
+            .zip(values)
+            .map(|(place, value)| history.growth(*place, 0, (at_ns, value), None))
+            .collect()
+    }
+
+    fn grown(amount: f64, elapsed_ns: u64) -> Growth {
+        Growth { amount, elapsed_ns }
+    }
+
+    // Proves that an element that a complete sample lacks has ended, and that one that a sample
+    // leaves out goes on.
+    #[test]
+    fn an_element_ends_with_a_complete_sample_without_it() {
+        let mut history = CounterHistory::default();
+        add(&mut history, false, 1, &[(1, 10), (2, 20)]);
+        assert_eq!(add(&mut history, false, 2, &[(1, 11)]), [grown(1.0, 1)]);
+        assert_eq!(add(&mut history, false, 3, &[(1, 12), (2, 90)]), [grown(1.0, 1), Growth::UNKNOWN]);
+        add(&mut history, true, 4, &[]);
+        assert_eq!(add(&mut history, true, 5, &[(2, 94)]), [grown(4.0, 2)]);
+        assert_eq!(add(&mut history, false, 6, &[(1, 15), (2, 95)]), [grown(3.0, 3), grown(1.0, 1)]);
+        add(&mut history, false, 7, &[(1, 15)]);
+        add(&mut history, true, 8, &[]);
+        assert_eq!(add(&mut history, true, 9, &[(1, 16), (2, 99)]), [grown(1.0, 2), Growth::UNKNOWN]);
+    }
+
+    // Proves that two elements of one identity have no growth, nor has the one that remains.
+    #[test]
+    fn two_elements_of_one_identity_have_no_growth() {
+        let mut history = CounterHistory::default();
+        add(&mut history, false, 1, &[(1, 10)]);
+        assert_eq!(add(&mut history, false, 2, &[(1, 11), (1, 500)]), [Growth::UNKNOWN; 2]);
+        assert_eq!(add(&mut history, false, 3, &[(1, 12)]), [Growth::UNKNOWN]);
+        assert_eq!(add(&mut history, false, 4, &[(1, 15)]), [grown(3.0, 1)]);
+    }
+
+    // Proves that memory is bounded however many elements come and go, and that those that last
+    // keep their values.
+    #[test]
+    fn ended_elements_are_removed() {
+        for leaves_out in [false, true] {
+            let mut history = CounterHistory::default();
+            let mut most = 0;
+            for at in 1..200_000_u64 {
+                let growths = add(&mut history, leaves_out, at, &[(1, at), (at + 1, 0)]);
+                assert!(at == 1 || growths[0] == grown(1.0, 1), "{at} {growths:?}");
+                most = most.max(history.elements.len());
+            }
+            assert!(most <= 2 * ELEMENTS_MAX + ENDED_MAX + 4 && history.places.len() <= most, "{most}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Names that stand in paths of fields without quotes.
+
+/// The rule of [`is_plain_source_name`], for errors.
+pub const PLAIN_NAME_RULE: &str = "parts separated by dots, each with a character that is not a digit, without spaces at its ends, \
+     control or invisible characters, and without any of []\"=,!~<>*(){};\\'`";
+
+/// Characters with a meaning in paths, conditions and lists of names.
+const SPECIAL: [char; 18] =
+    ['[', ']', '"', '=', ',', '!', '~', '<', '>', '*', '(', ')', '{', '}', ';', '\\', '\'', '`'];
+
+/// Whether a source's name follows [`PLAIN_NAME_RULE`]: a path can have it without quotes, and no
+/// other name looks the same.
+pub fn is_plain_source_name(name: &str) -> bool {
+    name.split('.').all(is_plain_field_name)
+}
+
+/// Whether a path can have this name of a field without quotes: as one part of a source's name.
+pub fn is_plain_field_name(name: &str) -> bool {
+    !name.bytes().all(|byte| byte.is_ascii_digit())
+        && !name.contains('.')
+        && name.trim() == name
+        && !name.chars().any(|character| SPECIAL.contains(&character) || is_invisible(character))
+}
+
+/// Whether it is a control character, or one that is not seen or changes the direction of others.
+fn is_invisible(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that ordinary names are plain, and that those are not which a path or a person would
+    // take for something else.
+    #[test]
+    fn ordinary_names_are_plain() {
+        for name in
+            ["orders", "file.raid", "my source", "\u{e4}\u{f6}", "a-b/c", "x1", "1x", "a:b", "@x", "net#1"]
+        {
+            assert!(is_plain_source_name(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a..b",
+            "a.",
+            "orders[1]",
+            "a,b",
+            "a\"b",
+            " cpu",
+            "cpu ",
+            "a. b",
+            "7",
+            "a.7",
+            "a=b",
+            "a\\",
+            "a\nb",
+            "a\u{202e}b",
+            "a\u{200b}",
+            "<img>",
+            "a*",
+            "a!",
+        ] {
+            assert!(!is_plain_source_name(name), "{name:?}");
+        }
+        assert!(is_plain_field_name("load1") && !is_plain_field_name("a.b"));
+    }
+}

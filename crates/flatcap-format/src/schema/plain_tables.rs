@@ -1,0 +1,278 @@
+//! Payloads of a schema with arrays of fixed length, as tables that every reader of FlatBuffers
+//! knows: many, such as Foxglove, know no such arrays.
+//!
+//! Structs become tables, arrays of bytes with text become strings, other arrays vectors, and enums
+//! the names of their values. Names and order of the fields stay. An absent value is an omitted
+//! field; in a list it has the value that the schema declares for it.
+
+use std::fmt;
+
+use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
+
+use super::compiled::{CompiledSchema, ElementType, Field, FieldType};
+use super::error::{DecodeError, SchemaError};
+use super::new_schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
+use super::value::{ColumnType, FieldValue, ScalarType};
+use super::visitor::{PathStep, Visitor};
+
+/// Makes tables of the payloads of a schema.
+#[derive(Debug)]
+pub struct PlainTables {
+    compiled: CompiledSchema,
+    schema: Vec<u8>,
+    writer: PlainWriter,
+}
+
+impl PlainTables {
+    /// Returns what makes tables of payloads; `None` if the schema has no arrays of fixed length.
+    ///
+    /// # Errors
+    /// Those of [`binary_schema`].
+    pub fn of(schema: &CompiledSchema) -> Result<Option<Self>, SchemaError> {
+        let mut fields = schema.objects.iter().flat_map(|object| &object.fields);
+        if !fields.any(|field| matches!(field.value_type, FieldType::Array(..))) {
+            return Ok(None);
+        }
+        let tables: Vec<NewTable> = schema
+            .objects
+            .iter()
+            .map(|object| {
+                let fields = object.fields.iter().map(|field| new_field(schema, field)).collect();
+                NewTable { name: object.name.to_string(), fields }
+            })
+            .collect();
+        let bytes = binary_schema(&tables, schema.root_name())?;
+        Ok(Some(Self { compiled: schema.clone(), schema: bytes, writer: PlainWriter::default() }))
+    }
+
+    /// Returns the binary schema of the tables. The root has the same name.
+    pub fn schema(&self) -> &[u8] {
+        &self.schema
+    }
+
+    /// Returns a payload as tables.
+    ///
+    /// # Errors
+    /// The payload does not fit its schema.
+    pub fn convert(&mut self, payload: &[u8]) -> Result<&[u8], DecodeError> {
+        self.writer.builder.reset();
+        self.writer.open.clear();
+        self.compiled.walk(payload, &mut self.writer)?;
+        Ok(self.writer.builder.finished_data())
+    }
+}
+
+fn new_field(schema: &CompiledSchema, field: &Field) -> NewField {
+    let name = |object: usize| schema.object(object).name.to_string();
+    let scalar = |scalar: ScalarType| match scalar.column_type() {
+        ColumnType::Bool => NewContent::Bool,
+        ColumnType::Unsigned => NewContent::Unsigned,
+        ColumnType::Signed => NewContent::Signed,
+        ColumnType::Float32 | ColumnType::Float => NewContent::Float,
+        ColumnType::Text => NewContent::Text,
+    };
+    let is_list = field.is_list() && !field.is_text;
+    let single = match field.value_type {
+        _ if field.column_type() == Some(ColumnType::Text) => NewContent::Text,
+        FieldType::Object(object)
+        | FieldType::Vector(ElementType::Object(object))
+        | FieldType::Array(ElementType::Object(object), _) => {
+            let content = if is_list { NewContent::Tables } else { NewContent::Table };
+            return described(field, content(name(object)));
+        }
+        FieldType::Scalar(own)
+        | FieldType::Vector(ElementType::Scalar(own))
+        | FieldType::Array(ElementType::Scalar(own), _) => scalar(own),
+        FieldType::String
+        | FieldType::Vector(ElementType::String)
+        | FieldType::Array(ElementType::String, _) => NewContent::Text,
+    };
+    described(field, if is_list { NewContent::List(Box::new(single)) } else { single })
+}
+
+fn described(field: &Field, content: NewContent) -> NewField {
+    let absent = match field.absent {
+        Some(FieldValue::Unsigned(_)) => Some("max"),
+        Some(FieldValue::Signed(_)) => Some("min"),
+        _ => None,
+    };
+    NewField {
+        unit: field.unit().map(str::to_owned),
+        kind: field.metric_kind(),
+        is_identity: field.is_identity(),
+        uses_all_bits: field.uses_all_bits(),
+        documentation: field.documentation().to_owned(),
+        absent: absent.filter(|_| matches!(content, NewContent::List(_))),
+        ..NewField::new(field.name(), content)
+    }
+}
+
+/// A value that is written, or where it was written.
+#[derive(Debug, Clone, Copy)]
+enum WrittenValue {
+    Absent,
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    /// Where a table, list or text was written.
+    Offset(u32),
+}
+
+/// A table or list whose fields or elements are collected: those below it are written first.
+#[derive(Debug)]
+struct OpenNode {
+    /// Position in the table around it; none of an element.
+    position: Option<usize>,
+    /// The list is a text.
+    is_text: bool,
+    /// The type of the list's elements, unless they are tables.
+    of: Option<ColumnType>,
+    slots: Vec<(Option<usize>, WrittenValue)>,
+}
+
+#[derive(Default)]
+struct PlainWriter {
+    builder: FlatBufferBuilder<'static>,
+    open: Vec<OpenNode>,
+}
+
+impl fmt::Debug for PlainWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainWriter").field("open", &self.open).finish_non_exhaustive()
+    }
+}
+
+impl PlainWriter {
+    fn begin(&mut self, step: PathStep<'_>, is_text: bool) {
+        let of = step.field().and_then(Field::column_type);
+        self.open.push(OpenNode { position: position(step), is_text, of, slots: Vec::new() });
+    }
+
+    /// Adds a value to the table or list that is open; the root is finished.
+    fn add(&mut self, position: Option<usize>, slot: WrittenValue) {
+        match (self.open.last_mut(), slot) {
+            (Some(open), slot) => open.slots.push((position, slot)),
+            (None, WrittenValue::Offset(root)) => self.builder.finish_minimal(written(root)),
+            (None, _) => {}
+        }
+    }
+
+    fn text(&mut self, text: &str) -> WrittenValue {
+        WrittenValue::Offset(self.builder.create_string(text).value())
+    }
+
+    /// Writes a list. An element cannot be omitted: an absent number has the value that the schema
+    /// declares for it.
+    fn list(&mut self, of: Option<ColumnType>, values: &[(Option<usize>, WrittenValue)]) -> WrittenValue {
+        let builder = &mut self.builder;
+        let values = values.iter().map(|(_, value)| *value);
+        WrittenValue::Offset(match of {
+            Some(ColumnType::Bool) => {
+                let all: Vec<bool> = values.map(|value| matches!(value, WrittenValue::Bool(true))).collect();
+                builder.create_vector(&all).value()
+            }
+            Some(ColumnType::Unsigned) => {
+                let number =
+                    |value| if let WrittenValue::Unsigned(number) = value { number } else { u64::MAX };
+                builder.create_vector(&values.map(number).collect::<Vec<u64>>()).value()
+            }
+            Some(ColumnType::Signed) => {
+                let number = |value| if let WrittenValue::Signed(number) = value { number } else { i64::MIN };
+                builder.create_vector(&values.map(number).collect::<Vec<i64>>()).value()
+            }
+            Some(ColumnType::Float32 | ColumnType::Float) => {
+                let number = |value| if let WrittenValue::Float(number) = value { number } else { f64::NAN };
+                builder.create_vector(&values.map(number).collect::<Vec<f64>>()).value()
+            }
+            Some(ColumnType::Text) | None => {
+                let empty = builder.create_string("").value();
+                let at = |value| written(if let WrittenValue::Offset(at) = value { at } else { empty });
+                let all: Vec<WIPOffset<UnionWIPOffset>> = values.map(at).collect();
+                builder.create_vector(&all).value()
+            }
+        })
+    }
+}
+
+impl Visitor for PlainWriter {
+    fn begin_object(&mut self, step: PathStep<'_>) {
+        self.begin(step, false);
+    }
+
+    fn end_object(&mut self) {
+        let Some(table) = self.open.pop() else { return };
+        let start = self.builder.start_table();
+        for (position, slot) in table.slots {
+            let Some(position) = position else { continue };
+            let at = slot_of(position);
+            match slot {
+                WrittenValue::Absent => {}
+                WrittenValue::Bool(value) => self.builder.push_slot_always(at, value),
+                WrittenValue::Unsigned(value) => self.builder.push_slot_always(at, value),
+                WrittenValue::Signed(value) => self.builder.push_slot_always(at, value),
+                WrittenValue::Float(value) => self.builder.push_slot_always(at, value),
+                WrittenValue::Offset(value) => self.builder.push_slot_always(at, written(value)),
+            }
+        }
+        let offset = self.builder.end_table(start);
+        self.add(table.position, WrittenValue::Offset(offset.value()));
+    }
+
+    fn begin_list(&mut self, step: PathStep<'_>, _length: usize) {
+        // A text that is not UTF-8 comes as its bytes.
+        let is_text = step.field().is_some_and(|field| field.is_text);
+        self.begin(step, is_text);
+    }
+
+    fn end_list(&mut self) {
+        let Some(list) = self.open.pop() else { return };
+        let slot = if list.is_text {
+            let byte = |(_, slot): &(Option<usize>, WrittenValue)| match slot {
+                WrittenValue::Unsigned(byte) => u8::try_from(*byte).ok(),
+                _ => None,
+            };
+            let bytes: Vec<u8> = list.slots.iter().filter_map(byte).collect();
+            self.text(&String::from_utf8_lossy(&bytes))
+        } else {
+            self.list(list.of, &list.slots)
+        };
+        self.add(list.position, slot);
+    }
+
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        let is_named = step.field().is_some_and(|field| field.column_type() == Some(ColumnType::Text));
+        let slot = match value {
+            FieldValue::Absent => WrittenValue::Absent,
+            FieldValue::Text(text) => self.text(text),
+            // The value of an enum without a name.
+            FieldValue::Unsigned(number) if is_named && !self.is_in_text() => self.text(&number.to_string()),
+            FieldValue::Signed(number) if is_named => self.text(&number.to_string()),
+            FieldValue::Unsigned(number) => WrittenValue::Unsigned(number),
+            FieldValue::Signed(number) => WrittenValue::Signed(number),
+            FieldValue::Float32(number) => WrittenValue::Float(number.into()),
+            FieldValue::Float(number) => WrittenValue::Float(number),
+            FieldValue::Bool(value) => WrittenValue::Bool(value),
+        };
+        self.add(position(step), slot);
+    }
+}
+
+impl PlainWriter {
+    fn is_in_text(&self) -> bool {
+        self.open.last().is_some_and(|open| open.is_text)
+    }
+}
+
+/// Returns the place of a table, list or text.
+fn written(at: u32) -> WIPOffset<UnionWIPOffset> {
+    WIPOffset::new(at)
+}
+
+/// Returns the position of a field in its table; none of an element and of the root.
+fn position(step: PathStep<'_>) -> Option<usize> {
+    match step {
+        PathStep::Field(field) => Some(field.index()),
+        PathStep::Root | PathStep::Element(..) => None,
+    }
+}

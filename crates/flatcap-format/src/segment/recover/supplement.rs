@@ -1,0 +1,110 @@
+//! Supplements. A sealed segment never changes: compressor, shipper, retention and caches take it
+//! as final. If its run has left more samples, they become one more segment of that run.
+
+use std::path::Path;
+
+use super::leftovers::Leftovers;
+use super::recovered::{RecoverError, Recovered, RecoveryStep};
+use super::segment_recovery::SegmentRecovery;
+use crate::host::ClockReading;
+use crate::segment::format::control_frames::Attachment;
+use crate::segment::format::footer::Footer;
+use crate::segment::format::frame_kind::{FrameKind, SampleView};
+use crate::segment::format::header::SegmentHeader;
+use crate::segment::format::segment_name::{SealState, SegmentName};
+use crate::segment::open::header_copy;
+use crate::segment::read::reader::{Advance, SegmentReader};
+use crate::storage::{FileEntry, Storage};
+
+/// Returns the segment of a run with the highest number in a listing of its directory.
+pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
+    let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
+    // A segment sealed while the directory was read appears twice: the sealed name counts.
+    names
+        .filter(|name| name.run_id == run_id)
+        .max_by_key(|name| (name.number, name.state == SealState::Sealed))
+}
+
+/// Writes a segment with the leftovers of a killed run that its last segment, which is sealed, does
+/// not count. Returns the name of the new segment; none if the last one counts everything. With
+/// `dry_run` writes nothing.
+///
+/// The new segment is whole and synced before it has its name. No other thread or process may
+/// recover the same run meanwhile.
+///
+/// # Errors
+/// `Unreadable` if the last segment cannot be read or has no footer, `Storage` with the step that
+/// failed. No error loses data.
+pub fn supplement(
+    storage: &dyn Storage,
+    last: SegmentName,
+    leftovers: &Leftovers,
+    dry_run: bool,
+) -> Result<Option<(SegmentName, Recovered)>, RecoverError> {
+    let step = RecoveryStep { name: last };
+    let stored = last.to_string();
+    let file = storage.open(&stored).map_err(step.fails("open the file"))?;
+    let mut reader = SegmentReader::over(Path::new(&stored), file)?;
+    let Some(footer) = reader.footer().cloned() else {
+        let error = std::io::Error::other("it has no footer");
+        return Err(step.fails("read what it counts")(error));
+    };
+    if !leftovers.exceeds(&footer) {
+        return Ok(None);
+    }
+    let number = SegmentName::next_number(last.number).ok_or_else(|| {
+        step.fails("find a number for the rest of its run")(std::io::ErrorKind::StorageFull.into())
+    })?;
+    let header = header_after(&footer, leftovers, number);
+    let name = SegmentName {
+        number,
+        created_s: header.clocks.wall_ns.div_euclid(1_000_000_000),
+        run_id: last.run_id,
+        state: SealState::Sealed,
+    };
+    let attachments = attachments(&mut reader)?;
+    let recovered =
+        SegmentRecovery::new(storage, name, leftovers, dry_run).write_new(header, &attachments)?;
+    Ok(Some((name, recovered)))
+}
+
+/// Returns the header of a segment that follows one with this footer: it begins with the first
+/// sample that is left over.
+fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentHeader {
+    let mut header = footer.header.clone();
+    header.segment = number;
+    for source in &mut header.sources {
+        source.next_seq = footer.next_seq(source.id);
+    }
+    let head_bytes = header.checksum.frame_bytes(0);
+    let samples = leftovers.frames.iter().filter_map(|frame| SampleView::read(frame.get(head_bytes..)?));
+    let is_new = |sample: &SampleView<'_>| {
+        header.source(sample.source).is_none_or(|source| sample.seq >= source.next_seq)
+    };
+    let first_ns = samples.filter(is_new).map(|sample| sample.mono_ns).min();
+    let last_ns = footer.totals.iter().filter_map(|totals| Some(totals.span?.last_mono_ns)).max();
+    let mono_ns = first_ns.or(last_ns).unwrap_or(header.clocks.mono_ns);
+    header.clocks = clocks_at(&header, mono_ns);
+    header
+}
+
+/// Returns the clocks at a time, as the run pairs them.
+fn clocks_at(header: &SegmentHeader, mono_ns: u64) -> ClockReading {
+    let before = header.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
+    let suspended_ns = before.unwrap_or(&header.clocks).suspended_ns();
+    ClockReading { mono_ns, boot_ns: mono_ns.saturating_add(suspended_ns), wall_ns: header.wall_ns(mono_ns) }
+}
+
+/// Returns the attachments after the header: those that each segment of the run begins with.
+fn attachments(reader: &mut SegmentReader) -> Result<Vec<Attachment>, RecoverError> {
+    let mut attachments = Vec::new();
+    while let Some(Advance::Frame(at)) = reader.advance()? {
+        match at.kind {
+            FrameKind::Header => {}
+            FrameKind::Attachment => attachments.extend(Attachment::decode(reader.payload(at))),
+            _ => break,
+        }
+    }
+    attachments.retain(|attachment| attachment.name != header_copy::NAME);
+    Ok(attachments)
+}

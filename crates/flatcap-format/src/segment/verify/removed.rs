@@ -1,0 +1,121 @@
+//! The segments that retention has removed although older ones of their run are left, as a file
+//! beside the segments lists them: their samples are removed, not missing.
+//!
+//! A line is a run, and the first and the last of consecutive numbers, as in
+//! `0000000000000abc-0000000042-0000000045`. Other lines are skipped.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The name of the file.
+pub const REMOVED_NAME: &str = "flatcap.removed";
+
+/// Segments by run and number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RemovedSegments {
+    runs: BTreeMap<u64, Vec<(u64, u64)>>, // first and last, in order, with numbers between them
+}
+
+impl RemovedSegments {
+    /// Reads the lines of a file.
+    pub fn parse(text: &str) -> Self {
+        let mut removed = Self::default();
+        for (run_id, first, last) in text.lines().filter_map(parse_line) {
+            removed.add(run_id, first, last);
+        }
+        removed
+    }
+
+    /// Adds consecutive segments of a run.
+    pub fn add(&mut self, run_id: u64, first: u64, last: u64) {
+        let ranges = self.runs.entry(run_id).or_default();
+        ranges.push((first, last));
+        ranges.sort_unstable();
+        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
+        for (first, last) in ranges.drain(..) {
+            match joined.last_mut() {
+                Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+                _ => joined.push((first, last)),
+            }
+        }
+        *ranges = joined;
+    }
+
+    /// Adds the segments of another list.
+    pub fn extend(&mut self, other: &Self) {
+        for (run_id, ranges) in &other.runs {
+            for (first, last) in ranges {
+                self.add(*run_id, *first, *last);
+            }
+        }
+    }
+
+    /// Keeps the runs of which there is a segment.
+    pub fn retain_runs(&mut self, is_there: impl Fn(u64) -> bool) {
+        self.runs.retain(|run_id, _| is_there(*run_id));
+    }
+
+    /// Returns the last of the listed segments of a run below `number`.
+    pub fn last_before(&self, run_id: u64, number: u64) -> Option<u64> {
+        let ranges = self.runs.get(&run_id)?;
+        let below = ranges.iter().filter(|(first, _)| *first < number);
+        below.map(|(_, last)| (*last).min(number.saturating_sub(1))).max()
+    }
+
+    /// Returns whether all segments between these two of a run are listed, and there are some.
+    pub fn covers(&self, run_id: u64, after: u64, before: u64) -> bool {
+        let Some(first) = after.checked_add(1).filter(|first| *first < before) else { return false };
+        let ranges = self.runs.get(&run_id).map(Vec::as_slice).unwrap_or_default();
+        ranges.iter().any(|(from, to)| *from <= first && before - 1 <= *to)
+    }
+}
+
+impl fmt::Display for RemovedSegments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (run_id, ranges) in &self.runs {
+            for (first, last) in ranges {
+                writeln!(f, "{run_id:016x}-{first:010}-{last:010}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a line. One that was cut off is none.
+fn parse_line(line: &str) -> Option<(u64, u64, u64)> {
+    let mut parts = line.split('-');
+    let (run, first, last) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_whole = run.len() == 16 && first.len() >= 10 && last.len() >= 10 && parts.next().is_none();
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let line = (u64::from_str_radix(run, 16).ok()?, first.parse().ok()?, last.parse().ok()?);
+    (is_whole && [run, first, last].into_iter().all(is_number) && line.1 <= line.2).then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that lists are read as they are printed, that neighbours are joined, that lines that
+    // were cut off are none, and which holes a list explains.
+    #[test]
+    fn lists_are_read_back() {
+        let mut removed = RemovedSegments::default();
+        for number in [7, 3, 4, 9] {
+            removed.add(0xabc, number, number);
+        }
+        let text = removed.to_string();
+        assert!(text.starts_with("0000000000000abc-0000000003-0000000004\n"), "{text}");
+        assert_eq!(RemovedSegments::parse(&text), removed);
+        assert_eq!(RemovedSegments::parse(&text[..text.len() - 4]).to_string().lines().count(), 2);
+        assert_eq!(
+            RemovedSegments::parse("\nx-1-2\n0000000000000abc-0000000009-0000000003"),
+            RemovedSegments::default()
+        );
+        assert!(removed.covers(0xabc, 2, 5) && removed.covers(0xabc, 6, 8) && removed.covers(0xabc, 3, 5));
+        assert!(!removed.covers(0xabc, 2, 6) && !removed.covers(0xabc, 3, 4) && !removed.covers(1, 2, 5));
+        assert_eq!(
+            [removed.last_before(0xabc, 9), removed.last_before(0xabc, 4), removed.last_before(0xabc, 3)],
+            [Some(7), Some(3), None]
+        );
+    }
+}

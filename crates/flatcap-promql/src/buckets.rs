@@ -1,0 +1,100 @@
+//! Quantiles of histograms whose buckets are series with the label `le`.
+
+use std::collections::BTreeMap;
+
+use crate::labels::Labels;
+use crate::series::LabelledSeries;
+
+/// The label with the upper bound of a bucket.
+const BOUND: &str = "le";
+
+/// Upper bound and counts of a bucket.
+type Bucket = (f64, Vec<Option<f64>>);
+
+/// Returns a quantile of each histogram, as Prometheus interpolates it in a bucket.
+pub(crate) fn histogram_quantiles(quantiles: &[f64], buckets: Vec<LabelledSeries>) -> Vec<LabelledSeries> {
+    let mut histograms: BTreeMap<Labels, Vec<Bucket>> = BTreeMap::new();
+    for LabelledSeries { labels, values } in buckets {
+        let Some(bound) = bound_of(labels.get(BOUND)) else { continue };
+        histograms.entry(labels.without(&[BOUND.to_owned()])).or_default().push((bound, values));
+    }
+    let histograms = histograms.into_iter().map(|(labels, mut buckets)| {
+        buckets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let values = quantiles.iter().enumerate().map(|(step, quantile)| {
+            let counts =
+                buckets.iter().filter_map(|(bound, values)| Some((*bound, values.get(step).copied()??)));
+            quantile_of(*quantile, counts.collect())
+        });
+        LabelledSeries { labels, values: values.collect() }
+    });
+    histograms.filter(LabelledSeries::has_values).collect()
+}
+
+fn bound_of(text: &str) -> Option<f64> {
+    if text == "+Inf" { Some(f64::INFINITY) } else { text.parse().ok() }
+}
+
+/// Returns a quantile of the counts of buckets, which are cumulative, by rising bound.
+fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
+    counts.first()?;
+    if quantile.is_nan() {
+        return Some(f64::NAN);
+    }
+    if quantile < 0.0 {
+        return Some(f64::NEG_INFINITY);
+    }
+    if quantile > 1.0 {
+        return Some(f64::INFINITY);
+    }
+    // Buckets of one bound are one.
+    counts.dedup_by(|next, before| {
+        let is_same = next.0.total_cmp(&before.0).is_eq();
+        if is_same {
+            before.1 += next.1;
+        }
+        is_same
+    });
+    let (last_bound, total) = *counts.last()?;
+    if !last_bound.is_infinite() || counts.len() < 2 || total == 0.0 || total.is_nan() {
+        return Some(f64::NAN);
+    }
+    // Scrapes may be torn: a count is never below that of a lower bound.
+    let mut least = 0.0_f64;
+    for (_, count) in &mut counts {
+        least = least.max(*count);
+        *count = least;
+    }
+    let rank = quantile * total;
+    let bucket = counts.iter().position(|(_, count)| *count >= rank).unwrap_or(counts.len() - 1);
+    let before = bucket.checked_sub(1).and_then(|before| counts.get(before)).copied();
+    let (bound, count) = counts.get(bucket).copied()?;
+    if bucket + 1 == counts.len() {
+        return before.map(|(bound, _)| bound);
+    }
+    if bucket == 0 && bound <= 0.0 {
+        return Some(bound);
+    }
+    let (start, below) = before.unwrap_or((0.0, 0.0));
+    Some(start + (bound - start) * ((rank - below) / (count - below)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a quantile is interpolated in its bucket, that the last bucket has only its lower
+    // bound, and that what is no histogram has none.
+    #[test]
+    fn quantiles_are_interpolated() {
+        let inf = f64::INFINITY;
+        let of = |quantile, counts: &[(f64, f64)]| quantile_of(quantile, counts.to_vec()).unwrap();
+        let counts = [(1.0, 10.0), (2.0, 30.0), (inf, 40.0)];
+        for (quantile, expected) in [(0.0, 0.0), (0.25, 1.0), (0.5, 1.5), (0.75, 2.0), (0.9, 2.0), (1.0, 2.0)]
+        {
+            assert!((of(quantile, &counts) - expected).abs() < 1e-12, "{quantile}");
+        }
+        assert!(of(0.5, &[(1.0, 10.0), (2.0, 30.0)]).is_nan() && of(0.5, &[(inf, 3.0)]).is_nan());
+        assert!(of(-1.0, &counts) < 0.0 && of(2.0, &counts).is_infinite());
+        assert_eq!(quantile_of(0.5, Vec::new()), None);
+    }
+}

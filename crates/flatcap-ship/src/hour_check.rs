@@ -1,0 +1,120 @@
+//! Compares the objects of an hour with those of its segments, row by row, before the latter are
+//! removed. The manifest of the hour proves nothing: whoever may put objects may put another one.
+
+use std::collections::BTreeMap;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+
+use crate::error::ShipError;
+use crate::lake::Lake;
+use crate::manifest::Manifest;
+use crate::names::ObjectGroup;
+use crate::object_rows::{ObjectRows, damaged};
+
+/// The column with the number of a row's segment.
+const SEGMENT: &str = "segment";
+
+/// The objects of a table, in the order of their parts.
+#[derive(Debug, Default)]
+struct TableObjects {
+    /// Of each segment, by its number.
+    of_segments: BTreeMap<i64, Vec<String>>,
+    of_hour: Vec<String>,
+}
+
+/// Checks that the objects of an hour begin, for each of these segments and each table, with the
+/// rows of the segment's objects. `hot` has the objects of each segment, by its number. The hour
+/// may have more rows: a removal that was interrupted has removed the last parts of a segment.
+///
+/// # Errors
+/// `Object` if a row is missing or differs, or if an object is missing or damaged; and errors of
+/// the store.
+pub(crate) fn check_hour(
+    lake: &Lake,
+    hour: &ObjectGroup,
+    manifest: &Manifest,
+    hot: &BTreeMap<u64, Vec<String>>,
+) -> Result<(), ShipError> {
+    for (table, objects) in tables(hour, manifest, hot)? {
+        let differ = |segment: i64| {
+            let what = format!("its objects of {table} do not have the rows of its segment {segment}");
+            damaged(&hour.manifest(), what)
+        };
+        let streams = objects.of_segments.into_iter();
+        let mut segments: BTreeMap<i64, ObjectRows<'_>> =
+            streams.map(|(segment, names)| (segment, ObjectRows::new(lake, names))).collect();
+        let mut merged = ObjectRows::new(lake, objects.of_hour);
+        while let Some(rows) = merged.peek()? {
+            let (segment, count) = first_run(rows).ok_or_else(|| {
+                damaged(&hour.manifest(), format!("its objects of {table} have no column {SEGMENT}"))
+            })?;
+            let own = match segments.get_mut(&segment) {
+                Some(own) => own.peek()?.map(RecordBatch::num_rows).map(|rows| (own, rows)),
+                None => None,
+            };
+            match own {
+                // Rows of a segment whose objects were removed.
+                None => drop(merged.take(count)),
+                Some((own, rows)) => {
+                    let count = count.min(rows);
+                    if own.take(count) != merged.take(count) {
+                        return Err(differ(segment));
+                    }
+                }
+            }
+        }
+        for (segment, rows) in &mut segments {
+            if rows.peek()?.is_some() {
+                return Err(differ(*segment));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the segment of the first row, and how many rows from it on are of the same. None without
+/// a column that says so.
+fn first_run(rows: &RecordBatch) -> Option<(i64, usize)> {
+    let numbers = rows.column_by_name(SEGMENT)?.as_primitive_opt::<Int64Type>()?.values();
+    let first = *numbers.first()?;
+    Some((first, numbers.iter().take_while(|number| **number == first).count()))
+}
+
+/// Returns the objects of each table.
+fn tables(
+    hour: &ObjectGroup,
+    manifest: &Manifest,
+    hot: &BTreeMap<u64, Vec<String>>,
+) -> Result<BTreeMap<String, TableObjects>, ShipError> {
+    let mut tables: BTreeMap<String, TableObjects> = BTreeMap::new();
+    for (number, names) in hot {
+        let segment = i64::try_from(*number).unwrap_or(i64::MAX);
+        let parsed = names.iter().filter_map(|name| ObjectGroup::parse_table(name));
+        for (group, table, part) in in_order(parsed.collect()) {
+            let own = tables.entry(table.to_owned()).or_default();
+            own.of_segments.entry(segment).or_default().push(group.table(table, part));
+        }
+    }
+    let mut parsed = Vec::new();
+    for object in &manifest.objects {
+        match ObjectGroup::parse_table(&object.name) {
+            Some(own) if own.0 == *hour => parsed.push(own),
+            _ => {
+                let what = format!("it names {}, which is not an object of this hour", object.name);
+                return Err(damaged(&hour.manifest(), what));
+            }
+        }
+    }
+    for (group, table, part) in in_order(parsed) {
+        tables.entry(table.to_owned()).or_default().of_hour.push(group.table(table, part));
+    }
+    Ok(tables)
+}
+
+/// Sorts objects by their parts.
+pub(crate) fn in_order(mut parts: Vec<(ObjectGroup, &str, u32)>) -> Vec<(ObjectGroup, &str, u32)> {
+    parts.sort_by_key(|(_, _, part)| *part);
+    parts
+}

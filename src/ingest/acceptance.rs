@@ -1,0 +1,119 @@
+//! Accepting connections: throttled before the user is known, then charged to the user.
+
+use super::client::ConnectedClient;
+use super::cpu_budget::Payer;
+use super::wakeup::Wakeup;
+use super::worker::PushWorker;
+use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
+use crate::os::packet_socket::PacketConnection;
+
+/// Connections accepted in one turn.
+const CONNECTIONS_PER_TURN: usize = 16;
+/// Connections that have not said who they are; a further one replaces the oldest.
+const UNNAMED_MAX: usize = 64;
+/// Such connections of one user, or of all who may not push: a further one replaces its oldest.
+const UNNAMED_OF_PAYER_MAX: usize = 16;
+/// Pause after a failed accept, which mostly lacks descriptors.
+const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
+
+impl PushWorker {
+    /// Accepts connections, as many as a turn and the budget allow.
+    pub(super) fn accept(&mut self, now_ns: u64) {
+        for _ in 0..CONNECTIONS_PER_TURN {
+            let wait_ns = self.cpu.accept_wait_ns(monotonic_ns());
+            if wait_ns > 0 {
+                self.metrics.accept_waits.add(1);
+                return self.accept_later(now_ns.saturating_add(wait_ns));
+            }
+            let accepted = self.listener.accept();
+            let added = accepted.and_then(|connection| {
+                let Some(connection) = connection else { return Ok(None) };
+                self.metrics.connections.add(1);
+                self.add_client(connection, now_ns).map(Some)
+            });
+            let payer = added.as_ref().map_or(Payer::Stranger, |payer| payer.unwrap_or(Payer::Stranger));
+            self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
+            match added {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an application on the push socket; trying again");
+                    return self.accept_later(now_ns.saturating_add(ACCEPT_PAUSE_NS));
+                }
+            }
+        }
+    }
+
+    /// Accepts no connection before this time.
+    fn accept_later(&mut self, accept_ns: u64) {
+        self.ready.remove(&self.listener);
+        self.accept_ns = Some(accept_ns);
+    }
+
+    /// Accepts connections again after a pause.
+    pub(super) fn accept_again(&mut self, now_ns: u64) {
+        if self.accept_ns.is_some_and(|accept_ns| now_ns >= accept_ns) {
+            let is_added = self.ready.add(&self.listener, Wakeup::Listener.number()).is_ok();
+            self.accept_ns = (!is_added).then(|| now_ns.saturating_add(ACCEPT_PAUSE_NS));
+        }
+    }
+
+    /// Adds the client of a new connection, unless the kernel does not say who it is, or it has
+    /// gone. Returns who pays for it.
+    fn add_client(&mut self, connection: PacketConnection, now_ns: u64) -> std::io::Result<Payer> {
+        let client = ConnectedClient::new(connection, |peer| self.allowed.permits(peer));
+        let Some(client) = client else { return Ok(Payer::Stranger) };
+        let payer = client.payer();
+        self.displace_unnamed(payer);
+        let id = self.next_client;
+        self.next_client += 1;
+        self.registry.clients.insert(id, client);
+        if payer == Payer::Stranger {
+            // Mostly it has asked already, or has gone: then there is nothing to wait for.
+            self.serve_one(id, now_ns);
+        }
+        let added = self.registry.clients.get(&id).map_or(Ok(()), |client| {
+            self.ready.add(&client.connection, Wakeup::Connection(id).number())?;
+            let process = client.process.as_ref();
+            process.map_or(Ok(()), |process| self.ready.add(process, Wakeup::ProcessEnd(id).number()))
+        });
+        if added.is_err() {
+            self.registry.remove_client(id);
+        }
+        added.map(|()| payer)
+    }
+
+    /// Closes the oldest connection that has not said who it is, if there are too many: one of
+    /// this payer if it has too many by itself.
+    fn displace_unnamed(&mut self, payer: Payer) {
+        let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
+        let own = || unnamed().filter(|(_, client)| client.payer() == payer);
+        let oldest = if own().count() >= UNNAMED_OF_PAYER_MAX {
+            own().next()
+        } else {
+            unnamed().next().filter(|_| unnamed().count() >= UNNAMED_MAX)
+        };
+        if let Some(oldest) = oldest.map(|(id, _)| *id) {
+            self.registry.remove_client(oldest);
+        }
+    }
+
+    /// Returns whose work a wakeup asks for.
+    pub(super) fn payer(&self, wakeup: Wakeup) -> Payer {
+        match wakeup {
+            Wakeup::Stop | Wakeup::Listener => Payer::Stranger,
+            Wakeup::Connection(id) | Wakeup::ProcessEnd(id) => self.payer_of(id),
+        }
+    }
+
+    pub(super) fn payer_of(&self, client: u64) -> Payer {
+        self.registry.clients.get(&client).map_or(Payer::Stranger, ConnectedClient::payer)
+    }
+
+    /// Forgets a client, at its own cost.
+    pub(super) fn remove_client(&mut self, id: u64) {
+        let payer = self.payer_of(id);
+        self.registry.remove_client(id);
+        self.cpu.charge(payer, thread_cpu_ns(), monotonic_ns());
+    }
+}

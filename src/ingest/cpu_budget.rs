@@ -1,0 +1,262 @@
+//! The CPU budget of pushes, and who has used it.
+//!
+//! All that pushes cost is charged: to connect, to register, to read and verify frames, and what
+//! the recorders do with them. Above the budget, the thread sleeps until the debt is paid; messages
+//! wait in their sockets meanwhile and frames in their lanes. Whoever has used the least lately is
+//! served first, so a user is delayed by its own work, and by that of others at most for a turn.
+
+use std::collections::BTreeMap;
+
+use crate::os::clock::NS_PER_S;
+use crate::os::throttle::Throttle;
+
+/// Unused time that may be caught up with at once.
+const BURST_NS: u64 = 20_000_000;
+/// Time by which a pause is longer than the debt takes. Without it, a pause would follow each piece
+/// of work, and looking for work would use most of the budget.
+const CREDIT_NS: u64 = 5_000_000;
+/// Interval at which the usage of all users is halved.
+const HALVING_NS: u64 = NS_PER_S;
+/// Users whose usage is kept; beyond that, those that have used least are forgotten.
+const USERS_MAX: usize = 256;
+/// Connections of users who may not push, and those whose user is not known yet, get one part in
+/// this many of the budget: they have no claim to any of it.
+const STRANGERS_PART: u64 = 20;
+
+/// Who causes work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Payer {
+    /// All users who may not push, together, and connections whose user is not known yet.
+    Stranger,
+    /// A user who may push.
+    User(u32),
+}
+
+/// The budget and the usage of all payers. Pure: times and CPU times are passed in.
+#[derive(Debug)]
+pub(super) struct PushCpuBudget {
+    all: Throttle,
+    strangers: Throttle,
+    payers: BTreeMap<Payer, PayerUsage>,
+    halved_ns: u64,
+    /// CPU time that was charged up to now, of the thread and of the recorders.
+    thread_ns: u64,
+    recorders_ns: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct PayerUsage {
+    recent_ns: u64, // CPU time, halved each second
+    bytes: u64,     // passed on since the last charge of the recorders
+}
+
+impl PushCpuBudget {
+    /// Creates a budget in basis points of a core. `thread_ns` is what the thread has used so far.
+    pub(super) fn new(basis_points: u32, thread_ns: u64) -> Self {
+        let per_second = u64::from(basis_points).max(1) * (NS_PER_S / 10_000);
+        Self {
+            all: Throttle::new(per_second).with_burst(BURST_NS),
+            strangers: Throttle::new(per_second / STRANGERS_PART).with_burst(BURST_NS),
+            payers: BTreeMap::new(),
+            halved_ns: 0,
+            thread_ns,
+            recorders_ns: 0,
+        }
+    }
+
+    /// Returns how long nothing may be done for anybody, in nanoseconds.
+    pub(super) fn wait_ns(&self, now_ns: u64) -> u64 {
+        with_credit(self.all.wait_ns(now_ns))
+    }
+
+    /// Returns how long no connection may be accepted, in nanoseconds.
+    pub(super) fn accept_wait_ns(&self, now_ns: u64) -> u64 {
+        with_credit(self.strangers.wait_ns(now_ns))
+    }
+
+    /// Charges the CPU time of the thread since the last charge to a payer.
+    pub(super) fn charge(&mut self, payer: Payer, thread_ns: u64, now_ns: u64) {
+        let used_ns = self.take_used(thread_ns, now_ns);
+        if payer == Payer::Stranger {
+            self.strangers.charge(now_ns, used_ns);
+        }
+        self.add(payer, |usage| usage.recent_ns = usage.recent_ns.saturating_add(used_ns));
+    }
+
+    /// Charges the CPU time of the thread since the last charge to nobody.
+    pub(super) fn charge_nobody(&mut self, thread_ns: u64, now_ns: u64) {
+        self.take_used(thread_ns, now_ns);
+    }
+
+    /// Notes that bytes of a user go to the recorders.
+    pub(super) fn note_bytes(&mut self, uid: u32, bytes: u64) {
+        if bytes > 0 {
+            self.add(Payer::User(uid), |usage| usage.bytes = usage.bytes.saturating_add(bytes));
+        }
+    }
+
+    /// Charges what the recorders have used for pushed frames, `recorders_ns` in all, to those
+    /// whose frames these were.
+    pub(super) fn charge_recorders(&mut self, recorders_ns: u64, now_ns: u64) {
+        let used_ns = recorders_ns.saturating_sub(self.recorders_ns);
+        if used_ns == 0 {
+            return;
+        }
+        self.recorders_ns = recorders_ns;
+        self.all.charge(now_ns, used_ns);
+        let bytes = self.payers.values().fold(0_u64, |sum, usage| sum.saturating_add(usage.bytes));
+        for usage in self.payers.values_mut() {
+            let part = u128::from(used_ns) * u128::from(std::mem::take(&mut usage.bytes));
+            let part = part.checked_div(u128::from(bytes)).unwrap_or_default();
+            usage.recent_ns = usage.recent_ns.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Returns what a payer has used lately: whoever has used less comes first.
+    pub(super) fn recent_ns(&self, payer: Payer) -> u64 {
+        self.payers.get(&payer).map_or(0, |usage| usage.recent_ns)
+    }
+
+    /// Returns all CPU time that was charged, in nanoseconds: that of the thread and that of the
+    /// recorders.
+    pub(super) fn charged_ns(&self) -> u64 {
+        self.thread_ns.saturating_add(self.recorders_ns)
+    }
+
+    fn take_used(&mut self, thread_ns: u64, now_ns: u64) -> u64 {
+        let used_ns = thread_ns.saturating_sub(self.thread_ns);
+        self.thread_ns = self.thread_ns.max(thread_ns);
+        self.all.charge(now_ns, used_ns);
+        if now_ns.saturating_sub(self.halved_ns) >= HALVING_NS {
+            self.halved_ns = now_ns;
+            for usage in self.payers.values_mut() {
+                usage.recent_ns /= 2;
+            }
+            self.payers.retain(|_, usage| usage.recent_ns > 0 || usage.bytes > 0);
+        }
+        used_ns
+    }
+
+    fn add(&mut self, payer: Payer, change: impl FnOnce(&mut PayerUsage)) {
+        if self.payers.len() >= USERS_MAX && !self.payers.contains_key(&payer) {
+            let least = self.payers.iter().min_by_key(|(_, usage)| usage.recent_ns);
+            if let Some(least) = least.map(|(payer, _)| *payer) {
+                self.payers.remove(&least);
+            }
+        }
+        change(self.payers.entry(payer).or_default());
+    }
+}
+
+fn with_credit(debt_ns: u64) -> u64 {
+    if debt_ns == 0 { 0 } else { debt_ns.saturating_add(CREDIT_NS) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A thread that does pieces of work, and sleeps while the budget says so.
+    struct SimulatedThread {
+        budget: PushCpuBudget,
+        now_ns: u64,
+        thread_ns: u64,
+    }
+
+    impl SimulatedThread {
+        fn new(basis_points: u32) -> Self {
+            Self { budget: PushCpuBudget::new(basis_points, 0), now_ns: NS_PER_S, thread_ns: 0 }
+        }
+
+        fn work(&mut self, payer: Payer, cost_ns: u64) {
+            self.now_ns += cost_ns;
+            self.thread_ns += cost_ns;
+            self.budget.charge(payer, self.thread_ns, self.now_ns);
+        }
+
+        fn sleep(&mut self) {
+            self.now_ns += self.budget.wait_ns(self.now_ns);
+        }
+    }
+
+    // Proves that strangers get a small part of the budget, whatever they do, and that users are
+    // not charged for them.
+    #[test]
+    fn strangers_get_a_small_part() {
+        let mut thread = SimulatedThread::new(10_000);
+        let (begin_ns, mut strangers_ns) = (thread.now_ns, 0);
+        while thread.now_ns < begin_ns + 10 * NS_PER_S {
+            if thread.budget.accept_wait_ns(thread.now_ns) == 0 {
+                thread.work(Payer::Stranger, 50_000);
+                strangers_ns += 50_000;
+            } else {
+                thread.work(Payer::User(1), 50_000);
+            }
+            thread.sleep();
+        }
+        let most = 10 * NS_PER_S / STRANGERS_PART;
+        assert!((most * 9 / 10..=most * 11 / 10).contains(&strangers_ns), "{strangers_ns}");
+        assert_eq!(thread.budget.charged_ns(), thread.thread_ns);
+    }
+
+    // Proves that what the recorders use counts, and is that of the users whose frames it was.
+    #[test]
+    fn recorders_are_charged_to_those_who_push() {
+        let mut budget = PushCpuBudget::new(1_000, 0);
+        budget.note_bytes(1, 300);
+        budget.note_bytes(2, 100);
+        budget.charge_recorders(8 * MS, NS_PER_S);
+        assert_eq!([1, 2].map(|uid| budget.recent_ns(Payer::User(uid))), [6 * MS, 2 * MS]);
+        let wait_ns = 60 * MS + CREDIT_NS;
+        assert_eq!(budget.wait_ns(NS_PER_S), wait_ns, "8 ms of a tenth of a core, less the burst");
+        budget.charge_recorders(8 * MS, NS_PER_S);
+        assert_eq!(budget.charged_ns(), 8 * MS, "nothing new");
+        budget.charge_recorders(9 * MS, NS_PER_S);
+        assert_eq!(budget.charged_ns(), 9 * MS, "frames of nobody who is known");
+    }
+
+    // Proves that the usage of any number of users takes a bounded space.
+    #[test]
+    fn users_are_bounded() {
+        let mut thread = SimulatedThread::new(10_000);
+        for uid in 0..10_000 {
+            thread.work(Payer::User(uid), MS);
+        }
+        assert!(thread.budget.payers.len() <= USERS_MAX);
+    }
+
+    proptest! {
+        // Proves that the budget is kept over any time, for any work, and that of users who always
+        // have work each gets its share: whoever has used least comes first.
+        #[test]
+        fn the_budget_is_kept_and_shared(
+            basis_points in 100_u32..30_000,
+            costs in proptest::collection::vec(10_000_u64..2 * MS, 2..6),
+        ) {
+            let mut thread = SimulatedThread::new(basis_points);
+            let begin_ns = thread.now_ns;
+            let mut used = vec![0_u64; costs.len()];
+            while thread.now_ns < begin_ns + 20 * NS_PER_S {
+                thread.sleep();
+                let recent = |uid: &usize| {
+                    thread.budget.recent_ns(Payer::User(u32::try_from(*uid).unwrap()))
+                };
+                let uid = (0..costs.len()).min_by_key(recent).unwrap();
+                thread.work(Payer::User(u32::try_from(uid).unwrap()), costs[uid]);
+                used[uid] += costs[uid];
+            }
+            let all: u64 = used.iter().sum();
+            let passed_ns = thread.now_ns - begin_ns + BURST_NS;
+            let budget_ns = u128::from(passed_ns) * u128::from(basis_points) / 10_000;
+            prop_assert!(u128::from(all) <= budget_ns + u128::from(2 * MS), "{all} of {budget_ns}");
+            let share = all / u64::try_from(costs.len()).unwrap();
+            for used in used {
+                prop_assert!(used + 4 * MS >= share * 9 / 10, "{used} of {share}");
+            }
+        }
+    }
+}

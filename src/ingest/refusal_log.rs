@@ -1,0 +1,76 @@
+//! When a refused request is logged: who asks again and again does not fill the log.
+
+use std::collections::BTreeMap;
+
+use flatcap_lane::PushErrorCode;
+
+use super::cpu_budget::Payer;
+use crate::os::clock::NS_PER_S;
+
+/// Time after a logged refusal in which others of the same user and kind are only counted.
+const INTERVAL_NS: u64 = 60 * NS_PER_S;
+/// Users and kinds that are told apart; beyond them, nothing more is logged for that time.
+const ENTRIES_MAX: usize = 64;
+
+/// The refusals that were logged lately.
+#[derive(Debug, Default)]
+pub(super) struct RefusalLog {
+    entries: BTreeMap<(Payer, u32), LoggedRefusal>, // by user and code
+}
+
+#[derive(Debug)]
+struct LoggedRefusal {
+    logged_ns: u64,
+    repeats: u64, // since then
+}
+
+impl RefusalLog {
+    /// Returns whether to log a refusal: the number of those like it that were not logged.
+    pub(super) fn note(&mut self, payer: Payer, code: PushErrorCode, now_ns: u64) -> Option<u64> {
+        let key = (payer, code as u32);
+        let is_recent = |entry: &LoggedRefusal| now_ns.saturating_sub(entry.logged_ns) < INTERVAL_NS;
+        if let Some(entry) = self.entries.get_mut(&key) {
+            if is_recent(entry) {
+                entry.repeats += 1;
+                return None;
+            }
+            entry.logged_ns = now_ns;
+            return Some(std::mem::take(&mut entry.repeats));
+        }
+        if self.entries.len() >= ENTRIES_MAX {
+            self.entries.retain(|_, entry| is_recent(entry));
+        }
+        if self.entries.len() >= ENTRIES_MAX {
+            return None;
+        }
+        self.entries.insert(key, LoggedRefusal { logged_ns: now_ns, repeats: 0 });
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that of each user and kind one refusal is logged in the interval, with the number of
+    // those that were not, and that memory is bounded.
+    #[test]
+    fn refusals_are_logged_once() {
+        let mut log = RefusalLog::default();
+        let mut note = |payer, code, now_ns| log.note(payer, code, now_ns);
+        let user = Payer::User(7);
+        assert_eq!(note(user, PushErrorCode::Limit, 1), Some(0));
+        for repeat in 0..5 {
+            assert_eq!(note(user, PushErrorCode::Limit, 2 + repeat), None);
+        }
+        assert_eq!(note(user, PushErrorCode::Schema, 3), Some(0));
+        assert_eq!(note(Payer::Stranger, PushErrorCode::Denied, 3), Some(0));
+        assert_eq!(note(user, PushErrorCode::Limit, 1 + INTERVAL_NS), Some(5));
+        assert_eq!(note(user, PushErrorCode::Limit, 1 + 2 * INTERVAL_NS), Some(0));
+        for uid in 0..10_000 {
+            note(Payer::User(uid), PushErrorCode::Limit, 2 + 2 * INTERVAL_NS);
+        }
+        assert!(log.entries.len() <= ENTRIES_MAX);
+        assert_eq!(log.note(Payer::User(9_999), PushErrorCode::Limit, 3 + 3 * INTERVAL_NS), Some(0));
+    }
+}
