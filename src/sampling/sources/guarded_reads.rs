@@ -310,6 +310,8 @@ impl<E: BlockingRead> Helper<E> {
             serve(&batches, &returns, &own_place);
             drop(counted);
         })?;
+        // The first wait on a channel allocates its list of waiting threads. Later ones do not.
+        drop(results.recv_timeout(Duration::from_nanos(1)));
         Ok(Self { requests, results, place })
     }
 }
