@@ -487,7 +487,7 @@ fn run_seed(seed: u64) {
 // and the next recorder work at once, and are killed, or the power is cut, at any operation.
 #[test]
 fn each_sample_is_there_once() {
-    for seed in 1..=effort::of(60, 4000) {
+    for seed in 1..=effort::by_hand(60, 4000) {
         run_seed(seed);
     }
 }

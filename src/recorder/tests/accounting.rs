@@ -31,7 +31,7 @@ fn accounted(files: &[(String, Rc<FileContent>)]) -> BTreeMap<u16, u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(150, 5_000)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::by_hand(150, 5_000)))]
 
     // Proves that each number of a run is in one frame or one Gap: begun = recorded + lost +
     // thinned. Method: random writes are refused, are short, or fail after all of their bytes have

@@ -98,7 +98,7 @@ fn limits(min_bytes: u64) -> RetentionLimits {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(10, 2_000)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::by_hand(10, 2_000)))]
 
     // Proves that the history never falls below `retain_min` once it is as long, and never shrinks
     // while it is shorter: two hours, others that fill the disk slowly, fast, as a saw-tooth, with
@@ -210,7 +210,7 @@ fn a_disk_smaller_than_the_minimum_is_recorded_on() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(effort::of(40, 1_000)))]
+    #![proptest_config(ProptestConfig::with_cases(effort::by_hand(40, 1_000)))]
 
     // Proves for the whole recorder that what is lost on a disk that others fill is in a Gap with
     // the cause storage, and that no number is unexplained: random scripts, disks, quotas and
