@@ -204,7 +204,7 @@ sources_are_seen() {
     local partial
     partial=$(/usr/bin/flatcap info --json "$data" | python3 -c '
 import json, sys
-print(sum(source["incomplete"] for source in json.load(sys.stdin)["sources"]))')
+print(sum(source["incomplete"] or 0 for source in json.load(sys.stdin)["sources"]))')
     [ "$partial" = 0 ] || fail "$partial samples are incomplete under the unit"
     step "  all of their samples are complete"
 }
