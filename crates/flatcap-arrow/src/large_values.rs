@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// The values that were left out since the type of their column cannot hold them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LargeValues {
-    /// How many, and what the first one is, by source and field.
+    /// Count and first value, by source and field.
     fields: BTreeMap<(String, String), (u64, String)>,
 }
 

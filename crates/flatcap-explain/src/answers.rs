@@ -14,7 +14,7 @@ use super::measurement::Measurement;
 pub struct FieldDeparture {
     /// The source.
     pub source: String,
-    /// Path of the field below the source; that of a list has `[*]`.
+    /// Path of the field below the source, with `[*]` after a list.
     pub field: String,
     /// The element of the list.
     pub element: Option<String>,
@@ -29,7 +29,7 @@ pub struct FieldDeparture {
     pub usual_range: (f64, f64),
     /// The unit.
     pub unit: ValueUnit,
-    /// How unusual it is.
+    /// Its score, as docs/ARCHITECTURE.md defines it.
     pub score: f64,
     /// When: of a spike, its middle; in a window, the first sample that differs.
     pub wall_ns: i64,
@@ -112,7 +112,7 @@ pub struct Spikes {
     pub ranked: usize,
     /// The fields that were not ranked.
     pub unranked: Vec<UnrankedFields>,
-    /// At least so many series were left out to bound memory.
+    /// Minimum number of series that were left out to bound memory.
     pub left_out: u64,
     /// There was damage, or a file that cannot be read.
     pub has_findings: bool,
@@ -127,7 +127,7 @@ pub struct Suspect {
     pub name: String,
     /// Its process id.
     pub pid: Option<u64>,
-    /// How much more than usual it did.
+    /// The score of what it did more than usual.
     pub score: f64,
     /// Departures of its own fields, best first.
     pub evidence: Vec<FieldDeparture>,
@@ -148,7 +148,7 @@ pub struct Offspring {
     pub count: u64,
 }
 
-/// What was different in a window.
+/// The answer of `explain`: the differences of a window from its baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
     /// The host.
@@ -170,11 +170,11 @@ pub struct Explanation {
     pub markers: Vec<Marker>,
     /// Samples that were lost in the window.
     pub lost: u64,
-    /// Longest lateness of the recorder's samples at the window, in nanoseconds, if it recorded it.
+    /// Maximum lateness of the recorder's samples at the window, in nanoseconds, if recorded.
     pub late_ns: Option<u64>,
     /// Steps of the wall clock in the time that was read: when, and by how many nanoseconds.
     pub clock_steps: Vec<(i64, i64)>,
-    /// At least so many series were left out to bound memory.
+    /// Minimum number of series that were left out to bound memory.
     pub left_out: u64,
     /// The number of ranked fields.
     pub ranked: usize,

@@ -49,7 +49,7 @@ impl SeriesPlace {
 }
 
 impl ElementRow {
-    /// Returns the time since the last sample; none if that is a hole.
+    /// Returns the time since the last sample, or `None` over a hole.
     #[inline]
     pub(super) fn interval_ns(&self) -> Option<u64> {
         Some(self.to_ns.saturating_sub(self.from_ns)).filter(|ns| (1..=INTERVAL_MAX_NS).contains(ns))

@@ -67,8 +67,8 @@ pub(super) struct Measure {
     pub(super) factor: f64,
     /// The values are those of a counter: their change per second is measured.
     pub(super) is_counter: bool,
-    /// The scale of the values is unknown, except for their own past: they are of an application or
-    /// an import.
+    /// The values come from an application or an import. They are compared with their own past,
+    /// since no absolute scale is known for them.
     pub(super) is_relative: bool,
     /// The smallest departure of a relative scale; the class has the one of an absolute scale.
     pub(super) floor: f64,
@@ -77,8 +77,9 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Returns how a numeric field of the host is measured; none for a state, an identity, a text,
-    /// and a reservation: a program reserves address space at its start and uses little of it.
+    /// Returns how a numeric field of the host is measured. Returns `None` for states, identities,
+    /// strings and reservations: a program reserves address space at its start and uses little of
+    /// it.
     pub(super) fn of(column: &ColumnInfo) -> Option<Self> {
         let is_counter = match column.kind {
             MetricKind::Counter => true,

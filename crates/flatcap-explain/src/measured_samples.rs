@@ -19,12 +19,12 @@ use super::measure::{Measure, ValueClass};
 use super::measurement::{Measurement, ShownValues};
 use super::reading::RecordingChoice;
 
-/// Least time before a window that is read: every second, a sample has all elements, and the kernel
-/// counts a wait when it ends.
+/// Minimum time that is read before a window. Every second a sample has all elements, and the
+/// kernel counts a wait when it ends.
 const BEFORE_NS: u64 = 4_000_000_000;
-/// Least number of periods of a source that are read before and after a window.
+/// Minimum number of periods of a source that are read before and after a window.
 const PERIODS: u64 = 3;
-/// Least time after a window that is read.
+/// Minimum time that is read after a window.
 const AFTER_NS: u64 = 1_200_000_000;
 /// Maximum number of samples of a series in memory.
 const SAMPLES_MAX: usize = 1 << 16;

@@ -11,8 +11,7 @@ use super::element_slot::{ElementSlot, FollowedColumns, NumberCell, StateCell};
 use super::fresh_values::FreshCell;
 use super::measure::{Measure, ValueClass, unit_seconds};
 
-/// An element is new if it was not there in so much time before: every second, a sample has all of
-/// them.
+/// Time without an element after which it is new. Every second a sample has all elements.
 pub(super) const NEW_AFTER_NS: u64 = 2_200_000_000;
 /// Maximum length of a chain of parents.
 const PARENTS_MAX: usize = 64;
@@ -32,16 +31,16 @@ pub(super) struct ForeignSources {
     pub(super) pushed: BTreeSet<String>,
 }
 
-/// What is known of a process beside its series.
+/// Facts about a process in addition to its series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessFacts {
     pub(super) pid: u64,
     pub(super) parent: Option<u64>,
-    /// When it was first seen, if it began during the recording.
+    /// Time of its first sample, if it began during the recording.
     pub(super) born_ns: Option<u64>,
 }
 
-/// What is followed of a table.
+/// The columns of a table that become series.
 #[derive(Debug)]
 pub(super) struct TableShape {
     /// Number of columns.
@@ -49,7 +48,7 @@ pub(super) struct TableShape {
     /// Columns with numbers that are followed. Without any, only the fact that elements are there
     /// is of interest.
     pub(super) numbers: Vec<(usize, Measure)>,
-    /// Columns with texts that are followed.
+    /// Columns with strings that are followed.
     pub(super) states: Vec<usize>,
     /// Column with the process id of a parent.
     pub(super) parent: Option<usize>,
@@ -277,8 +276,8 @@ impl TableShape {
         reading.unsigned(column).is_some_and(|began| began as f64 * unit < before)
     }
 
-    /// Returns the slot of an element, and whether it is new; none for an element for which there
-    /// was no number.
+    /// Returns the slot of an element, and whether it is new. Returns `None` for an element without
+    /// a number.
     pub(super) fn slot<'s>(
         &self,
         slots: &'s mut Vec<Option<Box<ElementSlot>>>,

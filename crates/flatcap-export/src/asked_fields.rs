@@ -1,4 +1,4 @@
-//! Which fields of a recording were asked for.
+//! The fields of a recording that a request selects.
 
 use flatcap_format::query::{FieldPath, Recording, end_fields};
 
