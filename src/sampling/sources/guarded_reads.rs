@@ -10,9 +10,10 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread::Thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 
 use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::thread;
@@ -72,7 +73,7 @@ type Batch<E> = Vec<Arc<SharedElement<E>>>;
 
 #[derive(Debug)]
 struct Helper<E> {
-    requests: Sender<Batch<E>>,
+    requests: Sender<(Batch<E>, Thread)>, // with the thread that waits for the result
     results: Receiver<(Batch<E>, u64)>,
     place: Arc<AtomicUsize>, // of the element that it reads
 }
@@ -270,12 +271,12 @@ impl<E: BlockingRead> GuardedReads<E> {
         let can_hang = self.can_hang();
         let Some(helper) = &self.helper else { return Ok(None) };
         helper.place.store(0, Ordering::Release);
-        if helper.requests.send(std::mem::take(&mut self.batch)).is_err() {
+        if helper.requests.send((std::mem::take(&mut self.batch), std::thread::current())).is_err() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut last = 0;
         loop {
-            match helper.results.recv_timeout(self.timeout) {
+            match helper.wait(self.timeout) {
                 Ok((batch, cpu_ns)) => {
                     self.batch = batch;
                     self.cpu_ns += cpu_ns;
@@ -299,7 +300,7 @@ impl<E: BlockingRead> GuardedReads<E> {
 
 impl<E: BlockingRead> Helper<E> {
     fn start(source: &str, counted: Arc<()>) -> io::Result<Self> {
-        let (requests, batches) = bounded::<Batch<E>>(1);
+        let (requests, batches) = bounded(1);
         let (returns, results) = bounded(1);
         let place = Arc::new(AtomicUsize::new(0));
         let own_place = Arc::clone(&place);
@@ -310,19 +311,36 @@ impl<E: BlockingRead> Helper<E> {
             serve(&batches, &returns, &own_place);
             drop(counted);
         })?;
-        // The first wait on a channel allocates its list of waiting threads. Later ones do not.
-        drop(results.recv_timeout(Duration::from_nanos(1)));
         Ok(Self { requests, results, place })
+    }
+
+    /// Waits for a result. The channel's own wait allocates the first time that it blocks.
+    fn wait(&self, timeout: Duration) -> Result<(Batch<E>, u64), RecvTimeoutError> {
+        let begin_ns = monotonic_ns();
+        loop {
+            match self.results.try_recv() {
+                Ok(result) => return Ok(result),
+                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+                Err(TryRecvError::Empty) => {}
+            }
+            let remaining =
+                timeout.saturating_sub(Duration::from_nanos(monotonic_ns().saturating_sub(begin_ns)));
+            if remaining.is_zero() {
+                return Err(RecvTimeoutError::Timeout);
+            }
+            // Returns also without a result.
+            std::thread::park_timeout(remaining);
+        }
     }
 }
 
 /// Reads batches until the helper is abandoned, or its source ends.
 fn serve<E: BlockingRead>(
-    batches: &Receiver<Batch<E>>,
+    batches: &Receiver<(Batch<E>, Thread)>,
     returns: &Sender<(Batch<E>, u64)>,
     place: &AtomicUsize,
 ) {
-    for batch in batches {
+    for (batch, waiting) in batches {
         let cpu_begin_ns = thread_cpu_ns();
         for (at, element) in batch.iter().enumerate() {
             element.read();
@@ -335,6 +353,7 @@ fn serve<E: BlockingRead>(
         if returns.send((batch, cpu_ns)).is_err() {
             return;
         }
+        waiting.unpark();
     }
 }
 
