@@ -1,13 +1,14 @@
 //! `view --web`: serves a recording as a page until a signal ends it.
 
 use std::fs::OpenOptions;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use flatcap_format::storage::open_regular;
 use tokio::sync::oneshot;
 
 use super::ExitStatus;
@@ -110,7 +111,7 @@ fn read_token(path: &Path) -> Result<String, CliError> {
             Ok(token)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let text = std::fs::read_to_string(path).map_err(failed)?;
+            let text = read_token_text(path).map_err(failed)?;
             let token = text.trim();
             let is_valid = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len())
                 && token.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -124,6 +125,26 @@ fn read_token(path: &Path) -> Result<String, CliError> {
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Reads the file of a token. Another user who owns it, or may write to it, would know the token.
+fn read_token_text(path: &Path) -> io::Result<String> {
+    let file = open_regular(path)?;
+    let status = file.metadata()?;
+    let own = rustix::process::geteuid().as_raw();
+    if ![own, 0].contains(&status.uid()) {
+        let why =
+            format!("it belongs to user {}; remove it, or change its owner with chown {own}", status.uid());
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    }
+    if status.mode() & 0o022 != 0 {
+        let why = format!("others can write to it (mode {:o}); run chmod go-w", status.mode() & 0o777);
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    }
+    let mut text = String::new();
+    // A longer file has no valid token.
+    file.take(2 * TOKEN_BYTES_MAX as u64).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Opens an address in the browser. The page is there without it, too.

@@ -16,6 +16,9 @@ const DIRECTORY_MODE: u32 = 0o750;
 const FILE_MODE: u32 = 0o640;
 /// Mode of a new file that may hold secrets: owner only.
 const PRIVATE_FILE_MODE: u32 = 0o600;
+/// Modes of a new directory and a new file for everyone.
+const PUBLIC_DIRECTORY_MODE: u32 = 0o755;
+const PUBLIC_FILE_MODE: u32 = 0o644;
 /// Maximum length of a derived file name, in bytes: leaves space for a suffix within the 255 bytes
 /// of a file system.
 const NAME_BYTES_MAX: usize = 128;
@@ -33,7 +36,19 @@ impl OutputDirectory {
     /// # Errors
     /// Any error of the underlying system call.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let directory = Directory::create(path, DIRECTORY_MODE)?;
+        Self::create_with(path, DIRECTORY_MODE)
+    }
+
+    /// Like [`create`](Self::create), but everyone can read a new directory.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    pub fn create_public(path: &Path) -> io::Result<Self> {
+        Self::create_with(path, PUBLIC_DIRECTORY_MODE)
+    }
+
+    fn create_with(path: &Path, mode: u32) -> io::Result<Self> {
+        let directory = Directory::create(path, mode)?;
         Ok(Self { path: path.to_owned(), directory: Arc::new(directory) })
     }
 
@@ -62,6 +77,14 @@ impl OutputDirectory {
     /// Any error of the underlying system call.
     pub fn begin_private(&self, name: String) -> io::Result<PendingFile> {
         self.begin_with(name, PRIVATE_FILE_MODE)
+    }
+
+    /// Like [`begin`](Self::begin), but everyone can read the file.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    pub fn begin_public(&self, name: String) -> io::Result<PendingFile> {
+        self.begin_with(name, PUBLIC_FILE_MODE)
     }
 
     fn begin_with(&self, name: String, mode: u32) -> io::Result<PendingFile> {

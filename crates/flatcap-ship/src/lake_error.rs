@@ -11,8 +11,8 @@ pub(crate) enum LakeError {
     /// No store has this URL.
     #[error("{url}: {what}")]
     Url { url: String, what: String },
-    /// The directory of a store cannot be created.
-    #[error("{url}: the directory cannot be created: {error}")]
+    /// The directory of a store cannot be created or used.
+    #[error("{url}: the directory cannot be used: {error}")]
     Directory {
         url: String,
         #[source]

@@ -1,5 +1,7 @@
 //! Opens the store that a URL names.
 
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
+use rustix::process::geteuid;
 
 use crate::lake_error::LakeError;
 
@@ -17,6 +20,11 @@ use crate::lake_error::LakeError;
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Repetitions by the library, which cannot be interrupted by a stop signal; `Lake` has its own.
 const LIBRARY_RETRIES: usize = 1;
+
+/// Mode bits that let the group or everyone create and remove names in a directory...
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// ...and the one that lets only the owners of names change them.
+const STICKY: u32 = 0o1000;
 
 /// Whether a store that is a directory is created if it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +52,7 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
             return Err(malformed("a directory has an absolute path, so three slashes: file:///srv/lake"));
         }
         let folder = std::path::Path::new(rest);
+        check_owners(folder).map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
         if access == StoreAccess::Write {
             std::fs::create_dir_all(folder)
                 .map_err(|error| LakeError::Directory { url: url.to_owned(), error })?;
@@ -86,6 +95,31 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
     };
     let prefix = Path::parse(prefix).map_err(|error| malformed(&error.to_string()))?;
     Ok(Arc::new(PrefixStore::new(store, prefix)))
+}
+
+/// Checks, for root, that no other user can change where the paths of a store in a directory lead.
+/// The library opens objects by their paths and follows links.
+fn check_owners(folder: &std::path::Path) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    // The nearest directory that exists, without links.
+    let existing = folder.ancestors().find_map(|path| path.canonicalize().ok()).unwrap_or_default();
+    for path in folder.ancestors().chain(existing.ancestors()) {
+        let Ok(status) = path.symlink_metadata() else { continue };
+        let is_open = status.mode() & WRITABLE_BY_OTHERS != 0 && status.mode() & STICKY == 0;
+        if status.uid() != 0 || (is_open && !status.is_symlink()) {
+            let user =
+                if status.uid() == 0 { "other users".to_owned() } else { format!("user {}", status.uid()) };
+            let why = format!(
+                "{} can be changed by {user}, who could redirect what root writes; run flatcap-ship as \
+                 the owner of the directory",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+    }
+    Ok(())
 }
 
 /// Returns a URL for an error, which is logged. What stands before @ or after ? can be a secret.

@@ -1,15 +1,15 @@
 //! `manual`: writes the manual pages, from the definition of the arguments, config/flatcap.toml and
 //! deploy/man/.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::{fs, io};
 
 use jiff::civil::Date;
 
 use super::error::CliError;
 use super::{ExitStatus, human};
 use crate::os::clock::read_clocks;
+use crate::os::output::OutputDirectory;
 
 mod command_pages;
 mod config_page;
@@ -43,10 +43,15 @@ struct ManPage {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let failed = |path: &PathBuf, error: io::Error| CliError::Manual { path: path.clone(), error };
-    fs::create_dir_all(&args.directory).map_err(|error| failed(&args.directory, error))?;
+    let directory = OutputDirectory::create_public(&args.directory);
+    let directory = directory.map_err(|error| failed(&args.directory, error))?;
     for page in pages(args.date.unwrap_or_else(today)) {
-        let path = args.directory.join(page.file);
-        fs::write(&path, page.text).map_err(|error| failed(&path, error))?;
+        let path = directory.path(&page.file);
+        let written = directory.begin_public(page.file).and_then(|file| {
+            file.append(page.text.as_bytes())?;
+            file.publish(true)
+        });
+        written.map_err(|error| failed(&path, error))?;
         writeln!(out, "{}", path.display())?;
     }
     Ok(ExitStatus::Done)

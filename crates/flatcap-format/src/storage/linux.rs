@@ -1,25 +1,30 @@
 //! Opening files on Linux: no symbolic link of another user is followed, no file of another kind is
 //! opened, and no open waits.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::fs::{
+    CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, openat, openat2,
+    readlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Maximum number of symbolic links followed in a row, as in the kernel.
+/// Maximum number of symbolic links in a path, as in the kernel.
 const LINKS_MAX: u32 = 40;
+/// Flags to open a directory or a link as a place in a path.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// Flags for every open: follow no link, never wait.
 const SAFE_FLAGS: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 /// Opens a regular file for reading by its path: resolves the path once and never waits. Follows a
-/// symbolic link at the end of the path only if it belongs to this user or to root.
+/// symbolic link, anywhere in the path, only if it belongs to this user or to root.
 ///
 /// # Errors
 /// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
@@ -29,7 +34,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 /// Opens the file that a path names, if it is of this kind. A relative path begins at `start`.
-/// Follows a symbolic link at the end of the path only if it belongs to this user or to root.
+/// Follows a symbolic link, anywhere in the path, only if it belongs to this user or to root:
+/// another user could let it lead anywhere.
 ///
 /// # Errors
 /// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
@@ -39,38 +45,109 @@ pub fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Re
         FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
         _ => OFlags::RDONLY,
     };
-    let mut folder: Option<OwnedFd> = None; // the directory that `path` is relative to
-    // Removes a trailing slash, which would make the kernel follow a link.
-    let mut path: PathBuf = path.components().collect();
-    for _ in 0..LINKS_MAX {
-        let at = folder.as_ref().map_or(start, AsFd::as_fd);
-        let Some(name) = path.file_name() else {
-            // `/`, `.` and `..` are not links.
-            return require_kind(open_safely(at, &path, (flags, 0))?, wanted);
-        };
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = openat(at, parent.unwrap_or(Path::new(".")), parent_flags, Mode::empty())?;
-        // Opens the link itself, so that the link that is checked is the one that is followed.
-        let found = openat(&parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let mut walk = PathWalk::begin(start, path)?;
+    while let Some(name) = walk.next()? {
+        // Opens what the name leads to without an effect, so that what is checked is what is used.
+        let found = openat(&walk.folder, &name, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
         let status = fstat(&found)?;
-        if FileType::from_raw_mode(status.st_mode) != FileType::Symlink {
+        if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
+            walk.follow(&found, &status, name)?;
+        } else if !walk.is_at_end() {
+            walk.folder = found;
+        } else {
             check_kind(&status, wanted)?;
-            match open_safely(parent.as_fd(), Path::new(name), (flags, 0)) {
+            match open_safely(walk.folder.as_fd(), Path::new(&name), (flags, 0)) {
                 // Replaced by a link meanwhile: check it in the next iteration.
-                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => continue,
+                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                    walk.again(name)?;
+                }
                 opened => return require_kind(opened?, wanted),
             }
         }
+    }
+    // The path ends with `/`, `.`, `..` or a link to such a path.
+    require_kind(open_safely(walk.folder.as_fd(), Path::new("."), (flags, 0))?, wanted)
+}
+
+/// A path that is resolved one name at a time.
+struct PathWalk {
+    /// The directory that the rest of the path is relative to.
+    folder: OwnedFd,
+    /// The components of the rest, the next one last.
+    rest: Vec<OsString>,
+    /// Links and replaced names so far.
+    links: u32,
+}
+
+impl PathWalk {
+    fn begin(start: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
+        // Most paths contain no link: the kernel then resolves all but the last name in one call.
+        if let (Some(name), Some(parent)) = (path.file_name(), path.parent()) {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            let flags = PLACE | OFlags::DIRECTORY;
+            // Fails for a path with a link, and on kernels before 5.6.
+            if let Ok(folder) = openat2(start, parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+                return Ok(Self { folder, rest: vec![name.to_owned()], links: 0 });
+            }
+        }
+        let folder = openat(start, ".", PLACE | OFlags::DIRECTORY, Mode::empty())?;
+        let mut walk = Self { folder, rest: Vec::new(), links: 0 };
+        walk.push(path);
+        Ok(walk)
+    }
+
+    /// Puts a path before the rest.
+    fn push(&mut self, path: &Path) {
+        self.rest.extend(path.components().rev().map(|part| part.as_os_str().to_owned()));
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Returns the next name. Enters the directories on the way that are not names: `/`, `..`.
+    fn next(&mut self) -> io::Result<Option<OsString>> {
+        while let Some(part) = self.rest.pop() {
+            if part == "/" || part == ".." {
+                self.folder = openat(&self.folder, &part, PLACE | OFlags::DIRECTORY, Mode::empty())?;
+            } else if part != "." {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Continues with the target of a link.
+    fn follow(&mut self, link: &OwnedFd, status: &Stat, name: OsString) -> io::Result<()> {
         if ![geteuid().as_raw(), 0].contains(&status.st_uid) {
-            let why = "it is a symbolic link that belongs to another user; use the path of its target";
+            let why = format!(
+                "{} is a symbolic link that belongs to user {}; use the path of its target",
+                name.display(),
+                status.st_uid
+            );
             return Err(io::Error::new(ErrorKind::PermissionDenied, why));
         }
-        let target = readlinkat(&found, "", Vec::new())?;
-        path = Path::new(OsStr::from_bytes(target.as_bytes())).components().collect();
-        folder = Some(parent);
+        self.count_link()?;
+        if fstatfs(&self.folder)?.f_type == PROC_SUPER_MAGIC && !self.is_at_end() {
+            // A link such as /proc/1/root leads to a place that its text does not name.
+            self.folder = openat(&self.folder, &name, PLACE | OFlags::DIRECTORY, Mode::empty())?;
+            return Ok(());
+        }
+        let target = readlinkat(link, "", Vec::new())?;
+        self.push(Path::new(OsStr::from_bytes(target.as_bytes())));
+        Ok(())
     }
-    Err(Errno::LOOP.into())
+
+    /// Looks at a name once more.
+    fn again(&mut self, name: OsString) -> io::Result<()> {
+        self.rest.push(name);
+        self.count_link()
+    }
+
+    fn count_link(&mut self) -> io::Result<()> {
+        self.links += 1;
+        if self.links > LINKS_MAX { Err(Errno::LOOP.into()) } else { Ok(()) }
+    }
 }
 
 /// Returns the names of the files in a directory, in no particular order. Skips names that are not
@@ -141,5 +218,72 @@ fn kind_name(kind: FileType) -> &'static str {
         FileType::CharacterDevice => "a character device",
         FileType::BlockDevice => "a block device",
         FileType::Unknown => "of an unknown kind",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{AtFlags, chownat};
+    use rustix::process::Uid;
+
+    use super::*;
+
+    // Proves that links of this user and of root are followed anywhere in a path, as the kernel
+    // does: relative and absolute ones, through `..`, to `/`, and those of /proc. A loop ends.
+    #[test]
+    fn own_links_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("a/b")).unwrap();
+        std::fs::write(at("a/b/file"), "content").unwrap();
+        symlink("a", at("relative")).unwrap();
+        symlink(at("a/b"), at("absolute")).unwrap();
+        symlink("../relative/b/../b", at("a/up")).unwrap();
+        symlink("file", at("a/b/last")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        symlink("/", at("top")).unwrap();
+        for path in ["a/b/file", "relative/b/file", "absolute/last", "a/up/last", "a/../relative/./b/file"] {
+            let opened = open_regular(&at(path)).unwrap();
+            assert_eq!(io::read_to_string(opened).unwrap(), "content", "{path}");
+        }
+        for path in ["top", "a/up", "relative/..", "absolute/"] {
+            open_path(CWD, &at(path), FileType::Directory).unwrap();
+        }
+        let through = Path::new("/proc/self/root").join(at("a/b/file").strip_prefix("/").unwrap());
+        open_regular(&through).unwrap();
+        let looped = open_path(CWD, &at("loop/x"), FileType::Directory).unwrap_err();
+        assert_eq!(looped.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        for (path, kind) in [("a/none", ErrorKind::NotFound), ("a/b/file/x", ErrorKind::NotADirectory)] {
+            assert_eq!(open_regular(&at(path)).unwrap_err().kind(), kind, "{path}");
+        }
+    }
+
+    // Proves that a link of another user is refused at each depth of a path, and named. Needs root.
+    #[test]
+    fn links_of_others_are_refused() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("target/a/b")).unwrap();
+        std::fs::write(folder.path().join("target/a/b/file"), "content").unwrap();
+        for depth in 0..4 {
+            let own = folder.path().join(format!("depth{depth}"));
+            let parts = ["target", "a", "b", "file"];
+            let before: std::path::PathBuf = parts[..depth].iter().collect();
+            std::fs::create_dir_all(own.join(&before)).unwrap();
+            let to: std::path::PathBuf = parts[..=depth].iter().collect();
+            let link = own.join(&to);
+            symlink(folder.path().join(&to), &link).unwrap();
+            let path = own.join("target/a/b/file");
+            open_regular(&path).unwrap();
+            chownat(CWD, &link, Some(Uid::from_raw(65_534)), None, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            let refused = open_regular(&path).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{depth}");
+            let why = refused.to_string();
+            assert!(why.contains(parts[depth]) && why.contains("65534"), "{depth}: {why}");
+        }
     }
 }
