@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the proofs that take many minutes, with thousands of seeds: the accounting of failed writes,
-# kills and recoveries; disks that other programs fill; rescue, compression, shipping and retention
-# at the same time; and queries against naive readers. Arguments select tests by name.
+# Runs the property tests that take many minutes, with thousands of seeds. They cover accounting of
+# failed writes, kills and recoveries; disks that other programs fill; concurrent rescue,
+# compression, shipping and retention; and queries compared with naive readers. Arguments select
+# tests by name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export FLATCAP_LONG=1 FLATCAP_FULL=1

@@ -25,7 +25,7 @@ const SOCKET_NAME: &str = "push.sock";
 /// The descriptors of pushed sources take at most this part of a segment: header and footer repeat
 /// all of them.
 const DESCRIPTION_SHARE: u64 = 4;
-/// Sources of a run that applications cannot take: those of the host, and those that reloads add.
+/// Number of sources of a run that are kept for the host and for reloads.
 const HOST_SOURCES: u64 = 512;
 
 /// The running thread.

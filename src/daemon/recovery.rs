@@ -277,8 +277,8 @@ fn remove_if_counted(
     Ok(())
 }
 
-/// Reads the memory of a run for its segments in the data directory. Of two notes of a source, the
-/// first is that of the recording on the disk.
+/// Reads the memory of a run for its segments in the data directory. If a source has two notes, the
+/// first describes it in the recording on the disk.
 fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     Ok(Leftovers {
         frames: memory.frames()?,

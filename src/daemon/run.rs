@@ -66,9 +66,9 @@ pub(super) struct RunStorage {
     pub(super) storage: Arc<QuotaStorage>,
     pub(super) directory: (u64, u64), // device and inode
     pub(super) data_dir: Arc<Path>,
-    /// The compressor, and that of the ring, if there is one.
+    /// The compressors of the recording and of the ring, if there is a ring.
     pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
-    /// The storage of the ring, and its counters; none without a ring.
+    /// The storage of the ring and its counters, if there is a ring.
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
     /// Orders snapshots of the ring; none without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
@@ -110,7 +110,7 @@ pub(super) struct RunHandles {
     pub(super) firings: FiringTargets,
     /// The counters of the ring.
     pub(super) ring_metrics: Option<Arc<Metrics>>,
-    /// The compressor, and that of the ring, if there is one.
+    /// The compressors of the recording and of the ring, if there is a ring.
     pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
 }
 

@@ -117,7 +117,7 @@ impl RunSources {
 }
 
 /// Returns the notes of a source: as the recording on the disk describes it, then as the ring does
-/// if that differs. `period_mins` are those of the recorders, that of the ring first.
+/// if that differs. `period_mins` contains the minimum period of each recorder, the ring's first.
 fn notes_of(source: &SourceInfo, period_mins: &[u64]) -> Vec<SourceInfo> {
     let mut notes: Vec<SourceInfo> =
         period_mins.iter().rev().map(|period_min_ns| with_period_min(source, *period_min_ns)).collect();

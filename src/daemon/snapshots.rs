@@ -129,7 +129,7 @@ pub(super) struct OrderedWindow {
     pub(super) last: Duration,
     /// Its end, after now.
     pub(super) after: Duration,
-    /// The user whose application orders it; none if a person or a signal does.
+    /// The user whose application orders it, or `None` if a person or a signal does.
     pub(super) user: Option<u32>,
 }
 

@@ -1,9 +1,9 @@
 //! The CPU budget of pushes, and who has used it.
 //!
 //! All that pushes cost is charged: to connect, to register, to read and verify frames, and what
-//! the recorders do with them. Above the budget, the thread sleeps until the debt is paid; messages
-//! wait in their sockets meanwhile and frames in their lanes. Whoever has used the least lately is
-//! served first, so a user is delayed by its own work, and by that of others at most for a turn.
+//! the recorders do with them. Above the budget, the thread sleeps until the debt is paid. During
+//! that time messages wait in their sockets and frames in their lanes. The user with the least
+//! recent use is served first, so users delay mostly themselves, and others at most by one turn.
 
 use std::collections::BTreeMap;
 
@@ -117,8 +117,7 @@ impl PushCpuBudget {
         self.payers.get(&payer).map_or(0, |usage| usage.recent_ns)
     }
 
-    /// Returns all CPU time that was charged, in nanoseconds: that of the thread and that of the
-    /// recorders.
+    /// Returns the CPU time that was charged for the thread and the recorders, in nanoseconds.
     pub(super) fn charged_ns(&self) -> u64 {
         self.thread_ns.saturating_add(self.recorders_ns)
     }
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(thread.budget.charged_ns(), thread.thread_ns);
     }
 
-    // Proves that what the recorders use counts, and is that of the users whose frames it was.
+    // Proves that the CPU time of the recorders is charged to the users whose frames they write.
     #[test]
     fn recorders_are_charged_to_those_who_push() {
         let mut budget = PushCpuBudget::new(1_000, 0);
@@ -230,8 +229,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the budget is kept over any time, for any work, and that of users who always
-        // have work each gets its share: whoever has used least comes first.
+        // Proves that the budget is kept over any time, for any work, and that users who always
+        // have work get equal shares.
         #[test]
         fn the_budget_is_kept_and_shared(
             basis_points in 100_u32..30_000,

@@ -18,13 +18,13 @@ pub enum PayloadVerification {
     None,
 }
 
-/// A payload's apparent size, in which shared bytes count at each use, is at most so many times its
-/// length, and [`APPARENT_BYTES_MIN`]: a text that thousands of tables share would be checked
-/// thousands of times. Applications share vtables, which are short.
+/// Maximum apparent size of a payload, as a multiple of its length; [`APPARENT_BYTES_MIN`] is
+/// always allowed. The apparent size counts shared bytes at each use: a string that thousands of
+/// tables share would be checked thousands of times. Applications share vtables, which are short.
 const APPARENT_FACTOR: usize = 32;
 const APPARENT_BYTES_MIN: usize = 64 << 10;
-/// Most tables of a payload: few bytes can refer to the same ones again and again, and one thread
-/// verifies the payloads of all applications.
+/// Maximum number of tables of a payload: a few bytes can refer to the same table many times, and
+/// one thread verifies the payloads of all applications.
 const TABLES_MAX: usize = 16_384;
 
 /// Whether a payload fits the schema, and can be verified in a time in proportion to its length.
@@ -108,8 +108,8 @@ mod tests {
     const LINES: u16 = 4;
     const TEXT: u16 = 12;
 
-    /// Returns a payload of so many log lines. All of them refer to one text of `shared` bytes, or
-    /// else have a text each.
+    /// Returns a payload of `count` log lines. All of them refer to one string of `shared` bytes,
+    /// or each has its own string.
     fn lines(count: usize, shared: Option<usize>) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
         let text = shared.map(|bytes| builder.create_string(&"\u{20ac}".repeat(bytes / 3)));

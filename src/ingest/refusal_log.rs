@@ -1,4 +1,4 @@
-//! When a refused request is logged: who asks again and again does not fill the log.
+//! Limits how often refused requests are logged: repeated requests of a user do not fill the log.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::os::clock::NS_PER_S;
 
 /// Time after a logged refusal in which others of the same user and kind are only counted.
 const INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Users and kinds that are told apart; beyond them, nothing more is logged for that time.
+/// Maximum number of pairs of user and kind. Further ones are not logged during the interval.
 const ENTRIES_MAX: usize = 64;
 
 /// The refusals that were logged lately.
@@ -52,8 +52,8 @@ impl RefusalLog {
 mod tests {
     use super::*;
 
-    // Proves that of each user and kind one refusal is logged in the interval, with the number of
-    // those that were not, and that memory is bounded.
+    // Proves that one refusal per user, kind and interval is logged, with the number of suppressed
+    // ones, and that memory is bounded.
     #[test]
     fn refusals_are_logged_once() {
         let mut log = RefusalLog::default();

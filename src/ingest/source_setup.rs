@@ -39,10 +39,10 @@ pub(super) struct SourceSetup {
 #[derive(Debug, Clone)]
 pub(super) struct SourceIdentity {
     pub(super) setup: Arc<SourceSetup>,
-    /// The process of its label; none if it has no such label.
+    /// The process id in its label, or `None` if it has no such label.
     pub(super) process: Option<i32>,
-    /// New sources are described so as long as the user has taken at most one part in so many of
-    /// its share.
+    /// This description is used for new sources while the user has taken at most 1 / `parts` of its
+    /// share.
     pub(super) parts: u64,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct RegisteredSource {
     pub(super) setup: Arc<SourceSetup>,
     /// The same with fewer labels: without the instance, and without what changes with a start.
     pub(super) reduced: [Arc<SourceSetup>; 2],
-    /// What it takes in each segment.
+    /// Its share of the description of each segment.
     pub(super) described: DescribedSources,
     /// Shared by the lanes of the client, which one thread reads; none if it is opaque.
     pub(super) verifier: Option<Arc<Mutex<PayloadVerifier>>>,
@@ -81,7 +81,7 @@ impl RegisteredSource {
 }
 
 impl SourceSetup {
-    /// Returns the same with the labels of [`PROGRAM_LABELS`] and with those of [`USER_LABELS`].
+    /// Returns two copies: one with only [`PROGRAM_LABELS`], and one with only [`USER_LABELS`].
     pub(super) fn reduced(&self) -> [Arc<Self>; 2] {
         [&PROGRAM_LABELS[..], &USER_LABELS].map(|kept| {
             let mut reduced = self.clone();

@@ -1,4 +1,4 @@
-//! How often applications may fire triggers: each one writes a mark, and keeps a window of the
+//! Limits how often applications fire triggers: each firing writes a mark and keeps a window of the
 //! ring.
 
 use std::collections::BTreeMap;
@@ -7,8 +7,8 @@ use crate::os::clock::NS_PER_S;
 
 /// A program of a user fires at most one trigger in this time, in whatever number of processes.
 const INTERVAL_NS: u64 = NS_PER_S;
-/// All programs of a user fire at most so many triggers in that time: a user can have any number of
-/// programs.
+/// Maximum number of triggers that all programs of a user fire in that time: a user can have any
+/// number of programs.
 const TRIGGERS_OF_USER_MAX: usize = 4;
 
 /// The triggers of the last second.

@@ -1,6 +1,6 @@
-//! What the thread waits for, each with a number.
+//! The events that the thread waits for, each with a number.
 
-/// What has ended a wait.
+/// An event that has ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wakeup {
     Stop,

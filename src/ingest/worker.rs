@@ -190,7 +190,7 @@ impl PushWorker {
         loop {
             let debt_ns = self.charge_recorders();
             if debt_ns > 0 {
-                // Messages wait in their sockets meanwhile, and frames in their lanes.
+                // During the pause, messages wait in their sockets and frames in their lanes.
                 self.metrics.cpu_waits.add(1);
                 if wait_readable(self.stop.as_fd(), debt_ns) {
                     return self.finish();
@@ -233,7 +233,7 @@ impl PushWorker {
     /// Serves all who have asked for something, as far as the budget goes.
     fn serve_all(&mut self, wakeups: &[Wakeup], now_ns: u64) {
         for wakeup in wakeups {
-            // What is left is ready in the next turn, too.
+            // The remaining events are ready in the next turn, too.
             if self.cpu.wait_ns(monotonic_ns()) > 0 {
                 return;
             }

@@ -40,7 +40,7 @@ pub struct PushMetrics {
     pub waits: Counter,
     /// Turns of the thread that were put off, since pushes had used their CPU time.
     pub cpu_waits: Counter,
-    /// Pauses in accepting connections, since those of unknown users had used theirs.
+    /// Pauses in accepting connections, because new connections had used their CPU time.
     pub accept_waits: Counter,
     /// CPU time used for pushes: of the thread, and of the recorders for pushed frames.
     pub cpu_ns: Counter,

@@ -181,7 +181,8 @@ impl Recorder {
         PollResult::More
     }
 
-    /// Returns how many of the bytes of a batch are pushed; none if none are.
+    /// Returns the number of pushed bytes and of all bytes in a batch, or `None` without pushed
+    /// bytes.
     fn pushed_part(&self, batch: &[Box<Slab>]) -> Option<(u64, u64)> {
         if !self.has_pushed {
             return None;

@@ -1,5 +1,5 @@
-//! What makes space under a quota: scans the directory, removes the oldest files, and keeps the
-//! space that is not needed in the reserve.
+//! Makes space under a quota: scans the directory, removes the oldest files, and keeps unused space
+//! in the reserve.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -206,7 +206,7 @@ impl QuotaCore {
         let file = self.reserve_file(&mut books)?;
         books.grant(target - before);
         drop(books);
-        // This may take long, so `usage` is not locked meanwhile.
+        // This may take long, so `usage` is unlocked.
         let result = file.preallocate(target).and_then(|()| file.truncate(target));
         let mut books = self.lock_usage();
         books.settle(RESERVE_NAME, target - before, 0);
@@ -219,7 +219,7 @@ impl QuotaCore {
         // another size.
         books.may_reserve &= kind.is_none_or(|kind| kind == ErrorKind::StorageFull);
         self.cut_reserve(&mut books, before);
-        // Where it cannot be had, as on some network file systems, its absence is no failure.
+        // Some network file systems have no preallocation: that is no failure.
         if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
     }
 
@@ -267,8 +267,9 @@ impl QuotaCore {
         books.note_created(REMOVED_NAME, 0);
     }
 
-    /// Lists the directory, each file once. Of two files that exchange their names meanwhile, one
-    /// is listed under both names and the other under none: then it is listed again.
+    /// Lists the directory, each file once. If two files exchange their names during the listing,
+    /// one may appear under both names and the other under none. Then the directory is listed
+    /// again.
     fn list_entries(&self) -> io::Result<Vec<FileEntry>> {
         let mut listings = 1;
         loop {

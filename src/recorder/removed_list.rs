@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use flatcap_format::segment::{REMOVED_NAME, RemovedSegments};
 use flatcap_format::storage::Storage;
 
-/// Longest list that is read, in bytes.
+/// Maximum size of the list, in bytes.
 const REMOVED_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the list; an empty one if there is none.

@@ -576,8 +576,8 @@ mod tests {
         assert!(path.exists(), "left alone");
     }
 
-    // Proves that a frame is rejected if its source had not begun so many samples, but for the next
-    // one: a pushed frame is whole before it counts as begun.
+    // Proves that a frame is rejected if its number is above the next sample of its source. The
+    // next one is accepted: a pushed frame is complete before it counts as begun.
     #[test]
     fn frames_not_begun_are_rejected() {
         let folder = folder();

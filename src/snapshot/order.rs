@@ -22,10 +22,10 @@ pub struct SnapshotOrder {
     /// Ends the name of the directory, after the time: the name of the rule, or what a person
     /// wrote. Characters that do not belong in a file name are replaced.
     pub name: String,
-    /// The rule that fired; none if a person or a signal ordered it.
+    /// The rule that fired, or `None` if a person or a signal ordered it.
     pub rule: Option<String>,
-    /// The user whose application fired it; none if a rule, a person or a signal did. Orders of
-    /// users are not joined with others, so that each keeps its name.
+    /// The user whose application fired it, or `None` if a rule, a person or a signal did. Orders
+    /// of users are not joined with others, so that each keeps its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
     /// Why, for people: the condition, or the text of `--reason`.
@@ -120,10 +120,10 @@ impl SnapshotRequests {
 }
 
 impl SnapshotHandle {
-    /// Orders a snapshot. An order whose window overlaps that of a snapshot that is not finished,
-    /// and that is of the same user, makes that one longer. `reply` gets the name of the snapshot
-    /// when the order is on disk, so that a kill no longer loses it; or the error, at once if the
-    /// order is refused. It is called on the snapshot thread.
+    /// Orders a snapshot. If its window overlaps the window of an unfinished snapshot of the same
+    /// user, that snapshot becomes longer. `reply` gets the name of the snapshot when the order is
+    /// on disk, so that a kill no longer loses it; or the error, at once if the order is refused.
+    /// It is called on the snapshot thread.
     ///
     /// # Errors
     /// `Busy` or `Ending`: nothing is kept.

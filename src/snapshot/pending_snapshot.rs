@@ -83,8 +83,8 @@ impl PendingSnapshot {
 mod tests {
     use super::*;
 
-    // Proves that orders of applications are joined only with those of the same user, so that what
-    // a person orders is not kept under the name of an application's trigger.
+    // Proves that orders of applications are joined only with orders of the same user, so that a
+    // person's snapshot never gets the name of an application's trigger.
     #[test]
     fn orders_of_users_are_kept_apart() {
         let users = [None, Some(7), Some(8)];

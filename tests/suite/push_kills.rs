@@ -153,9 +153,9 @@ fn every_committed_sample_is_there_once() {
     }
 }
 
-// Proves that what an application had pushed before a kill is in the recording although it pushes
-// again, and so hands its lane over, only when the segment of that run is being compressed, or
-// already is: nothing that was rescued is lost to the compressor.
+// Proves that the compressor loses no rescued frame. Method: an application pushes before a kill,
+// and pushes again, which hands its lane over, while the segment of the killed run is being
+// compressed or after that.
 #[test]
 fn a_rescue_during_a_compression_loses_nothing() {
     const BEFORE: u64 = 12_000;

@@ -1,5 +1,4 @@
-//! What applications can cost the host, its recordings and each other: CPU time, sources of a run,
-//! snapshots and names.
+//! Limits on the resources that applications use: CPU time, sources of a run, snapshots and names.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -41,9 +40,9 @@ fn connect_once(address: &SocketAddrUnix) {
     }
 }
 
-// Proves that applications that connect, register, fire triggers and push as fast as they can, all
-// at once, are put off, and that the source of the host is read at each tick meanwhile; that what
-// was pushed is recorded; and that an application beside them is served.
+// Proves that the source of the host is read at each tick while applications connect, register,
+// fire triggers and push as fast as they can. These are delayed, their frames are recorded, and
+// another application is served.
 #[test]
 fn storms_do_not_slow_the_hosts_sources() {
     const TICKS: u64 = 400;
@@ -175,9 +174,8 @@ fn any_name(random: &mut impl FnMut() -> u64) -> String {
     (0..length).map(|_| CHARACTERS[(random() % CHARACTERS.len() as u64) as usize]).collect()
 }
 
-// Proves that no name of a source, label or host makes a verb fail for a recording: the values of
-// a source with an ordinary name are there beside it, and those of the other one have a path that
-// the verbs accept.
+// Proves that no name of a source, label or host makes a verb fail for a recording: a source with
+// an ordinary name keeps its values, and the other source has a path that the verbs accept.
 #[test]
 fn no_name_ends_a_verb() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

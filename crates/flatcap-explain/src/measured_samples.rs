@@ -19,7 +19,7 @@ use super::measure::{Measure, ValueClass};
 use super::measurement::{Measurement, ShownValues};
 use super::reading::RecordingChoice;
 
-/// Minimum time that is read before a window. Every second a sample has all elements, and the
+/// Minimum time that is read before a window. One sample per second contains all elements, and the
 /// kernel counts a wait when it ends.
 const BEFORE_NS: u64 = 4_000_000_000;
 /// Minimum number of periods of a source that are read before and after a window.

@@ -292,9 +292,9 @@ fn host_recordings(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-// Proves that payloads with arrays of fixed length, which many readers of FlatBuffers do not know,
-// become tables with the same values, and that all others stay as they are: for each sample of a
-// recording of this host, if the recorder is built, too, and of the corpus.
+// Proves that payloads with fixed-length arrays, which many FlatBuffers readers reject, become
+// tables with the same values, and that other payloads do not change. Method: each sample of the
+// corpus, and of a recording of this host if the recorder is built.
 #[test]
 fn mcap_has_no_arrays_of_fixed_length() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,8 +14,8 @@
 
 use std::collections::BTreeSet;
 
-/// Longest name of a file without its extension: leaves space for a suffix within the 255 bytes of
-/// a file system.
+/// Maximum length of a file name without its extension, in bytes: leaves space for a suffix within
+/// the 255 bytes of a file system.
 const FILE_BYTES_MAX: usize = 128;
 
 /// Names that differ in more than the case of their letters.
@@ -53,7 +53,8 @@ pub fn file_stem(text: &str) -> String {
     if name.is_empty() { "x".to_owned() } else { name }
 }
 
-/// Returns the topic of a source: its name, below that of the host in recordings of several.
+/// Returns the topic of a source: its name, after the name of the host if the recording has several
+/// hosts.
 pub fn topic(source: &str, host: Option<&str>) -> String {
     host.map_or_else(|| source.to_owned(), |host| format!("{host}/{source}"))
 }

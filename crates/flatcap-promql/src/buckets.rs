@@ -58,7 +58,7 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
     if !last_bound.is_infinite() || counts.len() < 2 || total == 0.0 || total.is_nan() {
         return Some(f64::NAN);
     }
-    // Scrapes may be torn: a count is never below that of a lower bound.
+    // Buckets may come from different scrapes: raise each count to the count of the bound below it.
     let mut least = 0.0_f64;
     for (_, count) in &mut counts {
         least = least.max(*count);
@@ -82,8 +82,8 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    // Proves that a quantile is interpolated in its bucket, that the last bucket has only its lower
-    // bound, and that what is no histogram has none.
+    // Proves that a quantile is interpolated within its bucket, that the last bucket has only its
+    // lower bound, and that values without a histogram have no quantile.
     #[test]
     fn quantiles_are_interpolated() {
         let inf = f64::INFINITY;

@@ -5,7 +5,7 @@ use regex::Regex;
 use crate::error::PromqlError;
 use crate::labels::Labels;
 
-/// How a label is made of others.
+/// A rule that sets a label from other labels.
 #[derive(Debug, Clone)]
 pub(crate) enum LabelRule {
     /// If a label matches as a whole, a text with its groups becomes another label.

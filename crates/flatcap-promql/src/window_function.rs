@@ -39,7 +39,7 @@ pub(crate) enum WindowFunction {
     Quantile(f64),
     /// Growth per second of the line through the values.
     Derivative,
-    /// The value of this line so many seconds after the window.
+    /// The value of this line the given number of seconds after the window.
     Predicted(f64),
 }
 

@@ -1,5 +1,5 @@
 //! Compares answers about elements that end with a naive evaluation, and with a real Prometheus
-//! that was told of the same ends.
+//! that received the same samples and stale markers.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -38,10 +38,10 @@ const BEGIN_MS: i64 = 1_700_000_000_000;
 const HOST: &str = "db1";
 const DEVICES: &str = "flatcap_disk_devices_level";
 const PROCESSES: &str = "flatcap_process_processes_size";
-/// How long a value counts, here and in the Prometheus.
+/// The lookback of this engine and of the Prometheus.
 const LOOKBACK_MS: i64 = 20_000;
 
-/// What a sample of both sources has.
+/// One sample of both sources.
 #[derive(Debug, Clone, Default)]
 struct Sample {
     /// Devices with their levels, of which some are absent.
@@ -55,7 +55,7 @@ struct Sample {
 /// Samples that follow each other.
 #[derive(Debug, Clone)]
 struct Run {
-    /// How long the recorder was off before.
+    /// Time between the end of the run before and this run.
     pause_ms: i64,
     period_ms: i64,
     samples: Vec<Sample>,
@@ -192,7 +192,7 @@ fn device_payload(tables: &Tables, sample: &Sample) -> Vec<u8> {
     let list = writer.tables(root, list, &tables.element, sample.devices.len());
     for (index, (name, level)) in sample.devices.iter().enumerate() {
         writer.set(list.position(index), tables.element.field("name").unwrap(), *name);
-        // What is not a number is no value.
+        // NaN means that the value is absent.
         let level = level.map_or(f64::NAN, f64::from);
         writer.set(list.position(index), tables.element.field("level").unwrap(), level);
     }
@@ -299,9 +299,9 @@ fn naive_aggregates(events: &BTreeMap<SeriesName, Events>, metric: &str, ms: i64
     [some(values.iter().sum()), some(values.len() as f64), values.iter().copied().reduce(f64::max)]
 }
 
-// Proves that series have no value from the first sample without their element or value on, unless
-// the sample leaves it out on purpose; none after the end of a run; and that sums, counts and the
-// largest values are of what there is at each step: against a naive look at all samples.
+// Proves that a series ends at the first sample without its element or value, unless the sample
+// omits it on purpose, and at the end of a run; and that sums, counts and maxima contain the
+// elements that exist at each step. Method: comparison with a naive evaluation of all samples.
 #[test]
 fn ended_elements_have_no_value() {
     let cases = effort::of(200, 10_000);
@@ -381,7 +381,7 @@ impl Prometheus {
         panic!("prometheus is not ready");
     }
 
-    /// Returns head and body of an answer; none if nobody listens.
+    /// Returns head and body of an answer, or `None` if nothing listens.
     fn ask(&self, method: &str, path: &str, body: &[u8]) -> Option<(String, Vec<u8>)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -608,7 +608,7 @@ fn values_of(answer: &Value) -> BTreeMap<(String, i64), f64> {
     found
 }
 
-// Proves that answers are those of a real Prometheus that was told of the same values and ends, at
+// Proves that a real Prometheus with the same values and stale markers gives the same answers, at
 // each step, for hundreds of expressions.
 #[test]
 fn a_prometheus_ends_series_at_the_same_steps() {

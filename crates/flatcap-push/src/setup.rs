@@ -41,9 +41,9 @@ pub(crate) struct SourceSlot {
 /// How a client is set up.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// The push socket; none for the one in the environment variable `FLATCAP_PUSH_SOCKET`, else
-    /// /run/flatcap/push.sock of the service, or /dev/shm/flatcap-UID/push.sock of a recorder that
-    /// this user has started.
+    /// The push socket. By default the value of the environment variable `FLATCAP_PUSH_SOCKET`,
+    /// else the socket of the service (/run/flatcap/push.sock) or of a recorder that this user has
+    /// started (/dev/shm/flatcap-UID/push.sock).
     pub socket: Option<PathBuf>,
     /// Bytes of a thread's ring; 0 for the recorder's default.
     pub ring_bytes: u64,

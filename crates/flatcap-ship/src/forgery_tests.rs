@@ -47,7 +47,7 @@ fn shipped() -> (FailingStore, Objects) {
     (store, objects)
 }
 
-/// What a client can forge that may put objects.
+/// Objects that a client with write access can forge.
 const FORGERIES: [&str; 8] = [
     "an hour without objects",
     "an hour whose object is missing",
@@ -65,7 +65,7 @@ fn forge(objects: &mut Objects, seed: u64) -> &'static str {
     let segments = manifests(objects, ManifestKind::Segment);
     let (group, manifest) = segments[choose(0, segments.len() as u64)].clone();
     let run_id = u64::from_str_radix(&manifest.run, 16).unwrap();
-    // The segments are of the hours 22 and 23.
+    // The segments cover the hours 22 and 23.
     let hour_number = [22, 23, 5][choose(1, 3)];
     let hour = ObjectGroup::of_hour(group.partition.clone(), run_id, hour_number);
     let kind = FORGERIES[choose(2, 8)];
@@ -143,8 +143,7 @@ fn forged_objects_cost_no_row() {
     assert_eq!(kinds.len(), FORGERIES.len(), "{kinds:?}");
 }
 
-// Proves that rows which are in no object are counted as missing, and those of manifests do not
-// count.
+// Proves that rows without an object are counted as missing, whatever the manifests say.
 #[test]
 fn rows_of_removed_objects_are_missing() {
     let (store, honest) = shipped();

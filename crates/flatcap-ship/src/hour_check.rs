@@ -1,5 +1,6 @@
-//! Compares the objects of an hour with those of its segments, row by row, before the latter are
-//! removed. The manifest of the hour proves nothing: whoever may put objects may put another one.
+//! Compares the objects of an hour with the objects of its segments, row by row, before the latter
+//! are removed. The manifest of the hour proves nothing: every client that can write objects can
+//! replace it.
 
 use std::collections::BTreeMap;
 
@@ -74,8 +75,8 @@ pub(crate) fn check_hour(
     Ok(())
 }
 
-/// Returns the segment of the first row, and how many rows from it on are of the same. None without
-/// a column that says so.
+/// Returns the segment of the first row and the number of consecutive rows with the same segment.
+/// `None` if there is no column with the segment.
 fn first_run(rows: &RecordBatch) -> Option<(i64, usize)> {
     let numbers = rows.column_by_name(SEGMENT)?.as_primitive_opt::<Int64Type>()?.values();
     let first = *numbers.first()?;

@@ -7,7 +7,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use crate::error::ShipError;
 use crate::lake::Lake;
 
-/// Longest object that is read, in bytes; those of this program end at some 16 MiB.
+/// Maximum size of an object that is read, in bytes. This program writes at most about 16 MiB.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Rows that are decoded at once.
 const BATCH_ROWS: usize = 256;
@@ -58,7 +58,7 @@ impl<'l> ObjectRows<'l> {
         Ok(self.rows.as_ref())
     }
 
-    /// Takes so many of the rows that [`peek`](Self::peek) has returned, at most all.
+    /// Takes the first `count` of the rows that [`peek`](Self::peek) has returned, at most all.
     pub(crate) fn take(&mut self, count: usize) -> Option<RecordBatch> {
         let rows = self.rows.take()?;
         let count = count.min(rows.num_rows());

@@ -279,8 +279,9 @@ impl ObjectSink for SegmentObjects<'_> {
 }
 
 /// Puts an object of a segment or an hour that has no manifest yet, and reads its end back. An
-/// existing object with the same length and end is of an earlier attempt and stays. Any other is of
-/// another version of this program. It is replaced: without a manifest nobody reads it.
+/// existing object with the same length and end was written by an earlier attempt and stays. Any
+/// other object was written by another version of this program. It is replaced: without a manifest
+/// nobody reads it.
 ///
 /// # Errors
 /// `NotStored` if the store does not return what it has accepted, and errors of the store.

@@ -43,7 +43,7 @@ pub(in crate::cli) struct RowArgs {
     /// Print numbers in tables as in the file, not in units for people.
     #[arg(long)]
     pub(in crate::cli) raw: bool,
-    /// The treatment of strings in cells of CSV; by default that of standard output.
+    /// The treatment of strings in cells of CSV. By default the same as for standard output.
     #[arg(skip)]
     pub(in crate::cli) stated_text_rule: Option<TextRule>,
 }

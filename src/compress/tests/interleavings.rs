@@ -481,10 +481,11 @@ fn run_seed(seed: u64) {
     }
 }
 
-// Proves that no sealed segment changes, that at any moment a committed sample is in the files at
-// most once and in the lake at most once, that none disappears, and that in the end each is in the
-// lake and every number accounted for. Recovery, rescue, compressor, shipper, retention, a reader
-// and the next recorder work at once, and are killed, or the power is cut, at any operation.
+// Proves that no sealed segment changes, that each committed sample is at most once in the files
+// and at most once in the lake at any moment, and that none disappears. In the end each sample is
+// in the lake and every number is accounted for. Method: recovery, rescue, compressor, shipper,
+// retention, a reader and the next recorder run concurrently, and are killed, or lose power, at any
+// operation.
 #[test]
 fn each_sample_is_there_once() {
     for seed in 1..=effort::by_hand(60, 4000) {

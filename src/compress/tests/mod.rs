@@ -1,5 +1,5 @@
-//! Tests of compression as a whole: crashes, the worker beside a recorder, and all that works on
-//! segments at once.
+//! Tests of compression as a whole: crashes, the worker during a recording, and all concurrent
+//! writers of segments.
 
 mod crashes;
 mod fixtures;

@@ -20,7 +20,7 @@ use crate::recorder::{MinFree, QuotaStorage, RetentionLimits};
 const PAGE_BYTES: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// How others use the disk.
+/// A pattern of disk usage by other programs.
 #[derive(Debug, Clone, Copy)]
 enum Usage {
     Slow,
@@ -100,10 +100,11 @@ fn limits(min_bytes: u64) -> RetentionLimits {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::by_hand(10, 2_000)))]
 
-    // Proves that the history never falls below `retain_min` once it is as long, and never shrinks
-    // while it is shorter: two hours, others that fill the disk slowly, fast, as a saw-tooth, with
-    // small files, that take the inodes, or the quota, greedy ones that take what is freed before
-    // the next operation and others; and that nothing is lost while the disk has space.
+    // Proves that the history never falls below `retain_min` after it has reached that size, that
+    // it never shrinks before, and that nothing is lost while the disk has space. Method: two
+    // simulated hours in which other programs fill the disk slowly, fast, in a saw-tooth, with
+    // small files, or use up the inodes or the quota. Some take freed space before the next
+    // operation.
     #[test]
     fn the_history_never_falls_below_its_minimum(
         usage in prop_oneof![
@@ -157,9 +158,9 @@ proptest! {
     }
 }
 
-// Proves that recording goes on for ever on a disk that others have filled for good, if the history
-// was as long as `retain_min` and one segment: the space of each removed segment is kept for the
-// next one. And that it goes on when others have given space back.
+// Proves that recording continues on a disk that stays full, if the history had reached
+// `retain_min` plus one segment: the space of each removed segment is kept for the next one. It
+// also continues after other programs have freed space.
 #[test]
 fn the_oldest_segment_makes_space_for_the_next() {
     for min_bytes in [8 * MIB, 50 * MIB] {

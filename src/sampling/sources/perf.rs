@@ -256,7 +256,7 @@ impl PerfSampler {
             }
         }
         let refusals = cores.iter().fold(Incomplete::NONE, |all, core| all | core.refusal);
-        // Cores may differ in their events: counters that are open must not begin anew.
+        // Cores may differ in their events: open counters must not restart.
         self.must_retry = cores.iter().any(|core| core.groups.is_empty());
         self.opened_ns = monotonic_ns();
         self.opening_incomplete = Incomplete::UNREADABLE.unless(is_whole) | refusals;

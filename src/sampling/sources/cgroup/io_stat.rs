@@ -349,8 +349,8 @@ mod tests {
         }
     }
 
-    // Proves that discards are absent and unmarked on a kernel that lacks them, and that they are
-    // marked as missing if another device has them.
+    // Proves that a kernel without discards gives absent values and complete samples, and that a
+    // device without them is marked if another device has them.
     #[test]
     fn old_kernels_have_no_discards() {
         let host = host();

@@ -47,7 +47,7 @@ impl ProcessTexts {
         })
     }
 
-    /// Reads the requested texts. Returns whether the group has changed. Allocates if a text is
+    /// Reads the requested strings. Returns whether the group has changed. Allocates if a string is
     /// longer than any before.
     pub(super) fn read(
         &mut self,
