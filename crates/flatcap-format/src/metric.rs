@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use crate::consumer_names::{is_metric_name, label_name, metric_part};
 use crate::query::{
     ColumnInfo, CommonUnit, ElementIdentity, ElementName, ElementNames, FieldInfo, Recording, RunInfo,
-    TableInfo, source_path,
+    SourceLosses, TableInfo, source_path,
 };
 use crate::schema::MetricKind;
 
@@ -35,6 +35,8 @@ const VALUE_SUFFIX: &str = "[*].value";
 /// A unit of which each element has its own size, in bytes in this field.
 pub const BLOCKS: &str = "blocks";
 const BLOCK_SIZE: &str = "block_size";
+/// The name of the counter of lost samples, which is no field of a source.
+pub const LOST_TOTAL: &str = "flatcap_lost_total";
 /// The begin of the names of our own metrics.
 const OWN_PREFIX: &str = "flatcap_";
 /// What the name of a counter's samples ends with.
@@ -225,6 +227,16 @@ impl HostLabels {
             push_distinct(&mut labels, label_name(name), value);
         }
         Self(labels)
+    }
+
+    /// Returns the labels of the counter of lost samples of a source.
+    pub fn losses(&self, losses: &SourceLosses) -> Vec<(String, String)> {
+        let mut labels = self.0.clone();
+        push_distinct(&mut labels, "source".to_owned(), &losses.source);
+        if let Some(id) = losses.instance {
+            push_distinct(&mut labels, "source_id".to_owned(), &id.to_string());
+        }
+        labels
     }
 
     /// Returns the labels of the series of an element of a table; of the host alone without one. If

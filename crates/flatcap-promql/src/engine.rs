@@ -9,7 +9,9 @@ use flatcap_format::replay::HostIdentity;
 use crate::error::PromqlError;
 use crate::evaluation::Evaluation;
 use crate::labels::Labels;
+use crate::loss_series::counters;
 use crate::planner::{Planner, parse, parse_selection};
+use crate::selection::Selection;
 use crate::series::QueryValue;
 use crate::series_list::list_series;
 use crate::series_scan::SeriesScan;
@@ -108,7 +110,12 @@ impl Engine {
         let selections = selectors.iter().map(|text| parse_selection(text)).collect::<Result<Vec<_>, _>>()?;
         let mut warnings = BTreeSet::new();
         let of = (&self.recording, self.metrics.as_slice());
-        let series = list_series(of, &selections, host, times_ns, &mut warnings)?;
+        let mut series = list_series(of, &selections, host, times_ns, &mut warnings)?;
+        let losses = self.recording.losses(host)?;
+        let all = [Selection::new(Vec::new())];
+        for selection in if selections.is_empty() { all.as_slice() } else { &selections } {
+            series.extend(counters(losses.clone(), selection).into_keys());
+        }
         Ok(SeriesAnswer { series, warnings: warnings.into_iter().collect() })
     }
 }

@@ -35,7 +35,9 @@ impl Evaluation<'_> {
             Node::Time => Ok(QueryValue::Scalar((0..self.steps()).map(|step| self.seconds(step)).collect())),
             Node::Samples(selection, shape, at) => {
                 let mut series = self.at_fixed_time(*at, |evaluation| {
-                    evaluation.scan.read(selection, shape, &mut evaluation.warnings)
+                    let mut series = evaluation.scan.read(selection, shape, &mut evaluation.warnings)?;
+                    series.extend(evaluation.scan.read_losses(selection, shape)?);
+                    Ok(series)
                 })?;
                 if shape.function.drops_name() {
                     for series in &mut series {

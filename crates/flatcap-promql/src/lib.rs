@@ -22,6 +22,7 @@ mod evaluation;
 mod function;
 mod label_rule;
 mod labels;
+mod loss_series;
 mod operator;
 mod plan;
 mod planner;

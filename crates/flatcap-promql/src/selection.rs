@@ -33,6 +33,11 @@ impl Selection {
         metrics.iter().filter(|metric| metric.has_named_elements || is_passing(metric)).collect()
     }
 
+    /// Returns whether a name passes, whatever the other labels are.
+    pub(crate) fn passes_name(&self, name: &str) -> bool {
+        self.of_name().all(|matcher| matcher.is_match(name))
+    }
+
     /// Returns whether labels pass. A label that is not there is empty.
     pub(crate) fn passes(&self, labels: &Labels) -> bool {
         self.matchers.iter().all(|matcher| matcher.is_match(labels.get(&matcher.name)))

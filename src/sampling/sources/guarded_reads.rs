@@ -8,7 +8,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -20,6 +20,9 @@ use crate::os::thread;
 
 /// An element that takes longer hangs. A sample with one such element still ends in time.
 const ELEMENT_TIMEOUT: Duration = Duration::from_millis(800);
+/// Number of timeouts after which a read hangs also if its thread is ready to run. With fewer, the
+/// thread may only wait for a CPU.
+const READY_TIMEOUTS: u32 = 10;
 /// Time after which a suspended element is tried again. It doubles at each failure.
 const RETRY_NS: u64 = 5 * NS_PER_S;
 const RETRY_NS_MAX: u64 = 600 * NS_PER_S;
@@ -75,7 +78,21 @@ type Batch<E> = Vec<Arc<SharedElement<E>>>;
 struct Helper<E> {
     requests: Sender<(Batch<E>, Thread)>, // with the thread that waits for the result
     results: Receiver<(Batch<E>, u64)>,
-    place: Arc<AtomicUsize>, // of the element that it reads
+    progress: Arc<HelperProgress>,
+}
+
+#[derive(Debug, Default)]
+struct HelperProgress {
+    place: AtomicUsize, // of the element that it reads
+    thread: AtomicI32,  // its id; 0 before it runs
+}
+
+impl HelperProgress {
+    /// Whether the thread could go on, but may have no CPU.
+    fn is_ready(&self) -> bool {
+        let id = self.thread.load(Ordering::Acquire);
+        id == 0 || thread::is_ready(id)
+    }
 }
 
 impl<E> SharedElement<E> {
@@ -270,11 +287,11 @@ impl<E: BlockingRead> GuardedReads<E> {
         }
         let can_hang = self.can_hang();
         let Some(helper) = &self.helper else { return Ok(None) };
-        helper.place.store(0, Ordering::Release);
+        helper.progress.place.store(0, Ordering::Release);
         if helper.requests.send((std::mem::take(&mut self.batch), std::thread::current())).is_err() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let mut last = 0;
+        let (mut last, mut ready_timeouts) = (0, 0);
         loop {
             match helper.wait(self.timeout) {
                 Ok((batch, cpu_ns)) => {
@@ -285,12 +302,16 @@ impl<E: BlockingRead> GuardedReads<E> {
                 Err(RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let place = helper.place.load(Ordering::Acquire);
-            let is_stuck = place == last && can_hang;
+            let place = helper.progress.place.load(Ordering::Acquire);
+            ready_timeouts = if place == last { ready_timeouts + 1 } else { 0 };
+            let may_wait_for_cpu = ready_timeouts < READY_TIMEOUTS && helper.progress.is_ready();
+            let is_stuck = place == last && can_hang && !may_wait_for_cpu;
             last = place;
             // The thread may just have gone on.
             let order = Ordering::AcqRel;
-            if is_stuck && helper.place.compare_exchange(place, ABANDONED, order, Ordering::Acquire).is_ok() {
+            if is_stuck
+                && helper.progress.place.compare_exchange(place, ABANDONED, order, Ordering::Acquire).is_ok()
+            {
                 self.helper = None;
                 return Ok(Some(place));
             }
@@ -302,16 +323,17 @@ impl<E: BlockingRead> Helper<E> {
     fn start(source: &str, counted: Arc<()>) -> io::Result<Self> {
         let (requests, batches) = bounded(1);
         let (returns, results) = bounded(1);
-        let place = Arc::new(AtomicUsize::new(0));
-        let own_place = Arc::clone(&place);
+        let progress = Arc::new(HelperProgress::default());
+        let own_progress = Arc::clone(&progress);
         // The thread ends when it is abandoned, or when the sender is dropped. It is not joined,
         // since it may hang for ever. It has the CPUs and the priority of the thread that starts
         // it.
         thread::spawn(&format!("help-{source}"), move || {
-            serve(&batches, &returns, &own_place);
+            own_progress.thread.store(thread::current_id(), Ordering::Release);
+            serve(&batches, &returns, &own_progress.place);
             drop(counted);
         })?;
-        Ok(Self { requests, results, place })
+        Ok(Self { requests, results, progress })
     }
 
     /// Waits for a result. The channel's own wait allocates the first time that it blocks.
@@ -359,22 +381,35 @@ fn serve<E: BlockingRead>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::Condvar;
 
     use super::*;
 
-    /// Counts its reads, and blocks while the flag is set.
+    /// Whether reads of an element block.
+    #[derive(Debug, Default)]
+    struct Barrier {
+        is_closed: Mutex<bool>,
+        opened: Condvar,
+    }
+
+    impl Barrier {
+        fn set(&self, is_closed: bool) {
+            *self.is_closed.lock().unwrap() = is_closed;
+            self.opened.notify_all();
+        }
+    }
+
+    /// Counts its reads, and blocks while its barrier is closed.
     #[derive(Debug)]
     struct TestElement {
         reads: usize,
-        is_blocked: Arc<AtomicBool>,
+        barrier: Arc<Barrier>,
     }
 
     impl BlockingRead for TestElement {
         fn read(&mut self) {
-            while self.is_blocked.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
+            let is_closed = self.barrier.is_closed.lock().unwrap();
+            drop(self.barrier.opened.wait_while(is_closed, |is_closed| *is_closed).unwrap());
             self.reads += 1;
         }
     }
@@ -382,13 +417,13 @@ mod tests {
     #[derive(Debug)]
     struct TestItem {
         element: GuardedElement<TestElement>,
-        is_blocked: Arc<AtomicBool>,
+        barrier: Arc<Barrier>,
     }
 
     fn item() -> TestItem {
-        let is_blocked = Arc::new(AtomicBool::new(false));
-        let element = TestElement { reads: 0, is_blocked: Arc::clone(&is_blocked) };
-        TestItem { element: GuardedElement::new(element), is_blocked }
+        let barrier = Arc::new(Barrier::default());
+        let element = TestElement { reads: 0, barrier: Arc::clone(&barrier) };
+        TestItem { element: GuardedElement::new(element), barrier }
     }
 
     fn read(reads: &mut GuardedReads<TestElement>, items: &mut [TestItem]) -> Vec<Option<usize>> {
@@ -398,12 +433,8 @@ mod tests {
 
     fn block_all(items: &[TestItem], is_blocked: bool) {
         for item in items {
-            block(item, is_blocked);
+            item.barrier.set(is_blocked);
         }
-    }
-
-    fn block(item: &TestItem, is_blocked: bool) {
-        item.is_blocked.store(is_blocked, Ordering::Release);
     }
 
     // Proves that an element that hangs is left out while all others are read at each sample,
@@ -416,7 +447,7 @@ mod tests {
             assert_eq!(read(&mut reads, &mut items), [Some(1); 3]);
             let is_hanging = |at: usize| hanging & (1 << at) != 0;
             for (at, item) in items.iter().enumerate() {
-                block(item, is_hanging(at));
+                item.barrier.set(is_hanging(at));
             }
             for sample in 2..5 {
                 let expected: Vec<_> = (0..3).map(|at| (!is_hanging(at)).then_some(sample)).collect();
@@ -432,9 +463,9 @@ mod tests {
     fn an_element_that_answers_is_read_again() {
         let mut items = vec![item(), item()];
         let mut reads = GuardedReads { timeout: Duration::from_millis(20), ..GuardedReads::new("test") };
-        block(&items[0], true);
+        items[0].barrier.set(true);
         assert_eq!(read(&mut reads, &mut items), [None, Some(1)]);
-        block(&items[0], false);
+        items[0].barrier.set(false);
         let is_finished = |item: &TestItem| item.element.shared.took_ns.load(Ordering::Acquire) != UNFINISHED;
         while !is_finished(&items[0]) {
             std::thread::yield_now();
@@ -458,7 +489,7 @@ mod tests {
         let mut reads = GuardedReads { timeout: Duration::from_millis(5), ..GuardedReads::new("test") };
         block_all(&items, true);
         let last = Arc::clone(&items[HANGING_MAX].element.shared);
-        let is_blocked = Arc::clone(&items[HANGING_MAX].is_blocked);
+        let barrier = Arc::clone(&items[HANGING_MAX].barrier);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while last.took_ns.load(Ordering::Acquire) != UNFINISHED {
@@ -466,7 +497,7 @@ mod tests {
                 }
                 // Without a limit, the element would be suspended by then.
                 std::thread::sleep(Duration::from_millis(100));
-                is_blocked.store(false, Ordering::Release);
+                barrier.set(false);
             });
             let counts = read(&mut reads, &mut items);
             assert_eq!(counts[HANGING_MAX], Some(1));

@@ -1,5 +1,6 @@
 //! `slab`: the kernel's object caches, from /proc/slabinfo.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
@@ -14,7 +15,9 @@ const FILE: &str = "proc/slabinfo";
 /// Maximum number of caches in one sample; kernels have about 200, and more with control groups or
 /// some file systems.
 const CACHES_MAX: usize = 8192;
-const VERSION: &[u8] = b"slabinfo - version: 2.1";
+const VERSION: &[u8] = b"slabinfo - version: ";
+/// The versions whose columns are known: 2.1 since Linux 2.6.
+const KNOWN_VERSIONS: Range<f64> = 2.0..3.0;
 /// The text after a name and its numbers.
 const TUNABLES: &[u8] = b" : tunables";
 const NUMBER_COUNT: usize = 5;
@@ -75,9 +78,14 @@ impl Sampler for SlabSampler {
 fn parse(content: &[u8], filter: &mut CachedNameFilter, caches: &mut Vec<SlabCache>) -> Incomplete {
     caches.clear();
     let (mut lines, mut incomplete) = text::whole_lines(content);
-    // The columns of other versions are unknown.
-    if lines.next() != Some(VERSION) {
-        return incomplete | Incomplete::UNREADABLE;
+    let version = lines.next().and_then(|line| text::decimal(line.strip_prefix(VERSION)?));
+    if !version.is_some_and(|version| KNOWN_VERSIONS.contains(&version)) {
+        incomplete |= Incomplete::UNREADABLE;
+        // The columns of other versions are unknown. Below a damaged version, the form of each line
+        // shows that it has the known columns.
+        if version.is_some() {
+            return incomplete;
+        }
     }
     for (at, line) in lines.filter(|line| !line.starts_with(b"#")).enumerate() {
         // A name may contain colons and, on old kernels, spaces.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flatcap_format::metric::Metric;
+use flatcap_format::metric::{LOST_TOTAL, Metric};
 use flatcap_promql::{LabelledSeries, Labels, QueryAnswer, QueryValue, TimeGrid};
 use hyper::StatusCode;
 use serde::Serialize;
@@ -149,7 +149,9 @@ impl MetadataAnswer {
             let help = metric.field.meaning.clone();
             (metric.name(), [Self { kind, help, unit: metric.unit.unwrap_or_default() }])
         });
-        known.filter(|(own, _)| name.is_none_or(|name| name == own)).collect()
+        let help = "Samples that the recording reports as lost.".to_owned();
+        let losses = (LOST_TOTAL.to_owned(), [Self { kind: "counter", help, unit: "" }]);
+        known.chain([losses]).filter(|(own, _)| name.is_none_or(|name| name == own)).collect()
     }
 }
 

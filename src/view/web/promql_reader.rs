@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flatcap_format::metric::Metric;
+use flatcap_format::metric::{LOST_TOTAL, Metric};
 use flatcap_format::query::Recording;
 use flatcap_format::replay::recording_span;
 use flatcap_promql::{Engine, EvaluationOptions, SeriesAnswer, TimeGrid};
@@ -80,6 +80,7 @@ impl PromqlReader {
                 let (foreign, own): (Vec<&Metric>, Vec<&Metric>) =
                     measured.partition(|metric| metric.has_named_elements);
                 let mut names: BTreeSet<String> = own.into_iter().map(Metric::name).collect();
+                names.insert(LOST_TOTAL.to_owned());
                 let mut warnings = Vec::new();
                 if !foreign.is_empty() {
                     // Only the samples contain the names of recorded Prometheus metrics.
