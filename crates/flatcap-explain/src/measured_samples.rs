@@ -8,6 +8,7 @@ use std::ops::{Range, RangeInclusive};
 
 use flatcap_format::query::{
     ColumnBatch, ElementIdentity, ElementNames, FieldPath, Query, QueryError, QueryItem, Recording, TableInfo,
+    quoted_value,
 };
 use flatcap_format::replay::ReplayFilter;
 use flatcap_format::schema::FieldValue;
@@ -130,11 +131,10 @@ impl WantedSeries {
         let path = format!("{}.{}", self.source, self.read_field());
         let picks = self.label.is_some() && self.measure.class != ValueClass::Offspring;
         let Some((list, rest)) = path.rsplit_once("[*]").filter(|_| picks) else { return path };
-        let quoted = |value: &str| format!("\"{}\"", value.replace('"', "\\\""));
         let keys = self.identity.iter().filter(|part| part.is_key);
-        let tests: Vec<String> = keys.map(|part| format!("{}={}", part.field, quoted(&part.value))).collect();
+        let tests: Vec<String> = keys.map(|part| format!("{}={}", part.field, quoted_value(&part.value))).collect();
         let pick = if tests.is_empty() {
-            quoted(self.label.as_deref().unwrap_or_default())
+            quoted_value(self.label.as_deref().unwrap_or_default())
         } else {
             tests.join(",")
         };
