@@ -162,7 +162,7 @@ impl Collector {
         let mut all: Vec<ColumnBatch> = all.collect();
         plan.counters.add_to(&mut all);
         match filter {
-            Some(filter) => batches.extend(filter.apply(plan, &all)),
+            Some(filter) => batches.extend(filter.apply(plan, all)),
             None => batches.extend(keep_visible(plan, all)),
         }
     }
