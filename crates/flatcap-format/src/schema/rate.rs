@@ -227,7 +227,9 @@ impl PayloadCounters {
 
     /// Takes a byte of a text that is not UTF-8, up to the first zero of a padded one.
     fn take_byte(&mut self, field: &Field, position: usize, value: FieldValue<'_>) {
-        let (Some(ColumnType::Text), FieldValue::Unsigned(byte)) = (field.column_type(), value) else { return };
+        let (Some(ColumnType::Text), FieldValue::Unsigned(byte)) = (field.column_type(), value) else {
+            return;
+        };
         let (text, has_ended) = if position == 0 { (4, false) } else { (self.text.0, self.text.1) };
         let has_ended = has_ended || (byte == 0 && field.is_padded_text());
         self.text = (if has_ended { text } else { mix_hash(text, byte) }, has_ended);
