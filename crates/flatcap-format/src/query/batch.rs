@@ -82,7 +82,7 @@ impl ColumnBatch {
     }
 
     /// Returns whether a sample may leave out elements that exist: it says so, or was cut.
-    pub(super) fn leaves_out(&self, sample: usize) -> bool {
+    pub fn leaves_out(&self, sample: usize) -> bool {
         let flags = self.times.flags.get(sample).copied().unwrap_or_default();
         leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()
     }
