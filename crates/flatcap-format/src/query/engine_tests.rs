@@ -271,6 +271,7 @@ pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
     let exits: Vec<ProcessExit> =
         all.iter().map(|(pid, _, count)| ProcessExit::new(*pid, 1, 2, *count, 0, 0)).collect();
     let args = ProcessArgs {
+        count: all.iter().map(|(.., count)| count % 1000).sum(),
         processes: Some(builder.create_vector(&counters)),
         exits: Some(builder.create_vector(&exits)),
         command_lines: Some(builder.create_vector::<crate::fixtures::host::CommandLine>(&[])),

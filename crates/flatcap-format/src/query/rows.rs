@@ -281,6 +281,10 @@ impl RowReader {
             batch = batch.select(&passing);
             growths.iter_mut().for_each(|growth| growth.select(&passing));
         }
+        // A condition may hold for no row, whether the block was skipped for that or not.
+        if batch.times.is_empty() {
+            return;
+        }
         let new = self.sources.len();
         let source = *self.sources.entry(batch.source).or_insert(new);
         let name = self.leading.add(tables, batch.table, &self.layout.columns, &self.periods);
