@@ -308,7 +308,10 @@ impl SourcePlan {
 impl SourcePlan {
     /// Returns whether a column that was asked for has a change per second.
     pub(super) fn has_rates(&self) -> bool {
-        self.tables.iter().flat_map(|table| &table.columns).any(|info| info.order != HIDDEN && info.has_rate())
+        self.tables
+            .iter()
+            .flat_map(|table| &table.columns)
+            .any(|info| info.order != HIDDEN && info.has_rate())
     }
 }
 
