@@ -13,6 +13,11 @@ const SAMPLES: usize = 300;
 /// The sample of the second source that has the largest value.
 const PEAK: usize = 280;
 
+/// Returns the time of a sample of a thread.
+fn wall_ns(thread: usize, sample: usize) -> i64 {
+    1_700_000_000_000_000_000 + i64::try_from(sample * 2 + thread).unwrap() * 50_000_000
+}
+
 /// Writes a recording of two threads that push `orders` at the same time.
 fn two_threads(rig: &Rig) {
     let storage = DataDirectory::open(&rig.path("data")).unwrap();
@@ -40,8 +45,7 @@ fn two_threads(rig: &Rig) {
             let table = builder.end_table(table);
             builder.finish(table, None);
             let bytes = builder.finished_data();
-            let at_ns = (sample * 2 + thread) as i64 * 50_000_000;
-            let wall_ns = 1_700_000_000_000_000_000 + at_ns;
+            let wall_ns = wall_ns(thread, sample);
             recording.append(*source, wall_ns, bytes.len(), |place| place.copy_from_slice(bytes)).unwrap();
         }
     }
@@ -81,6 +85,5 @@ fn threads_that_push_one_name_are_all_read() {
     let firings = firings.as_array().unwrap_or_else(|| panic!("{call:?}"));
     let named: Vec<&str> = firings.iter().filter_map(|firing| firing["source"].as_str()).collect();
     assert_eq!(named, ["orders[1]"], "{firings:?}");
-    let at_ns = ((PEAK * 2 + 1) as i64) * 50_000_000;
-    assert_eq!(firings[0]["fired_wall_ns"], 1_700_000_000_000_000_000 + at_ns);
+    assert_eq!(firings[0]["fired_wall_ns"], wall_ns(1, PEAK));
 }

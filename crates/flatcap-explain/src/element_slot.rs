@@ -81,7 +81,7 @@ struct ElementRun<'r> {
     rows: &'r [ElementRow],
     /// How far each is from the one before; none if that differs.
     stride: Option<usize>,
-    /// None is a hole, and all are of one element.
+    /// No row comes after a hole, and no row is another element.
     are_close: bool,
 }
 

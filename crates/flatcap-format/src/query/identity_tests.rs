@@ -52,6 +52,9 @@ struct NaiveSample {
     count: u64,
 }
 
+/// A condition, and whether it holds.
+type NaiveCondition<'c, T> = (Option<String>, &'c dyn Fn(&T) -> bool);
+
 /// Returns the schema with another unit of times.
 fn schema(is_in_us: bool) -> Vec<u8> {
     const UNIT: &[u8] = b"\x02\0\0\0ns\0";
@@ -269,6 +272,7 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
         #[allow(clippy::cast_precision_loss, reason = "a rate")]
         Some(now.checked_sub(*last)? as f64 / ((now_ns - last_ns) as f64 / 1e9))
     };
+    let all_rates: Vec<Option<f64>> = rows.iter().map(rate).collect();
     let limit = rows.get(rows.len() / 2).map_or(0, |row| row.value);
     let of_count = |row: &NaiveRow| {
         let is_its = |sample: &&NaiveSample| {
@@ -276,8 +280,7 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
         };
         samples.iter().find(is_its).unwrap().count
     };
-    type Condition<'c> = (Option<String>, &'c dyn Fn(&NaiveRow) -> bool);
-    let conditions: [Condition<'_>; 4] = [
+    let conditions: [NaiveCondition<'_, NaiveRow>; 4] = [
         (None, &|_| true),
         (Some(format!("app.processes[*].run_time >= {limit}")), &|row| row.value >= limit),
         (Some("app.processes[*].pid = 2 or app.count > 900".into()), &|row| {
@@ -290,12 +293,12 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
             let found = cells_where(folder, &[field], options(true, is_rate, None), condition.as_deref());
             found.into_iter().map(|(wall_ns, .., value)| (wall_ns, value)).collect::<Vec<_>>()
         };
-        let selected = rows.iter().filter(|row| holds(row));
+        let selected = rows.iter().zip(&all_rates).filter(|(row, _)| holds(row));
         let values: Vec<(i64, HeldValue)> =
-            selected.clone().map(|row| (row.wall_ns, HeldValue::Unsigned(row.value))).collect();
+            selected.clone().map(|(row, _)| (row.wall_ns, HeldValue::Unsigned(row.value))).collect();
         assert_eq!(own(false), values, "{condition:?}");
         let rates: Vec<(i64, HeldValue)> =
-            selected.filter_map(|row| Some((row.wall_ns, HeldValue::Float(rate(row)?)))).collect();
+            selected.filter_map(|(row, rate)| Some((row.wall_ns, HeldValue::Float((*rate)?)))).collect();
         assert_eq!(own(true), rates, "{condition:?}");
     }
 }
@@ -305,15 +308,16 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
 fn check_joins(folder: &Path, samples: &[NaiveSample]) {
     let (fields, is_app) =
         (["app.count", "other.count"], |own: &NaiveSample| NAMES[usize::from(own.id)] == "app");
-    type Condition<'c> = (Option<&'c str>, &'c dyn Fn(&NaiveSample) -> bool);
-    let conditions: [Condition<'_>; 3] = [
+    let conditions: [NaiveCondition<'_, NaiveSample>; 3] = [
         (None, &|_| true),
-        (Some("other.count > 500"), &|own| is_app(own) || own.count > 500),
-        (Some("app.count > 900"), &|own| !is_app(own) || own.count > 900),
+        (Some("other.count > 500".into()), &|own| is_app(own) || own.count > 500),
+        (Some("app.count > 900".into()), &|own| !is_app(own) || own.count > 900),
     ];
     for (condition, holds) in conditions {
         let mut found: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
-        for (wall_ns, .., value) in cells_where(folder, &fields, options(false, false, None), condition) {
+        for (wall_ns, .., value) in
+            cells_where(folder, &fields, options(false, false, None), condition.as_deref())
+        {
             let HeldValue::Unsigned(count) = value else { panic!("{value:?}") };
             found.entry(wall_ns).or_default().push(count);
         }

@@ -99,7 +99,7 @@ pub fn quoted_value(value: &str) -> String {
 /// Reads a value after its first quote. Returns it and its length with the closing quote, or `None`
 /// if there is none. It is the inverse of [`quoted_value`].
 pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
-    let (mut value, mut backslashes) = (String::new(), 0);
+    let (mut value, mut backslashes) = (String::new(), 0_usize);
     for (at, character) in text.char_indices() {
         match character {
             '\\' => {
@@ -108,7 +108,7 @@ pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
             }
             '"' => {
                 value.extend(std::iter::repeat_n('\\', backslashes / 2));
-                if backslashes % 2 == 0 {
+                if backslashes.is_multiple_of(2) {
                     return Some((value, at + 1));
                 }
             }

@@ -279,7 +279,9 @@ impl RowReader {
         }
         if let Some(passing) = batch.passing.take() {
             batch = batch.select(&passing);
-            growths.iter_mut().for_each(|growth| growth.select(&passing));
+            for growth in &mut growths {
+                growth.select(&passing);
+            }
         }
         // A condition may hold for no row, whether the block was skipped for that or not.
         if batch.times.is_empty() {

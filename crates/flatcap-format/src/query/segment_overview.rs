@@ -404,8 +404,8 @@ impl TableFold {
         if self.places.len() <= slot {
             self.places.resize(slot + 1, ElementPlace::Unknown);
         }
-        let named = element.zip(name.map(|name| names.title(name)));
-        let known = named.and_then(|named| self.known.get(&named)).copied();
+        let key = element.zip(name.map(|name| names.title(name)));
+        let known = key.and_then(|key| self.known.get(&key)).copied();
         let is_possible = self.columns.len() <= limit.remaining;
         let new = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
         let own = known.unwrap_or(new);
@@ -415,10 +415,10 @@ impl TableFold {
         if known.is_some() {
             return;
         }
-        self.known.extend(named.map(|named| (named, own)));
+        self.known.extend(key.map(|key| (key, own)));
         if is_possible {
             limit.remaining -= self.columns.len();
-            self.elements.push(named);
+            self.elements.push(key);
             let new = self.columns.iter().map(|(_, is_rate)| SeriesFold::new(self.bits, *is_rate));
             self.series.extend(new);
         } else {

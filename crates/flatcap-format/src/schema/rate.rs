@@ -230,7 +230,7 @@ impl PayloadCounters {
         let (Some(ColumnType::Text), FieldValue::Unsigned(byte)) = (field.column_type(), value) else {
             return;
         };
-        let (text, has_ended) = if position == 0 { (4, false) } else { (self.text.0, self.text.1) };
+        let (text, has_ended) = if position == 0 { (4, false) } else { self.text };
         let has_ended = has_ended || (byte == 0 && field.is_padded_text());
         self.text = (if has_ended { text } else { mix_hash(text, byte) }, has_ended);
         if self.lists.last().is_some_and(|list| list.length == position + 1)
