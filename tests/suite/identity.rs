@@ -1,4 +1,5 @@
-//! Sources that share a name, through every verb: each is read, and none takes the values of another.
+//! Sources that share a name, through every verb: each is read, and none takes the values of
+//! another.
 
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;

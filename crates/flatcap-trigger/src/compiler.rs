@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flatcap_format::query::{FieldPath, LocatedField, SparseSamples, locate_field};
+use flatcap_format::query::{FieldPath, LocatedField, locate_field};
 use flatcap_format::schema::{ColumnType, CompiledSchema, has_rate, nearest_name};
 
 use crate::condition::{
@@ -401,14 +401,9 @@ impl<'s> RuleCompiler<'s> {
         let (source, is_list) = (located.source, located.list.is_some());
         // A field is read after those with a lower number: a counter after its range.
         let range = located.range.as_ref().map(|range| self.field(source, range));
-        let sparse = match &located.sparse {
-            SparseSamples::Cut => SlotSparse::Cut,
-            SparseSamples::Any => SlotSparse::Any,
-            SparseSamples::Unless0(_) if stages.is_empty() => SlotSparse::Cut,
-            SparseSamples::Unless0(field) => SlotSparse::Unless0(self.field(source, field)),
-        };
+        let sparse = SlotSparse::of(&located.sparse, |path| self.field(source, path));
         let field = self.field(source, path);
-        let plan = SlotPlan { source, field, range, sparse, reading, stages, scale, is_list };
+        let plan = SlotPlan { source, field, reading, stages, scale, is_list, range, sparse };
         let known = self.slots.iter().position(|known| known.is_same(&plan));
         known.unwrap_or_else(|| {
             self.slots.push(plan);

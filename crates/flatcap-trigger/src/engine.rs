@@ -13,7 +13,7 @@ use crate::limits;
 use crate::machine::{Episode, StepResult, Suppression, TriggerMachine, TriggerTimes};
 use crate::program::{Inputs, Program, SourceState};
 use crate::rule_source::RuleSource;
-use crate::slot::{FieldSlot, SlotSparse};
+use crate::slot::{FieldSlot, SlotPlan, SlotSparse};
 use crate::truth::Truth;
 
 /// A rule.
@@ -74,7 +74,7 @@ impl TriggerCounts {
 pub struct TriggerEngine {
     sources: Vec<ObservedSource>,
     states: Vec<SourceState>,
-    slots: Vec<FieldSlot>,
+    pub(crate) slots: Vec<FieldSlot>,
     watches: Vec<ExitWatch>,
     rules: Vec<RuleState>,
     start_ns: Option<u64>,
@@ -103,6 +103,14 @@ enum SlotField {
     Range,
     /// The number of elements that a sample leaves out.
     LeftOut,
+}
+
+impl SlotField {
+    /// Returns the fields of a slot.
+    fn of(slot: &SlotPlan) -> [(Option<usize>, Self); 3] {
+        let left_out = if let SlotSparse::Unless0(field) = slot.sparse { Some(field) } else { None };
+        [(Some(slot.field), Self::Value), (slot.range, Self::Range), (left_out, Self::LeftOut)]
+    }
 }
 
 #[derive(Debug)]
@@ -175,13 +183,7 @@ impl TriggerEngine {
             let Some(source) = observed.get_mut(slot.source) else { continue };
             source.slots.push(number);
             source.has_lists |= slot.is_list;
-            let left_out = if let SlotSparse::Unless0(field) = slot.sparse { Some(field) } else { None };
-            let fields = [
-                (Some(slot.field), SlotField::Value),
-                (slot.range, SlotField::Range),
-                (left_out, SlotField::LeftOut),
-            ];
-            for (field, what) in fields {
+            for (field, what) in SlotField::of(slot) {
                 if let Some(own) = field.and_then(|field| source.field_slots.get_mut(field)) {
                     own.push((number, what));
                 }
@@ -240,7 +242,8 @@ impl TriggerEngine {
     }
 
     /// Observes a sample. `source` is its position among the sources, `mono_ns` the begin of the
-    /// sample, and `flags` are those of its header. Samples of one source come in the order of time.
+    /// sample, and `flags` are those of its header. Samples of one source come in the order of
+    /// time.
     #[inline]
     pub fn observe(
         &mut self,
@@ -536,6 +539,3 @@ impl RuleState {
         }
     }
 }
-
-#[cfg(test)]
-mod counter_tests;

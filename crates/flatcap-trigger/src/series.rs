@@ -235,7 +235,7 @@ fn growth(
     (mono_ns, value): (u64, CountedValue),
     wraps_at: Option<CountedValue>,
 ) -> f64 {
-    const GROWN_MAX: f64 = (1_u64 << 50) as f64;
+    const GROWN_MAX: f64 = 1e15;
     let start_ns = start_ns(stage, mono_ns);
     while samples.get(1).is_some_and(|sample| start_ns.is_some_and(|start| sample.mono_ns <= start)) {
         samples.pop_front();
@@ -247,7 +247,9 @@ fn growth(
     // Sums beyond this would lose whole numbers.
     if samples.back().is_some_and(|last| last.grown.abs() > GROWN_MAX) {
         let begin = samples.front().map_or(0.0, |first| first.grown);
-        samples.iter_mut().for_each(|sample| sample.grown -= begin);
+        for sample in samples.iter_mut() {
+            sample.grown -= begin;
+        }
     }
     let last = samples.back().copied();
     let own = last.map(|last| Growth::between((last.mono_ns, last.value), (mono_ns, value), wraps_at));

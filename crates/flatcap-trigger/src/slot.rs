@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use flatcap_format::query::{NO_ELEMENT, PayloadElement};
+use flatcap_format::query::{FieldPath, NO_ELEMENT, PayloadElement, SparseSamples};
 use flatcap_format::schema::envelope::leaves_out_elements;
 use flatcap_format::schema::{CountedValue, FieldValue};
 use regex::Regex;
@@ -79,6 +79,17 @@ pub(crate) enum SlotSparse {
     Any,
     /// Those in which the field with this number is not 0.
     Unless0(usize),
+}
+
+impl SlotSparse {
+    /// Returns the rule of a list; `field` numbers a field.
+    pub(crate) fn of(sparse: &SparseSamples, field: impl FnOnce(&FieldPath) -> usize) -> Self {
+        match sparse {
+            SparseSamples::Cut => Self::Cut,
+            SparseSamples::Any => Self::Any,
+            SparseSamples::Unless0(path) => Self::Unless0(field(path)),
+        }
+    }
 }
 
 impl SlotPlan {

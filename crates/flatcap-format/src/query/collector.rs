@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::batch::{BatchTimes, ColumnBatch};
-use super::counter_fields::keep_visible;
 use super::elements::ElementNames;
-use super::filter::RowFilter;
+use super::filter::{RowFilter, keep_visible};
 use super::plan::SourcePlan;
 use super::row_visitor::RowVisitor;
 use super::struct_rows::StructElements;

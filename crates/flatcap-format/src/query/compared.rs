@@ -2,9 +2,9 @@
 
 use super::condition::RowCondition;
 use super::error::{ConditionError, QueryError};
-use super::filter::{ComparedColumns, HIDDEN, RowFilter};
+use super::filter::{ComparedColumns, RowFilter};
 use super::path::ElementPick;
-use super::plan::SourcePlan;
+use super::plan::{HIDDEN, SourcePlan};
 use super::resolve::{KnownSource, SelectedField, resolve, spelled};
 use crate::schema::LeafField;
 

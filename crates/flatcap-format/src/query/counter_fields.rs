@@ -1,10 +1,8 @@
 //! Fields that rates and absences need in addition to those that were asked for: the value at which
 //! a counter wraps, and the number of elements that a sample leaves out.
 
-use super::batch::ColumnBatch;
 use super::counter_columns::CounterColumns;
-use super::filter::{HIDDEN, is_visible};
-use super::plan::SourcePlan;
+use super::plan::{HIDDEN, SourcePlan};
 use super::resolve::SelectedField;
 use crate::schema::{CompiledSchema, LeafField, Sparse, has_rate};
 
@@ -72,16 +70,4 @@ impl CounterFields {
         sparse.dedup();
         CounterColumns { ranges: ranges.collect(), sparse }
     }
-}
-
-/// Keeps the tables and columns that were asked for.
-pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
-    let tables = plan.tables.iter().zip(batches).filter(|(info, _)| is_visible(info));
-    tables
-        .map(|(info, mut batch)| {
-            // The other columns come last.
-            batch.columns.truncate(info.columns.iter().filter(|column| column.order != HIDDEN).count());
-            batch
-        })
-        .collect()
 }

@@ -252,8 +252,7 @@ pub(super) fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
 
 /// A payload with processes, and as many that ended.
 pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
-    let mut builder = flatbuffers::FlatBufferBuilder::new();
-    let mut counters = Vec::new();
+    let (mut builder, mut counters) = (flatbuffers::FlatBufferBuilder::new(), Vec::new());
     for (pid, name, count) in all {
         let mut process = ProcessCounters([0; 240]);
         process.set_pid(pid % 5);

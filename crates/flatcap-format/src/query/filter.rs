@@ -6,14 +6,10 @@
 
 use super::batch::{ColumnBatch, RowSource};
 use super::condition::{Possible, RowCondition};
-use super::counter_fields::keep_visible;
-use super::plan::{SourcePlan, TableInfo};
+use super::plan::{HIDDEN, SourcePlan, TableInfo};
 use super::table_rows::TableRows;
 use crate::block::{FieldRef, MatrixRows};
 use crate::schema::{CompiledSchema, FieldValue};
-
-/// The order of columns that only a condition needs.
-pub(super) const HIDDEN: usize = usize::MAX;
 
 /// A condition on the rows of one source.
 #[derive(Debug)]
@@ -49,6 +45,18 @@ pub(super) fn is_visible(table: &TableInfo) -> bool {
 pub(super) fn visible(table: &TableInfo) -> TableInfo {
     let columns = table.columns.iter().filter(|column| column.order != HIDDEN).cloned().collect();
     TableInfo { columns, ..table.clone() }
+}
+
+/// Keeps the tables and columns that were asked for.
+pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
+    let tables = plan.tables.iter().zip(batches).filter(|(info, _)| is_visible(info));
+    tables
+        .map(|(info, mut batch)| {
+            // The other columns come last.
+            batch.columns.truncate(info.columns.iter().filter(|column| column.order != HIDDEN).count());
+            batch
+        })
+        .collect()
 }
 
 impl RowFilter {

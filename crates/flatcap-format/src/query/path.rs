@@ -422,8 +422,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        // Proves that any text can be picked: printed in quotes it is read as itself, in a path, in a
-        // list of paths, in a test and in a condition.
+        // Proves that any text can be picked: printed in quotes it is read as itself, in a path, in
+        // a list of paths, in a test and in a condition.
         #[test]
         fn any_value_can_be_picked(
             any in "[^\u{0}]{0,12}",

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use super::counter_columns::CounterColumns;
-use super::filter::HIDDEN;
 use super::label_rules::{LabelRole, NamingField, label_rules};
 use super::path::{ElementPick, IdentityTest, TestOperator, quoted_value, whole_match};
 use super::resolve::SelectedField;
 use crate::schema::{
     ColumnType, CompiledSchema, Field, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
 };
+
+/// The order of columns that only a condition or rates need.
+pub(super) const HIDDEN: usize = usize::MAX;
 
 /// A table of a query's result: fields of a source that have one value per sample, or fields of the
 /// elements of one list.

@@ -3,10 +3,11 @@
 use flatcap_format::schema::{CompiledSchema, JsonWriter, Rates};
 use proptest::prelude::*;
 
-use super::*;
 use crate::fixtures::{TIMES, rule};
+use crate::slot::FieldSlot;
+use crate::{RuleSource, TriggerEngine, TriggerRule};
 
-const SCHEMA: &[u8] = include_bytes!("../../../../tests/data/schema/counters.bfbs");
+const SCHEMA: &[u8] = include_bytes!("../../../tests/data/schema/counters.bfbs");
 const MS: u64 = 1_000_000;
 const STRUCT_BYTES: usize = 80;
 /// Counters of 64 bits, and where they are in an element.
@@ -17,8 +18,8 @@ const LISTS: [&str; 3] = ["total", "devices", "processes"];
 /// An element: its id, and the numbers of [`COUNTERS`] and of the range.
 type Element = (u64, [u64; 3], u64);
 
-/// A sample: the time since the one before, whether it was cut, how many elements it leaves out, and
-/// its elements by list.
+/// A sample: the time since the one before, whether it was cut, how many elements it leaves out,
+/// and its elements by list.
 type Sample = (u64, bool, u64, [Vec<Element>; 3]);
 
 fn any_element() -> impl Strategy<Value = Element> {
