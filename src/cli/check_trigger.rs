@@ -1,13 +1,13 @@
 //! `check-trigger`: replays a rule over recordings and lists when it would have fired.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_format::replay::{MergedReader, ReplayItem, ReplaySample};
 use flatcap_format::schema::CompiledSchema;
-use flatcap_format::segment::SourceInfo;
+use flatcap_format::segment::{Marker, SourceInfo};
 use flatcap_trigger::{
     FIRINGS_PER_DAY_MAX, RuleProblem, RuleSource, TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent,
     TriggerRule,
@@ -62,6 +62,8 @@ pub(super) struct Args {
 #[derive(Debug, Serialize)]
 struct FiringRow {
     rule: String,
+    /// The source, if several have its name: `orders[3]`.
+    source: Option<String>,
     /// When the condition began to hold.
     condition_wall_ns: i64,
     /// When the rule fired first.
@@ -85,14 +87,24 @@ struct FiringValue {
     shown: String,
 }
 
+/// Engines of sources that have no sample now see the time pass after so long.
+const ADVANCE_NS: u64 = 1_000_000_000;
+
 /// The rule over the runs of a recording.
 struct RuleReplay {
     rule: TriggerRule,
     run_id: Option<u64>,
+    /// By id.
     sources: Vec<SourceInfo>,
-    /// The position of each source for the rule.
-    positions: Vec<usize>,
-    engine: TriggerEngine,
+    /// Of each of these.
+    schemas: Vec<Option<CompiledSchema>>,
+    engines: Vec<SourceEngine>,
+    /// The engines that observe a source, by its id.
+    observers: BTreeMap<u16, Vec<usize>>,
+    /// When all engines saw the time pass.
+    advanced_ns: u64,
+    /// The time of the latest sample, by both clocks.
+    newest: (u64, i64),
     counts: TriggerCounts,
     samples: u64,
     found: Vec<FiringRow>,
@@ -101,6 +113,20 @@ struct RuleReplay {
     misfits: Vec<RuleProblem>,
     has_fitted: bool,
     events: Vec<TriggerEvent>,
+}
+
+/// The positions of sources in an engine, by id.
+type SourcePositions = BTreeMap<u16, usize>;
+
+/// The rule about one of the sources that share a name, as the recorder evaluates it.
+struct SourceEngine {
+    /// The id of the source, and its name with the id; none if the rule is about other sources.
+    source: Option<(u16, String)>,
+    engine: TriggerEngine,
+    /// The positions of sources in it, by id.
+    positions: SourcePositions,
+    /// The position of its last firing among those found.
+    last: Option<usize>,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -112,8 +138,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         rule,
         run_id: None,
         sources: Vec::new(),
-        positions: Vec::new(),
-        engine: TriggerEngine::default(),
+        schemas: Vec::new(),
+        engines: Vec::new(),
+        observers: BTreeMap::new(),
+        advanced_ns: 0,
+        newest: (0, 0),
         counts: TriggerCounts::default(),
         samples: 0,
         found: Vec::new(),
@@ -135,8 +164,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
             ReplayItem::Marker(marker, _)
                 if marker.origin == flatcap_format::segment::MarkerOrigin::Person =>
             {
-                replay.engine.observe_mark(marker.mono_ns, &marker.text, &mut replay.events);
-                replay.collect(marker.mono_ns, marker.wall_ns);
+                replay.observe_mark(&marker);
             }
             ReplayItem::Notice(notice) => outcome = report_notice(&notice)?,
             ReplayItem::Gap(..) | ReplayItem::Marker(..) | ReplayItem::Other(..) => {}
@@ -149,6 +177,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if replay.samples == 0 {
         return Err(args.selection.no_samples(zone)?);
     }
+    // Engines of different sources see the time pass at different times.
+    replay.found.sort_by_key(|firing| firing.fired_wall_ns);
     if args.json {
         serde_json::to_writer(&mut *out, &replay.found).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -204,70 +234,148 @@ impl RuleReplay {
         }
         if self.run_id != Some(run_id) {
             self.end_run();
-            self.engine = TriggerEngine::default();
+            self.sources.clear();
+            self.schemas.clear();
+            self.advanced_ns = 0;
         }
         self.run_id = Some(run_id);
-        self.sources = sources.to_vec();
-        self.sources.sort_by_key(|source| source.id);
-        // The recorder reads its own sources, which have no labels, once: one that has the name of
-        // another one continues it after a reload.
-        let first = |(at, own): (usize, &SourceInfo)| {
-            let is_before = |before: &SourceInfo| {
-                let is_same =
-                    before.name == own.name && before.root == own.root && before.schema == own.schema;
-                is_same && before.labels.is_empty() && own.labels.is_empty()
-            };
-            self.sources.iter().position(is_before).unwrap_or(at)
-        };
-        self.positions = self.sources.iter().enumerate().map(first).collect();
-        let schemas: Vec<Option<CompiledSchema>> = self
-            .sources
-            .iter()
-            .map(|source| CompiledSchema::compile(&source.schema, &source.root).ok())
-            .collect();
-        let known: Vec<RuleSource<'_>> = self
-            .sources
-            .iter()
-            .zip(&schemas)
-            .map(|(source, schema)| RuleSource {
-                name: &source.name,
-                period_ns: source.period_ns,
-                schema: schema.as_ref(),
-            })
-            .collect();
-        match TriggerEngine::new(std::slice::from_ref(&self.rule), &known) {
-            Ok(mut engine) => {
-                engine.adopt(&self.engine);
-                self.engine = engine;
-                self.has_fitted = true;
+        let mut sorted = sources.to_vec();
+        sorted.sort_by_key(|source| source.id);
+        let before = std::mem::replace(&mut self.sources, sorted);
+        let mut known: BTreeMap<u16, (&SourceInfo, Option<CompiledSchema>)> =
+            before.iter().zip(self.schemas.drain(..)).map(|(own, schema)| (own.id, (own, schema))).collect();
+        let schemas = self.sources.iter().map(|source| match known.remove(&source.id) {
+            Some((before, schema)) if identity(before) == identity(source) => schema,
+            _ => CompiledSchema::compile(&source.schema, &source.root).ok(),
+        });
+        self.schemas = schemas.collect();
+        self.compile();
+    }
+
+    /// Compiles the rule: for each source that an application pushed if the rule names it, as the
+    /// recorder does, else once for all sources.
+    fn compile(&mut self) {
+        let mut earlier = std::mem::take(&mut self.engines);
+        let id_of = |own: &SourceEngine| own.source.as_ref().map(|(id, _)| *id);
+        let mut compiled = Vec::new();
+        if let Ok(engine) = self.engine(None) {
+            compiled.push((None, engine));
+        } else {
+            let pushed = self.sources.iter().filter(|source| !is_of_recorder(source));
+            for source in pushed {
+                let is_alone =
+                    self.sources.iter().all(|other| other.id == source.id || other.name != source.name);
+                let name =
+                    if is_alone { source.name.clone() } else { format!("{}[{}]", source.name, source.id) };
+                compiled.extend(self.engine(Some(source.id)).ok().map(|own| (Some((source.id, name)), own)));
             }
-            Err(problems) => self.misfits.extend(problems),
+        }
+        if compiled.is_empty() {
+            // A rule about several sources that applications pushed.
+            match self.engine_of(|_| true) {
+                Ok(engine) => compiled.push((None, engine)),
+                Err(problems) => self.misfits.extend(problems),
+            }
+        }
+        self.has_fitted |= !compiled.is_empty();
+        for (source, (engine, positions)) in compiled {
+            let mut own = SourceEngine { source, engine, positions, last: None };
+            if let Some(at) = earlier.iter().position(|before| id_of(before) == id_of(&own)) {
+                let before = earlier.swap_remove(at);
+                own.engine.adopt(&before.engine);
+                own.last = before.last;
+            }
+            self.engines.push(own);
+        }
+        self.observers.clear();
+        for (number, own) in self.engines.iter().enumerate() {
+            for (id, _) in own.positions.iter().filter(|(_, position)| own.engine.observes(**position)) {
+                self.observers.entry(*id).or_default().push(number);
+            }
         }
     }
 
+    /// Compiles the rule for the sources of the recorder, and one that an application pushed.
+    fn engine(&self, pushed: Option<u16>) -> Result<(TriggerEngine, SourcePositions), Vec<RuleProblem>> {
+        self.engine_of(|source| is_of_recorder(source) || Some(source.id) == pushed)
+    }
+
+    fn engine_of(
+        &self,
+        is_seen: impl Fn(&SourceInfo) -> bool,
+    ) -> Result<(TriggerEngine, SourcePositions), Vec<RuleProblem>> {
+        let seen = self.sources.iter().zip(&self.schemas).filter(|(source, _)| is_seen(source));
+        let (mut known, mut first, mut positions) = (Vec::new(), BTreeMap::new(), SourcePositions::new());
+        for (source, schema) in seen {
+            // The recorder reads its own sources once: one that has the name of another one
+            // continues it after a reload.
+            let key = (&source.name, &source.root, &source.schema);
+            let position = match first.get(&key) {
+                Some(position) if is_of_recorder(source) => *position,
+                _ => known.len(),
+            };
+            positions.insert(source.id, position);
+            if is_of_recorder(source) {
+                first.entry(key).or_insert(position);
+            }
+            if position == known.len() {
+                let (name, period_ns) = (source.name.as_str(), source.period_ns);
+                known.push(RuleSource { name, period_ns, schema: schema.as_ref() });
+            }
+        }
+        Ok((TriggerEngine::new(std::slice::from_ref(&self.rule), &known)?, positions))
+    }
+
     fn end_run(&mut self) {
-        self.counts = self.engine.counts().fold(self.counts, |sum, (_, own)| sum.plus(own));
+        self.advance(self.newest);
+        for own in std::mem::take(&mut self.engines) {
+            self.counts = own.engine.counts().fold(self.counts, |sum, (_, own)| sum.plus(own));
+        }
+    }
+
+    /// Lets time pass for all engines.
+    fn advance(&mut self, (mono_ns, wall_ns): (u64, i64)) {
+        self.advanced_ns = mono_ns;
+        for number in 0..self.engines.len() {
+            if let Some(own) = self.engines.get_mut(number) {
+                own.engine.advance(mono_ns, &mut self.events);
+                self.collect(number, (mono_ns, wall_ns));
+            }
+        }
     }
 
     fn observe(&mut self, sample: &ReplaySample<'_>) {
         let sample = &sample.telemetry;
-        self.samples += 1;
-        let Ok(source) = self.sources.binary_search_by_key(&sample.source, |source| source.id) else {
-            return;
-        };
-        let source = self.positions.get(source).copied().unwrap_or(source);
-        self.engine.advance(sample.mono_ns, &mut self.events);
-        self.engine.observe(source, sample.mono_ns, sample.payload, &mut self.events);
-        self.collect(sample.mono_ns, sample.wall_ns);
+        let now = (sample.mono_ns, sample.wall_ns);
+        (self.samples, self.newest) = (self.samples + 1, now);
+        if self.engines.len() == 1 || sample.mono_ns.saturating_sub(self.advanced_ns) >= ADVANCE_NS {
+            self.advance(now);
+        }
+        for number in self.observers.get(&sample.source).cloned().unwrap_or_default() {
+            let Some(own) = self.engines.get_mut(number) else { continue };
+            let Some(source) = own.positions.get(&sample.source) else { continue };
+            own.engine.advance(sample.mono_ns, &mut self.events);
+            own.engine.observe(*source, (sample.mono_ns, sample.flags), sample.payload, &mut self.events);
+            self.collect(number, now);
+        }
+    }
+
+    fn observe_mark(&mut self, marker: &Marker) {
+        for number in 0..self.engines.len() {
+            let Some(own) = self.engines.get_mut(number) else { continue };
+            own.engine.observe_mark(marker.mono_ns, &marker.text, &mut self.events);
+            self.collect(number, (marker.mono_ns, marker.wall_ns));
+        }
     }
 
     /// Takes the events. The clocks are those of the latest sample.
-    fn collect(&mut self, mono_ns: u64, wall_ns: i64) {
+    fn collect(&mut self, number: usize, (mono_ns, wall_ns): (u64, i64)) {
+        let Some(own) = self.engines.get_mut(number) else { return };
         let offset_ns = wall_ns.wrapping_sub_unsigned(mono_ns);
         let wall = |mono_ns: u64| offset_ns.wrapping_add_unsigned(mono_ns);
         for event in self.events.drain(..) {
             if event.change == TriggerChange::Extended
-                && let Some(last) = self.found.last_mut()
+                && let Some(last) = own.last.and_then(|last| self.found.get_mut(last))
             {
                 last.extended += 1;
                 last.last_wall_ns = wall(event.until_mono_ns);
@@ -286,7 +394,9 @@ impl RuleReplay {
                 unit: compared.value.as_ref().map(|value| value.unit.clone()),
                 shown: compared.to_string(),
             });
+            own.last = Some(self.found.len());
             self.found.push(FiringRow {
+                source: own.source.as_ref().map(|(_, name)| name.clone()),
                 rule: event.rule.to_string(),
                 condition_wall_ns: wall(event.condition_mono_ns),
                 fired_wall_ns: wall(event.fired_mono_ns),
@@ -324,6 +434,11 @@ fn identity(source: &SourceInfo) -> (u16, &str, &[u8]) {
     (source.id, &source.name, &source.schema)
 }
 
+/// Returns whether no application pushed the source: those have labels.
+fn is_of_recorder(source: &SourceInfo) -> bool {
+    source.labels.is_empty()
+}
+
 fn print(found: &[FiringRow], mut times: TimePrinter, out: &mut dyn Write) -> io::Result<()> {
     if found.is_empty() {
         return writeln!(out, "the rule would not have fired");
@@ -331,7 +446,9 @@ fn print(found: &[FiringRow], mut times: TimePrinter, out: &mut dyn Write) -> io
     let mut shown = left_aligned(["fired", "held", "again", "values"]);
     for firing in found {
         let held_ns = firing.fired_wall_ns.saturating_sub(firing.condition_wall_ns);
-        let values: Vec<&str> = firing.values.iter().map(|value| value.shown.as_str()).collect();
+        let source = firing.source.iter().map(String::as_str);
+        let values: Vec<&str> =
+            source.chain(firing.values.iter().map(|value| value.shown.as_str())).collect();
         shown.add_row([
             times.microseconds(firing.fired_wall_ns),
             human::latency(u64::try_from(held_ns).unwrap_or(0)),

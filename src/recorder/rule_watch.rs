@@ -232,7 +232,7 @@ impl RuleWatch {
                 if let Some(watched) = self.engines.get_mut(*observer) {
                     watched.last_ns = began_ns;
                     watched.step(&mut self.events, |engine, events| {
-                        engine.observe(source, sample.mono_ns(), payload, events);
+                        engine.observe(source, (sample.mono_ns(), sample.flags()), payload, events);
                     });
                 }
             }

@@ -42,6 +42,7 @@ mod foreign_fields;
 #[path = "../support/hooked_storage.rs"]
 mod hooked_storage;
 mod hosts;
+mod identity;
 mod iex;
 mod importing;
 mod imports;

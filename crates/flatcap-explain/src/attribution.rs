@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use flatcap_format::query::{ElementNames, TableInfo};
+use flatcap_format::query::{ElementName, ElementNames, TableInfo};
 use serde::Serialize;
 
 use super::baseline::Baseline;
 use super::measure::{Measure, ValueClass};
 use super::score::departure_score;
-use super::series::{KERNEL_PARENT, SeriesSet, pid_of};
+use super::series::{KERNEL_PARENT, SeriesSet, pid_in};
 use super::table_shape::ProcessFacts;
 use super::window::WindowValue;
 
@@ -224,31 +224,34 @@ fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> V
 }
 
 fn path_of(names: &ElementNames, element: u32) -> String {
-    let path = names.identity(names.latest(element)).iter().find(|part| &*part.field == "path");
+    path_in(names, names.latest(element))
+}
+
+fn path_in(names: &ElementNames, name: ElementName) -> String {
+    let path = names.identity(name).iter().find(|part| &*part.field == "path");
     path.map(|part| part.value.to_string()).unwrap_or_default()
 }
 
 /// Returns the name of an element: of a process with its id, of others without what numbers them.
-pub(super) fn label_of(names: &ElementNames, element: u32) -> String {
-    let label = names.label(names.latest(element));
-    if pid_of(names, element).is_some() {
+pub(super) fn label_of(names: &ElementNames, name: ElementName) -> String {
+    let label = names.label(name);
+    if pid_in(names, name).is_some() {
         return label.to_owned();
     }
-    let path = path_of(names, element);
+    let path = path_in(names, name);
     if path.is_empty() { label.split_once('[').map_or(label, |(name, _)| name).to_owned() } else { path }
 }
 
 /// Returns the name of a suspect without what numbers it, and its process id.
-pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, element: u32) -> (String, Option<u64>) {
+pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, name: ElementName) -> (String, Option<u64>) {
     match kind {
         SuspectKind::Process => {
-            let pid = pid_of(names, element);
-            let label = names.label(names.latest(element));
-            let name = label.rsplit_once('[').map_or(label, |(name, _)| name);
-            (name.to_owned(), pid)
+            let label = names.label(name);
+            let program = label.rsplit_once('[').map_or(label, |(program, _)| program);
+            (program.to_owned(), pid_in(names, name))
         }
         // As systemd and /proc/PID/cgroup spell it.
-        SuspectKind::Cgroup => (format!("/{}", path_of(names, element)), None),
-        SuspectKind::Disk | SuspectKind::Interface => (label_of(names, element), None),
+        SuspectKind::Cgroup => (format!("/{}", path_in(names, name)), None),
+        SuspectKind::Disk | SuspectKind::Interface => (label_of(names, name), None),
     }
 }

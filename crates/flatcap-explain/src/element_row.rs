@@ -1,6 +1,7 @@
 //! The rows of an element, and the numbers in them.
 
 use flatcap_format::query::{ColumnValues, ValueColumn};
+use flatcap_format::schema::{CountedValue, Growth};
 
 use super::measure::Measure;
 use super::observation::SeriesInfo;
@@ -18,6 +19,8 @@ pub(super) struct ElementRow {
     pub(super) before_ns: u64,
     /// Its element is new, and was not there at `from_ns`.
     pub(super) is_born: bool,
+    /// A complete sample in between does not have it: it is another element of the same identity.
+    pub(super) is_another: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +59,14 @@ impl ElementRow {
     }
 }
 
-/// Returns what a counter grew by.
+/// Returns what a counter grew by in a time, as all outputs compute it; none if it fell.
+pub(super) fn grown(before: Number, now: Number, wraps_at: Option<Number>, elapsed_ns: u64) -> Option<f64> {
+    let wraps_at = wraps_at.map(Number::counted);
+    let growth = Growth::between((0, before.counted()), (elapsed_ns, now.counted()), wraps_at);
+    Some(growth.amount).filter(|amount| growth.is_known() && *amount >= 0.0)
+}
+
+/// Returns what a counter of integers grew by.
 pub(super) fn growth(before: Option<Number>, now: Option<Number>) -> Option<u64> {
     match (before?, now?) {
         (Number::Integer(before), Number::Integer(now)) => now.checked_sub(before),
@@ -65,6 +75,13 @@ pub(super) fn growth(before: Option<Number>, now: Option<Number>) -> Option<u64>
 }
 
 impl Number {
+    fn counted(self) -> CountedValue {
+        match self {
+            Self::Integer(number) => CountedValue::Unsigned(number),
+            Self::Float(number) => CountedValue::Fraction(number),
+        }
+    }
+
     /// Returns the bits, by which values are compared.
     pub(super) fn bits(self) -> u64 {
         match self {

@@ -3,7 +3,7 @@
 use flatcap_format::query::{ColumnBatch, ColumnValues, ValueColumn};
 use flatcap_format::schema::FieldValue;
 
-use super::element_row::{ElementRow, INTERVAL_MAX_NS, Number, SeriesPlace, number, seconds};
+use super::element_row::{ElementRow, INTERVAL_MAX_NS, Number, SeriesPlace, grown, number, seconds};
 use super::fresh_values::FreshCell;
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
@@ -36,6 +36,8 @@ pub(super) const BUSY: &str = "R or D";
 #[derive(Debug)]
 pub(super) struct ElementSlot {
     pub(super) seen_ns: Option<u64>,
+    /// The last sample of the table that has it, by number.
+    pub(super) seen_sample: u64,
     pub(super) born_ns: Option<u64>,
     pub(super) numbers: Box<[NumberCell]>,
     pub(super) states: Box<[StateCell]>,
@@ -79,7 +81,7 @@ struct ElementRun<'r> {
     rows: &'r [ElementRow],
     /// How far each is from the one before; none if that differs.
     stride: Option<usize>,
-    /// None is a hole.
+    /// No row comes after a hole, and no row is another element.
     are_close: bool,
 }
 
@@ -88,7 +90,11 @@ impl<'r> ElementRun<'r> {
         let mut distances =
             rows.iter().zip(rows.iter().skip(1)).map(|(one, next)| next.row.saturating_sub(one.row));
         let stride = distances.next().filter(|first| *first > 0 && distances.all(|other| other == *first));
-        Self { rows, stride, are_close: rows.iter().all(|row| row.interval_ns().is_some()) }
+        Self {
+            rows,
+            stride,
+            are_close: rows.iter().all(|row| row.interval_ns().is_some() && !row.is_another),
+        }
     }
 }
 
@@ -112,7 +118,8 @@ impl ElementSlot {
         for ((column, measure), cell) in columns.numbers.iter().zip(&mut self.numbers) {
             let Some(values) = batch.columns.get(*column) else { continue };
             observations.clear();
-            cell.add(values, &run, *measure, (joins, &mut observations));
+            let ranges = batch.ranges.iter().find(|(counter, _)| counter == column).map(|(_, ranges)| ranges);
+            cell.add((values, ranges), &run, *measure, (joins, &mut observations));
             cell.observe(&observations, || place.info(*column, *measure), store);
         }
         *store.observations = observations;
@@ -126,6 +133,9 @@ impl ElementSlot {
         for (column, cell) in states.iter().zip(&mut self.states) {
             let Some(values) = batch.columns.get(*column) else { continue };
             for row in rows {
+                if row.is_another {
+                    cell.last = None;
+                }
                 let span = (row.from_ns, row.to_ns);
                 if columns.are_processes {
                     cell.observe_process((&place, *column), values.get(row.row), span, store);
@@ -197,7 +207,7 @@ impl NumberCell {
     /// as long as the value stays the same, and is held until then.
     fn add(
         &mut self,
-        values: &ValueColumn,
+        (values, ranges): (&ValueColumn, Option<&ValueColumn>),
         run: &ElementRun<'_>,
         measure: Measure,
         (joins, observations): (bool, &mut Vec<Observation>),
@@ -212,7 +222,8 @@ impl NumberCell {
             // Most values of most columns do not change.
             let continued = self.continue_held(numbers, run.stride, rest, measure);
             if continued == 0 {
-                self.add_row(number(values, row.row), row, measure, (joins, observations));
+                let wraps_at = ranges.and_then(|ranges| number(ranges, row.row));
+                self.add_row((number(values, row.row), wraps_at), row, measure, (joins, observations));
                 rest = after;
             } else {
                 rest = rest.get(continued..).unwrap_or_default();
@@ -252,12 +263,15 @@ impl NumberCell {
     #[inline]
     fn add_row(
         &mut self,
-        now: Option<Number>,
+        (now, wraps_at): (Option<Number>, Option<Number>),
         row: &ElementRow,
         measure: Measure,
         (joins, observations): (bool, &mut Vec<Observation>),
     ) {
-        let value = self.value(now, measure, row);
+        if row.is_another {
+            self.last = None;
+        }
+        let value = self.value((now, wraps_at), measure, row);
         let before = std::mem::replace(&mut self.last, now);
         let Some(value) = value else { return };
         let mut next = Observation { from_ns: row.from_ns, to_ns: row.to_ns, value };
@@ -288,7 +302,12 @@ impl NumberCell {
     /// Returns the value between the last sample and this one. The counters of a new element were 0
     /// at the sample before.
     #[inline]
-    fn value(&self, now: Option<Number>, measure: Measure, row: &ElementRow) -> Option<f64> {
+    fn value(
+        &self,
+        (now, wraps_at): (Option<Number>, Option<Number>),
+        measure: Measure,
+        row: &ElementRow,
+    ) -> Option<f64> {
         let (now, interval_ns) = (now?, row.interval_ns()?);
         if !measure.is_counter {
             return Some(now.float() * measure.factor);
@@ -297,10 +316,9 @@ impl NumberCell {
         let grown = match (before?, now) {
             // Most counters stay as they are.
             (Number::Integer(before), Number::Integer(now)) if before == now => return Some(0.0),
-            (Number::Integer(before), Number::Integer(now)) => {
-                Number::Integer(now.checked_sub(before)?).float()
-            }
-            (before, now) => Some(now.float() - before.float()).filter(|grown| *grown >= 0.0)?,
+            // A counter of fractions was 0, too, before its element began.
+            (Number::Integer(0), Number::Float(_)) => grown(Number::Float(0.0), now, wraps_at, interval_ns)?,
+            (before, now) => grown(before, now, wraps_at, interval_ns)?,
         };
         Some(grown * measure.factor / seconds(interval_ns))
     }
@@ -453,6 +471,7 @@ mod tests {
         };
         let mut slot = ElementSlot {
             seen_ns: None,
+            seen_sample: 0,
             born_ns: None,
             numbers: Box::new([NumberCell::default()]),
             states: Box::new([]),
@@ -482,7 +501,14 @@ mod tests {
             for (row, (to_ns, _)) in own.iter().enumerate() {
                 let (from_ns, to_ns) = (std::mem::replace(&mut before_ns, *to_ns), *to_ns);
                 let row = row * (others + 1) + others;
-                element_rows.push(ElementRow { row, from_ns, to_ns, before_ns: from_ns, is_born: false });
+                element_rows.push(ElementRow {
+                    row,
+                    from_ns,
+                    to_ns,
+                    before_ns: from_ns,
+                    is_born: false,
+                    is_another: false,
+                });
             }
             slot.observe(&batch, &element_rows, columns, &mut store);
             rest = after;

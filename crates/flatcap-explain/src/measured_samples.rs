@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 
 use flatcap_format::query::{
-    ColumnBatch, ElementIdentity, ElementNames, FieldPath, Query, QueryError, QueryItem, Recording, TableInfo,
+    ColumnBatch, ElementIdentity, ElementName, ElementNames, FieldPath, Query, QueryError, QueryItem,
+    Recording, TableInfo, quoted_value,
 };
 use flatcap_format::replay::ReplayFilter;
 use flatcap_format::schema::FieldValue;
 
-use super::element_row::{Number, growth, number, seconds};
+use super::element_row::{Number, grown, number, seconds};
 use super::element_slot::{BUSY, BUSY_STATES};
 use super::fresh_values::{ABSENT, UNCHANGED};
 use super::measure::{Measure, ValueClass};
@@ -107,16 +108,16 @@ impl WantedSeries {
         }
     }
 
-    fn is_of(&self, names: &ElementNames, element: Option<u32>) -> bool {
-        let Some(element) = element else { return self.label.is_none() };
+    fn is_of(&self, names: &ElementNames, name: Option<ElementName>) -> bool {
+        let Some(name) = name else { return self.label.is_none() };
         let keys = |identity: &[ElementIdentity]| -> Vec<ElementIdentity> {
             identity.iter().filter(|part| part.is_key).cloned().collect()
         };
         let own = keys(&self.identity);
         if own.is_empty() {
-            self.label.as_deref() == Some(names.label(names.latest(element)))
+            self.label.as_deref() == Some(names.label(name))
         } else {
-            own == keys(names.identity(names.latest(element)))
+            own == keys(names.identity(name))
         }
     }
 
@@ -130,11 +131,11 @@ impl WantedSeries {
         let path = format!("{}.{}", self.source, self.read_field());
         let picks = self.label.is_some() && self.measure.class != ValueClass::Offspring;
         let Some((list, rest)) = path.rsplit_once("[*]").filter(|_| picks) else { return path };
-        let quoted = |value: &str| format!("\"{}\"", value.replace('"', "\\\""));
         let keys = self.identity.iter().filter(|part| part.is_key);
-        let tests: Vec<String> = keys.map(|part| format!("{}={}", part.field, quoted(&part.value))).collect();
+        let tests: Vec<String> =
+            keys.map(|part| format!("{}={}", part.field, quoted_value(&part.value))).collect();
         let pick = if tests.is_empty() {
-            quoted(self.label.as_deref().unwrap_or_default())
+            quoted_value(self.label.as_deref().unwrap_or_default())
         } else {
             tests.join(",")
         };
@@ -212,7 +213,7 @@ impl SeriesSamples {
                 let parent = values.get(row);
                 matches!(parent, FieldValue::Unsigned(parent) if Some(parent) == wanted.pid())
             } else {
-                *known.entry(element).or_insert_with(|| wanted.is_of(names, element))
+                *known.entry(element).or_insert_with(|| wanted.is_of(names, batch.name(row)))
             };
             let Some((wall_ns, mono_ns)) = stamp(batch.sample(row)).filter(|_| is_own) else { continue };
             if self.own.len() >= SAMPLES_MAX {
@@ -277,8 +278,8 @@ impl SeriesSamples {
         let mut at = chosen.start().checked_sub(1)?;
         let rate_since = |at: usize| {
             let begin = samples.get(at)?;
-            let grown = grown(begin.value, end.value)?;
             let elapsed_ns = end.mono_ns.checked_sub(begin.mono_ns).filter(|elapsed| *elapsed > 0)?;
+            let grown = grown(begin.value, end.value, None, elapsed_ns)?;
             Some(grown * wanted.measure.factor / seconds(elapsed_ns))
         };
         let mut value = rate_since(at)?;
@@ -411,15 +412,6 @@ impl SeriesSamples {
             shown,
             has_common_unit: !matches!(wanted.measure.class, ValueClass::Count | ValueClass::CountRate),
         }
-    }
-}
-
-/// Returns what a counter grew by.
-#[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-fn grown(before: Number, now: Number) -> Option<f64> {
-    match growth(Some(before), Some(now)) {
-        Some(grown) => Some(grown as f64),
-        None => Some(now.float() - before.float()).filter(|grown| *grown >= 0.0),
     }
 }
 

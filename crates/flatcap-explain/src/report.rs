@@ -170,7 +170,7 @@ pub fn explain(
         before_least_ns,
         suspects,
         fields,
-        offspring: offspring(&steps, &read, window.length_ns),
+        offspring: offspring(&steps, &read, &window),
         markers: read.markers.iter().filter(|marker| in_window(marker.wall_ns)).cloned().collect(),
         lost: read
             .gaps
@@ -237,7 +237,6 @@ fn described_suspect(
     describe: &impl Fn(&WindowValue) -> Option<FieldDeparture>,
 ) -> Option<Suspect> {
     let SuspectedElement { element, kind, score, evidence, children } = found;
-    let (name, pid) = name_of(kind, read.results.elements(), element);
     let is_more = |field: &FieldDeparture| field.measurement.is_some() && field.value > field.usual;
     let all = |departures: &[WindowValue]| -> Vec<FieldDeparture> {
         departures.iter().filter_map(describe).filter(is_more).collect()
@@ -246,6 +245,10 @@ fn described_suspect(
     let children: Vec<ChildrenUse> = children.iter().filter_map(|class| children_use(all(class))).collect();
     let times = evidence.iter().chain(children.iter().flat_map(|children| &children.parts));
     let first_wall_ns = times.map(|field| field.wall_ns).min().unwrap_or(window.first_ns);
+    // The best evidence comes first.
+    let at_ns = evidence.first().map_or(first_wall_ns, |field| field.wall_ns);
+    let names = read.results.elements();
+    let (name, pid) = name_of(kind, names, read.set.name_at(names, element, at_ns));
     let is_known = !(evidence.is_empty() && children.is_empty());
     is_known.then_some(Suspect { kind, name, pid, score, evidence, children, first_wall_ns })
 }
@@ -345,14 +348,14 @@ fn grouped<'d>(
 }
 
 /// Returns how many processes ended or began below each parent in the window.
-fn offspring(steps: &WindowSteps, read: &ReadResults, length_ns: u64) -> Vec<Offspring> {
+fn offspring(steps: &WindowSteps, read: &ReadResults, window: &ComparedWindow) -> Vec<Offspring> {
     let mut counts: BTreeMap<(usize, u32), f64> = BTreeMap::new();
     for (series, rate) in steps.offspring(&read.set) {
         if let Some((table, element)) =
             read.set.info(series).and_then(|info| Some((info.table, info.element?)))
         {
             #[allow(clippy::cast_precision_loss, reason = "a length of time")]
-            let seconds = length_ns as f64 / 1e9;
+            let seconds = window.length_ns as f64 / 1e9;
             *counts.entry((table, element)).or_default() += rate * seconds;
         }
     }
@@ -364,7 +367,7 @@ fn offspring(steps: &WindowSteps, read: &ReadResults, length_ns: u64) -> Vec<Off
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
             let count = count.round() as u64;
             let names = read.results.elements();
-            let parent = names.label(names.latest(element)).to_owned();
+            let parent = names.label(read.set.name_at(names, element, window.end_ns())).to_owned();
             Offspring { list: list.split('[').next().unwrap_or_default().to_owned(), parent, count }
         })
         .filter(|offspring| offspring.count > 0)
@@ -417,16 +420,14 @@ impl<'s> SeriesPlace<'s> {
     /// Returns the series, to be measured in a window of wall time.
     fn wanted(&self, measure: Measure, window: Range<i64>, read: &ReadResults) -> WantedSeries {
         let (names, source) = (read.results.elements(), self.source(read));
+        let name = self.element.map(|element| read.set.name_at(names, element, window.end));
         let periods = read.sources.iter().filter(|other| other.name == source);
         WantedSeries {
             source: source.to_owned(),
             period_ns: periods.map(|source| source.period_ns).max().unwrap_or_default(),
             field: self.field(read),
-            identity: self
-                .element
-                .map(|element| names.identity(names.latest(element)).to_vec())
-                .unwrap_or_default(),
-            label: self.element.map(|element| names.label(names.latest(element)).to_owned()),
+            identity: name.map(|name| names.identity(name).to_vec()).unwrap_or_default(),
+            label: name.map(|name| names.label(name).to_owned()),
             state: self.state.map(Into::into),
             measure,
             window,
@@ -454,7 +455,9 @@ impl<'s> SeriesPlace<'s> {
         FieldDeparture {
             source: source.to_owned(),
             field: self.field(read),
-            element: self.element.map(|element| label_of(names, element)),
+            element: self
+                .element
+                .map(|element| label_of(names, read.set.name_at(names, element, parts.wall_ns))),
             state: self.state.map(str::to_owned),
             value: value * factor,
             usual: parts.usual.level * factor,
@@ -491,10 +494,11 @@ fn described(
 /// Returns the name of the field of a departure.
 fn field_name(departure: &WindowValue, read: &ReadResults) -> Option<FieldName> {
     let place = SeriesPlace::of_series(read.set.info(departure.series)?);
-    let field = place.field(read);
+    let (field, names) = (place.field(read), read.results.elements());
+    let wall_ns = read.clock.wall_ns(departure.first_ns);
     Some(FieldName {
         source: place.source(read).to_owned(),
         field: place.state.map_or(field.clone(), |state| format!("{field}={state}")),
-        element: place.element.map(|element| label_of(read.results.elements(), element)),
+        element: place.element.map(|element| label_of(names, read.set.name_at(names, element, wall_ns))),
     })
 }

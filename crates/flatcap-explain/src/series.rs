@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
-use flatcap_format::query::{ColumnBatch, ElementNames, TableInfo};
+use flatcap_format::query::{ColumnBatch, ElementName, ElementNames, NO_ELEMENT, TableInfo};
 
 use super::element_row::{ElementRow, INTERVAL_MAX_NS, seconds};
 use super::element_rows::ElementRows;
@@ -23,6 +23,10 @@ use super::table_shape::{
 pub(super) const KERNEL_PARENT: u64 = 2;
 /// Maximum number of left out times.
 const LEFT_OUT_MAX: usize = 1 << 12;
+/// Maximum number of names of an element that are remembered, the latest ones.
+const NAMES_MAX: usize = 64;
+/// The clock of a run is accurate to this: a sample has its name from this time before it on.
+const CLOCK_NS: i64 = 1_000_000;
 
 /// The series of a query.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(super) struct SeriesSet {
     tables: Vec<TableSeries>,
     series: Vec<SeriesInfo>,
     free: Vec<usize>,
+    /// By element: the names that it had, with the wall times of the first samples.
+    named: Vec<Vec<(i64, ElementName)>>,
     /// By element.
     pub(super) processes: HashMap<u32, ProcessFacts>,
     elements_by_pid: HashMap<u64, u32>,
@@ -63,6 +69,11 @@ struct TableSeries {
     first_ns: Option<u64>,
     last_ns: Option<u64>,
     swept_ns: u64,
+    /// The number of the current sample, and of the last one before it that has all elements.
+    sample: u64,
+    complete_before: u64,
+    /// The current sample may leave elements out.
+    leaves_out: bool,
 }
 
 /// The parents in a sample of a list.
@@ -83,6 +94,7 @@ impl SeriesSet {
             tables: Vec::new(),
             series: Vec::new(),
             free: Vec::new(),
+            named: Vec::new(),
             processes: HashMap::new(),
             elements_by_pid: HashMap::new(),
             recorder_pid: 0,
@@ -100,6 +112,35 @@ impl SeriesSet {
     /// Returns the element of a running or ended process.
     pub(super) fn element_of(&self, pid: u64) -> Option<u32> {
         self.elements_by_pid.get(&pid).copied()
+    }
+
+    /// Returns the name that an element had at a wall time: a process may execute another program
+    /// later.
+    pub(super) fn name_at(&self, names: &ElementNames, element: u32, wall_ns: i64) -> ElementName {
+        let own = self.named.get(element as usize).map_or(&[][..], Vec::as_slice);
+        let is_before = |(since_ns, _): &&(i64, ElementName)| *since_ns <= wall_ns.saturating_add(CLOCK_NS);
+        let found = own.iter().rev().find(is_before).or(own.first());
+        found.map_or_else(|| names.latest(element), |(_, name)| *name)
+    }
+
+    /// Notes how an element is named in a row.
+    fn note_name(&mut self, batch: &ColumnBatch, row: usize) {
+        let (Some(element), Some(name)) = (batch.element(row), batch.name(row)) else { return };
+        let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).filter(|_| element != NO_ELEMENT)
+        else {
+            return;
+        };
+        let place = element as usize;
+        if self.named.len() <= place {
+            self.named.resize_with(place + 1, Vec::new);
+        }
+        let Some(own) = self.named.get_mut(place) else { return };
+        if own.last().is_none_or(|(_, last)| *last != name) {
+            if own.len() == NAMES_MAX {
+                own.remove(0);
+            }
+            own.push((*wall_ns, name));
+        }
     }
 
     /// Returns whether a program pushed the values of a table.
@@ -163,8 +204,12 @@ impl SeriesSet {
         let mut offspring = BTreeMap::new();
         for (sample, mono_ns) in batch.times.mono_ns.iter().enumerate() {
             let before_ns = self.tables.get(batch.table).and_then(|table| table.last_ns);
+            if let Some(table) = self.tables.get_mut(batch.table) {
+                table.begin_sample(batch.leaves_out(sample));
+            }
             while row < batch.rows() && batch.sample(row) == sample {
                 let reading = RowReading { batch, row, mono_ns: *mono_ns, before_ns };
+                self.note_name(batch, row);
                 self.add_row(&reading, names, &mut offspring, observer);
                 row += 1;
             }
@@ -268,7 +313,7 @@ impl SeriesSet {
         let (processes, elements_by_pid) = (&self.processes, &self.elements_by_pid);
         let Some(table) = tables.get_mut(reading.batch.table) else { return };
         let element = reading.batch.element(reading.row);
-        let TableSeries { shape, slots, rows, first_ns, .. } = table;
+        let TableSeries { shape, slots, rows, first_ns, sample, complete_before, .. } = table;
         let is_pushed = shape.origin == TableOrigin::Pushed;
         let parent = shape.parent.and_then(|column| reading.unsigned(column));
         let mut store = SeriesStore { series, free, left_out, observer, observations };
@@ -295,14 +340,17 @@ impl SeriesSet {
             }
         }
         let Some((slot, is_first)) = shape.slot(slots, *first_ns, reading) else { return };
+        let is_another = !is_first && slot.seen_sample < *complete_before;
+        let last_ns = reading.before_ns.unwrap_or(reading.mono_ns);
         let row = ElementRow {
             row: reading.row,
-            from_ns: slot.seen_ns.unwrap_or(reading.before_ns.unwrap_or(reading.mono_ns)),
+            from_ns: slot.seen_ns.filter(|_| !is_another).unwrap_or(last_ns),
             to_ns: reading.mono_ns,
             before_ns: reading.before_ns.unwrap_or(reading.mono_ns),
             is_born: slot.born_ns.is_some() && is_first,
+            is_another,
         };
-        slot.seen_ns = Some(reading.mono_ns);
+        (slot.seen_ns, slot.seen_sample) = (Some(reading.mono_ns), *sample);
         let born_ns = slot.born_ns;
         slot.is_of_kernel = parent == Some(KERNEL_PARENT);
         rows.add(element.unwrap_or_default() as usize, row);
@@ -413,13 +461,30 @@ impl TableSeries {
             first_ns: None,
             last_ns: None,
             swept_ns: 0,
+            sample: 0,
+            complete_before: 0,
+            leaves_out: true,
         }
+    }
+
+    /// Begins a sample, which may leave elements out.
+    fn begin_sample(&mut self, leaves_out: bool) {
+        if !self.leaves_out {
+            self.complete_before = self.sample;
+        }
+        self.sample += 1;
+        self.leaves_out = leaves_out;
     }
 }
 
 /// Returns the process id in the identity of an element.
-pub(super) fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
-    names.identity(names.latest(element)).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
+fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
+    pid_in(names, names.latest(element))
+}
+
+/// Returns the process id in the identity of an element with a name.
+pub(super) fn pid_in(names: &ElementNames, name: ElementName) -> Option<u64> {
+    names.identity(name).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
 }
 
 #[cfg(test)]
@@ -599,17 +664,19 @@ pub(super) mod tests {
     }
 
     // Proves that the level of an element that samples left out is as before until the last of
-    // them, with joined observations and without.
+    // them, with joined observations and without, and that an element that complete samples do not
+    // have has no level meanwhile.
     #[test]
     fn a_level_that_was_left_out_stays() {
-        fn observed<const JOINS: bool>() -> Vec<Observation> {
+        fn observed<const JOINS: bool>(is_sparse: bool) -> Vec<Observation> {
             let tables = [table()];
             let mut set = SeriesSet::new(100 * SECOND_NS, ForeignSources::default());
             let mut recorded = Recorded::<JOINS>::default();
             for (second, elements) in
                 [(10, &[(0, 5), (1, 5)][..]), (11, &[(0, 5), (1, 5)]), (12, &[(0, 5)]), (13, &[(0, 5)])]
             {
-                set.add(&sample(second, elements), &tables, &ElementNames::default(), &mut recorded);
+                let batch = ColumnBatch { sparse: vec![is_sparse], ..sample(second, elements) };
+                set.add(&batch, &tables, &ElementNames::default(), &mut recorded);
             }
             set.add(&sample(14, &[(0, 5), (1, 9)]), &tables, &ElementNames::default(), &mut recorded);
             set.flush(&mut recorded);
@@ -620,9 +687,11 @@ pub(super) mod tests {
             to_ns: to * SECOND_NS,
             value,
         };
-        let expected = [seconds(10, 13, 5.0), seconds(13, 14, 9.0)];
-        assert_eq!(observed::<true>(), expected);
-        assert_eq!(observed::<false>(), expected);
+        for (is_sparse, until) in [(true, 13), (false, 11)] {
+            let expected = [seconds(10, until, 5.0), seconds(13, 14, 9.0)];
+            assert_eq!(observed::<true>(is_sparse), expected);
+            assert_eq!(observed::<false>(is_sparse), expected);
+        }
     }
 
     // Proves that series are the same functions of time whether equal values are joined or not, and

@@ -299,6 +299,7 @@ impl TableShape {
             let is_new = element.is_some() && is_late && !self.is_old(reading);
             Box::new(ElementSlot {
                 seen_ns: Some(reading.before_ns.unwrap_or(reading.mono_ns)),
+                seen_sample: 0,
                 born_ns: if is_new { reading.before_ns } else { None },
                 numbers: vec![NumberCell::default(); self.numbers.len()].into(),
                 states: self.states.iter().map(|_| StateCell::default()).collect(),

@@ -224,7 +224,7 @@ impl OpenSeries<'_> {
                 let Some(ms) = ms_of(sample) else { continue };
                 let Some(value) = values.number(row) else {
                     // The sample has the element without this value.
-                    if ends.is_complete(sample) && element != Some(NO_ELEMENT) {
+                    if ends.is_complete(position, sample) && element != Some(NO_ELEMENT) {
                         places.remove(&element);
                         self.end(key, Some(ms));
                     }

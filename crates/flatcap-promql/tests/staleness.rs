@@ -136,6 +136,8 @@ fn naive_value(events: &Events, ms: i64) -> Option<f64> {
 }
 
 struct Tables {
+    /// The name of the root table.
+    name: &'static str,
     schema: Vec<u8>,
     root: TableLayout,
     element: TableLayout,
@@ -146,23 +148,24 @@ fn field(name: &str, content: NewContent, kind: MetricKind, is_identity: bool) -
     NewField { kind, is_identity, ..NewField::new(name, content) }
 }
 
-fn tables(root: Vec<NewField>, element: Vec<NewField>, has_exits: bool) -> Tables {
+fn tables(name: &'static str, root: Vec<NewField>, element: Vec<NewField>, has_exits: bool) -> Tables {
     let names = |fields: &[NewField]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
     let (root_names, element_names) = (names(&root), names(&element));
     let state = |name: &str| field(name, NewContent::Unsigned, MetricKind::State, false);
     let exit = NewTable { name: "Exit".into(), fields: vec![state("pid"), state("start")] };
     let all = [
-        NewTable { name: "Root".into(), fields: root },
+        NewTable { name: name.into(), fields: root },
         NewTable { name: "Element".into(), fields: element },
         exit,
     ];
-    let schema = binary_schema(&all, "Root").unwrap();
+    let schema = binary_schema(&all, name).unwrap();
     let layout = |root: &str, names: &[String]| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         TableLayout::new(&CompiledSchema::compile(&schema, root).unwrap(), &names).unwrap()
     };
     Tables {
-        root: layout("Root", &root_names),
+        name,
+        root: layout(name, &root_names),
         element: layout("Element", &element_names),
         exit: has_exits.then(|| layout("Exit", &["pid".to_owned(), "start".to_owned()])),
         schema: schema.clone(),
@@ -173,7 +176,7 @@ fn device_tables() -> Tables {
     let list = field("devices", NewContent::Tables("Element".into()), MetricKind::Unknown, false);
     let name = field("name", NewContent::Unsigned, MetricKind::State, true);
     let level = field("level", NewContent::Float, MetricKind::Gauge, false);
-    tables(vec![list], vec![name, level], false)
+    tables("Root", vec![list], vec![name, level], false)
 }
 
 fn process_tables() -> Tables {
@@ -182,7 +185,9 @@ fn process_tables() -> Tables {
     let skipped = field("skipped", NewContent::Unsigned, MetricKind::Gauge, false);
     let state = |name: &str| field(name, NewContent::Unsigned, MetricKind::State, true);
     let size = field("size", NewContent::Unsigned, MetricKind::Gauge, false);
-    tables(vec![list, exits, skipped], vec![state("pid"), state("start"), size], true)
+    // Samples of this list leave elements out, unless `skipped` is 0.
+    let name = "flatcap.host.Process";
+    tables(name, vec![list, exits, skipped], vec![state("pid"), state("start"), size], true)
 }
 
 fn device_payload(tables: &Tables, sample: &Sample) -> Vec<u8> {
@@ -227,7 +232,7 @@ fn header(run_id: u64, first_ms: i64, sources: [(&str, &Tables, i64); 2]) -> Seg
         labels: Vec::new(),
         kind: SourceKind::Synthetic,
         period_ns: period_ms.unsigned_abs() * 1_000_000,
-        root: "Root".into(),
+        root: tables.name.into(),
         schema: tables.schema.clone(),
         next_seq: 0,
     };

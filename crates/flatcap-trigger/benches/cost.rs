@@ -141,7 +141,7 @@ fn main() {
         let cost = fastest(|| {
             for number in 0..SAMPLES {
                 time += MS;
-                engine.observe(0, time, black_box(at(number)), &mut events);
+                engine.observe(0, (time, 0), black_box(at(number)), &mut events);
             }
             events.clear();
         });

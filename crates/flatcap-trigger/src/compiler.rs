@@ -16,7 +16,7 @@ use crate::program::{Check, CompiledComparison, Computed, ElementsCheck, Program
 use crate::rule_source::RuleSource;
 use crate::scale::Scale;
 use crate::series::Stage;
-use crate::slot::{Reading, SlotPlan};
+use crate::slot::{Reading, SlotPlan, SlotSparse};
 use crate::transform::Transform;
 use crate::unit::Dimension;
 
@@ -398,22 +398,26 @@ impl<'s> RuleCompiler<'s> {
         reading: Reading,
         (stages, scale): (Vec<Stage>, Scale),
     ) -> usize {
-        let mut field = 0;
-        if let Some(fields) = self.fields.get_mut(located.source) {
-            let known = fields.iter().position(|known| known == path);
-            field = known.unwrap_or_else(|| {
-                fields.push(path.clone());
-                fields.len() - 1
-            });
-        }
         let (source, is_list) = (located.source, located.list.is_some());
-        let is_sparse = located.list.as_deref().zip(self.sources.get(source));
-        let is_sparse = is_sparse.is_some_and(|(list, source)| source.leaves_out_elements(list));
-        let plan = SlotPlan { source, field, reading, stages, scale, is_list, is_sparse };
+        // A field is read after those with a lower number: a counter after its range.
+        let range = located.range.as_ref().map(|range| self.field(source, range));
+        let sparse = SlotSparse::of(&located.sparse, |path| self.field(source, path));
+        let field = self.field(source, path);
+        let plan = SlotPlan { source, field, reading, stages, scale, is_list, range, sparse };
         let known = self.slots.iter().position(|known| known.is_same(&plan));
         known.unwrap_or_else(|| {
             self.slots.push(plan);
             self.slots.len() - 1
+        })
+    }
+
+    /// Returns the number of a field among those that are read of its source.
+    fn field(&mut self, source: usize, path: &FieldPath) -> usize {
+        let Some(fields) = self.fields.get_mut(source) else { return 0 };
+        let known = fields.iter().position(|known| known == path);
+        known.unwrap_or_else(|| {
+            fields.push(path.clone());
+            fields.len() - 1
         })
     }
 

@@ -13,7 +13,7 @@ use crate::limits;
 use crate::machine::{Episode, StepResult, Suppression, TriggerMachine, TriggerTimes};
 use crate::program::{Inputs, Program, SourceState};
 use crate::rule_source::RuleSource;
-use crate::slot::FieldSlot;
+use crate::slot::{FieldSlot, SlotPlan, SlotSparse};
 use crate::truth::Truth;
 
 /// A rule.
@@ -74,7 +74,7 @@ impl TriggerCounts {
 pub struct TriggerEngine {
     sources: Vec<ObservedSource>,
     states: Vec<SourceState>,
-    slots: Vec<FieldSlot>,
+    pub(crate) slots: Vec<FieldSlot>,
     watches: Vec<ExitWatch>,
     rules: Vec<RuleState>,
     start_ns: Option<u64>,
@@ -86,13 +86,31 @@ pub struct TriggerEngine {
 struct ObservedSource {
     /// None if no rule reads a field of it.
     reader: Option<PayloadReader>,
-    /// The slots of each field.
-    field_slots: Vec<Vec<usize>>,
+    /// The slots of each field, and what it is to them.
+    field_slots: Vec<Vec<(usize, SlotField)>>,
     /// All slots.
     slots: Vec<usize>,
     watches: Vec<usize>,
     rules: Vec<usize>,
     has_lists: bool,
+}
+
+/// What a field is to a slot.
+#[derive(Debug, Clone, Copy)]
+enum SlotField {
+    Value,
+    /// The value at which its counter begins again.
+    Range,
+    /// The number of elements that a sample leaves out.
+    LeftOut,
+}
+
+impl SlotField {
+    /// Returns the fields of a slot.
+    fn of(slot: &SlotPlan) -> [(Option<usize>, Self); 3] {
+        let left_out = if let SlotSparse::Unless0(field) = slot.sparse { Some(field) } else { None };
+        [(Some(slot.field), Self::Value), (slot.range, Self::Range), (left_out, Self::LeftOut)]
+    }
 }
 
 #[derive(Debug)]
@@ -165,8 +183,10 @@ impl TriggerEngine {
             let Some(source) = observed.get_mut(slot.source) else { continue };
             source.slots.push(number);
             source.has_lists |= slot.is_list;
-            if let Some(own) = source.field_slots.get_mut(slot.field) {
-                own.push(number);
+            for (field, what) in SlotField::of(slot) {
+                if let Some(own) = field.and_then(|field| source.field_slots.get_mut(field)) {
+                    own.push((number, what));
+                }
             }
         }
         for (number, watch) in watches.iter().enumerate() {
@@ -222,9 +242,16 @@ impl TriggerEngine {
     }
 
     /// Observes a sample. `source` is its position among the sources, `mono_ns` the begin of the
-    /// sample. Samples of one source come in the order of time.
+    /// sample, and `flags` are those of its header. Samples of one source come in the order of
+    /// time.
     #[inline]
-    pub fn observe(&mut self, source: usize, mono_ns: u64, payload: &[u8], events: &mut Vec<TriggerEvent>) {
+    pub fn observe(
+        &mut self,
+        source: usize,
+        (mono_ns, flags): (u64, u16),
+        payload: &[u8],
+        events: &mut Vec<TriggerEvent>,
+    ) {
         let Self { sources, states, slots, watches, .. } = self;
         let (Some(own), Some(state)) = (sources.get_mut(source), states.get_mut(source)) else { return };
         let pause_ns = state.pause_ns;
@@ -250,12 +277,20 @@ impl TriggerEngine {
         if let Some(reader) = &mut own.reader {
             let field_slots = &own.field_slots;
             let read = reader.read(payload, |field, element, value| {
-                for slot in field_slots.get(field).map_or(&[][..], Vec::as_slice) {
-                    if let Some(slot) = slots.get_mut(*slot) {
-                        slot.take(mono_ns, pause_ns, element, value);
+                for (slot, what) in field_slots.get(field).map_or(&[][..], Vec::as_slice) {
+                    let Some(slot) = slots.get_mut(*slot) else { continue };
+                    match what {
+                        SlotField::Value => slot.take(mono_ns, pause_ns, element, value),
+                        SlotField::Range => slot.take_range(value),
+                        SlotField::LeftOut => slot.take_left_out(value),
                     }
                 }
             });
+            for slot in &own.slots {
+                if let Some(slot) = slots.get_mut(*slot) {
+                    slot.end(flags);
+                }
+            }
             let is_full = own.has_lists && reader.elements() > limits::NUMBERED_ELEMENTS_MAX;
             state.is_readable = read.is_ok() && !is_full;
             if !state.is_readable {

@@ -113,7 +113,7 @@ fn sources_are_absent_and_late() {
     let mut engine = compile(&[rule("absent(synthetic, 50ms)"), rule("lateness(synthetic) > 5ms")]).unwrap();
     let mut events = Vec::new();
     for time in 1..=10 {
-        engine.observe(0, time * MS, &point(time, 0.0), &mut events);
+        engine.observe(0, (time * MS, 0), &point(time, 0.0), &mut events);
         engine.advance(time * MS, &mut events);
     }
     assert!(events.is_empty());
@@ -125,7 +125,7 @@ fn sources_are_absent_and_late() {
         (2, 60 * MS, "absent(synthetic)")
     );
     events.clear();
-    engine.observe(0, 80 * MS, &point(80, 0.0), &mut events);
+    engine.observe(0, (80 * MS, 0), &point(80, 0.0), &mut events);
     let changes: Vec<_> = events.iter().map(|event| (event.change, event.fired_mono_ns / MS)).collect();
     assert_eq!(changes, [(TriggerChange::Fired, 80)]);
     assert_eq!(events[0].values[0].to_string(), "lateness(synthetic) > 5ms (69 ms)");
@@ -179,13 +179,13 @@ fn interruptions_and_successors() {
     let limited = TriggerRule { times: TriggerTimes { hold_off_ns: 1000 * MS, ..TIMES }, ..rule("wave > 1") };
     let mut engine = compile(&[limited.clone(), rule("counter:delta > 0")]).unwrap();
     let mut events = Vec::new();
-    engine.observe(0, MS, &point(1, 2.0), &mut events);
+    engine.observe(0, (MS, 0), &point(1, 2.0), &mut events);
     engine.interrupt();
-    engine.observe(0, 3 * MS, &point(5, 0.0), &mut events);
+    engine.observe(0, (3 * MS, 0), &point(5, 0.0), &mut events);
     assert_eq!(events.len(), 2, "{events:?}");
     let mut absent = compile(&[rule("absent(synthetic, 5ms)")]).unwrap();
     let mut absences = Vec::new();
-    absent.observe(0, MS, &point(1, 0.0), &mut absences);
+    absent.observe(0, (MS, 0), &point(1, 0.0), &mut absences);
     absent.interrupt();
     absent.advance(100 * MS, &mut absences);
     absent.advance(104 * MS, &mut absences);
@@ -194,16 +194,16 @@ fn interruptions_and_successors() {
     assert_eq!(absences[0].fired_mono_ns, 105 * MS);
     let mut next = compile(std::slice::from_ref(&limited)).unwrap();
     next.adopt(&engine);
-    next.observe(0, 5 * MS, &point(6, 2.0), &mut events);
+    next.observe(0, (5 * MS, 0), &point(6, 2.0), &mut events);
     assert_eq!(next.counts().next().unwrap().1.suppressed_hold_off, 1);
     // It holds, so another reload is no firing; with another limit it is one, within the hold-off.
     let mut again = compile(std::slice::from_ref(&limited)).unwrap();
     again.adopt(&next);
-    again.observe(0, 7 * MS, &point(7, 2.0), &mut events);
+    again.observe(0, (7 * MS, 0), &point(7, 2.0), &mut events);
     assert_eq!(again.counts().next().unwrap().1.suppressed_hold_off, 1);
     let mut other = compile(&[TriggerRule { times: limited.times, ..rule("wave > 1.5") }]).unwrap();
     other.adopt(&again);
-    other.observe(0, 9 * MS, &point(9, 2.0), &mut events);
+    other.observe(0, (9 * MS, 0), &point(9, 2.0), &mut events);
     assert_eq!(other.counts().next().unwrap().1.suppressed_hold_off, 2);
 }
 
@@ -215,7 +215,7 @@ fn nothing_holds_unseen() {
     let mut engine = compile(&[lasting]).unwrap();
     let mut events = Vec::new();
     let observe = |engine: &mut TriggerEngine, time: u64, events: &mut Vec<TriggerEvent>| {
-        engine.observe(0, time * MS, &point(time, 2.0), events);
+        engine.observe(0, (time * MS, 0), &point(time, 2.0), events);
     };
     observe(&mut engine, 1, &mut events);
     engine.interrupt();
@@ -266,7 +266,7 @@ fn no_spike_is_missed_and_none_is_invented() {
     let mut engine = compile(&[TriggerRule { times, ..rule("synthetic.wave > 20") }]).unwrap();
     let (mut state, mut time, mut expected, mut events) = (7, 100, Vec::new(), Vec::new());
     let mut observe = |time: &mut u64, wave: f64, events: &mut Vec<TriggerEvent>| {
-        engine.observe(0, *time * MS, &point(*time, wave), events);
+        engine.observe(0, (*time * MS, 0), &point(*time, wave), events);
         *time += 1;
     };
     for _ in 0..SPIKES {

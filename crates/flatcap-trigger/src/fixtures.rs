@@ -169,7 +169,7 @@ pub(crate) fn firings(rule: TriggerRule, samples: &[(usize, u64, Vec<u8>)]) -> (
     let mut engine = compile(&[rule]).unwrap();
     let mut events = Vec::new();
     for (source, time, payload) in samples {
-        engine.observe(*source, time * MS, payload, &mut events);
+        engine.observe(*source, (time * MS, 0), payload, &mut events);
     }
     let fired = events.iter().filter(|event| event.change == crate::TriggerChange::Fired);
     (fired.map(|event| event.fired_mono_ns / MS).collect(), events)

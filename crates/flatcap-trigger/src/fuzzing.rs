@@ -49,7 +49,7 @@ pub fn condition(data: &[u8]) {
             *byte ^= 0x55;
         }
         for source in 0..sources.len() {
-            engine.observe(source, mono_ns, &payload, &mut events);
+            engine.observe(source, (mono_ns, 0), &payload, &mut events);
         }
         engine.observe_mark(mono_ns, "a", &mut events);
         engine.advance(mono_ns, &mut events);

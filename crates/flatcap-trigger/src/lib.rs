@@ -42,6 +42,8 @@ pub use truth::Truth;
 pub use unit::UnitValue;
 
 #[cfg(test)]
+mod counter_tests;
+#[cfg(test)]
 mod engine_tests;
 #[cfg(test)]
 mod fixtures;

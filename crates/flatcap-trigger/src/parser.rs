@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use flatcap_format::query::FieldPath;
+use flatcap_format::query::{FieldPath, length_outside_quotes};
 
 use crate::condition::{
     Arithmetic, Clause, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, TriggerCondition,
@@ -11,7 +11,7 @@ use crate::condition::{
 };
 use crate::error::RuleError;
 use crate::limits;
-use crate::scanner::{Scanner, end_of};
+use crate::scanner::Scanner;
 use crate::transform::{TRANSFORM_NAMES, Transform};
 
 /// Names for the same field of all sources, as rules about the recorder itself need them.
@@ -199,7 +199,7 @@ impl<'t> ConditionReader<'t> {
         let (mut of_process, mut of_end) = (Vec::new(), Vec::new());
         while !self.scanner.take(")") {
             let rest = self.scanner.rest();
-            let end = end_of(rest, |next| ",)".contains(next));
+            let end = length_outside_quotes(rest, |next| ",)".contains(next));
             let test = rest.get(..end).unwrap_or_default().trim();
             let name = test.split(['=', '!']).next().unwrap_or_default().trim();
             if name.is_empty() || name.len() == test.len() {
@@ -314,7 +314,7 @@ impl<'t> ConditionReader<'t> {
     /// brackets.
     fn path(&mut self) -> Result<FieldPath, RuleError> {
         let rest = self.scanner.rest();
-        let end = end_of(rest, |next| next.is_whitespace() || "=!<>():,+*/".contains(next));
+        let end = length_outside_quotes(rest, |next| next.is_whitespace() || "=!<>():,+*/".contains(next));
         let path = rest.get(..end).unwrap_or_default();
         if path.is_empty() {
             return Err(self.scanner.error("expected a field or a number"));

@@ -12,12 +12,3 @@ pub struct RuleSource<'s> {
     /// Its schema; none if its payloads have none.
     pub schema: Option<&'s CompiledSchema>,
 }
-
-impl RuleSource<'_> {
-    /// Returns whether samples may leave out elements of a list that exist. `list` is its path in
-    /// the root table, with the elements that are picked.
-    pub(crate) fn leaves_out_elements(&self, list: &str) -> bool {
-        let outer = list.split(['[', '.']).next();
-        self.schema.zip(outer).is_some_and(|(schema, outer)| schema.leaves_out_elements(outer))
-    }
-}

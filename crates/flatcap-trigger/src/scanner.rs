@@ -1,6 +1,7 @@
 //! Reads the words of a condition: names, numbers with units, durations, texts and expressions.
 
 use flatcap_format::duration::parse_duration;
+use flatcap_format::query::read_quoted_value;
 use regex::{Regex, RegexBuilder};
 
 use crate::condition::ValueTerm;
@@ -191,23 +192,10 @@ impl<'t> Scanner<'t> {
             return Err(self.error("expected a text in double quotes"));
         }
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let mut value = String::new();
-        let mut characters = rest.char_indices();
-        while let Some((offset, character)) = characters.next() {
-            match character {
-                '"' => {
-                    self.at += offset + 1;
-                    return Ok(value);
-                }
-                // A regular expression has backslashes of its own: only a quote is escaped.
-                '\\' if characters.as_str().starts_with('"') => {
-                    value.push('"');
-                    characters.next();
-                }
-                other => value.push(other),
-            }
-        }
-        Err(self.error("the closing quote is missing"))
+        let (value, length) =
+            read_quoted_value(rest).ok_or_else(|| self.error("the closing quote is missing"))?;
+        self.at += length;
+        Ok(value)
     }
 }
 
@@ -216,21 +204,6 @@ pub(crate) fn written(expression: &Regex) -> &str {
     let whole = expression.as_str();
     let begun = whole.strip_prefix(WHOLE_BEGIN).and_then(|rest| rest.strip_suffix(WHOLE_END));
     begun.unwrap_or(whole)
-}
-
-/// Returns the length of a text up to a character that ends it, outside of brackets and quotes.
-pub(crate) fn end_of(text: &str, is_end: impl Fn(char) -> bool) -> usize {
-    let (mut is_inside, mut is_quoted) = (false, false);
-    for (at, character) in text.char_indices() {
-        match character {
-            '"' => is_quoted = !is_quoted,
-            '[' if !is_quoted => is_inside = true,
-            ']' if !is_quoted => is_inside = false,
-            other if !is_inside && !is_quoted && is_end(other) => return at,
-            _ => {}
-        }
-    }
-    text.len()
 }
 
 fn unknown_unit(unit: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use flatcap_format::schema::FieldValue;
+use flatcap_format::schema::{CountedValue, FieldValue, Growth};
 
 use crate::transform::Transform;
 use crate::window::{Fold, FoldedWindow, SortedWindow};
@@ -39,7 +39,18 @@ impl RawNumber {
         }
     }
 
-    /// Returns the change since an earlier number; NaN if one of them is unknown.
+    /// Returns the number as the value of a counter, or `None` if it is unknown or not finite.
+    fn counted(self) -> Option<CountedValue> {
+        match self {
+            Self::Unknown => None,
+            Self::Unsigned(number) => Some(CountedValue::Unsigned(number)),
+            Self::Signed(number) => Some(CountedValue::Signed(number)),
+            Self::Float(number) => CountedValue::of(FieldValue::Float(number)),
+        }
+    }
+
+    /// Returns the change since an earlier number, which is no counter; NaN if one of them is
+    /// unknown.
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
     fn change_since(self, before: Self) -> f64 {
         match (self, before) {
@@ -55,7 +66,7 @@ impl RawNumber {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stage {
     pub(crate) transform: Transform,
-    /// Values only grow: one that decreased was reset, and its change is unknown.
+    /// Values are those of a counter, whose growth [`Growth`] decides.
     pub(crate) is_counter: bool,
     /// Most samples of its window.
     pub(crate) samples_max: usize,
@@ -67,11 +78,22 @@ enum StageState {
     /// The samples from which changes are counted, oldest first: one for the change since the
     /// sample before.
     Change(VecDeque<(u64, RawNumber)>),
+    /// The same of a counter.
+    Growth(VecDeque<CountedSample>),
     Folded(FoldedWindow),
     Sorted(SortedWindow),
     Times(VecDeque<u64>),
     Last(Option<(u64, f64)>),
     Changed(Option<f64>),
+}
+
+/// A sample of a counter.
+#[derive(Debug, Clone, Copy)]
+struct CountedSample {
+    mono_ns: u64,
+    value: CountedValue,
+    /// What the counter grew by until this sample, since any time before the first one.
+    grown: f64,
 }
 
 /// The state of all transforms of a field, of one element.
@@ -82,24 +104,31 @@ pub(crate) struct Series {
 
 impl Series {
     pub(crate) fn new(stages: &[Stage]) -> Self {
-        Self { stages: stages.iter().map(|stage| (StageState::new(stage.transform), None)).collect() }
+        Self { stages: stages.iter().map(|stage| (StageState::new(*stage), None)).collect() }
     }
 
     /// Takes the value of a sample and returns what the transforms make of it; NaN if that is
-    /// unknown.
+    /// unknown. A counter begins again at 0 when it reaches `wraps_at`.
     #[inline]
-    pub(crate) fn push(&mut self, stages: &[Stage], mono_ns: u64, raw: RawNumber) -> f64 {
+    pub(crate) fn push(
+        &mut self,
+        stages: &[Stage],
+        mono_ns: u64,
+        raw: RawNumber,
+        wraps_at: Option<CountedValue>,
+    ) -> f64 {
         let mut value = raw;
         for (stage, (state, since_ns)) in stages.iter().zip(&mut self.stages) {
-            value = RawNumber::Float(state.push(*stage, since_ns, mono_ns, value));
+            value = RawNumber::Float(state.push(*stage, since_ns, (mono_ns, value), wraps_at));
         }
         value.float()
     }
 }
 
 impl StageState {
-    fn new(transform: Transform) -> Self {
-        match transform {
+    fn new(stage: Stage) -> Self {
+        match stage.transform {
+            Transform::Rate(_) | Transform::Delta(_) if stage.is_counter => Self::Growth(VecDeque::new()),
             Transform::Rate(_) | Transform::Delta(_) => Self::Change(VecDeque::new()),
             Transform::Average(_) | Transform::Sum(_) => Self::Folded(FoldedWindow::new(Fold::Sum)),
             Transform::Largest(_) => Self::Folded(FoldedWindow::new(Fold::Largest)),
@@ -111,13 +140,20 @@ impl StageState {
         }
     }
 
-    fn push(&mut self, stage: Stage, since_ns: &mut Option<u64>, mono_ns: u64, raw: RawNumber) -> f64 {
+    fn push(
+        &mut self,
+        stage: Stage,
+        since_ns: &mut Option<u64>,
+        (mono_ns, raw): (u64, RawNumber),
+        wraps_at: Option<CountedValue>,
+    ) -> f64 {
         let value = raw.float();
         let window_ns = stage.transform.window_ns().unwrap_or(0);
-        // These two say something of values that are missing; all others begin anew.
-        let bears_unknown = matches!(self, Self::Times(_) | Self::Last(_));
+        // Two say something of values that are missing, and a counter grows meanwhile. All others
+        // begin anew.
+        let bears_unknown = matches!(self, Self::Times(_) | Self::Last(_) | Self::Growth(_));
         if value.is_nan() && !bears_unknown {
-            *self = Self::new(stage.transform);
+            *self = Self::new(stage);
             *since_ns = None;
             return f64::NAN;
         }
@@ -125,6 +161,10 @@ impl StageState {
         let start_ns = mono_ns.saturating_sub(window_ns);
         let (result, held) = match self {
             Self::Change(samples) => (change(samples, stage, mono_ns, raw), samples.len()),
+            Self::Growth(samples) => {
+                let result = raw.counted().map(|value| growth(samples, stage, (mono_ns, value), wraps_at));
+                (result.unwrap_or(f64::NAN), samples.len())
+            }
             Self::Folded(window) => {
                 window.push(mono_ns, value);
                 window.remove_until(start_ns);
@@ -159,7 +199,7 @@ impl StageState {
         };
         if held > stage.samples_max {
             // Samples come faster than the source's period allows, which the limits rest on.
-            *self = Self::new(stage.transform);
+            *self = Self::new(stage);
             *since_ns = None;
             return f64::NAN;
         }
@@ -167,13 +207,9 @@ impl StageState {
     }
 }
 
-/// Returns the change over the window, or since the sample before.
+/// Returns the change over the window, or since the sample before, of a number that is no counter.
 fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, raw: RawNumber) -> f64 {
-    let start_ns = match stage.transform.window_ns() {
-        Some(window_ns) => mono_ns.checked_sub(window_ns),
-        // The sample before is at any time before this one.
-        None => mono_ns.checked_sub(1),
-    };
+    let start_ns = start_ns(stage, mono_ns);
     // The latest sample that the window begins after, and all later ones, are kept.
     while samples.get(1).is_some_and(|(time, _)| start_ns.is_some_and(|start| *time <= start)) {
         samples.pop_front();
@@ -187,17 +223,60 @@ fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, 
     let Some((time, before)) = first.filter(|(time, _)| start_ns.is_some_and(|start| *time <= start)) else {
         return f64::NAN;
     };
-    let change = raw.change_since(before);
-    if stage.is_counter && change < 0.0 {
+    per_second(stage, raw.change_since(before), mono_ns - time)
+}
+
+/// Returns the growth of a counter over the window, or since the sample before. It is the sum of
+/// what it grew by from sample to sample, so it is right over wraps and corrections. A counter that
+/// was reset begins anew.
+fn growth(
+    samples: &mut VecDeque<CountedSample>,
+    stage: Stage,
+    (mono_ns, value): (u64, CountedValue),
+    wraps_at: Option<CountedValue>,
+) -> f64 {
+    const GROWN_MAX: f64 = 1e15;
+    let start_ns = start_ns(stage, mono_ns);
+    while samples.get(1).is_some_and(|sample| start_ns.is_some_and(|start| sample.mono_ns <= start)) {
+        samples.pop_front();
+    }
+    // A second sample of the same time replaces the first.
+    if samples.back().is_some_and(|last| last.mono_ns == mono_ns) {
+        samples.pop_back();
+    }
+    // Sums beyond this would lose whole numbers.
+    if samples.back().is_some_and(|last| last.grown.abs() > GROWN_MAX) {
+        let begin = samples.front().map_or(0.0, |first| first.grown);
+        for sample in samples.iter_mut() {
+            sample.grown -= begin;
+        }
+    }
+    let last = samples.back().copied();
+    let own = last.map(|last| Growth::between((last.mono_ns, last.value), (mono_ns, value), wraps_at));
+    if own.is_some_and(|own| !own.is_known()) {
         samples.clear();
-        samples.push_back((mono_ns, raw));
+    }
+    let before = samples.back().map_or(0.0, |last| last.grown);
+    let grown = before + own.filter(|own| own.is_known()).map_or(0.0, |own| own.amount);
+    samples.push_back(CountedSample { mono_ns, value, grown });
+    let Some(first) = samples.front().copied() else { return f64::NAN };
+    if start_ns.is_none_or(|start| first.mono_ns > start) {
         return f64::NAN;
     }
-    #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-    match stage.transform {
-        Transform::Rate(_) => change / ((mono_ns - time) as f64 / 1e9),
-        _ => change,
-    }
+    let change = grown - first.grown;
+    // A counter that was corrected by more than it grew has no growth.
+    if change < 0.0 { f64::NAN } else { per_second(stage, change, mono_ns - first.mono_ns) }
+}
+
+/// Returns the latest time at which a sample is before the window. The sample before is at any time
+/// before this one.
+fn start_ns(stage: Stage, mono_ns: u64) -> Option<u64> {
+    mono_ns.checked_sub(stage.transform.window_ns().unwrap_or(1))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+fn per_second(stage: Stage, change: f64, elapsed_ns: u64) -> f64 {
+    if matches!(stage.transform, Transform::Rate(_)) { change / (elapsed_ns as f64 / 1e9) } else { change }
 }
 
 fn folded(window: &FoldedWindow, transform: Transform) -> f64 {
@@ -225,13 +304,13 @@ mod tests {
         let times = (1..).map(|number| number * MS);
         let pushed = times.zip(values).map(|(time, value)| {
             let raw = value.map_or(RawNumber::Unknown, RawNumber::Unsigned);
-            Some(series.push(&stages, time, raw)).filter(|value| !value.is_nan())
+            Some(series.push(&stages, time, raw, None)).filter(|value| !value.is_nan())
         });
         pushed.collect()
     }
 
     // Proves that rates and changes are since the sample before or over a window, that a counter
-    // that was reset has none, and that one value that is missing makes the next one unknown.
+    // that was reset has none, and that it grows while a value is missing.
     #[test]
     fn changes_of_counters() {
         let some = |values: &[u64]| values.iter().copied().map(Some).collect::<Vec<_>>();
@@ -252,7 +331,7 @@ mod tests {
         let huge = some(&[u64::MAX - 3, u64::MAX - 2]);
         assert_eq!(results(&[Transform::Delta(None)], &huge), [None, Some(1.0)]);
         let values = [Some(1), None, Some(3), Some(4)];
-        assert_eq!(results(&[Transform::Delta(None)], &values), [None, None, None, Some(1.0)]);
+        assert_eq!(results(&[Transform::Delta(None)], &values), [None, None, Some(2.0), Some(1.0)]);
     }
 
     // Proves that a window is unknown until it is filled, and again after an unknown value; that
@@ -285,7 +364,7 @@ mod tests {
         let bounded = [Stage { samples_max: 3, ..stage(Transform::Sum(100 * MS)) }];
         let mut series = Series::new(&bounded);
         for time in 0..1000 {
-            assert!(series.push(&bounded, time * MS, RawNumber::Unsigned(1)).is_nan());
+            assert!(series.push(&bounded, time * MS, RawNumber::Unsigned(1), None).is_nan());
             let (StageState::Folded(window), _) = &series.stages[0] else { panic!("a fold") };
             assert!(window.len() <= 3);
         }

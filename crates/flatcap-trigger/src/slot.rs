@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use flatcap_format::query::NO_ELEMENT;
-use flatcap_format::schema::FieldValue;
+use flatcap_format::query::{FieldPath, NO_ELEMENT, PayloadElement, SparseSamples};
+use flatcap_format::schema::envelope::leaves_out_elements;
+use flatcap_format::schema::{CountedValue, FieldValue};
 use regex::Regex;
 
 use crate::limits;
@@ -64,8 +65,31 @@ pub(crate) struct SlotPlan {
     /// How values become base units.
     pub(crate) scale: Scale,
     pub(crate) is_list: bool,
-    /// Samples may leave out elements of the list that exist.
-    pub(crate) is_sparse: bool,
+    /// The number of the field at whose value the counter begins again at 0.
+    pub(crate) range: Option<usize>,
+    pub(crate) sparse: SlotSparse,
+}
+
+/// The samples that leave out elements of the list that exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlotSparse {
+    /// Only those that were cut.
+    Cut,
+    /// Any.
+    Any,
+    /// Those in which the field with this number is not 0.
+    Unless0(usize),
+}
+
+impl SlotSparse {
+    /// Returns the rule of a list; `field` numbers a field.
+    pub(crate) fn of(sparse: &SparseSamples, field: impl FnOnce(&FieldPath) -> usize) -> Self {
+        match sparse {
+            SparseSamples::Cut => Self::Cut,
+            SparseSamples::Any => Self::Any,
+            SparseSamples::Unless0(path) => Self::Unless0(field(path)),
+        }
+    }
 }
 
 impl SlotPlan {
@@ -89,7 +113,7 @@ impl SlotPlan {
     /// Returns the most bytes that its windows take.
     pub(crate) fn bytes_max(&self) -> u64 {
         /// A sample of the windows that take most.
-        const SAMPLE_BYTES: u64 = 24;
+        const SAMPLE_BYTES: u64 = 32;
         let elements = if self.is_list { self.elements_max() as u64 } else { 1 };
         elements * (self.samples_max() * SAMPLE_BYTES + size_of::<TrackedElement>() as u64)
     }
@@ -105,6 +129,10 @@ pub(crate) struct FieldSlot {
     pub(crate) rows: Vec<f64>,
     /// Their numbers.
     pub(crate) elements: Vec<u32>,
+    /// The numbers of the first elements with their identities.
+    firsts: Vec<u32>,
+    /// The ranges of the values to come.
+    ranges: Vec<Option<CountedValue>>,
     series: Series,
     followed: Vec<TrackedElement>,
     places: HashMap<u32, usize>,
@@ -112,6 +140,11 @@ pub(crate) struct FieldSlot {
     swept_ns: u64,
     /// The number of the current sample.
     sample: u64,
+    /// The last sample before it that has all elements, or 0.
+    complete_before: u64,
+    /// The current sample may leave elements out, and says that it does not.
+    leaves_out: bool,
+    is_whole: bool,
     /// Values of elements that were not followed, for there were too many.
     pub(crate) left_out: u64,
 }
@@ -119,6 +152,7 @@ pub(crate) struct FieldSlot {
 /// An element whose values are followed over time.
 #[derive(Debug)]
 struct TrackedElement {
+    /// The first element with its identity.
     element: u32,
     seen_ns: u64,
     /// The last sample that has it.
@@ -136,11 +170,16 @@ impl FieldSlot {
             value: f64::NAN,
             rows: Vec::new(),
             elements: Vec::new(),
+            firsts: Vec::new(),
+            ranges: Vec::new(),
             followed: Vec::new(),
             places: HashMap::new(),
             cursor: 0,
             swept_ns: 0,
             sample: 0,
+            complete_before: 0,
+            leaves_out: true,
+            is_whole: false,
             left_out: 0,
         }
     }
@@ -159,35 +198,77 @@ impl FieldSlot {
         self.value = f64::NAN;
         self.rows.clear();
         self.elements.clear();
+        self.firsts.clear();
+        self.ranges.clear();
         self.cursor = 0;
+        if !self.leaves_out {
+            self.complete_before = self.sample;
+        }
         self.sample += 1;
+        (self.leaves_out, self.is_whole) = (true, false);
     }
 
-    /// Takes a value of the sample. An element begins anew if the sample before did not have it,
-    /// or, if samples may leave it out, if it was not seen for `pause_ns`. Elements of one sample
-    /// that cannot be told apart are unknown.
+    /// Ends a sample with these flags.
     #[inline]
-    pub(crate) fn take(&mut self, mono_ns: u64, pause_ns: u64, element: Option<u32>, value: FieldValue<'_>) {
+    pub(crate) fn end(&mut self, flags: u16) {
+        self.leaves_out = leaves_out_elements(flags)
+            || match self.plan.sparse {
+                SlotSparse::Cut => false,
+                SlotSparse::Any => true,
+                SlotSparse::Unless0(_) => !self.is_whole,
+            };
+    }
+
+    /// Takes the range of a counter, before the counter. Within a list, both come in the order of
+    /// the elements.
+    pub(crate) fn take_range(&mut self, value: FieldValue<'_>) {
+        self.ranges.push(CountedValue::of(value));
+    }
+
+    /// Takes the number of elements that the sample leaves out.
+    pub(crate) fn take_left_out(&mut self, value: FieldValue<'_>) {
+        self.is_whole = value == FieldValue::Unsigned(0);
+    }
+
+    /// Takes a value of the sample. An element begins anew if a complete sample before did not have
+    /// it, or if it was not seen for `pause_ns`. Elements of one sample that cannot be told apart
+    /// are unknown.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        mono_ns: u64,
+        pause_ns: u64,
+        element: Option<PayloadElement>,
+        value: FieldValue<'_>,
+    ) {
         let raw = self.plan.reading.read(value);
+        let range = self.ranges.get(self.rows.len()).copied().flatten();
         let number = if self.plan.stages.is_empty() {
             raw.float()
         } else if let Some(element) = element {
-            self.follow(element, mono_ns, pause_ns, raw)
+            self.firsts.push(element.first);
+            self.follow(element.first, (mono_ns, pause_ns), raw, range)
         } else {
-            self.series.push(&self.plan.stages, mono_ns, raw)
+            self.series.push(&self.plan.stages, mono_ns, raw, range)
         };
         let number = self.plan.scale.apply(number);
         match element {
             Some(element) => {
                 self.rows.push(number);
-                self.elements.push(element);
+                self.elements.push(element.number);
             }
             None => self.value = number,
         }
     }
 
     /// Returns the value of an element after its transforms.
-    fn follow(&mut self, element: u32, mono_ns: u64, pause_ns: u64, raw: RawNumber) -> f64 {
+    fn follow(
+        &mut self,
+        element: u32,
+        (mono_ns, pause_ns): (u64, u64),
+        raw: RawNumber,
+        range: Option<CountedValue>,
+    ) -> f64 {
         // The elements of most lists come in the same order each time.
         let place = self.followed.get(self.cursor).filter(|own| own.element == element).map(|_| self.cursor);
         let place = place.or_else(|| self.places.get(&element).copied());
@@ -201,17 +282,17 @@ impl FieldSlot {
         if own.sample == self.sample {
             own.series = Series::new(stages);
             own.is_ambiguous = true;
-            for (known, row) in self.elements.iter().zip(&mut self.rows) {
+            for (known, row) in self.firsts.iter().zip(&mut self.rows) {
                 *row = if *known == element { f64::NAN } else { *row };
             }
             return f64::NAN;
         }
-        let has_ended = !self.plan.is_sparse && own.sample + 1 < self.sample;
+        let has_ended = own.sample < self.complete_before;
         if has_ended || own.is_ambiguous || mono_ns.saturating_sub(own.seen_ns) > pause_ns {
             own.series = Series::new(stages);
         }
         (own.seen_ns, own.sample, own.is_ambiguous) = (mono_ns, self.sample, false);
-        own.series.push(stages, mono_ns, raw)
+        own.series.push(stages, mono_ns, raw, range)
     }
 
     /// Begins to follow an element. Returns its place; none if there are too many.
@@ -252,15 +333,18 @@ mod tests {
             stages: vec![stage],
             scale: Scale::One,
             is_list: true,
-            is_sparse,
+            range: None,
+            sparse: if is_sparse { SlotSparse::Any } else { SlotSparse::Cut },
         })
     }
 
     fn take(slot: &mut FieldSlot, mono_ns: u64, elements: &[(u32, u64)]) -> Vec<Option<f64>> {
         slot.begin();
         for (element, value) in elements {
-            slot.take(mono_ns, 10, Some(*element), FieldValue::Unsigned(*value));
+            let element = PayloadElement { number: *element, first: *element };
+            slot.take(mono_ns, 10, Some(element), FieldValue::Unsigned(*value));
         }
+        slot.end(0);
         slot.rows.iter().map(|value| Some(*value).filter(|value| !value.is_nan())).collect()
     }
 

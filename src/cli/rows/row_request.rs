@@ -22,8 +22,8 @@ pub(in crate::cli) struct RowArgs {
     pub(in crate::cli) fields: Option<FieldList>,
     /// Print only the rows for which a condition on the recorded values holds: paths compared by =,
     /// !=, <, <=, >, >= and =~ (a regular expression), joined by and, or, not and parentheses. It
-    /// applies to the sources that have all of its fields. With --rate, changes are those between
-    /// the rows that remain.
+    /// applies to the sources that have all of its fields, and changes no value: with --rate, a
+    /// change is since the sample before, whether that is printed or not.
     #[arg(long = "where", value_name = "CONDITION")]
     pub(in crate::cli) condition: Option<RowCondition>,
     /// Print a row for each element of a list, such as each process, instead of columns.

@@ -4,6 +4,7 @@ use flatcap_explain::{
     ChildrenUse, Explanation, FieldDeparture, FieldName, KernelCauses, RecordingChoice, Suspect, SuspectKind,
     ValueUnit,
 };
+use flatcap_format::query::quoted_value;
 use flatcap_format::segment::{Marker, SourceSender};
 use serde::Serialize;
 
@@ -250,9 +251,7 @@ impl DepartureAnswer {
 /// Returns the path of a field of one element: the last list of the path has it.
 fn chart_id(field: &str, element: Option<&str>) -> String {
     match (field.rsplit_once("[*]"), element) {
-        (Some((list, rest)), Some(element)) => {
-            format!("{list}[\"{}\"]{rest}", element.replace('"', "\\\""))
-        }
+        (Some((list, rest)), Some(element)) => format!("{list}[{}]{rest}", quoted_value(element)),
         _ => field.to_owned(),
     }
 }

@@ -26,6 +26,8 @@ pub struct ColumnBatch {
     pub sparse: Vec<bool>,
     /// Counters that begin again at 0 when they reach a value, and that value in each row.
     pub ranges: Vec<(usize, ValueColumn)>,
+    /// The rows for which the condition of the query holds, rising, if the batch has all rows.
+    pub passing: Option<Vec<usize>>,
 }
 
 /// The envelopes of samples: one entry per sample in each list.
@@ -79,12 +81,8 @@ impl ColumnBatch {
         }
     }
 
-    pub(super) fn is_list(&self) -> bool {
-        matches!(self.rows, RowSource::Elements { .. })
-    }
-
     /// Returns whether a sample may leave out elements that exist: it says so, or was cut.
-    pub(super) fn leaves_out(&self, sample: usize) -> bool {
+    pub fn leaves_out(&self, sample: usize) -> bool {
         let flags = self.times.flags.get(sample).copied().unwrap_or_default();
         leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()
     }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::batch::{BatchTimes, ColumnBatch};
-use super::counter_fields::keep_visible;
 use super::elements::ElementNames;
-use super::filter::RowFilter;
+use super::filter::{RowFilter, keep_visible};
 use super::plan::SourcePlan;
 use super::row_visitor::RowVisitor;
 use super::struct_rows::StructElements;
@@ -162,7 +161,7 @@ impl Collector {
         let mut all: Vec<ColumnBatch> = all.collect();
         plan.counters.add_to(&mut all);
         match filter {
-            Some(filter) => batches.extend(filter.apply(plan, &all)),
+            Some(filter) => batches.extend(filter.apply(plan, all)),
             None => batches.extend(keep_visible(plan, all)),
         }
     }

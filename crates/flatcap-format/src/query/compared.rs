@@ -2,9 +2,9 @@
 
 use super::condition::RowCondition;
 use super::error::{ConditionError, QueryError};
-use super::filter::{ComparedColumns, HIDDEN, RowFilter};
+use super::filter::{ComparedColumns, RowFilter};
 use super::path::ElementPick;
-use super::plan::SourcePlan;
+use super::plan::{HIDDEN, SourcePlan};
 use super::resolve::{KnownSource, SelectedField, resolve, spelled};
 use crate::schema::LeafField;
 
@@ -76,15 +76,18 @@ fn list_of<'l>(leaves: &'l [LeafField<'_>], field: &SelectedField) -> Option<&'l
     leaf.path.get(..*leaf.lists.last()?)
 }
 
-/// Returns the filter of a source; none if one of the fields has no column.
+/// Returns the filter of a source; none if one of the fields has no column. With `keeps_all`, it
+/// removes no rows, but says which ones pass.
 pub(super) fn row_filter(
     condition: &RowCondition,
     compared: &ComparedFields,
     plan: &SourcePlan,
+    keeps_all: bool,
 ) -> Option<RowFilter> {
     let place = |field: &usize| plan.places.get(*field).copied().flatten();
     let columns = compared.iter().map(|(own, local)| {
         Some(ComparedColumns { own: place(own)?, local: local.iter().filter_map(place).collect() })
     });
-    Some(RowFilter { condition: condition.clone(), columns: columns.collect::<Option<_>>()? })
+    let columns = columns.collect::<Option<_>>()?;
+    Some(RowFilter { condition: condition.clone(), columns, keeps_all })
 }

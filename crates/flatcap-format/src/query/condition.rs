@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use super::error::ConditionError;
-use super::path::{FieldPath, whole_match};
+use super::path::{FieldPath, length_outside_quotes, read_quoted_value, whole_match};
 use crate::schema::{ColumnType, FieldValue};
 
 /// Deepest nesting of parentheses and `not`: parsing recurses.
@@ -387,41 +387,17 @@ impl<'t> ConditionParser<'t> {
             return Ok(value.to_owned());
         }
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let mut value = String::new();
-        let mut characters = rest.char_indices();
-        while let Some((offset, character)) = characters.next() {
-            match character {
-                '"' => {
-                    self.at += offset + 1;
-                    return Ok(value);
-                }
-                // A regular expression has backslashes of its own: only a quote is escaped.
-                '\\' if characters.as_str().starts_with('"') => {
-                    value.push('"');
-                    characters.next();
-                }
-                other => value.push(other),
-            }
-        }
-        Err(self.error("the closing quote is missing"))
+        let (value, length) =
+            read_quoted_value(rest).ok_or_else(|| self.error("the closing quote is missing"))?;
+        self.at += length;
+        Ok(value)
     }
 }
 
 /// Returns the length of the path that a text begins with: up to space or an operator that is not
 /// in brackets.
 fn path_end(text: &str) -> usize {
-    let (mut is_inside, mut is_quoted) = (false, false);
-    for (at, character) in text.char_indices() {
-        match character {
-            '"' => is_quoted = !is_quoted,
-            '[' if !is_quoted => is_inside = true,
-            ']' if !is_quoted => is_inside = false,
-            '=' | '!' | '<' | '>' | '(' | ')' if !is_inside && !is_quoted => return at,
-            other if other.is_whitespace() && !is_inside && !is_quoted => return at,
-            _ => {}
-        }
-    }
-    text.len()
+    length_outside_quotes(text, |next| next.is_whitespace() || "=!<>()".contains(next))
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
-//! Fields that rates need in addition to the counters: the value at which a counter wraps, and the
-//! number of elements that a sample leaves out.
+//! Fields that rates and absences need in addition to those that were asked for: the value at which
+//! a counter wraps, and the number of elements that a sample leaves out.
 
-use super::batch::ColumnBatch;
 use super::counter_columns::CounterColumns;
-use super::filter::{HIDDEN, is_visible};
-use super::plan::SourcePlan;
+use super::plan::{HIDDEN, SourcePlan};
 use super::resolve::SelectedField;
 use crate::schema::{CompiledSchema, LeafField, Sparse, has_rate};
 
@@ -13,13 +11,13 @@ use crate::schema::{CompiledSchema, LeafField, Sparse, has_rate};
 pub(super) struct CounterFields {
     /// Counters, and the fields with their ranges.
     ranges: Vec<(usize, usize)>,
-    /// Counters in sparse lists, and the field that says which samples leave out elements; without
+    /// Fields in sparse lists, and the field that says which samples leave out elements; without
     /// such a field, any sample may.
     sparse: Vec<(usize, Option<usize>)>,
 }
 
 impl CounterFields {
-    /// Adds what the selected counters need to the selected fields.
+    /// Adds what the selected fields need to them.
     pub(super) fn add_to(selected: &mut Vec<SelectedField>, schema: &CompiledSchema) -> Self {
         let leaves: Vec<LeafField<'_>> = schema.fields().collect();
         let leaf_of = |path: &str| leaves.iter().position(|leaf| leaf.path == path);
@@ -27,10 +25,8 @@ impl CounterFields {
         for counter in 0..selected.len() {
             let Some(field) = selected.get(counter).cloned() else { continue };
             let Some(leaf) = leaves.get(field.leaf) else { continue };
-            let column_type = leaf.field.column_type();
-            if !column_type.is_some_and(|own| has_rate(leaf.field.metric_kind(), own)) {
-                continue;
-            }
+            let is_counter =
+                leaf.field.column_type().is_some_and(|own| has_rate(leaf.field.metric_kind(), own));
             let mut add = |leaf: usize, picks| {
                 let known = selected.iter().position(|own| own.leaf == leaf && own.picks == picks);
                 known.unwrap_or_else(|| {
@@ -42,7 +38,7 @@ impl CounterFields {
                 let object = leaf.path.rfind('.').map_or("", |end| leaf.path.get(..=end).unwrap_or_default());
                 leaf_of(&format!("{object}{name}"))
             });
-            if let Some(range) = beside {
+            if let Some(range) = beside.filter(|_| is_counter) {
                 let range = add(range, field.picks.clone());
                 found.ranges.push((counter, range));
             }
@@ -74,16 +70,4 @@ impl CounterFields {
         sparse.dedup();
         CounterColumns { ranges: ranges.collect(), sparse }
     }
-}
-
-/// Keeps the tables and columns that were asked for.
-pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
-    let tables = plan.tables.iter().zip(batches).filter(|(info, _)| is_visible(info));
-    tables
-        .map(|(info, mut batch)| {
-            // The other columns come last.
-            batch.columns.truncate(info.columns.iter().filter(|column| column.order != HIDDEN).count());
-            batch
-        })
-        .collect()
 }

@@ -1,25 +1,19 @@
 //! Which elements of lists have ended: the samples of their source no longer have them.
 //!
-//! A sample that lacks an element says that it has ended, unless the sample leaves elements out: on
-//! purpose, as those of `process` do, or since there were too many. Then it has ended if its end is
-//! listed, or if the next complete sample lacks it.
+//! A sample that lacks an element says that it has ended, unless the sample leaves elements out:
+//! its list is `sparse`, or it was cut. Then the element has ended if its end is listed, or if the
+//! next complete sample lacks it.
 
 use std::collections::{HashMap, HashSet};
 
 use super::batch::ColumnBatch;
 use super::elements::{ElementNames, NO_ELEMENT};
 use super::fields::FieldInfo;
-use super::path::FieldPath;
+use super::path::{FieldPath, source_path};
 use super::plan::TableInfo;
 use crate::schema::FieldValue;
-use crate::schema::envelope::leaves_out_elements;
 
-/// The lists of `process`, of which samples leave elements out. Other sources have a field
-/// `skipped`, too: it counts values that they do not have at all.
-const THINNED_LISTS: [&str; 3] = ["processes", "command_lines", "groups"];
-/// How many elements a sample leaves out.
-const SKIPPED: &str = "skipped";
-/// The list of the processes that ended, and what identifies one there and in the other lists.
+/// The list of the processes that ended, and what identifies one there and in sparse lists.
 const EXITS: &str = "exits";
 const PID: &str = "pid";
 const START: &str = "start";
@@ -36,8 +30,8 @@ pub struct ElementEnds {
 /// What the samples of one source say of their elements.
 #[derive(Debug, Default)]
 pub struct SampleEnds {
-    /// The samples that leave elements out.
-    incomplete: HashSet<usize>,
+    /// The samples that leave elements out, for each table.
+    sparse: Vec<HashSet<usize>>,
     /// The elements that ended, for each table.
     ended: Vec<Vec<EndedElement>>,
 }
@@ -65,28 +59,18 @@ struct OpenElements {
     exited: Vec<ProcessKey>,
 }
 
-/// What the other tables of a source say of its lists.
-#[derive(Debug, Default)]
-struct ProcessSamples {
-    incomplete: HashSet<usize>,
-    /// The processes that ended before a sample, by sample.
-    exits: HashMap<usize, Vec<ProcessKey>>,
-}
+/// The processes that ended before a sample, by sample.
+type ListedExits = HashMap<usize, Vec<ProcessKey>>;
 
 /// Returns the fields of a source that [`ElementEnds`] needs beside those that are asked for: none
-/// if its samples leave no elements out.
+/// if it does not list the ends of processes.
 pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldInfo>) -> Vec<FieldPath> {
-    let needed = [
-        SKIPPED.to_owned(),
-        format!("{EXITS}[*].{PID}"),
-        format!("{EXITS}[*].{START}"),
-        format!("{}[*].{PID}", THINNED_LISTS[0]),
-    ];
+    let needed = [format!("{EXITS}[*].{PID}"), format!("{EXITS}[*].{START}")];
     let fields: HashSet<&str> = fields.into_iter().map(|field| field.path.as_str()).collect();
     if !needed.iter().all(|path| fields.contains(path.as_str())) {
         return Vec::new();
     }
-    needed.iter().take(3).filter_map(|path| format!("{source}.{path}").parse().ok()).collect()
+    needed.iter().filter_map(|path| source_path(source, path).parse().ok()).collect()
 }
 
 /// Returns the list of a source whose elements these fields do not need told apart, for
@@ -103,25 +87,20 @@ impl ElementEnds {
         tables: impl Fn(usize) -> Option<&'t TableInfo>,
         names: &ElementNames,
     ) -> SampleEnds {
-        let of_processes = ProcessSamples::of(batches, &tables);
+        let exits = listed_exits(batches, &tables);
         let mut ends = SampleEnds::default();
-        let flags = batches.first().map_or(&[][..], |batch| &batch.times.flags);
-        let cut: HashSet<usize> = (0..flags.len())
-            .filter(|at| flags.get(*at).is_some_and(|flags| leaves_out_elements(*flags)))
-            .collect();
         for batch in batches {
-            let list = tables(batch.table).and_then(|table| table.list.as_deref());
-            ends.ended.push(match list {
-                None => Vec::new(),
-                Some(list) => {
-                    let is_thinned = THINNED_LISTS.contains(&list_name(list));
-                    let samples = Some(&of_processes).filter(|_| is_thinned);
-                    self.lists.entry(batch.table).or_default().add(batch, (samples, &cut), names)
-                }
+            let sparse = (0..batch.times.len()).filter(|sample| batch.leaves_out(*sample)).collect();
+            let is_list = tables(batch.table).is_some_and(|table| table.list.is_some());
+            ends.ended.push(if is_list {
+                // Only lists whose samples leave elements out need more than their samples.
+                let exits = (!batch.sparse.is_empty()).then_some(&exits);
+                self.lists.entry(batch.table).or_default().add(batch, (exits, &sparse), names)
+            } else {
+                Vec::new()
             });
+            ends.sparse.push(sparse);
         }
-        ends.incomplete = of_processes.incomplete;
-        ends.incomplete.extend(cut);
         ends
     }
 
@@ -132,9 +111,10 @@ impl ElementEnds {
 }
 
 impl SampleEnds {
-    /// Returns whether a sample has all elements and values that there are.
-    pub fn is_complete(&self, sample: usize) -> bool {
-        !self.incomplete.contains(&sample)
+    /// Returns whether a sample has all elements of the table at a position among those that were
+    /// added, and their values.
+    pub fn is_complete(&self, position: usize, sample: usize) -> bool {
+        !self.sparse.get(position).is_some_and(|sparse| sparse.contains(&sample))
     }
 
     /// Returns the elements that ended, of the table at a position among those that were added; by
@@ -148,7 +128,7 @@ impl OpenElements {
     fn add(
         &mut self,
         batch: &ColumnBatch,
-        (processes, cut): (Option<&ProcessSamples>, &HashSet<usize>),
+        (listed, sparse): (Option<&ListedExits>, &HashSet<usize>),
         names: &ElementNames,
     ) -> Vec<EndedElement> {
         let (mut ended, mut row) = (Vec::new(), 0);
@@ -161,18 +141,17 @@ impl OpenElements {
                 let Some(element) = element else { continue };
                 let before = self.see(element);
                 present += usize::from(before != self.samples);
-                if before == 0 && processes.is_some() {
+                if before == 0 && listed.is_some() {
                     self.processes.extend(process_key(names, element).map(|key| (key, element)));
                 }
             }
-            let exits = processes.and_then(|processes| processes.exits.get(&sample));
+            let exits = listed.and_then(|listed| listed.get(&sample));
             let known = exits.into_iter().flatten().filter(|key| self.processes.contains_key(key));
             self.exited.extend(known);
             if present == self.open.len() {
                 continue;
             }
-            let is_thinned = processes.is_some_and(|processes| processes.incomplete.contains(&sample));
-            if !is_thinned && !cut.contains(&sample) {
+            if !sparse.contains(&sample) {
                 self.end_all_unseen(sample, &mut ended);
                 continue;
             }
@@ -226,45 +205,28 @@ impl OpenElements {
     }
 }
 
-impl ProcessSamples {
-    fn of<'t>(batches: &[ColumnBatch], tables: impl Fn(usize) -> Option<&'t TableInfo>) -> Self {
-        let mut found = Self::default();
-        let list = |batch: &ColumnBatch| tables(batch.table)?.list.as_deref().map(list_name);
-        if !batches.iter().filter_map(list).any(|list| THINNED_LISTS.contains(&list)) {
-            return found;
+/// Returns the ends that a source lists.
+fn listed_exits<'t>(batches: &[ColumnBatch], tables: impl Fn(usize) -> Option<&'t TableInfo>) -> ListedExits {
+    let mut found = ListedExits::new();
+    for batch in batches {
+        let Some(table) = tables(batch.table) else { continue };
+        let list = table.list.as_deref().and_then(|list| list.split('[').next());
+        let column = |name: &str| {
+            let place = table.columns.iter().position(|info| &*info.path == name)?;
+            batch.columns.get(place)
+        };
+        if list != Some(EXITS) {
+            continue;
         }
-        for batch in batches {
-            let Some(table) = tables(batch.table) else { continue };
-            let column = |name: &str| {
-                let place = table.columns.iter().position(|info| &*info.path == name)?;
-                batch.columns.get(place)
-            };
-            match table.list.as_deref().map(list_name) {
-                None => {
-                    let Some(skipped) = column(SKIPPED) else { continue };
-                    let is_incomplete = |row: &usize| matches!(skipped.get(*row), FieldValue::Unsigned(1..));
-                    found.incomplete = (0..batch.rows()).filter(is_incomplete).collect();
-                }
-                Some(EXITS) => {
-                    let (Some(pids), Some(starts)) = (column(PID), column(START)) else { continue };
-                    for row in 0..batch.rows() {
-                        if let (FieldValue::Unsigned(pid), FieldValue::Unsigned(start)) =
-                            (pids.get(row), starts.get(row))
-                        {
-                            found.exits.entry(batch.sample(row)).or_default().push((pid, start));
-                        }
-                    }
-                }
-                Some(_) => {}
+        let (Some(pids), Some(starts)) = (column(PID), column(START)) else { continue };
+        for row in 0..batch.rows() {
+            if let (FieldValue::Unsigned(pid), FieldValue::Unsigned(start)) = (pids.get(row), starts.get(row))
+            {
+                found.entry(batch.sample(row)).or_default().push((pid, start));
             }
         }
-        found
     }
-}
-
-/// Returns the name of a list, without what picks its elements.
-fn list_name(list: &str) -> &str {
-    list.split('[').next().unwrap_or(list)
+    found
 }
 
 fn process_key(names: &ElementNames, element: u32) -> Option<ProcessKey> {
@@ -363,20 +325,23 @@ mod tests {
             let mut ends = ElementEnds::default();
             let mut found = Vec::new();
             for (number, part) in samples.chunks(batch).enumerate() {
-                let skipped: Vec<u64> = part.iter().map(|(is_thinned, ..)| u64::from(*is_thinned)).collect();
+                let thinned: Vec<bool> = part.iter().map(|(is_thinned, ..)| *is_thinned).collect();
                 let lists: Vec<Vec<u32>> = part.iter().map(|(_, present, _)| present.clone()).collect();
                 let exits: Vec<Vec<u32>> = part.iter().map(|(.., exits)| exits.clone()).collect();
                 let pids: Vec<u64> = exits.iter().flatten().map(|number| 100 + u64::from(*number)).collect();
                 let starts = vec![7; pids.len()];
                 let (infos, mut batches): (Vec<TableInfo>, Vec<ColumnBatch>) = [
-                    table(0, (None, &lists), vec![column(SKIPPED, &skipped)]),
+                    table(0, (None, &lists), Vec::new()),
                     table(1, (Some(list), &lists), Vec::new()),
                     table(2, (Some("exits[*]"), &exits), vec![column(PID, &pids), column(START, &starts)]),
                 ]
                 .into_iter()
                 .unzip();
                 // Bit 4: there were too many elements.
-                let flags: Vec<u16> = skipped.iter().map(|skipped| u16::from(*skipped > 0) * 0b1_0001).collect();
+                let flags: Vec<u16> = thinned.iter().map(|own| u16::from(*own) * 0b1_0001).collect();
+                if is_process {
+                    batches[1].sparse = thinned;
+                }
                 if is_flagged {
                     for batch in &mut batches {
                         batch.times.flags.clone_from(&flags);
@@ -384,7 +349,8 @@ mod tests {
                 }
                 let of = ends.add(&batches, |table| infos.get(table), &names);
                 for (sample, (is_thinned, ..)) in part.iter().enumerate() {
-                    prop_assert_eq!(of.is_complete(sample), !(is_process || is_flagged) || !is_thinned);
+                    prop_assert_eq!(of.is_complete(0, sample), !is_flagged || !is_thinned);
+                    prop_assert_eq!(of.is_complete(1, sample), !(is_process || is_flagged) || !is_thinned);
                 }
                 found.extend(of.of_table(1).iter().map(|end| (number * batch + end.sample, end.element)));
             }

@@ -109,6 +109,11 @@ impl ElementNames {
         if is_shared { &named.full_label } else { &named.label }
     }
 
+    /// Returns the label of an element as it was named, with everything that identifies it.
+    pub(super) fn full_label(&self, name: ElementName) -> &str {
+        self.names.get(name.0 as usize).map_or("?", |named| &named.full_label)
+    }
+
     /// Returns the fields that identify or name an element, in the order of the schema.
     pub fn identity(&self, name: ElementName) -> &[ElementIdentity] {
         self.names.get(name.0 as usize).map_or(&[], |named| &named.identity)

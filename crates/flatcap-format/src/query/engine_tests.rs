@@ -252,8 +252,7 @@ pub(super) fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
 
 /// A payload with processes, and as many that ended.
 pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
-    let mut builder = flatbuffers::FlatBufferBuilder::new();
-    let mut counters = Vec::new();
+    let (mut builder, mut counters) = (flatbuffers::FlatBufferBuilder::new(), Vec::new());
     for (pid, name, count) in all {
         let mut process = ProcessCounters([0; 240]);
         process.set_pid(pid % 5);
@@ -271,6 +270,7 @@ pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
     let exits: Vec<ProcessExit> =
         all.iter().map(|(pid, _, count)| ProcessExit::new(*pid, 1, 2, *count, 0, 0)).collect();
     let args = ProcessArgs {
+        count: all.iter().map(|(.., count)| count % 1000).sum(),
         processes: Some(builder.create_vector(&counters)),
         exits: Some(builder.create_vector(&exits)),
         command_lines: Some(builder.create_vector::<crate::fixtures::host::CommandLine>(&[])),

@@ -6,13 +6,10 @@
 
 use super::batch::{ColumnBatch, RowSource};
 use super::condition::{Possible, RowCondition};
-use super::plan::{ColumnInfo, SourcePlan, TableInfo};
+use super::plan::{HIDDEN, SourcePlan, TableInfo};
 use super::table_rows::TableRows;
 use crate::block::{FieldRef, MatrixRows};
 use crate::schema::{CompiledSchema, FieldValue};
-
-/// The order of columns that only a condition needs.
-pub(super) const HIDDEN: usize = usize::MAX;
 
 /// A condition on the rows of one source.
 #[derive(Debug)]
@@ -20,6 +17,8 @@ pub(super) struct RowFilter {
     pub(super) condition: RowCondition,
     /// The columns of each comparison.
     pub(super) columns: Vec<ComparedColumns>,
+    /// Batches have all rows, and say which ones pass: rates are computed from all of them.
+    pub(super) keeps_all: bool,
 }
 
 /// Where the values of a comparison's field are.
@@ -48,16 +47,42 @@ pub(super) fn visible(table: &TableInfo) -> TableInfo {
     TableInfo { columns, ..table.clone() }
 }
 
+/// Keeps the tables and columns that were asked for.
+pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
+    let tables = plan.tables.iter().zip(batches).filter(|(info, _)| is_visible(info));
+    tables
+        .map(|(info, mut batch)| {
+            // The other columns come last.
+            batch.columns.truncate(info.columns.iter().filter(|column| column.order != HIDDEN).count());
+            batch
+        })
+        .collect()
+}
+
 impl RowFilter {
-    /// Keeps the rows for which the condition holds, and the columns that were asked for. The
-    /// batches are those of all tables of the plan.
-    pub(super) fn apply(&self, plan: &SourcePlan, batches: &[ColumnBatch]) -> Vec<ColumnBatch> {
+    /// Keeps the rows for which the condition holds, or all of them and which ones pass, and the
+    /// columns that were asked for. The batches are those of all tables of the plan.
+    pub(super) fn apply(&self, plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
+        let passing = self.passing_rows(plan, &batches);
+        let mut kept = keep_visible(plan, batches);
+        for (batch, rows) in kept.iter_mut().zip(passing) {
+            if self.keeps_all {
+                batch.passing = Some(rows);
+            } else {
+                *batch = batch.select(&rows);
+            }
+        }
+        kept
+    }
+
+    /// Returns the rows of each table that was asked for, for which the condition holds.
+    fn passing_rows(&self, plan: &SourcePlan, batches: &[ColumnBatch]) -> Vec<Vec<usize>> {
         let any: Vec<Vec<bool>> =
             (0..self.columns.len()).map(|comparison| self.samples(comparison, batches)).collect();
         let tables = plan.tables.iter().zip(batches).enumerate();
         let tables = tables.filter(|(_, (info, _))| is_visible(info));
         tables
-            .map(|(table, (info, batch))| {
+            .map(|(table, (_, batch))| {
                 let holds = |row: &usize| {
                     self.condition.holds(&|comparison| match self.local_value(comparison, table, batch, *row)
                     {
@@ -69,8 +94,7 @@ impl RowFilter {
                             .unwrap_or_default(),
                     })
                 };
-                let rows: Vec<usize> = (0..batch.rows()).filter(holds).collect();
-                batch.select(&rows, |column| is_asked_for(info.columns.get(column)))
+                (0..batch.rows()).filter(holds).collect()
             })
             .collect()
     }
@@ -226,13 +250,9 @@ impl RowFilter {
     }
 }
 
-fn is_asked_for(column: Option<&ColumnInfo>) -> bool {
-    column.is_some_and(|column| column.order != HIDDEN)
-}
-
 impl ColumnBatch {
-    /// Returns some rows, rising, and some columns. Samples without a row are left out.
-    fn select(&self, rows: &[usize], is_selected: impl Fn(usize) -> bool) -> Self {
+    /// Returns some rows, rising, without what rates need. Samples without a row are left out.
+    pub(super) fn select(&self, rows: &[usize]) -> Self {
         let mut samples: Vec<usize> = rows.iter().map(|row| self.sample(*row)).collect();
         samples.dedup();
         let source = match &self.rows {
@@ -246,19 +266,13 @@ impl ColumnBatch {
                 RowSource::Elements { samples, elements, names: names.collect() }
             }
         };
-        let columns = self.columns.iter().enumerate().filter(|(column, _)| is_selected(*column));
-        let columns = columns.map(|(_, column)| column.select(rows)).collect();
-        // Elements that the condition removes may exist.
-        let sparse = if self.is_list() { vec![true; samples.len()] } else { Vec::new() };
-        let ranges = self.ranges.iter().map(|(counter, ranges)| (*counter, ranges.select(rows))).collect();
         Self {
             table: self.table,
             source: self.source,
             times: self.times.select(&samples),
             rows: source,
-            columns,
-            sparse,
-            ranges,
+            columns: self.columns.iter().map(|column| column.select(rows)).collect(),
+            ..Self::default()
         }
     }
 }

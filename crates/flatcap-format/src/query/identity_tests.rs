@@ -24,6 +24,9 @@ const NAMES: [&str; 4] = ["app", "app", "other", "app"];
 /// So many samples of a source, with these processes.
 type Phase = (usize, Vec<Vec<(u64, u8, u64)>>);
 
+/// The sources of a run. In some runs, times are in microseconds.
+type SourceRun = (bool, Vec<Phase>);
+
 /// An element of a sample: run, id of the source, process, start, and how many like it were before.
 type Identity = (u64, u16, u64, Option<u64>, u32);
 
@@ -35,13 +38,37 @@ struct NaiveRow {
     identity: Identity,
     /// The begin of its label.
     label: String,
+    /// The unit of its times in the run.
+    unit: &'static str,
     value: u64,
 }
 
+/// A sample of a source.
+#[derive(Debug, Clone, Copy)]
+struct NaiveSample {
+    run: u64,
+    id: u16,
+    wall_ns: i64,
+    count: u64,
+}
+
+/// A condition, and whether it holds.
+type NaiveCondition<'c, T> = (Option<String>, &'c dyn Fn(&T) -> bool);
+
+/// Returns the schema with another unit of times.
+fn schema(is_in_us: bool) -> Vec<u8> {
+    const UNIT: &[u8] = b"\x02\0\0\0ns\0";
+    let mut schema = SCHEMA.to_vec();
+    let places: Vec<usize> = (0..schema.len()).filter(|at| schema[*at..].starts_with(UNIT)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().filter(|_| is_in_us).for_each(|at| schema[at + 4] = b'u');
+    schema
+}
+
 /// Writes a segment for each run.
-fn write_runs(folder: &Path, runs: &[Vec<Phase>]) -> Vec<PathBuf> {
+fn write_runs(folder: &Path, runs: &[SourceRun]) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for (number, phases) in (0_u64..).zip(runs) {
+    for (number, (is_in_us, phases)) in (0_u64..).zip(runs) {
         let mut header = example();
         header.run_id = 100 + number;
         header.segment = number;
@@ -50,7 +77,7 @@ fn write_runs(folder: &Path, runs: &[Vec<Phase>]) -> Vec<PathBuf> {
             id,
             name: (*name).to_owned(),
             root: ROOT.to_owned(),
-            schema: SCHEMA.to_vec(),
+            schema: schema(*is_in_us),
             next_seq: 0,
             period_ns: 0,
             ..first.clone()
@@ -79,24 +106,30 @@ fn write_runs(folder: &Path, runs: &[Vec<Phase>]) -> Vec<PathBuf> {
     paths
 }
 
-fn naive_rows(folder: &Path, source_name: &str) -> Vec<NaiveRow> {
-    let schema = CompiledSchema::compile(SCHEMA, ROOT).unwrap();
+/// Returns the samples of all sources, and the elements of those of a name.
+fn naive_rows(folder: &Path, source_name: &str) -> (Vec<NaiveSample>, Vec<NaiveRow>) {
+    let compiled = CompiledSchema::compile(SCHEMA, ROOT).unwrap();
+    let in_us = schema(true);
     let mut reader = MergedReader::open(&[folder.to_owned()], ReplayFilter::default()).unwrap();
-    let (mut run, mut rows) = (0, Vec::new());
+    let (mut run, mut unit, mut rows, mut samples) = (0, "", Vec::new(), Vec::new());
     while let Some(item) = reader.next().unwrap() {
         let sample = match item {
             ReplayItem::Header(header, _) => {
                 run = header.run_id;
+                unit = if header.sources[0].schema == in_us { "us" } else { "ns" };
                 continue;
             }
-            ReplayItem::Sample(sample) if NAMES[usize::from(sample.telemetry.source)] == source_name => {
-                sample.telemetry
-            }
+            ReplayItem::Sample(sample) => sample.telemetry,
             _ => continue,
         };
         let mut line = Vec::new();
-        schema.append_json(sample.payload, &mut line).unwrap();
+        compiled.append_json(sample.payload, &mut line).unwrap();
         let json: Value = serde_json::from_slice(&line).unwrap();
+        let count = json["count"].as_u64().unwrap();
+        samples.push(NaiveSample { run, id: sample.source, wall_ns: sample.wall_ns, count });
+        if NAMES[usize::from(sample.source)] != source_name {
+            continue;
+        }
         let mut seen: BTreeMap<(u64, Option<u64>), u32> = BTreeMap::new();
         for process in json["processes"].as_array().unwrap() {
             let (pid, start) = (process["pid"].as_u64().unwrap(), process["start"].as_u64());
@@ -111,10 +144,11 @@ fn naive_rows(folder: &Path, source_name: &str) -> Vec<NaiveRow> {
             *before += 1;
             let value = process["run_time"].as_u64();
             let (wall_ns, mono_ns) = (sample.wall_ns, sample.mono_ns);
-            rows.push(NaiveRow { wall_ns, mono_ns, identity, label, value: value.unwrap_or(u64::MAX) });
+            let value = value.unwrap_or(u64::MAX);
+            rows.push(NaiveRow { wall_ns, mono_ns, identity, label, unit, value });
         }
     }
-    rows
+    (samples, rows)
 }
 
 fn options(is_long: bool, is_rate: bool, steps: Option<Steps>) -> RowOptions {
@@ -125,8 +159,13 @@ fn options(is_long: bool, is_rate: bool, steps: Option<Steps>) -> RowOptions {
 type Cell = (i64, Option<String>, String, HeldValue);
 
 fn cells(folder: &Path, fields: &[&str], options: RowOptions) -> Vec<Cell> {
+    cells_where(folder, fields, options, None)
+}
+
+fn cells_where(folder: &Path, fields: &[&str], options: RowOptions, condition: Option<&str>) -> Vec<Cell> {
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
-    let mut reader = recording.rows(&asking(fields), options).unwrap();
+    let condition = condition.map(|condition| condition.parse().unwrap());
+    let mut reader = recording.rows(&Query { condition, ..asking(fields) }, options).unwrap();
     let mut found = Vec::new();
     while let Some(item) = reader.next().unwrap() {
         let RowItem::Row(stamp) = item else { continue };
@@ -157,17 +196,21 @@ fn check_names(
 
 #[allow(clippy::too_many_lines, reason = "one check after the other of the same rows")]
 fn check(folder: &Path) {
-    let rows: Vec<NaiveRow> =
-        naive_rows(folder, "app").into_iter().filter(|row| row.value != u64::MAX).collect();
+    let (samples, rows) = naive_rows(folder, "app");
+    let rows: Vec<NaiveRow> = rows.into_iter().filter(|row| row.value != u64::MAX).collect();
     // Long: each value in the order of the samples, with the name that its element had.
     let field = "app.processes[*].run_time";
     let long = cells(folder, &[field], options(true, false, None));
     assert_eq!(long.len(), rows.len());
     let mut names = BTreeMap::new();
+    let units: BTreeSet<&str> = runs_of(folder).into_values().collect();
     for ((wall_ns, label, column, value), row) in long.iter().zip(&rows) {
         let label = label.clone().unwrap();
         assert_eq!((*wall_ns, value), (row.wall_ns, &HeldValue::Unsigned(row.value)));
         assert!(is_label(&label, &row.label), "{label} of {row:?}");
+        // Units of one run do not apply to another one.
+        let suffix = if units.len() > 1 { format!("{{{}}}", row.unit) } else { String::new() };
+        assert!(column.ends_with(&format!("processes[*].run_time{suffix}")), "{column} of {row:?}");
         // Sources that follow each other have the same columns.
         let (run, id, pid, start, before) = row.identity;
         let id = if column.starts_with("app[") { id } else { 0 };
@@ -186,36 +229,116 @@ fn check(folder: &Path) {
         found
     };
     assert_eq!(by_time(&wide), by_time(&long));
-    check_rates(folder, field, &rows);
+    check_rates(folder, field, (&samples, &rows));
+    check_joins(folder, &samples);
     check_steps(folder, field, &long, &rows);
     check_picks(folder, &long);
     check_counts(folder);
 }
 
-/// Checks rates.
-fn check_rates(folder: &Path, field: &str, rows: &[NaiveRow]) {
-    // Rates: of the same counter of the same source, in the sample before that has it.
-    let mut before: BTreeMap<Identity, (u64, u64)> = BTreeMap::new();
-    let mut expected = Vec::new();
-    for row in rows {
-        let last = before.insert(row.identity, (row.mono_ns, row.value));
-        let change = last.and_then(|(_, last)| row.value.checked_sub(last));
-        if let (Some((last_ns, _)), Some(change)) = (last, change) {
-            #[allow(clippy::cast_precision_loss, reason = "a rate")]
-            let rate = change as f64 / ((row.mono_ns - last_ns) as f64 / 1e9);
-            expected.push((row.wall_ns, rate));
+/// Returns the unit of times in each run.
+fn runs_of(folder: &Path) -> BTreeMap<u64, &'static str> {
+    let mut reader = MergedReader::open(&[folder.to_owned()], ReplayFilter::default()).unwrap();
+    let (mut runs, in_us) = (BTreeMap::new(), schema(true));
+    while let Some(item) = reader.next().unwrap() {
+        if let ReplayItem::Header(header, _) = item {
+            runs.insert(header.run_id, if header.sources[0].schema == in_us { "us" } else { "ns" });
         }
     }
-    let rates = cells(
-        folder,
-        &[field],
-        options(true, true, Some(Steps { step_ns: 1000, aggregate: Some(Aggregate::Max) })),
-    );
-    let rates: Vec<(i64, f64)> =
-        rates.into_iter().filter_map(|(wall_ns, .., value)| Some((wall_ns, value.number()?))).collect();
-    // A rate over an absence is another question: those of adjacent samples must be there.
-    for own in &rates {
-        assert!(expected.contains(own), "{own:?} is made up");
+    runs
+}
+
+/// Checks rates, and the rows that conditions select.
+fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[NaiveRow])) {
+    // A rate is since the sample before of the same source, if both have the element once.
+    let of_sample = |run: u64, id: u16, wall_ns: i64, of: &NaiveRow| -> Vec<(u64, u64)> {
+        let is_same = |row: &&NaiveRow| {
+            let (own_run, own_id, pid, start, _) = row.identity;
+            let (.., of_pid, of_start, _) = of.identity;
+            (own_run, own_id, row.wall_ns) == (run, id, wall_ns) && (pid, start) == (of_pid, of_start)
+        };
+        rows.iter().filter(is_same).map(|row| (row.mono_ns, row.value)).collect()
+    };
+    let rate = |row: &NaiveRow| {
+        let (run, id, ..) = row.identity;
+        let is_before =
+            |other: &&NaiveSample| (other.run, other.id) == (run, id) && other.wall_ns < row.wall_ns;
+        let before = samples.iter().rev().find(is_before)?;
+        let now = of_sample(run, id, row.wall_ns, row);
+        let ([(now_ns, now)], [(last_ns, last)]) = (&now[..], &of_sample(run, id, before.wall_ns, row)[..])
+        else {
+            return None;
+        };
+        #[allow(clippy::cast_precision_loss, reason = "a rate")]
+        Some(now.checked_sub(*last)? as f64 / ((now_ns - last_ns) as f64 / 1e9))
+    };
+    let all_rates: Vec<Option<f64>> = rows.iter().map(rate).collect();
+    let limit = rows.get(rows.len() / 2).map_or(0, |row| row.value);
+    let of_count = |row: &NaiveRow| {
+        let is_its = |sample: &&NaiveSample| {
+            (sample.run, sample.id, sample.wall_ns) == (row.identity.0, row.identity.1, row.wall_ns)
+        };
+        samples.iter().find(is_its).unwrap().count
+    };
+    let conditions: [NaiveCondition<'_, NaiveRow>; 4] = [
+        (None, &|_| true),
+        (Some(format!("app.processes[*].run_time >= {limit}")), &|row| row.value >= limit),
+        (Some("app.processes[*].pid = 2 or app.count > 900".into()), &|row| {
+            row.identity.2 == 2 || of_count(row) > 900
+        }),
+        (Some("not app.count > 900".into()), &|row| of_count(row) <= 900),
+    ];
+    for (condition, holds) in &conditions {
+        let own = |is_rate| {
+            let found = cells_where(folder, &[field], options(true, is_rate, None), condition.as_deref());
+            found.into_iter().map(|(wall_ns, .., value)| (wall_ns, value)).collect::<Vec<_>>()
+        };
+        let selected = rows.iter().zip(&all_rates).filter(|(row, _)| holds(row));
+        let values: Vec<(i64, HeldValue)> =
+            selected.clone().map(|(row, _)| (row.wall_ns, HeldValue::Unsigned(row.value))).collect();
+        assert_eq!(own(false), values, "{condition:?}");
+        let rates: Vec<(i64, HeldValue)> =
+            selected.filter_map(|(row, rate)| Some((row.wall_ns, HeldValue::Float((*rate)?)))).collect();
+        assert_eq!(own(true), rates, "{condition:?}");
+    }
+}
+
+/// Checks rows of two sources: one for each sample of the leading one, with its own value and the
+/// last one of the other source that the condition selects.
+fn check_joins(folder: &Path, samples: &[NaiveSample]) {
+    let (fields, is_app) =
+        (["app.count", "other.count"], |own: &NaiveSample| NAMES[usize::from(own.id)] == "app");
+    let conditions: [NaiveCondition<'_, NaiveSample>; 3] = [
+        (None, &|_| true),
+        (Some("other.count > 500".into()), &|own| is_app(own) || own.count > 500),
+        (Some("app.count > 900".into()), &|own| !is_app(own) || own.count > 900),
+    ];
+    for (condition, holds) in conditions {
+        let mut found: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
+        for (wall_ns, .., value) in
+            cells_where(folder, &fields, options(false, false, None), condition.as_deref())
+        {
+            let HeldValue::Unsigned(count) = value else { panic!("{value:?}") };
+            found.entry(wall_ns).or_default().push(count);
+        }
+        let selected: Vec<&NaiveSample> = samples.iter().filter(|own| holds(own)).collect();
+        let mut expected: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
+        for sample in &selected {
+            let of_run = || selected.iter().filter(|other| other.run == sample.run);
+            if is_app(sample) != of_run().any(|other| is_app(other)) {
+                continue;
+            }
+            let is_held = |other: &&&NaiveSample| !is_app(other) && other.wall_ns < sample.wall_ns;
+            let held = of_run().rev().find(is_held).filter(|_| is_app(sample));
+            expected.insert(
+                sample.wall_ns,
+                [sample.count].into_iter().chain(held.map(|own| own.count)).collect(),
+            );
+        }
+        for values in found.values_mut().chain(expected.values_mut()) {
+            values.sort_unstable();
+        }
+        assert_eq!(found, expected, "{condition:?}");
     }
 }
 
@@ -284,10 +407,12 @@ proptest! {
 
     // Proves that rows have each value once, for the source, element and name that it was sampled
     // of: sources and elements share names, appear, end, are renamed, follow each other and are
-    // there twice. Raw and compressed files have the same rows.
+    // there twice, and a unit differs between runs. Rates are between two samples of an element
+    // that follow each other, whichever rows a condition selects, and joins have the last sample.
+    // Raw and compressed files have the same rows.
     #[test]
     fn rows_are_those_of_a_reader_by_ids(
-        runs in prop::collection::vec(prop::collection::vec(any_phase(), 0..6), 1..3),
+        runs in prop::collection::vec((any::<bool>(), prop::collection::vec(any_phase(), 0..6)), 1..3),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let paths = write_runs(folder.path(), &runs);
@@ -310,7 +435,7 @@ fn sources_of_one_name_are_all_read() {
     let path = "app.processes[*].run_time";
     let read = |phases: Vec<Phase>, path: &str| {
         let folder = tempfile::tempdir().unwrap();
-        write_runs(folder.path(), &[phases]);
+        write_runs(folder.path(), &[(false, phases)]);
         let cells = cells(folder.path(), &[path], options(true, false, None));
         cells.into_iter().map(|(.., column, value)| (column, value.number().unwrap())).collect::<Vec<_>>()
     };
@@ -329,7 +454,7 @@ fn sources_of_one_name_are_all_read() {
 fn a_process_has_the_name_of_its_sample() {
     let folder = tempfile::tempdir().unwrap();
     let phases = vec![(0_usize, vec![vec![(1, 97, 5)], vec![(1, 97, 6)], vec![(1, 98, 7)]])];
-    write_runs(folder.path(), &[phases]);
+    write_runs(folder.path(), &[(false, phases)]);
     for (path, expected) in [
         ("app.processes[*].run_time", vec!["aaa[1]", "aaa[1]", "bbb[1]"]),
         ("app.processes[aaa].run_time", vec!["aaa[1]", "aaa[1]"]),
@@ -340,5 +465,45 @@ fn a_process_has_the_name_of_its_sample() {
             .filter_map(|(_, label, ..)| label)
             .collect();
         assert_eq!(labels, expected, "{path}");
+    }
+}
+
+// Proves that an overview draws the values of a process under the names that it had, and that rates
+// begin anew with a name.
+#[test]
+fn an_overview_has_the_names_of_the_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    // 97 to 99 are the letters of the name, of a process that executes other programs.
+    let of = |name: u8, count: u64| vec![(1_u64, name, count)];
+    let samples = vec![of(97, 5), of(97, 9), of(98, 20), of(98, 22), of(97, 40), of(97, 41)];
+    let paths = write_runs(folder.path(), &[(false, vec![(0, samples)])]);
+    let draw = |is_rate| {
+        let request = OverviewRequest {
+            fields: vec!["app.processes[*].run_time".parse().unwrap()],
+            wall_ns: 0..10_000_000,
+            pixels: 1,
+            is_rate,
+            host: None,
+        };
+        let recording = Recording::open(&[folder.path().to_owned()]).unwrap();
+        let overview = recording.overview(&request, &mut OverviewCache::new(1 << 20)).unwrap();
+        let series = overview.series.into_iter().map(|series| {
+            let pixels = series.rows.iter().filter_map(|row| match row {
+                OverviewRow::Pixel(pixel) => Some((pixel.count, pixel.min, pixel.max)),
+                OverviewRow::Gap(_) => None,
+            });
+            (series.label.unwrap().into(), pixels.collect())
+        });
+        series.collect::<BTreeMap<String, Vec<(u64, f64, f64)>>>()
+    };
+    let names = |first, second| {
+        BTreeMap::from([("aaa[1]".to_owned(), vec![first]), ("bbb[1]".to_owned(), vec![second])])
+    };
+    for is_compressed in [false, true] {
+        if is_compressed {
+            std::fs::write(&paths[0], compressed(&paths[0], 3000)).unwrap();
+        }
+        assert_eq!(draw(false), names((4, 15.0, 123.0), (2, 60.0, 66.0)));
+        assert_eq!(draw(true), names((2, 3e6, 12e6), (1, 6e6, 6e6)));
     }
 }

@@ -245,11 +245,12 @@ impl RowLayout {
 
 /// Returns a path with `[*]` in place of what is in brackets.
 fn without_picks(path: &str) -> String {
-    let (mut plain, mut is_inside, mut is_quoted, mut before) = (String::new(), false, false, ' ');
+    let (mut plain, mut is_inside, mut is_quoted, mut is_escaped) = (String::new(), false, false, false);
     for character in path.chars() {
-        let is_escaped = is_quoted && std::mem::replace(&mut before, character) == '\\';
+        let was_escaped = is_escaped;
+        is_escaped = is_quoted && !was_escaped && character == '\\';
         match character {
-            '"' if is_escaped => {}
+            '"' if was_escaped => {}
             '"' if is_inside => is_quoted = !is_quoted,
             ']' if !is_quoted => is_inside = false,
             '[' if !is_inside => {

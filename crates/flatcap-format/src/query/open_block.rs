@@ -297,7 +297,7 @@ fn open_matrix(
         return Ok(OpenGroup::Rows { matrix, row });
     };
     let mut passing = None;
-    if let Some(filter) = &collector.filter {
+    if let Some(filter) = collector.filter.as_ref().filter(|filter| !filter.keeps_all) {
         let tables = template.tables();
         if !filter.may_hold(&collector.plan.schema, &matrix, tables) {
             templates.give_back(matrix.source(), template);

@@ -19,6 +19,8 @@ pub(super) struct OpenElement<'r> {
     pub(super) identity: Vec<ElementIdentity>,
     /// Of each of these: where it is in the label.
     rules: Vec<LabelRole>,
+    /// Those that are no UTF-8, by position, and their bytes.
+    bytes: Vec<(usize, Vec<u8>)>,
     /// The first row of each table when it began, for an element that is not picked.
     pub(super) rows: Vec<(usize, usize)>,
 }
@@ -34,6 +36,7 @@ impl<'r> OpenElement<'r> {
             length,
             identity: Vec::new(),
             rules: Vec::new(),
+            bytes: Vec::new(),
             rows: Vec::new(),
         }
     }
@@ -74,11 +77,21 @@ impl<'r> OpenElement<'r> {
             FieldValue::Bool(value) => value.to_string(),
             FieldValue::Float32(_) | FieldValue::Float(_) | FieldValue::Absent => return,
         };
+        self.add_part(naming, text.as_bytes(), &text);
+    }
+
+    /// Takes a text that is not UTF-8. Another text may look the same.
+    pub(super) fn identify_bytes(&mut self, naming: &Naming, bytes: &[u8]) {
+        self.bytes.push((self.identity.len(), bytes.to_vec()));
+        self.add_part(naming, bytes, &escaped(bytes));
+    }
+
+    fn add_part(&mut self, naming: &Naming, key: &[u8], text: &str) {
         if naming.is_key {
             self.has_key = true;
             // Another field may have the same value.
             push_part(&mut self.key, naming.field.as_bytes());
-            push_part(&mut self.key, text.as_bytes());
+            push_part(&mut self.key, key);
         }
         self.rules.push(naming.rule);
         let (field, is_key) = (Arc::clone(&naming.field), naming.is_key);
@@ -143,13 +156,16 @@ impl<'r> OpenElement<'r> {
     fn full_label(&self, before: Option<u32>) -> String {
         let (mut label, used) = self.label_and_used();
         let rest = self.identity.iter().zip(used).filter(|(part, is_used)| part.is_key && !is_used);
-        let rest: Vec<String> = rest
-            .map(|(part, _)| {
-                let is_plain = !part.value.is_empty() && !part.value.contains(['"', ',', '{', '}', '=']);
-                let value = &part.value;
-                if is_plain { format!("{}={value}", part.field) } else { format!("{}={value:?}", part.field) }
-            })
-            .collect();
+        let rest = rest.map(|(part, _)| {
+            let is_plain = !part.value.is_empty() && !part.value.contains(['"', ',', '{', '}', '=']);
+            let value = &part.value;
+            if is_plain { format!("{}={value}", part.field) } else { format!("{}={value:?}", part.field) }
+        });
+        let bytes = self.bytes.iter().filter_map(|(at, bytes)| Some((self.identity.get(*at)?, bytes)));
+        let bytes = bytes.filter(|(part, _)| part.is_key).map(|(part, bytes)| {
+            bytes.iter().fold(format!("{}=0x", part.field), |text, byte| format!("{text}{byte:02x}"))
+        });
+        let rest: Vec<String> = rest.chain(bytes).collect();
         if !rest.is_empty() {
             let _infallible = write!(label, "{{{}}}", rest.join(","));
         }
@@ -215,7 +231,7 @@ fn push_part(key: &mut Vec<u8>, part: &[u8]) {
 }
 
 /// Returns the text in bytes, with those that are not UTF-8 as `\xc3`.
-pub(super) fn escaped(bytes: &[u8]) -> String {
+fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());

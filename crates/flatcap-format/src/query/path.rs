@@ -18,7 +18,8 @@ use crate::schema::is_plain_source_name;
 /// test = name ("=" | "!=" | "=~") value
 /// ```
 ///
-/// A value with one of `[]=!,"` stands in double quotes.
+/// A value with one of `[]=!,"` stands in double quotes, with `\` before each quote in it. Before a
+/// quote a backslash is written twice; elsewhere it is itself, as regular expressions need it.
 /// The first part may be the name of a source. A path that ends at an object or a list selects all
 /// fields in it. A number in place of a name picks the element of the list before it:
 /// `cores.0.id` is `cores[0].id`.
@@ -74,6 +75,68 @@ pub fn source_path(source: &str, path: &str) -> String {
     format!("{}.{path}", quoted_name(source))
 }
 
+/// Returns a value in quotes, as a [`FieldPath`] and a condition accept it.
+pub fn quoted_value(value: &str) -> String {
+    let mut quoted = String::with_capacity(value.len() + 2);
+    quoted.push('"');
+    let mut backslashes = 0;
+    for character in value.chars() {
+        match character {
+            '\\' => backslashes += 1,
+            '"' => quoted.extend(std::iter::repeat_n('\\', backslashes + 1)),
+            _ => {}
+        }
+        if character != '\\' {
+            backslashes = 0;
+        }
+        quoted.push(character);
+    }
+    quoted.extend(std::iter::repeat_n('\\', backslashes));
+    quoted.push('"');
+    quoted
+}
+
+/// Reads a value after its first quote. Returns it and its length with the closing quote, or `None`
+/// if there is none. It is the inverse of [`quoted_value`].
+pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
+    let (mut value, mut backslashes) = (String::new(), 0_usize);
+    for (at, character) in text.char_indices() {
+        match character {
+            '\\' => {
+                backslashes += 1;
+                continue;
+            }
+            '"' => {
+                value.extend(std::iter::repeat_n('\\', backslashes / 2));
+                if backslashes.is_multiple_of(2) {
+                    return Some((value, at + 1));
+                }
+            }
+            _ => value.extend(std::iter::repeat_n('\\', backslashes)),
+        }
+        backslashes = 0;
+        value.push(character);
+    }
+    None
+}
+
+/// Returns the length of a text up to a character that ends it, outside of brackets and quotes.
+pub fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize {
+    let (mut is_inside, mut is_quoted, mut is_escaped) = (false, false, false);
+    for (at, character) in text.char_indices() {
+        let was_escaped = is_escaped;
+        is_escaped = is_quoted && !was_escaped && character == '\\';
+        match character {
+            '"' => is_quoted = !is_quoted || was_escaped,
+            '[' if !is_quoted => is_inside = true,
+            ']' if !is_quoted => is_inside = false,
+            other if !is_inside && !is_quoted && is_end(other) => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
 /// Returns a name as it stands in a path.
 fn quoted_name(name: &str) -> Cow<'_, str> {
     if is_plain_source_name(name) {
@@ -88,27 +151,15 @@ impl FieldPath {
     /// # Errors
     /// The first path that is not well formed.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, PathError> {
-        let (mut paths, mut start) = (Vec::new(), 0);
-        let (mut is_inside, mut is_quoted) = (false, false);
-        let mut is_escaped = false;
-        for (at, byte) in text.bytes().enumerate() {
-            if std::mem::replace(&mut is_escaped, false) {
-                continue;
-            }
-            match byte {
-                b'\\' => is_escaped = is_quoted,
-                b'"' => is_quoted = !is_quoted,
-                b'[' if !is_quoted => is_inside = true,
-                b']' if !is_quoted => is_inside = false,
-                b',' if !is_quoted && !is_inside => {
-                    paths.push(text.get(start..at).unwrap_or_default().parse()?);
-                    start = at + 1;
-                }
-                _ => {}
+        let (mut paths, mut rest) = (Vec::new(), text);
+        loop {
+            let (path, after) = rest.split_at(length_outside_quotes(rest, |next| next == ','));
+            paths.push(path.parse()?);
+            match after.strip_prefix(',') {
+                Some(more) => rest = more,
+                None => return Ok(paths),
             }
         }
-        paths.push(text.get(start..).unwrap_or_default().parse()?);
-        Ok(paths)
     }
 
     /// Returns whether the path picks certain elements of a list.
@@ -288,23 +339,10 @@ impl<'t> PathParser<'t> {
             let value = self.until(&['[', ']', '=', '!', ',', '"']).trim();
             return if value.is_empty() { Err(self.error("a value is missing")) } else { Ok(value.into()) };
         }
-        let mut value = String::new();
-        let mut characters = self.rest().char_indices();
-        while let Some((offset, character)) = characters.next() {
-            match character {
-                '"' => {
-                    self.at += offset + 1;
-                    return Ok(value.into());
-                }
-                // A regular expression has backslashes of its own: only a quote is escaped.
-                '\\' if characters.as_str().starts_with('"') => {
-                    value.push('"');
-                    characters.next();
-                }
-                other => value.push(other),
-            }
-        }
-        Err(self.error("the closing quote is missing"))
+        let (value, length) =
+            read_quoted_value(self.rest()).ok_or_else(|| self.error("the closing quote is missing"))?;
+        self.at += length;
+        Ok(value.into())
     }
 }
 
@@ -384,6 +422,36 @@ mod tests {
     }
 
     proptest::proptest! {
+        // Proves that any text can be picked: printed in quotes it is read as itself, in a path, in
+        // a list of paths, in a test and in a condition.
+        #[test]
+        fn any_value_can_be_picked(
+            any in "[^\u{0}]{0,12}",
+            special in "[a-z\\.\\[\\]\"\\\\,=!*~() ]{0,8}",
+            escapes in "[a\"\\\\]{0,6}",
+        ) {
+            for value in [any, special, escapes] {
+                let quoted = quoted_value(&value);
+                proptest::prop_assert_eq!(
+                    read_quoted_value(&format!("{}\"", &quoted[1..])),
+                    Some((value.clone(), quoted.len() - 1))
+                );
+                let text = format!("s.list[{quoted}].x");
+                let named = Some(ElementPick::Named(value.as_str().into()));
+                proptest::prop_assert_eq!(&parsed(&text)[1].1, &named);
+                let list = FieldPath::parse_list(&format!("{text},a.b,{text}")).unwrap();
+                proptest::prop_assert_eq!(list.len(), 3);
+                proptest::prop_assert_eq!(&list[2].parts[1].pick, &named);
+                let tests = parsed(&format!("s.list[name={quoted},other=1].x")).remove(1).1;
+                let Some(ElementPick::Tests(tests)) = tests else { panic!("tests") };
+                proptest::prop_assert_eq!(&*tests[0].value, value.as_str());
+                let condition: crate::query::RowCondition =
+                    format!("{text} = {quoted} and s.y > 1").parse().unwrap();
+                proptest::prop_assert_eq!(&condition.comparisons[0].path.parts[1].pick, &named);
+                proptest::prop_assert_eq!(condition.comparisons.len(), 2);
+            }
+        }
+
         // Proves that any name of a source can stand in a path, also in a list of paths, and that
         // plain names stand there as they are.
         #[test]

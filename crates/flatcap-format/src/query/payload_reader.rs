@@ -10,7 +10,7 @@ use super::struct_rows::StructElements;
 use super::table_rows::TableRows;
 use super::template_cache::TemplateCache;
 use crate::schema::{
-    ColumnType, CompiledSchema, DecodeError, FieldValue, LeafField, MetricKind, SchemaError,
+    ColumnType, CompiledSchema, DecodeError, FieldValue, LeafField, MetricKind, SchemaError, Sparse,
 };
 
 /// Most fields that an error lists.
@@ -36,6 +36,32 @@ pub struct LocatedField {
     pub unit: Option<Box<str>>,
     /// How successive values relate.
     pub kind: MetricKind,
+    /// The path of the field at whose value the counter begins again at 0, for the same elements.
+    pub range: Option<FieldPath>,
+    /// The samples that leave out elements of the list that exist.
+    pub sparse: SparseSamples,
+}
+
+/// The samples that leave out elements that exist.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SparseSamples {
+    /// Only those that were cut.
+    #[default]
+    Cut,
+    /// Any.
+    Any,
+    /// Those in which this field is not 0, and those that were cut.
+    Unless0(FieldPath),
+}
+
+/// An element of a list in a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadElement {
+    /// Its number.
+    pub number: u32,
+    /// The number of the first element of the payload with the same identity: elements that share
+    /// it cannot be told apart in the next payload.
+    pub first: u32,
 }
 
 /// Finds the field that a path means, among sources with these names and schemas.
@@ -55,6 +81,26 @@ pub fn locate_field(
     let (name, schema) = sources.get(source).ok_or_else(not_found)?;
     let leaf = schema.fields().nth(selected.leaf).ok_or_else(not_found)?;
     let column_type = leaf.field.column_type().ok_or_else(not_found)?;
+    let object = |end: usize| leaf.path.get(..end).unwrap_or_default();
+    let range = leaf.field.wraps_at().and_then(|range| {
+        let own = leaf.path.rfind('.').map_or("", object);
+        let path = match leaf.lists.last().filter(|end| **end <= own.len()) {
+            None if own.is_empty() => range.to_owned(),
+            None => format!("{own}.{range}"),
+            Some(end) => {
+                let list = picked_path(&leaf, *end, &selected.picks);
+                format!("{list}{}.{range}", own.get(*end..).unwrap_or_default())
+            }
+        };
+        source_path(name, &path).parse().ok()
+    });
+    let sparse = match leaf.lists.first().and_then(|end| schema.sparse(object(*end))) {
+        None => SparseSamples::Cut,
+        Some(Sparse::Always) => SparseSamples::Any,
+        Some(Sparse::Unless0(field)) => {
+            source_path(name, field).parse().map_or(SparseSamples::Any, SparseSamples::Unless0)
+        }
+    };
     Ok(LocatedField {
         source,
         path: source_path(name, &spelled(&leaf)),
@@ -64,6 +110,8 @@ pub fn locate_field(
         type_name: leaf.field.type_name().into(),
         unit: leaf.field.unit().map(Into::into),
         kind: leaf.field.metric_kind(),
+        range,
+        sparse,
     })
 }
 
@@ -166,9 +214,11 @@ impl PayloadReader {
     pub fn read(
         &mut self,
         payload: &[u8],
-        mut take: impl FnMut(usize, Option<u32>, FieldValue<'_>),
+        mut take: impl FnMut(usize, Option<PayloadElement>, FieldValue<'_>),
     ) -> Result<(), DecodeError> {
         let Self { plan, places, tables, templates, structs, names } = self;
+        let element =
+            |names: &ElementNames, number: u32| PayloadElement { number, first: names.first_of(number) };
         if let Some((template, is_same)) = templates.find(payload) {
             if !is_same {
                 template.name_elements(names);
@@ -180,7 +230,8 @@ impl PayloadReader {
                 }
                 let info = plan.tables.get(*table).and_then(|table| table.columns.get(*column));
                 let is_text = info.is_some_and(|info| info.column_type == ColumnType::Text);
-                template.read_column(&plan.schema, payload, (*table, *column), |element, value| {
+                template.read_column(&plan.schema, payload, (*table, *column), |number, value| {
+                    let element = number.map(|number| element(names, number));
                     match value {
                         // An enum's value without a name: its number is its text, as in columns.
                         FieldValue::Unsigned(number) if is_text => {
@@ -201,7 +252,8 @@ impl PayloadReader {
                 let Some(rows) = tables.get(*table) else { continue };
                 let Some(values) = rows.columns.get(*column) else { continue };
                 for row in 0..rows.rows() {
-                    take(field, rows.elements.get(row).copied(), values.get(row));
+                    let own = rows.elements.get(row).map(|number| element(names, *number));
+                    take(field, own, values.get(row));
                 }
             }
             templates.learn(plan, payload, names);
@@ -295,7 +347,7 @@ mod tests {
             };
             let mut read: Vec<(usize, Option<u32>, String)> = Vec::new();
             let taken = reader.read(sample.payload, |field, element, value| {
-                read.push((field, element, format!("{value:?}")));
+                read.push((field, element.map(|element| element.number), format!("{value:?}")));
             });
             for (field, element, value) in read {
                 assert!(taken.is_ok());

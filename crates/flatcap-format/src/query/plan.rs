@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use super::counter_columns::CounterColumns;
 use super::label_rules::{LabelRole, NamingField, label_rules};
-use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
+use super::path::{ElementPick, IdentityTest, TestOperator, quoted_value, whole_match};
 use super::resolve::SelectedField;
 use crate::schema::{
     ColumnType, CompiledSchema, Field, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
 };
+
+/// The order of columns that only a condition or rates need.
+pub(super) const HIDDEN: usize = usize::MAX;
 
 /// A table of a query's result: fields of a source that have one value per sample, or fields of the
 /// elements of one list.
@@ -119,9 +122,11 @@ fn last_pick(list: &str) -> Option<usize> {
 
 /// Returns a value as it stands in brackets, quoted if it must be.
 fn quoted(value: &str) -> String {
-    let is_plain =
-        !value.is_empty() && !value.contains(['[', ']', '=', '!', ',', '"']) && value.trim() == value;
-    if is_plain { value.to_owned() } else { format!("\"{}\"", value.replace('"', "\\\"")) }
+    let is_plain = !value.is_empty()
+        && value != "*"
+        && !value.contains(['[', ']', '=', '!', ',', '"'])
+        && value.trim() == value;
+    if is_plain { value.to_owned() } else { quoted_value(value) }
 }
 
 /// The plan of one source.
@@ -299,6 +304,16 @@ impl SourcePlan {
         let numbers = vec![0; tables.len()];
         let counters = CounterColumns::default();
         Ok(Self { schema: narrowed, tables, numbers, places, root, counters })
+    }
+}
+
+impl SourcePlan {
+    /// Returns whether a column that was asked for has a change per second.
+    pub(super) fn has_rates(&self) -> bool {
+        self.tables
+            .iter()
+            .flat_map(|table| &table.columns)
+            .any(|info| info.order != HIDDEN && info.has_rate())
     }
 }
 

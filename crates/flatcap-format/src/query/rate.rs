@@ -22,6 +22,13 @@ pub(super) struct ColumnGrowth {
     pub(super) growths: Vec<Growth>,
 }
 
+impl ColumnGrowth {
+    /// Keeps some rows.
+    pub(super) fn select(&mut self, rows: &[usize]) {
+        self.growths = rows.iter().filter_map(|row| self.growths.get(*row).copied()).collect();
+    }
+}
+
 impl CounterRates {
     /// Replaces the counters of a batch by their change per second since the last row of the same
     /// element. The first row of an element, and one whose counter fell, have no value; nor have

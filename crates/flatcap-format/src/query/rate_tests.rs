@@ -61,13 +61,27 @@ fn key(label: &str) -> ElementKey {
     (id.parse().unwrap(), number.parse().unwrap())
 }
 
-fn rows(paths: &[PathBuf], list: usize, options: &RowOptions) -> Vec<ComparedRow> {
-    let fields = FIELDS.map(|(name, ..)| match list {
+/// A condition: that the field [`COMPARED`] is at least this.
+type Least = Option<i64>;
+const COMPARED: usize = 6;
+
+/// Whether the condition holds for an element.
+fn passes(element: &Element, least: Least) -> bool {
+    let Raw::I64(level) = element.values[COMPARED] else { panic!("signed_level is a long") };
+    least.is_none_or(|least| level != i64::MAX && level >= least)
+}
+
+fn rows(paths: &[PathBuf], list: usize, options: &RowOptions, least: Least) -> Vec<ComparedRow> {
+    let path = |name: &str| match list {
         0 => format!("s.total.{name}"),
         list => format!("s.{}[*].{name}", LISTS[list]),
-    });
-    let query =
-        Query { fields: fields.iter().map(|field| field.parse().unwrap()).collect(), ..Query::default() };
+    };
+    let fields = FIELDS.map(|(name, ..)| path(name));
+    let query = Query {
+        fields: fields.iter().map(|field| field.parse().unwrap()).collect(),
+        condition: least.map(|least| format!("{} >= {least}", path(FIELDS[COMPARED].0)).parse().unwrap()),
+        ..Query::default()
+    };
     let recording = Recording::open(paths).unwrap();
     let mut reader = recording.rows(&query, options.clone()).unwrap();
     let mut found = Vec::new();
@@ -130,8 +144,8 @@ fn aggregate(name: &str, values: &[HeldValue]) -> HeldValue {
     }
 }
 
-/// Returns the rows by their definition.
-fn expected(samples: &[Sample], list: usize, options: &RowOptions) -> Vec<ComparedRow> {
+/// Returns the rows by their definition: the condition selects rows and changes no value.
+fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least) -> Vec<ComparedRow> {
     // The samples of each row.
     let mut groups: Vec<(i64, Vec<usize>)> = Vec::new();
     for (at, sample) in samples.iter().enumerate() {
@@ -148,7 +162,7 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions) -> Vec<Compar
         let mut own: Vec<(ElementKey, Vec<(usize, &Element)>)> = Vec::new();
         for at in group {
             let elements = &samples[at].lists[list];
-            for (place, element) in elements.iter().enumerate() {
+            for (place, element) in elements.iter().enumerate().filter(|(_, own)| passes(own, least)) {
                 let before = elements[..place].iter().filter(|other| other.id == element.id).count();
                 let key = (element.id, before as u64 + 1);
                 match own.iter_mut().find(|(known, _)| *known == key && options.steps.is_some()) {
@@ -214,24 +228,24 @@ fn is_same(found: &HeldValue, expected: &HeldValue) -> bool {
     }
 }
 
-fn compare(paths: &[PathBuf], samples: &[Sample], list: usize, options: &RowOptions) {
-    let (found, expected) = (rows(paths, list, options), expected(samples, list, options));
+fn compare(paths: &[PathBuf], samples: &[Sample], list: usize, options: &RowOptions, least: Least) {
+    let (found, expected) = (rows(paths, list, options, least), expected(samples, list, options, least));
     for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
         assert_eq!(
             (found.0, found.1),
             (expected.0, expected.1),
-            "row {number} of {} {options:?}",
+            "row {number} of {} {options:?} {least:?}",
             LISTS[list]
         );
         for ((found, expected), (name, ..)) in found.2.iter().zip(&expected.2).zip(FIELDS) {
             assert!(
                 is_same(found, expected),
-                "row {number} of {}.{name} {options:?}: {found:?} is not {expected:?}",
+                "row {number} of {}.{name} {options:?} {least:?}: {found:?} is not {expected:?}",
                 LISTS[list]
             );
         }
     }
-    assert_eq!(found.len(), expected.len(), "rows of {} {options:?}", LISTS[list]);
+    assert_eq!(found.len(), expected.len(), "rows of {} {options:?} {least:?}", LISTS[list]);
 }
 
 /// Compares the rates of whole samples, as `dump --source` prints them.
@@ -276,7 +290,8 @@ proptest! {
     // Proves that rates, steps and all aggregates have the values that a naive reader computes.
     // Counters of all types wrap, are reset, fall a little and are absent. Elements end, come back,
     // are left out, and occur twice. Values are around 2^53, 2^63 and 2^64. The two segments are
-    // raw or compressed.
+    // raw or compressed. A condition selects rows, and their rates are since the last sample of the
+    // element, whether that is a row or not.
     #[test]
     fn rates_and_steps_are_as_defined(seed in any::<u64>()) {
         let mut random = Random(seed);
@@ -286,10 +301,13 @@ proptest! {
         compare_source(&samples);
         for list in 0..3 {
             for is_rate in [false, true] {
-                compare(&paths, &samples, list, &options(list > 0, is_rate, None));
+                for least in [None, Some(0), Some(random.below(2000).cast_signed() - 1500)] {
+                    compare(&paths, &samples, list, &options(list > 0, is_rate, None), least);
+                }
                 for name in ["", "mean", "min", "max", "last", "sum", "count", "p50"] {
                     let step_ns = random.of(&[PERIOD_NS, 300_000_000, 1_000_000_000, 100_000_000_000]);
-                    compare(&paths, &samples, list, &options(list > 0, is_rate, Some((step_ns, name))));
+                    let least = random.of(&[None, Some(0), Some(-500)]);
+                    compare(&paths, &samples, list, &options(list > 0, is_rate, Some((step_ns, name))), least);
                 }
             }
         }
@@ -336,7 +354,7 @@ fn rows_of(
     });
     let (samples, folder): (Vec<Sample>, _) = (samples.collect(), tempfile::tempdir().unwrap());
     let paths = write(folder.path(), &samples, &mut Random(0));
-    rows(&paths, list, options)
+    rows(&paths, list, options, None)
 }
 
 // Proves that counters of each type of number have the same rate, plain and by steps.

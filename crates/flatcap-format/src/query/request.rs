@@ -15,7 +15,7 @@ pub struct Query {
     pub filter: ReplayFilter,
     /// The rows for which it holds; `None` for all. It applies to the sources that have all of its
     /// fields, which need not be among the asked ones; rows of other sources are returned as
-    /// without it. Blocks without such rows are skipped.
+    /// without it. Blocks without such rows are skipped, unless rates need them.
     pub condition: Option<RowCondition>,
     /// The steps of wall time, in nanoseconds, of which computed sources such as `tasks` have a
     /// sample each, in the step itself; `None` for samples at the end of each of their periods.

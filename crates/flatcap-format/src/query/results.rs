@@ -50,6 +50,8 @@ pub struct QueryResults {
     namesakes: Arc<Namesakes>,
     /// Sources of one name have the same tables.
     is_by_name: bool,
+    /// Counters become rates.
+    has_rates: bool,
     /// The sources of the run, by name: the first id of each.
     first_ids: BTreeMap<String, u16>,
     run: RunInfo,
@@ -136,6 +138,7 @@ impl QueryResults {
             lists: BTreeMap::new(),
             namesakes: Arc::default(),
             is_by_name: false,
+            has_rates: false,
             first_ids: BTreeMap::new(),
             run: RunInfo { run_id: 0, host, suspended_ns: 0, recorder_pid: 0 },
             times: None,
@@ -156,6 +159,13 @@ impl QueryResults {
     #[must_use]
     pub fn by_name(self) -> Self {
         Self { is_by_name: true, ..self }
+    }
+
+    /// Keeps the rows of sources with counters for which the condition does not hold, so that rates
+    /// can be computed; [`ColumnBatch::passing`] has the others.
+    #[must_use]
+    pub(super) fn for_rates(self) -> Self {
+        Self { has_rates: true, ..self }
     }
 
     /// Tells these sources apart, which have the names of others.
@@ -380,7 +390,9 @@ impl QueryResults {
         plan.numbers = plan.tables.iter().map(&mut number).collect();
         plan.counters = counters.columns(&plan);
         let filter = self.query.condition.as_ref().zip(compared);
-        let filter = filter.and_then(|(condition, compared)| row_filter(condition, &compared, &plan));
+        let keeps_all = self.has_rates && plan.has_rates();
+        let filter =
+            filter.and_then(|(condition, compared)| row_filter(condition, &compared, &plan, keeps_all));
         self.sources.insert(source.id, Collector::new(source.id, plan, filter));
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::elements::{ElementLabel, ElementName, ElementNames, NO_ELEMENT};
-use super::open_element::{OpenElement, escaped};
+use super::open_element::OpenElement;
 use super::plan::{ListPlan, Naming, PlanNode};
 use super::struct_rows::{StructElements, StructRows};
 use super::table_rows::{CellBytes, TableRows};
@@ -151,9 +151,8 @@ impl RowVisitor<'_> {
     fn identify_bytes(&mut self, bytes: &[u8]) {
         let Some(naming) = self.text_of.take() else { return };
         let end = if naming.is_padded { bytes.iter().position(|byte| *byte == 0) } else { None };
-        let text = escaped(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default());
         if let Some(element) = self.open.last_mut() {
-            element.identify(naming, FieldValue::Text(&text));
+            element.identify_bytes(naming, bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default());
         }
     }
 }

@@ -117,8 +117,9 @@ impl RowReader {
         let is_averaged = options
             .steps
             .is_some_and(|steps| steps.aggregate.is_none_or(|aggregate| aggregate == Aggregate::Mean));
+        let results = recording.query(&query)?;
         Ok(Self {
-            results: recording.query(&query)?,
+            results: if options.is_rate { results.for_rates() } else { results },
             window,
             periods,
             has_elements: selected.has_elements,
@@ -275,6 +276,16 @@ impl RowReader {
             }
             Some(rates) => rates.apply(&mut batch, table, self.results.elements()),
             None => {}
+        }
+        if let Some(passing) = batch.passing.take() {
+            batch = batch.select(&passing);
+            for growth in &mut growths {
+                growth.select(&passing);
+            }
+        }
+        // A condition may hold for no row, whether the block was skipped for that or not.
+        if batch.times.is_empty() {
+            return;
         }
         let new = self.sources.len();
         let source = *self.sources.entry(batch.source).or_insert(new);

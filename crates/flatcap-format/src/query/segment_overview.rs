@@ -4,12 +4,12 @@
 //! keep both ends of each series. They keep those of each source, too: a series may have no value
 //! in a segment although its source has no gap there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::batch::{BatchTimes, ColumnBatch, RowSource};
-use super::elements::{ElementNames, NO_ELEMENT};
+use super::elements::{ElementName, ElementNames, NO_ELEMENT};
 use super::error::QueryError;
 use super::layout::RowColumn;
 use super::namesakes::Namesakes;
@@ -131,10 +131,13 @@ struct TableFold {
     /// The columns with numbers, and whether their rate is drawn.
     columns: Vec<(usize, bool)>,
     bits: u32,
-    /// Where the series of each element are, by its number.
+    /// Where the series of each name of an element are, by its number.
     places: Vec<ElementPlace>,
-    /// The elements that have series.
-    elements: Vec<Option<u32>>,
+    /// The elements that have series, as they were named: another name has another series.
+    elements: Vec<Option<(u32, ElementName)>>,
+    known: HashMap<(u32, ElementName), ElementPlace>,
+    /// The last name of each element, by its number, and the one that its series has.
+    latest: Vec<(ElementName, ElementName)>,
     /// Of each of these, one series per column.
     series: Vec<SeriesFold>,
     /// The samples of the source; none before the first one.
@@ -180,12 +183,13 @@ impl RunFold {
         if table.source.is_some_and(|source| source != batch.source) {
             table.history = CounterHistory::default();
         }
-        let kinds = element_rows(&mut table.history, batch, names);
+        let mut kinds = element_rows(&mut table.history, batch, names);
+        table.note_names(batch, names, &mut kinds);
         let thinned = self.thinned.entry(info.source.clone()).or_default();
         for part in table.parts(batch.source, &batch.times, thinned) {
             let rows = first_row..batch.rows_before(part.samples.end);
             first_row = rows.end;
-            table.add(batch, (rows, &kinds), part.hole_end_ns, &mut self.limit);
+            table.add(batch, (rows, &kinds), (part.hole_end_ns, names), &mut self.limit);
         }
     }
 
@@ -234,24 +238,28 @@ impl RunFold {
         let (keys, mut taken) = (names.keys(), Vec::new());
         for (number, fold) in &mut self.tables {
             let Some(info) = tables.get(*number) else { continue };
-            let TableFold { limits, bits, columns, elements, series, history, .. } = fold;
+            let TableFold { limits, bits, columns, elements, series, history, latest, .. } = fold;
             let places =
                 elements.iter().flat_map(|element| columns.iter().map(move |column| (element, column)));
             for ((element, (column, is_rate)), own) in places.zip(series) {
                 let Some(column) = info.columns.get(*column) else { continue };
-                if element.is_some_and(|element| history.has_ended(u64::from(element))) {
+                let has_ended = |(element, name): &(u32, ElementName)| {
+                    history.has_ended(u64::from(*element))
+                        || latest.get(*element as usize).is_some_and(|(_, latest)| latest != name)
+                };
+                if element.as_ref().is_some_and(has_ended) {
                     own.end();
                 }
                 let Some((cells, ends)) = take(own) else { continue };
-                let name = element.map(|element| names.latest(element));
+                let name = element.map(|(_, name)| name);
                 let label = name.map(|name| names.label(name));
                 taken.push(SeriesCells {
                     field: format!("{}.{}", info.source_name(), info.path(column)).into(),
                     column: row_column(info, column, label, *is_rate),
-                    element: element
-                        .and_then(|element| keys.get(&element).copied())
-                        .unwrap_or_default()
-                        .into(),
+                    element: element.map_or_else(Box::default, |(element, name)| {
+                        let key = keys.get(&element).copied().unwrap_or_default();
+                        [key, names.full_label(name).as_bytes()].concat().into()
+                    }),
                     label: label.map(Into::into),
                     identity: name.map_or(Vec::new(), |name| names.identity(name).to_vec()),
                     limits: *limits,
@@ -276,6 +284,8 @@ impl TableFold {
             bits: request.bits,
             places: Vec::new(),
             elements: Vec::new(),
+            known: HashMap::new(),
+            latest: Vec::new(),
             series: Vec::new(),
             span: None,
             source: None,
@@ -319,11 +329,11 @@ impl TableFold {
         &mut self,
         batch: &ColumnBatch,
         (rows, kinds): (Range<usize>, &[ElementPresence]),
-        hole_end_ns: u64,
+        (hole_end_ns, names): (u64, &ElementNames),
         limit: &mut SeriesLimit,
     ) {
         for row in rows.clone() {
-            self.begin(batch.element(row), limit);
+            self.begin((batch.element(row), batch.name(row)), names, limit);
         }
         let Self { columns, places, series, limits, .. } = self;
         let whole = match (&batch.rows, places.as_slice()) {
@@ -340,7 +350,7 @@ impl TableFold {
                 continue;
             }
             for row in rows.clone() {
-                let Some(ElementPlace::At(at)) = places.get(slot_of(batch.element(row))) else { continue };
+                let Some(ElementPlace::At(at)) = places.get(slot_of(batch.name(row))) else { continue };
                 let Some(fold) = series.get_mut(at * columns.len() + number) else { continue };
                 let Some(value) = values.number(row) else { continue };
                 let sample = batch.sample(row);
@@ -355,26 +365,60 @@ impl TableFold {
         }
     }
 
-    /// Begins the series of an element, if it is new.
-    fn begin(&mut self, element: Option<u32>, limit: &mut SeriesLimit) {
-        if element == Some(NO_ELEMENT) {
+    /// Notes how the elements of a batch are named. A row with another name than the one before of
+    /// its element begins a series.
+    fn note_names(&mut self, batch: &ColumnBatch, names: &ElementNames, kinds: &mut [ElementPresence]) {
+        for (row, kind) in kinds.iter_mut().enumerate() {
+            let (Some(element), Some(name)) = (batch.element(row), batch.name(row)) else { continue };
+            let place = element as usize;
+            if element == NO_ELEMENT || self.latest.get(place).is_some_and(|(last, _)| *last == name) {
+                continue;
+            }
+            if self.latest.len() <= place {
+                self.latest.resize(place + 1, (ElementName::NONE, ElementName::NONE));
+            }
+            let Some(own) = self.latest.get_mut(place) else { continue };
+            let title = names.title(name);
+            let (_, before) = std::mem::replace(own, (name, title));
+            if *kind == ElementPresence::Known && before != ElementName::NONE && before != title {
+                *kind = ElementPresence::New;
+            }
+        }
+    }
+
+    /// Begins the series of an element as it is named, if it is new.
+    fn begin(
+        &mut self,
+        (element, name): (Option<u32>, Option<ElementName>),
+        names: &ElementNames,
+        limit: &mut SeriesLimit,
+    ) {
+        if element == Some(NO_ELEMENT) || name == Some(ElementName::NONE) {
             limit.left_out = limit.left_out.max(self.columns.len() as u64);
             return;
         }
-        let slot = slot_of(element);
+        let slot = slot_of(name);
         if !matches!(self.places.get(slot), None | Some(ElementPlace::Unknown)) {
             return;
         }
         if self.places.len() <= slot {
             self.places.resize(slot + 1, ElementPlace::Unknown);
         }
+        let key = element.zip(name.map(|name| names.title(name)));
+        let known = key.and_then(|key| self.known.get(&key)).copied();
         let is_possible = self.columns.len() <= limit.remaining;
+        let new = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
+        let own = known.unwrap_or(new);
         if let Some(place) = self.places.get_mut(slot) {
-            *place = if is_possible { ElementPlace::At(self.elements.len()) } else { ElementPlace::LeftOut };
+            *place = own;
         }
+        if known.is_some() {
+            return;
+        }
+        self.known.extend(key.map(|key| (key, own)));
         if is_possible {
             limit.remaining -= self.columns.len();
-            self.elements.push(element);
+            self.elements.push(key);
             let new = self.columns.iter().map(|(_, is_rate)| SeriesFold::new(self.bits, *is_rate));
             self.series.extend(new);
         } else {
@@ -408,9 +452,9 @@ fn element_rows(
     rows
 }
 
-/// Returns the position of an element; tables that are no lists have one.
-fn slot_of(element: Option<u32>) -> usize {
-    element.unwrap_or_default() as usize
+/// Returns the position of a name; tables that are no lists have one.
+fn slot_of(name: Option<ElementName>) -> usize {
+    name.map_or(0, |name| name.0 as usize)
 }
 
 fn row_column(table: &TableInfo, column: &ColumnInfo, label: Option<&str>, is_rate: bool) -> RowColumn {

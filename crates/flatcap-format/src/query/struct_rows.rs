@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::elements::{ElementName, ElementNames, NO_ELEMENT};
-use super::open_element::{OpenElement, escaped};
+use super::open_element::OpenElement;
 use super::plan::{ListPlan, StructColumn, StructPlan};
 use super::table_rows::TableRows;
 use crate::schema::{CompiledSchema, FieldValue, StructField};
@@ -134,7 +134,7 @@ impl StructRows<'_> {
                     element.identify(own, value);
                 } else {
                     other_bytes += column.field.bytes;
-                    element.identify(own, FieldValue::Text(&column.escaped(bytes)));
+                    element.identify_bytes(own, column.text_bytes(bytes));
                 }
             }
         }
@@ -154,11 +154,11 @@ impl StructRows<'_> {
 }
 
 impl StructColumn {
-    /// Returns a text that is not UTF-8.
-    fn escaped(&self, element: &[u8]) -> String {
+    /// Returns the bytes of a text.
+    fn text_bytes<'v>(&self, element: &'v [u8]) -> &'v [u8] {
         let bytes = self.field.bytes_of(element);
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        escaped(bytes.get(..end).unwrap_or_default())
+        bytes.get(..end).unwrap_or_default()
     }
 
     /// Returns the value of an element; none for a text that is not UTF-8.

@@ -72,11 +72,6 @@ impl CompiledSchema {
         self.objects.iter().any(|object| object.fields.iter().any(|field| field.wraps_at.is_some()))
     }
 
-    /// Returns whether samples may leave out elements of this list of the root table that exist.
-    pub fn leaves_out_elements(&self, list: &str) -> bool {
-        self.sparse(list).is_some()
-    }
-
     /// Returns which samples leave out elements of a list of the root table, or `None` if no sample
     /// does.
     pub(crate) fn sparse(&self, list: &str) -> Option<&Sparse> {

@@ -24,29 +24,32 @@ pub fn has_rate(kind: MetricKind, column_type: ColumnType) -> bool {
 
 /// The value of a counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum CountedValue {
+pub enum CountedValue {
+    /// An unsigned integer.
     Unsigned(u64),
+    /// A signed integer.
     Signed(i64),
+    /// A fraction, which is finite.
     Fraction(f64),
 }
 
 /// The change of a counter from one sample to a later one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Growth {
+pub struct Growth {
     /// Below 0 if the counter was corrected.
-    pub(crate) amount: f64,
+    pub amount: f64,
     /// The time between the samples; 0 if the change is not known.
-    pub(crate) elapsed_ns: u64,
+    pub elapsed_ns: u64,
 }
 
 impl Growth {
     /// The change is not known.
-    pub(crate) const UNKNOWN: Self = Self { amount: 0.0, elapsed_ns: 0 };
+    pub const UNKNOWN: Self = Self { amount: 0.0, elapsed_ns: 0 };
 
     /// Returns the change between two samples with their times; `wraps_at` is where the counter
     /// begins again at 0, if that is known. Such a counter may have gone around unnoticed between
     /// samples that are more than a minute apart.
-    pub(crate) fn between(
+    pub fn between(
         before: (u64, CountedValue),
         now: (u64, CountedValue),
         wraps_at: Option<CountedValue>,
@@ -58,9 +61,14 @@ impl Growth {
         now.1.change_since(before.1, wraps_at).map_or(Self::UNKNOWN, |amount| Self { amount, elapsed_ns })
     }
 
+    /// Returns whether the change is known.
+    pub fn is_known(self) -> bool {
+        self.elapsed_ns > 0
+    }
+
     /// Returns the change per second, or `None` if it is not known or the counter fell.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-    pub(crate) fn rate(self) -> Option<f64> {
+    pub fn rate(self) -> Option<f64> {
         (self.elapsed_ns > 0 && self.amount >= 0.0).then(|| self.amount / (self.elapsed_ns as f64 / 1e9))
     }
 }
@@ -68,7 +76,7 @@ impl Growth {
 impl CountedValue {
     /// Returns the count of a counter, or `None` if the value is no number or not finite.
     #[inline]
-    pub(crate) fn of(value: FieldValue<'_>) -> Option<Self> {
+    pub fn of(value: FieldValue<'_>) -> Option<Self> {
         let fraction = |number: f64| number.is_finite().then_some(Self::Fraction(number));
         match value {
             FieldValue::Unsigned(number) => Some(Self::Unsigned(number)),
@@ -82,7 +90,7 @@ impl CountedValue {
     /// Returns the growth of the counter, over at most one wrap, or its correction, which is below
     /// 0. Returns `None` if the counter was reset, so that its growth is not known.
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
-    pub(crate) fn change_since(self, before: Self, wraps_at: Option<Self>) -> Option<f64> {
+    pub fn change_since(self, before: Self, wraps_at: Option<Self>) -> Option<f64> {
         let change = match (self, before) {
             (Self::Unsigned(now), Self::Unsigned(before)) => {
                 let size = now.abs_diff(before) as f64;

@@ -23,7 +23,7 @@ const INCOMPLETE: u16 = 1;
 
 /// Returns whether a sample with these flags may lack elements that exist: if it says so, or is
 /// incomplete for no reason that it gives.
-pub(crate) fn leaves_out_elements(flags: u16) -> bool {
+pub fn leaves_out_elements(flags: u16) -> bool {
     flags & (CUT | TOO_MANY) != 0 || flags == INCOMPLETE
 }
 

@@ -24,8 +24,7 @@ pub use compile::{
 };
 pub(crate) use compiled::Sparse;
 pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind, Usage};
-pub use counter::has_rate;
-pub(crate) use counter::{CountedValue, Growth};
+pub use counter::{CountedValue, Growth, has_rate};
 pub(crate) use counter_history::{CounterHistory, ElementPresence};
 pub use error::{DecodeError, DecodeFault, SchemaError};
 pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};

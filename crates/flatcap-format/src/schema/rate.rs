@@ -39,6 +39,7 @@ struct PayloadCounters {
     seen_lists: Vec<(u64, Option<Sparse>)>,
     lists: Vec<OpenList>,      // current lists, outermost first
     open: Vec<CountedElement>, // current elements, outermost first
+    text: (u64, bool),         // hash of a text that is not UTF-8, and whether that has ended
     paths: Vec<u64>,           // of current objects, within their elements
     steps: Vec<bool>,          // whether the current objects are elements
 }
@@ -107,6 +108,11 @@ impl CountedElement {
             FieldValue::Bool(value) => mix_hash(3, value),
             FieldValue::Float32(_) | FieldValue::Float(_) | FieldValue::Absent => return,
         };
+        self.add_hash(field, hash);
+    }
+
+    fn add_hash(&mut self, field: &Field, hash: u64) {
+        self.declares_identity |= field.is_identity();
         if field.is_identity() {
             self.declared = Some(mix_hash(self.declared.unwrap_or_default(), hash));
         }
@@ -219,6 +225,21 @@ impl PayloadCounters {
         }
     }
 
+    /// Takes a byte of a text that is not UTF-8, up to the first zero of a padded one.
+    fn take_byte(&mut self, field: &Field, position: usize, value: FieldValue<'_>) {
+        let (Some(ColumnType::Text), FieldValue::Unsigned(byte)) = (field.column_type(), value) else {
+            return;
+        };
+        let (text, has_ended) = if position == 0 { (4, false) } else { self.text };
+        let has_ended = has_ended || (byte == 0 && field.is_padded_text());
+        self.text = (if has_ended { text } else { mix_hash(text, byte) }, has_ended);
+        if self.lists.last().is_some_and(|list| list.length == position + 1)
+            && let Some(open) = self.open.last_mut()
+        {
+            open.add_hash(field, self.text.0);
+        }
+    }
+
     /// Returns the path of a field of the current object.
     fn path(&self, name: &str) -> u64 {
         mix_hash(self.paths.last().copied().unwrap_or_default(), name)
@@ -291,6 +312,7 @@ impl Visitor for PayloadCounters {
                 self.end_element();
             } else {
                 self.values.push(None);
+                self.take_byte(field, position, value);
             }
             return;
         }

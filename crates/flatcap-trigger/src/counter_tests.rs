@@ -1,0 +1,165 @@
+//! Rates and changes of random counters against those that `dump` prints.
+
+use flatcap_format::schema::{CompiledSchema, JsonWriter, Rates};
+use proptest::prelude::*;
+
+use crate::fixtures::{TIMES, rule};
+use crate::slot::FieldSlot;
+use crate::{RuleSource, TriggerEngine, TriggerRule};
+
+const SCHEMA: &[u8] = include_bytes!("../../../tests/data/schema/counters.bfbs");
+const MS: u64 = 1_000_000;
+const STRUCT_BYTES: usize = 80;
+/// Counters of 64 bits, and where they are in an element.
+const COUNTERS: [(&str, usize); 3] = [("unsigned64", 8), ("signed64", 16), ("wrapping", 40)];
+const RANGE_AT: usize = 32;
+const LISTS: [&str; 3] = ["total", "devices", "processes"];
+
+/// An element: its id, and the numbers of [`COUNTERS`] and of the range.
+type Element = (u64, [u64; 3], u64);
+
+/// A sample: the time since the one before, whether it was cut, how many elements it leaves out,
+/// and its elements by list.
+type Sample = (u64, bool, u64, [Vec<Element>; 3]);
+
+fn any_element() -> impl Strategy<Value = Element> {
+    let unsigned = prop_oneof![4 => 900..1100_u64, 1 => Just(u64::MAX), 1 => any::<u64>(), 1 => 0..20_u64];
+    let wrapping = prop_oneof![5 => 0..1000_u64, 1 => Just(u64::MAX)];
+    let range = prop_oneof![4 => Just(1000_u64), 1 => Just(500_u64), 1 => Just(u64::MAX)];
+    (0..3_u64, unsigned.clone(), unsigned, wrapping, range)
+        .prop_map(|(id, first, second, third, range)| (id, [first, second, third], range))
+}
+
+fn any_sample() -> impl Strategy<Value = Sample> {
+    let elements = || prop::collection::vec(any_element(), 0..4);
+    let total = any_element().prop_map(|own| vec![own]);
+    (80..120_u64, prop::bool::weighted(0.2), 0..2_u64, (total, elements(), elements())).prop_map(
+        |(ms, is_cut, skipped, (total, devices, processes))| {
+            (ms, is_cut, skipped, [total, devices, processes])
+        },
+    )
+}
+
+fn bytes((id, values, range): &Element) -> Vec<u8> {
+    let mut bytes = vec![0; STRUCT_BYTES];
+    bytes[..8].copy_from_slice(&id.to_le_bytes());
+    for ((_, at), value) in COUNTERS.iter().zip(values) {
+        bytes[*at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    bytes[RANGE_AT..RANGE_AT + 8].copy_from_slice(&range.to_le_bytes());
+    bytes
+}
+
+/// Returns the payload: a table of a struct, two lists of structs, and a number.
+fn payload((_, _, skipped, lists): &Sample) -> Vec<u8> {
+    const TABLE_AT: usize = 16;
+    let put = |bytes: &mut Vec<u8>, at: usize, number: usize| {
+        bytes[at..at + 4].copy_from_slice(&u32::try_from(number).unwrap().to_le_bytes());
+    };
+    let mut all = vec![0; TABLE_AT + 16];
+    put(&mut all, 0, TABLE_AT);
+    for (number, slot) in [12_u16, 104, 16, 4, 8, 96].iter().enumerate() {
+        all[4 + 2 * number..][..2].copy_from_slice(&slot.to_le_bytes());
+    }
+    put(&mut all, TABLE_AT, 12);
+    all.extend(bytes(&lists[0][0]));
+    all.extend(skipped.to_le_bytes());
+    for (list, at) in [(1, TABLE_AT + 4), (2, TABLE_AT + 8)] {
+        all.extend([0; 4]);
+        let offset = all.len() - at;
+        put(&mut all, at, offset);
+        all.extend(u32::try_from(lists[list].len()).unwrap().to_le_bytes());
+        all.extend(lists[list].iter().flat_map(bytes));
+    }
+    all
+}
+
+/// Returns the values of a slot in the order of the elements.
+fn values(slot: &FieldSlot) -> Vec<Option<f64>> {
+    let known = |value: &f64| Some(*value).filter(|value| !value.is_nan());
+    if slot.plan.is_list { slot.rows.iter().map(known).collect() } else { vec![known(&slot.value)] }
+}
+
+fn is_same(found: Option<f64>, expected: Option<f64>) -> bool {
+    match (found, expected) {
+        (Some(found), Some(expected)) => (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+        (found, expected) => found == expected,
+    }
+}
+
+proptest! {
+    // Proves that the rate of a counter in a rule is the one that `dump` prints, at each sample and
+    // for each element: counters wrap, are reset, fall a little and are absent; elements end, come
+    // back, are left out and occur twice.
+    #[test]
+    fn rates_are_those_of_other_outputs(samples in prop::collection::vec(any_sample(), 2..30)) {
+        let schema = CompiledSchema::compile(SCHEMA, "flatcap.test.Counters").unwrap();
+        let source = RuleSource { name: "s", period_ns: 100 * MS, schema: Some(&schema) };
+        let path = |list: usize, name: &str| match list {
+            0 => format!("s.total.{name}"),
+            list => format!("s.{}[*].{name}", LISTS[list]),
+        };
+        let all: Vec<(usize, &str)> =
+            (0..3).flat_map(|list| COUNTERS.iter().map(move |(name, _)| (list, *name))).collect();
+        let rules: Vec<TriggerRule> = all
+            .iter()
+            .map(|(list, name)| match list {
+                0 => rule(&format!("{}:rate > 0", path(*list, name))),
+                list => rule(&format!("any({}:rate > 0)", path(*list, name))),
+            })
+            .map(|rule| TriggerRule { times: TIMES, ..rule })
+            .collect();
+        let mut engine = TriggerEngine::new(&rules, &[source]).unwrap();
+        let (mut rates, mut time_ns, mut events) = (Rates::default(), 1_000 * MS, Vec::new());
+        for sample in &samples {
+            time_ns += sample.0 * MS;
+            // Bits 0 and 1: the sample was cut.
+            let flags = if sample.1 { 0b11 } else { 0 };
+            let payload = payload(sample);
+            engine.observe(0, (time_ns, flags), &payload, &mut events);
+            rates.observe(&schema, (time_ns, flags), &payload).unwrap();
+            let mut json = Vec::new();
+            schema.walk(&payload, &mut rates.replace_counters(&mut JsonWriter::new(&mut json))).unwrap();
+            let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+            for ((list, name), slot) in all.iter().zip(engine.slots.iter().filter(|slot| !slot.plan.stages.is_empty())) {
+                let expected: Vec<Option<f64>> = match list {
+                    0 => vec![json["total"][name].as_f64()],
+                    list => {
+                        let elements = json[LISTS[*list]].as_array().unwrap();
+                        elements.iter().map(|element| element[name].as_f64()).collect()
+                    }
+                };
+                let found = values(slot);
+                let same = found.len() == expected.len()
+                    && found.iter().zip(&expected).all(|(found, expected)| is_same(*found, *expected));
+                prop_assert!(same, "{}: {:?} is not {:?}", path(*list, name), found, expected);
+            }
+        }
+    }
+
+    // Proves that the growth over a window is the sum of the growths in it.
+    #[test]
+    fn growth_over_a_window_is_a_sum(
+        steps in prop::collection::vec((1..4_u64, 0..300_u64), 2..40),
+        window in 1..9_u64,
+    ) {
+        let schema = CompiledSchema::compile(SCHEMA, "flatcap.test.Counters").unwrap();
+        let source = RuleSource { name: "s", period_ns: MS, schema: Some(&schema) };
+        let condition = format!("s.total.wrapping:delta({window}ms) >= 0");
+        let mut engine = TriggerEngine::new(&[rule(&condition)], &[source]).unwrap();
+        let (mut time_ns, mut count, mut events) = (1_000 * MS, 0, Vec::new());
+        // The true count at each time.
+        let mut known: Vec<(u64, u64)> = Vec::new();
+        for (ms, change) in steps {
+            (time_ns, count) = (time_ns + ms * MS, count + change);
+            known.push((time_ns, count));
+            let sample = (0, false, 0, [vec![(0, [0, 0, count % 1000], 1000)], Vec::new(), Vec::new()]);
+            engine.observe(0, (time_ns, 0), &payload(&sample), &mut events);
+            let begin = known.iter().rev().find(|(at, _)| *at <= time_ns - window * MS);
+            #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+            let expected = begin.map(|(_, before)| (count - before) as f64);
+            let slot = engine.slots.iter().find(|slot| !slot.plan.stages.is_empty()).unwrap();
+            prop_assert_eq!(values(slot), vec![expected]);
+        }
+    }
+}
