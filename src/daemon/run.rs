@@ -29,7 +29,7 @@ use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{
     QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderRules, RecorderSettings, RingSettings,
-    Thinner, command_queue,
+    Thinner, command_queue, flush_until,
 };
 use crate::sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
 use crate::slab::{
@@ -456,6 +456,19 @@ impl RunThreads {
             let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);
             ended = ended.and(join("map-slabs".to_owned(), mapper, limit, meanwhile));
         }
+        let mut ended = match ended {
+            Err(error @ DaemonError::ThreadStuck { .. }) => {
+                // Its queue stays open, so the recorder does not end. What is queued is written;
+                // the next start takes the slab of that thread from the memory of the run.
+                let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
+                let (recorder, ring) = (&self.handles.commands, self.handles.ring.as_ref());
+                if !flush_until(recorder, ring, deadline_ns, meanwhile) {
+                    tracing::warn!("cannot write all samples; the next start takes them from run_dir");
+                }
+                return Err(error);
+            }
+            ended => ended,
+        };
         if let Some(ring) = self.ring {
             let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
             let limit = (deadline_ns, RECORDER_STOP_MAX_NS);
