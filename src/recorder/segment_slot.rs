@@ -439,8 +439,7 @@ impl SegmentSlot {
         );
     }
 
-    /// Removes segments whose creation failed, if they are still there: a writer that failed may not
-    /// have been able to.
+    /// Removes the segments whose creation failed and whose removal failed, too.
     fn remove_given_up(&mut self) {
         let storage = &self.storage;
         self.given_up.retain(|name| {

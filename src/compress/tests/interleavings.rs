@@ -2,8 +2,8 @@
 //! recovery and rescue, the compressor, a shipper, retention, a reader and the next recorder.
 //!
 //! Each has a thread, and they take turns (`turns`). Retention is a simple one, which removes the
-//! oldest segment, or that of the recorder, which keeps what has no receipt. After each operation of the storage the files
-//! are compared with a model.
+//! oldest segment, or that of the recorder, which keeps segments without a receipt. After each
+//! operation of the storage the files are compared with a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

@@ -142,9 +142,9 @@ impl DirectoryRecovery<'_> {
         }
     }
 
-    /// Separates the segments of a run that were given up when they were created from the others: an
-    /// open segment without samples and gaps whose first numbers the segment before it has. That
-    /// one was written to after the failed creation, and accounts for them.
+    /// Separates the segments of a run that were given up when they were created from the others.
+    /// Such a segment is open and has neither samples nor gaps, and the segment before it has
+    /// numbers that it begins with: that one was written to after the failed creation.
     fn without_given_up(&self, names: &[SegmentName]) -> (Vec<SegmentName>, Vec<SegmentName>) {
         let (mut given_up, mut others) = (Vec::new(), Vec::<SegmentName>::new());
         for name in names {

@@ -28,8 +28,8 @@ pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
 
 /// Writes a segment with the leftovers of a killed run that its last segment, which is sealed, does
 /// not count. Returns the name of the new segment; none if the last one counts everything. With
-/// `dry_run` writes nothing. Its number is above all that the run has used, also those of segments
-/// that retention has removed: shipped files are known by run and number.
+/// `dry_run` writes nothing. Its number is new to the run, also if retention has removed its
+/// last segments: shipped files are known by run and number.
 ///
 /// The new segment is whole and synced before it has its name. No other thread or process may
 /// recover the same run meanwhile.
