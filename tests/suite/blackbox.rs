@@ -1,13 +1,10 @@
 //! The black box: the ring has every sample, the data directory one per `disk_period`, and
 //! snapshots are exact at both ends, whole or absent with a reason, whatever kills the recorder.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
-use flatcap::slab::CrashedRun;
-use flatcap_format::segment::SourceInfo;
 use serde_json::Value;
 
 use crate::independent_reader;
@@ -284,43 +281,6 @@ fn recover_uses_the_ring() {
         // The sample that was being read at the kill.
         assert!(lost <= 1 && thinned > 0, "kill {kill}: {lost} {thinned}");
     }
-}
-
-// Proves that a source that a reload adds is noted in the memory of the run before its samples, as
-// the recording on the disk describes it and then as the ring does, and that a kill before the disk
-// recording has it loses none of it.
-#[test]
-fn a_reload_notes_its_sources() {
-    let rig = Rig::new();
-    let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
-    let run_dir = memory.path().to_str().unwrap();
-    let more = format!("[recorder]\nrun_dir = \"{run_dir}\"\n");
-    let synthetic = "[source.synthetic]\nenabled = true\nperiod = \"1ms\"\n";
-    let mut process = start_in(&rig, &format!("{BLACKBOX}{more}{synthetic}"), &rig.data());
-    eventually("samples", || begun(&rig) >= 100);
-    let added = "[source.softirqs]\nenabled = true\nperiod = \"2ms\"\nbudget = \"100%\"\n";
-    rig.write("flatcap.toml", format!("{BLACKBOX}{more}{synthetic}{added}"));
-    signal(process.0.as_ref().unwrap(), "HUP");
-    eventually("its samples", || rig.source("softirqs").is_some_and(|source| number(&source["begun"]) >= 3));
-    let sources = rig.status().unwrap()["sources"].as_array().unwrap().len() as u64;
-    process.kill();
-    let data = std::fs::metadata(rig.data()).unwrap();
-    let mut crashed = CrashedRun::find(memory.path(), (data.dev(), data.ino()), None).unwrap();
-    let records = crashed.pop().unwrap().records().unwrap();
-    let notes: Vec<SourceInfo> = records.iter().map(|record| SourceInfo::decode(record).unwrap()).collect();
-    let periods: Vec<(&str, u64)> =
-        notes.iter().map(|note| (note.name.as_str(), note.period_ns / 1_000_000)).collect();
-    assert_eq!(periods, [("softirqs", 50), ("softirqs", 2)], "the disk first");
-    drop(crashed);
-    let called = rig.call(&["recover", "--json", "--run-dir", run_dir, "flatcap-data"]);
-    assert_eq!(called.status, Some(0), "{called:?}");
-    for path in [rig.data(), rig.data().join("ring")] {
-        let (_, lost, _) = verified(&rig, &path);
-        // The samples that were being read at the kill.
-        assert!(lost <= sources, "{}: {lost}", path.display());
-    }
-    let called = rig.call(&["dump", "--source", "softirqs", "flatcap-data"]);
-    assert!(called.status == Some(0) && called.text().lines().count() > 0, "{called:?}");
 }
 
 // Proves that `info` prints no number that nobody has counted, such as the missed ticks of a
