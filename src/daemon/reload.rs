@@ -16,7 +16,7 @@ use crate::control::{Answer, Call, Refusal, RefusalKind};
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
-use crate::recorder::{CommandError, RecorderCommand};
+use crate::recorder::{CommandError, flush};
 
 /// Shortest interval between two reloads.
 const INTERVAL_NS: u64 = NS_PER_S;
@@ -227,16 +227,7 @@ fn work(
                 for (_, handle) in &handles.groups {
                     let _has_ended = handle.flush();
                 }
-                match &handles.ring {
-                    None => handles.commands.send(RecorderCommand::Flush, answer_of(call)),
-                    // The ring's recorder first passes on what it has.
-                    Some(ring) => {
-                        let next = handles.commands.clone();
-                        ring.send(RecorderCommand::Flush, move |_| {
-                            next.send(RecorderCommand::Flush, answer_of(call));
-                        });
-                    }
-                }
+                flush(&handles.commands, handles.ring.as_ref(), answer_of(call));
             }
         }
     }

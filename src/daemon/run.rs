@@ -1,6 +1,5 @@
 //! The threads of a run: created, started and ended in order.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,7 +16,9 @@ use super::ring::{ring_plan, thinned_plan};
 use super::rule_programs::ProgramStarter;
 use super::rules::{FiringTargets, compile_rules};
 use super::run_sources::{RunSources, SourceReceiver};
-use super::settings::{assert_slabs, count, header, nanoseconds, queues, remove_memory, run_plan};
+use super::settings::{
+    assert_slabs, count, header, lock_memory, nanoseconds, queues, remove_memory, run_plan,
+};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
 use crate::config::Config;
@@ -29,7 +30,7 @@ use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{
     QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderRules, RecorderSettings, RingSettings,
-    Thinner, command_queue,
+    Thinner, command_queue, flush_until,
 };
 use crate::sampling::{GroupHandle, GroupName, GroupSettings, GroupSource, SamplerGroup, command_channel};
 use crate::slab::{
@@ -44,22 +45,6 @@ const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
 /// Longest time that the recorder may take to write and sync the queued slabs. It is abandoned
 /// after this.
 const RECORDER_STOP_MAX_NS: u64 = 60_000_000_000;
-
-/// Locks memory against swapping, if configured. Returns whether it succeeded.
-pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
-    if !config.recorder.lock_memory {
-        return false;
-    }
-    let result = lock();
-    if let Err(error) = &result {
-        tracing::warn!(
-            %error,
-            "[recorder] lock_memory = true: the kernel refuses to lock all memory, some may be swapped out; grant CAP_IPC_LOCK, or set \
-             LimitMEMLOCK=infinity for the service"
-        );
-    }
-    result.is_ok()
-}
 
 /// The storage that a run records to.
 pub(super) struct RunStorage {
@@ -456,6 +441,19 @@ impl RunThreads {
             let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);
             ended = ended.and(join("map-slabs".to_owned(), mapper, limit, meanwhile));
         }
+        let mut ended = match ended {
+            Err(error @ DaemonError::ThreadStuck { .. }) => {
+                // Its queue stays open, so the recorder does not end. What is queued is written;
+                // the next start takes the slab of that thread from the memory of the run.
+                let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
+                let (recorder, ring) = (&self.handles.commands, self.handles.ring.as_ref());
+                if !flush_until(recorder, ring, deadline_ns, meanwhile) {
+                    tracing::warn!("cannot write all samples; the next start takes them from run_dir");
+                }
+                return Err(error);
+            }
+            ended => ended,
+        };
         if let Some(ring) = self.ring {
             let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
             let limit = (deadline_ns, RECORDER_STOP_MAX_NS);

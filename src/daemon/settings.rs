@@ -143,6 +143,22 @@ pub(super) fn run_plan(config: &Config, memory: &MemoryBudget, header: SegmentHe
     }
 }
 
+/// Locks memory against swapping, if configured. Returns whether it succeeded.
+pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
+    if !config.recorder.lock_memory {
+        return false;
+    }
+    let result = lock();
+    if let Err(error) = &result {
+        tracing::warn!(
+            %error,
+            "[recorder] lock_memory = true: the kernel refuses to lock all memory, some may be swapped out; grant CAP_IPC_LOCK, or set \
+             LimitMEMLOCK=infinity for the service"
+        );
+    }
+    result.is_ok()
+}
+
 /// Returns the storage with the quota of the configuration.
 pub(super) fn quota_storage(
     config: &Config,

@@ -100,6 +100,10 @@ impl<'h> LeftVerification<'h> {
 #[cfg(test)]
 mod tests {
     use flatbuffers::{FlatBufferBuilder, WIPOffset};
+    use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+    use flatcap_format::host::{ClockReading, HostName};
+    use flatcap_format::segment::{SourceInfo, SourceKind};
+    use flatcap_stream::{ChecksumKind, Framer};
 
     use super::*;
 
@@ -128,6 +132,43 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
+    /// Returns the header of a run with two sources of log lines and an opaque one.
+    fn header() -> SegmentHeader {
+        let source = |id: u16| SourceInfo {
+            id,
+            name: format!("source{id}"),
+            labels: Vec::new(),
+            kind: SourceKind::Agent,
+            period_ns: 0,
+            root: if id < 2 { "flatcap.kernel.Kmsg" } else { "" }.to_owned(),
+            schema: if id < 2 { SCHEMA } else { &[] }.to_vec(),
+            next_seq: 0,
+        };
+        SegmentHeader {
+            segment: 0,
+            run_id: 1,
+            host: HostName { name: "test".into(), machine_id: None, boot_id: None, labels: Vec::new() },
+            agent_version: "test".into(),
+            checksum: ChecksumKind::Xxh3,
+            frame_max: 1 << 20,
+            clocks: ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: 0 },
+            reorder_window_ns: 0,
+            sources: (0..3).map(source).collect(),
+            clock_table: Vec::new(),
+            recorder_pid: 0,
+        }
+    }
+
+    /// Returns the frame of a sample.
+    fn frame(source: u16, payload: &[u8]) -> Vec<u8> {
+        let stamp = Stamp { mono_ns: 1, wall_ns: 1, seq: 0, incomplete: Incomplete::NONE, duration_ns: 0 };
+        let mut bytes = vec![0; ENVELOPE_BYTES + payload.len()];
+        Envelope::new(source).write(&mut bytes, &stamp, payload);
+        let mut frame = Vec::new();
+        ChecksumKind::Xxh3.frame_and_write(&mut frame, &bytes).unwrap();
+        frame
+    }
+
     // Proves that a payload that refers to the same bytes again and again is refused, although it
     // is valid, and that one which does so within reason is not.
     #[test]
@@ -144,5 +185,32 @@ mod tests {
             verifier.set_max_apparent_size(usize::MAX);
             assert!(verifier.accepts(&payload));
         }
+    }
+
+    // Proves that what was left in a lane is recorded up to the first payload that does not fit the
+    // schema of its source: each payload is verified, or the first one of each source, or none, as
+    // the settings say. A frame that is no sample is refused always.
+    #[test]
+    fn payloads_left_in_a_lane_are_verified() {
+        use PayloadVerification::{All, First, None as Nothing};
+        let described = header();
+        let good = || lines(3, None);
+        // The offset of the root leads beyond the end.
+        let bad = || [&[0xff; 4], &good()[4..]].concat();
+        let frames = |payloads: &[(u16, Vec<u8>)]| -> Vec<Vec<u8>> {
+            payloads.iter().map(|(source, payload)| frame(*source, payload)).collect()
+        };
+        let accepted = |check, frames: &[Vec<u8>]| LeftVerification::new(&described, check).accepted(frames);
+        let of_two = frames(&[(0, good()), (1, good()), (0, good()), (1, bad()), (0, good())]);
+        assert_eq!([All, First, Nothing].map(|check| accepted(check, &of_two)), [3, 5, 5]);
+        let bad_first = frames(&[(0, good()), (1, bad()), (0, good())]);
+        assert_eq!([All, First, Nothing].map(|check| accepted(check, &bad_first)), [1, 1, 3]);
+        let of_opaque = frames(&[(2, bad()), (2, Vec::new())]);
+        assert_eq!([All, First, Nothing].map(|check| accepted(check, &of_opaque)), [2, 2, 2]);
+        let broken = [frames(&[(0, good())]), vec![vec![0; 20]]].concat();
+        assert_eq!([All, First, Nothing].map(|check| accepted(check, &broken)), [1, 1, 1]);
+        // Each lane has a first payload of each source.
+        let mut verification = LeftVerification::new(&described, First);
+        assert_eq!([&of_two, &bad_first].map(|frames| verification.accepted(frames)), [5, 1]);
     }
 }

@@ -167,7 +167,7 @@ mod tests {
     use flatcap_format::testing::simulated::{CrashKind, SimulatedStorage};
 
     use super::super::SyncPolicy;
-    use super::super::commands::{MARK_BYTES_MAX, RecorderHandle, command_queue};
+    use super::super::commands::{MARK_BYTES_MAX, RecorderHandle, command_queue, flush_until};
     use super::super::drain::Recorder;
     use super::super::retention::RetentionLimits;
     use super::*;
@@ -320,6 +320,23 @@ mod tests {
         rig.recorder.run_commands(given_ns + 1);
         let answer = rig.answers.lock().unwrap().pop().unwrap();
         assert_eq!(answer.unwrap(), "segment 0 is on disk up to here");
+    }
+
+    // Proves that a flush through the ring's recorder is answered while a sampler still has its end
+    // of the queue, so that a sampler that hangs delays no end of a run by more than the writes;
+    // and that a recorder that does not answer, or has ended, delays it to the deadline at most.
+    #[test]
+    fn a_flush_waits_for_no_sampler() {
+        let (ring, disk) = (rig(), rig());
+        let flush = |deadline_ns| flush_until(&disk.handle, Some(&ring.handle), deadline_ns, &mut |_now| {});
+        assert!(!flush(0), "nobody runs them");
+        let run = |recorder: Recorder| crate::os::thread::spawn("recorder", move || recorder.run()).unwrap();
+        let threads = [run(ring.recorder), run(disk.recorder)];
+        assert!(flush(u64::MAX));
+        assert!(threads.iter().all(|thread| !thread.is_finished()));
+        drop((ring.producer, disk.producer));
+        threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+        assert!(!flush(u64::MAX), "they have ended");
     }
 
     // Proves that a flush fails while samples refused by the storage are not yet in a gap.

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use flatcap_format::segment::{Marker, SourceInfo};
 
 use super::recorder_rules::RecorderRules;
@@ -153,6 +153,48 @@ impl RecorderHandle {
             Err(TrySendError::Full(task)) => (task.reply)(Err(CommandError::Busy)),
             Err(TrySendError::Disconnected(task)) => (task.reply)(Err(CommandError::Ending)),
         }
+    }
+}
+
+/// Writes and syncs what is queued: first the recorder of the ring, if there is one, which passes
+/// samples on. `reply` receives the answer of the recorder of the data directory.
+pub fn flush(
+    recorder: &RecorderHandle,
+    ring: Option<&RecorderHandle>,
+    reply: impl FnOnce(Result<String, CommandError>) + Send + 'static,
+) {
+    let Some(ring) = ring else { return recorder.send(RecorderCommand::Flush, reply) };
+    let next = recorder.clone();
+    ring.send(RecorderCommand::Flush, move |_| next.send(RecorderCommand::Flush, reply));
+}
+
+/// Does the same, and waits for the answer until a deadline of the monotonic clock. Calls
+/// `meanwhile` with the time while it waits. Returns whether all that was queued is on disk.
+pub fn flush_until(
+    recorder: &RecorderHandle,
+    ring: Option<&RecorderHandle>,
+    deadline_ns: u64,
+    meanwhile: &mut dyn FnMut(u64),
+) -> bool {
+    const LOOK_EVERY_NS: u64 = 1_000_000;
+    let (answers, answer) = bounded(1);
+    flush(recorder, ring, move |result| {
+        // Nobody waits after the deadline.
+        let _unheard = answers.send(result.is_ok());
+    });
+    let never = WakeEvent::new();
+    loop {
+        match answer.try_recv() {
+            Ok(is_flushed) => return is_flushed,
+            Err(TryRecvError::Disconnected) => return false,
+            Err(TryRecvError::Empty) => {}
+        }
+        let now = monotonic_ns();
+        if now >= deadline_ns {
+            return false;
+        }
+        meanwhile(now);
+        never.wait_until(now + LOOK_EVERY_NS);
     }
 }
 

@@ -141,6 +141,7 @@ impl DirectoryUsage {
                 (file.removable, file.is_ours, file.is_history) = (None, false, false);
             }
         }
+        hold_last_segments(&mut files);
         files
     }
 
@@ -316,6 +317,25 @@ impl DirectoryUsage {
             age_ns,
             is_held: self.lacks_receipt(segment),
         }
+    }
+}
+
+/// Holds the last segment of each run of which an older segment stays: it says how far the run is
+/// accounted for, and a rescue continues from there.
+fn hold_last_segments(files: &mut [StoredFile]) {
+    let mut runs: BTreeMap<u64, (u64, Option<u64>)> = BTreeMap::new(); // the last, the first that stays
+    for file in files.iter() {
+        let Some(name) = SegmentName::parse(&file.name) else { continue };
+        let (last, staying) = runs.entry(name.run_id).or_default();
+        *last = name.number.max(*last);
+        if file.is_held || file.removable.is_none() {
+            *staying = Some(staying.map_or(name.number, |first| first.min(name.number)));
+        }
+    }
+    for file in files {
+        let run = file.removable.and_then(|name| Some((name.number, runs.get(&name.run_id)?)));
+        let Some((number, (last, Some(staying)))) = run else { continue };
+        file.is_held |= number == *last && *staying < number;
     }
 }
 

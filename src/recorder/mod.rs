@@ -31,7 +31,7 @@ mod thinner;
 
 pub use commands::{
     CommandError, CommandQueue, MARK_BYTES_MAX, PlanUpdate, RecorderCommand, RecorderHandle, Reply,
-    command_queue,
+    command_queue, flush, flush_until,
 };
 pub use drain::Recorder;
 pub use gap_tracker::LOSS_BYTES;

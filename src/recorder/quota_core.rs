@@ -6,11 +6,11 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatcap_format::segment::{REMOVED_NAME, SegmentName};
+use flatcap_format::segment::{REMOVED_NAME, RemovedSegments, SegmentName};
 use flatcap_format::storage::{FileEntry, Storage, StorageFile};
 
 use super::directory_usage::{DirectoryUsage, EvictionDecision, RESERVE_NAME};
-use super::removed_list::{read_removed, write_removed};
+use super::removed_list::write_removed;
 use super::retention::RetentionLimits;
 use super::retention::{Shortage, StoredFile, kept_bytes, reserve_length, usable_bytes};
 use crate::metrics::DirectoryMetrics;
@@ -253,11 +253,12 @@ impl QuotaCore {
     }
 
     /// Writes down that a segment was removed although an older one of its run is left: verify
-    /// would find its samples missing.
+    /// would find its samples missing, and a supplement of the run would take its number.
     fn note_hole(&self, books: &mut DirectoryUsage, name: &str) {
         let Some(segment) = SegmentName::parse(name) else { return };
         let Some(older) = books.newest_before(segment) else { return };
-        let mut removed = read_removed(&*self.inner);
+        // Without a list that can be read, a new one begins.
+        let mut removed = RemovedSegments::read(&*self.inner).unwrap_or_default();
         let first = removed.last_before(segment.run_id, segment.number).unwrap_or(0).max(older) + 1;
         removed.add(segment.run_id, first, segment.number);
         removed.retain_runs(|run_id| books.has_run(run_id));

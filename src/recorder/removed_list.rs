@@ -5,22 +5,6 @@ use std::io::{self, IoSlice};
 use flatcap_format::segment::{REMOVED_NAME, RemovedSegments};
 use flatcap_format::storage::Storage;
 
-/// Maximum size of the list, in bytes.
-const REMOVED_BYTES_MAX: u64 = 1 << 20;
-
-/// Reads the list; an empty one if there is none.
-pub(super) fn read_removed(storage: &dyn Storage) -> RemovedSegments {
-    let read = || {
-        let file = storage.open(REMOVED_NAME)?;
-        let length = file.length()?.min(REMOVED_BYTES_MAX);
-        let mut text = vec![0; usize::try_from(length).unwrap_or_default()];
-        let count = file.read_at(&mut text, 0)?;
-        text.truncate(count);
-        io::Result::Ok(RemovedSegments::parse(&String::from_utf8_lossy(&text)))
-    };
-    read().unwrap_or_default()
-}
-
 /// Writes the list.
 ///
 /// # Errors

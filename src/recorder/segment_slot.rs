@@ -21,6 +21,8 @@ use super::syncer::{Syncer, SyncerResult};
 use crate::metrics::{Metrics, RecorderMetrics};
 use crate::os::clock::monotonic_ns;
 
+/// Segments given up of which the names are kept; recovery removes the others.
+const GIVEN_UP_MAX: usize = 64;
 /// ENOENT: the last storage error after the removal of an open segment.
 const ENOENT: i32 = 2;
 
@@ -49,6 +51,7 @@ pub(super) struct SegmentSlot {
     retry_ns: u64,
     pub(super) back_off_ns: fn(u32) -> u64, // wait after this many failures
     pub(super) is_ring: bool,               // without a segment it goes on, and tries again
+    given_up: Vec<SegmentName>,             // whose creation failed, and which may be left
 }
 
 /// A segment that is being written.
@@ -93,6 +96,7 @@ impl SegmentSlot {
             retry_ns: 0,
             back_off_ns: policy::back_off_ns,
             is_ring,
+            given_up: Vec::new(),
         };
         match slot.create_segment() {
             // A run that keeps its history begins without a segment, and tries again.
@@ -435,8 +439,20 @@ impl SegmentSlot {
         );
     }
 
+    /// Removes the segments whose creation failed and whose removal failed, too.
+    fn remove_given_up(&mut self) {
+        let storage = &self.storage;
+        self.given_up.retain(|name| {
+            let removed = call_storage(&self.metrics.recorder, || storage.remove(&name.to_string()));
+            removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+        });
+        let excess = self.given_up.len().saturating_sub(GIVEN_UP_MAX);
+        self.given_up.drain(..excess);
+    }
+
     /// Creates the next segment. It is not the open one yet.
     pub(super) fn create_segment(&mut self) -> io::Result<OpenSegment> {
+        self.remove_given_up();
         let number = self.next_number;
         self.next_number = SegmentName::next_number(number).ok_or(io::ErrorKind::StorageFull)?;
         let mono_ns = monotonic_ns();
@@ -464,6 +480,13 @@ impl SegmentSlot {
         };
         let writer = call_storage(&self.metrics.recorder, || {
             SegmentWriter::create_with(&*self.storage, name, header, &self.plan.attachments, form)
+        })
+        .inspect_err(|error| {
+            // A file that was there before is not ours.
+            let is_left = || self.storage.open(&name.to_string()).is_ok();
+            if error.kind() != io::ErrorKind::AlreadyExists && is_left() {
+                self.given_up.push(name);
+            }
         })?;
         self.metrics.recorder.bytes.add(writer.stored_bytes());
         Ok(OpenSegment {

@@ -67,6 +67,7 @@ mod reading;
 mod recording;
 mod reference_tools;
 mod reloading;
+mod removed_segments;
 mod replaying;
 mod rig;
 mod sampling;

@@ -22,6 +22,10 @@ const KILLS_OF_A_RIG: u64 = 10;
 const INTERVAL_US: u64 = 300_000;
 /// Time between two pushes of an application, at least.
 const PUSH_INTERVAL: Duration = Duration::from_micros(200);
+/// Pushes after which it pauses, for longer than most recorders live: what it pushed before is in
+/// its lane alone when the next recorder starts.
+const PUSHES_AT_ONCE: u64 = 400;
+const PAUSE: Duration = Duration::from_millis(600);
 /// Memory of its lane.
 const LANE_BYTES: u64 = 8 << 20;
 /// The samples of an application are numbered from a multiple of this on.
@@ -31,6 +35,7 @@ const NUMBERS: u64 = 1 << 32;
 const APPLICATION: &str = "FLATCAP_TEST_PUSH_KILLS";
 
 // The application of the test below: pushes consecutive numbers, and notes how many it has pushed.
+// Now and then it pauses.
 #[test]
 #[ignore = "started by other tests"]
 fn application() {
@@ -47,6 +52,9 @@ fn application() {
         if orders.push(&payload(first + pushed)).is_ok() {
             pushed += 1;
             committed.write_all_at(&pushed.to_le_bytes(), 0).unwrap();
+            if pushed.is_multiple_of(PUSHES_AT_ONCE) {
+                std::thread::sleep(PAUSE);
+            }
         }
         std::thread::sleep(PUSH_INTERVAL);
     }
@@ -143,7 +151,7 @@ fn kill_in_turns(seed: u64, kills: std::ops::Range<u64>) {
 
 // Proves that every sample that an application has committed is in the recording exactly once,
 // and that begun = recorded + lost for each of its sources, although applications and recorders are
-// killed at random moments and started again.
+// killed at random moments and started again, and applications pause and push again.
 #[test]
 fn every_committed_sample_is_there_once() {
     let kills = std::env::var("FLATCAP_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());

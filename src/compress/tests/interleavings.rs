@@ -1,11 +1,12 @@
 //! Everything that works on the files of a killed run at once, in any order and with crashes:
 //! recovery and rescue, the compressor, a shipper, retention, a reader and the next recorder.
 //!
-//! Each has a thread, and they take turns (`turns`). After each operation of the storage the files
-//! are compared with a model.
+//! Each has a thread, and they take turns (`turns`). Retention is a simple one, which removes the
+//! oldest segment, or that of the recorder, which keeps segments without a receipt. After each
+//! operation of the storage the files are compared with a model.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,7 @@ use flatcap_stream::ChecksumKind;
 use super::fixtures::{append, compress_one, frame_of, header, read};
 use super::turns::{Order, TurnStorage, Turns, TurnsEnd};
 use crate::compress::{remove_leftovers, sealed_segments};
+use crate::recorder::{QuotaStorage, RetentionLimits};
 
 /// The run that was killed, and its sources: one of the host, and two that applications push.
 const KILLED: u64 = 5;
@@ -164,6 +166,8 @@ struct World {
     lake: Mutex<BTreeMap<(u64, u64), Vec<SampleKey>>>,
     /// Samples that nobody can place, since no segment of their run is left.
     dropped: Mutex<BTreeSet<SampleKey>>,
+    /// The file of receipts, if retention reads it.
+    receipts: Option<tempfile::NamedTempFile>,
 }
 
 impl World {
@@ -173,6 +177,10 @@ impl World {
             storage.entries()?.iter().filter_map(|entry| SegmentName::parse(&entry.name)).collect();
         names.retain(|name| name.state == SealState::Sealed);
         names.sort_by_key(|name| name.number);
+        if self.receipts.is_some() {
+            // As if it had failed with the older ones: the newest are shipped, and may be removed.
+            names.reverse();
+        }
         for name in names {
             let key = (name.run_id, name.number);
             if self.lake.lock().unwrap().contains_key(&key) {
@@ -184,8 +192,19 @@ impl World {
             };
             let Found { samples, .. } = find(&name.to_string(), file).unwrap();
             self.lake.lock().unwrap().insert(key, samples);
+            if let Some(receipts) = &self.receipts {
+                let (run_id, number) = key;
+                writeln!(receipts.as_file(), "{run_id:016x}-{number:010}").unwrap();
+            }
         }
         Ok(())
+    }
+
+    /// Removes what is shipped, as the recorder does that keeps everything else.
+    fn remove_shipped(&self, storage: &TurnStorage, receipts: &Path) -> io::Result<()> {
+        let limits = RetentionLimits { age_ns: 1, ..RetentionLimits::NONE };
+        let storage = QuotaStorage::new(Arc::new(storage.clone()), limits);
+        storage.with_receipts(receipts.to_owned()).enforce_limits(1 << 40)
     }
 
     /// Removes the oldest segment, if it has a manifest and is not the only one.
@@ -410,7 +429,12 @@ fn run_all(
         }),
         Box::new(|storage| compress(storage).is_ok()),
         Box::new(|storage| (0..3).all(|_| world.ship(storage).is_ok())),
-        Box::new(|storage| (0..3).all(|_| world.remove_oldest(storage).is_ok())),
+        Box::new(|storage| {
+            (0..3).all(|_| match &world.receipts {
+                Some(receipts) => world.remove_shipped(storage, receipts.path()).is_ok(),
+                None => world.remove_oldest(storage).is_ok(),
+            })
+        }),
         Box::new(|storage| record(storage, writer).is_ok()),
         Box::new(|storage| (0..2).all(|_| look(storage).is_ok())),
     ];
@@ -449,7 +473,8 @@ fn run_seed(seed: u64) {
     let random = &mut SimulationRandom::new(seed);
     let mut disk = SimulatedStorage::new(seed);
     let mut run = KilledRun::write(&disk, random);
-    let (world, mut model) = (World::default(), Model::default());
+    let (mut world, mut model) = (World::default(), Model::default());
+    world.receipts = (seed % 2 == 0).then(|| tempfile::NamedTempFile::new().unwrap());
     let mut has_memory = true;
     for start in 0..=CRASHES {
         let what = format!("seed {seed}, start {start}");

@@ -1,6 +1,7 @@
 //! Tests of compression as a whole: crashes, the worker during a recording, and all concurrent
 //! writers of segments.
 
+mod changed;
 mod crashes;
 mod fixtures;
 mod interleavings;

@@ -12,3 +12,4 @@ mod retained;
 pub(super) mod rig;
 mod rings;
 mod shared_disk;
+mod supplements;

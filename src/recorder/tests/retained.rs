@@ -331,6 +331,39 @@ fn the_next_oldest_goes_instead() {
     assert!(removed.covers(9, 3, 6) && !removed.covers(9, 0, 6), "verify knows of the hole: {list}");
 }
 
+// Proves that the last segment of a run goes after all older ones of its run, shipped or not, and
+// those of other runs in their order: what is rescued later continues the last one.
+#[test]
+fn the_last_segment_of_a_run_goes_last() {
+    let receipts = tempfile::NamedTempFile::new().unwrap();
+    let storage = SimulatedStorage::new(0);
+    let of_run = |run_id, number| SegmentName { run_id, ..name(number, 1000, SealState::Sealed) };
+    let names = [of_run(8, 0), of_run(9, 1), of_run(9, 2), of_run(9, 3), of_run(7, 4), of_run(7, 5)];
+    for name in names {
+        fill(&storage, &name.to_string(), 4096);
+    }
+    let shipped = [&names[..1], &names[2..]].concat();
+    let lines: String =
+        shipped.iter().map(|name| format!("{:016x}-{:010}\n", name.run_id, name.number)).collect();
+    std::fs::write(receipts.path(), lines).unwrap();
+    let capped = |limits| {
+        QuotaStorage::new(Arc::new(storage.clone()), limits).with_receipts(receipts.path().to_owned())
+    };
+    let left = || {
+        let names = storage.names().into_iter().filter_map(|name| SegmentName::parse(&name));
+        names.map(|name| name.number).collect::<Vec<u64>>()
+    };
+    capped(age_limit(60)).enforce_limits(2000).unwrap();
+    assert_eq!(left(), [1, 3], "one has no receipt, and one is the last of its run");
+    let pages = |pages| RetentionLimits { bytes: pages * PAGE_BYTES, ..RetentionLimits::NONE };
+    capped(pages(3)).enforce_limits(2000).unwrap();
+    assert_eq!(left(), [1, 3], "the list of what is removed takes a page");
+    capped(pages(2)).enforce_limits(2000).unwrap();
+    assert_eq!(left(), [3]);
+    capped(pages(1)).enforce_limits(2000).unwrap();
+    assert_eq!(left(), Vec::<u64>::new());
+}
+
 // Proves that if nothing can be removed the open segment stays, is sealed intact, and nothing else
 // happens.
 #[test]

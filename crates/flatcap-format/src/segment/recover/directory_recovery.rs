@@ -9,13 +9,14 @@ use std::io;
 use std::path::Path;
 
 use super::leftovers::Leftovers;
-use super::recovered::{RecoverError, Recovered};
+use super::recovered::{RecoverError, Recovered, RecoveryStep};
 use super::segment_recovery::{recover, resume};
 use super::supplement::supplement;
 use crate::segment::format::footer::Footer;
+use crate::segment::format::frame_kind::{FrameKind, FrameLocation};
 use crate::segment::format::header::SegmentHeader;
 use crate::segment::format::segment_name::{SealState, SegmentName, SideFile};
-use crate::segment::read::reader::SegmentReader;
+use crate::segment::read::reader::{Advance, SegmentReader};
 use crate::storage::Storage;
 
 /// A recovery of all crashed runs in a directory.
@@ -102,6 +103,10 @@ impl DirectoryRecovery<'_> {
         if is_empty && !names.iter().any(is_candidate) {
             return;
         }
+        let (given_up, names) = self.without_given_up(names);
+        for name in given_up.into_iter().filter(|name| self.is_selected(*name)) {
+            each(name, self.remove_given_up(name));
+        }
         let last = names.iter().rev().copied().find(|name| self.header(*name).is_some());
         for (at, name) in names.iter().enumerate() {
             let is_last = last == Some(*name);
@@ -135,6 +140,30 @@ impl DirectoryRecovery<'_> {
                 }
             }
         }
+    }
+
+    /// Separates the segments of a run that were given up when they were created from the others.
+    /// Such a segment is open and has neither samples nor gaps, and the segment before it has
+    /// numbers that it begins with: that one was written to after the failed creation.
+    fn without_given_up(&self, names: &[SegmentName]) -> (Vec<SegmentName>, Vec<SegmentName>) {
+        let (mut given_up, mut others) = (Vec::new(), Vec::<SegmentName>::new());
+        for name in names {
+            let before = others.iter().rev().find_map(|before| self.open(*before));
+            let is_given_up = name.state == SealState::Active
+                && before.is_some_and(|before| {
+                    self.open(*name).is_some_and(|reader| was_given_up(reader, before))
+                });
+            if is_given_up { &mut given_up } else { &mut others }.push(*name);
+        }
+        (given_up, others)
+    }
+
+    fn remove_given_up(&self, name: SegmentName) -> Result<Recovered, RecoverError> {
+        let step = RecoveryStep { name };
+        if !self.dry_run {
+            self.storage.remove(&name.to_string()).map_err(step.fails("remove a segment without content"))?;
+        }
+        Ok(Recovered::default())
     }
 
     /// Checks whether the files of a run account for the samples that it had begun. `begun` is the
@@ -181,6 +210,32 @@ impl DirectoryRecovery<'_> {
         let file = self.storage.open(&stored).ok()?;
         SegmentReader::over(Path::new(&stored), file).ok()
     }
+}
+
+/// Returns whether an open segment has no sample and no gap, and the segment before it has numbers
+/// that this one begins with.
+fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
+    let header = reader.header().clone();
+    let counts = |at: FrameLocation| matches!(at.kind, FrameKind::Telemetry | FrameKind::Gap);
+    // A damaged file may have had some.
+    while let Ok(Some(advance)) = reader.advance() {
+        match advance {
+            Advance::Frame(at) if !counts(at) => {}
+            _ => return false,
+        }
+    }
+    let first = Leftovers::from_successor(&header);
+    if let Some(footer) = before.footer() {
+        return first.begun.iter().any(|(source, begun)| footer.next_seq(*source) > *begun);
+    }
+    while let Ok(Some(advance)) = before.advance() {
+        if let Advance::Frame(at) = advance
+            && first.is_counted_later(&before, at)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// Sort key of a run's segments.

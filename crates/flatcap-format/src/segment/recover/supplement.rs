@@ -14,6 +14,7 @@ use crate::segment::format::header::SegmentHeader;
 use crate::segment::format::segment_name::{SealState, SegmentName};
 use crate::segment::open::header_copy;
 use crate::segment::read::reader::{Advance, SegmentReader};
+use crate::segment::verify::removed::RemovedSegments;
 use crate::storage::{FileEntry, Storage};
 
 /// Returns the segment of a run with the highest number in a listing of its directory.
@@ -27,7 +28,8 @@ pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
 
 /// Writes a segment with the leftovers of a killed run that its last segment, which is sealed, does
 /// not count. Returns the name of the new segment; none if the last one counts everything. With
-/// `dry_run` writes nothing.
+/// `dry_run` writes nothing. Its number is new to the run, also if retention has removed its
+/// last segments: shipped files are known by run and number.
 ///
 /// The new segment is whole and synced before it has its name. No other thread or process may
 /// recover the same run meanwhile.
@@ -52,10 +54,15 @@ pub fn supplement(
     if !leftovers.exceeds(&footer) {
         return Ok(None);
     }
-    let number = SegmentName::next_number(last.number).ok_or_else(|| {
+    let removed = RemovedSegments::read(storage).map_err(step.fails("read the list of removed segments"))?;
+    let last_removed = removed.last_before(last.run_id, u64::MAX).filter(|removed| *removed > last.number);
+    let number = SegmentName::next_number(last_removed.unwrap_or(last.number)).ok_or_else(|| {
         step.fails("find a number for the rest of its run")(std::io::ErrorKind::StorageFull.into())
     })?;
-    let header = header_after(&footer, leftovers, number);
+    let mut header = header_after(&footer, leftovers, number);
+    if last_removed.is_some() {
+        begin_with(leftovers, &mut header);
+    }
     let name = SegmentName {
         number,
         created_s: header.clocks.wall_ns.div_euclid(1_000_000_000),
@@ -86,6 +93,18 @@ fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentH
     let mono_ns = first_ns.or(last_ns).unwrap_or(header.clocks.mono_ns);
     header.clocks = clocks_at(&header, mono_ns);
     header
+}
+
+/// Lets a header begin with what is left over: what the segment before it does not count was in
+/// segments that retention has removed.
+fn begin_with(leftovers: &Leftovers, header: &mut SegmentHeader) {
+    let head_bytes = header.checksum.frame_bytes(0);
+    for source in &mut header.sources {
+        let samples = leftovers.frames.iter().filter_map(|frame| SampleView::read(frame.get(head_bytes..)?));
+        let own = samples.filter(|sample| sample.source == source.id && sample.seq >= source.next_seq);
+        let first = own.map(|sample| sample.seq).min().or(leftovers.begun.get(&source.id).copied());
+        source.next_seq = first.unwrap_or_default().max(source.next_seq);
+    }
 }
 
 /// Returns the clocks at a time, as the run pairs them.

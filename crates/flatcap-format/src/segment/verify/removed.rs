@@ -5,10 +5,15 @@
 //! `0000000000000abc-0000000042-0000000045`. Other lines are skipped.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, io};
+
+use crate::storage::Storage;
 
 /// The name of the file.
 pub const REMOVED_NAME: &str = "flatcap.removed";
+
+/// Longest list that is read, in bytes.
+const LIST_BYTES_MAX: u64 = 1 << 20;
 
 /// Segments by run and number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +22,22 @@ pub struct RemovedSegments {
 }
 
 impl RemovedSegments {
+    /// Reads the list of a directory; an empty one if there is none.
+    ///
+    /// # Errors
+    /// Errors of the storage.
+    pub fn read(storage: &dyn Storage) -> io::Result<Self> {
+        let file = match storage.open(REMOVED_NAME) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            opened => opened?,
+        };
+        let length = file.length()?.min(LIST_BYTES_MAX);
+        let mut text = vec![0; usize::try_from(length).unwrap_or_default()];
+        let count = file.read_at(&mut text, 0)?;
+        text.truncate(count);
+        Ok(Self::parse(&String::from_utf8_lossy(&text)))
+    }
+
     /// Reads the lines of a file.
     pub fn parse(text: &str) -> Self {
         let mut removed = Self::default();
