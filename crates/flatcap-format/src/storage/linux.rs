@@ -1,5 +1,5 @@
-//! Opening files on Linux: no symbolic link of another user is followed, no file of another kind is
-//! opened, and no open waits.
+//! Files and directories on Linux: no symbolic link of another user is followed, no file of another
+//! kind is opened, no open waits, and root has its owner's rights in another user's directory.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
@@ -9,11 +9,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, openat, openat2,
-    readlinkat,
+    CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, SeekFrom, Stat, fstat, fstatfs, openat,
+    openat2, readlinkat, seek,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+mod directory;
+mod output;
+mod owner_rights;
+
+pub use directory::{Directory, FileAccess};
+pub use output::{OpenPendingFile, OutputDirectory, PendingFile};
+pub use owner_rights::{AssumedRights, OwnerRights};
 
 /// Maximum number of symbolic links in a path, as in the kernel.
 const LINKS_MAX: u32 = 40;
@@ -147,6 +155,18 @@ impl PathWalk {
     fn count_link(&mut self) -> io::Result<()> {
         self.links += 1;
         if self.links > LINKS_MAX { Err(Errno::LOOP.into()) } else { Ok(()) }
+    }
+}
+
+/// Returns the offset of the next byte that takes disk space, see
+/// [`ReadAt::next_stored`](super::ReadAt::next_stored). Moves the file's own position, which
+/// positioned reads and appends do not use.
+pub(super) fn next_stored(file: &File, offset: u64) -> io::Result<u64> {
+    match seek(file, SeekFrom::Data(offset)) {
+        Ok(at) => Ok(at),
+        // There are no bytes up to the end.
+        Err(Errno::NXIO) => Ok(offset.max(file.metadata()?.len())),
+        Err(_) => Ok(offset),
     }
 }
 

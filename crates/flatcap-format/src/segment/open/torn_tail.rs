@@ -49,7 +49,7 @@ pub(in crate::segment) fn is_empty_after(file: &dyn ReadAt, mut offset: u64) -> 
         if count == 0 || read.iter().any(|byte| *byte != 0) {
             return Ok(count == 0);
         }
-        offset += count as u64;
+        offset = file.next_stored(offset + count as u64)?;
     }
 }
 
