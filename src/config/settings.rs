@@ -341,8 +341,8 @@ settings! {
 
         /// Memory for all lanes, and for what is kept of pushed sources, in addition to that of
         /// [recorder]. One user may have half of it.
-        // About 60 threads with the default lane, 30 of one user. Below the minimum not even one lane
-        // and a schema fit; above the maximum the unit is wrong.
+        // About 60 threads with the default lane, 30 of one user. Below the minimum not even one
+        // lane and a schema fit; above the maximum the unit is wrong.
         memory_max: u64 = 64 * MIB, Size(MIB..=64 * GIB), Restart;
 
         /// Share of one core that all work for pushed frames may use: connecting, registering,

@@ -219,7 +219,8 @@ fn no_name_ends_a_verb() {
             labels: vec![],
         });
         let odd = any_name(&mut random);
-        // Names that are no identifiers make a schema malformed; digits alone are no part of a path.
+        // Names that are no identifiers make a schema malformed; digits alone are no part of a
+        // path.
         let field = match random() % 3 {
             0 => "load15".to_owned(),
             1 => "123456".to_owned(),
