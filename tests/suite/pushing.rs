@@ -1048,16 +1048,16 @@ fn a_user_leaves_others_their_share() {
         return;
     };
     let mut said = std::io::BufReader::new(greedy.stdout.take().unwrap()).lines();
-    let mut line = || said.next().unwrap().unwrap();
-    let clients = line();
+    let mut refusal = || said.next().unwrap().unwrap();
+    let clients = refusal();
     assert_eq!(clients, "this user already has 4 clients, the limit is 4: raise [push] clients");
-    let memory = line();
+    let memory = refusal();
     assert!(
         memory.contains("that the applications of this user use exceed the limit of 33554432"),
         "{memory}"
     );
     assert!(memory.contains("[push] memory_max"), "{memory}");
-    assert_eq!(line(), "this user already has 8 lanes, the limit is 8: raise [push] lanes");
+    assert_eq!(refusal(), "this user already has 8 lanes, the limit is 8: raise [push] lanes");
     let clients: Vec<RawClient> = (0..4).map(|_| RawClient::welcome(&socket(&rig))).collect();
     let ask = |bytes| {
         let lane = PushRequest::Lane { bytes, thread: 1, thread_name: String::new() };

@@ -49,9 +49,12 @@ impl HttpService for BoundedService {
         let is_list = request.uri().query().is_some_and(|query| query.contains("prefix="));
         let response = self.0.execute(request).await?;
         let is_bounded = is_list || !response.status().is_success();
-        Ok(response.map(|body| match is_bounded {
-            true => HttpResponseBody::new(BoundedBody { body, bytes_left: ANSWER_BYTES_MAX }),
-            false => body,
+        Ok(response.map(|body| {
+            if is_bounded {
+                HttpResponseBody::new(BoundedBody { body, bytes_left: ANSWER_BYTES_MAX })
+            } else {
+                body
+            }
         }))
     }
 }

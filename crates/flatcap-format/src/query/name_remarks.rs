@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::recording::{RecordedSource, Recording};
-use crate::schema::{PLAIN_NAME_RULE, is_plain_source_name};
+use crate::schema::{CompiledSchema, PLAIN_NAME_RULE, is_plain_source_name};
 
 /// Maximum number of fields of a source that are named.
 const FIELDS_MAX: usize = 16;
@@ -54,7 +54,7 @@ fn remarks(source: &RecordedSource, is_of_computed: bool) -> Vec<NameRemark> {
     if let Some(error) = &source.schema_error {
         found.push(remark(None, format!("no fields: {error}")));
     }
-    let fields: BTreeSet<&str> = source.schema.iter().flat_map(|schema| schema.unnamed_fields()).collect();
+    let fields: BTreeSet<&str> = source.schema.iter().flat_map(CompiledSchema::unnamed_fields).collect();
     let what = || format!("left out, since no path can have this name; expected one of {PLAIN_NAME_RULE}");
     found.extend(fields.iter().take(FIELDS_MAX).map(|field| remark(Some(field), what())));
     if fields.len() > FIELDS_MAX {

@@ -104,7 +104,7 @@ mod tests {
     fn a_sparse_tail_stays_sparse() {
         const FAR: u64 = 16 << 30;
         let folder = tempfile::tempdir().unwrap();
-        let mut made = File::create(folder.path().join("a")).unwrap();
+        let mut made = File::create_new(folder.path().join("a")).unwrap();
         made.write_all(b"frames, torn").unwrap();
         made.seek(SeekFrom::Start(FAR)).unwrap();
         made.write_all(b"x").unwrap();

@@ -59,7 +59,7 @@ pub fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Re
         let found = openat(&walk.folder, &name, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
-            walk.follow(&found, &status, name)?;
+            walk.follow(&found, &status, &name)?;
         } else if !walk.is_at_end() {
             walk.folder = found;
         } else {
@@ -126,7 +126,7 @@ impl PathWalk {
     }
 
     /// Continues with the target of a link.
-    fn follow(&mut self, link: &OwnedFd, status: &Stat, name: OsString) -> io::Result<()> {
+    fn follow(&mut self, link: &OwnedFd, status: &Stat, name: &OsStr) -> io::Result<()> {
         if ![geteuid().as_raw(), 0].contains(&status.st_uid) {
             let why = format!(
                 "{} is a symbolic link that belongs to user {}; use the path of its target",
@@ -138,7 +138,7 @@ impl PathWalk {
         self.count_link()?;
         if fstatfs(&self.folder)?.f_type == PROC_SUPER_MAGIC && !self.is_at_end() {
             // A link such as /proc/1/root leads to a place that its text does not name.
-            self.folder = openat(&self.folder, &name, PLACE | OFlags::DIRECTORY, Mode::empty())?;
+            self.folder = openat(&self.folder, name, PLACE | OFlags::DIRECTORY, Mode::empty())?;
             return Ok(());
         }
         let target = readlinkat(link, "", Vec::new())?;
