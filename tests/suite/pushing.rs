@@ -1007,13 +1007,14 @@ fn strangers_are_denied() {
 // others, and that each refusal names the user's share and the key.
 #[test]
 fn a_user_leaves_others_their_share() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
     if rustix::process::geteuid().as_raw() != 0 {
         println!("skipped: only root can be another user");
         return;
     }
     let rig = Rig::new();
     for folder in rig.folders() {
-        use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     let limits = "clients = 8\nlanes = 16\nmemory_max = \"64MiB\"\nallow = [\"user:4000000001\"]";
@@ -1040,7 +1041,6 @@ fn a_user_leaves_others_their_share() {
         \x20 print(refused)\n\
         sys.stdout.flush()\n\
         sys.stdin.read()";
-    use std::os::unix::process::CommandExt;
     let mut command = Command::new("python3");
     command.args(["-c", script]).arg(socket(&rig)).uid(4_000_000_001).gid(4_000_000_001);
     let Ok(mut greedy) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
