@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_format::replay::{MergedReader, ReplayItem, ReplaySample};
-use flatcap_format::schema::CompiledSchema;
+use flatcap_format::schema::{CompiledSchema, to_visible_json};
 use flatcap_format::segment::{Marker, SourceInfo};
 use flatcap_trigger::{
     FIRINGS_PER_DAY_MAX, RuleProblem, RuleSource, TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent,
@@ -180,7 +180,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     // Engines of different sources see the time pass at different times.
     replay.found.sort_by_key(|firing| firing.fired_wall_ns);
     if args.json {
-        serde_json::to_writer(&mut *out, &replay.found).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&replay.found).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&replay.found, TimePrinter::new(zone), out)?;

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use flatcap_format::block::{Codec, CompressionOptions, Layout};
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{SealState, SegmentError, SegmentName, SegmentReader};
 use flatcap_format::storage::{ReadAt, Storage};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -130,7 +131,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let report = compress_all(args, &directories, &bar, &stop);
     bar.finish_and_clear();
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&report).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&report, args.undo, out)?;

@@ -10,6 +10,7 @@ use flatcap_explain::{
     UnrankedFields, UnrankedReason, ValueUnit, explain, find_causes, find_spikes,
 };
 use flatcap_format::replay::{RecordedHosts, ReplayFilter};
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::list;
 use flatcap_tasks::CodeObjectInfo;
 use jiff::tz::TimeZone;
@@ -143,7 +144,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if args.json {
         let causes = CausesObject::new(&causes, args.limit, names);
         let object = ExplanationObject::new(&found, causes, (&choice, args.limit));
-        serde_json::to_writer(&mut *out, &object).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&object).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         Screen { times: TimePrinter::new(zone), limit: args.limit, out }.print(&found, &causes, names)?;

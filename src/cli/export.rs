@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use flatcap_format::query::{FieldPath, Steps};
 use flatcap_format::replay::{Notice, ReplayFilter};
+use flatcap_format::schema::to_visible_json;
+use flatcap_format::storage::linux::{OutputDirectory, PendingFile};
 use flatcap_stream::ChecksumKind;
 use serde::Serialize;
 
@@ -22,7 +24,6 @@ use super::symbol_directory::symbol_directory;
 use super::{ExitStatus, human, report_notice};
 use crate::config;
 use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_streams};
-use crate::os::output::{OutputDirectory, PendingFile};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent as Stop;
 
@@ -158,7 +159,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     }
     if args.json {
         let files: Vec<_> = report.files.iter().map(FileObject::from).collect();
-        serde_json::to_writer(&mut *out, &ExportObject { files }).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&ExportObject { files }).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&report.files, out)?;
@@ -231,7 +232,7 @@ fn rows(args: &Args, format: RowFormat, out: &mut dyn Write) -> Result<ExitStatu
     let bytes = path.metadata().map_err(failed)?.len();
     if args.json {
         let files = [RowsFile { path, bytes }];
-        serde_json::to_writer(&mut *out, &RowsObject { files: &files }).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&RowsObject { files: &files }).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         writeln!(out, "{}: {}", human::escaped(&path.display().to_string()), human::bytes(bytes))?;

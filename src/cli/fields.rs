@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use flatcap_format::query::{FieldInfo, Recording, SourceFields, source_path};
-use flatcap_format::schema::{MetricKind, nearest_name};
+use flatcap_format::schema::{MetricKind, nearest_name, to_visible_json};
 use serde::Serialize;
 
 use super::error::CliError;
@@ -117,7 +117,7 @@ fn print_json(sources: &[SourceFields], out: &mut dyn Write) -> io::Result<()> {
             meaning: &field.meaning,
         })
         .collect();
-    serde_json::to_writer(&mut *out, &records).map_err(io::Error::from)?;
+    write!(out, "{}", to_visible_json(&records).map_err(io::Error::from)?)?;
     writeln!(out)
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use flatcap_format::frame::Incomplete;
 use flatcap_format::histogram::TotalHistogram;
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{
     Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, ListedSegment, SegmentError,
     SegmentReader, list, markers,
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::hosts::{find_host, host_lines};
+use super::name_lines::{NameRow, name_lines, odd_names};
 use super::recordings::{default_recordings, no_segments};
 use super::source_sum::SourceSum;
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
@@ -69,6 +71,9 @@ struct InfoReport {
     raw_bytes: u64,
     stored_bytes: u64,
     marks: u64,
+    /// Names that readers do not show as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    names: Vec<NameRow>,
 }
 
 #[derive(Debug, Serialize)]
@@ -181,8 +186,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     report.raw_bytes = report.segments.iter().map(|segment| segment.raw_bytes).sum();
     report.stored_bytes = report.segments.iter().map(|segment| segment.stored_bytes).sum();
     report.hosts = hosts.into_shown(wanted.as_ref());
+    report.names = odd_names(&args.paths);
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&report).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&report, TimePrinter::new(args.zone.zone()?), out)?;
@@ -449,6 +455,7 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
     }));
     lines.extend(incomplete_lines(report));
     lines.extend(thinned_lines(report));
+    lines.extend(name_lines(&report.names));
     if report.marks > 0 {
         lines.push(format!("marks: {}; flatcap marks lists them", report.marks));
     }

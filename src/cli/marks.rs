@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use flatcap_format::replay::RecordedHosts;
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{Marker, MarkerOrigin, list, markers};
 use serde::Serialize;
 
@@ -92,7 +93,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     found.sort_by_key(|(marker, _)| marker.wall_ns);
     let rows: Vec<MarkRow<'_>> = found.iter().map(|(marker, host)| MarkRow::new(marker, host)).collect();
     if args.json {
-        serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&rows).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&rows, TimePrinter::new(zone), hosts.are_several() && wanted.is_none(), out)?;

@@ -33,6 +33,7 @@ mod logging;
 mod manual;
 mod marks;
 mod measured_value;
+mod name_lines;
 #[cfg(feature = "view")]
 mod page;
 mod record;

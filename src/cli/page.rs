@@ -1,13 +1,13 @@
 //! `view --web`: serves a recording as a page until a signal ends it.
 
-use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use flatcap_format::storage::linux::Directory;
 use flatcap_format::storage::open_regular;
 use tokio::sync::oneshot;
 
@@ -103,27 +103,29 @@ impl PageArgs {
 /// Reads the token from its file, which is created if it is missing.
 fn read_token(path: &Path) -> Result<String, CliError> {
     let failed = |error: io::Error| CliError::TokenFile { path: path.to_owned(), reason: error.to_string() };
-    match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
-        Ok(mut file) => {
-            let number = || random_u64().map_err(failed);
-            let token = format!("{:016x}{:016x}", number()?, number()?);
-            writeln!(file, "{token}").map_err(failed)?;
-            Ok(token)
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let text = read_token_text(path).map_err(failed)?;
-            let token = text.trim();
-            let is_valid = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len())
-                && token.bytes().all(|byte| byte.is_ascii_alphanumeric());
-            if is_valid {
-                return Ok(token.to_owned());
-            }
-            let reason = format!(
-                "it must have one token of {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} letters and digits; remove it for a new one"
-            );
-            Err(CliError::TokenFile { path: path.to_owned(), reason })
-        }
-        Err(error) => Err(failed(error)),
+    create_token(path).map_err(failed)?;
+    let text = read_token_text(path).map_err(failed)?;
+    let token = text.trim();
+    let is_valid = (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len())
+        && token.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if is_valid {
+        return Ok(token.to_owned());
+    }
+    let reason = format!(
+        "it must have one token of {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} letters and digits; remove it for a new one"
+    );
+    Err(CliError::TokenFile { path: path.to_owned(), reason })
+}
+
+/// Creates the file of a token, if it is missing.
+fn create_token(path: &Path) -> io::Result<()> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it names no file"))?;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match Directory::open(folder.unwrap_or(Path::new(".")))?.create_file(name, 0o640) {
+        Ok(mut file) => writeln!(file, "{:016x}{:016x}", random_u64()?, random_u64()?),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

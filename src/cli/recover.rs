@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{DirectoryRecovery, RecoverError, Recovered, SegmentError, SegmentName};
 use flatcap_format::storage::Storage;
 use serde::Serialize;
@@ -92,7 +93,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let ring = ring.as_ref().map(|ring| ring as &dyn Storage);
     recover_all(&completion, ring, dead, &mut each).map_err(io(folder))?;
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&report).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&report, args.dry_run, out)?;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::schema::{
     CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, MetricKind, Rates,
-    append_json_value,
+    append_json_value, to_visible_json,
 };
 use flatcap_format::segment::{Gap, Marker, SampleView};
 use serde::Serialize;
@@ -262,7 +262,7 @@ impl Printer<'_> {
 /// Prints a line with one object, which its only member names.
 pub(super) fn print_object(out: &mut dyn Write, name: &str, row: &impl Serialize) -> io::Result<()> {
     write!(out, "{{\"{name}\":")?;
-    serde_json::to_writer(&mut *out, row).map_err(io::Error::from)?;
+    write!(out, "{}", to_visible_json(row).map_err(io::Error::from)?)?;
     writeln!(out, "}}")
 }
 

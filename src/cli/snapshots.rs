@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flatcap_format::schema::{to_visible_json, to_visible_json_lines};
 use serde::Serialize;
 
 use super::error::CliError;
@@ -118,7 +119,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     match (args.action, folder) {
         (SnapshotAction::List, _) if args.json => {
             let rows: Vec<SnapshotRow<'_>> = all.iter().map(|snapshot| row(snapshot, &path)).collect();
-            serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
+            write!(out, "{}", to_visible_json(&rows).map_err(io::Error::from)?)?;
             writeln!(out)?;
         }
         (SnapshotAction::List, _) if all.is_empty() => {
@@ -195,7 +196,7 @@ fn print(all: &[ListedSnapshot], mut times: TimePrinter, out: &mut dyn Write) ->
 }
 
 fn show(snapshot: &ListedSnapshot, path: &Path, out: &mut dyn Write) -> Result<(), CliError> {
-    serde_json::to_writer_pretty(&mut *out, &snapshot.record).map_err(io::Error::from)?;
+    write!(out, "{}", to_visible_json_lines(&snapshot.record).map_err(io::Error::from)?)?;
     writeln!(out)?;
     let place = path.join(&snapshot.name).display().to_string();
     writeln!(io::stderr(), "flatcap: {}, {}", human::escaped(&place), human::bytes(snapshot.bytes))?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use comfy_table::CellAlignment;
 use flatbuffers::FlatBufferBuilder;
+use flatcap_format::schema::to_visible_json;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -56,7 +57,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         cpu.time_resolution = TimeResolution::measure(&config.recorder.host_root);
     }
     if args.json {
-        serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&rows).map_err(io::Error::from)?)?;
         writeln!(out)?;
         return Ok(ExitStatus::Done);
     }

@@ -6,6 +6,7 @@ use flatcap_explain::{
     ExplainError, FieldDeparture, RecordingChoice, Spikes, UnrankedFields, UnrankedReason, ValueUnit,
     find_spikes,
 };
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::SourceSender;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -133,7 +134,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if args.json {
         let spikes = found.departures.iter();
         let objects: Vec<_> = spikes.map(|spike| DepartureObject::new(spike, &choice)).collect();
-        serde_json::to_writer(&mut *out, &objects).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&objects).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&found, zone, out)?;

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flatcap_format::replay::{RecordedHost, RecordedHosts};
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{
     ListedSegment, REMOVED_NAME, RemovedSegments, SegmentError, SegmentFlaw, SourceCompleteness,
     UnexplainedGap, Verification, VerificationReport, list,
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::hosts::{find_host, host_lines};
+use super::name_lines::{NameRow, name_lines, odd_names};
 use super::recordings::{default_recordings, no_segments};
 use super::tables::table;
 use super::terminal::{Output, wrapped};
@@ -62,6 +64,9 @@ struct VerifyReport {
     /// Files that could not be read; `intact` covers the others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableRow>,
+    /// Names that readers do not show as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    names: Vec<NameRow>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -135,6 +140,7 @@ impl VerifyReport {
             more_holes: verdict.more_unexplained_gaps,
             unknown_frames: verdict.unknown_frames,
             unreadable,
+            names: Vec::new(),
         }
     }
 
@@ -189,9 +195,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     progress.end();
     let is_nothing_read = unreadable.len() == listings.len();
     let verdict = verification.finish();
-    let report = VerifyReport::of(&verdict, unreadable, hosts.into_shown(wanted.as_ref()));
+    let mut report = VerifyReport::of(&verdict, unreadable, hosts.into_shown(wanted.as_ref()));
+    report.names = odd_names(&args.paths);
     if args.json {
-        serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&report).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&report, &verdict, out)?;
@@ -305,6 +312,9 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
     }
     for UnreadableRow { path: unreadable, error } in &report.unreadable {
         writeln!(out, "unreadable: {}: {error}", escaped_path(unreadable))?;
+    }
+    for line in name_lines(&report.names) {
+        writeln!(out, "{}", wrapped(&line, width, 2))?;
     }
     let verdict = match (report.intact && report.unexplained == 0, report.unreadable.len()) {
         (true, 0) => "intact".to_owned(),

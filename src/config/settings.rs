@@ -340,9 +340,9 @@ settings! {
         allow: Vec<String> = Vec::new(), Accounts, Restart;
 
         /// Memory for all lanes, and for what is kept of pushed sources, in addition to that of
-        /// [recorder].
-        // About 60 threads with the default lane. Below the minimum not even one lane and a schema
-        // fit; above the maximum the unit is wrong.
+        /// [recorder]. One user may have half of it.
+        // About 60 threads with the default lane, 30 of one user. Below the minimum not even one
+        // lane and a schema fit; above the maximum the unit is wrong.
         memory_max: u64 = 64 * MIB, Size(MIB..=64 * GIB), Restart;
 
         /// Share of one core that all work for pushed frames may use: connecting, registering,
@@ -359,11 +359,12 @@ settings! {
         // 7,000 frames of 64 bytes: 100 ms of a busy thread. The limits are those of the protocol.
         lane_size: u64 = MIB, Size(256 * KIB..=16 * MIB), Restart;
 
-        /// Maximum number of applications at a time.
+        /// Maximum number of applications at a time. One user may have half of them.
         // Each has a socket and a descriptor of its process, of which a service may have thousands.
         clients: u32 = 64, Number(1..=1024), Restart;
 
-        /// Maximum number of lanes at a time, one for each thread that pushes.
+        /// Maximum number of lanes at a time, one for each thread that pushes. One user may have
+        /// half of them.
         // A look at each takes about a microsecond.
         lanes: u32 = 1024, Number(1..=4096), Restart;
 

@@ -8,9 +8,10 @@ use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use flatcap_format::storage::linux::OutputDirectory;
+
 use super::reconfigure::RunningConfig;
 use crate::config::{Config, SourceConfig};
-use crate::os::output::OutputDirectory;
 use crate::os::program_guard::ProgramGuard;
 use crate::sampling::TextOrigin;
 

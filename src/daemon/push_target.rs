@@ -15,7 +15,7 @@ use super::snapshots::{self, OrderedWindow};
 use crate::ingest::{AddedSource, LeftLane, PushTarget, SourceRefusal};
 use crate::os::clock::{WallOffset, monotonic_ns};
 use crate::recorder::{RecorderCommand, RecorderHandle};
-use crate::sampling::sources::find;
+use crate::sampling::sources::is_reserved;
 use crate::snapshot::SnapshotHandle;
 
 /// Adds sources to the run, and fires the black box.
@@ -35,8 +35,7 @@ pub(super) struct RunTarget {
 
 impl PushTarget for RunTarget {
     fn is_reserved(&self, name: &str) -> bool {
-        // Instances are named like `file.raid`.
-        find(name.split('.').next().unwrap_or(name)).is_some()
+        is_reserved(name)
     }
 
     fn add_source(&self, source: SourceInfo) -> Result<AddedSource, SourceRefusal> {

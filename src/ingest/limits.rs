@@ -14,8 +14,9 @@ const SOURCE_BYTES_MIN: u64 = 8 << 10;
 /// of two recorders, and the client's.
 const SCHEMA_COPIES: u64 = 6;
 
-/// Part of the descriptions and of the number of pushed sources that one user may take.
-const USER_SHARE: u64 = 2;
+/// One user may take one part in so many of all that applications share: clients, lanes, memory,
+/// sources of the run and their descriptions.
+pub(super) const USER_SHARE: u64 = 2;
 /// Bytes of a descriptor besides schema, names and labels, and of those that the kernel adds;
 /// rounded up.
 const DESCRIPTOR_BYTES: u64 = 1 << 10;
@@ -121,6 +122,11 @@ impl DescribedSources {
             )
         })
     }
+}
+
+/// Returns how many of all clients or lanes one user may have, at least one.
+pub(super) fn user_share(most: usize) -> usize {
+    most.div_ceil(usize::try_from(USER_SHARE).unwrap_or(usize::MAX))
 }
 
 /// Returns the number of slabs of a lane for which a client asks for `bytes`; 0 stands for the

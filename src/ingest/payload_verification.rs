@@ -43,7 +43,7 @@ pub(super) fn verifier(schema: &[u8], root: &str) -> Result<Option<Arc<Mutex<Pay
         return Ok(None);
     }
     let compiled = CompiledSchema::compile(schema, root).map_err(|error| error.to_string())?;
-    if let Some(name) = compiled.unnamed_field() {
+    if let Some(name) = compiled.unnamed_fields().next() {
         return Err(format!("the schema's field {name:?}: its name is no identifier, as flatc makes them"));
     }
     let options = VerifierOptions { max_tables: TABLES_MAX, ..VerifierOptions::default() };

@@ -15,7 +15,7 @@ use super::client::ConnectedClient;
 use super::frame_sink::FrameSink;
 use super::lane::Lane;
 use super::left_lane::{LeftLane, RescuedLane};
-use super::limits::{DescribedSources, PushLimits, slabs, source_bytes};
+use super::limits::{DescribedSources, PushLimits, USER_SHARE, slabs, source_bytes, user_share};
 use super::payload_verification::verifier;
 use super::push_target::{AddedSource, PushTarget, SourceRefusal};
 use super::source_pool::{ChosenSource, PushedSource, SourcePool};
@@ -128,16 +128,18 @@ impl ClientRegistry {
             return Err(RequestRefusal(PushErrorCode::Version, text));
         }
         let limits = &self.settings.limits;
-        let clients = self.clients.values().filter(|client| client.name.is_some()).count();
-        if clients >= limits.clients {
-            return Err(limit(format!("{clients} clients are connected, the limit is [push] clients")));
-        }
+        let Some(uid) = self.clients.get(&id).map(|client| client.uid) else {
+            return Ok(RequestAnswer::Nothing);
+        };
+        let named = || self.clients.values().filter(|client| client.name.is_some());
+        let of_user = named().filter(|client| client.uid == uid).count();
+        check_share("clients", "[push] clients", (named().count(), of_user), limits.clients)?;
         let count = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
         let reply = PushReply::Hello {
             version: VERSION,
             run_id: self.settings.lane_header.run_id,
             sources_max: count(limits.sources),
-            lanes_max: count(limits.lanes),
+            lanes_max: count(user_share(limits.lanes)),
         };
         if let Some(client) = self.clients.get_mut(&id) {
             client.name = Some(name);
@@ -154,9 +156,11 @@ impl ClientRegistry {
         }
         let refuse = |text: String| RequestRefusal(PushErrorCode::Schema, text);
         if self.settings.target.is_reserved(&registration.name) {
-            let text =
-                format!("source {}: the host has a source of this name; choose another", registration.name);
-            return Err(refuse(text));
+            return Err(refuse(format!(
+                "the name of source {:?} is reserved: the recorder's own sources (flatcap sources), `tasks`, and \
+                 names that begin with one of these and a dot; choose another",
+                registration.name
+            )));
         }
         if !is_plain_source_name(&registration.name) {
             return Err(refuse(format!(
@@ -177,7 +181,10 @@ impl ClientRegistry {
         let verifier = verifier(&schema, &registration.root).map_err(refuse)?;
         let bytes = source_bytes(&registration, schema.len());
         let described = DescribedSources::of(&registration, schema.len());
-        self.charge(bytes)?;
+        let Some(uid) = self.clients.get(&id).map(|client| client.uid) else {
+            return Ok(RequestAnswer::Nothing);
+        };
+        self.charge(uid, bytes)?;
         let Some(client) = self.clients.get_mut(&id) else { return Ok(RequestAnswer::Nothing) };
         let process = client.process.as_ref();
         let setup = SourceSetup::new(registration, schema, client.name(), (client.uid, process));
@@ -194,12 +201,11 @@ impl ClientRegistry {
             return Ok(RequestAnswer::Nothing);
         };
         let (limits, template) = (self.settings.limits, self.settings.lane_header);
-        if self.lanes.len() >= limits.lanes {
-            return Err(limit(format!("there are {} lanes, the limit is [push] lanes", self.lanes.len())));
-        }
+        let of_user = self.lanes.values().filter(|lane| lane.header().uid == uid).count();
+        check_share("lanes", "[push] lanes", (self.lanes.len(), of_user), limits.lanes)?;
         let slabs = slabs(&limits, template.slab_bytes, bytes);
         let header = LaneHeader { slabs, uid, lane: self.next_lane, ..template };
-        self.charge(header.bytes())?;
+        self.charge(uid, header.bytes())?;
         let lane = Lane::create(id, header, now.wall_offset_ns).map_err(|error| {
             self.release(header.bytes());
             RequestRefusal(PushErrorCode::Unavailable, format!("the memory of a lane: {error}"))
@@ -265,7 +271,7 @@ impl ClientRegistry {
         (uid, setup): (u32, &Arc<SourceSetup>),
         process: Option<i32>,
     ) -> Result<Option<PushedSource>, RequestRefusal> {
-        self.charge(registered.bytes)?;
+        self.charge(uid, registered.bytes)?;
         match self.settings.target.add_source(setup.info(process)) {
             Ok(AddedSource { id, counters }) => {
                 self.pool.note_added((uid, registered.described), setup, process);
@@ -355,22 +361,55 @@ impl ClientRegistry {
         metrics.memory_bytes.set(self.memory_bytes);
     }
 
-    fn charge(&mut self, bytes: u64) -> Result<(), RequestRefusal> {
+    /// Takes memory for a user.
+    fn charge(&mut self, uid: u32, bytes: u64) -> Result<(), RequestRefusal> {
         let most = self.settings.limits.memory_bytes;
+        let exceeds = |who: &str, used: u64, most: u64| {
+            Err(limit(format!(
+                "{bytes} bytes more than the {used} that {who} use exceed the limit of {most}: raise [push] memory_max, \
+                 or use fewer threads or smaller lanes"
+            )))
+        };
         let sum = self.memory_bytes.saturating_add(bytes);
         if sum > most {
-            let used = self.memory_bytes;
-            return Err(limit(format!(
-                "{bytes} bytes more than the {used} in use exceed the limit of {most} ([push] memory_max)"
-            )));
+            return exceeds("all users", self.memory_bytes, most);
+        }
+        let of_user = self.memory_of(uid);
+        if of_user.saturating_add(bytes) > most / USER_SHARE {
+            return exceeds("the applications of this user", of_user, most / USER_SHARE);
         }
         self.memory_bytes = sum;
         Ok(())
     }
 
+    /// Returns the memory that a user has: of its lanes, of what its clients have registered, and
+    /// of its sources in the run.
+    fn memory_of(&self, uid: u32) -> u64 {
+        let lanes = self.lanes.values().filter(|lane| lane.header().uid == uid).map(Lane::bytes);
+        let clients = self.clients.values().filter(|client| client.uid == uid);
+        let registered = clients.flat_map(|client| client.sources.values()).map(|source| source.bytes);
+        let described = self.pool.described_of(uid).memory_bytes;
+        lanes.chain(registered).fold(described, u64::saturating_add)
+    }
+
     fn release(&mut self, bytes: u64) {
         self.memory_bytes = self.memory_bytes.saturating_sub(bytes);
     }
+}
+
+/// Checks that one more of something is within the limit of all users, and within the share of its
+/// user. `taken` are those of all users and those of this one.
+fn check_share(what: &str, key: &str, taken: (usize, usize), most: usize) -> Result<(), RequestRefusal> {
+    let (of_all, of_user) = taken;
+    let (who, taken, most) = if of_all >= most {
+        ("all users together already have", of_all, most)
+    } else {
+        ("this user already has", of_user, user_share(most))
+    };
+    if taken < most {
+        return Ok(());
+    }
+    Err(limit(format!("{who} {taken} {what}, the limit is {most}: raise {key}")))
 }
 
 fn limit(text: String) -> RequestRefusal {

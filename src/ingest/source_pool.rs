@@ -80,11 +80,15 @@ impl SourcePool {
 
     /// Returns what all sources and those of a user take, with one more of the user.
     fn with_another(&self, uid: u32, described: DescribedSources) -> (DescribedSources, DescribedSources) {
-        let (mut of_all, mut of_user) =
-            (self.described, self.described_of.get(&uid).copied().unwrap_or_default());
+        let (mut of_all, mut of_user) = (self.described, self.described_of(uid));
         of_all.add(described);
         of_user.add(described);
         (of_all, of_user)
+    }
+
+    /// Returns what the sources of a user take.
+    pub(super) fn described_of(&self, uid: u32) -> DescribedSources {
+        self.described_of.get(&uid).copied().unwrap_or_default()
     }
 
     /// Returns what all sources take.

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use flatcap_format::storage::linux::Directory;
 use rustix::fs::FileType;
 
-use super::directory::Directory;
 use super::storage::DataDirectory;
 
 /// Mode of a new directory: full access for the owner, read access for the group.

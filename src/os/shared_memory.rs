@@ -6,20 +6,20 @@
 //! file with `write` would cost a system call (at least 230 ns) where the frame itself takes 7 to
 //! 60 ns.
 
-use std::fs::{DirBuilder, File, Metadata, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use flatcap_format::storage::ReadAt;
+use flatcap_format::storage::linux::{Directory, FileAccess};
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fstatfs, linkat, openat};
 
 use super::clock::monotonic_ns;
-use super::directory::{Directory, FileAccess};
 use super::environment;
 use super::wake_event::WakeEvent;
 
@@ -56,7 +56,7 @@ pub fn default_directory() -> PathBuf {
 /// `PermissionDenied` if it exists and belongs to another user or others may write to it, or any
 /// error of the underlying system call.
 pub fn create_private_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+    Directory::create(directory, DIRECTORY_MODE)?;
     open_trusted(directory).map(drop)
 }
 
@@ -139,7 +139,7 @@ impl SharedMemory {
     /// The directory is missing, belongs to another user, is open to others, or is not on tmpfs; or
     /// tmpfs is full (`StorageFull`).
     pub fn create(directory: &Path, bytes: usize) -> io::Result<(Self, UnnamedFile)> {
-        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+        Directory::create(directory, DIRECTORY_MODE)?;
         let folder = open_trusted(directory)?;
         if u64::try_from(fstatfs(&folder)?.f_type).ok() != Some(TMPFS_MAGIC) {
             return Err(io::Error::new(ErrorKind::Unsupported, "it is not on tmpfs"));
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(refused(disk.path(), 4096).to_string(), "it is not on tmpfs");
         let folder = folder();
         let open = folder.path().join("open");
-        DirBuilder::new().mode(0o700).create(&open).unwrap();
+        std::fs::create_dir(&open).unwrap();
         std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         assert_eq!(refused(&open, 4096).to_string(), "other users may write to it");
         assert_eq!(refused(folder.path(), 1 << 46).kind(), ErrorKind::StorageFull);

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flatcap_format::storage::linux::{Directory, FileAccess, OwnerRights};
 use flatcap_format::storage::{
     DiskSpace, FileAttributes, FileEntry, LOCK_NAME, ReadAt, Storage, StorageFile,
 };
@@ -13,9 +14,7 @@ use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
 use rustix::io::Errno;
 
 use super::clock::monotonic_ns;
-use super::directory::{Directory, FileAccess};
 use super::environment;
-use super::owner_rights::OwnerRights;
 use super::wake_event::WakeEvent;
 
 /// Mode of a new data directory: full access for the owner, read access for the group.
@@ -279,6 +278,10 @@ impl ReadAt for DiskFile {
 
     fn length(&self) -> io::Result<u64> {
         self.file.length()
+    }
+
+    fn next_stored(&self, offset: u64) -> io::Result<u64> {
+        self.file.next_stored(offset)
     }
 }
 

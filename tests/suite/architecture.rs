@@ -58,7 +58,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "import",
         &["segment", "stream", "frame", "schema", "schemas", "os", "storage", "host", "consumer_names"],
     ),
-    ("export", &["replay", "segment", "stream", "os"]),
+    ("export", &["replay", "segment", "stream", "os", "storage"]),
     ("control", &["metrics", "os", "config", "histogram"]),
     ("human", &[]),
     ("stack_names", &["tasks", "os"]),

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;
 use flatcap_format::host::HostName;
+use flatcap_format::schema::{is_plain_field_name, is_plain_source_name};
 use flatcap_format::testing::effort;
 use flatcap_push::{ClientOptions, OnFullLane, PushClient, SourceOptions};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde_json::Value;
 
 use crate::pushing::{client, count, orders, payload, record, rows, socket, verified_lost};
 use crate::rig::{Rig, eventually, number};
@@ -174,8 +176,27 @@ fn any_name(random: &mut impl FnMut() -> u64) -> String {
     (0..length).map(|_| CHARACTERS[(random() % CHARACTERS.len() as u64) as usize]).collect()
 }
 
-// Proves that no name of a source, label or host makes a verb fail for a recording: a source with
-// an ordinary name keeps its values, and the other source has a path that the verbs accept.
+/// Returns the schema with a field of a name of six bytes, and that name: the given one, cut or
+/// filled up.
+fn schema_with_field(name: &str) -> (Vec<u8>, String) {
+    const REPLACED: &[u8; 6] = b"load15";
+    let end = (0..=REPLACED.len()).rev().find(|end| name.is_char_boundary(*end)).unwrap();
+    let mut name = name[..end.min(name.len())].to_owned();
+    while name.len() < REPLACED.len() {
+        name.push('x');
+    }
+    let mut schema = SCHEMA.to_vec();
+    let starts = (0..schema.len() - 6).filter(|at| &schema[*at..*at + 6] == REPLACED && schema[*at + 6] == 0);
+    let starts: Vec<usize> = starts.collect();
+    assert_eq!(starts.len(), 1);
+    schema[starts[0]..starts[0] + 6].copy_from_slice(name.as_bytes());
+    (schema, name)
+}
+
+// Proves that no name of a source, field, label or host makes a verb fail for a recording: a source
+// with an ordinary name keeps its values, and the other source has a path that the verbs accept. Also
+// proves that `info` and `verify` report what is left out or quoted, and that JSON stays JSON, without
+// control characters of terminals.
 #[test]
 fn no_name_ends_a_verb() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -197,12 +218,21 @@ fn no_name_ends_a_verb() {
             labels: vec![],
         });
         let odd = any_name(&mut random);
-        for name in [odd.as_str(), "orders"] {
+        // Names that are no identifiers make a schema malformed; digits alone are no part of a
+        // path.
+        let field = match random() % 3 {
+            0 => "load15".to_owned(),
+            1 => "123456".to_owned(),
+            _ => any_name(&mut random),
+        };
+        let (odd_schema, odd_field) = schema_with_field(&field);
+        let is_malformed = !odd_field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        for (name, schema) in [(odd.as_str(), odd_schema.as_slice()), ("orders", SCHEMA)] {
             let source = ImportSource {
                 name: name.to_owned(),
                 labels: vec![(any_name(&mut random), any_name(&mut random))],
                 root: ROOT.to_owned(),
-                schema: SCHEMA.to_vec(),
+                schema: schema.to_vec(),
             };
             let source = recording.add_source(source).unwrap();
             for sample in 0..300_u32 {
@@ -229,7 +259,29 @@ fn no_name_ends_a_verb() {
             .filter(|path| path.rsplit('.').next() == Some("load1"))
             .map(str::to_owned)
             .collect();
-        assert_eq!(paths.len(), if odd == "orders" { 1 } else { 2 }, "{odd:?}: {fields:?}");
+        assert_eq!(paths.len(), if is_malformed { 1 } else { 2 }, "{odd:?} {odd_field:?}: {fields:?}");
+        let mut reported = Vec::new();
+        for verb in ["info", "verify"] {
+            let called = rig.call(&[verb, "data", "--json"]);
+            let names = called.json()["names"].clone();
+            let names = names.as_array().cloned().unwrap_or_default();
+            let of = |name: &Value| (name["source"].clone(), name["field"].clone());
+            reported.push(names.iter().map(of).collect::<Vec<_>>());
+        }
+        let source = (!is_plain_source_name(&odd)).then(|| (odd.clone().into(), Value::Null));
+        let malformed = is_malformed.then(|| (odd.clone().into(), Value::Null));
+        let is_left_out = !is_malformed && !is_plain_field_name(&odd_field);
+        let field = is_left_out.then(|| (odd.clone().into(), odd_field.clone().into()));
+        let expected: Vec<(Value, Value)> = source.into_iter().chain(malformed).chain(field).collect();
+        assert_eq!(reported, [expected.clone(), expected], "{odd:?} {odd_field:?}");
+        for args in [&["info", "data", "--json"][..], &["dump", "data", "--format", "jsonl"]] {
+            let text = rig.call(args).text();
+            let is_visible = |c: char| c == '\n' || !(c.is_control() || c == '\u{202e}');
+            assert!(text.chars().all(is_visible), "{odd:?} {odd_field:?}: {text:?}");
+            for line in text.lines() {
+                assert!(serde_json::from_str::<Value>(line).is_ok(), "{odd_field:?}: {line}");
+            }
+        }
         let mut calls: Vec<Vec<&str>> = vec![
             vec!["info", "data"],
             vec!["verify", "data"],

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, Write};
+use std::io::{BufRead as _, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -774,7 +774,9 @@ const SEALED: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFl
 #[test]
 fn hostile_requests_are_refused() {
     let rig = Rig::new();
-    let process = record(&rig, "clients = 3\nlanes = 4\nmemory_max = \"3MiB\"\nschema_max = \"4KiB\"", "");
+    // One user may have half of it.
+    let limits = "clients = 6\nlanes = 8\nmemory_max = \"6MiB\"\nschema_max = \"4KiB\"";
+    let process = record(&rig, limits, "");
     let path = socket(&rig);
     let honest = client(&path);
     let orders = orders(&honest, OnFullLane::Block);
@@ -825,6 +827,11 @@ fn hostile_requests_are_refused() {
         "too long"
     );
     assert_eq!(client.refused(&registration("cpu", ""), &[]), PushErrorCode::Schema, "a name of the host");
+    for name in ["tasks", "tasks.processes", "cpu.total", "kmsg"] {
+        let reserved = client.ask(&registration(name, "").encode(), &[]);
+        let Some((PushReply::Error { text, .. }, _)) = reserved else { panic!("{name}: {reserved:?}") };
+        assert!(text.contains("is reserved: the recorder's own sources"), "{text}");
+    }
     assert_eq!(client.refused(&bind, &[]), PushErrorCode::Unknown);
     let resumption = flatcap_lane::LaneResumption { run_id: 1, lane: 0, is_final: true };
     let resume = PushRequest::Resume(resumption);
@@ -994,6 +1001,78 @@ fn strangers_are_denied() {
     assert_eq!(stranger, "ffff000003000000", "an error of code 3");
     assert!(say(4_000_000_001).unwrap().starts_with("01800000"), "a reply to hello");
     assert_eq!(end(&rig, process).1, 0);
+}
+
+// Proves that a user that takes all clients, lanes and memory that it gets leaves as much to
+// others, and that each refusal names the user's share and the key.
+#[test]
+fn a_user_leaves_others_their_share() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if rustix::process::geteuid().as_raw() != 0 {
+        println!("skipped: only root can be another user");
+        return;
+    }
+    let rig = Rig::new();
+    for folder in rig.folders() {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let limits = "clients = 8\nlanes = 16\nmemory_max = \"64MiB\"\nallow = [\"user:4000000001\"]";
+    let process = record(&rig, limits, "");
+    let script = "import socket, struct, sys\n\
+        kept = []\n\
+        text = lambda t: struct.pack('<H', len(t)) + t\n\
+        def refusal(b):\n  return b[10:].decode() if b[:4] == b'\\xff\\xff\\0\\0' else None\n\
+        while True:\n\
+        \x20 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n\
+        \x20 s.connect(sys.argv[1])\n\
+        \x20 kept.append(s)\n\
+        \x20 s.send(struct.pack('<II', 1, 1) + text(b'greedy'))\n\
+        \x20 refused = refusal(s.recv(4096))\n\
+        \x20 if refused: break\n\
+        print(refused)\n\
+        for size in (16 << 20, 1 << 18):\n\
+        \x20 refused = None\n\
+        \x20 while not refused:\n\
+        \x20   kept[0].send(struct.pack('<IQI', 3, size, 1) + text(b''))\n\
+        \x20   answer, lanes, _, _ = socket.recv_fds(kept[0], 4096, 4)\n\
+        \x20   kept.append(lanes)\n\
+        \x20   refused = refusal(answer)\n\
+        \x20 print(refused)\n\
+        sys.stdout.flush()\n\
+        sys.stdin.read()";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(socket(&rig)).uid(4_000_000_001).gid(4_000_000_001);
+    let Ok(mut greedy) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+        println!("skipped: python3 is not here");
+        return;
+    };
+    let mut said = std::io::BufReader::new(greedy.stdout.take().unwrap()).lines();
+    let mut refusal = || said.next().unwrap().unwrap();
+    let clients = refusal();
+    assert_eq!(clients, "this user already has 4 clients, the limit is 4: raise [push] clients");
+    let memory = refusal();
+    assert!(
+        memory.contains("that the applications of this user use exceed the limit of 33554432"),
+        "{memory}"
+    );
+    assert!(memory.contains("[push] memory_max"), "{memory}");
+    assert_eq!(refusal(), "this user already has 8 lanes, the limit is 8: raise [push] lanes");
+    let clients: Vec<RawClient> = (0..4).map(|_| RawClient::welcome(&socket(&rig))).collect();
+    let ask = |bytes| {
+        let lane = PushRequest::Lane { bytes, thread: 1, thread_name: String::new() };
+        clients[0].ask(&lane.encode(), &[])
+    };
+    for bytes in std::iter::once(16 << 20).chain([1 << 18; 7]) {
+        let lane = ask(bytes);
+        assert!(matches!(lane, Some((PushReply::Lane { .. }, Some(_)))), "{lane:?}");
+    }
+    drop(greedy.stdin.take());
+    greedy.wait().unwrap();
+    drop(clients);
+    let called = process.end("TERM");
+    called.assert_no_panic();
+    assert!(called.err.contains("a request of an application is refused"), "{}", called.err);
 }
 
 /// The shared library of the client, which cargo has built with these tests.

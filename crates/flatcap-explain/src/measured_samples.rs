@@ -8,7 +8,7 @@ use std::ops::{Range, RangeInclusive};
 
 use flatcap_format::query::{
     ColumnBatch, ElementIdentity, ElementName, ElementNames, FieldPath, Query, QueryError, QueryItem,
-    Recording, TableInfo, quoted_value,
+    Recording, TableInfo, quoted_value, source_path,
 };
 use flatcap_format::replay::ReplayFilter;
 use flatcap_format::schema::FieldValue;
@@ -128,7 +128,7 @@ impl WantedSeries {
 
     /// Returns the path of the field for `dump`, with the element picked.
     fn dump_field(&self) -> String {
-        let path = format!("{}.{}", self.source, self.read_field());
+        let path = source_path(&self.source, &self.read_field());
         let picks = self.label.is_some() && self.measure.class != ValueClass::Offspring;
         let Some((list, rest)) = path.rsplit_once("[*]").filter(|_| picks) else { return path };
         let keys = self.identity.iter().filter(|part| part.is_key);
@@ -162,7 +162,7 @@ impl SeriesSamples {
             ..ReplayFilter::default()
         };
         let paths: BTreeSet<String> =
-            wanted.iter().map(|series| format!("{}.{}", series.source, series.read_field())).collect();
+            wanted.iter().map(|series| source_path(&series.source, &series.read_field())).collect();
         let fields: Vec<FieldPath> = paths.iter().filter_map(|path| path.parse().ok()).collect();
         if fields.is_empty() {
             return Ok(samples);

@@ -18,7 +18,6 @@ mod folded;
 mod kernel_samples;
 mod mcap;
 mod openmetrics;
-mod output;
 mod parquet;
 mod parquet_file;
 mod parquet_properties;

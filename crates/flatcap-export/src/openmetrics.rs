@@ -81,8 +81,11 @@ fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Ve
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let sources = &request.filter.sources;
     // They repeat another source.
-    let computed: BTreeSet<&str> =
-        recording.sources().iter().filter(|source| source.is_computed).map(|source| &*source.name).collect();
+    let of_kind = |is_computed: bool| {
+        let sources = recording.sources().iter().filter(move |source| source.is_computed == is_computed);
+        sources.map(|source| &*source.name).collect::<BTreeSet<&str>>()
+    };
+    let computed = &of_kind(true) - &of_kind(false);
     let is_wanted = |metric: &Metric| {
         let path = metric.path();
         let is_asked = asked.is_empty() || asked.iter().any(|asked| is_below(&path, asked));

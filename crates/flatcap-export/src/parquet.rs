@@ -18,9 +18,9 @@ use flatcap_format::query::{ElementNames, Query, RecordedSource, Recording, RunI
 use flatcap_format::replay::{Notice, RecordedHosts, ReplayFilter};
 use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{Gap, ListedSegment, Marker, MarkerOrigin, list};
+use flatcap_format::storage::linux::{OpenPendingFile, OutputDirectory};
 
 use crate::error::{ColumnarError, encoding_error};
-use crate::output::{TargetDirectory, UnpublishedFile};
 use crate::parquet_file::ParquetFile;
 use crate::parquet_properties::ParquetOptions;
 use crate::record_table::{Cell, CellType, RecordTable, number};
@@ -195,7 +195,7 @@ struct ParquetFiles<'a> {
     recording: &'a Recording,
     request: &'a ColumnarRequest,
     options: ParquetOptions,
-    directory: TargetDirectory,
+    directory: OutputDirectory,
     descriptions: Descriptions,
     names: DistinctNames,
     /// Of a recording of several: a column of each file has the host.
@@ -208,7 +208,7 @@ struct ParquetFiles<'a> {
     /// The first reading has ended.
     has_all_marks: bool,
     /// The files of the readings that have ended.
-    complete: Vec<(UnpublishedFile, ColumnarFile)>,
+    complete: Vec<(OpenPendingFile, ColumnarFile)>,
     step: Option<StepFilter>,
     reading: SourceReading,
 }
@@ -238,7 +238,7 @@ impl<'a> ParquetFiles<'a> {
         options: ParquetOptions,
     ) -> Result<Self, ColumnarError> {
         let failed = |error| ColumnarError::Write { path: directory.to_owned(), error };
-        let directory = TargetDirectory::create(directory).map_err(failed)?;
+        let directory = OutputDirectory::create(directory).map_err(failed)?;
         let hosts = Some(RecordedHosts::of(&list(&request.paths)?));
         let hosts = hosts.filter(|hosts| hosts.are_several() && request.filter.host.is_none());
         let mut names = DistinctNames::default();

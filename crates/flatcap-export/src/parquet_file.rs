@@ -4,11 +4,11 @@ use std::io;
 use std::path::PathBuf;
 
 use arrow_array::RecordBatch;
+use flatcap_format::storage::linux::{OpenPendingFile, OutputDirectory};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 
 use crate::error::ColumnarError;
-use crate::output::{TargetDirectory, UnpublishedFile};
 use crate::parquet_properties::{ParquetOptions, group_rows};
 use crate::request::ColumnarFile;
 use crate::row_groups::RowGroups;
@@ -16,7 +16,7 @@ use crate::row_groups::RowGroups;
 /// A file that is being written.
 pub(crate) struct ParquetFile {
     pub(crate) path: PathBuf,
-    groups: RowGroups<UnpublishedFile>,
+    groups: RowGroups<OpenPendingFile>,
     pub(crate) rows: u64,
     /// Memory of the rows that are held, in bytes.
     pub(crate) held_bytes: usize,
@@ -27,7 +27,7 @@ impl ParquetFile {
     /// Begins a file. `first` are its first rows, as far as they are known: its encodings are
     /// chosen by them. They are not written.
     pub(crate) fn create(
-        directory: &TargetDirectory,
+        directory: &OutputDirectory,
         name: &str,
         first: &RecordBatch,
         (options, should_replace): (ParquetOptions, bool),
@@ -38,7 +38,7 @@ impl ParquetFile {
             return Err(ColumnarError::Exists { path });
         }
         let failed = |error| ColumnarError::Write { path: path.clone(), error };
-        let pending = directory.begin(name).map_err(failed)?;
+        let pending = directory.begin_open(name.to_owned()).map_err(failed)?;
         let groups = RowGroups::begin(pending, first, options);
         let groups = groups.map_err(|error| failed(io_error(error)))?;
         Ok(Self { path, groups, rows: 0, held_bytes: 0, group_rows: group_rows(options) })
@@ -75,7 +75,7 @@ impl ParquetFile {
         mut self,
         source: Option<String>,
         about: Vec<KeyValue>,
-    ) -> Result<(UnpublishedFile, ColumnarFile), ColumnarError> {
+    ) -> Result<(OpenPendingFile, ColumnarFile), ColumnarError> {
         let version = KeyValue::new("flatcap.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         about.into_iter().chain([version]).for_each(|pair| self.groups.describe(pair));
         let Self { path, groups, rows, .. } = self;

@@ -3,8 +3,9 @@
 use std::io::{self, BufWriter, Seek, SeekFrom, Stdout, Write};
 use std::path::{Path, PathBuf};
 
+use flatcap_format::storage::linux::{OpenPendingFile, OutputDirectory};
+
 use crate::error::ColumnarError;
-use crate::output::{TargetDirectory, UnpublishedFile};
 use crate::request::ColumnarFile;
 
 /// Bytes that are collected before a write.
@@ -14,7 +15,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) enum SingleOutput {
     Stdout(BufWriter<Stdout>),
-    File { path: PathBuf, directory: TargetDirectory, file: BufWriter<UnpublishedFile> },
+    File { path: PathBuf, directory: OutputDirectory, file: BufWriter<OpenPendingFile> },
 }
 
 impl SingleOutput {
@@ -34,12 +35,12 @@ impl SingleOutput {
             ))
         })?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = TargetDirectory::create(parent.unwrap_or(Path::new("."))).map_err(failed)?;
+        let directory = OutputDirectory::create(parent.unwrap_or(Path::new("."))).map_err(failed)?;
         // Fails early; publishing checks again.
         if !should_replace && directory.contains(name) {
             return Err(ColumnarError::Exists { path: path.to_owned() });
         }
-        let pending = directory.begin(name).map_err(failed)?;
+        let pending = directory.begin_open(name.to_owned()).map_err(failed)?;
         let file = BufWriter::with_capacity(BUFFER_BYTES, pending);
         Ok(Self::File { path: path.to_owned(), directory, file })
     }

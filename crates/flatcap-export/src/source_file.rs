@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use arrow_array::RecordBatch;
 use flatcap_arrow::FileLayout;
 use flatcap_format::query::RunInfo;
+use flatcap_format::storage::linux::OpenPendingFile;
 use parquet::file::metadata::KeyValue;
 
 use crate::error::ColumnarError;
-use crate::output::UnpublishedFile;
 use crate::parquet_file::ParquetFile;
 use crate::record_table::{Cell, number, text};
 use crate::request::ColumnarFile;
@@ -70,7 +70,7 @@ impl SourceFile {
     }
 
     /// Writes the rest of the file.
-    pub(crate) fn complete(self) -> Result<(UnpublishedFile, ColumnarFile), ColumnarError> {
+    pub(crate) fn complete(self) -> Result<(OpenPendingFile, ColumnarFile), ColumnarError> {
         let about = self.about();
         self.file.complete(Some(self.layout.source), about)
     }

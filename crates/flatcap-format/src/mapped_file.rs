@@ -41,6 +41,10 @@ impl MappedFile {
         reason = "measured: a verification through a map is a quarter faster than one through a buffer (docs/BENCHMARKS.md)"
     )]
     pub(crate) fn map(file: &File) -> io::Result<Self> {
+        if is_sparse(file)? {
+            let why = "most of the file takes no space; a map would take memory for it";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
         // SAFETY: the map is only read. Rust requires that the bytes do not change meanwhile: the
         // caller maps sealed segments, which are written once. If another program writes to one all
         // the same, bytes change under a hash, or under a bounds check that was made on a copied
@@ -70,6 +74,26 @@ impl MappedFile {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// Returns whether most of a large file takes no space: somebody has made it longer.
+#[cfg(all(unix, feature = "mmap"))]
+fn is_sparse(file: &File) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+
+    /// A smaller one does no harm.
+    const BYTES_MIN: u64 = 64 << 20;
+    /// File systems that compress by less than this are no sparse files.
+    const RATIO_MIN: u64 = 16;
+    let metadata = file.metadata()?;
+    let stored = metadata.blocks().saturating_mul(512);
+    Ok(metadata.len() >= BYTES_MIN && metadata.len() / RATIO_MIN > stored)
+}
+
+/// Other systems do not say.
+#[cfg(all(not(unix), feature = "mmap"))]
+fn is_sparse(_file: &File) -> io::Result<bool> {
+    Ok(false)
 }
 
 impl ReadAt for MappedFile {

@@ -18,6 +18,7 @@
 //! guarantees.
 
 mod backlog;
+mod bounded_answers;
 mod budget;
 mod bus;
 mod cli;

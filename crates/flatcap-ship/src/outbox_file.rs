@@ -1,9 +1,11 @@
 //! The names of unsent messages on the disk, for the next process: a directory with one file.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
+use flatcap_format::storage::linux::Directory;
 use flatcap_format::storage::open_regular;
 
 use crate::error::ShipError;
@@ -14,8 +16,8 @@ use crate::outbox::{UNSENT_MAX, manifest_of};
 const FILE: &str = "unsent";
 /// Name of the file with the URL of the store that has the manifests.
 const STORE: &str = "store";
-/// Name of a file while it is written.
-const PARTIAL: &str = "unsent.partial";
+/// Mode of the directory, and of a file in it.
+const MODES: (u32, u32) = (0o750, 0o640);
 /// Longest file that is read, in bytes: names of manifests have at most some 500.
 const FILE_BYTES_MAX: u64 = 1024 * UNSENT_MAX as u64;
 
@@ -23,7 +25,8 @@ const FILE_BYTES_MAX: u64 = 1024 * UNSENT_MAX as u64;
 #[derive(Debug)]
 pub(crate) struct OutboxFile {
     folder: PathBuf,
-    directory: File, // holds the lock: the file itself is replaced
+    directory: Directory,
+    lock: File, // of the directory: the file itself is replaced
 }
 
 impl OutboxFile {
@@ -35,9 +38,9 @@ impl OutboxFile {
     /// another store than this one; `Directory` if it cannot be read.
     pub(crate) fn open(folder: &Path, store: &str) -> Result<(Self, Vec<String>), ShipError> {
         let failed = |error| ShipError::File { path: folder.to_owned(), error };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let directory = File::open(folder).map_err(failed)?;
-        directory.try_lock().map_err(|error| match error {
+        let directory = Directory::create(folder, MODES.0).map_err(failed)?;
+        let lock = File::from(directory.as_fd().try_clone_to_owned().map_err(failed)?);
+        lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed(io::Error::new(
                 ErrorKind::WouldBlock,
                 "another flatcap-ship uses it; stop that one, or name another directory as `outbox`",
@@ -48,7 +51,7 @@ impl OutboxFile {
         let text = read(&path).map_err(|error| ShipError::Directory { path, error })?;
         let is_name = |line: &&str| ObjectGroup::parse_manifest(manifest_of(line)).is_some();
         let lines: Vec<String> = text.lines().filter(is_name).map(str::to_owned).collect();
-        let file = Self { folder: folder.to_owned(), directory };
+        let file = Self { folder: folder.to_owned(), directory, lock };
         file.set_store(store, lines.len()).map_err(failed)?;
         Ok((file, lines))
     }
@@ -66,7 +69,7 @@ impl OutboxFile {
                  directory as `outbox`"
             )));
         }
-        self.replace(&path, store.as_bytes())
+        self.directory.put(STORE, store.as_bytes(), MODES.1)
     }
 
     /// Replaces the lines. They are on the disk when this returns.
@@ -75,18 +78,8 @@ impl OutboxFile {
     /// `File`. The lines before are then still there.
     pub(crate) fn write(&self, lines: impl Iterator<Item = String>) -> Result<(), ShipError> {
         let text: String = lines.flat_map(|line| [line, "\n".to_owned()]).collect();
-        let path = self.folder.join(FILE);
-        self.replace(&path, text.as_bytes()).map_err(|error| ShipError::File { path, error })
-    }
-
-    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let partial = self.folder.join(PARTIAL);
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&partial)?;
-        file.write_all(bytes)?;
-        // Without this, a power failure after the renaming could leave an empty file.
-        file.sync_all()?;
-        rustix::fs::rename(&partial, path)?;
-        self.directory.sync_all()
+        let put = self.directory.put(FILE, text.as_bytes(), MODES.1);
+        put.map_err(|error| ShipError::File { path: self.folder.join(FILE), error })
     }
 }
 
@@ -94,7 +87,7 @@ impl Drop for OutboxFile {
     /// Unlocks at once. To close the file is not enough: a process that is being started has a copy
     /// of it until it executes its program.
     fn drop(&mut self) {
-        drop(self.directory.unlock());
+        drop(self.lock.unlock());
     }
 }
 
@@ -132,9 +125,9 @@ mod tests {
         file.write([NAME.to_owned(), other.clone()].into_iter()).unwrap();
         let refused = open().unwrap_err().to_string();
         assert!(refused.contains("a/outbox: another flatcap-ship uses it"), "{refused}");
-        let _of_child = file.directory.try_clone().unwrap();
+        let _of_child = file.lock.try_clone().unwrap();
         drop(file);
-        std::fs::write(path.join(PARTIAL), "v1/_seg").unwrap();
+        std::fs::write(path.join("unsent.partial"), "v1/_seg").unwrap();
         assert_eq!(open().unwrap().1, [NAME, other.as_str()]);
         std::fs::write(path.join(FILE), format!("../x\n{NAME}\n\n{}", &other[..30])).unwrap();
         let refused = OutboxFile::open(&path, "s3://mistyped").unwrap_err().to_string();

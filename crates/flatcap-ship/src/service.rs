@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flatcap_format::segment::SegmentName;
+use flatcap_format::storage::linux::Directory;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -17,6 +18,8 @@ use crate::metrics_file::MetricsText;
 use crate::shared_outbox::MessageCounts;
 use crate::shipper::{ShippedSegment, Shipper};
 
+/// Mode of a file that other programs read.
+const FILE_MODE: u32 = 0o644;
 /// Most refused segments that the written state names.
 const REFUSED_MAX: usize = 100;
 /// How often the state is written while a backlog is shipped.
@@ -184,11 +187,12 @@ pub(crate) fn write_receipts(path: &Path, shipped: &[SegmentName]) -> Result<(),
     write_whole(path, lines.as_bytes()).map_err(|error| ShipError::File { path: path.to_owned(), error })
 }
 
-/// Replaces a file, complete or not at all.
+/// Replaces a file, completely or not at all.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = path.with_extension("partial");
-    std::fs::write(&partial, bytes)?;
-    Ok(rustix::fs::rename(&partial, path)?)
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))?;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Directory::open(folder.unwrap_or(Path::new(".")))?.put(name, bytes, FILE_MODE)
 }
 
 /// Ships all that is not in the store. Returns the segments that then are.

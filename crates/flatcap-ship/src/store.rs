@@ -14,6 +14,7 @@ use object_store::prefix::PrefixStore;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 use rustix::process::geteuid;
 
+use crate::bounded_answers::BoundedConnector;
 use crate::lake_error::LakeError;
 
 /// How long a request may take, an object of 16 MiB included.
@@ -78,16 +79,19 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
     let store: Arc<dyn ObjectStore> = match scheme {
         "s3" => {
             let builder = AmazonS3Builder::from_env().with_url(bucket_url).with_retry(retry);
+            let builder = builder.with_http_connector(BoundedConnector);
             let key = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
             Arc::new(builder.with_config(key, timeout).build().map_err(failed)?)
         }
         "gs" => {
             let builder = GoogleCloudStorageBuilder::from_env().with_url(bucket_url).with_retry(retry);
+            let builder = builder.with_http_connector(BoundedConnector);
             let key = GoogleConfigKey::Client(ClientConfigKey::Timeout);
             Arc::new(builder.with_config(key, timeout).build().map_err(failed)?)
         }
         "az" => {
             let builder = MicrosoftAzureBuilder::from_env().with_url(bucket_url).with_retry(retry);
+            let builder = builder.with_http_connector(BoundedConnector);
             let key = AzureConfigKey::Client(ClientConfigKey::Timeout);
             Arc::new(builder.with_config(key, timeout).build().map_err(failed)?)
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Subcommand;
+use flatcap_format::schema::to_visible_json;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -102,7 +103,7 @@ fn import(
     bar.finish_and_clear();
     let report = result?;
     if common.json {
-        serde_json::to_writer(&mut *out, &ImportObject::from(&report)).map_err(io::Error::from)?;
+        write!(out, "{}", to_visible_json(&ImportObject::from(&report)).map_err(io::Error::from)?)?;
         writeln!(out)?;
     } else {
         print(&report, out)?;

@@ -4,12 +4,12 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use flatcap_format::storage::linux::OutputDirectory;
 use jiff::civil::Date;
 
 use super::error::CliError;
 use super::{ExitStatus, human};
 use crate::os::clock::read_clocks;
-use crate::os::output::OutputDirectory;
 
 mod command_pages;
 mod config_page;

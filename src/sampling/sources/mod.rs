@@ -1,6 +1,8 @@
 //! The sources, one file each: what it reads, how it parses that, and how it fills its schema
 //! (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
 
+use flatcap_tasks::schema::TASKS_NAME;
+
 use super::source_spec::{OWN_SCHEMA, host_file};
 use super::{OpenContext, OwnKeys, OwnSettings, SourceOpener, SourceSettings, SourceSpec, Unavailable};
 use crate::os::host::HostRoot;
@@ -119,6 +121,13 @@ pub fn ring_memory(settings: &SourceSettings<'_>, host: &HostRoot) -> Vec<RingMe
 /// Returns the source of this name.
 pub fn find(name: &str) -> Option<&'static SourceSpec> {
     CATALOG.iter().find(|spec| spec.name == name)
+}
+
+/// Returns whether only the recorder may have a source of this name: its own sources, their
+/// instances such as `file.raid`, and those that readers compute.
+pub fn is_reserved(name: &str) -> bool {
+    let first = name.split('.').next().unwrap_or(name);
+    find(first).is_some() || first == TASKS_NAME
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! events of an answer without end. The page reads them by `fetch`, since `EventSource` sends no
 //! token.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -24,8 +25,9 @@ const EVENT: Duration = Duration::from_millis(250);
 const LAG_NS: i64 = 100_000_000;
 /// Events that wait for a viewer. One that is further behind is dropped.
 const WAITING_MAX: usize = 16;
-/// Viewers that wait to be added: as many as there are connections.
-const COMING_MAX: usize = 64;
+/// Viewers at a time, and those that wait to be added: most connections stay free for requests that
+/// have an end. A further one replaces the oldest: one that does not read may be noticed late.
+const VIEWERS_MAX: usize = 16;
 
 /// Sends what is recorded now to viewers; ends when this is dropped.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl LiveHub {
     /// # Errors
     /// The kernel refuses a thread.
     pub(super) fn start(shown: ShownPaths, budget: WorkBudget) -> io::Result<(Self, JoinHandle<()>)> {
-        let (viewers, coming) = bounded(COMING_MAX);
+        let (viewers, coming) = bounded(VIEWERS_MAX);
         let thread = thread::spawn("live", move || {
             WorkBudget::yield_to_samplers();
             serve(&coming, &shown, &budget);
@@ -89,12 +91,15 @@ impl LiveHub {
 
 fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
     while let Ok(viewer) = coming.recv() {
-        let mut viewers = vec![viewer];
+        let mut viewers = VecDeque::from([viewer]);
         let mut tail = LiveTail::new(shown.clone());
         while !viewers.is_empty() {
             match coming.recv_timeout(EVENT) {
                 Ok(viewer) => {
-                    viewers.push(viewer);
+                    if viewers.len() >= VIEWERS_MAX {
+                        viewers.pop_front();
+                    }
+                    viewers.push_back(viewer);
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -104,5 +109,45 @@ fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
             let event = budget.run(read);
             viewers.retain(|viewer| viewer.events.try_send(event.clone()).is_ok());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::os::throttle::Throttle;
+    use crate::os::wake_event::WakeEvent;
+
+    // Proves that viewers that read do not take more than their part of the connections: a further
+    // one is served, and the oldest ends, and no other.
+    #[test]
+    fn the_oldest_viewer_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let shown = ShownPaths {
+            paths: vec![folder.path().to_owned()],
+            host: None,
+            host_name: String::new(),
+            can_mark: false,
+        };
+        let budget = WorkBudget::new(Arc::new(Throttle::new(u64::MAX)), Arc::new(WakeEvent::new()));
+        let (hub, thread) = LiveHub::start(shown, budget).unwrap();
+        let mut viewers = Vec::new();
+        for number in 0..=VIEWERS_MAX {
+            let mut viewer = hub.join();
+            assert!(viewer.body.0.blocking_recv().is_some(), "viewer {number} gets an event");
+            viewers.push(viewer);
+            for viewer in &mut viewers {
+                while viewer.body.0.try_recv().is_ok() {}
+            }
+        }
+        let is_open = |viewer: &mut LiveEvents| {
+            matches!(viewer.dropped.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+        };
+        let open: Vec<bool> = viewers.iter_mut().map(is_open).collect();
+        assert!(!open[0] && open[1..].iter().all(|is_open| *is_open), "{open:?}");
+        drop(hub);
+        thread.join().unwrap();
     }
 }

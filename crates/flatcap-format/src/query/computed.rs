@@ -6,12 +6,10 @@
 //! step, so missing numbers are holes. Its counters begin at 0 where a reading begins: only their
 //! changes mean something.
 
-use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_ROOT};
+use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_NAME, TASKS_ROOT};
 
 use crate::segment::{SourceInfo, SourceKind};
 
-/// The source with what threads did, computed from the source with the events of the scheduler.
-const TASKS_NAME: &str = "tasks";
 /// Its id in the readings of a run, which no recorded source has.
 pub(super) const TASKS_ID: u16 = u16::MAX;
 /// Its period, unless a query asks for shorter steps: that of the times in /proc.
@@ -19,11 +17,16 @@ pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
 /// A step is cut into at most so many parts more than it takes.
 const PARTS_MORE_MAX: u64 = 1_000;
 
-/// Returns the names of the sources that are computed from these, as far as no recorded source has
-/// the same name.
-pub(crate) fn computed_sources(sources: &[SourceInfo]) -> impl Iterator<Item = &'static str> {
-    let is_there = events_of(sources).is_some() && sources.iter().all(|source| source.name != TASKS_NAME);
-    is_there.then_some(TASKS_NAME).into_iter()
+/// Returns the source that is computed from these. A recorded source of the same name does not
+/// replace it: paths name the recorded one by its id.
+pub(super) fn computed_source(sources: &[SourceInfo]) -> Option<SourceInfo> {
+    events_of(sources).map(|_| tasks_source())
+}
+
+/// Returns the recorded sources that have the name of a source that is computed from these.
+pub(super) fn computed_namesakes(sources: &[SourceInfo]) -> impl Iterator<Item = &SourceInfo> {
+    let has_events = events_of(sources).is_some();
+    sources.iter().filter(move |source| has_events && source.name == TASKS_NAME)
 }
 
 /// Returns the source with the events of the host's scheduler. One that was pushed says nothing of

@@ -1,6 +1,6 @@
 //! Lists the fields of a recording, from its own schemas.
 
-use super::recording::Recording;
+use super::recording::{RecordedSource, Recording};
 use super::resolve::spelled;
 use crate::schema::{CompiledSchema, MetricKind};
 
@@ -44,11 +44,13 @@ impl FieldInfo {
 }
 
 impl Recording {
-    /// Returns the fields of all sources, by name. A field whose type, unit or kind differs between
+    /// Returns the fields of all sources, by name; a computed one comes before a recorded one of
+    /// its name. A field whose type, unit or kind differs between
     /// runs is there once for each.
     pub fn fields(&self) -> Vec<SourceFields> {
         let mut found: Vec<SourceFields> = Vec::new();
-        for of_one_name in self.sources().chunk_by(|one, next| one.name == next.name) {
+        let key = |source: &RecordedSource| (source.name.clone(), source.is_computed);
+        for of_one_name in self.sources().chunk_by(|one, next| key(one) == key(next)) {
             let Some(first) = of_one_name.first() else { continue };
             let schemas: Vec<&CompiledSchema> =
                 of_one_name.iter().filter_map(|source| source.schema.as_ref()).collect();

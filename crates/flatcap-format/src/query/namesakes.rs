@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::computed::computed_namesakes;
 use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, SegmentReader, SourceInfo};
 
 /// The sources that their names do not tell apart, by run and id.
 ///
 /// A reload ends a source and begins another one of its name. These follow each other, so their
-/// name is enough.
+/// name is enough. A computed source is there at all times.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Namesakes(BTreeSet<(u64, u16)>);
 
@@ -26,6 +27,8 @@ impl Namesakes {
         for source in &header.sources {
             by_name.entry(&source.name).or_default().push(source);
         }
+        let of_computed = computed_namesakes(&header.sources);
+        self.0.extend(of_computed.map(|source| (header.run_id, source.id)));
         by_name.retain(|_, own| own.len() > 1);
         if by_name.is_empty() {
             return;

@@ -15,7 +15,7 @@ use super::request::Query;
 use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
 use crate::replay::{HostIdentity, run_ends};
-use crate::schema::CompiledSchema;
+use crate::schema::{CompiledSchema, SchemaError};
 use crate::segment::{
     SegmentError, SegmentHeader, SegmentReader, SourceInfo, SourceKind, SourceSender, list, runs,
 };
@@ -40,6 +40,8 @@ pub struct RecordedSource {
     pub period_ns: u64,
     /// Its schema; none if its payloads have none, or one that is malformed.
     pub schema: Option<CompiledSchema>,
+    /// Why its schema is malformed.
+    pub schema_error: Option<SchemaError>,
     /// The programs that pushed its samples, at most 16; empty if the recorder measured or imported
     /// them.
     pub senders: Vec<SourceSender>,
@@ -206,12 +208,13 @@ fn with_computed(sources: BTreeMap<SourceKey, RecordedSource>) -> Vec<RecordedSo
         name,
         period_ns,
         schema,
+        schema_error: None,
         senders: Vec::new(),
         is_imported: false,
         is_computed: true,
         instances: [None].into(),
     };
-    if has_events && sources.iter().all(|source| source.name != tasks.name) {
+    if has_events {
         let place = sources.partition_point(|source| source.name < tasks.name);
         sources.insert(place, tasks);
     }
@@ -230,14 +233,22 @@ fn add_sources(
         let instance = namesakes.contains(header.run_id, source.id).then_some(source.id);
         let sender = source.sender();
         let key = (source.name.clone(), source.root.clone(), source.schema.clone(), sender.is_some());
-        let known = sources.entry(key).or_insert_with(|| RecordedSource {
-            name: source.name.clone(),
-            period_ns: source.period_ns,
-            schema: CompiledSchema::compile(&source.schema, &source.root).ok(),
-            senders: Vec::new(),
-            is_imported: source.kind == SourceKind::Imported,
-            is_computed: false,
-            instances: BTreeSet::new(),
+        let known = sources.entry(key).or_insert_with(|| {
+            let compiled = CompiledSchema::compile(&source.schema, &source.root);
+            let (schema, schema_error) = match compiled {
+                Ok(schema) => (Some(schema), None),
+                Err(error) => (None, Some(error).filter(|_| !source.is_opaque())),
+            };
+            RecordedSource {
+                name: source.name.clone(),
+                period_ns: source.period_ns,
+                schema,
+                schema_error,
+                senders: Vec::new(),
+                is_imported: source.kind == SourceKind::Imported,
+                is_computed: false,
+                instances: BTreeSet::new(),
+            }
         });
         known.instances.insert(instance);
         // Gaps are found by the longest period: runs may have different ones.

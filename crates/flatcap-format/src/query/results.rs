@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::batch::ColumnBatch;
 use super::collector::{Collector, Collectors};
 use super::compared::{compared_fields, row_filter};
-use super::computed::{TASKS_ID, computed_sources, events_of, tasks_source};
+use super::computed::{TASKS_ID, computed_source, events_of};
 use super::counter_fields::CounterFields;
 use super::elements::ElementNames;
 use super::error::QueryError;
@@ -312,7 +312,7 @@ impl QueryResults {
 
     /// Plans the wanted sources of these. A path that none of them has was found in another run.
     fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
-        let computed = computed_sources(sources).next().map(|_| tasks_source());
+        let computed = computed_source(sources);
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
         let all = sources.iter().filter(|source| source.id != TASKS_ID).chain(&computed);
         let mut compiled = Vec::new();

@@ -67,7 +67,18 @@ fn payload(number: u64) -> SchedPayload {
 }
 
 /// Writes payloads, and a sample of `cpu` beside each. Returns the path.
-fn write(folder: &Path, (segment, run_id): (u64, u64), numbers: &[u64], form: Form) -> PathBuf {
+fn write(folder: &Path, ids: (u64, u64), numbers: &[u64], form: Form) -> PathBuf {
+    write_with(folder, ids, numbers, form, false)
+}
+
+/// As [`write`]; `is_pushed` adds a sample of a source `tasks` of an application to each payload.
+fn write_with(
+    folder: &Path,
+    (segment, run_id): (u64, u64),
+    numbers: &[u64],
+    form: Form,
+    is_pushed: bool,
+) -> PathBuf {
     let mut header = example();
     (header.segment, header.run_id) = (segment, run_id);
     let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: OFFSET_NS };
@@ -84,6 +95,11 @@ fn write(folder: &Path, (segment, run_id): (u64, u64), numbers: &[u64], form: Fo
     };
     header.sources =
         vec![source(0, "cpu", ("flatcap.host.Cpu", CPU_SCHEMA)), source(1, "sched", (SCHED_ROOT, SCHED))];
+    if is_pushed {
+        let labels = vec![("client".to_owned(), "app".to_owned()), ("uid".to_owned(), "7".to_owned())];
+        let pushed = source(2, "tasks", ("flatcap.host.Cpu", CPU_SCHEMA));
+        header.sources.push(SourceInfo { labels, ..pushed });
+    }
     let samples = numbers.iter().flat_map(|number| {
         let mono_ns = (BEGIN_MS + (number + 1) * PAYLOAD_MS) * MS + MS / 10;
         let wall_ns = OFFSET_NS + mono_ns.cast_signed();
@@ -95,7 +111,8 @@ fn write(folder: &Path, (segment, run_id): (u64, u64), numbers: &[u64], form: Fo
             incomplete: crate::frame::Incomplete::NONE,
             body,
         };
-        [of(0, cpu(&[*number], 1)), of(1, payload(*number).bytes())]
+        let own = [of(0, cpu(&[*number], 1)), of(1, payload(*number).bytes())];
+        own.into_iter().chain(is_pushed.then(|| of(2, cpu(&[*number], 1))))
     });
     let name = SegmentName { number: segment, created_s: 0, run_id, state: SealState::Active };
     let writer = write_samples(folder, name, header, samples);
@@ -225,6 +242,36 @@ fn it_is_there_for_those_who_ask() {
     let tasks = fields.iter().find(|source| source.source == "tasks").unwrap();
     assert!(tasks.is_computed && tasks.fields.iter().any(|field| field.path == "threads[*].run_delay"));
     assert!(recording.query(&asking(&["tasks.nothing"])).is_err());
+}
+
+// Proves that a source of an application with the name of the computed one does not hide it: both
+// are there, the recorded one with its id, which is reported.
+#[test]
+fn a_recorded_source_does_not_hide_it() {
+    let numbers: Vec<u64> = (0..10).collect();
+    for form in [Form::Raw, Form::Compressed, Form::Active] {
+        let folder = tempfile::tempdir().unwrap();
+        write_with(folder.path(), (1, 5), &numbers, form, true);
+        let recording = Recording::open(&[folder.path().to_owned()]).unwrap();
+        assert_eq!(counters(&recording, &of_tasks()), expected(), "{form:?}");
+        let mut results = recording.query(&of_tasks()).unwrap();
+        while results.next().unwrap().is_some() {}
+        let mut instances: Vec<Option<u16>> = results.tables().iter().map(|table| table.instance).collect();
+        instances.sort_unstable();
+        instances.dedup();
+        assert_eq!(instances, [None, Some(2)], "{form:?}");
+        let fields = recording.fields();
+        let named: Vec<bool> = fields
+            .iter()
+            .filter(|source| source.source == "tasks")
+            .map(|source| source.is_computed)
+            .collect();
+        assert_eq!(named, [true, false]);
+        let remarks = recording.name_remarks();
+        let [remark] = remarks.as_slice() else { panic!("{remarks:?}") };
+        assert_eq!((remark.source.as_str(), &remark.field), ("tasks", &None));
+        assert!(remark.what.ends_with("paths name this one by its id: 2"), "{remark:?}");
+    }
 }
 
 // Proves that a part of the time has the samples of that time, which grow as those of the whole do,

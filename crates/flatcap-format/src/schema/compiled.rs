@@ -39,7 +39,7 @@ pub struct CompiledSchema {
 impl CompiledSchema {
     /// Iterates over the fields that hold values, with the paths that [`select`](Self::select)
     /// takes, in the order of the schema. A table inside itself is one field and is not expanded.
-    /// Fields that no path can name are left out, see [`unnamed_field`](Self::unnamed_field).
+    /// Fields that no path can name are left out, see [`unnamed_fields`](Self::unnamed_fields).
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
         let fields = LeafFields {
             schema: self,
@@ -55,11 +55,10 @@ impl CompiledSchema {
         fields.filter(|leaf| leaf.path.split('.').all(is_plain_field_name))
     }
 
-    /// Returns the name of a field that no path can have; none if there is no such field. flatc
-    /// makes no such schema.
-    pub fn unnamed_field(&self) -> Option<&str> {
+    /// Returns the names of fields that no path can have. flatc makes no such schema.
+    pub fn unnamed_fields(&self) -> impl Iterator<Item = &str> {
         let fields = self.objects.iter().flat_map(|object| &object.fields);
-        fields.map(|field| &*field.name).find(|name| !is_plain_field_name(name))
+        fields.map(|field| &*field.name).filter(|name| !is_plain_field_name(name))
     }
 
     /// Returns the full name of the root table.

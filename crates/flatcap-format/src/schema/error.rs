@@ -5,7 +5,7 @@ use std::fmt;
 use flatbuffers::InvalidFlatbuffer;
 
 /// A binary schema that cannot be compiled, or a path that the schema does not have.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
     /// Too long; split or shrink the schema of the source.

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::compiled::CompiledSchema;
 use super::error::DecodeError;
 use super::value::FieldValue;
+use super::visible_json::to_visible_json;
 use super::visitor::{PathStep, Visitor};
 
 impl CompiledSchema {
@@ -90,8 +91,19 @@ pub fn append_json_value(value: FieldValue<'_>, output: &mut Vec<u8>) {
         // serde_json writes NaN and infinity, which JSON lacks, as null.
         FieldValue::Float(number) => append(&number, output),
         FieldValue::Bool(truth) => append(&truth, output),
-        FieldValue::Text(text) => append(text, output),
+        FieldValue::Text(text) => append_text(text, output),
         FieldValue::Absent => output.extend_from_slice(b"null"),
+    }
+}
+
+/// Appends a text, with escapes where JSON or a terminal needs them.
+fn append_text(text: &str, output: &mut Vec<u8>) {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+        output.push(b'"');
+        output.extend_from_slice(text.as_bytes());
+        output.push(b'"');
+    } else if let Ok(json) = to_visible_json(text) {
+        output.extend_from_slice(json.as_bytes());
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) use struct_lists::{StructField, StructList};
 pub(crate) use table_slots::{SlotContent, TableSlot};
 pub use tables::SchemaTables;
 pub use value::{ColumnType, FieldValue};
+pub use visible_json::{to_visible_json, to_visible_json_lines};
 pub use visitor::{PathStep, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
@@ -72,6 +73,7 @@ mod struct_lists;
 mod table_slots;
 mod tables;
 mod value;
+mod visible_json;
 mod visitor;
 mod walk;
 

@@ -23,7 +23,7 @@ pub fn is_plain_field_name(name: &str) -> bool {
 }
 
 /// Whether it is a control character, or one that is not seen or changes the direction of others.
-fn is_invisible(character: char) -> bool {
+pub(super) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
             character,

@@ -79,6 +79,10 @@ impl ReadAt for FolderFile {
     fn length(&self) -> io::Result<u64> {
         self.0.length()
     }
+
+    fn next_stored(&self, offset: u64) -> io::Result<u64> {
+        self.0.next_stored(offset)
+    }
 }
 
 impl StorageFile for FolderFile {

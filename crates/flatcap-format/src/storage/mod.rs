@@ -166,6 +166,16 @@ pub trait ReadAt: Debug + Send + Sync {
     /// Any error of the underlying system call.
     fn length(&self) -> io::Result<u64>;
 
+    /// Returns the offset of the next byte at or after `offset` that takes disk space. The bytes
+    /// before it are zeros: a file of a few stored bytes may be 64 GiB long. Returns `offset` if
+    /// its byte takes space, or if the file system does not know.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    fn next_stored(&self, offset: u64) -> io::Result<u64> {
+        Ok(offset)
+    }
+
     /// Fills the buffer from `offset` on, up to the end of the file. Returns the number of bytes
     /// read.
     ///
@@ -278,6 +288,11 @@ impl ReadAt for File {
 
     fn length(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn next_stored(&self, offset: u64) -> io::Result<u64> {
+        linux::next_stored(self, offset)
     }
 }
 

@@ -89,9 +89,21 @@ impl FileWindow {
                 return Ok(Some(from + found as u64));
             }
             // The pattern may span two chunks.
-            from += chunk.len().saturating_sub(pattern.len() - 1).max(1) as u64;
+            let overlap = pattern.len() - 1;
+            let is_empty = chunk.len() == WINDOW_BYTES && chunk.iter().all(|byte| *byte == 0);
+            from += chunk.len().saturating_sub(overlap).max(1) as u64;
+            if is_empty {
+                let stored = self.next_stored(from + overlap as u64)?;
+                from = from.max(stored.saturating_sub(overlap as u64));
+            }
         }
         Ok(None)
+    }
+
+    /// Returns the offset of the next byte at or after `offset` that takes space: a sparse file may
+    /// have gigabytes of zeros before it.
+    pub(in crate::segment) fn next_stored(&self, offset: u64) -> io::Result<u64> {
+        self.file.next_stored(offset)
     }
 
     /// Prefetches the next part of a mapped file. No effect without a map.

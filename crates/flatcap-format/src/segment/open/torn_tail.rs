@@ -23,6 +23,9 @@ pub(in crate::segment) fn is_prefix_of_tail(
             return Ok(false);
         }
         at += count as u64;
+        // Zeros that take no space in either file.
+        let same = file.next_stored(offset + at)?.saturating_sub(offset);
+        at = at.max(cut.next_stored(at)?.min(same));
     }
     Ok(true)
 }
@@ -49,11 +52,12 @@ pub(in crate::segment) fn is_empty_after(file: &dyn ReadAt, mut offset: u64) -> 
         if count == 0 || read.iter().any(|byte| *byte != 0) {
             return Ok(count == 0);
         }
-        offset += count as u64;
+        offset = file.next_stored(offset + count as u64)?;
     }
 }
 
-/// Appends the rest of `from`, from `offset` on, to `to`.
+/// Appends the rest of `from`, from `offset` on, to `to`. Zeros that take no space in `from` take
+/// none in `to`; those at the end are left out.
 pub(in crate::segment) fn copy_tail(
     from: &dyn StorageFile,
     mut offset: u64,
@@ -61,6 +65,15 @@ pub(in crate::segment) fn copy_tail(
 ) -> io::Result<()> {
     let mut buffer = vec![0; COPY_BYTES];
     loop {
+        let stored = from.next_stored(offset)?;
+        if stored >= from.length()? {
+            return Ok(());
+        }
+        if stored > offset {
+            // Longer by zeros that take no space.
+            to.truncate(to.length()? + (stored - offset))?;
+            offset = stored;
+        }
         let count = from.read_all_at(&mut buffer, offset)?;
         if count == 0 {
             return Ok(());
@@ -74,5 +87,45 @@ pub(in crate::segment) fn copy_tail(
             rest = rest.get(taken..).unwrap_or_default();
         }
         offset += count as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Seek as _, SeekFrom, Write as _};
+
+    use super::*;
+    use crate::storage::{Folder, Storage as _};
+
+    // Proves that the tail of a file with gigabytes of zeros that take no space is copied with its
+    // bytes at their places, and without that many zeros.
+    #[test]
+    fn a_sparse_tail_stays_sparse() {
+        const FAR: u64 = 16 << 30;
+        let folder = tempfile::tempdir().unwrap();
+        let mut made = File::create_new(folder.path().join("a")).unwrap();
+        made.write_all(b"frames, torn").unwrap();
+        made.seek(SeekFrom::Start(FAR)).unwrap();
+        made.write_all(b"x").unwrap();
+        made.set_len(4 * FAR).unwrap();
+        if crate::storage::ReadAt::next_stored(&made, 1 << 30).unwrap() == 1 << 30 {
+            println!("skipped: the file system does not say which bytes take space");
+            return;
+        }
+        let storage = Folder(folder.path().to_owned());
+        let (file, cut) = (storage.open("a").unwrap(), storage.create("cut").unwrap());
+        copy_tail(&*file, 8, &*cut).unwrap();
+        let length = cut.length().unwrap();
+        // The file system stores whole blocks.
+        assert!((FAR - 7..FAR + (1 << 20)).contains(&length), "{length}");
+        let mut bytes = [0; 5];
+        cut.read_all_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"torn\0");
+        cut.read_all_at(&mut bytes[..1], FAR - 8).unwrap();
+        assert_eq!(bytes[0], b'x');
+        assert!(is_prefix_of_tail(&*cut, &*file, 8).unwrap());
+        assert!(!is_prefix_of_tail(&*cut, &*file, 7).unwrap());
+        assert!(is_empty_after(&*file, FAR + 1).unwrap() && !is_empty_after(&*file, 100).unwrap());
     }
 }

@@ -21,6 +21,9 @@ use crate::segment::open::file_window::FileWindow;
 /// checksums that can prove it.
 const UNCONFIRMED_LENGTH_MAX: usize = 64 << 10;
 
+/// Zeros after which a search asks whether the file is sparse there: a system call each.
+const HOLE_BYTES_MIN: usize = 64 << 10;
+
 /// Finds the frames of a segment: where one should begin, and the next one after damage.
 #[derive(Debug)]
 pub(in crate::segment) struct FrameFinder {
@@ -255,10 +258,12 @@ impl DamagedStream for FrameFinder {
         loop {
             let chunk = self.window.at(end, 1)?;
             let zeros = chunk.iter().take_while(|byte| **byte == 0).count();
+            let is_over = zeros == 0 || zeros < chunk.len();
             end += zeros as u64;
-            if zeros == 0 || zeros < chunk.len() {
+            if is_over {
                 return Ok(end - offset);
             }
+            end = self.window.next_stored(end)?;
         }
     }
 
@@ -281,7 +286,13 @@ impl DamagedStream for FrameFinder {
                 return Ok(None);
             }
             let Some(at) = find_landmark(chunk, header_bytes) else {
-                from += (chunk.len() - header_bytes - PAYLOAD_BYTES_MIN + 1) as u64;
+                let overlap = (header_bytes + PAYLOAD_BYTES_MIN - 1) as u64;
+                let is_empty = chunk.len() >= HOLE_BYTES_MIN && chunk.iter().all(|byte| *byte == 0);
+                from += chunk.len() as u64 - overlap;
+                if is_empty {
+                    let stored = self.window.next_stored(from + overlap)?;
+                    from = from.max(stored.saturating_sub(overlap));
+                }
                 continue;
             };
             let candidate = from + at as u64;

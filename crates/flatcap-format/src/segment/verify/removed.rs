@@ -12,7 +12,7 @@ use crate::storage::Storage;
 /// The name of the file.
 pub const REMOVED_NAME: &str = "flatcap.removed";
 
-/// Longest list that is read, in bytes.
+/// Maximum size of the list, in bytes.
 const LIST_BYTES_MAX: u64 = 1 << 20;
 
 /// Segments by run and number.

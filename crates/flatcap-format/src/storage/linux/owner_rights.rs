@@ -19,7 +19,7 @@ const QUERY: u32 = u32::MAX;
 /// The file access rights of a user other than root: the user and one group, without supplementary
 /// groups.
 #[derive(Debug, Clone)]
-pub(super) struct OwnerRights {
+pub struct OwnerRights {
     user: u32,
     group: u32,
     own_groups: Arc<[Gid]>, // of this process, to be restored
@@ -28,7 +28,7 @@ pub(super) struct OwnerRights {
 /// The rights are in force for this thread until this value is dropped.
 #[derive(Debug)]
 #[must_use = "the rights are in force while this value lives"]
-pub(super) struct AssumedRights<'a> {
+pub struct AssumedRights<'a> {
     rights: &'a OwnerRights,
     before: (u32, u32), // user and group
     _of_this_thread: PhantomData<*const ()>,
@@ -40,7 +40,7 @@ impl OwnerRights {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    pub(super) fn of_owner(status: &Stat) -> io::Result<Option<Self>> {
+    pub fn of_owner(status: &Stat) -> io::Result<Option<Self>> {
         if !geteuid().is_root() || status.st_uid == 0 {
             return Ok(None);
         }
@@ -54,7 +54,7 @@ impl OwnerRights {
     /// # Errors
     /// `PermissionDenied` if root may not act as this user: in a container without `CAP_SETUID` and
     /// `CAP_SETGID`, or one that does not map the user.
-    pub(super) fn assume(&self) -> io::Result<AssumedRights<'_>> {
+    pub fn assume(&self) -> io::Result<AssumedRights<'_>> {
         let before = (set_fs_user(QUERY), set_fs_group(QUERY));
         let taken = AssumedRights { rights: self, before, _of_this_thread: PhantomData };
         // Supplementary groups and group first: the change of user does not affect the right to

@@ -1,13 +1,17 @@
 //! Output files of a command. Each file appears under its final name only once it is complete.
+//!
+//! Root writes into another user's directory with that user's rights, so the files belong to the
+//! user. No link of another user is followed.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::rand::{GetRandomFlags, getrandom};
+
 use super::directory::{Directory, FileAccess};
-use super::host::random_u64;
 
 /// Mode of a new directory: full access for the owner, read access for the group, as for
 /// recordings.
@@ -19,9 +23,6 @@ const PRIVATE_FILE_MODE: u32 = 0o600;
 /// Modes of a new directory and a new file for everyone.
 const PUBLIC_DIRECTORY_MODE: u32 = 0o755;
 const PUBLIC_FILE_MODE: u32 = 0o644;
-/// Maximum length of a derived file name, in bytes: leaves space for a suffix within the 255 bytes
-/// of a file system.
-const NAME_BYTES_MAX: usize = 128;
 
 /// A directory for output files.
 #[derive(Debug, Clone)]
@@ -87,11 +88,27 @@ impl OutputDirectory {
         self.begin_with(name, PUBLIC_FILE_MODE)
     }
 
+    /// Like [`begin`](Self::begin), but the file stays open and is written anywhere.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    pub fn begin_open(&self, name: String) -> io::Result<OpenPendingFile> {
+        let (pending, file) = self.create_pending(name, FILE_MODE)?;
+        Ok(OpenPendingFile { pending, file })
+    }
+
     fn begin_with(&self, name: String, mode: u32) -> io::Result<PendingFile> {
+        Ok(self.create_pending(name, mode)?.0)
+    }
+
+    fn create_pending(&self, name: String, mode: u32) -> io::Result<(PendingFile, File)> {
         let directory = Arc::clone(&self.directory);
-        let temporary = format!(".flatcap-{:016x}.partial", random_u64()?);
-        let identity = identity(&directory.create_file(&temporary, mode)?)?;
-        Ok(PendingFile { directory, temporary, identity, name, is_published: false })
+        let mut random = [0; 8];
+        getrandom(&mut random, GetRandomFlags::empty())?;
+        let temporary = format!(".flatcap-{:016x}.partial", u64::from_le_bytes(random));
+        let file = directory.create_seekable(&temporary, mode)?;
+        let identity = identity(&file)?;
+        Ok((PendingFile { directory, temporary, identity, name, is_published: false }, file))
     }
 
     /// Syncs the directory's entries to disk.
@@ -150,6 +167,49 @@ impl PendingFile {
     }
 }
 
+/// A [`PendingFile`] that stays open.
+#[derive(Debug)]
+pub struct OpenPendingFile {
+    pending: PendingFile,
+    file: File,
+}
+
+impl OpenPendingFile {
+    /// Syncs the file to disk. Returns its length.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    pub fn sync(&self) -> io::Result<u64> {
+        self.file.sync_all()?;
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Syncs the file and renames it to its final name.
+    ///
+    /// # Errors
+    /// As [`PendingFile::publish`].
+    pub fn publish(self, replaces: bool) -> io::Result<()> {
+        self.pending.publish(replaces)
+    }
+}
+
+impl Seek for OpenPendingFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl Write for OpenPendingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        #[expect(clippy::disallowed_methods, reason = "forwards to the file; the caller handles the count")]
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.is_published {
@@ -163,31 +223,6 @@ impl Drop for PendingFile {
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     let metadata = file.metadata()?;
     Ok((metadata.dev(), metadata.ino()))
-}
-
-/// Turns any text into a name that is safe as a file name and as an argument: letters, digits, `.`,
-/// `_` and `-`, not starting with `.` or `-`. Other characters become `_`. Truncated to 128 bytes;
-/// empty for an empty name.
-pub fn sanitized_name(name: &str) -> String {
-    let replaced = |(at, c): (usize, char)| match c {
-        '_' => c,
-        '.' | '-' if at > 0 => c,
-        _ if c.is_ascii_alphanumeric() => c,
-        _ => '_',
-    };
-    name.char_indices().map(replaced).take(NAME_BYTES_MAX).collect()
-}
-
-/// Returns `name`, or `name` with the first numeric suffix for which `is_free` returns true: `a`,
-/// `a-2`, `a-3`.
-pub fn unique_name(name: &str, mut is_free: impl FnMut(&str) -> bool) -> String {
-    let mut numbered = name.to_owned();
-    let mut number = 1_u64;
-    while !is_free(&numbered) {
-        number += 1;
-        numbered = format!("{name}-{number}");
-    }
-    numbered
 }
 
 #[cfg(test)]
@@ -220,6 +255,30 @@ mod tests {
         assert_eq!((std::fs::read(&target).unwrap().as_slice(), names()), (&b"three!"[..], 1));
     }
 
+    // Proves that a file that stays open is written anywhere, and appears as others do.
+    #[test]
+    fn open_files_appear_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = OutputDirectory::create(&folder.path().join("a/b")).unwrap();
+        let target = output.path("a.mcap");
+        let write = |bytes: &[u8]| {
+            let mut file = output.begin_open("a.mcap".to_owned()).unwrap();
+            file.write_all(b"....").unwrap();
+            file.seek(SeekFrom::Start(0)).unwrap();
+            file.write_all(bytes).unwrap();
+            assert_eq!(file.sync().unwrap(), 4);
+            file
+        };
+        drop(write(b"up"));
+        assert!(!output.contains("a.mcap"));
+        write(b"one").publish(false).unwrap();
+        assert_eq!(write(b"two").publish(false).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&target).unwrap(), b"one.");
+        write(b"last").publish(true).unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"last");
+        assert_eq!(std::fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
+    }
+
     // Proves that bytes go only to the created file, even if a link, another file or a directory
     // takes over its temporary name.
     #[test]
@@ -243,18 +302,5 @@ mod tests {
             assert_eq!(std::fs::read(path("victim")).unwrap(), b"victim");
             assert!(!path("a.bin").exists());
         }
-    }
-
-    // Proves that hostile names stay inside the directory, are not hidden, and stay distinct.
-    #[test]
-    fn names_are_plain() {
-        let made = ["cpu", "../../etc/passwd", "..", "-rf", "a b\n", "\u{e9}t\u{e9}", "", "disk.sda_1"]
-            .map(sanitized_name);
-        assert_eq!(made, ["cpu", "_._.._etc_passwd", "_.", "_rf", "a_b_", "_t_", "", "disk.sda_1"]);
-        assert_eq!(sanitized_name(&"x".repeat(500)).len(), NAME_BYTES_MAX);
-        let mut taken = std::collections::BTreeSet::new();
-        let names: Vec<_> =
-            ["a", "a-2", "a", "a"].map(|name| unique_name(name, |name| taken.insert(name.to_owned()))).into();
-        assert_eq!(names, ["a", "a-2", "a-3", "a-4"]);
     }
 }

@@ -1,5 +1,5 @@
-//! Opening files on Linux: no symbolic link of another user is followed, no file of another kind is
-//! opened, and no open waits.
+//! Files and directories on Linux: no symbolic link of another user is followed, no file of another
+//! kind is opened, no open waits, and root has its owner's rights in another user's directory.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
@@ -9,11 +9,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, openat, openat2,
-    readlinkat,
+    CWD, Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, SeekFrom, Stat, fstat, fstatfs, openat,
+    openat2, readlinkat, seek,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+mod directory;
+mod output;
+mod owner_rights;
+
+pub use directory::{Directory, FileAccess};
+pub use output::{OpenPendingFile, OutputDirectory, PendingFile};
+pub use owner_rights::{AssumedRights, OwnerRights};
 
 /// Maximum number of symbolic links in a path, as in the kernel.
 const LINKS_MAX: u32 = 40;
@@ -51,7 +59,7 @@ pub fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Re
         let found = openat(&walk.folder, &name, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
-            walk.follow(&found, &status, name)?;
+            walk.follow(&found, &status, &name)?;
         } else if !walk.is_at_end() {
             walk.folder = found;
         } else {
@@ -118,7 +126,7 @@ impl PathWalk {
     }
 
     /// Continues with the target of a link.
-    fn follow(&mut self, link: &OwnedFd, status: &Stat, name: OsString) -> io::Result<()> {
+    fn follow(&mut self, link: &OwnedFd, status: &Stat, name: &OsStr) -> io::Result<()> {
         if ![geteuid().as_raw(), 0].contains(&status.st_uid) {
             let why = format!(
                 "{} is a symbolic link that belongs to user {}; use the path of its target",
@@ -130,7 +138,7 @@ impl PathWalk {
         self.count_link()?;
         if fstatfs(&self.folder)?.f_type == PROC_SUPER_MAGIC && !self.is_at_end() {
             // A link such as /proc/1/root leads to a place that its text does not name.
-            self.folder = openat(&self.folder, &name, PLACE | OFlags::DIRECTORY, Mode::empty())?;
+            self.folder = openat(&self.folder, name, PLACE | OFlags::DIRECTORY, Mode::empty())?;
             return Ok(());
         }
         let target = readlinkat(link, "", Vec::new())?;
@@ -147,6 +155,18 @@ impl PathWalk {
     fn count_link(&mut self) -> io::Result<()> {
         self.links += 1;
         if self.links > LINKS_MAX { Err(Errno::LOOP.into()) } else { Ok(()) }
+    }
+}
+
+/// Returns the offset of the next byte that takes disk space, see
+/// [`ReadAt::next_stored`](super::ReadAt::next_stored). Moves the file's own position, which
+/// positioned reads and appends do not use.
+pub(super) fn next_stored(file: &File, offset: u64) -> io::Result<u64> {
+    match seek(file, SeekFrom::Data(offset)) {
+        Ok(at) => Ok(at),
+        // There are no bytes up to the end.
+        Err(Errno::NXIO) => Ok(offset.max(file.metadata()?.len())),
+        Err(_) => Ok(offset),
     }
 }
 

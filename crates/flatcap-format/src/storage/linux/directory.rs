@@ -7,11 +7,10 @@
 //! another user's directory with that user's rights.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use flatcap_format::storage::linux::{check_kind, names, open_path, open_safely, require_kind};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, renameat, renameat_with, statat,
     symlinkat, unlinkat,
@@ -19,10 +18,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::owner_rights::OwnerRights;
+use super::{check_kind, names, open_path, open_safely, require_kind};
 
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub struct Directory {
     file: File,
     status: Stat,
     rights: Option<OwnerRights>, // none: this process's own
@@ -30,7 +30,7 @@ pub(super) struct Directory {
 
 /// The purpose for which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileAccess {
+pub enum FileAccess {
     /// Reading.
     Read,
     /// Reading and appending.
@@ -46,7 +46,7 @@ impl Directory {
     /// # Errors
     /// `PermissionDenied` for a link of another user; `NotADirectory`; or any error of the
     /// underlying system call.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         Self::from_descriptor(open_path(CWD, path, FileType::Directory)?)
     }
 
@@ -55,7 +55,7 @@ impl Directory {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub(super) fn create(path: &Path, mode: u32) -> io::Result<Self> {
+    pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
         match Self::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             opened => return opened,
@@ -76,22 +76,22 @@ impl Directory {
     }
 
     /// Returns device and inode.
-    pub(super) fn identity(&self) -> (u64, u64) {
+    pub fn identity(&self) -> (u64, u64) {
         (self.status.st_dev, self.status.st_ino)
     }
 
     /// Returns the owner's user ID.
-    pub(super) fn owner(&self) -> u32 {
+    pub fn owner(&self) -> u32 {
         self.status.st_uid
     }
 
     /// Returns its mode at the time it was opened.
-    pub(super) fn mode(&self) -> u32 {
+    pub fn mode(&self) -> u32 {
         self.status.st_mode
     }
 
     /// Returns the rights that operations assume; `None` for this process's own.
-    pub(super) fn rights(&self) -> Option<&OwnerRights> {
+    pub fn rights(&self) -> Option<&OwnerRights> {
         self.rights.as_ref()
     }
 
@@ -99,7 +99,7 @@ impl Directory {
     ///
     /// # Errors
     /// The file is of another kind, or any error of the underlying system call.
-    pub(super) fn file(&self, name: &str, access: FileAccess) -> io::Result<File> {
+    pub fn file(&self, name: &str, access: FileAccess) -> io::Result<File> {
         let (flags, mode) = match access {
             FileAccess::Read => (OFlags::RDONLY, 0),
             FileAccess::Append => (OFlags::RDWR | OFlags::APPEND, 0),
@@ -132,17 +132,48 @@ impl Directory {
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
-    pub(super) fn create_file(&self, name: &str, mode: u32) -> io::Result<File> {
+    pub fn create_file(&self, name: &str, mode: u32) -> io::Result<File> {
+        self.create_with(name, OFlags::RDWR | OFlags::APPEND, mode)
+    }
+
+    /// Creates a file that must not exist, for writing at any offset.
+    ///
+    /// # Errors
+    /// As [`create_file`](Self::create_file).
+    pub fn create_seekable(&self, name: &str, mode: u32) -> io::Result<File> {
+        self.create_with(name, OFlags::RDWR, mode)
+    }
+
+    fn create_with(&self, name: &str, access: OFlags, mode: u32) -> io::Result<File> {
         check_name(name)?;
-        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let flags = access | OFlags::CREATE | OFlags::EXCL;
         self.as_owner(|| open_safely(self.file.as_fd(), Path::new(name), (flags, mode))).map(File::from)
+    }
+
+    /// Replaces a file, completely or not at all. Writes the bytes to `NAME.partial`, which it
+    /// replaces, too, and syncs file and directory.
+    ///
+    /// # Errors
+    /// Any error of the underlying system calls. The earlier file is then still there.
+    pub fn put(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let partial = format!("{name}.partial");
+        match self.remove(&partial) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = self.create_file(&partial, mode)?;
+        file.write_all(bytes)?;
+        // Without this, a power failure after the rename could leave an empty file.
+        file.sync_all()?;
+        self.replace(&partial, name)?;
+        self.sync()
     }
 
     /// Renames a file; replaces nothing.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
-    pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         match self.rename_with(from, to, RenameFlags::NOREPLACE) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             renamed => return renamed,
@@ -161,7 +192,7 @@ impl Directory {
     /// # Errors
     /// `NotFound` if either is missing; `Unsupported` if the file system cannot; or any error of
     /// the underlying system call.
-    pub(super) fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+    pub fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
         self.rename_with(one, other, RenameFlags::EXCHANGE)
     }
 
@@ -169,7 +200,7 @@ impl Directory {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    pub(super) fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+    pub fn replace(&self, from: &str, to: &str) -> io::Result<()> {
         check_name(from)?;
         check_name(to)?;
         self.as_owner(|| Ok(renameat(&self.file, from, &self.file, to)?))
@@ -189,7 +220,7 @@ impl Directory {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+    pub fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
     }
@@ -198,7 +229,7 @@ impl Directory {
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
-    pub(super) fn create_directory(&self, name: &str, mode: u32) -> io::Result<()> {
+    pub fn create_directory(&self, name: &str, mode: u32) -> io::Result<()> {
         check_name(name)?;
         self.as_owner(|| Ok(mkdirat(&self.file, name, Mode::from_raw_mode(mode))?))
     }
@@ -207,7 +238,7 @@ impl Directory {
     ///
     /// # Errors
     /// `NotADirectory`, also for a link; or any error of the underlying system call.
-    pub(super) fn directory(&self, name: &str) -> io::Result<Self> {
+    pub fn directory(&self, name: &str) -> io::Result<Self> {
         check_name(name)?;
         check_kind(&self.stat(name)?, FileType::Directory)?;
         Self::from_descriptor(open_path(self.file.as_fd(), Path::new(name), FileType::Directory)?)
@@ -217,7 +248,7 @@ impl Directory {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    pub(super) fn remove_directory(&self, name: &str) -> io::Result<()> {
+    pub fn remove_directory(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::REMOVEDIR)?))
     }
@@ -227,7 +258,7 @@ impl Directory {
     /// # Errors
     /// `AlreadyExists` if the name is that of anything else; any error of the underlying system
     /// calls.
-    pub(super) fn set_link(&self, name: &str, target: &Path) -> io::Result<()> {
+    pub fn set_link(&self, name: &str, target: &Path) -> io::Result<()> {
         check_name(name)?;
         match self.stat(name) {
             Ok(status) if FileType::from_raw_mode(status.st_mode) == FileType::Symlink => {
@@ -244,7 +275,7 @@ impl Directory {
     ///
     /// # Errors
     /// Any error of the underlying system calls.
-    pub(super) fn remove_link(&self, name: &str) -> io::Result<()> {
+    pub fn remove_link(&self, name: &str) -> io::Result<()> {
         match self.stat(name) {
             Ok(status) if FileType::from_raw_mode(status.st_mode) == FileType::Symlink => self.remove(name),
             Ok(_) => Ok(()),
@@ -257,7 +288,7 @@ impl Directory {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
@@ -265,7 +296,7 @@ impl Directory {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+    pub fn names(&self) -> io::Result<Vec<String>> {
         self.as_owner(|| names(&self.file))
     }
 
@@ -273,7 +304,7 @@ impl Directory {
     ///
     /// # Errors
     /// Any error of the underlying system call.
-    pub(super) fn stat(&self, name: &str) -> io::Result<Stat> {
+    pub fn stat(&self, name: &str) -> io::Result<Stat> {
         self.as_owner(|| Ok(statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
@@ -299,16 +330,16 @@ fn check_name(name: &str) -> io::Result<()> {
 }
 
 #[cfg(test)]
-pub(in crate::os) use tests::foreign_folder;
+pub(super) use tests::foreign_folder;
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
     use std::os::unix::net::UnixListener;
 
-    use flatcap_format::storage::open_regular;
     use rustix::process::geteuid;
 
+    use super::super::open_regular;
     use super::*;
 
     /// The user and group ID of the account "nobody". Any account other than root would do.
@@ -316,7 +347,7 @@ mod tests {
 
     /// Creates a directory of another user. Returns `None`, and prints why, if the test does not
     /// run as root.
-    pub(in crate::os) fn foreign_folder() -> Option<tempfile::TempDir> {
+    pub(in crate::storage::linux) fn foreign_folder() -> Option<tempfile::TempDir> {
         if !geteuid().is_root() {
             println!("skipped: only root can give a directory to another user");
             return None;
@@ -391,7 +422,9 @@ mod tests {
                 let error = Directory::open(&path(name)).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{name}");
                 assert!(
-                    error.to_string().contains("a symbolic link that belongs to another user"),
+                    error
+                        .to_string()
+                        .contains(&format!("one is a symbolic link that belongs to user {NOBODY}")),
                     "{error}"
                 );
             }
@@ -459,6 +492,27 @@ mod tests {
             assert_eq!(directory.rename("a", name).unwrap_err().kind(), ErrorKind::AlreadyExists, "{name}");
         }
         directory.rename("a", "b").unwrap();
+    }
+
+    // Proves that a file is replaced as a whole, whatever an earlier process or another user has
+    // left under its temporary name: nothing is written through a link.
+    #[test]
+    fn put_replaces_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("victim"), "victim").unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        directory.put("a", b"one", 0o640).unwrap();
+        std::fs::write(path("a.partial"), "of a process that was killed").unwrap();
+        directory.put("a", b"two", 0o640).unwrap();
+        symlink("victim", path("a.partial")).unwrap();
+        directory.put("a", b"three", 0o640).unwrap();
+        std::fs::hard_link(path("victim"), path("a.partial")).unwrap();
+        directory.put("a", b"four", 0o640).unwrap();
+        std::fs::create_dir(path("a.partial")).unwrap();
+        assert_eq!(directory.put("a", b"five", 0o640).unwrap_err().kind(), ErrorKind::IsADirectory);
+        assert_eq!(std::fs::read(path("a")).unwrap(), b"four");
+        assert_eq!(std::fs::read(path("victim")).unwrap(), b"victim");
     }
 
     // Proves that root has the owner's rights in another user's directory: new files belong to the
