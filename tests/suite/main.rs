@@ -39,6 +39,7 @@ mod explaining;
 mod fallback;
 mod follow;
 mod foreign_fields;
+mod foreign_tables;
 #[path = "../support/hooked_storage.rs"]
 mod hooked_storage;
 mod hosts;
