@@ -68,8 +68,8 @@ fn the_zone_of_an_archive_is_its_own() {
 #[test]
 fn options_settle_guesses() {
     let rig = Rig::new();
-    let numbers: String = (0..20).map(|at| format!("17000000{at:02},{at}.5\n")).collect();
-    let absent = format!("time,w\n{}", numbers.replace(",7.5", ",N/A"));
+    let numbers: Vec<String> = (0..20).map(|at| format!("17000000{at:02},{at}.5\n")).collect();
+    let absent = format!("time,w\n{}", numbers.concat().replace(",7.5", ",N/A"));
     for (name, content, line, option) in [
         ("absent", absent.as_str(), 9, &["--absent", "N/A"][..]),
         (
