@@ -221,13 +221,14 @@ fn forms_of_other_programs_are_read() {
 // become sources with labels.
 #[test]
 fn devices_and_units_are_told_apart() {
-    let mut content = "timestamp, index, utilization.gpu [%], power.draw [W]\n".to_owned();
+    let mut content = vec!["timestamp, index, utilization.gpu [%], power.draw [W]\n".to_owned()];
     for second in 0..4 {
         for gpu in 0..2 {
             let power = if gpu == 1 { "[N/A]".to_owned() } else { format!("8{second}.25 W") };
-            content += &format!("2024/03/01 12:00:0{second}.000, {gpu}, 5{gpu} %, {power}\n");
+            content.push(format!("2024/03/01 12:00:0{second}.000, {gpu}, 5{gpu} %, {power}\n"));
         }
     }
+    let content = content.concat();
     let imported = import_file(&content);
     assert_eq!(lines(&imported), [(FindingKind::Absent, 3), (FindingKind::Key, 3)]);
     let sources: Vec<_> = imported.report.totals.sources.iter().map(|source| source.recorded).collect();
