@@ -10,10 +10,12 @@ pub mod capture;
 pub mod csv;
 mod error;
 mod field_name;
+mod findings;
 pub mod iex;
 mod input;
 mod limited_input;
 pub mod lobster;
+mod local_clock;
 mod payload;
 mod progress;
 mod report;
@@ -23,12 +25,15 @@ pub mod sar;
 mod source_name;
 pub mod stream;
 mod window;
+mod zone_name;
 
 pub use error::ImportError;
+pub use findings::{FindingKind, ImportFinding};
 pub use input::Input;
 pub use progress::{ImportProgress, ProgressUpdate};
 pub use report::{FLAWS_MAX, ImportFlaw, ImportReport};
 pub use run_writer::{ImportLimits, ImportSource, ImportTotals, ImportedSource, RunWriter};
+pub(crate) use zone_name::stated_zone;
 
 use flatcap_format::storage::Storage;
 

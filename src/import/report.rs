@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::findings::ImportFinding;
 use super::run_writer::ImportTotals;
 
 /// Maximum number of flaws that are listed; further ones are only counted.
@@ -19,6 +20,8 @@ pub struct ImportReport {
     pub flaws: Vec<ImportFlaw>,
     /// Number of further flaws.
     pub more_flaws: u64,
+    /// What was assumed about the input, by file and line.
+    pub findings: Vec<ImportFinding>,
     /// Input that was skipped intentionally, with counts: heartbeats, repeats, other packets.
     pub skipped: BTreeMap<&'static str, u64>,
     /// What was recognized in the input, one line per file: what the user did not state.
@@ -57,9 +60,9 @@ impl ImportReport {
         *self.skipped.entry(what).or_default() += 1;
     }
 
-    /// Returns whether there were no flaws.
+    /// Returns whether there were no flaws and no findings.
     pub fn is_complete(&self) -> bool {
-        self.flaws.is_empty()
+        self.flaws.is_empty() && self.findings.is_empty()
     }
 }
 

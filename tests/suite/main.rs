@@ -40,6 +40,7 @@ mod fallback;
 mod follow;
 mod foreign_fields;
 mod foreign_folders;
+mod foreign_tables;
 #[path = "../support/hooked_storage.rs"]
 mod hooked_storage;
 mod hosts;

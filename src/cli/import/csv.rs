@@ -1,35 +1,73 @@
 //! `import csv`.
 
 use std::io::Write;
+use std::path::PathBuf;
 
-use super::{ImportArgs, import};
+use jiff::tz::TimeZone;
+
+use super::{ImportArgs, csv_check, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::cli::time_printer::zone_of;
-use crate::import::csv::{self, CsvColumns, CsvOptions, CsvType, TimeForm};
+use crate::import::csv::{
+    self, CsvColumns, CsvOptions, CsvType, DecimalMark, RowOrder, TextEncoding, TimeForm,
+};
+use crate::import::stated_zone;
 
 /// Import CSV files: a header, a column that says the time, and columns of values.
 ///
 /// Each file becomes a run with one source, each row a sample, each column a field, whose type all
 /// of its cells decide: bool, unsigned, integer, float, else text. An empty cell is absent. Columns
-/// are named by their titles, or by their names as fields: letters, digits and underscores. Rows
-/// are in the order of their times, the oldest first.
+/// are named by their titles, or by their names as fields: letters, digits and underscores.
+///
+/// Encoding, delimiter, header, decimal mark, units, the form and zone of times, the order of rows
+/// and columns of devices are recognized. If the file allows two readings, flatcap assumes one,
+/// reports it with its line and the option that settles it, and exits with 3. --check shows the
+/// interpretation first.
+#[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    #[command(flatten)]
-    common: ImportArgs,
-    /// Column that says the time [default: time, timestamp, datetime, date or a similar title].
+    /// Files to import, in this order; gzip files are decompressed; - is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Directory for the segments; created if missing. No recorder may use it.
+    #[arg(long, value_name = "DIR", required_unless_present = "check")]
+    data_dir: Option<PathBuf>,
+    /// Print how the files would be read: columns, types, units, times, gaps. Write nothing.
+    #[arg(long)]
+    check: bool,
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    json: bool,
+    /// Column that says the time; DATE,TIME for two columns [default: time, timestamp, datetime,
+    /// date or a similar title].
     #[arg(long, value_name = "COLUMN")]
-    time: Option<String>,
-    /// Form of times: iso (2026-11-22T21:05:37+01:00, 2026-11-22 21:05:37), s, ms, us or ns since
-    /// 1970, or a pattern as of date(1), such as "%d.%m.%Y %H:%M:%S" [default: that of the first
-    /// row].
+    time: Vec<String>,
+    /// Form of times: iso (2026-11-22T21:05:37+01:00, 2026-11-22 21:05:37), ymd, dmy or mdy for
+    /// dates in this order, s, ms, us or ns since 1970, or a pattern as of date(1), such as
+    /// "%d.%m.%Y %H:%M:%S" [default: the form of most rows].
     #[arg(long, value_name = "FORM")]
     time_format: Option<TimeForm>,
-    /// Read times without an offset as UTC instead of in the local time zone (TZ).
+    /// Read times without an offset as UTC.
     #[arg(long)]
     utc: bool,
-    /// Unit of a column, for people and conversions: bytes, KiB, ms, %, ...; can be repeated.
+    /// Zone of times without an offset: Europe/Berlin, CET, +01:00 [default: the zone that the file
+    /// names, else the local time zone (TZ)].
+    #[arg(long, value_name = "ZONE", value_parser = stated_zone, conflicts_with = "utc")]
+    zone: Option<TimeZone>,
+    /// Order of rows: file (where the time falls, the clock was set back) or time (sorted)
+    /// [default: by the times].
+    #[arg(long, value_name = "ORDER", value_parser = order)]
+    order: Option<RowOrder>,
+    /// Columns that identify devices, such as host,disk: each device becomes a source with these
+    /// labels [default: found if rows have the same time].
+    #[arg(long = "key", value_name = "COLUMN,...", value_delimiter = ',')]
+    keys: Vec<String>,
+    /// Import rows with the same time as one series.
+    #[arg(long, conflicts_with = "keys")]
+    no_key: bool,
+    /// Unit of a column, for people and conversions: bytes, KiB, ms, %, ...; can be repeated
+    /// [default: the unit in its cells, or in brackets in its title].
     #[arg(long = "unit", value_name = "COLUMN=UNIT", value_parser = pair)]
     units: Vec<(String, String)>,
     /// Type of a column, or of all others: bool, unsigned, integer, float or text; can be repeated.
@@ -40,11 +78,20 @@ pub(super) struct Args {
     #[arg(long = "counter", value_name = "COLUMN,...", value_delimiter = ',')]
     counters: Vec<String>,
     /// Text of a cell without a value, such as NA; can be repeated.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     absent: Vec<String>,
-    /// Character between cells; tab for a tab character.
-    #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = delimiter)]
-    delimiter: u8,
+    /// Character between cells; tab for a tab character [default: recognized].
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// Decimal mark: . or , [default: the mark of most numbers].
+    #[arg(long, value_name = "MARK")]
+    decimal: Option<DecimalMark>,
+    /// Number of lines before the header [default: recognized].
+    #[arg(long, value_name = "COUNT")]
+    skip_lines: Option<u64>,
+    /// Encoding: utf-8, utf-16le, utf-16be or latin1 (Windows-1252) [default: recognized].
+    #[arg(long, value_name = "ENCODING")]
+    encoding: Option<TextEncoding>,
     /// Name of the source, instead of the file name; with several files once for each, in their
     /// order.
     #[arg(long = "name", value_name = "NAME")]
@@ -57,22 +104,43 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     }
     let named = args.types.iter().filter_map(|(column, csv_type)| Some((column.clone()?, *csv_type)));
     let other_types = args.types.iter().find(|(column, _)| column.is_none()).map(|(_, csv_type)| *csv_type);
-    let zone = zone_of(args.utc)?;
+    let keys =
+        if args.no_key { Some(Vec::new()) } else { Some(args.keys.clone()).filter(|keys| !keys.is_empty()) };
+    let host_zone = zone_of(args.utc)?;
     let options = CsvOptions {
         columns: CsvColumns {
             time: args.time.clone(),
+            keys,
             types: named.collect(),
             other_types,
             units: args.units.clone(),
             counters: args.counters.clone(),
         },
         time_form: args.time_format.clone(),
-        zone,
+        zone: if args.utc { Some(TimeZone::UTC) } else { args.zone.clone() },
+        host_zone: host_zone.clone(),
         delimiter: args.delimiter,
+        decimal: args.decimal,
+        skip_lines: args.skip_lines,
+        encoding: args.encoding,
+        order: args.order,
         absent: args.absent.clone(),
         names: args.names.clone(),
     };
-    import(&args.common, |files, job| csv::import(files, &options, job), out)
+    if args.check {
+        return csv_check::run(&args.files, &options, args.json, host_zone, out);
+    }
+    let data_dir = args.data_dir.clone().unwrap_or_default();
+    let common = ImportArgs { files: args.files.clone(), data_dir, json: args.json };
+    import(&common, |files, job| csv::import(files, &options, job), out)
+}
+
+fn order(text: &str) -> Result<RowOrder, String> {
+    match text {
+        "file" => Ok(RowOrder::File),
+        "time" => Ok(RowOrder::Time),
+        _ => Err("use file or time".to_owned()),
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

@@ -12,12 +12,15 @@ use serde::Serialize;
 use super::error::CliError;
 use super::{ExitStatus, human};
 use crate::daemon::DaemonError;
-use crate::import::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport};
+use crate::import::{
+    FindingKind, ImportError, ImportFinding, ImportJob, ImportLimits, ImportProgress, ImportReport,
+};
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
 use crate::os::wake_event::WakeEvent;
 
 mod csv;
+mod csv_check;
 mod iex;
 mod lobster;
 mod sar;
@@ -32,7 +35,8 @@ const FLAWS_PRINTED_MAX: usize = 20;
 
 /// Import recordings from other formats.
 ///
-/// Damaged records are skipped and reported with their offset.
+/// Damaged records are skipped and reported with their offset. An importer that
+/// has to assume something reports it with its line. Both make the exit status 3.
 ///
 /// SIGINT and SIGTERM end an import, even while it waits for a pipe: what was read is sealed, and
 /// the exit status is 1. A second signal ends it at once; flatcap recover then seals the rest.
@@ -55,7 +59,8 @@ enum ImportVerb {
 /// Arguments of all imports.
 #[derive(Debug, clap::Args)]
 struct ImportArgs {
-    /// Files to import, in this order; gzip files are decompressed; - is standard input.
+    /// Files to import, in this order; gzip files are decompressed; - is standard input (not for
+    /// sar, whose files are read twice).
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Directory for the segments; created if missing. No recorder may use it.
@@ -83,25 +88,12 @@ fn import(
     importer: impl FnOnce(&[PathBuf], ImportJob<'_, '_>) -> Result<ImportReport, ImportError>,
     out: &mut dyn Write,
 ) -> Result<ExitStatus, CliError> {
-    for path in common.files.iter().filter(|path| path.as_os_str() != "-") {
-        // Checked first, so that a misspelt name creates nothing.
-        std::fs::metadata(path).map_err(|error| ImportError::Read { path: path.clone(), error })?;
-    }
+    check_files(&common.files)?;
     let storage = DataDirectory::open(&common.data_dir).map_err(DaemonError::from)?;
-    let stop = Arc::new(WakeEvent::new());
-    let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
-    let bar = progress_bar(&common.files);
-    let mut watch = |progress: crate::import::ProgressUpdate| {
-        bar.set_position(progress.bytes);
-        bar.set_message(format!("{} frames", progress.frames));
-        !stop.is_set()
-    };
-    let progress = ImportProgress::new(&mut watch).with_stop(Arc::clone(&stop));
-    let plan = ImportLimits { segment_bytes: SEGMENT_BYTES, frame_max: FRAME_BYTES_MAX };
-    let job = ImportJob { storage: &storage, limits: plan, progress };
-    let result = importer(&common.files, job);
-    bar.finish_and_clear();
-    let report = result?;
+    let limits = ImportLimits { segment_bytes: SEGMENT_BYTES, frame_max: FRAME_BYTES_MAX };
+    let report = with_progress(&common.files, |progress| {
+        importer(&common.files, ImportJob { storage: &storage, limits, progress })
+    })?;
     if common.json {
         write!(out, "{}", to_visible_json(&ImportObject::from(&report)).map_err(io::Error::from)?)?;
         writeln!(out)?;
@@ -119,6 +111,32 @@ fn import(
         (false, true) => ExitStatus::Failed,
         (false, false) => ExitStatus::DataLoss,
     })
+}
+
+/// Checks that the files exist, so that a misspelt name creates nothing.
+fn check_files(files: &[PathBuf]) -> Result<(), ImportError> {
+    for path in files.iter().filter(|path| path.as_os_str() != "-") {
+        std::fs::metadata(path).map_err(|error| ImportError::Read { path: path.clone(), error })?;
+    }
+    Ok(())
+}
+
+/// Calls a function that a signal ends, with its progress on a terminal.
+fn with_progress<T>(
+    files: &[PathBuf],
+    work: impl FnOnce(ImportProgress<'_>) -> Result<T, ImportError>,
+) -> Result<T, CliError> {
+    let stop = Arc::new(WakeEvent::new());
+    let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    let bar = progress_bar(files);
+    let mut watch = |progress: crate::import::ProgressUpdate| {
+        bar.set_position(progress.bytes);
+        bar.set_message(format!("{} frames", progress.frames));
+        !stop.is_set()
+    };
+    let result = work(ImportProgress::new(&mut watch).with_stop(Arc::clone(&stop)));
+    bar.finish_and_clear();
+    Ok(result?)
 }
 
 /// Returns the progress bar, which is hidden if standard error is not a terminal.
@@ -153,6 +171,16 @@ fn print(report: &ImportReport, out: &mut dyn Write) -> io::Result<()> {
 
 fn print_flaws(report: &ImportReport) -> io::Result<()> {
     let mut err = io::stderr().lock();
+    for finding in report.findings.iter().take(FLAWS_PRINTED_MAX) {
+        let (path, line, what) = (finding.path.display(), finding.line, human::escaped(&finding.assumed));
+        let times = if finding.count > 1 { format!(" ({} times)", finding.count) } else { String::new() };
+        let option = finding.option.as_ref().map(|option| format!("; state {option}")).unwrap_or_default();
+        writeln!(err, "flatcap: {path} line {line}: {what}{times}{}", human::escaped(&option))?;
+    }
+    let more = report.findings.len().saturating_sub(FLAWS_PRINTED_MAX);
+    if more > 0 {
+        writeln!(err, "flatcap: and {more} more findings")?;
+    }
     for flaw in report.flaws.iter().take(FLAWS_PRINTED_MAX) {
         let count = flaw.count.map(|count| format!(" ({count} missing)")).unwrap_or_default();
         let (path, what) = (flaw.path.display(), human::escaped(&flaw.what));
@@ -174,9 +202,20 @@ struct ImportObject<'a> {
     input_bytes: u64,
     skipped: &'a std::collections::BTreeMap<&'static str, u64>,
     recognized: &'a [String],
+    findings: Vec<FindingObject<'a>>,
     flaws: Vec<FlawObject<'a>>,
     more_flaws: u64,
     stopped: bool,
+}
+
+#[derive(Serialize)]
+struct FindingObject<'a> {
+    path: &'a std::path::Path,
+    kind: FindingKind,
+    line: u64,
+    count: u64,
+    assumed: &'a str,
+    option: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -192,6 +231,19 @@ struct FlawObject<'a> {
     offset: u64,
     count: Option<u64>,
     what: &'a str,
+}
+
+impl<'a> From<&'a ImportFinding> for FindingObject<'a> {
+    fn from(finding: &'a ImportFinding) -> Self {
+        Self {
+            path: &finding.path,
+            kind: finding.kind,
+            line: finding.line,
+            count: finding.count,
+            assumed: &finding.assumed,
+            option: finding.option.as_deref(),
+        }
+    }
 }
 
 impl<'a> From<&'a ImportReport> for ImportObject<'a> {
@@ -211,6 +263,7 @@ impl<'a> From<&'a ImportReport> for ImportObject<'a> {
             input_bytes: report.bytes,
             skipped: &report.skipped,
             recognized: &report.recognized,
+            findings: report.findings.iter().map(FindingObject::from).collect(),
             flaws: flaws
                 .map(|flaw| FlawObject {
                     path: &flaw.path,

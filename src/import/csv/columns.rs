@@ -1,25 +1,29 @@
 //! The columns of a file: their names as fields, and what was stated about them.
 
-use csv::ByteRecord;
 use flatcap_format::schema::{MetricKind, NewField, nearest_name};
 
+use super::cells::Cells;
+use super::column_census::ColumnReading;
 use super::csv_type::CsvType;
+use super::time_form::{CellTime, TimeForm, is_date, is_time_of_day};
+use super::titles::{may_be_clock, time_rank, time_unit_ns, unit_of_title};
 use crate::import::error::ImportError;
 use crate::import::field_name::field_names;
+use crate::import::zone_name::zone_named;
 
 /// Most columns of a file: what a schema holds with room to spare.
 const COLUMNS_MAX: usize = 4096;
-/// Names of columns that say the time, if none is stated: the first of these that a file has.
-const TIME_NAMES: [&str; 10] =
-    ["time", "timestamp", "datetime", "date_time", "_time", "ts", "date", "wall_ns", "epoch", "unix"];
 /// Most names that an error lists: a line stays readable.
 const NAMED_MAX: usize = 12;
 
 /// Columns that a user names, by their title in the file or by their name as a field.
 #[derive(Debug, Clone, Default)]
 pub struct CsvColumns {
-    /// The column that says the time; recognized by its name without it.
-    pub time: Option<String>,
+    /// The columns that say the time, such as one of dates and one of times of day; recognized by
+    /// their names without it.
+    pub time: Vec<String>,
+    /// The columns that tell devices apart; found by their cells without it. Empty: there are none.
+    pub keys: Option<Vec<String>>,
     /// Types by column.
     pub types: Vec<(String, CsvType)>,
     /// The type of all other columns; found by their cells without it.
@@ -33,9 +37,18 @@ pub struct CsvColumns {
 /// The columns of a file.
 #[derive(Debug)]
 pub(super) struct CsvHeader {
-    /// Position of the column that says the time.
-    pub(super) time: usize,
+    /// Positions of the columns that say the time, the date first.
+    pub(super) time: Vec<usize>,
     pub(super) columns: Vec<CsvColumn>,
+    /// Position of a column that names the zone of each time.
+    pub(super) zone: Option<usize>,
+    /// The unit of a time that is a number, in nanoseconds, if the file names it.
+    pub(super) time_unit_ns: Option<i64>,
+    /// Positions of the columns that tell devices apart, if they are stated.
+    pub(super) keys: Option<Vec<usize>>,
+    /// The time is taken for that of a column whose title does not say so.
+    pub(super) is_time_guessed: bool,
+    titles: Vec<String>,
 }
 
 /// A column that becomes a field.
@@ -47,33 +60,34 @@ pub(super) struct CsvColumn {
     pub(super) name: String,
     /// The stated type.
     pub(super) stated: Option<CsvType>,
-    unit: Option<String>,
+    stated_unit: Option<String>,
+    title_unit: Option<String>,
     is_counter: bool,
-    /// A cell needs all of 64 bits.
-    pub(super) uses_all_bits: bool,
 }
 
 impl CsvHeader {
-    /// Returns the columns of a header, with what was stated about them.
+    /// Returns the columns of a header, with what was stated about them. The first rows, if there
+    /// are any, tell a date from a time of day.
     ///
     /// # Errors
     /// What is wrong with the header or the statements, without the file.
-    pub(super) fn new(record: &ByteRecord, stated: &CsvColumns) -> Result<Self, String> {
-        if record.len() > COLUMNS_MAX {
-            return Err(format!("{} columns, at most {COLUMNS_MAX} can be imported", record.len()));
+    pub(super) fn new(titles: Vec<String>, stated: &CsvColumns, rows: &[Cells]) -> Result<Self, String> {
+        if titles.len() > COLUMNS_MAX {
+            return Err(format!("{} columns, at most {COLUMNS_MAX} can be imported", titles.len()));
         }
-        let titles: Vec<String> =
-            record.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect();
         let names = field_names(&titles);
         let find = |option: &str, wanted: &str| find(option, wanted, &titles, &names);
-        let time = match &stated.time {
-            Some(wanted) => find("--time", wanted)?,
-            None => TIME_NAMES
-                .iter()
-                .find_map(|known| titles.iter().position(|title| title.eq_ignore_ascii_case(known)))
-                .ok_or_else(|| {
-                    format!("which column says the time? name one of {} with --time", listed(&titles))
-                })?,
+        let (time, is_time_guessed) = match &stated.time[..] {
+            [] => recognized_time(&titles, rows)?,
+            [one] if find("--time", one).is_err() && one.contains(',') => {
+                let parts = one.split(',').map(str::trim);
+                (parts.map(|part| find("--time", part)).collect::<Result<Vec<_>, _>>()?, false)
+            }
+            all => (all.iter().map(|own| find("--time", own)).collect::<Result<Vec<_>, _>>()?, false),
+        };
+        let keys = match &stated.keys {
+            None => None,
+            Some(keys) => Some(keys.iter().map(|key| find("--key", key)).collect::<Result<Vec<_>, _>>()?),
         };
         let mut columns: Vec<CsvColumn> = titles
             .iter()
@@ -84,9 +98,9 @@ impl CsvHeader {
                 title: title.clone(),
                 name: name.clone(),
                 stated: stated.other_types,
-                unit: None,
+                stated_unit: None,
+                title_unit: unit_of_title(title).map(str::to_owned),
                 is_counter: false,
-                uses_all_bits: false,
             })
             .collect();
         for (wanted, csv_type) in &stated.types {
@@ -95,22 +109,68 @@ impl CsvHeader {
         }
         for (wanted, unit) in &stated.units {
             let at = find("--unit", wanted)?;
-            columns.iter_mut().skip(at).take(1).for_each(|column| column.unit = Some(unit.clone()));
+            columns.iter_mut().skip(at).take(1).for_each(|column| column.stated_unit = Some(unit.clone()));
         }
         for wanted in &stated.counters {
             let at = find("--counter", wanted)?;
             columns.iter_mut().skip(at).take(1).for_each(|column| column.is_counter = true);
         }
-        columns.retain(|column| column.position != time);
+        columns.retain(|column| !time.contains(&column.position));
         if columns.is_empty() {
             return Err("it has no column beside the time".to_owned());
         }
-        Ok(Self { time, columns })
+        let time_unit_ns =
+            time.first().and_then(|at| titles.get(*at)).map(String::as_str).and_then(time_unit_ns);
+        let zone = zone_column(&titles, &time, rows);
+        Ok(Self { time, columns, zone, time_unit_ns, keys, is_time_guessed, titles })
+    }
+
+    /// Adds the units of a line that has nothing else.
+    pub(super) fn add_units(&mut self, cells: &Cells) {
+        let time = self.time.first().and_then(|at| time_unit_ns(&cells.text(*at)));
+        self.time_unit_ns = time.or(self.time_unit_ns);
+        for column in &mut self.columns {
+            let cell = cells.text(column.position);
+            let unit = cell.trim_matches(['[', ']', '(', ')']);
+            if !unit.is_empty() {
+                column.title_unit = Some(unit.to_owned());
+            }
+        }
     }
 
     /// Returns the number of columns of the file.
     pub(super) fn width(&self) -> usize {
-        self.columns.len() + 1
+        self.titles.len()
+    }
+
+    /// Returns the title of a column.
+    pub(super) fn title(&self, position: usize) -> &str {
+        self.titles.get(position).map_or("", String::as_str)
+    }
+
+    /// Returns whether a record has a cell for each column. Empty cells at the end, and columns
+    /// without title and cell there, do not count.
+    pub(super) fn is_row(&self, cells: &Cells) -> bool {
+        let (own, width) = (cells.len(), self.titles.len());
+        let more = (width..own).all(|at| cells.get(at).is_some_and(|cell| cell.trim_ascii().is_empty()));
+        more && self.titles.iter().skip(own).all(String::is_empty)
+    }
+
+    /// Returns whether a record repeats the header, as where files were joined.
+    pub(super) fn is_repeated(&self, cells: &Cells) -> bool {
+        cells.len() == self.titles.len()
+            && self.titles.iter().enumerate().all(|(at, title)| cells.text(at) == title.as_str())
+    }
+
+    /// Returns the text of the time of a row.
+    pub(super) fn time_text(&self, cells: &Cells) -> String {
+        let parts: Vec<_> = self.time_parts().into_iter().map(|at| cells.text(at)).collect();
+        parts.join(" ")
+    }
+
+    /// Returns the positions of the columns of the time, that of its zone last.
+    pub(super) fn time_parts(&self) -> Vec<usize> {
+        self.time.iter().copied().chain(self.zone).collect()
     }
 
     /// Returns the columns whose type is not stated.
@@ -121,9 +181,19 @@ impl CsvHeader {
 }
 
 impl CsvColumn {
+    /// Returns the unit: the stated one, that of the cells, or that of the title.
+    pub(super) fn unit(&self, reading: &ColumnReading) -> Option<String> {
+        let own = reading.unit.as_ref().or(self.title_unit.as_ref()).filter(|_| reading.csv_type.is_number());
+        self.stated_unit.as_ref().or(own).cloned()
+    }
+
+    pub(super) fn is_counter(&self) -> bool {
+        self.is_counter
+    }
+
     /// Returns the field of the column in the schema.
-    pub(super) fn field(&self, csv_type: CsvType) -> NewField {
-        let kind = match csv_type {
+    pub(super) fn field(&self, reading: &ColumnReading) -> NewField {
+        let kind = match reading.csv_type {
             _ if self.is_counter => MetricKind::Counter,
             CsvType::Text => MetricKind::Text,
             CsvType::Bool => MetricKind::State,
@@ -131,14 +201,74 @@ impl CsvColumn {
         };
         let documentation =
             if self.title == self.name { String::new() } else { format!("Column {:?}.", self.title) };
-        let field = NewField::new(&self.name, csv_type.content());
+        let field = NewField::new(&self.name, reading.csv_type.content());
         NewField {
-            unit: self.unit.clone(),
+            unit: self.unit(reading),
             kind,
             documentation,
-            uses_all_bits: self.uses_all_bits && csv_type == CsvType::Unsigned,
+            uses_all_bits: reading.uses_all_bits && reading.csv_type == CsvType::Unsigned,
             ..field
         }
+    }
+}
+
+/// Returns the column that names the zone of each time, if the times have none of their own.
+fn zone_column(titles: &[String], time: &[usize], rows: &[Cells]) -> Option<usize> {
+    let is_zone = |title: &String| {
+        let plain: String = title.chars().filter(|character| character.is_alphanumeric()).collect();
+        ["tz", "timezone", "zone", "zeitzone", "utcoffset"]
+            .iter()
+            .any(|name| plain.eq_ignore_ascii_case(name))
+    };
+    let position = titles.iter().position(is_zone).filter(|at| !time.contains(at))?;
+    let is_local = |cells: &Cells| {
+        let parts: Vec<_> = time.iter().map(|at| cells.text(*at)).collect();
+        let text = parts.join(" ");
+        let form = TimeForm::candidates(&text).into_iter().next();
+        form.is_some_and(|form| matches!(form.read(&text), Some(CellTime::Local(_))))
+    };
+    let are = |cells: &&Cells| zone_named(&cells.text(position)).is_some() && is_local(cells);
+    (rows.iter().filter(are).count() * 2 > rows.len()).then_some(position)
+}
+
+/// Returns the columns that say the time: by their titles, and a date and a time of day by their
+/// cells, too. Without such a title, the only column of dates with times is taken for it.
+fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, bool), String> {
+    let are_most = |position: usize, is_so: &dyn Fn(&str) -> bool| {
+        let texts = rows.iter().map(|cells| cells.text(position)).filter(|text| !text.is_empty());
+        let (all, so) = texts.fold((0, 0), |(all, so), text| (all + 1, so + usize::from(is_so(&text))));
+        so * 2 > all
+    };
+    let is_full = |text: &str| !TimeForm::candidates(text).is_empty() && !is_date(text);
+    let mut named: Vec<(usize, usize)> =
+        titles.iter().enumerate().filter_map(|(at, title)| Some((time_rank(title)?, at))).collect();
+    named.sort_unstable();
+    let named: Vec<usize> = named.into_iter().map(|(_, at)| at).collect();
+    if let Some(full) = named.iter().find(|at| are_most(**at, &is_full)) {
+        return Ok((vec![*full], false));
+    }
+    let date = named.iter().copied().find(|at| are_most(*at, &is_date));
+    let clock = || {
+        (0..titles.len()).find(|at| {
+            titles.get(*at).is_some_and(|title| may_be_clock(title)) && are_most(*at, &is_time_of_day)
+        })
+    };
+    if let Some(date) = date {
+        return Ok((std::iter::once(date).chain(clock()).collect(), false));
+    }
+    if let Some(first) = named.first() {
+        return Ok((vec![*first], false));
+    }
+    let is_local = |text: &str| {
+        TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
+    };
+    let others: Vec<usize> = (0..titles.len()).filter(|at| are_most(*at, &is_local)).collect();
+    match others[..] {
+        [only] => {
+            let clock = clock().filter(|clock| *clock != only && are_most(only, &is_date));
+            Ok((std::iter::once(only).chain(clock).collect(), true))
+        }
+        _ => Err(format!("which column says the time? name one of {} with --time", listed(titles))),
     }
 }
 
@@ -167,47 +297,93 @@ pub(super) fn header_error(path: &std::path::Path, what: &str) -> ImportError {
 mod tests {
     use super::*;
 
-    fn titles(all: &[&str]) -> ByteRecord {
-        ByteRecord::from(all.to_vec())
+    fn titles(all: &[&str]) -> Vec<String> {
+        all.iter().map(|title| (*title).to_owned()).collect()
+    }
+
+    fn header(all: &[&str], stated: &CsvColumns) -> Result<CsvHeader, String> {
+        CsvHeader::new(titles(all), stated, &[])
+    }
+
+    fn reading(csv_type: CsvType) -> ColumnReading {
+        ColumnReading { csv_type, unit: None, absent: Vec::new(), uses_all_bits: false }
     }
 
     // Proves that the time is found by its name or as stated, and that statements apply to the
     // columns that they name.
     #[test]
     fn statements_apply_to_columns() {
-        let record = titles(&["host", "Timestamp", "cpu user", "reads"]);
+        let all = ["host", "Timestamp", "cpu user", "reads", "power [W]"];
         let stated = CsvColumns {
             types: vec![("cpu_user".to_owned(), CsvType::Float)],
             units: vec![("cpu user".to_owned(), "%".to_owned())],
             counters: vec!["reads".to_owned()],
+            keys: Some(vec!["host".to_owned()]),
             ..CsvColumns::default()
         };
-        let header = CsvHeader::new(&record, &stated).unwrap();
-        assert_eq!((header.time, header.width()), (1, 4));
-        assert_eq!(header.untyped(), ["host", "reads"]);
-        let field = header.columns[1].field(CsvType::Float);
+        let found = header(&all, &stated).unwrap();
+        assert_eq!((&found.time[..], found.width(), found.keys.clone()), (&[1][..], 5, Some(vec![0])));
+        assert_eq!(found.untyped(), ["host", "reads", "power [W]"]);
+        let field = found.columns[1].field(&reading(CsvType::Float));
         assert_eq!(
             (&*field.name, field.unit.as_deref(), field.kind),
             ("cpu_user", Some("%"), MetricKind::Gauge)
         );
         assert_eq!(field.documentation, "Column \"cpu user\".");
-        assert_eq!(header.columns[2].field(CsvType::Unsigned).kind, MetricKind::Counter);
-        let named = CsvColumns { time: Some("host".to_owned()), ..CsvColumns::default() };
-        assert_eq!(CsvHeader::new(&record, &named).unwrap().time, 0);
+        assert_eq!(found.columns[2].field(&reading(CsvType::Unsigned)).kind, MetricKind::Counter);
+        assert_eq!(found.columns[3].field(&reading(CsvType::Float)).unit.as_deref(), Some("W"));
+        assert_eq!(found.columns[3].field(&reading(CsvType::Text)).unit, None, "a text has no unit");
+        let named = CsvColumns { time: vec!["host".to_owned()], ..CsvColumns::default() };
+        assert_eq!(header(&all, &named).unwrap().time, [0]);
+    }
+
+    // Proves that a date and a time of day in two columns are the time, stated or not, and that a
+    // whole time goes before both.
+    #[test]
+    fn two_columns_say_the_time() {
+        let row = |line: &str| [super::super::cells::split_line(line.as_bytes(), b',').unwrap()];
+        let found = |all: &[&str], line: &str| {
+            let found = CsvHeader::new(titles(all), &CsvColumns::default(), &row(line))?;
+            Ok::<_, String>((found.time, found.is_time_guessed))
+        };
+        assert_eq!(found(&["Time", "Date", "a"], "00:00:01,2024-01-01,1"), Ok((vec![1, 0], false)));
+        assert_eq!(found(&["Datum", "Uhrzeit", "a"], "01.02.2024,00:00:01,1"), Ok((vec![0, 1], false)));
+        assert_eq!(found(&["date", "time", "a"], "2024-01-01,1700000000,1"), Ok((vec![1], false)));
+        assert_eq!(found(&["date", "a"], "2024-01-01,1"), Ok((vec![0], false)));
+        assert_eq!(found(&["when", "a"], "2024-01-01 00:00:00,1"), Ok((vec![0], true)));
+        assert!(found(&["from", "to", "a"], "2024-01-01 00:00:00,2024-01-01 00:00:00,1").is_err());
+        for stated in [vec!["d,t"], vec!["d", "t"]] {
+            let stated = CsvColumns { time: titles(&stated), ..CsvColumns::default() };
+            assert_eq!(header(&["t", "d", "a"], &stated).unwrap().time, [1, 0]);
+        }
+    }
+
+    // Proves that empty cells at the end of a row make it no other width, and that others do.
+    #[test]
+    fn empty_ends_of_rows_are_no_cells() {
+        let cells = |line: &str| super::super::cells::split_line(line.as_bytes(), b',').unwrap();
+        let plain = header(&["time", "a"], &CsvColumns::default()).unwrap();
+        assert!(plain.is_row(&cells("1,2")) && plain.is_row(&cells("1,2,, ")));
+        assert!(!plain.is_row(&cells("1")) && !plain.is_row(&cells("1,2,3")));
+        let open = header(&["time", "a", ""], &CsvColumns::default()).unwrap();
+        assert!(open.is_row(&cells("1,2")) && open.is_row(&cells("1,2,3")) && !open.is_row(&cells("1")));
+        assert!(plain.is_repeated(&cells("time, a")) && !plain.is_repeated(&cells("time,b")));
     }
 
     // Proves that mistakes name the option, the value and the columns there are.
     #[test]
     fn mistakes_are_explained() {
-        let record = titles(&["when", "value"]);
-        let error = |stated: CsvColumns| CsvHeader::new(&record, &stated).unwrap_err();
+        let all = ["when", "value"];
+        let error = |stated: CsvColumns| header(&all, &stated).unwrap_err();
         assert_eq!(
             error(CsvColumns::default()),
             "which column says the time? name one of when, value with --time"
         );
-        let wrong = CsvColumns { time: Some("valu".to_owned()), ..CsvColumns::default() };
+        let wrong = CsvColumns { time: vec!["valu".to_owned()], ..CsvColumns::default() };
         assert_eq!(error(wrong), "--time valu: no such column; the nearest is value; it has when, value");
-        let alone = CsvHeader::new(&titles(&["time"]), &CsvColumns::default());
-        assert_eq!(alone.unwrap_err(), "it has no column beside the time");
+        assert_eq!(
+            header(&["time"], &CsvColumns::default()).unwrap_err(),
+            "it has no column beside the time"
+        );
     }
 }

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use flatcap_format::schema::NewContent;
 
+use super::numeral::{DecimalMark, numeral};
 use crate::import::payload::PayloadValue;
 
 /// Largest whole number up to which a float of 64 bits holds each one.
@@ -56,6 +57,11 @@ impl CsvType {
         }
     }
 
+    /// Returns whether values are numbers.
+    pub(super) fn is_number(self) -> bool {
+        matches!(self, Self::Unsigned | Self::Signed | Self::Float)
+    }
+
     /// Returns the type of the field in the schema.
     pub(super) fn content(self) -> NewContent {
         match self {
@@ -78,8 +84,31 @@ impl CsvType {
         }
     }
 
-    /// Returns the value of a cell; none if it is of another type.
-    pub(super) fn value(self, cell: &str) -> Option<PayloadValue<'_>> {
+    /// Returns the value of a cell; none if it is of another type, or a number of another unit than
+    /// that of its column.
+    pub(super) fn value<'c>(
+        self,
+        cell: &'c str,
+        mark: DecimalMark,
+        unit: Option<&str>,
+    ) -> Option<PayloadValue<'c>> {
+        if mark == DecimalMark::Comma && self.is_number() {
+            return self.number(cell, mark, unit);
+        }
+        self.plain_value(cell).or_else(|| self.number(cell, mark, unit))
+    }
+
+    fn number<'c>(self, cell: &str, mark: DecimalMark, unit: Option<&str>) -> Option<PayloadValue<'c>> {
+        let found = numeral(cell, mark).filter(|found| found.unit.is_empty() || Some(found.unit) == unit)?;
+        Some(match self.plain_value(&found.number)? {
+            PayloadValue::Unsigned(number) => PayloadValue::Unsigned(number),
+            PayloadValue::Signed(number) => PayloadValue::Signed(number),
+            PayloadValue::Float(number) => PayloadValue::Float(number),
+            PayloadValue::Bool(_) | PayloadValue::Text(_) => return None,
+        })
+    }
+
+    fn plain_value(self, cell: &str) -> Option<PayloadValue<'_>> {
         match self {
             Self::Bool => bool_of(cell).map(PayloadValue::Bool),
             Self::Unsigned => cell.parse().ok().map(PayloadValue::Unsigned),
@@ -95,40 +124,35 @@ fn bool_of(cell: &str) -> Option<bool> {
     if is("true") { Some(true) } else { is("false").then_some(false) }
 }
 
-/// The types that all cells of a column so far have.
-#[derive(Debug, Clone)]
-pub(super) struct PossibleTypes {
-    /// Beside text, from the narrowest on.
-    left: Vec<CsvType>,
-    has_value: bool,
-    /// A cell is a whole number that needs all of 64 bits.
-    uses_all_bits: bool,
+/// What a number is, as far as types differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NumberClass {
+    /// A number that these types hold: unsigned, integer, float.
+    Number([bool; 3]),
+    /// Digits that no type holds as they are, such as those of a code with leading zeros or of a
+    /// long identifier.
+    Code,
+    /// No number.
+    Other,
 }
 
-impl PossibleTypes {
-    /// Creates the types of a column without cells.
-    pub(super) fn all() -> Self {
-        let left = vec![CsvType::Bool, CsvType::Unsigned, CsvType::Signed, CsvType::Float];
-        Self { left, has_value: false, uses_all_bits: false }
+/// Returns what a cell is.
+pub(super) fn number_class(cell: &str) -> NumberClass {
+    let holds = [CsvType::Unsigned, CsvType::Signed, CsvType::Float].map(|csv_type| csv_type.keeps(cell));
+    let only_digits = || {
+        let digits = cell.strip_prefix('-').unwrap_or(cell);
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match holds {
+        [false, false, false] if only_digits() => NumberClass::Code,
+        [false, false, false] => NumberClass::Other,
+        holds => NumberClass::Number(holds),
     }
+}
 
-    /// Adds a cell that is not absent.
-    pub(super) fn add(&mut self, cell: &str) {
-        self.has_value = true;
-        self.left.retain(|csv_type| csv_type.keeps(cell));
-        self.uses_all_bits |= cell.parse::<u64>().is_ok_and(|number| i64::try_from(number).is_err());
-    }
-
-    /// Returns whether a cell is a whole number that needs all of 64 bits.
-    pub(super) fn uses_all_bits(&self) -> bool {
-        self.uses_all_bits
-    }
-
-    /// Returns the first type that all cells have, of bool, unsigned, integer and float; text
-    /// without one, and without cells.
-    pub(super) fn narrowest(&self) -> CsvType {
-        self.left.first().copied().filter(|_| self.has_value).unwrap_or(CsvType::Text)
-    }
+/// Returns whether a cell is `true` or `false`.
+pub(super) fn is_bool(cell: &str) -> bool {
+    bool_of(cell).is_some()
 }
 
 /// Returns whether a cell is a whole number as it is printed: with leading zeros it may be a code,
@@ -161,52 +185,25 @@ fn float_of(cell: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn found(cells: &[&str]) -> CsvType {
-        let mut types = PossibleTypes::all();
-        for cell in cells {
-            types.add(cell);
-        }
-        types.narrowest()
-    }
-
-    // Proves that a column has the narrowest type of all of its cells, and that codes and digits
-    // that no number holds stay texts.
-    #[test]
-    fn columns_have_the_type_of_all_cells() {
-        for (cells, expected) in [
-            (&[][..], CsvType::Text),
-            (&["true", "False"], CsvType::Bool),
-            (&["0", "18446744073709551615"], CsvType::Unsigned),
-            (&["0", "-7"], CsvType::Signed),
-            (&["18446744073709551615", "-7"], CsvType::Text),
-            (&["9007199254740992", "0.5"], CsvType::Float),
-            (&["9007199254740993", "0.5"], CsvType::Text),
-            (&["1", "2.5", "-1e-3", "NaN"], CsvType::Float),
-            (&["1", "1e400"], CsvType::Text),
-            (&["007", "12"], CsvType::Text),
-            (&["18446744073709551616"], CsvType::Text),
-            (&["1", "x"], CsvType::Text),
-            (&["true", "1"], CsvType::Text),
-            (&["-"], CsvType::Text),
-            (&["1.0", "07"], CsvType::Text),
-        ] {
-            assert_eq!(found(cells), expected, "{cells:?}");
-        }
-    }
-
     // Proves that cells are read as their type, and that others are none.
     #[test]
     fn cells_are_read_as_their_type() {
-        assert_eq!(CsvType::Unsigned.value("18446744073709551615"), Some(PayloadValue::Unsigned(u64::MAX)));
-        assert_eq!(CsvType::Signed.value("-3"), Some(PayloadValue::Signed(-3)));
-        assert_eq!(CsvType::Float.value("1e3"), Some(PayloadValue::Float(1000.0)));
-        assert_eq!(CsvType::Float.value("-inf"), Some(PayloadValue::Float(f64::NEG_INFINITY)));
-        assert_eq!(CsvType::Float.value("1e400"), None, "it is not infinite");
-        assert_eq!(CsvType::Bool.value("TRUE"), Some(PayloadValue::Bool(true)));
-        assert_eq!(CsvType::Text.value(""), Some(PayloadValue::Text("")));
+        let value = |csv_type: CsvType, cell| csv_type.value(cell, DecimalMark::Point, Some("%"));
+        assert_eq!(value(CsvType::Unsigned, "18446744073709551615"), Some(PayloadValue::Unsigned(u64::MAX)));
+        assert_eq!(value(CsvType::Signed, "-3"), Some(PayloadValue::Signed(-3)));
+        assert_eq!(value(CsvType::Float, "1e3"), Some(PayloadValue::Float(1000.0)));
+        assert_eq!(value(CsvType::Float, "-inf"), Some(PayloadValue::Float(f64::NEG_INFINITY)));
+        assert_eq!(value(CsvType::Float, "1e400"), None, "it is not infinite");
+        assert_eq!(value(CsvType::Bool, "TRUE"), Some(PayloadValue::Bool(true)));
+        assert_eq!(value(CsvType::Text, ""), Some(PayloadValue::Text("")));
+        assert_eq!(value(CsvType::Unsigned, "50 %"), Some(PayloadValue::Unsigned(50)));
+        assert_eq!(value(CsvType::Unsigned, "50 W"), None);
         for (kind, cell) in [(CsvType::Unsigned, "-1"), (CsvType::Signed, "1.5"), (CsvType::Bool, "1")] {
-            assert_eq!(kind.value(cell), None, "{cell}");
+            assert_eq!(value(kind, cell), None, "{cell}");
         }
+        let comma = |cell| CsvType::Float.value(cell, DecimalMark::Comma, None);
+        assert_eq!(comma("1.234,5"), Some(PayloadValue::Float(1234.5)));
+        assert_eq!((comma("1.234"), comma("1.5")), (Some(PayloadValue::Float(1234.0)), None));
         assert_eq!("integer".parse(), Ok(CsvType::Signed));
         assert!("int".parse::<CsvType>().unwrap_err().to_string().contains("use bool"));
     }

@@ -1,54 +1,102 @@
 //! Reads records one by one, in bounded memory.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use csv::{ByteRecord, ErrorKind, Position, Reader, ReaderBuilder};
-
+use super::cells::{Cells, Splitter};
+use super::layout::without_comment_mark;
+use super::lines::{Line, Lines};
+use super::text_encoding::DecodedInput;
+use super::time_form::TimeForm;
 use crate::import::error::ImportError;
-use crate::import::input::Input;
-use crate::import::limited_input::{ElementBudget, LimitedInput};
+use crate::import::limited_input::LimitedInput;
 
 /// Read size, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
+/// Longest record of several lines, in bytes: without a limit, a quote that is not closed would
+/// bring the rest of the file into memory.
+const RECORD_BYTES_MAX: usize = 8 << 20;
+
+/// What a row has: it tells rows from lines of a quoted cell.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RowShape {
+    pub(super) width: usize,
+    /// Positions of the columns that say the time.
+    pub(super) time: Vec<usize>,
+    /// The stated form of times.
+    pub(super) time_form: Option<TimeForm>,
+}
 
 /// Reads the records of a file.
 pub(super) struct CsvRecords {
-    reader: Reader<LimitedInput>,
-    budget: ElementBudget,
-    record: ByteRecord,
+    path: PathBuf,
+    lines: Lines,
+    delimiter: u8,
+    shape: Option<RowShape>,
+    cells: Cells,
     damage: Option<String>,
 }
 
 /// A record, and where it begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CsvRecord<'r> {
-    pub(super) cells: &'r ByteRecord,
+    pub(super) cells: &'r Cells,
     pub(super) line: u64,
     /// In the decompressed content, in bytes.
     pub(super) offset: u64,
+    /// A quote is not closed: the record has the rest of its first line.
+    pub(super) has_open_quote: bool,
+}
+
+impl RowShape {
+    /// Returns whether a line is a row by itself, or the start of one whose last cell goes on in
+    /// the next line.
+    fn is_row(&self, line: &[u8], delimiter: u8) -> bool {
+        let mut cells = Cells::default();
+        let is_whole = Splitter::new(delimiter).add_line(line, &mut cells);
+        if !is_whole {
+            cells.end();
+        }
+        let is_wide_enough = self.time.iter().all(|at| *at < cells.len());
+        let fits = if is_whole { cells.len() == self.width } else { cells.len() <= self.width };
+        if !fits || !is_wide_enough {
+            return false;
+        }
+        let parts: Vec<_> = self.time.iter().map(|at| cells.text(*at)).collect();
+        let time = parts.join(" ");
+        match &self.time_form {
+            Some(form) => form.read(&time).is_some(),
+            None => !TimeForm::candidates(&time).is_empty(),
+        }
+    }
 }
 
 impl CsvRecords {
-    pub(super) fn new(input: Input, delimiter: u8) -> Self {
-        let budget = ElementBudget::new();
-        let reader = ReaderBuilder::new()
-            .delimiter(delimiter)
-            .has_headers(false)
-            .flexible(true)
-            .buffer_capacity(BUFFER_BYTES)
-            .from_reader(LimitedInput::new(input, budget.clone()));
-        Self { reader, budget, record: ByteRecord::new(), damage: None }
+    /// Reads the records of an input.
+    pub(super) fn new(input: DecodedInput, delimiter: u8) -> Self {
+        let path = input.input().path().to_owned();
+        let lines = Lines::new(input, BUFFER_BYTES);
+        Self { path, lines, delimiter, shape: None, cells: Cells::default(), damage: None }
+    }
+
+    /// Sets what rows have. Before, each line with an open quote goes on to its end.
+    pub(super) fn set_shape(&mut self, shape: RowShape) {
+        self.shape = Some(shape);
     }
 
     /// Returns the path of the file.
     pub(super) fn path(&self) -> &Path {
-        self.reader.get_ref().input.path()
+        &self.path
     }
 
     /// Returns the offset of the next record.
     pub(super) fn offset(&self) -> u64 {
-        self.reader.position().byte()
+        self.lines.offset()
+    }
+
+    /// Returns the bytes that were read, decompressed.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.lines.input().bytes_read()
     }
 
     /// Returns why the file cannot be read further, if it ended before its end.
@@ -56,36 +104,97 @@ impl CsvRecords {
         self.damage.as_deref()
     }
 
-    /// Returns the next record; none at the end, and where a compressed file is damaged or a record
+    /// Returns the next line as it is; none at the end or where the file is damaged.
+    ///
+    /// # Errors
+    /// [`ImportError::Read`], [`ImportError::Stopped`].
+    pub(super) fn next_line(&mut self) -> Result<Option<Line>, ImportError> {
+        if self.damage.is_some() && !self.lines.has_returned() {
+            return Ok(None);
+        }
+        match self.lines.next() {
+            Ok(line) => Ok(line),
+            Err(error) => self.fail(error).map(|()| None),
+        }
+    }
+
+    /// Returns the record of the header, without the mark of a comment.
+    ///
+    /// # Errors
+    /// [`ImportError::Read`], [`ImportError::Stopped`].
+    pub(super) fn header(&mut self) -> Result<Option<Cells>, ImportError> {
+        if let Some(mut line) = self.next_line()? {
+            line.bytes = without_comment_mark(&line.bytes).to_vec();
+            self.lines.give_back(vec![line]);
+        }
+        Ok(self.next()?.map(|record| record.cells.clone()))
+    }
+
+    /// Returns the next record; none at the end, and where a compressed file is damaged or a line
     /// is too long. Empty lines are no records.
     ///
     /// # Errors
     /// [`ImportError::Read`], [`ImportError::Stopped`].
     pub(super) fn next(&mut self) -> Result<Option<CsvRecord<'_>>, ImportError> {
-        if self.damage.is_some() {
-            return Ok(None);
-        }
-        self.budget.renew();
-        match self.reader.read_byte_record(&mut self.record) {
-            Ok(false) => Ok(None),
-            Ok(true) => {
-                let place = self.record.position();
-                let (line, offset) = (place.map_or(0, Position::line), place.map_or(0, Position::byte));
-                Ok(Some(CsvRecord { cells: &self.record, line, offset }))
+        let first = loop {
+            let Some(line) = self.next_line()? else { return Ok(None) };
+            if !line.bytes.is_empty() {
+                break line;
             }
-            Err(error) => match error.into_kind() {
-                ErrorKind::Io(error) if LimitedInput::is_too_long(&error) => {
-                    self.damage = Some(error.to_string());
-                    Ok(None)
-                }
-                ErrorKind::Io(error) if self.reader.get_ref().input.is_damage(&error) => {
-                    self.damage = Some(format!("the compressed file is damaged or cut here: {error}"));
-                    Ok(None)
-                }
-                ErrorKind::Io(error) => Err(ImportError::read(self.path())(error)),
-                // Records of any length and any bytes are allowed: no other error is known.
-                other => Err(ImportError::read(self.path())(io::Error::other(format!("{other:?}")))),
-            },
+        };
+        self.cells.clear();
+        let mut splitter = Splitter::new(self.delimiter);
+        let mut has_open_quote = false;
+        if !splitter.add_line(&first.bytes, &mut self.cells) {
+            has_open_quote = !self.close_quote(&mut splitter, &first)?;
         }
+        if has_open_quote {
+            self.cells.clear();
+            // What is in the rest of the line is not known: the quote may be anywhere in it.
+            let mut splitter = Splitter::new(self.delimiter);
+            let plain: Vec<u8> = first.bytes.iter().copied().filter(|byte| *byte != b'"').collect();
+            splitter.add_line(&plain, &mut self.cells);
+        }
+        let (line, offset) = (first.number, first.offset);
+        Ok(Some(CsvRecord { cells: &self.cells, line, offset, has_open_quote }))
+    }
+
+    /// Continues a record to the end of its quoted cell. Returns false if the quote is not closed:
+    /// at the end of the file, or if a line that is a row by itself is in the quotes. Then the
+    /// lines after the first one are read again.
+    fn close_quote(&mut self, splitter: &mut Splitter, first: &Line) -> Result<bool, ImportError> {
+        let mut taken: Vec<Line> = Vec::new();
+        let mut bytes = first.bytes.len();
+        let mut end = first.end;
+        let is_closed = loop {
+            let Some(line) = self.next_line()? else { break false };
+            let is_row = self.shape.as_ref().is_some_and(|shape| shape.is_row(&line.bytes, self.delimiter));
+            splitter.add(end, &mut self.cells);
+            let is_closed = splitter.add_line(&line.bytes, &mut self.cells);
+            (bytes, end) = (bytes + line.bytes.len(), line.end);
+            taken.push(line);
+            if is_row || bytes > RECORD_BYTES_MAX {
+                break false;
+            }
+            if is_closed {
+                break true;
+            }
+        };
+        if !is_closed {
+            self.lines.give_back(taken);
+        }
+        Ok(is_closed)
+    }
+
+    /// Ends the reading where a file is damaged.
+    fn fail(&mut self, error: io::Error) -> Result<(), ImportError> {
+        if LimitedInput::is_too_long(&error) {
+            self.damage = Some(error.to_string());
+        } else if self.lines.input().input().is_damage(&error) {
+            self.damage = Some(format!("the compressed file is damaged or cut here: {error}"));
+        } else {
+            return Err(ImportError::read(&self.path)(error));
+        }
+        Ok(())
     }
 }

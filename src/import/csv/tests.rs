@@ -3,6 +3,8 @@
 use flatcap_format::query::{HeldValue, Query, Recording, RowItem, RowOptions};
 use flatcap_format::segment::{Advance, FrameKind, Gap, Verification, list};
 
+use jiff::tz::TimeZone;
+
 use super::*;
 use crate::import::{ImportLimits, ImportProgress};
 use crate::os::storage::DataDirectory;
@@ -19,8 +21,13 @@ fn plain() -> CsvOptions {
     CsvOptions {
         columns: CsvColumns::default(),
         time_form: None,
-        zone: TimeZone::UTC,
-        delimiter: b',',
+        zone: None,
+        host_zone: TimeZone::UTC,
+        delimiter: None,
+        decimal: None,
+        skip_lines: None,
+        encoding: None,
+        order: None,
         absent: Vec::new(),
         names: Vec::new(),
     }
@@ -126,7 +133,7 @@ fn bad_rows_are_reported() {
 #[test]
 fn statements_apply() {
     let columns = CsvColumns {
-        time: Some("when".to_owned()),
+        time: vec!["when".to_owned()],
         types: vec![("code".to_owned(), CsvType::Text)],
         units: vec![("size".to_owned(), "KiB".to_owned())],
         counters: vec!["size".to_owned()],
@@ -134,7 +141,7 @@ fn statements_apply() {
     };
     let time_form = Some(TimeForm::Pattern("%d.%m.%Y %H:%M".to_owned()));
     let absent = vec!["NA".to_owned()];
-    let options = CsvOptions { columns, time_form, absent, delimiter: b';', ..plain() };
+    let options = CsvOptions { columns, time_form, absent, delimiter: Some(b';'), ..plain() };
     let content = b"code;when;size\n12;14.11.2023 22:13;NA\n13;14.11.2023 22:14;5\n";
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, content).unwrap();
@@ -147,16 +154,159 @@ fn statements_apply() {
     }
 }
 
-// Proves that rows from the newest to the oldest are refused, and that a clock which was set back,
-// or rows that change places, are not.
+// Proves that rows from the newest to the oldest, and rows out of order, are sorted, and that a
+// clock which was set back is kept; but for the first, each is a finding.
 #[test]
-fn rows_must_not_be_newest_first() {
-    let newest_first = refused("time,a\n1700000120,1\n1700000060,2\n1700000000,3\n", &plain());
-    assert!(newest_first.contains("column 1") && newest_first.contains("oldest first"), "{newest_first}");
+fn rows_are_put_in_order() {
+    let times =
+        |imported: &Imported| imported.rows.iter().map(|(at, _)| at / 1_000_000_000).collect::<Vec<_>>();
+    let newest_first = import_file("time,a\n1700000120,1\n1700000060,2\n1700000000,3\n");
+    assert_eq!(times(&newest_first), [1_700_000_000, 1_700_000_060, 1_700_000_120]);
+    assert!(newest_first.report.is_complete(), "{:?}", newest_first.report);
     let set_back = import_file("time,a\n1700000000,1\n1700000060,2\n1699990000,3\n1699990060,4\n");
-    assert_eq!(set_back.rows.len(), 4);
-    let swapped = import_file("time,a\n1700000000.5,1\n1700000000.2,2\n");
-    assert_eq!(swapped.rows.len(), 2);
+    assert_eq!((set_back.rows.len(), lines(&set_back)), (4, vec![(FindingKind::Order, 4)]));
+    let mixed = import_file("time,a\n1700000001,1\n1700000005,2\n1700000002,3\n1700000008,4\n1700000003,5\n");
+    assert_eq!(times(&mixed), [1, 2, 3, 5, 8].map(|at| 1_700_000_000 + at));
+    assert_eq!(lines(&mixed), [(FindingKind::Order, 4)]);
+    let options = CsvOptions { order: Some(RowOrder::File), ..plain() };
+    let kept =
+        try_import("data.csv", b"time,a\n1700000005,1\n1700000001,2\n1700000002,3\n", &options).unwrap();
+    assert_eq!((kept.rows.len(), lines(&kept).len()), (3, 0));
+}
+
+/// Kinds and lines of the findings.
+fn lines(imported: &Imported) -> Vec<(FindingKind, u64)> {
+    imported.report.findings.iter().map(|found| (found.kind, found.line)).collect()
+}
+
+// Proves that a quote that is not closed costs its row alone, wherever the next quote is, and that
+// cells with line ends stay whole.
+#[test]
+fn open_quotes_cost_their_row() {
+    let content =
+        "time,v\n1700000000,\"abc\n1700000001,\"x\ny\"\n1700000002,\"de\"\n1700000003,\"open\n1700000004,z\n";
+    let imported = import_file(content);
+    let texts: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
+    assert_eq!(texts, ["x\ny", "de", "z"].map(|text| HeldValue::Text(text.into())));
+    let said: Vec<_> = imported.report.flaws.iter().map(|flaw| &*flaw.what).collect();
+    let what = "a quote is not closed; the row is skipped";
+    assert_eq!(said, [format!("line 2: {what}"), format!("line 6: {what}")]);
+    assert_eq!(imported.gaps, 2);
+}
+
+// Proves that decimal commas, a header after other lines, comments, delimiters at the end, two
+// columns of the time and a repeated header are read without a statement.
+#[test]
+fn forms_of_other_programs_are_read() {
+    let excel = "sep=;\nDatum;Uhrzeit;Temperatur;Druck\n27.10.2024;01:00:00;21,5;1.013,25\n27.10.2024;01:00:01;22,5;990,5\n";
+    let imported = import_file(excel);
+    let value = |number| HeldValue::Float(number);
+    let values: Vec<_> = imported.rows.iter().map(|(_, values)| values.clone()).collect();
+    assert_eq!(values, [[value(21.5), value(1013.25)], [value(22.5), value(990.5)]]);
+    assert!(imported.report.is_complete(), "{:?}", imported.report.findings);
+    assert_eq!(imported.rows[0].0, 1_729_990_800_000_000_000);
+    let others = "# of a logger\ntime,a\n1700000000,1,\n# paused\n1700000001,2,\ntime,a\n1700000002,3,\n";
+    let imported = import_file(others);
+    assert_eq!((imported.rows.len(), imported.report.is_complete()), (3, true), "{:?}", imported.report);
+    assert_eq!((imported.report.skipped["comments"], imported.report.skipped["repeated headers"]), (1, 1));
+    let dstat = "\"Dstat\"\n\"Host:\",\"h\",,,\"u\"\n\n\"epoch\",\"cpu\",,\n\"epoch\",\"usr\",\"sys\",\"idl\"\n1704067200.1,1,2,97\n1704067201.1,1,2,97\n";
+    let imported = import_file(dstat);
+    assert_eq!((imported.rows.len(), lines(&imported)), (2, vec![(FindingKind::Header, 1)]));
+    let options = CsvOptions { skip_lines: Some(4), ..plain() };
+    let stated = try_import("data.csv", dstat.as_bytes(), &options).unwrap();
+    assert_eq!((stated.rows.len(), lines(&stated).len()), (2, 0));
+}
+
+// Proves that units of cells and titles become those of fields, and that the devices of one time
+// become sources with labels.
+#[test]
+fn devices_and_units_are_told_apart() {
+    let mut content = vec!["timestamp, index, utilization.gpu [%], power.draw [W]\n".to_owned()];
+    for second in 0..4 {
+        for gpu in 0..2 {
+            let power = if gpu == 1 { "[N/A]".to_owned() } else { format!("8{second}.25 W") };
+            content.push(format!("2024/03/01 12:00:0{second}.000, {gpu}, 5{gpu} %, {power}\n"));
+        }
+    }
+    let content = content.concat();
+    let imported = import_file(&content);
+    assert_eq!(lines(&imported), [(FindingKind::Absent, 3), (FindingKind::Key, 3)]);
+    let sources: Vec<_> = imported.report.totals.sources.iter().map(|source| source.recorded).collect();
+    assert_eq!(sources, [4, 4]);
+    let columns = CsvColumns { keys: Some(Vec::new()), ..CsvColumns::default() };
+    let options = CsvOptions { columns, absent: vec!["[N/A]".to_owned()], ..plain() };
+    let one = try_import("data.csv", content.as_bytes(), &options).unwrap();
+    assert_eq!((one.report.totals.sources.len(), one.rows.len()), (1, 8));
+    assert!(one.report.is_complete(), "{:?}", one.report.findings);
+}
+
+// Proves that texts of other encodings are read, with a finding for the one that is assumed.
+#[test]
+fn encodings_are_read() {
+    let text = "time,ort\n1700000000,K\u{f6}ln\n1700000001,5 \u{b0}C\n";
+    let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let latin1: Vec<u8> = text.chars().map(|character| u8::try_from(character).unwrap()).collect();
+    for (content, findings) in [(text.as_bytes().to_vec(), 0), (utf16, 0), (latin1, 1)] {
+        let imported = try_import("data.csv", &content, &plain()).unwrap();
+        let texts: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
+        assert_eq!(texts, ["K\u{f6}ln", "5 \u{b0}C"].map(|text| HeldValue::Text(text.into())));
+        let expected = vec![(FindingKind::Encoding, 2); findings];
+        assert_eq!(lines(&imported), expected);
+    }
+}
+
+// Proves that a zone that the file names is that of its times, that a stated one goes before it,
+// and that dates of which no row says the order are a finding.
+#[test]
+fn zones_and_dates_are_those_of_the_file() {
+    let first = |imported: &Imported| imported.rows[0].0 / 1_000_000_000;
+    for content in [
+        "time (UTC+1),a\n2023-11-14 23:13:20,1\n",
+        "# timezone: Europe/Berlin\ntime,a\n2023-11-14 23:13:20,1\n",
+        "time,tz,a\n2023-11-14 23:13:20,CET,1\n",
+        "time,a\n2023-11-14 23:13:20 CET,1\n",
+        "time,a\n2023-11-14 23:13:20 +0100,1\n",
+    ] {
+        let imported = import_file(content);
+        assert_eq!((first(&imported), lines(&imported)), (1_700_000_000, vec![]), "{content}");
+    }
+    let options = CsvOptions { zone: Some(TimeZone::UTC), ..plain() };
+    let stated = try_import("data.csv", b"time (UTC+1),a\n2023-11-14 22:13:20,1\n", &options).unwrap();
+    assert_eq!(first(&stated), 1_700_000_000);
+    let either = import_file("time,a\n01/02/2024 00:00:00,1\n02/02/2024 00:00:00,2\n");
+    assert_eq!(lines(&either), [(FindingKind::TimeForm, 2)]);
+    for content in ["Time [ms],a\n500,1\n1500,2\n", "time,a\nms,V\n500,1\n1500,2\n"] {
+        let named = import_file(content);
+        assert_eq!((named.rows[0].0, lines(&named)), (500_000_000, vec![]), "{content}");
+    }
+    let mixed = import_file("time,a\n5000000000,1\n6000000000,2\n100000000000,3\n");
+    assert_eq!((mixed.rows.len(), lines(&mixed)), (2, vec![(FindingKind::TimeForm, 4)]));
+    let proven = import_file("time,a\n01/02/2024 00:00:00,1\n01/13/2024 00:00:00,2\n");
+    assert_eq!((first(&proven), lines(&proven)), (1_704_153_600, vec![]));
+}
+
+// Proves that a check says how a file is read, and what is assumed, as the import does.
+#[test]
+fn a_check_says_what_the_import_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.csv");
+    std::fs::write(
+        &path,
+        "time;w [W];n\n1700000000;1,5;N/A\n1700000001;2,5;2\nsoon;1,5;2\n1700000060;2,5;2\n",
+    )
+    .unwrap();
+    let mut watch = |_| true;
+    let (report, checks) = check(&[path], &plain(), ImportProgress::new(&mut watch)).unwrap();
+    let found = &checks[0];
+    assert_eq!((found.delimiter, found.decimal, found.rows, found.skipped_rows), (';', "comma", 3, 1));
+    let column = &found.columns[0];
+    assert_eq!((&*column.name, column.csv_type, column.unit.as_deref()), ("w_W", "float", Some("W")));
+    assert_eq!(found.columns[1].absent, ["N/A"]);
+    assert_eq!(found.time.gaps, [GapCheck { line: 5, step_ns: 59_000_000_000 }]);
+    assert_eq!(
+        report.findings.iter().map(|found| (found.kind, found.line)).collect::<Vec<_>>(),
+        [(FindingKind::Absent, 2)]
+    );
 }
 
 // Proves that files of the same time are runs of their own: the rows of one are not after those of
@@ -199,8 +349,8 @@ fn each_file_is_a_run() {
 // written.
 #[test]
 fn unknown_forms_are_explained() {
-    let unknown = refused("time,a\n11/14/2023,1\n", &plain());
-    assert!(unknown.contains("line 2: the time \"11/14/2023\" has no form"), "{unknown}");
+    let unknown = refused("time,a\nnoon,1\n", &plain());
+    assert!(unknown.contains("line 2: the time \"noon\" has no form"), "{unknown}");
     assert!(unknown.contains("--time-format"), "{unknown}");
     let nameless = refused("when,a\n1700000000,1\n", &plain());
     assert!(nameless.contains("name one of when, a with --time"), "{nameless}");
@@ -225,4 +375,107 @@ fn open_quotes_are_damage() {
     let imported = try_import("data.csv", &content, &plain()).unwrap();
     let what = &imported.report.flaws[0].what;
     assert!(imported.rows.is_empty() && what.contains("is a quote not closed?"), "{what}");
+}
+
+mod one_bad_element {
+    //! One bad element in a random file.
+
+    use flatcap_format::testing::effort;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What is wrong with a row.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Fault {
+        Nothing,
+        /// A cell of this column is another text.
+        Cell(usize, &'static str),
+        TooShort,
+        TooLong,
+        Time(&'static str),
+        OpenQuote,
+        EarlyTime,
+    }
+
+    fn fault() -> impl Strategy<Value = Fault> {
+        let texts = prop::sample::select(vec![
+            "x",
+            "N/A",
+            "-",
+            "null",
+            "[Not Supported]",
+            "1.2.3",
+            "\u{e9}",
+            "7 7 7",
+        ]);
+        let times = prop::sample::select(vec!["soon", "", "2024-13-01 00:00:00", "1e9"]);
+        prop_oneof![
+            Just(Fault::Nothing),
+            (0..2_usize, texts).prop_map(|(column, text)| Fault::Cell(column, text)),
+            Just(Fault::TooShort),
+            Just(Fault::TooLong),
+            times.prop_map(Fault::Time),
+            Just(Fault::OpenQuote),
+            Just(Fault::EarlyTime),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(96, 3000)))]
+
+        // Proves that one bad element of a file affects its cell or its row alone, and is named
+        // with its line. The model is the table of which the file was written.
+        #[test]
+        fn affects_its_cell_or_row_alone(
+            rows in prop::collection::vec((any::<u32>(), -1e6..1e6_f64, "[a-z,\";]{0,6}"), 20..50),
+            delimiter in prop::sample::select(vec![',', ';', '\t', '|']),
+            is_iso: bool,
+            end in prop::sample::select(vec!["\n", "\r\n"]),
+            at in 1..19_usize,
+            fault in fault(),
+        ) {
+            let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+            let second = |row: usize| 1_700_000_000 + i64::try_from(row).unwrap() * 10;
+            let mut content = ["time", "count", "level", "note"].join(&delimiter.to_string()) + end;
+            let mut expected = Vec::new();
+            for (row, (count, level, note)) in rows.iter().enumerate() {
+                let fault = if row == at { fault } else { Fault::Nothing };
+                let at_s = if fault == Fault::EarlyTime { second(0) - 1000 } else { second(row) };
+                let time = if is_iso {
+                    jiff::Timestamp::from_second(at_s).unwrap().strftime("%Y-%m-%d %H:%M:%S").to_string()
+                } else {
+                    at_s.to_string()
+                };
+                let mut cells = vec![time, count.to_string(), format!("{level:.3}"), quoted(note)];
+                let level: f64 = format!("{level:.3}").parse().unwrap();
+                let text = if note.is_empty() { HeldValue::Absent } else { HeldValue::Text((&**note).into()) };
+                let mut values = vec![HeldValue::Unsigned((*count).into()), HeldValue::Float(level), text];
+                match fault {
+                    Fault::Cell(column, text) => {
+                        cells[column + 1] = text.to_owned();
+                        values[column] = HeldValue::Absent;
+                    }
+                    Fault::TooShort => _ = cells.pop(),
+                    Fault::TooLong => cells.push("more".to_owned()),
+                    Fault::Time(time) => cells[0] = time.to_owned(),
+                    Fault::OpenQuote => cells[3] = "\"open".to_owned(),
+                    Fault::Nothing | Fault::EarlyTime => {}
+                }
+                content += &(cells.join(&delimiter.to_string()) + end);
+                if matches!(fault, Fault::Nothing | Fault::Cell(..) | Fault::EarlyTime) {
+                    expected.push((at_s * 1_000_000_000, values));
+                }
+            }
+            expected.sort_by_key(|(at, _)| *at);
+            let imported = try_import("data.csv", content.as_bytes(), &plain()).unwrap();
+            prop_assert_eq!(&imported.rows, &expected, "{}", content);
+            let line = u64::try_from(at).unwrap() + 2;
+            let flaws = imported.report.flaws.iter().map(|flaw| flaw.what.starts_with(&format!("line {line}")));
+            let findings = imported.report.findings.iter().map(|found| found.line == line);
+            let named: Vec<bool> = flaws.chain(findings).collect();
+            prop_assert!(named.iter().all(|is_own| *is_own), "{:?} {:?}", imported.report, content);
+            prop_assert_eq!(named.is_empty(), fault == Fault::Nothing);
+        }
+    }
 }

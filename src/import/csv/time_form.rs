@@ -1,11 +1,13 @@
-//! The form of the column that says the time.
+//! The form of the columns that say the time.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::strtime;
-use jiff::tz::TimeZone;
+
+use super::calendar::{DateOrder, calendar_time, time_of_day};
 
 const NS_PER_S: i64 = 1_000_000_000;
 /// Most digits of seconds, milliseconds and microseconds since 1970 that are recognized: those of
@@ -13,24 +15,40 @@ const NS_PER_S: i64 = 1_000_000_000;
 const SECOND_DIGITS_MAX: usize = 11;
 const MILLISECOND_DIGITS_MAX: usize = 14;
 const MICROSECOND_DIGITS_MAX: usize = 17;
-/// Digits of a fraction that count; further ones are below a nanosecond.
-const FRACTION_DIGITS: usize = 9;
+/// Digits of a fraction that count.
+const FRACTION_DIGITS: usize = 18;
 
 /// How a column says the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimeForm {
     /// ISO 8601: 2026-11-22T21:05:37.463435+01:00, 2026-11-22 21:05:37.
     Iso,
-    /// Since 1970, in units of so many nanoseconds; seconds may have decimals.
+    /// Since 1970, in units of so many nanoseconds, with or without decimals.
     SinceEpoch(i64),
+    /// A date in this order, and a time of day.
+    Calendar(DateOrder),
     /// A pattern of strftime(3).
     Pattern(String),
 }
 
 /// A text that is no form of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no such form; use iso, s, ms, us, ns (since 1970), or a pattern such as \"%d.%m.%Y %H:%M:%S\"")]
+#[error(
+    "no such form; use iso, ymd, dmy, mdy (dates in this order), s, ms, us, ns (since 1970), or a pattern such as \
+     \"%d.%m.%Y %H:%M:%S\""
+)]
 pub struct TimeFormError;
+
+/// What a cell says of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CellTime<'c> {
+    /// Nanoseconds since 1970.
+    Instant(i64),
+    /// A local time.
+    Local(DateTime),
+    /// A local time of the zone that a word names.
+    Named(DateTime, &'c str),
+}
 
 impl FromStr for TimeForm {
     type Err = TimeFormError;
@@ -42,6 +60,9 @@ impl FromStr for TimeForm {
             "ms" => Self::SinceEpoch(1_000_000),
             "us" => Self::SinceEpoch(1_000),
             "ns" => Self::SinceEpoch(1),
+            "ymd" => Self::Calendar(DateOrder::Ymd),
+            "dmy" => Self::Calendar(DateOrder::Dmy),
+            "mdy" => Self::Calendar(DateOrder::Mdy),
             pattern if pattern.contains('%') => Self::Pattern(pattern.to_owned()),
             _ => return Err(TimeFormError),
         })
@@ -49,75 +70,139 @@ impl FromStr for TimeForm {
 }
 
 impl TimeForm {
-    /// Recognizes the form of a time; none if it has no form that can be told from others.
-    pub(super) fn recognize(text: &str, zone: &TimeZone) -> Option<Self> {
+    /// Returns the forms that a time may have, the most likely first; none if it is no time.
+    pub(super) fn candidates(text: &str) -> Vec<Self> {
         let digits = text.strip_prefix('-').unwrap_or(text);
-        let form = if digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-            let whole = digits.split('.').next().unwrap_or_default().len();
+        let is_of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
+        let mut forms = if !digits.is_empty() && digits.bytes().all(is_of_number) {
+            let whole = digits.split(['.', ',']).next().unwrap_or_default().len();
             let units = [
                 (SECOND_DIGITS_MAX, NS_PER_S),
                 (MILLISECOND_DIGITS_MAX, 1_000_000),
                 (MICROSECOND_DIGITS_MAX, 1_000),
             ];
             let unit = units.iter().find(|(digits_max, _)| whole <= *digits_max);
-            Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns))
+            vec![Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns))]
         } else {
-            Self::Iso
+            vec![Self::Iso]
         };
-        form.wall_ns(text, zone).is_some().then_some(form)
+        forms.retain(|form| form.read(text).is_some());
+        if forms.is_empty() {
+            let orders = [DateOrder::Ymd, DateOrder::Dmy, DateOrder::Mdy];
+            forms.extend(orders.map(Self::Calendar).into_iter().filter(|form| form.read(text).is_some()));
+        }
+        forms
     }
 
     /// Returns the form for people.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
+            Self::Iso => "ISO 8601",
+            Self::SinceEpoch(NS_PER_S) => "seconds since 1970",
+            Self::SinceEpoch(1_000_000) => "milliseconds since 1970",
+            Self::SinceEpoch(1_000) => "microseconds since 1970",
+            Self::SinceEpoch(_) => "nanoseconds since 1970",
+            Self::Calendar(DateOrder::Ymd) => "year, month, day",
+            Self::Calendar(DateOrder::Dmy) => "day, month, year",
+            Self::Calendar(DateOrder::Mdy) => "month, day, year",
+            Self::Pattern(pattern) => pattern,
+        })
+    }
+
+    /// Returns the word by which an option states the form.
+    pub(super) fn word(&self) -> &str {
         match self {
-            Self::Iso => "ISO 8601".to_owned(),
-            Self::SinceEpoch(NS_PER_S) => "seconds since 1970".to_owned(),
-            Self::SinceEpoch(1_000_000) => "milliseconds since 1970".to_owned(),
-            Self::SinceEpoch(1_000) => "microseconds since 1970".to_owned(),
-            Self::SinceEpoch(_) => "nanoseconds since 1970".to_owned(),
-            Self::Pattern(pattern) => pattern.clone(),
+            Self::Iso => "iso",
+            Self::SinceEpoch(NS_PER_S) => "s",
+            Self::SinceEpoch(1_000_000) => "ms",
+            Self::SinceEpoch(1_000) => "us",
+            Self::SinceEpoch(_) => "ns",
+            Self::Calendar(DateOrder::Ymd) => "ymd",
+            Self::Calendar(DateOrder::Dmy) => "dmy",
+            Self::Calendar(DateOrder::Mdy) => "mdy",
+            Self::Pattern(pattern) => pattern,
         }
     }
 
-    /// Returns a time in nanoseconds since 1970; none if the text has another form. Times without
-    /// an offset are in `zone`.
-    pub(super) fn wall_ns(&self, text: &str, zone: &TimeZone) -> Option<i64> {
+    /// Returns whether times are numbers.
+    pub(super) fn is_number(&self) -> bool {
+        matches!(self, Self::SinceEpoch(_))
+    }
+
+    /// Returns what a text says of the time; none if it has another form.
+    pub(super) fn read<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         match self {
-            Self::Iso => match text.parse::<Timestamp>() {
-                Ok(stamp) => nanoseconds(stamp),
-                Err(_) => local(text.parse().ok()?, zone),
-            },
-            Self::SinceEpoch(unit_ns) => since_epoch(text, *unit_ns),
+            Self::Iso => {
+                if let Ok(stamp) = text.parse::<Timestamp>() {
+                    return Some(CellTime::Instant(nanoseconds(stamp)?));
+                }
+                if let Ok(time) = text.parse::<DateTime>() {
+                    // jiff passes over a zone in brackets.
+                    if let Some((_, word)) = text.split_once('[') {
+                        return Some(CellTime::Named(time, word.trim_end_matches(']')));
+                    }
+                    return Some(CellTime::Local(time));
+                }
+                let named_time =
+                    text.rsplit_once(' ').and_then(|(time, word)| named(time.trim_end().parse().ok()?, word));
+                // Some programs write 2024-03-01 9:00:00.
+                named_time
+                    .or_else(|| Self::Calendar(DateOrder::Ymd).read(text).filter(|_| text.contains('-')))
+            }
+            Self::SinceEpoch(unit_ns) => since_epoch(text, *unit_ns).map(CellTime::Instant),
+            Self::Calendar(order) => {
+                let (time, rest) = calendar_time(text, *order)?;
+                if rest.is_empty() { Some(CellTime::Local(time)) } else { named(time, rest) }
+            }
             Self::Pattern(pattern) => {
                 let parts = strtime::parse(pattern, text).ok()?;
                 if let Ok(stamp) = parts.to_timestamp() {
-                    return nanoseconds(stamp);
+                    return Some(CellTime::Instant(nanoseconds(stamp)?));
                 }
                 let time = parts.to_datetime().or_else(|_| parts.to_date().map(DateTime::from));
-                local(time.ok()?, zone)
+                Some(CellTime::Local(time.ok()?))
             }
         }
     }
 }
 
-fn local(time: DateTime, zone: &TimeZone) -> Option<i64> {
-    nanoseconds(time.to_zoned(zone.clone()).ok()?.timestamp())
+/// Returns whether a text is a time of day without a date.
+pub(super) fn is_time_of_day(text: &str) -> bool {
+    time_of_day(text).is_some_and(|(_, rest)| rest.is_empty())
+}
+
+/// Returns whether a text is a date without a time of day.
+pub(super) fn is_date(text: &str) -> bool {
+    let is_plain =
+        text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/' | b'-'));
+    let form = TimeForm::candidates(text).into_iter().find(|form| !matches!(form, TimeForm::SinceEpoch(_)));
+    is_plain && !text.contains(['T', 'Z']) && form.is_some()
+}
+
+fn named(time: DateTime, word: &str) -> Option<CellTime<'_>> {
+    let word = word.trim_matches(['[', ']', '(', ')']);
+    let is_word = word.starts_with(|first: char| first.is_ascii_alphabetic() || matches!(first, '+' | '-'));
+    let is_zone = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-:/_".contains(&byte));
+    let is_half_day = ["am", "pm"].iter().any(|half| word.eq_ignore_ascii_case(half));
+    (is_word && is_zone && !is_half_day).then_some(CellTime::Named(time, word))
 }
 
 fn nanoseconds(stamp: Timestamp) -> Option<i64> {
     i64::try_from(stamp.as_nanosecond()).ok()
 }
 
-/// Parses a number of units since 1970, exactly: without floating point.
+/// Parses a number of units since 1970, exactly: without floating point. What is below a nanosecond
+/// is cut off.
 fn since_epoch(text: &str, unit_ns: i64) -> Option<i64> {
     let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    let (whole, fraction) = digits.split_once(['.', ',']).unwrap_or((digits, "0"));
     let are_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    if !are_digits(whole) || !are_digits(fraction) || (digits.contains('.') && unit_ns != NS_PER_S) {
+    if !are_digits(whole) || !are_digits(fraction) {
         return None;
     }
     let fraction = fraction.get(..FRACTION_DIGITS.min(fraction.len()))?;
-    let below_ns: i64 = if unit_ns == NS_PER_S { format!("{fraction:0<9}").parse().ok()? } else { 0 };
+    let parts = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let below_ns = i64::try_from(fraction.parse::<i128>().ok()? * i128::from(unit_ns) / parts).ok()?;
     let ns = whole.parse::<i64>().ok()?.checked_mul(unit_ns)?.checked_add(below_ns)?;
     Some(if is_negative { -ns } else { ns })
 }
@@ -128,44 +213,65 @@ mod tests {
 
     const AT_NS: i64 = 1_700_000_000_000_000_000; // 2023-11-14T22:13:20Z
 
-    fn zone() -> TimeZone {
-        TimeZone::fixed(jiff::tz::offset(1))
-    }
-
-    // Proves that each form is recognized and read exactly, and that times without an offset are in
-    // the zone.
+    // Proves that each form is recognized and read exactly.
     #[test]
     fn forms_are_recognized() {
         for (text, form, ns) in [
             ("2023-11-14T22:13:20.000000007Z", "iso", AT_NS + 7),
             ("2023-11-14T23:13:20+01:00", "iso", AT_NS),
-            ("2023-11-14 23:13:20.25", "iso", AT_NS + 250_000_000),
-            ("2023-11-15", "iso", AT_NS + 2_800_000_000_000),
             ("1700000000", "s", AT_NS),
             ("1700000000.123456789123", "s", AT_NS + 123_456_789),
+            ("1700000000,5", "s", AT_NS + 500_000_000),
             ("-1.5", "s", -1_500_000_000),
             ("1700000000123", "ms", AT_NS + 123_000_000),
+            ("1700000000123.25", "ms", AT_NS + 123_250_000),
             ("1700000000123456", "us", AT_NS + 123_456_000),
+            ("1700000000123456.5", "us", AT_NS + 123_456_500),
             ("1700000000123456789", "ns", AT_NS + 123_456_789),
         ] {
-            let found = TimeForm::recognize(text, &zone());
-            assert_eq!(found, Some(form.parse().unwrap()), "{text}");
-            assert_eq!(found.unwrap().wall_ns(text, &zone()), Some(ns), "{text}");
+            let found = TimeForm::candidates(text).remove(0);
+            assert_eq!(found, form.parse().unwrap(), "{text}");
+            assert_eq!((found.read(text), found.word()), (Some(CellTime::Instant(ns)), form), "{text}");
         }
-        for text in ["", ".", "11/14/2023", "noon", "1700000000123.5", "99999999999999999999", "1.7e9"] {
-            assert_eq!(TimeForm::recognize(text, &zone()), None, "{text}");
+        for text in ["", ".", "11/14", "noon", "99999999999999999999", "1.7e9", "12:00:00"] {
+            assert_eq!(TimeForm::candidates(text), [], "{text}");
         }
+    }
+
+    // Proves that local times are read, with and without the word of a zone, and that dates of
+    // which day or month may be first have both forms.
+    #[test]
+    fn local_times_are_read() {
+        let time = jiff::civil::date(2023, 11, 14).at(23, 13, 20, 250_000_000);
+        let read = |text| TimeForm::candidates(text).remove(0).read(text).unwrap();
+        assert_eq!(read("2023-11-14 23:13:20.25"), CellTime::Local(time));
+        assert_eq!(read("2023-11-14 23:13:20,25"), CellTime::Local(time));
+        assert_eq!(read("2023-11-14 23:13:20.25 CET"), CellTime::Named(time, "CET"));
+        assert_eq!(read("2023-11-14T23:13:20.25[Europe/Berlin]"), CellTime::Named(time, "Europe/Berlin"));
+        assert_eq!(read("11/14/2023 11:13:20.25 PM EST"), CellTime::Named(time, "EST"));
+        assert_eq!(read("2023-11-14 23:13:20.25"), read("2023-11-14 11:13:20.25 PM"));
+        assert_eq!(read("14.11.2023 23:13:20,25"), CellTime::Local(time));
+        let both = [DateOrder::Dmy, DateOrder::Mdy].map(TimeForm::Calendar);
+        assert_eq!(TimeForm::candidates("01/02/2024 00:00:00"), both);
+        assert!(is_date("27.10.2024") && is_date("2024-10-27") && is_date("10/27/2024"));
+        assert!(!is_date("2024-10-27 01:00:00") && !is_date("1700000000") && !is_date("1.5"));
+        assert!(is_time_of_day("01:00:00.5") && is_time_of_day("1:00 PM") && !is_time_of_day("1:00 CET"));
     }
 
     // Proves that patterns are read, with and without an offset, a time, and that others are
     // refused.
     #[test]
     fn patterns_are_read() {
-        let ns = |pattern: &str, text: &str| pattern.parse::<TimeForm>().unwrap().wall_ns(text, &zone());
-        assert_eq!(ns("%d.%m.%Y %H:%M:%S", "14.11.2023 23:13:20"), Some(AT_NS));
-        assert_eq!(ns("%m/%d/%Y %H:%M:%S %z", "11/14/2023 22:13:20 +0000"), Some(AT_NS));
-        assert_eq!(ns("%d/%m/%Y", "15/11/2023"), Some(AT_NS + 2_800_000_000_000));
-        assert_eq!(ns("%d/%m/%Y", "2023-11-15"), None);
+        let read = |pattern: &str, text| {
+            pattern.parse::<TimeForm>().unwrap().read(text).map(|time| format!("{time:?}"))
+        };
+        let local = |time: DateTime| Some(format!("{:?}", CellTime::Local(time)));
+        let day = jiff::civil::date(2023, 11, 14);
+        assert_eq!(read("%d.%m.%Y %H:%M:%S", "14.11.2023 23:13:20"), local(day.at(23, 13, 20, 0)));
+        let instant = Some(format!("{:?}", CellTime::Instant(AT_NS)));
+        assert_eq!(read("%m/%d/%Y %H:%M:%S %z", "11/14/2023 22:13:20 +0000"), instant);
+        assert_eq!(read("%d/%m/%Y", "14/11/2023"), local(day.at(0, 0, 0, 0)));
+        assert_eq!(read("%d/%m/%Y", "2023-11-15"), None);
         assert!("days".parse::<TimeForm>().unwrap_err().to_string().contains("use iso"));
     }
 }

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::text::LineNumber;
 use super::value::SarValue;
 use crate::import::limited_input::ElementBudget;
 
@@ -15,12 +17,16 @@ pub(super) struct SarHost {
     pub(super) name: String,
     pub(super) release: String,
     pub(super) machine: String,
+    /// The zone of its clock, as the document names it.
+    pub(super) zone: String,
+    /// The date of all its statistics, as mpstat, iostat and pidstat print it.
+    pub(super) date: String,
 }
 
 /// Takes what a document holds, in its order.
 pub(super) trait SarConsumer {
-    /// Takes the statistics of one time. Returns false to end the reading.
-    fn statistics(&mut self, host: &SarHost, entry: &SarValue) -> bool;
+    /// Takes the statistics of one time, which begin in a line. Returns false to end the reading.
+    fn statistics(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> bool;
 
     /// Counts an entry that is no statistics: `restarts`, `comments`.
     fn other(&mut self, what: &str, count: u64);
@@ -33,6 +39,19 @@ const ENDED: &str = "ended by the consumer";
 pub(super) struct SarDocument<'c> {
     pub(super) consumer: &'c mut dyn SarConsumer,
     pub(super) budget: ElementBudget,
+    pub(super) line: LineNumber,
+}
+
+/// An entry of statistics, and the line in which it begins.
+struct EntrySeed<'l>(&'l LineNumber);
+
+impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
+    type Value = (SarValue, u64);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(SarValue, u64), D::Error> {
+        let line = self.0.get();
+        Ok((SarValue::deserialize(deserializer)?, line))
+    }
 }
 
 /// The place in a document.
@@ -109,6 +128,8 @@ impl<'de> Visitor<'de> for SarPlace<'_, '_> {
                 (SarLevel::Host, None, "nodename") => self.host.name = members.next_value()?,
                 (SarLevel::Host, None, "release") => self.host.release = members.next_value()?,
                 (SarLevel::Host, None, "machine") => self.host.machine = members.next_value()?,
+                (SarLevel::Host, None, "timezone") => self.host.zone = members.next_value()?,
+                (SarLevel::Host, None, "date") => self.host.date = members.next_value()?,
                 (SarLevel::Host, None, "restarts" | "comments") => {
                     let entries = members.next_value::<Vec<IgnoredAny>>()?;
                     self.document.consumer.other(&name, entries.len() as u64);
@@ -133,8 +154,9 @@ impl<'de> Visitor<'de> for SarPlace<'_, '_> {
                 number += 1;
                 continue;
             }
-            let Some(entry) = elements.next_element::<SarValue>()? else { return Ok(()) };
-            if !self.document.consumer.statistics(&self.host, &entry) {
+            let entry = elements.next_element_seed(EntrySeed(&self.document.line))?;
+            let Some((entry, line)) = entry else { return Ok(()) };
+            if !self.document.consumer.statistics(&self.host, &entry, line) {
                 return Err(A::Error::custom(ENDED));
             }
         }

@@ -12,6 +12,8 @@ use crate::import::payload::{PayloadBuilder, PayloadValue};
 const GROUPS_MAX: usize = 512;
 /// Most fields of a group. Those of interrupts have one per processor.
 const FIELDS_MAX: usize = 4096;
+/// Of this many numbers, one value that is none is a fault of the value, as in CSV files.
+const NUMBERS_PER_OTHER: u64 = 8;
 /// Full names of the tables of a group.
 const ROOT: &str = "flatcap.imported.Sar";
 const ELEMENT: &str = "flatcap.imported.SarElement";
@@ -38,9 +40,16 @@ struct SarField {
     title: String,
     /// None until it has a value.
     kind: Option<SarKind>,
+    /// The widest of its values, and of its numbers.
+    widest: Option<SarKind>,
+    widest_number: Option<SarKind>,
+    numbers: u64,
+    /// Texts and bools.
+    others: u64,
 }
 
-/// What values are, from the narrowest to the widest: a field has the widest of its values.
+/// What values are, from the narrowest to the widest: a field has the widest of its values. But if
+/// nearly all are numbers, it is one of numbers, and the others are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SarKind {
     Bool,
@@ -135,12 +144,12 @@ impl SarGroup {
             None if self.fields.len() >= FIELDS_MAX => return 1,
             None => {
                 self.positions.insert(title.clone(), self.fields.len());
-                self.fields.push(SarField { title, kind: None });
+                self.fields.push(SarField::new(title));
                 self.fields.len() - 1
             }
         };
         if let Some(field) = self.fields.get_mut(at) {
-            field.kind = field.kind.max(SarKind::of(value));
+            field.add(value);
         }
         0
     }
@@ -168,25 +177,35 @@ impl SarGroup {
         Ok((binary_schema(&tables, ROOT)?, ROOT))
     }
 
-    /// Returns the payload of a group that was found in an entry.
-    pub(super) fn payload<'b>(&self, found: &FoundGroup<'_>, builder: &'b mut PayloadBuilder) -> &'b [u8] {
+    /// Returns the payload of a group that was found in an entry. Adds the fields whose values are
+    /// left out, since they are of another kind.
+    pub(super) fn payload<'b>(
+        &self,
+        found: &FoundGroup<'_>,
+        builder: &'b mut PayloadBuilder,
+        misfits: &mut Vec<String>,
+    ) -> &'b [u8] {
         if !self.is_list {
-            let values = found.elements.first().map(|element| self.values(element)).unwrap_or_default();
+            let first = found.elements.first();
+            let values = first.map(|element| self.values(element, misfits)).unwrap_or_default();
             return builder.table(&values);
         }
         builder.begin_list();
         for element in &found.elements {
-            builder.add_element(&self.values(element));
+            builder.add_element(&self.values(element, misfits));
         }
         builder.finish_list()
     }
 
-    fn values<'v>(&self, element: &'v SarValue) -> Vec<Option<PayloadValue<'v>>> {
+    fn values<'v>(&self, element: &'v SarValue, misfits: &mut Vec<String>) -> Vec<Option<PayloadValue<'v>>> {
         let mut values = vec![None; self.fields.len()];
         each_field(element, "", &mut |title, value| {
             let Some(at) = self.positions.get(&title) else { return };
             if let (Some(place), Some(field)) = (values.get_mut(*at), self.fields.get(*at)) {
                 *place = field.kind.and_then(|kind| kind.value(value));
+                if place.is_none() && SarKind::of(value).is_some() {
+                    misfits.push(title);
+                }
             }
         });
         values
@@ -194,6 +213,25 @@ impl SarGroup {
 }
 
 impl SarField {
+    fn new(title: String) -> Self {
+        Self { title, kind: None, widest: None, widest_number: None, numbers: 0, others: 0 }
+    }
+
+    fn add(&mut self, value: &SarValue) {
+        let kind = SarKind::of(value);
+        match kind {
+            Some(SarKind::Unsigned | SarKind::Signed | SarKind::Float) => {
+                self.numbers += 1;
+                self.widest_number = self.widest_number.max(kind);
+            }
+            Some(SarKind::Bool | SarKind::Text) => self.others += 1,
+            None => {}
+        }
+        self.widest = self.widest.max(kind);
+        let are_numbers = self.numbers > 0 && self.others * NUMBERS_PER_OTHER <= self.numbers;
+        self.kind = if are_numbers { self.widest_number } else { self.widest };
+    }
+
     fn described(&self, group: &str, name: String, is_identity: bool) -> NewField {
         let content = self.kind.map_or(NewContent::Unsigned, SarKind::content);
         let kind = match content {

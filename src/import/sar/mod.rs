@@ -7,6 +7,9 @@
 
 mod document;
 mod groups;
+mod options;
+mod sar_time;
+mod text;
 mod value;
 
 use std::collections::BTreeMap;
@@ -14,28 +17,24 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use flatcap_format::host::HostName;
-use jiff::civil::{Date, DateTime, Time};
-use jiff::tz::TimeZone;
 use serde::de::DeserializeSeed;
 
+pub use options::SarOptions;
+
+use super::findings::{FindingKind, ImportFindings, Tally};
 use super::limited_input::{ElementBudget, LimitedInput};
 use super::payload::PayloadBuilder;
 use super::{ImportError, ImportJob, ImportReport, ImportSource, RunWriter};
 use document::{SarConsumer, SarDocument, SarHost};
 use groups::{SarGroups, groups_of};
+use sar_time::SarClock;
+use text::{LineNumber, SarText};
 use value::SarValue;
 
 /// Read size, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Most hosts of a file.
 const HOSTS_MAX: usize = 1024;
-
-/// Options of an import.
-#[derive(Debug, Clone)]
-pub struct SarOptions {
-    /// The zone of times that sadf printed in the local time of the host (`sadf -t`).
-    pub zone: TimeZone,
-}
 
 /// Imports the files. Uses memory for the statistics of one time.
 ///
@@ -75,7 +74,7 @@ impl SarImporter<'_, '_, '_> {
             return Err(ImportError::Kind { path: path.to_owned(), what: what.to_owned() });
         }
         let mut finder = GroupFinder { hosts: Vec::new(), skipped: 0, is_stopped: false, importer: self };
-        let end = read_document(path, &mut finder)?;
+        let (end, commas) = read_document(path, &mut finder)?;
         let (hosts, skipped) = (finder.hosts, finder.skipped);
         match &end {
             DocumentEnd::Stopped => return Err(ImportError::Stopped),
@@ -96,16 +95,26 @@ impl SarImporter<'_, '_, '_> {
             let what = format!("{left_out} values are of more groups or fields than can be imported");
             self.report.add_flaw(path, 0, Some(left_out), what);
         }
+        let mut findings = ImportFindings::new(path);
+        let what = "commas between digits are taken for decimal marks";
+        let option = "LC_ALL=C sadf -j, which prints points".to_owned();
+        findings.add(FindingKind::Decimal, commas, what, Some(option));
         let mut writer = HostWriter {
             path,
             hosts: &hosts,
             run: None,
+            clock: SarClock::new(self.options.clone(), findings),
             importer: self,
             payload: PayloadBuilder::default(),
             error: None,
         };
         let end = read_document(path, &mut writer);
         let (failed, run) = (writer.error.take(), writer.run.take());
+        let (zone, findings) = writer.clock.finish();
+        if let Some(zone) = zone {
+            self.report.recognized.push(format!("{}: times are in {zone}", path.display()));
+        }
+        self.report.findings.extend(findings.into_sorted());
         if let Some(error @ ImportError::Write(_)) = failed {
             return Err(error);
         }
@@ -113,7 +122,7 @@ impl SarImporter<'_, '_, '_> {
         if let Some(error) = failed {
             return Err(error);
         }
-        match end? {
+        match end?.0 {
             DocumentEnd::Stopped => return Err(ImportError::Stopped),
             DocumentEnd::Failed { what, bytes } => {
                 self.report.bytes += bytes;
@@ -151,16 +160,21 @@ trait DocumentReader: SarConsumer {
     fn has_ended(&self) -> bool;
 }
 
-/// Reads a file to its end, or to where it is damaged.
-fn read_document(path: &Path, consumer: &mut impl DocumentReader) -> Result<DocumentEnd, ImportError> {
-    let budget = ElementBudget::new();
-    let mut input = BufReader::with_capacity(BUFFER_BYTES, consumer.open(path, &budget)?);
-    let mut json = serde_json::Deserializer::from_reader(&mut input);
-    let result = SarDocument { consumer, budget }.deserialize(&mut json).and_then(|()| json.end());
+/// Reads a file to its end, or to where it is damaged. Returns the decimal commas, too.
+fn read_document(
+    path: &Path,
+    consumer: &mut impl DocumentReader,
+) -> Result<(DocumentEnd, Tally), ImportError> {
+    let (budget, line) = (ElementBudget::new(), LineNumber::new());
+    let input = BufReader::with_capacity(BUFFER_BYTES, consumer.open(path, &budget)?);
+    let mut text = SarText::new(input, line.clone());
+    let mut json = serde_json::Deserializer::from_reader(&mut text);
+    let result = SarDocument { consumer, budget, line }.deserialize(&mut json).and_then(|()| json.end());
+    let input = text.input();
     let bytes = input.get_ref().bytes();
-    let Err(error) = result else { return Ok(DocumentEnd::Complete { bytes }) };
+    let Err(error) = result else { return Ok((DocumentEnd::Complete { bytes }, text.commas)) };
     if consumer.has_ended() {
-        return Ok(DocumentEnd::Stopped);
+        return Ok((DocumentEnd::Stopped, text.commas));
     }
     let (line, column) = (error.line(), error.column());
     if error.is_io() {
@@ -169,10 +183,11 @@ fn read_document(path: &Path, consumer: &mut impl DocumentReader) -> Result<Docu
         if !is_damage {
             return Err(ImportError::read(path)(error));
         }
-        return Ok(DocumentEnd::Failed { what: format!("line {line}, column {column}: {error}"), bytes });
+        let what = format!("line {line}, column {column}: {error}");
+        return Ok((DocumentEnd::Failed { what, bytes }, text.commas));
     }
     // It names the place itself.
-    Ok(DocumentEnd::Failed { what: error.to_string(), bytes })
+    Ok((DocumentEnd::Failed { what: error.to_string(), bytes }, text.commas))
 }
 
 /// Finds the groups of each host.
@@ -184,7 +199,7 @@ struct GroupFinder<'i, 'a, 's, 'w> {
 }
 
 impl SarConsumer for GroupFinder<'_, '_, '_, '_> {
-    fn statistics(&mut self, host: &SarHost, entry: &SarValue) -> bool {
+    fn statistics(&mut self, host: &SarHost, entry: &SarValue, _line: u64) -> bool {
         while self.hosts.len() <= host.number.min(HOSTS_MAX - 1) {
             self.hosts.push(SarGroups::default());
         }
@@ -221,14 +236,15 @@ struct HostWriter<'i, 'a, 's, 'w> {
     path: &'i Path,
     hosts: &'i [SarGroups],
     run: Option<HostRun<'s>>,
+    clock: SarClock,
     importer: &'i mut SarImporter<'a, 's, 'w>,
     payload: PayloadBuilder,
     error: Option<ImportError>,
 }
 
 impl SarConsumer for HostWriter<'_, '_, '_, '_> {
-    fn statistics(&mut self, host: &SarHost, entry: &SarValue) -> bool {
-        if let Err(error) = self.write(host, entry) {
+    fn statistics(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> bool {
+        if let Err(error) = self.write(host, entry, line) {
             self.error = Some(error);
             return false;
         }
@@ -258,15 +274,16 @@ impl DocumentReader for HostWriter<'_, '_, '_, '_> {
 }
 
 impl HostWriter<'_, '_, '_, '_> {
-    fn write(&mut self, host: &SarHost, entry: &SarValue) -> Result<(), ImportError> {
+    fn write(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> Result<(), ImportError> {
         let Some(groups) = self.hosts.get(host.number) else { return Ok(()) };
         self.begin_host(host)?;
-        let Some(wall_ns) = wall_ns(entry, &self.importer.options.zone) else {
-            let text = |name| entry.get("timestamp")?.get(name)?.text();
-            let (date, time) = (text("date").unwrap_or_default(), text("time").unwrap_or_default());
-            let what = format!("statistics of {:?}: not a time; skipped", format!("{date} {time}").trim());
-            self.importer.report.add_flaw(self.path, 0, Some(1), what);
-            return Ok(());
+        let wall_ns = match self.clock.instant(host, entry, line) {
+            Ok(wall_ns) => wall_ns,
+            Err(what) => {
+                let what = format!("line {line}: {what}; skipped");
+                self.importer.report.add_flaw(self.path, 0, Some(1), what);
+                return Ok(());
+            }
         };
         let Some(run) = &mut self.run else { return Ok(()) };
         for found in groups_of(entry) {
@@ -285,7 +302,13 @@ impl HostWriter<'_, '_, '_, '_> {
                 run.sources.insert(found.name.clone(), source);
                 source
             };
-            let payload = group.payload(&found, &mut self.payload);
+            let mut misfits = Vec::new();
+            let payload = group.payload(&found, &mut self.payload, &mut misfits);
+            if !misfits.is_empty() {
+                let (name, fields) = (&found.name, misfits.join(", "));
+                let what = format!("line {line}, {name}: values of another kind are left out: {fields}");
+                self.importer.report.add_flaw(self.path, 0, None, what);
+            }
             if !run.writer.fits(payload.len()) {
                 let what = format!("{}: {} bytes exceed the frame limit; skipped", found.name, payload.len());
                 self.importer.report.add_flaw(self.path, 0, Some(1), what);
@@ -317,19 +340,6 @@ impl HostWriter<'_, '_, '_, '_> {
         self.run = Some(HostRun { number: host.number, writer, sources: BTreeMap::new() });
         Ok(())
     }
-}
-
-/// Returns the time of an entry; none if it has none.
-fn wall_ns(entry: &SarValue, zone: &TimeZone) -> Option<i64> {
-    let stamp = entry.get("timestamp")?;
-    let date: Date = stamp.get("date")?.text()?.parse().ok()?;
-    let time: Time = stamp.get("time")?.text()?.parse().ok()?;
-    // sysstat says "utc": 1 up to 12.6, and "tz": "UTC" from 12.7.1 on.
-    let is_utc = matches!(stamp.get("utc"), Some(SarValue::Unsigned(1)))
-        || stamp.get("tz").and_then(SarValue::text) == Some("UTC");
-    let zone = if is_utc { TimeZone::UTC } else { zone.clone() };
-    let stamp = DateTime::from_parts(date, time).to_zoned(zone).ok()?.timestamp();
-    i64::try_from(stamp.as_nanosecond()).ok()
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use flatcap_format::query::{HeldValue, Query, QueryItem, Recording, RowItem, RowOptions, ValueColumn};
 use flatcap_format::segment::{Verification, list};
 
+use jiff::tz::TimeZone;
+
 use super::*;
 use crate::import::{ImportLimits, ImportProgress};
 use crate::os::storage::DataDirectory;
@@ -56,7 +58,7 @@ fn import_in(zone: TimeZone, content: &str) -> Result<(ImportReport, tempfile::T
     let limits = ImportLimits { segment_bytes: 64 << 10, frame_max: 1 << 20 };
     let mut watch = |_| true;
     let job = ImportJob { storage: &storage, limits, progress: ImportProgress::new(&mut watch) };
-    let report = import(&[path], &SarOptions { zone }, job)?;
+    let report = import(&[path], &SarOptions { zone: None, host_zone: zone }, job)?;
     let mut verification = Verification::default();
     for listing in list(&[folder.path().join("data")]).unwrap() {
         verification.verify(&mut listing.open().unwrap().unwrap(), false, &mut |_| {}).unwrap();
@@ -91,6 +93,79 @@ fn times_are_in_their_zone() {
         let (_, folder) = import_in(zone.clone(), &DOCUMENT.replace("\"utc\": 1", zone_of_times)).unwrap();
         assert_eq!(rows(folder.path(), &["sar-memory.memfree"])[0].0, at_ns, "{zone_of_times}");
     }
+}
+
+// Proves that one value that is no number, wherever it is, leaves all others as they are, and is
+// named with its line.
+#[test]
+fn one_bad_value_changes_no_other() {
+    let entry = |at: usize, free: &str| {
+        format!(
+            "{{\"timestamp\": {{\"date\": \"2023-11-14\", \"time\": \"22:13:{at:02}\", \"utc\": 1}},\n\"memory\": \
+             {{\"memfree\": {free}}}}}"
+        )
+    };
+    for bad in 0..20 {
+        let entries: Vec<String> =
+            (0..20).map(|at| entry(at, if at == bad { "\"much\"" } else { "5" })).collect();
+        let document = format!(
+            "{{\"sysstat\": {{\"hosts\": [{{\"nodename\": \"h\", \"statistics\": [\n{}\n]}}]}}}}",
+            entries.join(",\n")
+        );
+        let (report, folder) = import_text(&document).unwrap();
+        let found = rows(folder.path(), &["sar-memory.memfree"]);
+        for (at, (_, values)) in found.iter().enumerate() {
+            let expected = if at == bad { HeldValue::Absent } else { HeldValue::Unsigned(5) };
+            assert_eq!(values[0], expected, "{bad} {at}");
+        }
+        let said: Vec<_> = report.flaws.iter().map(|flaw| flaw.what.clone()).collect();
+        let line = 2 + 2 * bad;
+        assert_eq!(said, [format!("line {line}, memory: values of another kind are left out: memfree")]);
+    }
+}
+
+// Proves that the zone that a document names is that of its times, whatever the zone of this host
+// is, and that both times of a repeated hour have their own.
+#[test]
+fn zones_are_those_of_the_document() {
+    let tokyo = TimeZone::get("Asia/Tokyo").unwrap();
+    let summer = DOCUMENT.replace("2023-11-14", "2023-07-14");
+    let named = summer.replace("\"utc\": 1", "\"tz\": \"CEST\"");
+    let (report, folder) = import_in(tokyo.clone(), &named).unwrap();
+    let july_ns = 1_689_372_800_000_000_000 - 7_200_000_000_000;
+    assert_eq!(rows(folder.path(), &["sar-memory.memfree"])[0].0, july_ns);
+    assert!(report.is_complete(), "{:?}", report.findings);
+    // Before 12.7 the host alone has a zone.
+    let of_host =
+        summer.replace("\"utc\": 1, ", "").replace("\"timezone\": \"UTC\"", "\"timezone\": \"Europe/Paris\"");
+    let (report, folder) = import_in(tokyo.clone(), &of_host).unwrap();
+    assert_eq!(rows(folder.path(), &["sar-memory.memfree"])[0].0, july_ns);
+    assert!(report.recognized[0].contains("Europe/Paris (named in the file)"), "{:?}", report.recognized);
+    let night = DOCUMENT.replace("2023-11-14", "2024-10-27").replace("22:13:2", "02:30:2");
+    let twice =
+        night.replacen("\"utc\": 1", "\"tz\": \"CEST\"", 1).replacen("\"utc\": 1", "\"tz\": \"CET\"", 1);
+    let (_, folder) = import_in(TimeZone::UTC, &twice).unwrap();
+    let found = rows(folder.path(), &["sar-memory.memfree"]);
+    assert_eq!(found[1].0 - found[0].0, 3_601_000_000_000);
+    let unknown = summer.replace("\"utc\": 1", "\"tz\": \"XYZ\"");
+    let (report, _folder) = import_in(tokyo, &unknown).unwrap();
+    assert_eq!((report.findings[0].kind, report.findings[0].line), (FindingKind::Zone, 11));
+}
+
+// Proves that decimal commas are read and reported with their line, and that documents of other
+// programs of sysstat are refused with the program to use.
+#[test]
+fn documents_of_other_hosts_are_read() {
+    let (report, folder) = import_text(&DOCUMENT.replace("9.87", "9,87")).unwrap();
+    assert_eq!(rows(folder.path(), &["sar-memory.memused_percent"])[0].1, [HeldValue::Float(9.87)]);
+    assert_eq!((report.findings[0].kind, report.findings[0].line), (FindingKind::Decimal, 18));
+    let mpstat = r#"{"sysstat": {"hosts": [{"nodename": "h", "date": "04/18/19", "statistics": [{"timestamp": "13:20:19", "cpu-load": [{"cpu": "all", "usr": 1.0}]}]}]}}"#;
+    let (report, _folder) = import_text(mpstat).unwrap();
+    let what = &report.flaws[0].what;
+    assert!(
+        what.starts_with("line 1: ") && what.contains("has no date") && what.contains("mpstat"),
+        "{what}"
+    );
 }
 
 // Proves that each group becomes a source with its values, times and host: lists by what identifies

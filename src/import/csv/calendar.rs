@@ -1,0 +1,124 @@
+//! Dates and times of day in the order of a country: 27.10.2024 02:30, 10/27/2024 2:30 PM.
+
+use jiff::civil::{Date, DateTime, Time};
+
+/// The order of day, month and year.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DateOrder {
+    /// 2024/10/27.
+    Ymd,
+    /// 27.10.2024, 27/10/2024, 27-Oct-2024.
+    Dmy,
+    /// 10/27/2024.
+    Mdy,
+}
+
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+/// Years of two digits up to this one are of this century, as in strptime(3).
+const SHORT_YEAR_MAX: i16 = 68;
+const FRACTION_DIGITS: usize = 9;
+
+/// Parses a date, and a time of day unless it is midnight. Returns what follows them, such as the
+/// name of a zone.
+pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &str)> {
+    let date_end = text.find([' ', 'T', ',']).unwrap_or(text.len());
+    let (date, rest) = text.split_at_checked(date_end)?;
+    let date = date_of(date, order)?;
+    let rest = rest.trim_start_matches([' ', 'T', ',']);
+    if !rest.starts_with(|first: char| first.is_ascii_digit()) {
+        return Some((DateTime::from_parts(date, Time::midnight()), rest));
+    }
+    let (time, rest) = time_of_day(rest)?;
+    Some((DateTime::from_parts(date, time), rest))
+}
+
+/// Parses a time of day: 2:30 PM, 02:30:00.25. Returns what follows it.
+pub(super) fn time_of_day(text: &str) -> Option<(Time, &str)> {
+    let is_of_time = |character: char| character.is_ascii_digit() || matches!(character, ':' | '.' | ',');
+    let end = text.find(|character| !is_of_time(character)).unwrap_or(text.len());
+    let (digits, rest) = text.split_at_checked(end)?;
+    let mut parts = digits.split(':');
+    let hour = short_number(parts.next()?)?;
+    let minute = short_number(parts.next()?)?;
+    let seconds = parts.next().unwrap_or("0");
+    let (second, fraction) = seconds.split_once(['.', ',']).unwrap_or((seconds, "0"));
+    if parts.next().is_some() || fraction.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let fraction = fraction.get(..FRACTION_DIGITS.min(fraction.len()))?;
+    let below_ns = format!("{fraction:0<9}").parse().ok()?;
+    let rest = rest.trim_start();
+    let word_end = rest.find(' ').unwrap_or(rest.len());
+    let (word, after) = rest.split_at_checked(word_end)?;
+    let (hour, rest) = match &*word.replace('.', "").to_ascii_lowercase() {
+        "am" if (1..=12).contains(&hour) => (hour % 12, after.trim_start()),
+        "pm" if (1..=12).contains(&hour) => (hour % 12 + 12, after.trim_start()),
+        "am" | "pm" => return None,
+        _ => (hour, rest),
+    };
+    Some((Time::new(hour, minute, short_number(second)?, below_ns).ok()?, rest))
+}
+
+fn date_of(text: &str, order: DateOrder) -> Option<Date> {
+    let separator = text.chars().find(|character| matches!(character, '.' | '/' | '-'))?;
+    let parts: Vec<&str> = text.split(separator).collect();
+    let [first, second, third] = parts[..] else { return None };
+    let (year, month, day) = match order {
+        DateOrder::Ymd if first.len() == 4 => (first, second, third),
+        DateOrder::Dmy => (third, second, first),
+        // Nobody writes the month first with points, and a month that is a word tells the order.
+        DateOrder::Mdy if separator != '.' => (third, first, second),
+        DateOrder::Ymd | DateOrder::Mdy => return None,
+    };
+    let name = |text: &str| MONTHS.iter().position(|name| text.eq_ignore_ascii_case(name));
+    let month = match name(month) {
+        Some(position) if order != DateOrder::Mdy => i8::try_from(position + 1).ok()?,
+        _ => short_number(month)?,
+    };
+    let is_number = year.bytes().all(|byte| byte.is_ascii_digit());
+    let number = year.parse::<i16>().ok().filter(|_| is_number)?;
+    let year = match year.len() {
+        4 => number,
+        2 if number <= SHORT_YEAR_MAX => number + 2000,
+        2 => number + 1900,
+        _ => return None,
+    };
+    Date::new(year, month, short_number(day)?).ok()
+}
+
+/// Parses a number of one or two digits.
+fn short_number(text: &str) -> Option<i8> {
+    let is_short = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that dates of each order are read with times of day and what follows them, and that
+    // others are refused.
+    #[test]
+    fn calendar_times_are_read() {
+        for (text, order, expected, rest) in [
+            ("2024/03/01 12:00:00.000", DateOrder::Ymd, "2024-03-01T12:00:00", ""),
+            ("27.10.2024 02:30", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
+            ("27.10.24", DateOrder::Dmy, "2024-10-27T00:00:00", ""),
+            ("1/2/2024 2:30:05,25 PM CET", DateOrder::Dmy, "2024-02-01T14:30:05.25", "CET"),
+            ("1/2/2024, 12:00:00 a.m.", DateOrder::Mdy, "2024-01-02T00:00:00", ""),
+            ("27-Oct-2024 02:30:00 UTC", DateOrder::Dmy, "2024-10-27T02:30:00", "UTC"),
+        ] {
+            let (time, left) = calendar_time(text, order).unwrap();
+            assert_eq!((time.to_string().as_str(), left), (expected, rest), "{text}");
+        }
+        for text in
+            ["", "1/2", "1/2/2024 25:00:00", "1/2/2024 1:2:3:4", "1/2/2024 13:00 PM", "31/31/2024", "1.2.3"]
+        {
+            for order in [DateOrder::Ymd, DateOrder::Dmy, DateOrder::Mdy] {
+                assert_eq!(calendar_time(text, order), None, "{text}");
+            }
+        }
+        assert_eq!(calendar_time("1.2.2024", DateOrder::Mdy), None, "points are of the day first");
+    }
+}

@@ -1,0 +1,378 @@
+//! What the cells of a column are, and what follows from it: type, unit, words for absent values.
+
+use super::csv_type::{CsvType, NumberClass, is_bool, number_class};
+use super::numeral::{DecimalMark, numeral};
+use crate::import::findings::{FindingKind, ImportFindings, Tally};
+
+/// Words for a value that is not there, in lower case. In brackets, any word is one.
+const ABSENT_WORDS: [&str; 21] = [
+    "n/a",
+    "na",
+    "n.a.",
+    "#n/a",
+    "#na",
+    "null",
+    "(null)",
+    "none",
+    "nil",
+    "-",
+    "--",
+    "---",
+    "?",
+    "\\n",
+    "missing",
+    "undefined",
+    "unavailable",
+    "not available",
+    "not supported",
+    "no data",
+    "k.a.",
+];
+/// Most words for absent values of a column that are told apart.
+const WORDS_MAX: usize = 8;
+/// Of this many numbers, one cell that is none is a fault of the cell: the column stays one of
+/// numbers.
+const NUMBERS_PER_OTHER: u64 = 8;
+/// Characters of a cell that a message shows.
+const SHOWN_CHARS_MAX: usize = 40;
+
+/// Returns the start of a cell, for a message.
+pub(super) fn shown(cell: &str) -> String {
+    let start: String = cell.chars().take(SHOWN_CHARS_MAX).collect();
+    if start.len() < cell.len() { start + "..." } else { start }
+}
+
+/// Cells of one sort: how many, and the first.
+#[derive(Debug, Clone, Default)]
+struct Sort {
+    cells: Tally,
+    first: String,
+}
+
+impl Sort {
+    fn add(&mut self, line: u64, cell: &str) {
+        if self.cells.count == 0 {
+            self.first = shown(cell);
+        }
+        self.cells.add(line);
+    }
+}
+
+/// The numbers of a column, if a decimal mark is the one.
+#[derive(Debug, Clone)]
+struct NumberCensus {
+    mark: DecimalMark,
+    numbers: u64,
+    /// The types that hold all numbers: unsigned, integer, float.
+    holds: [bool; 3],
+    uses_all_bits: bool,
+    codes: Sort,
+    /// No numbers.
+    others: Sort,
+    /// The unit of the first number that has one.
+    unit: Option<String>,
+    /// Numbers of another unit.
+    other_units: Sort,
+}
+
+/// How many cells have marks that say which one is decimal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct MarkEvidence {
+    /// Numbers with a decimal point alone.
+    pub(super) point: Tally,
+    /// Numbers with a decimal comma alone.
+    pub(super) comma: Tally,
+    /// Numbers such as 1,234, which either may be.
+    pub(super) either_comma: Tally,
+    /// Numbers such as 1.234.
+    pub(super) either_point: Tally,
+}
+
+/// What the cells of a column are.
+#[derive(Debug, Clone)]
+pub(super) struct ColumnCensus {
+    /// Cells with a value or a word for an absent one.
+    cells: u64,
+    bools: u64,
+    not_bools: Sort,
+    point: NumberCensus,
+    comma: NumberCensus,
+    /// Words for absent values.
+    words: Vec<Sort>,
+    marks: MarkEvidence,
+}
+
+/// What a column is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ColumnReading {
+    pub(super) csv_type: CsvType,
+    pub(super) unit: Option<String>,
+    /// Words for absent values that were found.
+    pub(super) absent: Vec<String>,
+    pub(super) uses_all_bits: bool,
+}
+
+impl NumberCensus {
+    fn new(mark: DecimalMark) -> Self {
+        Self {
+            mark,
+            numbers: 0,
+            holds: [true; 3],
+            uses_all_bits: false,
+            codes: Sort::default(),
+            others: Sort::default(),
+            unit: None,
+            other_units: Sort::default(),
+        }
+    }
+
+    /// Adds a cell. Returns whether it is a number.
+    fn add(&mut self, cell: &str, line: u64) -> bool {
+        let found = numeral(cell, self.mark);
+        let Some(found) = found else {
+            self.others.add(line, cell);
+            return false;
+        };
+        let holds = match number_class(&found.number) {
+            NumberClass::Number(holds) => holds,
+            NumberClass::Code if found.unit.is_empty() => {
+                self.codes.add(line, cell);
+                return false;
+            }
+            NumberClass::Code | NumberClass::Other => {
+                self.others.add(line, cell);
+                return false;
+            }
+        };
+        if !found.unit.is_empty() {
+            let unit = self.unit.get_or_insert_with(|| found.unit.to_owned());
+            if unit != found.unit {
+                self.other_units.add(line, cell);
+                return false;
+            }
+        }
+        self.numbers += 1;
+        self.holds.iter_mut().zip(holds).for_each(|(all, own)| *all &= own);
+        self.uses_all_bits |= found.number.parse::<u64>().is_ok_and(|number| i64::try_from(number).is_err());
+        true
+    }
+
+    /// Returns the narrowest type of all numbers.
+    fn narrowest(&self) -> Option<CsvType> {
+        let types = [CsvType::Unsigned, CsvType::Signed, CsvType::Float];
+        types.into_iter().zip(self.holds).find(|(_, holds)| *holds).map(|(csv_type, _)| csv_type)
+    }
+}
+
+impl ColumnCensus {
+    pub(super) fn new() -> Self {
+        Self {
+            cells: 0,
+            bools: 0,
+            not_bools: Sort::default(),
+            point: NumberCensus::new(DecimalMark::Point),
+            comma: NumberCensus::new(DecimalMark::Comma),
+            words: Vec::new(),
+            marks: MarkEvidence::default(),
+        }
+    }
+
+    /// Adds a cell that has a text.
+    pub(super) fn add(&mut self, cell: &str, line: u64) {
+        self.cells += 1;
+        if is_absent_word(cell) {
+            if let Some(word) = self.words.iter_mut().find(|word| word.first == cell) {
+                word.cells.add(line);
+                return;
+            }
+            if self.words.len() < WORDS_MAX {
+                let mut word = Sort::default();
+                word.add(line, cell);
+                self.words.push(word);
+                return;
+            }
+        }
+        if is_bool(cell) {
+            self.bools += 1;
+        } else {
+            self.not_bools.add(line, cell);
+        }
+        let (is_point, is_comma) = (self.point.add(cell, line), self.comma.add(cell, line));
+        match (is_point, is_comma, cell.contains(','), cell.contains('.')) {
+            (true, true, true, false) => self.marks.either_comma.add(line),
+            (true, true, false, true) => self.marks.either_point.add(line),
+            (true, false, _, true) => self.marks.point.add(line),
+            (false, true, true, _) => self.marks.comma.add(line),
+            _ => {}
+        }
+    }
+
+    /// Returns which decimal mark the cells have.
+    pub(super) fn marks(&self) -> MarkEvidence {
+        self.marks
+    }
+
+    /// Returns the number of cells with a text.
+    pub(super) fn cells(&self) -> u64 {
+        self.cells
+    }
+
+    /// Returns what the column is, and adds what that assumes. A stated type holds.
+    pub(super) fn read(
+        &self,
+        title: &str,
+        mark: DecimalMark,
+        stated: Option<CsvType>,
+        findings: &mut ImportFindings,
+    ) -> ColumnReading {
+        let numbers = if mark == DecimalMark::Point { &self.point } else { &self.comma };
+        let mut reading = ColumnReading {
+            csv_type: stated.unwrap_or(CsvType::Text),
+            unit: None,
+            absent: Vec::new(),
+            uses_all_bits: numbers.uses_all_bits,
+        };
+        if let Some(csv_type) = stated {
+            if csv_type.is_number() {
+                reading.unit.clone_from(&numbers.unit);
+            }
+            return reading;
+        }
+        let others = numbers.others.cells.count + numbers.other_units.cells.count;
+        let is_few = |few: u64, many: u64| few.saturating_mul(NUMBERS_PER_OTHER) <= many;
+        let narrowest = numbers.narrowest().filter(|_| numbers.numbers > 0 && numbers.codes.cells.count == 0);
+        if let Some(csv_type) = narrowest.filter(|_| is_few(others, numbers.numbers)) {
+            reading.csv_type = csv_type;
+            reading.unit.clone_from(&numbers.unit);
+            let fault = |sort: &Sort, what: &str| {
+                format!("column {title}: {:?} {what}; such cells are left out", sort.first)
+            };
+            let option = Some(format!("--type {title}={}, or {title}=text to keep them", csv_type.name()));
+            let what = fault(&numbers.others, "is no number");
+            findings.add(FindingKind::Type, numbers.others.cells, what, option.clone());
+            let unit = numbers.unit.clone().unwrap_or_default();
+            let what = fault(&numbers.other_units, &format!("is not of the unit {unit}"));
+            findings.add(FindingKind::Type, numbers.other_units.cells, what, option);
+        } else if self.bools > 0 && is_few(self.not_bools.cells.count, self.bools) {
+            reading.csv_type = CsvType::Bool;
+            let what = format!(
+                "column {title}: {:?} is neither true nor false; such cells are left out",
+                self.not_bools.first
+            );
+            let option = Some(format!("--type {title}=bool, or {title}=text to keep them"));
+            findings.add(FindingKind::Type, self.not_bools.cells, what, option);
+        } else {
+            self.explain_text(title, numbers, findings);
+            return reading;
+        }
+        for word in &self.words {
+            reading.absent.push(word.first.clone());
+            let what = format!("column {title}: {:?} is taken for an absent value", word.first);
+            findings.add(FindingKind::Absent, word.cells, what, Some(format!("--absent {:?}", word.first)));
+        }
+        reading
+    }
+
+    /// Says which cell makes a column of numbers a text, if most cells are numbers.
+    fn explain_text(&self, title: &str, numbers: &NumberCensus, findings: &mut ImportFindings) {
+        let values = self.not_bools.cells.count + self.bools;
+        if numbers.numbers * 2 <= values {
+            return;
+        }
+        let sorts = [&numbers.others, &numbers.other_units, &numbers.codes];
+        let Some(first) =
+            sorts.into_iter().filter(|sort| sort.cells.count > 0).min_by_key(|sort| sort.cells.line)
+        else {
+            return;
+        };
+        let what = format!("column {title}: {:?} makes it text, though most cells are numbers", first.first);
+        let csv_type = numbers.narrowest().unwrap_or(CsvType::Float).name();
+        let option = format!("--type {title}=text, or {title}={csv_type} to leave such cells out");
+        findings.add(FindingKind::Type, first.cells, what, Some(option));
+    }
+}
+
+/// Returns whether a cell is a word for a value that is not there.
+fn is_absent_word(cell: &str) -> bool {
+    let is_bracketed = cell.len() > 2 && cell.starts_with('[') && cell.ends_with(']');
+    is_bracketed || ABSENT_WORDS.iter().any(|word| cell.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn read(cells: &[&str]) -> (ColumnReading, Vec<(u64, String)>) {
+        let mut census = ColumnCensus::new();
+        cells.iter().zip(2..).for_each(|(cell, line)| census.add(cell, line));
+        let mut findings = ImportFindings::new(Path::new("a"));
+        let reading = census.read("w", DecimalMark::Point, None, &mut findings);
+        let found = findings.into_sorted().into_iter().map(|found| (found.line, found.assumed));
+        (reading, found.collect())
+    }
+
+    // Proves that a column has the narrowest type of all of its cells, and that codes and digits
+    // that no number holds stay texts.
+    #[test]
+    fn columns_have_the_type_of_all_cells() {
+        for (cells, expected) in [
+            (&[][..], CsvType::Text),
+            (&["true", "False"], CsvType::Bool),
+            (&["0", "18446744073709551615"], CsvType::Unsigned),
+            (&["0", "-7"], CsvType::Signed),
+            (&["18446744073709551615", "-7"], CsvType::Text),
+            (&["9007199254740992", "0.5"], CsvType::Float),
+            (&["9007199254740993", "0.5"], CsvType::Text),
+            (&["1", "2.5", "-1e-3", "NaN"], CsvType::Float),
+            (&["1", "1e400"], CsvType::Text),
+            (&["007", "12"], CsvType::Text),
+            (&["18446744073709551616"], CsvType::Text),
+            (&["1", "x"], CsvType::Text),
+            (&["true", "1"], CsvType::Text),
+            (&["-"], CsvType::Text),
+            (&["1.0", "07"], CsvType::Text),
+            (&["none", "eth0"], CsvType::Text),
+            (&["10", "1A", "FF"], CsvType::Text),
+        ] {
+            assert_eq!(read(cells).0.csv_type, expected, "{cells:?}");
+        }
+    }
+
+    // Proves that one cell that is no number leaves a column one of numbers, that a word for an
+    // absent value does so however often it occurs, and that both are named with their line.
+    #[test]
+    fn one_cell_decides_for_no_other() {
+        let mut cells = vec!["1.5"; 20];
+        cells[6] = "x";
+        let (reading, found) = read(&cells);
+        assert_eq!((reading.csv_type, found.len(), found[0].0), (CsvType::Float, 1, 8));
+        assert!(found[0].1.contains("column w: \"x\" is no number"), "{found:?}");
+        let (reading, found) = read(&["N/A", "7", "N/A", "[Not Supported]"]);
+        assert_eq!(
+            (reading.csv_type, &reading.absent[..]),
+            (CsvType::Unsigned, &["N/A", "[Not Supported]"].map(str::to_owned)[..])
+        );
+        assert_eq!(found.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 5]);
+        let (reading, found) = read(&["1", "2", "x"]);
+        assert_eq!((reading.csv_type, found.len(), found[0].0), (CsvType::Text, 1, 4), "{found:?}");
+        assert!(read(&["a", "b", "1"]).1.is_empty(), "mostly texts");
+    }
+
+    // Proves that units of cells become that of the column, and that a cell of another unit is
+    // named.
+    #[test]
+    fn units_are_those_of_all_cells() {
+        let (reading, found) = read(&["50 %", "90 %", "0"]);
+        assert_eq!(
+            (reading.csv_type, reading.unit.as_deref(), found.len()),
+            (CsvType::Unsigned, Some("%"), 0)
+        );
+        let mut cells = vec!["1.5 MiB"; 20];
+        cells[6] = "2 GiB";
+        let (reading, found) = read(&cells);
+        assert_eq!((reading.csv_type, reading.unit.as_deref()), (CsvType::Float, Some("MiB")));
+        assert!(found[0].1.contains("\"2 GiB\" is not of the unit MiB") && found[0].0 == 8, "{found:?}");
+    }
+}

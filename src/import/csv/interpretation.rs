@@ -1,0 +1,209 @@
+//! How a file is read: what the first pass decides and the second one executes.
+
+use serde::Serialize;
+
+use super::cells::Cells;
+use super::column_census::ColumnReading;
+use super::columns::{CsvColumn, CsvHeader};
+use super::csv_type::CsvType;
+use super::layout::CsvLayout;
+use super::numeral::DecimalMark;
+use super::row_times::{LongStep, RowOrder, RowTimes};
+use super::text_encoding::TextEncoding;
+use super::time_form::TimeForm;
+use crate::import::local_clock::LocalZone;
+use crate::import::payload::PayloadValue;
+
+/// How a file is read.
+#[derive(Debug)]
+pub(super) struct Interpretation {
+    pub(super) encoding: TextEncoding,
+    pub(super) layout: CsvLayout,
+    pub(super) header: CsvHeader,
+    pub(super) decimal: DecimalMark,
+    /// One for each column of the header.
+    pub(super) readings: Vec<ColumnReading>,
+    pub(super) time_form: TimeForm,
+    pub(super) zone: LocalZone,
+    /// A time is local, so that the zone matters.
+    pub(super) uses_zone: bool,
+    pub(super) order: RowOrder,
+    pub(super) is_newest_first: bool,
+    /// Positions of the columns that tell devices apart.
+    pub(super) keys: Vec<usize>,
+    /// Stated words for absent values.
+    pub(super) absent: Vec<String>,
+}
+
+/// How a file is read, and what is in it, for people and programs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CsvCheck {
+    /// The file.
+    pub file: String,
+    /// The encoding.
+    pub encoding: &'static str,
+    /// The character between cells.
+    pub delimiter: char,
+    /// The decimal mark: point or comma.
+    pub decimal: &'static str,
+    /// The line of the header.
+    pub header_line: u64,
+    /// The time.
+    pub time: TimeCheck,
+    /// The columns but those of the time.
+    pub columns: Vec<ColumnCheck>,
+    /// Titles of the columns that tell devices apart.
+    pub keys: Vec<String>,
+    /// The order of the rows: file or time.
+    pub order: RowOrder,
+    /// Rows with a time.
+    pub rows: u64,
+    /// Rows that would be skipped.
+    pub skipped_rows: u64,
+}
+
+/// The time of a file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TimeCheck {
+    /// Titles of its columns.
+    pub columns: Vec<String>,
+    /// Its form.
+    pub form: String,
+    /// The zone of times without an offset, and who named it; none if all have one.
+    pub zone: Option<String>,
+    /// The earliest time, in nanoseconds since 1970.
+    pub first_ns: Option<i64>,
+    /// The latest one.
+    pub last_ns: Option<i64>,
+    /// The most frequent step between two rows, in nanoseconds.
+    pub usual_step_ns: Option<i64>,
+    /// The longest steps of at least three usual ones.
+    pub gaps: Vec<GapCheck>,
+}
+
+/// A long step between two rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct GapCheck {
+    /// The line of the row after it.
+    pub line: u64,
+    /// Its length, in nanoseconds.
+    pub step_ns: i64,
+}
+
+/// A column of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ColumnCheck {
+    /// Its title.
+    pub title: String,
+    /// Its name as a field.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub csv_type: &'static str,
+    /// Its unit.
+    pub unit: Option<String>,
+    /// It counts since some start.
+    pub counter: bool,
+    /// Words for absent values in it.
+    pub absent: Vec<String>,
+    /// Rows with a value.
+    pub values: u64,
+}
+
+impl Interpretation {
+    /// Returns the value of a cell of a column; none if it is absent.
+    ///
+    /// # Errors
+    /// The cell is of another type.
+    pub(super) fn value<'c>(
+        &self,
+        cells: &'c Cells,
+        column: &CsvColumn,
+        reading: &ColumnReading,
+    ) -> Result<Option<PayloadValue<'c>>, ()> {
+        let bytes = cells.get(column.position).unwrap_or_default();
+        let text = std::str::from_utf8(bytes).map_err(|_| ())?;
+        let trimmed = text.trim();
+        if self.is_absent(trimmed) || reading.absent.iter().any(|word| word == trimmed) {
+            return Ok(None);
+        }
+        let cell = if reading.csv_type == CsvType::Text { text } else { trimmed };
+        reading.csv_type.value(cell, self.decimal, reading.unit.as_deref()).map(Some).ok_or(())
+    }
+
+    fn is_absent(&self, cell: &str) -> bool {
+        cell.is_empty() || self.absent.iter().any(|absent| absent == cell)
+    }
+
+    /// Describes what was recognized: `time is column 1 (ISO 8601); other columns: 2 float,
+    /// 1 text`.
+    pub(super) fn described(&self) -> String {
+        let count = |wanted: CsvType| self.readings.iter().filter(|own| own.csv_type == wanted).count();
+        let all = [CsvType::Bool, CsvType::Unsigned, CsvType::Signed, CsvType::Float, CsvType::Text];
+        let counted = all.map(|kind| (count(kind), kind.name()));
+        let types = counted.iter().filter(|(count, _)| *count > 0);
+        let types: Vec<String> = types.map(|(count, name)| format!("{count} {name}")).collect();
+        let places: Vec<String> = self.header.time.iter().map(|at| (at + 1).to_string()).collect();
+        let column = if places.len() > 1 { "columns" } else { "column" };
+        let zone = if self.uses_zone { format!(", {}", self.zone.described()) } else { String::new() };
+        let mut what = Vec::new();
+        if self.encoding != TextEncoding::Utf8 {
+            what.push(format!("the text is {}", self.encoding.name()));
+        }
+        if self.layout.delimiter != b',' {
+            what.push(format!("cells are between {:?}", char::from(self.layout.delimiter)));
+        }
+        if self.decimal == DecimalMark::Comma {
+            what.push("the decimal mark is a comma".to_owned());
+        }
+        if self.is_newest_first {
+            what.push("the newest row is first, rows are sorted".to_owned());
+        }
+        if !self.keys.is_empty() {
+            what.push(format!("devices are told apart by {}", self.key_titles().join(", ")));
+        }
+        what.push(format!("time is {column} {} ({}{zone})", places.join(" and "), self.time_form.name()));
+        what.push(format!("other columns: {}", types.join(", ")));
+        what.join("; ")
+    }
+
+    pub(super) fn key_titles(&self) -> Vec<String> {
+        self.keys.iter().map(|at| self.header.title(*at).to_owned()).collect()
+    }
+
+    /// Returns what a file is, after its first pass.
+    pub(super) fn check(&self, file: String, times: &RowTimes, values: &[u64], rows: (u64, u64)) -> CsvCheck {
+        let typed = self.header.columns.iter().zip(&self.readings).zip(values);
+        let columns = typed.map(|((column, reading), values)| ColumnCheck {
+            title: column.title.clone(),
+            name: column.name.clone(),
+            csv_type: reading.csv_type.name(),
+            unit: column.unit(reading),
+            counter: column.is_counter(),
+            absent: reading.absent.clone(),
+            values: *values,
+        });
+        let gap = |long: LongStep| GapCheck { line: long.line, step_ns: long.step_ns };
+        CsvCheck {
+            file,
+            encoding: self.encoding.name(),
+            delimiter: char::from(self.layout.delimiter),
+            decimal: self.decimal.name(),
+            header_line: self.layout.header_line,
+            time: TimeCheck {
+                columns: self.header.time.iter().map(|at| self.header.title(*at).to_owned()).collect(),
+                form: self.time_form.name().into_owned(),
+                zone: self.uses_zone.then(|| self.zone.described()),
+                first_ns: times.earliest_ns,
+                last_ns: times.latest_ns,
+                usual_step_ns: times.usual_step_ns(),
+                gaps: times.gaps().into_iter().map(gap).collect(),
+            },
+            columns: columns.collect(),
+            keys: self.key_titles(),
+            order: self.order,
+            rows: rows.0,
+            skipped_rows: rows.1,
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Finds the column that tells devices apart: in rows of one time, each has another value in it,
+//! and the values are the same at the next time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cells::Cells;
+use super::csv_type::{NumberClass, number_class};
+use crate::import::findings::Tally;
+
+/// Columns that are looked at: devices are named in one of the first.
+const COLUMNS_MAX: usize = 64;
+/// Most devices of a file that are found without a statement.
+const DEVICES_MAX: usize = 256;
+/// Of so many times, the rows of one may have a value twice or none, and one value may occur once.
+const TIMES_PER_FAULT: u64 = 10;
+/// Most columns of which pairs are looked at.
+const PAIRED_MAX: usize = 5;
+/// Byte between the cells of two columns; it is in no text.
+const PART_SEPARATOR: [u8; 1] = [0xFF];
+/// Titles of columns that tell devices apart, without what is no letter.
+const KEY_NAMES: [&str; 32] = [
+    "index",
+    "id",
+    "device",
+    "dev",
+    "devicename",
+    "deviceid",
+    "host",
+    "hostname",
+    "node",
+    "name",
+    "instance",
+    "cpu",
+    "core",
+    "gpu",
+    "gpuid",
+    "gpuindex",
+    "iface",
+    "interface",
+    "disk",
+    "sensor",
+    "sensorid",
+    "channel",
+    "port",
+    "uuid",
+    "serial",
+    "pid",
+    "key",
+    "tag",
+    "metric",
+    "mount",
+    "partition",
+    "unit",
+];
+
+/// A column that may tell devices apart.
+#[derive(Debug)]
+struct KeyCandidate {
+    /// One column, or two.
+    positions: Vec<usize>,
+    /// The titles name devices.
+    is_named: bool,
+    values: BTreeMap<Vec<u8>, u64>,
+    /// The values of the rows of the current time.
+    current: BTreeSet<Vec<u8>>,
+    /// Times at which a value occurred twice.
+    faults: u64,
+    is_repeated: bool,
+    is_possible: bool,
+}
+
+/// Looks for the column that tells devices apart.
+#[derive(Debug, Default)]
+pub(super) struct KeySearch {
+    candidates: Vec<KeyCandidate>,
+    last_time: Option<String>,
+    /// Rows at the current time.
+    rows: u64,
+    /// Times with several rows, and the line of the first second row.
+    several: Tally,
+    times: u64,
+}
+
+impl KeySearch {
+    /// Begins a search in these columns, with their titles.
+    pub(super) fn new<'t>(columns: impl Iterator<Item = (usize, &'t str)>) -> Self {
+        let columns: Vec<(usize, bool)> =
+            columns.take(COLUMNS_MAX).map(|(position, title)| (position, is_key_name(title))).collect();
+        let candidate = |positions, is_named| KeyCandidate {
+            positions,
+            is_named,
+            values: BTreeMap::new(),
+            current: BTreeSet::new(),
+            faults: 0,
+            is_repeated: false,
+            is_possible: true,
+        };
+        let mut candidates: Vec<KeyCandidate> =
+            columns.iter().map(|(position, is_named)| candidate(vec![*position], *is_named)).collect();
+        // A host and a disk: neither is enough.
+        let named: Vec<usize> =
+            columns.iter().filter(|(_, is_named)| *is_named).map(|(position, _)| *position).collect();
+        for (at, one) in named.iter().enumerate().take(PAIRED_MAX) {
+            let others = named.iter().take(PAIRED_MAX).skip(at + 1);
+            candidates.extend(others.map(|other| candidate(vec![*one, *other], true)));
+        }
+        Self { candidates, ..Self::default() }
+    }
+
+    /// Adds a row.
+    pub(super) fn add(&mut self, time: &str, cells: &Cells, line: u64) {
+        if self.last_time.as_deref() == Some(time) {
+            self.rows += 1;
+            if self.rows == 2 {
+                self.several.add(line);
+            }
+        } else {
+            self.end_time();
+            self.last_time = Some(time.to_owned());
+            (self.rows, self.times) = (1, self.times + 1);
+        }
+        for candidate in self.candidates.iter_mut().filter(|candidate| candidate.is_possible) {
+            let parts = candidate.positions.iter().map(|at| cells.get(*at).unwrap_or_default().trim_ascii());
+            let parts: Vec<&[u8]> = parts.collect();
+            let is_measured = parts.iter().any(|part| {
+                let class = number_class(&String::from_utf8_lossy(part));
+                matches!(class, NumberClass::Number([false, false, true]))
+            });
+            let cell = parts.join(PART_SEPARATOR.as_slice());
+            if parts.iter().any(|part| part.is_empty()) {
+                candidate.is_repeated = true;
+                continue;
+            }
+            *candidate.values.entry(cell.clone()).or_default() += 1;
+            candidate.is_repeated |= !candidate.current.insert(cell);
+            candidate.is_possible = candidate.values.len() <= DEVICES_MAX && !is_measured;
+            if !candidate.is_possible {
+                candidate.values.clear();
+                candidate.current.clear();
+            }
+        }
+    }
+
+    fn end_time(&mut self) {
+        for candidate in &mut self.candidates {
+            candidate.faults += u64::from(std::mem::take(&mut candidate.is_repeated));
+            candidate.current.clear();
+        }
+    }
+
+    /// Returns the columns, and the first row that they tell from the one before; none if rows are
+    /// not of several devices.
+    pub(super) fn finish(mut self) -> Option<(Vec<usize>, Tally)> {
+        self.end_time();
+        // Most times have several rows: single pairs may be of a clock with a low resolution.
+        if self.several.count < 2 || self.several.count * 2 <= self.times {
+            return None;
+        }
+        let several = self.several;
+        let is_key = |candidate: &&KeyCandidate| {
+            let singles = candidate.values.values().filter(|count| **count == 1).count() as u64;
+            candidate.is_possible
+                && candidate.values.len() as u64 > singles + 1
+                && (candidate.faults + singles) * TIMES_PER_FAULT <= several.count
+        };
+        let is_text = |candidate: &KeyCandidate| {
+            candidate.values.keys().all(|value| {
+                let text = String::from_utf8_lossy(value);
+                number_class(&text) == NumberClass::Other && super::numeral::split_unit(&text).1.is_empty()
+            })
+        };
+        let keys = self.candidates.iter().filter(is_key);
+        let keys = keys.filter(|candidate| candidate.is_named || is_text(candidate));
+        let rank = |candidate: &&KeyCandidate| {
+            (candidate.positions.len(), !candidate.is_named, candidate.values.len())
+        };
+        keys.min_by_key(rank).map(|candidate| (candidate.positions.clone(), several))
+    }
+}
+
+fn is_key_name(title: &str) -> bool {
+    let plain: String = title.chars().filter(char::is_ascii_alphanumeric).collect();
+    KEY_NAMES.iter().any(|name| plain.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(titles: &[&str], lines: &[&str]) -> Option<(Vec<usize>, u64)> {
+        let mut search = KeySearch::new(titles.iter().copied().enumerate().skip(1));
+        for (line, number) in lines.iter().zip(2..) {
+            let cells = super::super::cells::split_line(line.as_bytes(), b',').unwrap();
+            search.add(&cells.text(0), &cells, number);
+        }
+        search.finish().map(|(columns, of)| (columns, of.line))
+    }
+
+    // Proves that one row with another device, or without one, changes nothing for the others.
+    #[test]
+    fn one_row_changes_no_key() {
+        let mut rows: Vec<String> = (0..40).map(|at| format!("{},{},5", at / 2, at % 2)).collect();
+        let find = |rows: &[String]| {
+            found(&["time", "gpu", "v"], &rows.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        assert_eq!(find(&rows), Some((vec![1], 3)));
+        for bad in ["10,7,5", "10,,5", "10,0,5"] {
+            rows[21] = bad.to_owned();
+            assert_eq!(find(&rows), Some((vec![1], 3)), "{bad}");
+        }
+    }
+
+    // Proves that the column of the devices is found by title or text, and that rows of one time
+    // without devices, or values that repeat by chance, have none.
+    #[test]
+    fn columns_of_devices_are_found() {
+        let titles = ["time", "index", "load", "name"];
+        let rows = ["1,0,50,a", "1,1,90,a", "2,0,50,a", "2,1,90,b"];
+        assert_eq!(found(&titles, &rows), Some((vec![1], 3)));
+        assert_eq!(
+            found(&["time", "v", "x"], &["1,5,sda", "1,6,sdb", "2,5,sda", "2,5,sdb"]),
+            Some((vec![2], 3))
+        );
+        assert_eq!(
+            found(&["time", "v", "w"], &["1,5,1", "1,6,1", "2,5,2", "2,6,2"]),
+            None,
+            "no name, no text"
+        );
+        assert_eq!(found(&titles, &["1,0,1,a", "2,0,2,a", "2,1,3,a", "3,0,4,a", "4,0,1,a"]), None);
+        assert_eq!(found(&titles, &["1,0,1,a", "1,1,3,b", "2,2,4,c", "2,3,1,d"]), None, "never again");
+    }
+}

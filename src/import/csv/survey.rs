@@ -1,0 +1,361 @@
+//! The first pass: looks at all rows, and decides how the file is read.
+
+use std::path::Path;
+
+use super::cells::Cells;
+use super::column_census::{ColumnCensus, MarkEvidence, shown};
+use super::columns::{CsvHeader, header_error};
+use super::interpretation::{CsvCheck, Interpretation};
+use super::key_search::KeySearch;
+use super::layout::CsvLayout;
+use super::numeral::DecimalMark;
+use super::options::CsvOptions;
+use super::records::CsvRecord;
+use super::row_times::{RowOrder, RowTimes};
+use super::text_encoding::TextEncoding;
+use super::time_form::{CellTime, TimeForm};
+use crate::import::error::ImportError;
+use crate::import::findings::{FindingKind, ImportFindings, Tally};
+use crate::import::local_clock::{LocalClock, LocalZone};
+
+/// Memory for rows that are sorted, in bytes.
+const SORTED_BYTES_MAX: u64 = 512 << 20;
+/// Bytes of a row in memory beside its text, and of each of its cells.
+const ROW_BYTES: u64 = 96;
+const CELL_BYTES: u64 = 12;
+
+/// The times of a file, if they have a form.
+struct FormSurvey {
+    form: TimeForm,
+    rows: u64,
+    /// With the oldest row first, and with the newest.
+    both: [(LocalClock, RowTimes); 2],
+}
+
+/// Looks at the rows of a file.
+pub(super) struct Survey<'o> {
+    options: &'o CsvOptions,
+    encoding: TextEncoding,
+    layout: CsvLayout,
+    header: CsvHeader,
+    zone: LocalZone,
+    columns: Vec<ColumnCensus>,
+    forms: Vec<FormSurvey>,
+    keys: KeySearch,
+    rows: u64,
+    skipped: u64,
+    /// The first row whose time has no form.
+    first_formless: Option<(u64, String)>,
+    bytes: u64,
+    /// Cells that are no UTF-8, and cells that are, beyond ASCII.
+    not_utf8: Tally,
+    is_utf8: u64,
+}
+
+/// What the first pass found.
+pub(super) struct Surveyed {
+    pub(super) interpretation: Interpretation,
+    pub(super) check: CsvCheck,
+}
+
+impl<'o> Survey<'o> {
+    pub(super) fn new(
+        options: &'o CsvOptions,
+        encoding: TextEncoding,
+        (layout, header): (CsvLayout, CsvHeader),
+        zone: LocalZone,
+    ) -> Self {
+        let columns = header.columns.iter().map(|_| ColumnCensus::new()).collect();
+        let titles = header.columns.iter().map(|column| (column.position, column.title.as_str()));
+        let keys = KeySearch::new(titles);
+        Self {
+            options,
+            encoding,
+            layout,
+            header,
+            zone,
+            columns,
+            forms: Vec::new(),
+            keys,
+            rows: 0,
+            skipped: 0,
+            first_formless: None,
+            bytes: 0,
+            not_utf8: Tally::default(),
+            is_utf8: 0,
+        }
+    }
+
+    /// Adds the header, of which the encoding counts.
+    pub(super) fn add_header(&mut self, cells: &Cells, line: u64) {
+        for cell in cells.iter() {
+            match std::str::from_utf8(cell) {
+                Ok(text) => self.is_utf8 += u64::from(!text.is_ascii()),
+                Err(_) => self.not_utf8.add(line),
+            }
+        }
+    }
+
+    /// Adds a record.
+    pub(super) fn add(&mut self, record: &CsvRecord<'_>) {
+        let CsvRecord { cells, line, has_open_quote, .. } = *record;
+        if self.header.is_repeated(cells) {
+            return;
+        }
+        if has_open_quote || !self.header.is_row(cells) {
+            self.skipped += u64::from(!is_comment(cells));
+            return;
+        }
+        let time = self.header.time_text(cells);
+        if !self.add_time(&time, line) {
+            if !is_comment(cells) {
+                self.skipped += 1;
+                self.first_formless.get_or_insert((line, time));
+            }
+            return;
+        }
+        self.rows += 1;
+        self.bytes += cells.bytes() as u64 + ROW_BYTES + CELL_BYTES * cells.len() as u64;
+        if self.options.columns.keys.is_none() {
+            self.keys.add(&time, cells, line);
+        }
+        for (column, census) in self.header.columns.iter().zip(&mut self.columns) {
+            let bytes = cells.get(column.position).unwrap_or_default();
+            if let Ok(text) = std::str::from_utf8(bytes) {
+                self.is_utf8 += u64::from(!text.is_ascii());
+                let text = text.trim();
+                if !text.is_empty() && !self.options.absent.iter().any(|absent| absent == text) {
+                    census.add(text, line);
+                }
+            } else {
+                self.not_utf8.add(line);
+                census.add(String::from_utf8_lossy(bytes).trim(), line);
+            }
+        }
+    }
+
+    /// Adds the time of a row. Returns false if it has no form.
+    fn add_time(&mut self, time: &str, line: u64) -> bool {
+        let mut is_read = false;
+        for survey in &mut self.forms {
+            is_read |= survey.add(time, line);
+        }
+        if is_read {
+            return true;
+        }
+        let named = self.header.time_unit_ns.map(TimeForm::SinceEpoch);
+        let is_named = named.as_ref().is_some_and(|form| form.read(time).is_some());
+        let candidates = match (&self.options.time_form, named.filter(|_| is_named)) {
+            (Some(stated), _) => vec![stated.clone()],
+            (None, Some(named)) => vec![named],
+            (None, None) => TimeForm::candidates(time),
+        };
+        for form in candidates {
+            if self.forms.iter().all(|survey| survey.form != form) {
+                let mut survey = FormSurvey::new(form, &self.zone);
+                if survey.add(time, line) {
+                    is_read = true;
+                    self.forms.push(survey);
+                }
+            }
+        }
+        is_read
+    }
+
+    /// Returns the encoding to read the file again with: that of bytes that are no UTF-8, if no
+    /// text is.
+    pub(super) fn other_encoding(&self) -> Option<(TextEncoding, Tally)> {
+        let is_other = self.not_utf8.count > 0 && self.is_utf8 == 0 && self.options.encoding.is_none();
+        (is_other && self.encoding == TextEncoding::Utf8).then_some((TextEncoding::Latin1, self.not_utf8))
+    }
+
+    /// Decides how the file is read, and adds what that assumes.
+    ///
+    /// # Errors
+    /// No time has a form that is recognized, or rows must be sorted that memory does not hold.
+    pub(super) fn finish(
+        mut self,
+        path: &Path,
+        findings: &mut ImportFindings,
+    ) -> Result<Surveyed, ImportError> {
+        let (time_form, clock, times) = self.choose_form(path, findings)?;
+        let is_newest_first = times.are_newest_first();
+        let (mut clock, times) = (clock, times);
+        clock.report(findings);
+        let order = times.order(self.options.order, findings);
+        if order == RowOrder::Time && self.bytes > SORTED_BYTES_MAX {
+            let what = format!(
+                "the rows are not in the order of time, and too many to be sorted in memory ({} rows): sort the file, or \
+                 state --order file",
+                self.rows
+            );
+            return Err(header_error(path, &what));
+        }
+        let keys = self.choose_keys(findings);
+        let decimal = self.choose_decimal(findings);
+        let typed = self.header.columns.iter().zip(&self.columns);
+        let readings: Vec<_> = typed
+            .map(|(column, census)| census.read(&column.title, decimal, column.stated, findings))
+            .collect();
+        if self.header.is_time_guessed {
+            let titles: Vec<&str> = self.header.time.iter().map(|at| self.header.title(*at)).collect();
+            let what = format!("the time is taken from {}, the only times", titles.join(" and "));
+            let of = Tally { line: self.layout.header_line, count: 1 };
+            findings.add(FindingKind::Header, of, what, Some(format!("--time {}", titles.join(","))));
+        }
+        let values: Vec<u64> = self.columns.iter().map(ColumnCensus::cells).collect();
+        let rows = (self.rows, self.skipped);
+        let interpretation = Interpretation {
+            encoding: self.encoding,
+            layout: self.layout,
+            header: self.header,
+            decimal,
+            readings,
+            time_form,
+            zone: self.zone,
+            uses_zone: clock.uses_zone(),
+            order,
+            is_newest_first: is_newest_first && order == RowOrder::Time,
+            keys,
+            absent: self.options.absent.clone(),
+        };
+        let check = interpretation.check(path.display().to_string(), &times, &values, rows);
+        Ok(Surveyed { interpretation, check })
+    }
+
+    /// Returns the form of times: the stated one, else that of most rows.
+    fn choose_form(
+        &mut self,
+        path: &Path,
+        findings: &mut ImportFindings,
+    ) -> Result<(TimeForm, LocalClock, RowTimes), ImportError> {
+        let most = self.forms.iter().map(|survey| survey.rows).max();
+        let best = self.forms.iter().position(|survey| Some(survey.rows) == most);
+        let Some(best) = best.map(|at| self.forms.remove(at)) else {
+            if let (Some((line, time)), None) = (&self.first_formless, &self.options.time_form) {
+                let time = shown(time);
+                let hint = if super::time_form::is_time_of_day(&time) {
+                    "it has no date: name the column of the date, too (--time DATE,TIME)"
+                } else {
+                    "state it with --time-format, such as \"%d.%m.%Y %H:%M:%S\" or s, or name another column with --time"
+                };
+                let what = format!("line {line}: the time {time:?} has no form that is recognized; {hint}");
+                return Err(header_error(path, &what));
+            }
+            // Without rows there is nothing to read.
+            let form = self.options.time_form.clone().unwrap_or(TimeForm::Iso);
+            return Ok((form, LocalClock::new(self.zone.clone(), false), RowTimes::default()));
+        };
+        for other in self.forms.iter().filter(|_| self.options.time_form.is_none()) {
+            let (own, name) = (best.form.name(), other.form.name());
+            let option = Some(format!("--time-format {}", best.form.word()));
+            if other.rows == best.rows {
+                let what = format!("times are {own} or {name}; no row says which; taken for {own}");
+                let of = Tally { line: best.first_line(), count: best.rows };
+                findings.add(FindingKind::TimeForm, of, what, option);
+            } else if other.form.is_number() && best.form.is_number() {
+                let what = format!("times have the digits of {name}, most others those of {own}");
+                let of = Tally { line: other.first_line(), count: other.rows };
+                findings.add(FindingKind::TimeForm, of, what, option);
+            }
+        }
+        let [oldest_first, newest_first] = best.both;
+        let (clock, times) = if newest_first.1.are_newest_first() { newest_first } else { oldest_first };
+        Ok((best.form, clock, times))
+    }
+
+    /// Returns the columns that tell devices apart: the stated ones, else one that does.
+    fn choose_keys(&mut self, findings: &mut ImportFindings) -> Vec<usize> {
+        if let Some(stated) = &self.header.keys {
+            return stated.clone();
+        }
+        let Some((keys, of)) = std::mem::take(&mut self.keys).finish() else { return Vec::new() };
+        let titles: Vec<&str> = keys.iter().map(|key| self.header.title(*key)).collect();
+        let titles = titles.join(",");
+        let what = format!("rows of one time are taken for those of several devices, told apart by {titles}");
+        let option = format!("--key {titles}, or --no-key for one series");
+        findings.add(FindingKind::Key, of, what, Some(option));
+        keys
+    }
+
+    /// Returns the decimal mark: the stated one, else that of most numbers that have one alone.
+    fn choose_decimal(&self, findings: &mut ImportFindings) -> DecimalMark {
+        if let Some(stated) = self.options.decimal {
+            return stated;
+        }
+        let mut all = MarkEvidence::default();
+        let untyped = self.header.columns.iter().zip(&self.columns);
+        for (_, census) in untyped {
+            let own = census.marks();
+            for (all, own) in [
+                (&mut all.point, own.point),
+                (&mut all.comma, own.comma),
+                (&mut all.either_comma, own.either_comma),
+                (&mut all.either_point, own.either_point),
+            ] {
+                all.add_many(own);
+            }
+        }
+        let option = |mark| Some(format!("--decimal {mark}"));
+        match (all.point.count, all.comma.count) {
+            (0, 0) if all.either_comma.count > 0 => {
+                let what = "commas in numbers such as 1,234 are taken for marks of thousands";
+                findings.add(FindingKind::Decimal, all.either_comma, what, option('.'));
+                DecimalMark::Point
+            }
+            (0, 0) if all.either_point.count > 0 && self.layout.delimiter == b';' => {
+                let what = "points in numbers such as 1.234 are taken for decimal marks";
+                findings.add(FindingKind::Decimal, all.either_point, what, option('.'));
+                DecimalMark::Point
+            }
+            (point, comma) if comma > point => {
+                let what = "most numbers have a decimal comma, these a decimal point";
+                findings.add(FindingKind::Decimal, all.point, what, option(','));
+                DecimalMark::Comma
+            }
+            (_, comma) => {
+                let of = Tally { count: comma, ..all.comma };
+                let what = "most numbers have a decimal point, these a decimal comma";
+                findings.add(FindingKind::Decimal, of, what, option('.'));
+                DecimalMark::Point
+            }
+        }
+    }
+}
+
+impl FormSurvey {
+    fn new(form: TimeForm, zone: &LocalZone) -> Self {
+        let clock = |is_newest_first| (LocalClock::new(zone.clone(), is_newest_first), RowTimes::default());
+        Self { form, rows: 0, both: [clock(false), clock(true)] }
+    }
+
+    /// Returns the line of the first row of this form.
+    fn first_line(&self) -> u64 {
+        self.both.first().map_or(0, |(_, times)| times.first_line())
+    }
+
+    fn add(&mut self, text: &str, line: u64) -> bool {
+        let Some(time) = self.form.read(text) else { return false };
+        self.rows += 1;
+        for (clock, times) in &mut self.both {
+            if let Some(ns) = instant(clock, time, line) {
+                times.add(ns, line);
+            }
+        }
+        true
+    }
+}
+
+/// Returns whether a record that is no row is a comment.
+pub(super) fn is_comment(cells: &Cells) -> bool {
+    cells.get(0).is_some_and(|cell| cell.trim_ascii_start().starts_with(b"#"))
+}
+
+/// Returns the instant of what a cell says of the time.
+pub(super) fn instant(clock: &mut LocalClock, time: CellTime<'_>, line: u64) -> Option<i64> {
+    match time {
+        CellTime::Instant(ns) => Some(clock.known(ns)),
+        CellTime::Local(time) => clock.local(time, line),
+        CellTime::Named(time, word) => clock.named(time, word, line),
+    }
+}

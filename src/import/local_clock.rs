@@ -1,0 +1,339 @@
+//! The instants of local times, row after row: which one of a repeated hour, and what of an hour
+//! that is left out.
+
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+
+use super::findings::{FindingKind, ImportFindings, Tally};
+use super::zone_name::instant_named;
+
+/// The zone of times without an offset, and who named it.
+#[derive(Debug, Clone)]
+pub(super) struct LocalZone {
+    pub(super) zone: TimeZone,
+    pub(super) origin: ZoneOrigin,
+}
+
+/// Who named the zone of times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ZoneOrigin {
+    /// An option.
+    Option,
+    /// The file.
+    File,
+    /// The host on which the import runs (TZ).
+    Host,
+}
+
+/// Times that the zone does not have once.
+#[derive(Debug, Default)]
+struct LocalFaults {
+    missing: Tally,
+    /// In a repeated hour, of which the file has one half only or a step back that is too small.
+    repeated: Tally,
+    /// The word may name another zone.
+    ambiguous: Tally,
+    /// The word names no zone.
+    unknown: Tally,
+    words: [Option<String>; 2],
+}
+
+/// The repeated hour in which the last row is.
+#[derive(Debug)]
+struct RepeatedHour {
+    earlier_offset_s: i32,
+    later_offset_s: i32,
+    rows: Tally,
+    last: DateTime,
+    /// Steps back by at least half of the repeated time.
+    returns: u64,
+    has_small_return: bool,
+}
+
+/// Turns local times into instants, row after row.
+#[derive(Debug)]
+pub(super) struct LocalClock {
+    zone: LocalZone,
+    /// Zones that a word probably means, beside `zone`.
+    likely: Vec<TimeZone>,
+    is_newest_first: bool,
+    last_ns: Option<i64>,
+    /// Between the last two rows.
+    last_step_ns: i64,
+    /// Two rows in a row have had one time, as those of several devices.
+    has_equal_times: bool,
+    hour: Option<RepeatedHour>,
+    faults: LocalFaults,
+    /// A time was local.
+    uses_zone: bool,
+}
+
+impl LocalZone {
+    /// Returns the zone for people: `Europe/Berlin (TZ)`.
+    pub(super) fn described(&self) -> String {
+        let by = match self.origin {
+            ZoneOrigin::Option => "stated",
+            ZoneOrigin::File => "named in the file",
+            ZoneOrigin::Host => "TZ",
+        };
+        format!("{} ({by})", self.name())
+    }
+
+    pub(super) fn name(&self) -> String {
+        if self.zone == TimeZone::UTC {
+            return "UTC".to_owned();
+        }
+        let name = self.zone.iana_name().map(str::to_owned);
+        name.or_else(|| Some(self.zone.to_fixed_offset().ok()?.to_string()))
+            .unwrap_or_else(|| "local time".to_owned())
+    }
+}
+
+impl LocalClock {
+    pub(super) fn new(zone: LocalZone, is_newest_first: bool) -> Self {
+        let faults = LocalFaults::default();
+        Self {
+            zone,
+            likely: Vec::new(),
+            is_newest_first,
+            last_ns: None,
+            last_step_ns: 0,
+            has_equal_times: false,
+            hour: None,
+            faults,
+            uses_zone: false,
+        }
+    }
+
+    /// Adds a zone that words probably mean.
+    #[must_use]
+    pub(super) fn with_likely(mut self, zone: TimeZone) -> Self {
+        self.likely.push(zone);
+        self
+    }
+
+    /// Takes a time whose instant is known.
+    pub(super) fn known(&mut self, ns: i64) -> i64 {
+        self.leave_hour();
+        self.put(ns);
+        ns
+    }
+
+    /// Returns the instant of a local time whose zone a word names, in nanoseconds since 1970; none
+    /// if it is out of range.
+    pub(super) fn named(&mut self, time: DateTime, word: &str, line: u64) -> Option<i64> {
+        let likely: Vec<&TimeZone> = std::iter::once(&self.zone.zone).chain(&self.likely).collect();
+        let Some((ns, is_ambiguous)) = instant_named(time, word, &likely) else {
+            self.faults.unknown.add(line);
+            let [_, unknown] = &mut self.faults.words;
+            unknown.get_or_insert_with(|| word.to_owned());
+            return self.local(time, line);
+        };
+        if is_ambiguous {
+            self.faults.ambiguous.add(line);
+            let [ambiguous, _] = &mut self.faults.words;
+            ambiguous.get_or_insert_with(|| word.to_owned());
+        }
+        self.put(ns);
+        Some(ns)
+    }
+
+    fn put(&mut self, ns: i64) {
+        if let Some(last_ns) = self.last_ns.replace(ns) {
+            self.last_step_ns = ns.saturating_sub(last_ns).saturating_abs();
+            self.has_equal_times |= self.last_step_ns == 0;
+        }
+    }
+
+    /// Returns the instant of a local time, in nanoseconds since 1970; none if it is out of range.
+    pub(super) fn local(&mut self, time: DateTime, line: u64) -> Option<i64> {
+        let ns = self.in_zone(time, line)?;
+        self.put(ns);
+        Some(ns)
+    }
+
+    fn in_zone(&mut self, time: DateTime, line: u64) -> Option<i64> {
+        self.uses_zone = true;
+        let ambiguous = self.zone.zone.to_ambiguous_timestamp(time);
+        let nanoseconds = |stamp: jiff::Timestamp| i64::try_from(stamp.as_nanosecond()).ok();
+        let (before, after) = match ambiguous.offset() {
+            AmbiguousOffset::Unambiguous { .. } => {
+                self.leave_hour();
+                return nanoseconds(ambiguous.compatible().ok()?);
+            }
+            AmbiguousOffset::Gap { .. } => {
+                self.leave_hour();
+                self.faults.missing.add(line);
+                return nanoseconds(ambiguous.compatible().ok()?);
+            }
+            AmbiguousOffset::Fold { before, after } => (before.seconds(), after.seconds()),
+        };
+        let (early, late) = (nanoseconds(ambiguous.earlier().ok()?)?, nanoseconds(ambiguous.later().ok()?)?);
+        // The same time again, though rows are as far apart as both halves of the hour.
+        let is_again = self.hour.as_ref().is_some_and(|hour| hour.last == time)
+            && !self.has_equal_times
+            && self.last_step_ns.saturating_mul(2) >= late.saturating_sub(early);
+        self.count_repeated(time, (before, after), line);
+        // Rows are in order: the first of the two times that is not on the wrong side of the last.
+        let is_later = match (self.last_ns, self.is_newest_first) {
+            (None, is_newest_first) => is_newest_first,
+            (Some(_), is_newest_first) if is_again => !is_newest_first,
+            (Some(last), false) => last > early,
+            (Some(last), true) => last >= late,
+        };
+        Some(if is_later { late } else { early })
+    }
+
+    fn count_repeated(&mut self, time: DateTime, (before, after): (i32, i32), line: u64) {
+        let is_same = self.hour.as_ref().is_some_and(|hour| {
+            let distance = (time.date() - hour.last.date()).get_days().abs();
+            (hour.earlier_offset_s, hour.later_offset_s) == (before, after) && distance <= 1
+        });
+        if !is_same {
+            self.leave_hour();
+        }
+        let hour = self.hour.get_or_insert_with(|| RepeatedHour {
+            earlier_offset_s: before,
+            later_offset_s: after,
+            rows: Tally::default(),
+            last: time,
+            returns: 0,
+            has_small_return: false,
+        });
+        hour.rows.add(line);
+        let back = if self.is_newest_first {
+            time.duration_since(hour.last)
+        } else {
+            hour.last.duration_since(time)
+        };
+        let repeated_s = i64::from(before - after);
+        if back.as_secs() * 2 >= repeated_s {
+            hour.returns += 1;
+        } else if back.is_positive() {
+            hour.has_small_return = true;
+        }
+        hour.last = time;
+    }
+
+    /// Ends a repeated hour. Times that step back in it once are of its first and second half.
+    fn leave_hour(&mut self) {
+        if let Some(hour) = self.hour.take()
+            && (hour.returns != 1 || hour.has_small_return)
+        {
+            self.faults.repeated.add_many(hour.rows);
+        }
+    }
+
+    /// Adds what was assumed. Call it at the end.
+    pub(super) fn report(&mut self, findings: &mut ImportFindings) {
+        self.leave_hour();
+        let zone = self.zone.name();
+        let option = Some("--utc or --zone NAME".to_owned());
+        let what = format!(
+            "the time does not exist in {zone}, where the clocks are set forward then; taken for an hour later: are the \
+             times of another zone?"
+        );
+        findings.add(FindingKind::MissingHour, self.faults.missing, what, option.clone());
+        let half = if self.is_newest_first { "last" } else { "first" };
+        let what = format!(
+            "the time exists twice in {zone}, and the rows do not say which it is; taken for the {half} that fits their \
+             order"
+        );
+        findings.add(FindingKind::RepeatedHour, self.faults.repeated, what, option.clone());
+        let word = |at: usize| self.faults.words.get(at).and_then(Option::as_deref).unwrap_or_default();
+        let what = format!(
+            "{:?} is the abbreviation of several zones; taken for the American, British or Indian one",
+            word(0)
+        );
+        findings.add(FindingKind::Zone, self.faults.ambiguous, what, Some("--zone NAME".to_owned()));
+        let what = format!("{:?} names no time zone; the times are taken for those of {zone}", word(1));
+        findings.add(FindingKind::Zone, self.faults.unknown, what, option);
+    }
+
+    pub(super) fn zone(&self) -> &LocalZone {
+        &self.zone
+    }
+
+    /// Returns whether a time was in the zone.
+    pub(super) fn uses_zone(&self) -> bool {
+        self.uses_zone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use flatcap_format::testing::effort;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NS_PER_S: i64 = 1_000_000_000;
+
+    fn zone(name: &str) -> LocalZone {
+        LocalZone { zone: TimeZone::get(name).unwrap(), origin: ZoneOrigin::Host }
+    }
+
+    /// Instants of local times, in seconds, and the kinds and lines of findings.
+    fn read(name: &str, is_newest_first: bool, times: &[DateTime]) -> (Vec<i64>, Vec<(FindingKind, u64)>) {
+        let mut clock = LocalClock::new(zone(name), is_newest_first);
+        let instants = times.iter().zip(2..).map(|(time, line)| clock.local(*time, line).unwrap() / NS_PER_S);
+        let instants = instants.collect();
+        let mut findings = ImportFindings::new(Path::new("a"));
+        clock.report(&mut findings);
+        (instants, findings.into_sorted().iter().map(|found| (found.kind, found.line)).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(64, 1000)))]
+
+        // Proves that rows of a whole autumn night become the instants that they were written at,
+        // in zones of both hemispheres and of half an hour, from the oldest or from the newest row
+        // on, without a finding.
+        #[test]
+        fn repeated_hours_are_resolved_by_the_order_of_rows(
+            at in 0..4_usize, step_s in 60..900_i64, phase_s in 0..900_i64, is_newest_first: bool,
+        ) {
+            let (name, end) = [
+                ("Europe/Berlin", 1_729_990_800),
+                ("America/New_York", 1_730_613_600),
+                ("Australia/Lord_Howe", 1_712_415_600),
+                ("America/Sao_Paulo", 1_519_009_200),
+            ][at];
+            let mut instants: Vec<i64> =
+                (0..1000).map(|row| end - 4 * 3600 + phase_s + row * step_s).take_while(|at| *at < end + 4 * 3600).collect();
+            if is_newest_first {
+                instants.reverse();
+            }
+            let own = TimeZone::get(name).unwrap();
+            let local = |at: &i64| own.to_datetime(jiff::Timestamp::from_second(*at).unwrap());
+            let times: Vec<DateTime> = instants.iter().map(local).collect();
+            let (found, findings) = read(name, is_newest_first, &times);
+            prop_assert_eq!(found, instants);
+            prop_assert_eq!(findings, []);
+        }
+    }
+
+    // Proves that a repeated hour of which the rows have one half, or that is not in order, is
+    // named with its first line, and so is a time that does not exist.
+    #[test]
+    fn what_rows_do_not_say_is_found() {
+        let night = jiff::civil::date(2024, 10, 27);
+        let once = [night.at(1, 30, 0, 0), night.at(2, 30, 0, 0), night.at(3, 30, 0, 0)];
+        assert_eq!(read("Europe/Berlin", false, &once).1, [(FindingKind::RepeatedHour, 3)]);
+        let hourly = [1, 2, 2, 3].map(|hour| night.at(hour, 0, 0, 0));
+        let (instants, found) = read("Europe/Berlin", false, &hourly);
+        assert!(instants.windows(2).all(|pair| pair[1] - pair[0] == 3600), "{instants:?}");
+        assert_eq!(found, [(FindingKind::RepeatedHour, 3)]);
+        let devices = [1, 1, 2, 2, 3, 3].map(|hour| night.at(hour, 0, 0, 0));
+        let (instants, _) = read("Europe/Berlin", false, &devices);
+        assert!(instants.chunks(2).all(|pair| pair[0] == pair[1]), "{instants:?}");
+        let swapped = [night.at(2, 10, 0, 0), night.at(2, 5, 0, 0), night.at(2, 20, 0, 0)];
+        assert_eq!(read("Europe/Berlin", false, &swapped).1, [(FindingKind::RepeatedHour, 2)]);
+        let spring = jiff::civil::date(2015, 3, 8);
+        let times = [spring.at(1, 57, 53, 0), spring.at(2, 2, 53, 0), spring.at(3, 2, 53, 0)];
+        assert_eq!(read("America/New_York", false, &times).1, [(FindingKind::MissingHour, 3)]);
+        assert_eq!(read("UTC", false, &times).1, []);
+    }
+}

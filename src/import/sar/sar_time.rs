@@ -1,0 +1,100 @@
+//! The times of statistics: in UTC, in the zone that the document names, or in a stated one.
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+
+use super::document::SarHost;
+use super::options::SarOptions;
+use super::value::SarValue;
+use crate::import::findings::ImportFindings;
+use crate::import::local_clock::{LocalClock, LocalZone, ZoneOrigin};
+use crate::import::zone_name::zone_named;
+
+/// Turns the times of statistics into instants, entry after entry.
+#[derive(Debug)]
+pub(super) struct SarClock {
+    options: SarOptions,
+    /// Of the current host.
+    clock: Option<(usize, LocalClock)>,
+    findings: ImportFindings,
+    /// The zone of the last time that was not in UTC.
+    zone: Option<String>,
+}
+
+impl SarClock {
+    pub(super) fn new(options: SarOptions, findings: ImportFindings) -> Self {
+        Self { options, clock: None, findings, zone: None }
+    }
+
+    /// Returns the time of an entry in nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// What is wrong with the time.
+    pub(super) fn instant(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> Result<i64, String> {
+        let stamp = entry.get("timestamp");
+        if let Some(time) = stamp.and_then(SarValue::text) {
+            let date = &host.date;
+            return Err(format!(
+                "the time {time:?} has no date (that of its host is {date:?}), as of mpstat, iostat or pidstat; import what \
+                 sadf -j FILE -- -A prints"
+            ));
+        }
+        let text = |name| stamp?.get(name)?.text();
+        let (date, time) = (text("date").unwrap_or_default(), text("time").unwrap_or_default());
+        let what = || format!("statistics of {:?}: not a time", format!("{date} {time}").trim());
+        let parsed = date.parse::<Date>().ok().zip(time.parse::<Time>().ok());
+        let (day, hour) = parsed.ok_or_else(what)?;
+        let local = DateTime::from_parts(day, hour);
+        // sysstat says "utc": 1 up to 12.6, and "tz": "UTC" from 12.7.1 on.
+        let word = text("tz");
+        let is_utc = word == Some("UTC")
+            || matches!(stamp.and_then(|stamp| stamp.get("utc")), Some(SarValue::Unsigned(1)));
+        let is_stated = self.options.zone.is_some();
+        let clock = self.clock_of(host);
+        let ns = match word {
+            _ if is_utc => {
+                let stamp = TimeZone::UTC.to_timestamp(local).ok();
+                stamp.and_then(|stamp| i64::try_from(stamp.as_nanosecond()).ok()).map(|ns| clock.known(ns))
+            }
+            Some(word) if !is_stated => clock.named(local, word, line),
+            _ => clock.local(local, line),
+        };
+        let ns = ns.ok_or_else(what)?;
+        if !is_utc {
+            self.zone = Some(match word.filter(|_| !is_stated) {
+                Some(word) => format!("{word} (named in the file)"),
+                None => self.clock_of(host).zone().described(),
+            });
+        }
+        Ok(ns)
+    }
+
+    /// Returns the clock of a host: its times are in the stated zone, else in that which the
+    /// document names, else in that of this host.
+    fn clock_of(&mut self, host: &SarHost) -> &mut LocalClock {
+        if self.clock.as_ref().is_some_and(|(number, _)| *number != host.number) {
+            self.end_host();
+        }
+        let (_, clock) = self.clock.get_or_insert_with(|| {
+            let named = zone_named(&host.zone).map(|named| (named.zone, ZoneOrigin::File));
+            let stated = self.options.zone.clone().map(|zone| (zone, ZoneOrigin::Option));
+            let own = (self.options.host_zone.clone(), ZoneOrigin::Host);
+            let (zone, origin) = stated.or(named).unwrap_or(own);
+            let clock = LocalClock::new(LocalZone { zone, origin }, false);
+            (host.number, clock.with_likely(self.options.host_zone.clone()))
+        });
+        clock
+    }
+
+    fn end_host(&mut self) {
+        if let Some((_, mut clock)) = self.clock.take() {
+            clock.report(&mut self.findings);
+        }
+    }
+
+    /// Returns the zone of local times, for people, and what was assumed.
+    pub(super) fn finish(mut self) -> (Option<String>, ImportFindings) {
+        self.end_host();
+        (self.zone, self.findings)
+    }
+}
