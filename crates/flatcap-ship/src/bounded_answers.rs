@@ -99,7 +99,7 @@ mod tests {
         ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
             let left = self.0.checked_sub(1);
             self.0 = left.unwrap_or_default();
-            Poll::Ready(left.map(|_| Ok(Frame::data(Bytes::from_static(&[b'x'; 1 << 20])))))
+            Poll::Ready(left.map(|_| Ok(Frame::data(Bytes::from(vec![b'x'; 1 << 20])))))
         }
     }
 
