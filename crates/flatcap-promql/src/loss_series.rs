@@ -75,8 +75,8 @@ impl SeriesScan<'_> {
         let (first_ms, last_ms) = shape.span_ms(&self.grid);
         let begin_ms = run.since_ns.div_euclid(NS_PER_MS);
         // A run may lose samples after the last one that it recorded.
-        let last_loss_ns = run.losses.last().map_or(i64::MIN, |(ns, _)| *ns);
-        let end_ns = self.run_ends.get(&run.run.run_id).map(|end_ns| *end_ns.max(&last_loss_ns));
+        let latest_ns = run.losses.last().map_or(i64::MIN, |(ns, _)| *ns);
+        let end_ns = self.run_ends.get(&run.run.run_id).map(|end_ns| *end_ns.max(&latest_ns));
         let end_ms = end_ns.map(|end_ns| end_ns.div_euclid(NS_PER_MS));
         let interval_ms = interval_ms(shape);
         let mut losses = run.losses.iter().peekable();
