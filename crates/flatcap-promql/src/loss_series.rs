@@ -76,8 +76,8 @@ impl SeriesScan<'_> {
         let begin_ms = run.since_ns.div_euclid(NS_PER_MS);
         // A run may lose samples after the last one that it recorded.
         let latest_ns = run.losses.last().map_or(i64::MIN, |(ns, _)| *ns);
-        let end_ns = self.run_ends.get(&run.run.run_id).map(|end_ns| *end_ns.max(&latest_ns));
-        let end_ms = end_ns.map(|end_ns| end_ns.div_euclid(NS_PER_MS));
+        let run_end = self.run_ends.get(&run.run.run_id);
+        let end_ms = run_end.map(|recorded_ns| (*recorded_ns).max(latest_ns).div_euclid(NS_PER_MS));
         let interval_ms = interval_ms(shape);
         let mut losses = run.losses.iter().peekable();
         let mut at_ms = begin_ms.max(first_ms.saturating_sub(interval_ms));
