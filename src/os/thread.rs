@@ -44,7 +44,7 @@ pub fn current_id() -> i32 {
 }
 
 /// Returns whether a thread of this process runs or waits for a CPU, and not for anything else
-/// (state R in `/proc/self/task/ID/stat`, proc_pid_stat(5)). False if that cannot be read.
+/// (state R in `/proc/self/task/ID/stat`, see `proc_pid_stat(5)`). False if that cannot be read.
 pub fn is_ready(id: i32) -> bool {
     let stat = std::fs::read(format!("/proc/self/task/{id}/stat")).unwrap_or_default();
     // The name may contain any character.
