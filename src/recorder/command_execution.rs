@@ -335,7 +335,9 @@ mod tests {
         assert!(flush(u64::MAX));
         assert!(threads.iter().all(|thread| !thread.is_finished()));
         drop((ring.producer, disk.producer));
-        threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+        for thread in threads {
+            drop(thread.join().unwrap());
+        }
         assert!(!flush(u64::MAX), "they have ended");
     }
 

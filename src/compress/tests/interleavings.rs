@@ -201,7 +201,7 @@ impl World {
     }
 
     /// Removes what is shipped, as the recorder does that keeps everything else.
-    fn remove_shipped(&self, storage: &TurnStorage, receipts: &Path) -> io::Result<()> {
+    fn remove_shipped(storage: &TurnStorage, receipts: &Path) -> io::Result<()> {
         let limits = RetentionLimits { age_ns: 1, ..RetentionLimits::NONE };
         let storage = QuotaStorage::new(Arc::new(storage.clone()), limits);
         storage.with_receipts(receipts.to_owned()).enforce_limits(1 << 40)
@@ -431,7 +431,7 @@ fn run_all(
         Box::new(|storage| (0..3).all(|_| world.ship(storage).is_ok())),
         Box::new(|storage| {
             (0..3).all(|_| match &world.receipts {
-                Some(receipts) => world.remove_shipped(storage, receipts.path()).is_ok(),
+                Some(receipts) => World::remove_shipped(storage, receipts.path()).is_ok(),
                 None => world.remove_oldest(storage).is_ok(),
             })
         }),
@@ -474,7 +474,7 @@ fn run_seed(seed: u64) {
     let mut disk = SimulatedStorage::new(seed);
     let mut run = KilledRun::write(&disk, random);
     let (mut world, mut model) = (World::default(), Model::default());
-    world.receipts = (seed % 2 == 0).then(|| tempfile::NamedTempFile::new().unwrap());
+    world.receipts = seed.is_multiple_of(2).then(|| tempfile::NamedTempFile::new().unwrap());
     let mut has_memory = true;
     for start in 0..=CRASHES {
         let what = format!("seed {seed}, start {start}");

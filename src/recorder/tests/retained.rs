@@ -343,9 +343,9 @@ fn the_last_segment_of_a_run_goes_last() {
         fill(&storage, &name.to_string(), 4096);
     }
     let shipped = [&names[..1], &names[2..]].concat();
-    let lines: String =
-        shipped.iter().map(|name| format!("{:016x}-{:010}\n", name.run_id, name.number)).collect();
-    std::fs::write(receipts.path(), lines).unwrap();
+    for name in shipped {
+        writeln!(receipts.as_file(), "{:016x}-{:010}", name.run_id, name.number).unwrap();
+    }
     let capped = |limits| {
         QuotaStorage::new(Arc::new(storage.clone()), limits).with_receipts(receipts.path().to_owned())
     };

@@ -23,13 +23,13 @@ fn a_supplement_takes_no_number_again() {
         script.record(&storage).unwrap();
         let names: Vec<SegmentName> =
             storage.names().iter().filter_map(|name| SegmentName::parse(name)).collect();
-        let mut list = RemovedSegments::default();
+        let mut gone = RemovedSegments::default();
         for name in names.iter().rev().take(removed) {
             storage.remove(&name.to_string()).unwrap();
-            list.add(RUN_ID, name.number, name.number);
+            gone.add(RUN_ID, name.number, name.number);
         }
         let file = storage.create(REMOVED_NAME).unwrap();
-        file.append(&[IoSlice::new(list.to_string().as_bytes())]).unwrap();
+        file.append(&[IoSlice::new(gone.to_string().as_bytes())]).unwrap();
         // More than the run had: what its lanes have.
         let later = Script { samples: script.samples + 20, ..script.clone() };
         let (all, first) = (later.memory(), script.memory().frames.len());

@@ -336,12 +336,8 @@ mod tests {
     const NETSTAT: &str = "TcpExt: SyncookiesSent SyncookiesRecv EmbryonicRsts\nTcpExt: 21 22 23\n\
         IpExt: InNoRoutes InTruncatedPkts\nIpExt: 24 25\n";
 
-    // Proves that one bad value, or one bad line, costs a sample only what it has itself: no other
-    // value is missing, and none is invented. Method: each number and each line of the files of a
-    // host is damaged in turn. Values that the sample lacks must be in the damaged line, or in the
-    // line that it is the heading of.
-    #[test]
-    fn bad_text_costs_only_itself() {
+    /// Copies the captured host, and adds those files.
+    fn host_to_damage() -> (tempfile::TempDir, std::path::PathBuf) {
         let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/kvm-2-cores");
         let folder = tempfile::tempdir().unwrap();
         let copied = std::process::Command::new("cp").arg("-r").arg(captured).arg(folder.path()).status();
@@ -357,6 +353,16 @@ mod tests {
         ] {
             std::fs::write(root.join(file), text).unwrap();
         }
+        (folder, root)
+    }
+
+    // Proves that one bad value, or one bad line, costs a sample only what it has itself: no other
+    // value is missing, and none is invented. Method: each number and each line of the files of a
+    // host is damaged in turn. Values that the sample lacks must be in the damaged line, or in the
+    // line that it is the heading of.
+    #[test]
+    fn bad_text_costs_only_itself() {
+        let (_folder, root) = host_to_damage();
         let mut damaged = 0;
         // The number: heading lines, which are not replaced as a whole.
         for (name, file, headings) in [
