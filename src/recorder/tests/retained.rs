@@ -2,7 +2,7 @@
 //! the remaining ones never exceed the limits.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
