@@ -363,8 +363,8 @@ settings! {
         // Each has a socket and a descriptor of its process, of which a service may have thousands.
         clients: u32 = 64, Number(1..=1024), Restart;
 
-        /// Maximum number of lanes at a time, one for each thread that pushes. One user may have
-        /// half of them.
+        /// Maximum number of lanes at a time, one per pushing thread. One user may have half of
+        /// them.
         // A look at each takes about a microsecond.
         lanes: u32 = 1024, Number(1..=4096), Restart;
 
