@@ -195,8 +195,8 @@ fn schema_with_field(name: &str) -> (Vec<u8>, String) {
 
 // Proves that no name of a source, field, label or host makes a verb fail for a recording: a source
 // with an ordinary name keeps its values, and the other source has a path that the verbs accept.
-// `info` and `verify` report what is left out or quoted. JSON stays JSON, without control characters
-// of terminals.
+// `info` and `verify` report names that are left out or quoted. JSON stays JSON, without control
+// characters of terminals.
 #[test]
 fn no_name_ends_a_verb() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

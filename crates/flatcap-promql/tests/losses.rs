@@ -108,9 +108,8 @@ fn evaluated(folder: &Path, expression: &str, grid: TimeGrid) -> BTreeMap<String
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    // Proves that at each step the counter is the number of samples that were lost until then, in
-    // all runs, without those that were left out on purpose, and that it has no value while no recorder
-    // ran.
+    // Proves that at each step the counter is the number of samples that all runs have lost until
+    // then, without thinned samples, and that it has no value while no recorder ran.
     #[test]
     fn the_counter_is_the_sum_of_the_gaps(
         runs in prop::collection::vec(
