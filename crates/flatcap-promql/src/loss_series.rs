@@ -1,5 +1,5 @@
-//! The counter of lost samples, as series. It is no field of a source: its samples are computed from
-//! the gaps of the segments, as if a server had scraped the counter.
+//! The counter of lost samples, as series. It is no field of a source: its samples are computed
+//! from the gaps of the segments, as if a server had scraped the counter.
 
 use std::collections::BTreeMap;
 
