@@ -27,7 +27,7 @@ const LAG_NS: i64 = 100_000_000;
 const WAITING_MAX: usize = 16;
 /// Viewers at a time, and those that wait to be added: most connections stay free for requests that
 /// have an end. A further one replaces the oldest: one that does not read may be noticed late.
-const VIEWERS_MAX: usize = 16;
+const VIEWERS_MAX: usize = 32;
 
 /// Sends what is recorded now to viewers; ends when this is dropped.
 #[derive(Debug)]
