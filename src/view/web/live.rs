@@ -25,8 +25,9 @@ const EVENT: Duration = Duration::from_millis(250);
 const LAG_NS: i64 = 100_000_000;
 /// Events that wait for a viewer. One that is further behind is dropped.
 const WAITING_MAX: usize = 16;
-/// Viewers at a time, and those that wait to be added: half of the connections stay free for requests that
-/// have an end. A further one replaces the oldest: one that does not read may be noticed late.
+/// Maximum number of viewers, and of viewers that wait to be added: half of the connections stay
+/// free for requests that have an end. A further viewer replaces the oldest, since it may be late
+/// that one is found not to read.
 const VIEWERS_MAX: usize = 32;
 
 /// Sends what is recorded now to viewers; ends when this is dropped.
