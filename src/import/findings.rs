@@ -1,10 +1,10 @@
-//! Findings: what an importer assumed about its input, since the input allows another reading.
+//! Findings: the assumptions of an importer about ambiguous input.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// What a finding is about.
+/// The subject of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
@@ -16,38 +16,38 @@ pub enum FindingKind {
     Header,
     /// The decimal mark of numbers.
     Decimal,
-    /// A word for a cell without a value.
+    /// A word for a missing value.
     Absent,
     /// The type of a column.
     Type,
-    /// The form of times.
+    /// The time format.
     TimeForm,
-    /// A local time that the zone has twice.
+    /// A local time that occurs twice in the zone.
     RepeatedHour,
-    /// A local time that the zone does not have.
+    /// A local time that does not exist in the zone.
     MissingHour,
-    /// A zone that a word names, or fails to name.
+    /// A word that names no zone, or several.
     Zone,
-    /// Rows whose times fall.
+    /// Rows with backward steps in time.
     Order,
-    /// Columns that tell devices apart.
+    /// Key columns.
     Key,
 }
 
-/// A guess about an input: where, how often, what was assumed, and the option that settles it.
+/// An assumption about an input, with the option that sets the property instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportFinding {
     /// The file.
     pub path: PathBuf,
-    /// What it is about.
+    /// The subject.
     pub kind: FindingKind,
-    /// The first line that it concerns.
+    /// The first line with this assumption.
     pub line: u64,
-    /// Rows or cells that it concerns.
+    /// Number of rows or cells with this assumption.
     pub count: u64,
-    /// What the input has, and what was assumed.
+    /// The ambiguity and the assumption.
     pub assumed: String,
-    /// The option that settles it; none if only another input does.
+    /// The option that sets the property, or `None` if only another input can.
     pub option: Option<String>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct ImportFindings {
     found: Vec<ImportFinding>,
 }
 
-/// The first line of what occurs several times, and how often it does.
+/// The number of occurrences, and the line of the first one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) line: u64,
@@ -71,7 +71,7 @@ impl Tally {
         self.add_many(Self { line, count: 1 });
     }
 
-    /// Counts the occurrences of another tally.
+    /// Adds the occurrences of another tally.
     pub(super) fn add_many(&mut self, other: Self) {
         if self.count == 0 {
             self.line = other.line;
@@ -85,7 +85,7 @@ impl ImportFindings {
         Self { path: path.to_owned(), found: Vec::new() }
     }
 
-    /// Adds a finding, unless it never occurred.
+    /// Adds a finding, unless its tally is empty.
     pub(super) fn add(
         &mut self,
         kind: FindingKind,
@@ -99,7 +99,7 @@ impl ImportFindings {
         }
     }
 
-    /// Adds the findings of others.
+    /// Adds the findings of another list.
     pub(super) fn append(&mut self, mut other: Self) {
         self.found.append(&mut other.found);
     }

@@ -1,5 +1,5 @@
-//! The instants of local times, row after row: which one of a repeated hour, and what of an hour
-//! that is left out.
+//! Converts local times to instants, row by row. The order of the rows resolves an hour that occurs
+//! twice. Times that do not exist are reported.
 
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -7,14 +7,14 @@ use jiff::tz::{AmbiguousOffset, TimeZone};
 use super::findings::{FindingKind, ImportFindings, Tally};
 use super::zone_name::instant_named;
 
-/// The zone of times without an offset, and who named it.
+/// The zone of times without an offset, and its origin.
 #[derive(Debug, Clone)]
 pub(super) struct LocalZone {
     pub(super) zone: TimeZone,
     pub(super) origin: ZoneOrigin,
 }
 
-/// Who named the zone of times.
+/// The origin of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ZoneOrigin {
     /// An option.
@@ -25,46 +25,47 @@ pub(super) enum ZoneOrigin {
     Host,
 }
 
-/// Times that the zone does not have once.
+/// Local times without a unique instant.
 #[derive(Debug, Default)]
 struct LocalFaults {
     missing: Tally,
-    /// In a repeated hour, of which the file has one half only or a step back that is too small.
+    /// Rows in a repeated hour that their order does not resolve. It does so if the hour has
+    /// exactly one backward step, of at least half of the repeated time.
     repeated: Tally,
-    /// The word may name another zone.
+    /// Times with a word that names several zones.
     ambiguous: Tally,
-    /// The word names no zone.
+    /// Times with a word that names no zone.
     unknown: Tally,
     words: [Option<String>; 2],
 }
 
-/// The repeated hour in which the last row is.
+/// The repeated hour of the last row.
 #[derive(Debug)]
 struct RepeatedHour {
     earlier_offset_s: i32,
     later_offset_s: i32,
     rows: Tally,
     last: DateTime,
-    /// Steps back by at least half of the repeated time.
+    /// Number of backward steps of at least half of the repeated time.
     returns: u64,
     has_small_return: bool,
 }
 
-/// Turns local times into instants, row after row.
+/// Converts local times to instants, row by row.
 #[derive(Debug)]
 pub(super) struct LocalClock {
     zone: LocalZone,
-    /// Zones that a word probably means, beside `zone`.
+    /// Zones that an abbreviation probably means, in addition to `zone`.
     likely: Vec<TimeZone>,
     is_newest_first: bool,
     last_ns: Option<i64>,
-    /// Between the last two rows.
+    /// The step between the last two rows.
     last_step_ns: i64,
-    /// Two rows in a row have had one time, as those of several devices.
+    /// Whether two consecutive rows had the same time, as rows of several devices have.
     has_equal_times: bool,
     hour: Option<RepeatedHour>,
     faults: LocalFaults,
-    /// A time was local.
+    /// Whether any time was local.
     uses_zone: bool,
 }
 
@@ -105,22 +106,22 @@ impl LocalClock {
         }
     }
 
-    /// Adds a zone that words probably mean.
+    /// Adds a zone that abbreviations probably mean.
     #[must_use]
     pub(super) fn with_likely(mut self, zone: TimeZone) -> Self {
         self.likely.push(zone);
         self
     }
 
-    /// Takes a time whose instant is known.
+    /// Records a time whose instant is known, and returns it.
     pub(super) fn known(&mut self, ns: i64) -> i64 {
         self.leave_hour();
         self.put(ns);
         ns
     }
 
-    /// Returns the instant of a local time whose zone a word names, in nanoseconds since 1970; none
-    /// if it is out of range.
+    /// Converts a local time with the name of its zone to nanoseconds since 1970. Returns `None` if
+    /// it is out of range.
     pub(super) fn named(&mut self, time: DateTime, word: &str, line: u64) -> Option<i64> {
         let likely: Vec<&TimeZone> = std::iter::once(&self.zone.zone).chain(&self.likely).collect();
         let Some((ns, is_ambiguous)) = instant_named(time, word, &likely) else {
@@ -145,7 +146,7 @@ impl LocalClock {
         }
     }
 
-    /// Returns the instant of a local time, in nanoseconds since 1970; none if it is out of range.
+    /// Converts a local time to nanoseconds since 1970. Returns `None` if it is out of range.
     pub(super) fn local(&mut self, time: DateTime, line: u64) -> Option<i64> {
         let ns = self.in_zone(time, line)?;
         self.put(ns);
@@ -169,12 +170,15 @@ impl LocalClock {
             AmbiguousOffset::Fold { before, after } => (before.seconds(), after.seconds()),
         };
         let (early, late) = (nanoseconds(ambiguous.earlier().ok()?)?, nanoseconds(ambiguous.later().ok()?)?);
-        // The same time again, though rows are as far apart as both halves of the hour.
+        // If rows are at least half of the repeated time apart, the same local time again is its
+        // second occurrence.
         let is_again = self.hour.as_ref().is_some_and(|hour| hour.last == time)
             && !self.has_equal_times
             && self.last_step_ns.saturating_mul(2) >= late.saturating_sub(early);
         self.count_repeated(time, (before, after), line);
-        // Rows are in order: the first of the two times that is not on the wrong side of the last.
+        // Rows are in order, so choose the first of the two instants that is not before the last
+        // row. If the newest row is first, choose the later instant unless it is after the last
+        // row.
         let is_later = match (self.last_ns, self.is_newest_first) {
             (None, is_newest_first) => is_newest_first,
             (Some(_), is_newest_first) if is_again => !is_newest_first,
@@ -215,7 +219,8 @@ impl LocalClock {
         hour.last = time;
     }
 
-    /// Ends a repeated hour. Times that step back in it once are of its first and second half.
+    /// Ends a repeated hour. One long backward step separates its two halves; otherwise its rows
+    /// become a finding.
     fn leave_hour(&mut self) {
         if let Some(hour) = self.hour.take()
             && (hour.returns != 1 || hour.has_small_return)
@@ -224,7 +229,7 @@ impl LocalClock {
         }
     }
 
-    /// Adds what was assumed. Call it at the end.
+    /// Adds a finding for each assumption. Call it after the last row.
     pub(super) fn report(&mut self, findings: &mut ImportFindings) {
         self.leave_hour();
         let zone = self.zone.name();
@@ -254,7 +259,7 @@ impl LocalClock {
         &self.zone
     }
 
-    /// Returns whether a time was in the zone.
+    /// Returns whether any time was local.
     pub(super) fn uses_zone(&self) -> bool {
         self.uses_zone
     }
@@ -275,7 +280,7 @@ mod tests {
         LocalZone { zone: TimeZone::get(name).unwrap(), origin: ZoneOrigin::Host }
     }
 
-    /// Instants of local times, in seconds, and the kinds and lines of findings.
+    /// Returns the instants of local times in seconds, and the kinds and lines of the findings.
     fn read(name: &str, is_newest_first: bool, times: &[DateTime]) -> (Vec<i64>, Vec<(FindingKind, u64)>) {
         let mut clock = LocalClock::new(zone(name), is_newest_first);
         let instants = times.iter().zip(2..).map(|(time, line)| clock.local(*time, line).unwrap() / NS_PER_S);
@@ -288,9 +293,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(64, 1000)))]
 
-        // Proves that rows of a whole autumn night become the instants that they were written at,
-        // in zones of both hemispheres and of half an hour, from the oldest or from the newest row
-        // on, without a finding.
+        // Proves that the rows of an autumn night become the instants at which they were written,
+        // without a finding. The zones are in both hemispheres, one repeats half an hour, and
+        // either the oldest or the newest row is first.
         #[test]
         fn repeated_hours_are_resolved_by_the_order_of_rows(
             at in 0..4_usize, step_s in 60..900_i64, phase_s in 0..900_i64, is_newest_first: bool,
@@ -315,8 +320,8 @@ mod tests {
         }
     }
 
-    // Proves that a repeated hour of which the rows have one half, or that is not in order, is
-    // named with its first line, and so is a time that does not exist.
+    // Proves that a repeated hour is reported with its first line if its rows have only one half or
+    // are not in order. A time that does not exist is reported, too.
     #[test]
     fn what_rows_do_not_say_is_found() {
         let night = jiff::civil::date(2024, 10, 27);

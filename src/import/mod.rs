@@ -1,9 +1,9 @@
-//! Importers of foreign recordings. Each reads files of one format as a stream, in constant memory,
-//! and writes intact records through one [`RunWriter`]. Damaged or missing input is listed in its
-//! [`ImportReport`].
+//! Importers for recordings of other formats. Each reads files of one format as a stream, in
+//! bounded memory, and writes intact records through one [`RunWriter`]. Damaged or missing input is
+//! listed in its [`ImportReport`].
 //!
-//! Never guesses a time or value that the input does not contain, never skips damage without
-//! reporting it, and never trusts a file's name about its content.
+//! An importer never invents a time or value that the input does not contain. It never skips damage
+//! without reporting it, and never trusts a file's name about its content.
 
 mod batch;
 pub mod capture;

@@ -20,11 +20,11 @@ pub struct ImportReport {
     pub flaws: Vec<ImportFlaw>,
     /// Number of further flaws.
     pub more_flaws: u64,
-    /// What was assumed about the input, by file and line.
+    /// Assumptions about the input, by file and line.
     pub findings: Vec<ImportFinding>,
     /// Input that was skipped intentionally, with counts: heartbeats, repeats, other packets.
     pub skipped: BTreeMap<&'static str, u64>,
-    /// What was recognized in the input, one line per file: what the user did not state.
+    /// Properties that were recognized in the input, one line per file.
     pub recognized: Vec<String>,
     /// Whether the import was stopped before the end of the input.
     pub stopped: bool,

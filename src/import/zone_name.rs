@@ -1,10 +1,11 @@
-//! Time zones that a document names: by offset, abbreviation or name of the tz database.
+//! Time zones, named by offset, abbreviation or name of the tz database.
 
 use flatcap_format::schema::nearest_name;
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 
-/// Abbreviations of fixed offsets from UTC, in minutes, and whether other zones use them, too.
+/// Abbreviations with their offset from UTC in minutes, and whether zones with another offset use
+/// the same abbreviation.
 const ABBREVIATIONS: [(&str, i32, bool); 49] = [
     ("ACDT", 630, false),
     ("ACST", 570, false),
@@ -61,11 +62,11 @@ const ABBREVIATIONS: [(&str, i32, bool); 49] = [
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NamedZone {
     pub(super) zone: TimeZone,
-    /// Zones of other offsets have the same abbreviation.
+    /// Whether zones with other offsets have the same abbreviation.
     pub(super) is_ambiguous: bool,
 }
 
-/// Returns the zone that a word names; none if it names none.
+/// Returns the zone that a word names, or `None` if the name is unknown.
 pub(super) fn zone_named(word: &str) -> Option<NamedZone> {
     let fixed = |minutes: i32, is_ambiguous| {
         let zone = if minutes == 0 {
@@ -90,10 +91,10 @@ pub(super) fn zone_named(word: &str) -> Option<NamedZone> {
     TimeZone::get(word).ok().map(|zone| NamedZone { zone, is_ambiguous: false })
 }
 
-/// Returns the zone of an option.
+/// Returns the zone that an option states.
 ///
 /// # Errors
-/// What to write instead.
+/// A message with the valid forms.
 pub(crate) fn stated_zone(word: &str) -> Result<TimeZone, String> {
     let named = zone_named(word).filter(|named| !named.is_ambiguous).map(|named| named.zone);
     named.or_else(|| TimeZone::get(word).ok()).ok_or_else(|| {
@@ -106,11 +107,11 @@ pub(crate) fn stated_zone(word: &str) -> Result<TimeZone, String> {
     })
 }
 
-/// Returns the instant of a local time whose zone a word says, in nanoseconds since 1970, and
-/// whether the word could mean another zone; none if the word names no zone.
+/// Converts a local time with the name of its zone to nanoseconds since 1970. Also returns whether
+/// the name could mean another zone. Returns `None` if the name is unknown.
 ///
-/// A zone that uses this abbreviation at this time, such as that of the host, goes first: then both
-/// times of a repeated hour have their own.
+/// The likely zones have priority if they use the abbreviation at this time. Their abbreviations
+/// for summer and winter distinguish the two times of a repeated hour.
 pub(super) fn instant_named(time: DateTime, word: &str, likely: &[&TimeZone]) -> Option<(i64, bool)> {
     for zone in likely {
         let ambiguous = zone.to_ambiguous_zoned(time);
@@ -128,7 +129,7 @@ pub(super) fn instant_named(time: DateTime, word: &str, likely: &[&TimeZone]) ->
     Some((i64::try_from(stamp.as_nanosecond()).ok()?, named.is_ambiguous))
 }
 
-/// Parses `+02:00`, `-0530`, `+2`.
+/// Parses `+02:00`, `-0530` or `+2` to minutes.
 fn offset_minutes(text: &str) -> Option<i32> {
     let (sign, rest) = match text.as_bytes().first()? {
         b'+' => (1, text.get(1..)?),
@@ -151,8 +152,8 @@ fn offset_minutes(text: &str) -> Option<i32> {
 mod tests {
     use super::*;
 
-    // Proves that offsets, abbreviations and names are found, ambiguous ones are said to be so, and
-    // other words name no zone.
+    // Proves that offsets, abbreviations and names are found, that ambiguous ones are marked, and
+    // that other words name no zone.
     #[test]
     fn words_name_zones() {
         for (word, hours) in [("UTC", 0), ("cest", 2), ("+02:00", 2), ("UTC+2", 2), ("GMT-0500", -5)] {
@@ -167,8 +168,8 @@ mod tests {
         assert!(stated_zone("Europe/Berlni").unwrap_err().contains("Europe/Berlin"));
     }
 
-    // Proves that a word selects between the two times of a repeated hour, and that an ambiguous
-    // word is that of the likely zone.
+    // Proves that an abbreviation distinguishes the two times of a repeated hour, and that an
+    // ambiguous one selects the likely zone.
     #[test]
     fn words_select_instants() {
         let berlin = TimeZone::get("Europe/Berlin").unwrap();

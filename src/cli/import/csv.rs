@@ -14,16 +14,17 @@ use crate::import::csv::{
 };
 use crate::import::stated_zone;
 
-/// Import CSV files: a header, a column that says the time, and columns of values.
+/// Import CSV files with a header, a time column and value columns.
 ///
-/// Each file becomes a run with one source, each row a sample, each column a field, whose type all
-/// of its cells decide: bool, unsigned, integer, float, else text. An empty cell is absent. Columns
-/// are named by their titles, or by their names as fields: letters, digits and underscores.
+/// Each file becomes a run with one source, or with one source per device. Each row becomes a
+/// sample and each column a field. The cells of a column decide its type: bool, unsigned, integer,
+/// float or text. An empty cell is a missing value. Options name a column by its title or by its
+/// field name (letters, digits and underscores).
 ///
-/// Encoding, delimiter, header, decimal mark, units, the form and zone of times, the order of rows
-/// and columns of devices are recognized. If the file allows two readings, flatcap assumes one,
-/// reports it with its line and the option that settles it, and exits with 3. --check shows the
-/// interpretation first.
+/// flatcap recognizes the encoding, delimiter, header, decimal mark, units, time format, time zone,
+/// row order and key columns. If a file is ambiguous, flatcap assumes one interpretation, reports
+/// it with its line and the option that sets the property, and exits with 3. --check prints the
+/// interpretation and imports nothing.
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -39,48 +40,49 @@ pub(super) struct Args {
     /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
-    /// Column that says the time; DATE,TIME for two columns [default: time, timestamp, datetime,
-    /// date or a similar title].
+    /// Time column, or DATE,TIME for two columns [default: the column with the title time,
+    /// timestamp, datetime, date or similar].
     #[arg(long, value_name = "COLUMN")]
     time: Vec<String>,
-    /// Form of times: iso (2026-11-22T21:05:37+01:00, 2026-11-22 21:05:37), ymd, dmy or mdy for
-    /// dates in this order, s, ms, us or ns since 1970, or a pattern as of date(1), such as
-    /// "%d.%m.%Y %H:%M:%S" [default: the form of most rows].
+    /// Time format: iso (2026-11-22T21:05:37+01:00, 2026-11-22 21:05:37) or a pattern as in
+    /// date(1), such as "%d.%m.%Y %H:%M:%S". For dates in this order: ymd, dmy or mdy. For numbers
+    /// since 1970: s, ms, us or ns [default: the format of most rows].
     #[arg(long, value_name = "FORM")]
     time_format: Option<TimeForm>,
-    /// Read times without an offset as UTC.
+    /// Interpret times without an offset as UTC.
     #[arg(long)]
     utc: bool,
-    /// Zone of times without an offset: Europe/Berlin, CET, +01:00 [default: the zone that the file
-    /// names, else the local time zone (TZ)].
+    /// Time zone of times without an offset, such as Europe/Berlin, CET or +01:00 [default: the
+    /// zone that the file names, else the local time zone (TZ)].
     #[arg(long, value_name = "ZONE", value_parser = stated_zone, conflicts_with = "utc")]
     zone: Option<TimeZone>,
-    /// Order of rows: file (where the time falls, the clock was set back) or time (sorted)
-    /// [default: by the times].
+    /// Order of rows: file or time. With file, rows keep their order, and a backward step in time
+    /// means that the clock was set back. With time, rows are sorted [default: chosen from the
+    /// times].
     #[arg(long, value_name = "ORDER", value_parser = order)]
     order: Option<RowOrder>,
-    /// Columns that identify devices, such as host,disk: each device becomes a source with these
-    /// labels [default: found if rows have the same time].
+    /// Key columns, which identify devices, such as host,disk. Each device becomes a source with
+    /// these labels [default: recognized if rows have the same time].
     #[arg(long = "key", value_name = "COLUMN,...", value_delimiter = ',')]
     keys: Vec<String>,
     /// Import rows with the same time as one series.
     #[arg(long, conflicts_with = "keys")]
     no_key: bool,
-    /// Unit of a column, for people and conversions: bytes, KiB, ms, %, ...; can be repeated
+    /// Unit of a column for display and conversions, such as bytes, KiB, ms or %; can be repeated
     /// [default: the unit in its cells, or in brackets in its title].
     #[arg(long = "unit", value_name = "COLUMN=UNIT", value_parser = pair)]
     units: Vec<(String, String)>,
-    /// Type of a column, or of all others: bool, unsigned, integer, float or text; can be repeated.
-    /// A cell of another type is reported and left out.
+    /// Type of a column, or of all other columns: bool, unsigned, integer, float or text; can be
+    /// repeated. Cells of another type are reported and left out.
     #[arg(long = "type", value_name = "[COLUMN=]TYPE", value_parser = stated_type)]
     types: Vec<(Option<String>, CsvType)>,
-    /// Columns that count since some start, so that --rate shows their change per second.
+    /// Counter columns: --rate shows their change per second.
     #[arg(long = "counter", value_name = "COLUMN,...", value_delimiter = ',')]
     counters: Vec<String>,
-    /// Text of a cell without a value, such as NA; can be repeated.
+    /// Word for a missing value, such as NA; can be repeated.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     absent: Vec<String>,
-    /// Character between cells; tab for a tab character [default: recognized].
+    /// Delimiter between cells: one ASCII character, or tab [default: recognized].
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// Decimal mark: . or , [default: the mark of most numbers].
@@ -92,8 +94,8 @@ pub(super) struct Args {
     /// Encoding: utf-8, utf-16le, utf-16be or latin1 (Windows-1252) [default: recognized].
     #[arg(long, value_name = "ENCODING")]
     encoding: Option<TextEncoding>,
-    /// Name of the source, instead of the file name; with several files once for each, in their
-    /// order.
+    /// Name of the source [default: the file name]. With several files, repeat the option once per
+    /// file, in the same order.
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
 }
@@ -158,7 +160,7 @@ fn stated_type(text: &str) -> Result<(Option<String>, CsvType), String> {
     Ok((column.map(str::to_owned), csv_type))
 }
 
-/// Returns an error if a column has two types, or all others have.
+/// Returns an error message if the options state two types for one column or for all other columns.
 fn stated_twice(types: &[(Option<String>, CsvType)]) -> Option<String> {
     let twice = types.iter().enumerate().find_map(|(at, (column, csv_type))| {
         let (_, before) = types.iter().take(at).find(|(other, _)| other == column)?;
@@ -182,7 +184,7 @@ fn delimiter(text: &str) -> Result<u8, String> {
 mod tests {
     use super::*;
 
-    // Proves that arguments are parsed, and that mistakes are answered with the form.
+    // Proves that arguments are parsed, and that errors show the expected form.
     #[test]
     fn arguments_are_parsed() {
         assert_eq!(pair("a=b=KiB"), Ok(("a=b".to_owned(), "KiB".to_owned())));

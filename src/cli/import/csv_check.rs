@@ -1,4 +1,4 @@
-//! `import csv --check`: prints how files would be read.
+//! `import csv --check`: prints how flatcap would interpret the files.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use crate::cli::time_printer::TimePrinter;
 use crate::human;
 use crate::import::csv::{self, CsvCheck, CsvOptions, RowOrder};
 
-/// Widths of the columns of a table of 80 characters, in the order of the header.
+/// Column widths, in the order of the header. The table fits 80 characters.
 const TITLE_WIDTH: usize = 20;
 const NAME_WIDTH: usize = 18;
 const UNIT_WIDTH: usize = 7;
 const VALUES_WIDTH: usize = 8;
 const ABSENT_WIDTH: usize = 10;
 
-/// The check as JSON.
+/// The result of the check as JSON.
 #[derive(Serialize)]
 struct CheckObject<'a> {
     files: &'a [CsvCheck],
@@ -105,7 +105,7 @@ fn put_row([title, name, csv_type, unit, values, absent]: [&str; 6], out: &mut d
     writeln!(out, "{}", line.trim_end())
 }
 
-/// Returns a length of time for people.
+/// Formats a duration for people.
 fn length(ns: i64) -> String {
     human::latency(ns.unsigned_abs())
 }

@@ -30,16 +30,17 @@ mod stream;
 const SEGMENT_BYTES: u64 = 256 << 20;
 /// Size of the largest frame, in bytes: the recorder's default.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
-/// Flaws that are printed as lines; the JSON has all that the report keeps.
+/// Maximum number of findings and of flaws printed as lines. The JSON output has the whole report.
 const FLAWS_PRINTED_MAX: usize = 20;
 
 /// Import recordings from other formats.
 ///
-/// Damaged records are skipped and reported with their offset. An importer that
-/// has to assume something reports it with its line. Both make the exit status 3.
+/// Damaged records are skipped and reported with their offset. Assumptions about ambiguous input
+/// are reported with their line. In both cases the exit status is 3.
 ///
-/// SIGINT and SIGTERM end an import, even while it waits for a pipe: what was read is sealed, and
-/// the exit status is 1. A second signal ends it at once; flatcap recover then seals the rest.
+/// SIGINT and SIGTERM stop an import, even while it waits for a pipe. flatcap seals the samples
+/// read so far, and exits with 1. A second signal stops the import at once: then run flatcap
+/// recover to seal the rest.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -59,8 +60,8 @@ enum ImportVerb {
 /// Arguments of all imports.
 #[derive(Debug, clap::Args)]
 struct ImportArgs {
-    /// Files to import, in this order; gzip files are decompressed; - is standard input (not for
-    /// sar, whose files are read twice).
+    /// Files to import, in this order. Gzip files are decompressed; - is standard input (not for
+    /// sar, which reads each file twice).
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Directory for the segments; created if missing. No recorder may use it.
@@ -113,7 +114,7 @@ fn import(
     })
 }
 
-/// Checks that the files exist, so that a misspelt name creates nothing.
+/// Checks that the files exist, so that a misspelt name creates no data directory.
 fn check_files(files: &[PathBuf]) -> Result<(), ImportError> {
     for path in files.iter().filter(|path| path.as_os_str() != "-") {
         std::fs::metadata(path).map_err(|error| ImportError::Read { path: path.clone(), error })?;
@@ -121,7 +122,7 @@ fn check_files(files: &[PathBuf]) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Calls a function that a signal ends, with its progress on a terminal.
+/// Runs `work` until it ends or a signal stops it, and shows its progress on a terminal.
 fn with_progress<T>(
     files: &[PathBuf],
     work: impl FnOnce(ImportProgress<'_>) -> Result<T, ImportError>,

@@ -11,20 +11,20 @@ use crate::cli::time_printer::zone_of;
 use crate::import::sar::{self, SarOptions};
 use crate::import::stated_zone;
 
-/// Import archives of sar, as sadf prints them: sadf -j FILE -- -A > FILE.json.
+/// Import sar archives that sadf has converted to JSON: sadf -j FILE -- -A > FILE.json.
 ///
-/// Each group of statistics becomes a source, such as sar-cpu-load, sar-memory and sar-disk, and
-/// each host a run. Elements of lists, such as disks, are identified by their name.
+/// Each host becomes a run, and each group of statistics a source, such as sar-cpu-load, sar-memory
+/// and sar-disk. Elements of lists, such as disks, are identified by their name.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     common: ImportArgs,
-    /// Read times of a host's own zone (sadf -t, sadf -T) as UTC. Times of sadf without these are
-    /// UTC anyway.
+    /// Interpret local times of a host (sadf -t, sadf -T) as UTC. Without -t and -T, sadf prints
+    /// UTC.
     #[arg(long)]
     utc: bool,
-    /// Zone of times of a host's own zone: Europe/Berlin, CET, +01:00 [default: the zone that the
-    /// file names, else the local time zone (TZ)].
+    /// Time zone of the local times of a host, such as Europe/Berlin, CET or +01:00 [default: the
+    /// zone that the file names, else the local time zone (TZ)].
     #[arg(long, value_name = "ZONE", value_parser = stated_zone, conflicts_with = "utc")]
     zone: Option<TimeZone>,
 }

@@ -1,4 +1,4 @@
-//! Dates and times of day in the order of a country: 27.10.2024 02:30, 10/27/2024 2:30 PM.
+//! Parses dates and times of day in national formats: 27.10.2024 02:30, 10/27/2024 2:30 PM.
 
 use jiff::civil::{Date, DateTime, Time};
 
@@ -15,12 +15,12 @@ pub enum DateOrder {
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-/// Years of two digits up to this one are of this century, as in strptime(3).
+/// Two-digit years up to 68 mean 2000 to 2068, larger ones 1969 to 1999, as in strptime(3).
 const SHORT_YEAR_MAX: i16 = 68;
 const FRACTION_DIGITS: usize = 9;
 
-/// Parses a date, and a time of day unless it is midnight. Returns what follows them, such as the
-/// name of a zone.
+/// Parses a date and an optional time of day (midnight by default). Also returns the rest of the
+/// text, such as a zone name.
 pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &str)> {
     let date_end = text.find([' ', 'T', ',']).unwrap_or(text.len());
     let (date, rest) = text.split_at_checked(date_end)?;
@@ -33,7 +33,7 @@ pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &
     Some((DateTime::from_parts(date, time), rest))
 }
 
-/// Parses a time of day: 2:30 PM, 02:30:00.25. Returns what follows it.
+/// Parses a time of day, such as 2:30 PM or 02:30:00.25. Also returns the rest of the text.
 pub(super) fn time_of_day(text: &str) -> Option<(Time, &str)> {
     let is_of_time = |character: char| character.is_ascii_digit() || matches!(character, ':' | '.' | ',');
     let end = text.find(|character| !is_of_time(character)).unwrap_or(text.len());
@@ -67,7 +67,8 @@ fn date_of(text: &str, order: DateOrder) -> Option<Date> {
     let (year, month, day) = match order {
         DateOrder::Ymd if first.len() == 4 => (first, second, third),
         DateOrder::Dmy => (third, second, first),
-        // Nobody writes the month first with points, and a month that is a word tells the order.
+        // A date with points never has the month first. Months written as words are accepted only
+        // in the other orders (27-Oct-2024).
         DateOrder::Mdy if separator != '.' => (third, first, second),
         DateOrder::Ymd | DateOrder::Mdy => return None,
     };
@@ -97,8 +98,8 @@ fn short_number(text: &str) -> Option<i8> {
 mod tests {
     use super::*;
 
-    // Proves that dates of each order are read with times of day and what follows them, and that
-    // others are refused.
+    // Proves that dates of each order are parsed with the time of day and the rest of the text, and
+    // that invalid dates are refused.
     #[test]
     fn calendar_times_are_read() {
         for (text, order, expected, rest) in [

@@ -1,6 +1,6 @@
 //! Cells of a record, split as RFC 4180 describes.
 
-/// The cells of a record, in memory that is reused.
+/// The cells of a record, in a buffer that is reused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Cells {
     bytes: Vec<u8>,
@@ -20,7 +20,7 @@ impl Cells {
         self.bytes.get(start..end)
     }
 
-    /// Returns a cell as text without the spaces around it; empty without the cell.
+    /// Returns a cell as text without surrounding spaces. A cell that does not exist is empty.
     pub(super) fn text(&self, position: usize) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.get(position).unwrap_or_default().trim_ascii())
     }
@@ -30,12 +30,12 @@ impl Cells {
         (0..self.len()).filter_map(|position| self.get(position))
     }
 
-    /// Returns the bytes of all cells.
+    /// Returns the total length of the cells, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Ends a cell.
+    /// Ends the current cell.
     pub(super) fn end(&mut self) {
         self.ends.push(self.bytes.len());
     }
@@ -51,11 +51,11 @@ enum SplitState {
     CellStart,
     Plain,
     Quoted,
-    /// After a quote within quotes: it ends the cell, or is one of two that stand for one.
+    /// After a quote in a quoted cell: it closes the cell, or it is the first of an escaped pair.
     QuoteInQuotes,
 }
 
-/// Splits lines into cells. A quoted cell may go on in the next line.
+/// Splits lines into cells. A quoted cell may continue in the next line.
 #[derive(Debug)]
 pub(super) struct Splitter {
     delimiter: u8,
@@ -67,8 +67,8 @@ impl Splitter {
         Self { delimiter, state: SplitState::CellStart }
     }
 
-    /// Adds a line. Returns false if a quote is open at its end: then the record goes on with what
-    /// ends this line, and the next line.
+    /// Adds a line. Returns false if a quote is open at its end. The record then continues with the
+    /// line ending, which the caller adds with `add`, and the next line.
     pub(super) fn add_line(&mut self, line: &[u8], cells: &mut Cells) -> bool {
         self.add(line, cells);
         if self.state == SplitState::Quoted {
@@ -106,7 +106,7 @@ impl Splitter {
     }
 }
 
-/// Splits a line that is a record; none if a quote is open at its end.
+/// Splits a line into cells. Returns `None` if a quote is open at the end of the line.
 pub(super) fn split_line(line: &[u8], delimiter: u8) -> Option<Cells> {
     let mut cells = Cells::default();
     Splitter::new(delimiter).add_line(line, &mut cells).then_some(cells)
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that lines are split as the csv crate splits them, whatever they contain.
+        // Proves that any line is split in the same way as the csv crate splits it.
         #[test]
         fn lines_are_split_as_by_the_csv_crate(line in "[a,\"; ]{1,24}") {
             let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true)

@@ -1,10 +1,10 @@
-//! What the cells of a column are, and what follows from it: type, unit, words for absent values.
+//! Profiles the cells of a column, to find its type, its unit and its words for missing values.
 
 use super::csv_type::{CsvType, NumberClass, is_bool, number_class};
 use super::numeral::{DecimalMark, numeral};
 use crate::import::findings::{FindingKind, ImportFindings, Tally};
 
-/// Words for a value that is not there, in lower case. In brackets, any word is one.
+/// Words for missing values, in lower case. Any text in square brackets counts, too.
 const ABSENT_WORDS: [&str; 21] = [
     "n/a",
     "na",
@@ -28,21 +28,22 @@ const ABSENT_WORDS: [&str; 21] = [
     "no data",
     "k.a.",
 ];
-/// Most words for absent values of a column that are told apart.
+/// Maximum number of different words for missing values in a column. Further words count as
+/// ordinary cells.
 const WORDS_MAX: usize = 8;
-/// Of this many numbers, one cell that is none is a fault of the cell: the column stays one of
-/// numbers.
+/// A column is numeric if it has at least this many numbers for each other cell. A few other cells
+/// are then faults that do not change the type. The same holds for columns of bools.
 const NUMBERS_PER_OTHER: u64 = 8;
-/// Characters of a cell that a message shows.
+/// Maximum length of a cell in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 40;
 
-/// Returns the start of a cell, for a message.
+/// Returns the start of a cell for a message.
 pub(super) fn shown(cell: &str) -> String {
     let start: String = cell.chars().take(SHOWN_CHARS_MAX).collect();
     if start.len() < cell.len() { start + "..." } else { start }
 }
 
-/// Cells of one sort: how many, and the first.
+/// Cells of one category: their number, the first line and the first text.
 #[derive(Debug, Clone, Default)]
 struct Sort {
     cells: Tally,
@@ -58,56 +59,56 @@ impl Sort {
     }
 }
 
-/// The numbers of a column, if a decimal mark is the one.
+/// The numbers of a column, assuming one decimal mark.
 #[derive(Debug, Clone)]
 struct NumberCensus {
     mark: DecimalMark,
     numbers: u64,
-    /// The types that hold all numbers: unsigned, integer, float.
+    /// Whether each type can represent all numbers: unsigned, integer, float.
     holds: [bool; 3],
     uses_all_bits: bool,
     codes: Sort,
-    /// No numbers.
+    /// Cells that are not numbers.
     others: Sort,
     /// The unit of the first number that has one.
     unit: Option<String>,
-    /// Numbers of another unit.
+    /// Numbers with another unit.
     other_units: Sort,
 }
 
-/// How many cells have marks that say which one is decimal.
+/// Evidence for the decimal mark: numbers of a column, by their points and commas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MarkEvidence {
-    /// Numbers with a decimal point alone.
+    /// Numbers in which only the point can be the decimal mark.
     pub(super) point: Tally,
-    /// Numbers with a decimal comma alone.
+    /// Numbers in which only the comma can be the decimal mark.
     pub(super) comma: Tally,
-    /// Numbers such as 1,234, which either may be.
+    /// Numbers such as 1,234, whose comma may be a decimal mark or a thousands separator.
     pub(super) either_comma: Tally,
-    /// Numbers such as 1.234.
+    /// Numbers such as 1.234, whose point may be either.
     pub(super) either_point: Tally,
 }
 
-/// What the cells of a column are.
+/// The profile of a column.
 #[derive(Debug, Clone)]
 pub(super) struct ColumnCensus {
-    /// Cells with a value or a word for an absent one.
+    /// Cells with a value or with a word for a missing value.
     cells: u64,
     bools: u64,
     not_bools: Sort,
     point: NumberCensus,
     comma: NumberCensus,
-    /// Words for absent values.
+    /// Words for missing values.
     words: Vec<Sort>,
     marks: MarkEvidence,
 }
 
-/// What a column is.
+/// The interpretation of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ColumnReading {
     pub(super) csv_type: CsvType,
     pub(super) unit: Option<String>,
-    /// Words for absent values that were found.
+    /// Words for missing values that the column has.
     pub(super) absent: Vec<String>,
     pub(super) uses_all_bits: bool,
 }
@@ -126,7 +127,7 @@ impl NumberCensus {
         }
     }
 
-    /// Adds a cell. Returns whether it is a number.
+    /// Adds a cell. Returns whether it counts as a number.
     fn add(&mut self, cell: &str, line: u64) -> bool {
         let found = numeral(cell, self.mark);
         let Some(found) = found else {
@@ -157,7 +158,7 @@ impl NumberCensus {
         true
     }
 
-    /// Returns the narrowest type of all numbers.
+    /// Returns the narrowest type that can represent all numbers.
     fn narrowest(&self) -> Option<CsvType> {
         let types = [CsvType::Unsigned, CsvType::Signed, CsvType::Float];
         types.into_iter().zip(self.holds).find(|(_, holds)| *holds).map(|(csv_type, _)| csv_type)
@@ -177,7 +178,7 @@ impl ColumnCensus {
         }
     }
 
-    /// Adds a cell that has a text.
+    /// Adds a cell that is not empty.
     pub(super) fn add(&mut self, cell: &str, line: u64) {
         self.cells += 1;
         if is_absent_word(cell) {
@@ -207,17 +208,18 @@ impl ColumnCensus {
         }
     }
 
-    /// Returns which decimal mark the cells have.
+    /// Returns the evidence for the decimal mark.
     pub(super) fn marks(&self) -> MarkEvidence {
         self.marks
     }
 
-    /// Returns the number of cells with a text.
+    /// Returns the number of cells that were added.
     pub(super) fn cells(&self) -> u64 {
         self.cells
     }
 
-    /// Returns what the column is, and adds what that assumes. A stated type holds.
+    /// Decides type, unit and words for missing values, and adds a finding for each assumption. If
+    /// the type is stated, only the unit is decided, without findings.
     pub(super) fn read(
         &self,
         title: &str,
@@ -273,7 +275,8 @@ impl ColumnCensus {
         reading
     }
 
-    /// Says which cell makes a column of numbers a text, if most cells are numbers.
+    /// Adds a finding for the first cell that makes a column text, if most of its cells are
+    /// numbers.
     fn explain_text(&self, title: &str, numbers: &NumberCensus, findings: &mut ImportFindings) {
         let values = self.not_bools.cells.count + self.bools;
         if numbers.numbers * 2 <= values {
@@ -292,7 +295,7 @@ impl ColumnCensus {
     }
 }
 
-/// Returns whether a cell is a word for a value that is not there.
+/// Returns whether a cell is a word for a missing value.
 fn is_absent_word(cell: &str) -> bool {
     let is_bracketed = cell.len() > 2 && cell.starts_with('[') && cell.ends_with(']');
     is_bracketed || ABSENT_WORDS.iter().any(|word| cell.eq_ignore_ascii_case(word))
@@ -313,8 +316,8 @@ mod tests {
         (reading, found.collect())
     }
 
-    // Proves that a column has the narrowest type of all of its cells, and that codes and digits
-    // that no number holds stay texts.
+    // Proves that a column has the narrowest type that can represent all cells. Codes, and numbers
+    // that no type represents exactly, remain text.
     #[test]
     fn columns_have_the_type_of_all_cells() {
         for (cells, expected) in [
@@ -340,8 +343,8 @@ mod tests {
         }
     }
 
-    // Proves that one cell that is no number leaves a column one of numbers, that a word for an
-    // absent value does so however often it occurs, and that both are named with their line.
+    // Proves that a numeric column stays numeric with one cell that is not a number, or with any
+    // number of words for missing values. Both are reported with their line.
     #[test]
     fn one_cell_decides_for_no_other() {
         let mut cells = vec!["1.5"; 20];
@@ -360,8 +363,8 @@ mod tests {
         assert!(read(&["a", "b", "1"]).1.is_empty(), "mostly texts");
     }
 
-    // Proves that units of cells become that of the column, and that a cell of another unit is
-    // named.
+    // Proves that a column has the unit of its cells, and that a cell with another unit is
+    // reported.
     #[test]
     fn units_are_those_of_all_cells() {
         let (reading, found) = read(&["50 %", "90 %", "0"]);

@@ -1,4 +1,4 @@
-//! The columns of a file: their names as fields, and what was stated about them.
+//! The columns of a file: their field names, and their properties stated by options.
 
 use flatcap_format::schema::{MetricKind, NewField, nearest_name};
 
@@ -11,22 +11,23 @@ use crate::import::error::ImportError;
 use crate::import::field_name::field_names;
 use crate::import::zone_name::zone_named;
 
-/// Most columns of a file: what a schema holds with room to spare.
+/// Maximum number of columns of a file, well below the limit of a schema.
 const COLUMNS_MAX: usize = 4096;
-/// Most names that an error lists: a line stays readable.
+/// Maximum number of names in an error, so that the line stays readable.
 const NAMED_MAX: usize = 12;
 
-/// Columns that a user names, by their title in the file or by their name as a field.
+/// Columns named in options, by their title in the file or by their field name.
 #[derive(Debug, Clone, Default)]
 pub struct CsvColumns {
-    /// The columns that say the time, such as one of dates and one of times of day; recognized by
-    /// their names without it.
+    /// The time column, or a date column and a time-of-day column. If empty, they are recognized by
+    /// their titles and cells.
     pub time: Vec<String>,
-    /// The columns that tell devices apart; found by their cells without it. Empty: there are none.
+    /// The key columns, which identify devices; recognized if `None`. An empty list means that the
+    /// file has no key columns.
     pub keys: Option<Vec<String>>,
     /// Types by column.
     pub types: Vec<(String, CsvType)>,
-    /// The type of all other columns; found by their cells without it.
+    /// The type of all other columns. If `None`, their cells decide.
     pub other_types: Option<CsvType>,
     /// Units by column.
     pub units: Vec<(String, String)>,
@@ -37,16 +38,16 @@ pub struct CsvColumns {
 /// The columns of a file.
 #[derive(Debug)]
 pub(super) struct CsvHeader {
-    /// Positions of the columns that say the time, the date first.
+    /// Positions of the time columns, the date first.
     pub(super) time: Vec<usize>,
     pub(super) columns: Vec<CsvColumn>,
-    /// Position of a column that names the zone of each time.
+    /// Position of a column with the time zone of each row.
     pub(super) zone: Option<usize>,
-    /// The unit of a time that is a number, in nanoseconds, if the file names it.
+    /// The unit of numeric times in nanoseconds, if the title or the units line states it.
     pub(super) time_unit_ns: Option<i64>,
-    /// Positions of the columns that tell devices apart, if they are stated.
+    /// Positions of the key columns, if they are stated.
     pub(super) keys: Option<Vec<usize>>,
-    /// The time is taken for that of a column whose title does not say so.
+    /// The time column was recognized by its cells alone: its title does not suggest a time.
     pub(super) is_time_guessed: bool,
     titles: Vec<String>,
 }
@@ -66,11 +67,11 @@ pub(super) struct CsvColumn {
 }
 
 impl CsvHeader {
-    /// Returns the columns of a header, with what was stated about them. The first rows, if there
-    /// are any, tell a date from a time of day.
+    /// Builds the header from the titles and the options. The first rows distinguish date columns
+    /// from time-of-day columns.
     ///
     /// # Errors
-    /// What is wrong with the header or the statements, without the file.
+    /// A message about the header or the options, without the file name.
     pub(super) fn new(titles: Vec<String>, stated: &CsvColumns, rows: &[Cells]) -> Result<Self, String> {
         if titles.len() > COLUMNS_MAX {
             return Err(format!("{} columns, at most {COLUMNS_MAX} can be imported", titles.len()));
@@ -125,7 +126,7 @@ impl CsvHeader {
         Ok(Self { time, columns, zone, time_unit_ns, keys, is_time_guessed, titles })
     }
 
-    /// Adds the units of a line that has nothing else.
+    /// Adds the units of the units line, which has nothing else.
     pub(super) fn add_units(&mut self, cells: &Cells) {
         let time = self.time.first().and_then(|at| time_unit_ns(&cells.text(*at)));
         self.time_unit_ns = time.or(self.time_unit_ns);
@@ -148,27 +149,27 @@ impl CsvHeader {
         self.titles.get(position).map_or("", String::as_str)
     }
 
-    /// Returns whether a record has a cell for each column. Empty cells at the end, and columns
-    /// without title and cell there, do not count.
+    /// Returns whether a record has one cell per column. Empty extra cells at the end are ignored,
+    /// and columns without a title at the end may lack their cell.
     pub(super) fn is_row(&self, cells: &Cells) -> bool {
         let (own, width) = (cells.len(), self.titles.len());
         let more = (width..own).all(|at| cells.get(at).is_some_and(|cell| cell.trim_ascii().is_empty()));
         more && self.titles.iter().skip(own).all(String::is_empty)
     }
 
-    /// Returns whether a record repeats the header, as where files were joined.
+    /// Returns whether a record repeats the header, as in concatenated files.
     pub(super) fn is_repeated(&self, cells: &Cells) -> bool {
         cells.len() == self.titles.len()
             && self.titles.iter().enumerate().all(|(at, title)| cells.text(at) == title.as_str())
     }
 
-    /// Returns the text of the time of a row.
+    /// Returns the cells of the time columns of a row, joined by spaces.
     pub(super) fn time_text(&self, cells: &Cells) -> String {
         let parts: Vec<_> = self.time_parts().into_iter().map(|at| cells.text(at)).collect();
         parts.join(" ")
     }
 
-    /// Returns the positions of the columns of the time, that of its zone last.
+    /// Returns the positions of the time columns, followed by the zone column.
     pub(super) fn time_parts(&self) -> Vec<usize> {
         self.time.iter().copied().chain(self.zone).collect()
     }
@@ -181,7 +182,8 @@ impl CsvHeader {
 }
 
 impl CsvColumn {
-    /// Returns the unit: the stated one, that of the cells, or that of the title.
+    /// Returns the unit stated by an option, found in the cells, or named in the title, in this
+    /// order.
     pub(super) fn unit(&self, reading: &ColumnReading) -> Option<String> {
         let own = reading.unit.as_ref().or(self.title_unit.as_ref()).filter(|_| reading.csv_type.is_number());
         self.stated_unit.as_ref().or(own).cloned()
@@ -191,7 +193,7 @@ impl CsvColumn {
         self.is_counter
     }
 
-    /// Returns the field of the column in the schema.
+    /// Returns the schema field of the column.
     pub(super) fn field(&self, reading: &ColumnReading) -> NewField {
         let kind = match reading.csv_type {
             _ if self.is_counter => MetricKind::Counter,
@@ -212,7 +214,7 @@ impl CsvColumn {
     }
 }
 
-/// Returns the column that names the zone of each time, if the times have none of their own.
+/// Returns the column with the time zone of each row, if the times themselves have no zone.
 fn zone_column(titles: &[String], time: &[usize], rows: &[Cells]) -> Option<usize> {
     let is_zone = |title: &String| {
         let plain: String = title.chars().filter(|character| character.is_alphanumeric()).collect();
@@ -231,8 +233,9 @@ fn zone_column(titles: &[String], time: &[usize], rows: &[Cells]) -> Option<usiz
     (rows.iter().filter(are).count() * 2 > rows.len()).then_some(position)
 }
 
-/// Returns the columns that say the time: by their titles, and a date and a time of day by their
-/// cells, too. Without such a title, the only column of dates with times is taken for it.
+/// Returns the time columns, and whether they are a guess. They are recognized by their titles;
+/// their cells distinguish dates from times of day. Without such a title, the only column with
+/// dates is used.
 fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, bool), String> {
     let are_most = |position: usize, is_so: &dyn Fn(&str) -> bool| {
         let texts = rows.iter().map(|cells| cells.text(position)).filter(|text| !text.is_empty());
@@ -288,7 +291,7 @@ fn listed(titles: &[String]) -> String {
     titles.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ") + more
 }
 
-/// Returns the error of a header.
+/// Returns an error about the header of a file.
 pub(super) fn header_error(path: &std::path::Path, what: &str) -> ImportError {
     ImportError::Kind { path: path.to_owned(), what: what.to_owned() }
 }
@@ -309,8 +312,8 @@ mod tests {
         ColumnReading { csv_type, unit: None, absent: Vec::new(), uses_all_bits: false }
     }
 
-    // Proves that the time is found by its name or as stated, and that statements apply to the
-    // columns that they name.
+    // Proves that the time column is found by its title or by an option, and that options apply to
+    // the columns that they name.
     #[test]
     fn statements_apply_to_columns() {
         let all = ["host", "Timestamp", "cpu user", "reads", "power [W]"];
@@ -337,8 +340,8 @@ mod tests {
         assert_eq!(header(&all, &named).unwrap().time, [0]);
     }
 
-    // Proves that a date and a time of day in two columns are the time, stated or not, and that a
-    // whole time goes before both.
+    // Proves that a date column and a time-of-day column form the time, stated or not, and that a
+    // column with the full time has priority.
     #[test]
     fn two_columns_say_the_time() {
         let row = |line: &str| [super::super::cells::split_line(line.as_bytes(), b',').unwrap()];
@@ -358,7 +361,8 @@ mod tests {
         }
     }
 
-    // Proves that empty cells at the end of a row make it no other width, and that others do.
+    // Proves that empty extra cells at the end of a row are ignored, and that other differences in
+    // width are not.
     #[test]
     fn empty_ends_of_rows_are_no_cells() {
         let cells = |line: &str| super::super::cells::split_line(line.as_bytes(), b',').unwrap();
@@ -370,7 +374,7 @@ mod tests {
         assert!(plain.is_repeated(&cells("time, a")) && !plain.is_repeated(&cells("time,b")));
     }
 
-    // Proves that mistakes name the option, the value and the columns there are.
+    // Proves that errors name the option, the value and the existing columns.
     #[test]
     fn mistakes_are_explained() {
         let all = ["when", "value"];

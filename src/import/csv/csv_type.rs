@@ -1,4 +1,4 @@
-//! The types of columns: stated, or found by all of their cells.
+//! The types of columns, which options state or cells decide.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use flatcap_format::schema::NewContent;
 use super::numeral::{DecimalMark, numeral};
 use crate::import::payload::PayloadValue;
 
-/// Largest whole number up to which a float of 64 bits holds each one.
+/// Largest integer up to which a 64-bit float represents each integer exactly.
 const FLOAT_EXACT_MAX: u64 = 1 << 53;
 
 /// The type of a column.
@@ -15,17 +15,17 @@ const FLOAT_EXACT_MAX: u64 = 1 << 53;
 pub enum CsvType {
     /// `true` and `false`.
     Bool,
-    /// Whole numbers from 0 on.
+    /// Integers from 0 on.
     Unsigned,
-    /// Whole numbers.
+    /// Integers.
     Signed,
-    /// Numbers.
+    /// Numbers with or without a fraction.
     Float,
-    /// Anything.
+    /// Any text.
     Text,
 }
 
-/// A word that is no type.
+/// The error for an unknown type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such type; use bool, unsigned, integer, float or text")]
 pub struct CsvTypeError;
@@ -46,7 +46,7 @@ impl FromStr for CsvType {
 }
 
 impl CsvType {
-    /// Returns the word for the type.
+    /// Returns the name of the type in options and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -62,7 +62,7 @@ impl CsvType {
         matches!(self, Self::Unsigned | Self::Signed | Self::Float)
     }
 
-    /// Returns the type of the field in the schema.
+    /// Returns the type of the schema field.
     pub(super) fn content(self) -> NewContent {
         match self {
             Self::Bool => NewContent::Bool,
@@ -73,7 +73,7 @@ impl CsvType {
         }
     }
 
-    /// Returns whether a value of the type says all that a cell does.
+    /// Returns whether the type can represent a cell with all digits of an integer.
     fn keeps(self, cell: &str) -> bool {
         match self {
             Self::Bool => bool_of(cell).is_some(),
@@ -84,8 +84,8 @@ impl CsvType {
         }
     }
 
-    /// Returns the value of a cell; none if it is of another type, or a number of another unit than
-    /// that of its column.
+    /// Returns the value of a cell, or `None` if the cell has another type or another unit than its
+    /// column.
     pub(super) fn value<'c>(
         self,
         cell: &'c str,
@@ -124,19 +124,19 @@ fn bool_of(cell: &str) -> Option<bool> {
     if is("true") { Some(true) } else { is("false").then_some(false) }
 }
 
-/// What a number is, as far as types differ.
+/// The class of a cell, by the number types that can represent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NumberClass {
-    /// A number that these types hold: unsigned, integer, float.
+    /// A number, and whether each type can represent it: unsigned, integer, float.
     Number([bool; 3]),
-    /// Digits that no type holds as they are, such as those of a code with leading zeros or of a
-    /// long identifier.
+    /// Digits that no type represents exactly, such as a code with leading zeros or a long
+    /// identifier.
     Code,
-    /// No number.
+    /// Not a number.
     Other,
 }
 
-/// Returns what a cell is.
+/// Classifies a cell.
 pub(super) fn number_class(cell: &str) -> NumberClass {
     let holds = [CsvType::Unsigned, CsvType::Signed, CsvType::Float].map(|csv_type| csv_type.keeps(cell));
     let only_digits = || {
@@ -155,16 +155,16 @@ pub(super) fn is_bool(cell: &str) -> bool {
     bool_of(cell).is_some()
 }
 
-/// Returns whether a cell is a whole number as it is printed: with leading zeros it may be a code,
-/// whose digits matter.
+/// Returns whether a cell is an integer without leading zeros. With leading zeros it may be a code,
+/// which must keep them.
 fn is_whole_number(cell: &str) -> bool {
     let digits = cell.strip_prefix('-').unwrap_or(cell);
     let has_leading_zero = digits.len() > 1 && digits.starts_with('0');
     !digits.is_empty() && !has_leading_zero && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns whether a cell is a number that a float of 64 bits holds. Digits that it would not hold,
-/// as those of a long identifier, make a text.
+/// Returns whether a 64-bit float can represent a cell. A long identifier would lose digits as a
+/// float, so it stays text.
 fn is_number(cell: &str) -> bool {
     let only_digits = cell.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if only_digits {
@@ -174,8 +174,8 @@ fn is_number(cell: &str) -> bool {
     float_of(cell).is_some()
 }
 
-/// Returns the number of a cell; none if there is no such number, as of 1e400, which would become
-/// infinite. Infinity that is written as a word is kept.
+/// Parses a float. Returns `None` for numbers such as 1e400, which would become infinite. Infinity
+/// written as a word is accepted.
 fn float_of(cell: &str) -> Option<f64> {
     let has_digits = || cell.bytes().any(|byte| byte.is_ascii_digit());
     cell.parse::<f64>().ok().filter(|number| !number.is_infinite() || !has_digits())
@@ -185,7 +185,7 @@ fn float_of(cell: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    // Proves that cells are read as their type, and that others are none.
+    // Proves that cells are parsed as the type of their column, and that others have no value.
     #[test]
     fn cells_are_read_as_their_type() {
         let value = |csv_type: CsvType, cell| csv_type.value(cell, DecimalMark::Point, Some("%"));

@@ -1,4 +1,4 @@
-//! How a file is read: what the first pass decides and the second one executes.
+//! The interpretation of a file: the first pass decides it, and the second pass applies it.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use super::time_form::TimeForm;
 use crate::import::local_clock::LocalZone;
 use crate::import::payload::PayloadValue;
 
-/// How a file is read.
+/// The interpretation of a file.
 #[derive(Debug)]
 pub(super) struct Interpretation {
     pub(super) encoding: TextEncoding,
@@ -25,24 +25,24 @@ pub(super) struct Interpretation {
     pub(super) readings: Vec<ColumnReading>,
     pub(super) time_form: TimeForm,
     pub(super) zone: LocalZone,
-    /// A time is local, so that the zone matters.
+    /// Whether any time is local, so that the zone matters.
     pub(super) uses_zone: bool,
     pub(super) order: RowOrder,
     pub(super) is_newest_first: bool,
-    /// Positions of the columns that tell devices apart.
+    /// Positions of the key columns.
     pub(super) keys: Vec<usize>,
-    /// Stated words for absent values.
+    /// Words for missing values, stated by options.
     pub(super) absent: Vec<String>,
 }
 
-/// How a file is read, and what is in it, for people and programs.
+/// The interpretation of a file and a summary of its rows, for people and programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CsvCheck {
     /// The file.
     pub file: String,
     /// The encoding.
     pub encoding: &'static str,
-    /// The character between cells.
+    /// The delimiter between cells.
     pub delimiter: char,
     /// The decimal mark: point or comma.
     pub decimal: &'static str,
@@ -50,9 +50,9 @@ pub struct CsvCheck {
     pub header_line: u64,
     /// The time.
     pub time: TimeCheck,
-    /// The columns but those of the time.
+    /// The columns without the time columns.
     pub columns: Vec<ColumnCheck>,
-    /// Titles of the columns that tell devices apart.
+    /// Titles of the key columns.
     pub keys: Vec<String>,
     /// The order of the rows: file or time.
     pub order: RowOrder,
@@ -65,28 +65,28 @@ pub struct CsvCheck {
 /// The time of a file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TimeCheck {
-    /// Titles of its columns.
+    /// Titles of the time columns.
     pub columns: Vec<String>,
-    /// Its form.
+    /// The time format.
     pub form: String,
-    /// The zone of times without an offset, and who named it; none if all have one.
+    /// The zone of times without an offset, and its origin. `None` if no time needs it.
     pub zone: Option<String>,
     /// The earliest time, in nanoseconds since 1970.
     pub first_ns: Option<i64>,
-    /// The latest one.
+    /// The latest time, in nanoseconds since 1970.
     pub last_ns: Option<i64>,
     /// The most frequent step between two rows, in nanoseconds.
     pub usual_step_ns: Option<i64>,
-    /// The longest steps of at least three usual ones.
+    /// The longest steps between rows that are at least three times the usual step.
     pub gaps: Vec<GapCheck>,
 }
 
 /// A long step between two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct GapCheck {
-    /// The line of the row after it.
+    /// The line of the row after the step.
     pub line: u64,
-    /// Its length, in nanoseconds.
+    /// The length of the step, in nanoseconds.
     pub step_ns: i64,
 }
 
@@ -95,26 +95,26 @@ pub struct GapCheck {
 pub struct ColumnCheck {
     /// Its title.
     pub title: String,
-    /// Its name as a field.
+    /// Its field name.
     pub name: String,
     /// Its type.
     #[serde(rename = "type")]
     pub csv_type: &'static str,
     /// Its unit.
     pub unit: Option<String>,
-    /// It counts since some start.
+    /// Whether it is a counter.
     pub counter: bool,
-    /// Words for absent values in it.
+    /// Words for missing values that it has.
     pub absent: Vec<String>,
-    /// Rows with a value.
+    /// Number of cells that are neither empty nor a stated word for a missing value.
     pub values: u64,
 }
 
 impl Interpretation {
-    /// Returns the value of a cell of a column; none if it is absent.
+    /// Returns the value of a cell, or `None` if it is missing.
     ///
     /// # Errors
-    /// The cell is of another type.
+    /// The cell has another type than its column, or is not UTF-8.
     pub(super) fn value<'c>(
         &self,
         cells: &'c Cells,
@@ -135,8 +135,7 @@ impl Interpretation {
         cell.is_empty() || self.absent.iter().any(|absent| absent == cell)
     }
 
-    /// Describes what was recognized: `time is column 1 (ISO 8601); other columns: 2 float,
-    /// 1 text`.
+    /// Describes the interpretation: `time is column 1 (ISO 8601); other columns: 2 float, 1 text`.
     pub(super) fn described(&self) -> String {
         let count = |wanted: CsvType| self.readings.iter().filter(|own| own.csv_type == wanted).count();
         let all = [CsvType::Bool, CsvType::Unsigned, CsvType::Signed, CsvType::Float, CsvType::Text];
@@ -171,7 +170,7 @@ impl Interpretation {
         self.keys.iter().map(|at| self.header.title(*at).to_owned()).collect()
     }
 
-    /// Returns what a file is, after its first pass.
+    /// Returns the result of a check, after the first pass.
     pub(super) fn check(&self, file: String, times: &RowTimes, values: &[u64], rows: (u64, u64)) -> CsvCheck {
         let typed = self.header.columns.iter().zip(&self.readings).zip(values);
         let columns = typed.map(|((column, reading), values)| ColumnCheck {

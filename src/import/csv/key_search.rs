@@ -1,5 +1,5 @@
-//! Finds the column that tells devices apart: in rows of one time, each has another value in it,
-//! and the values are the same at the next time.
+//! Finds the key column, whose values identify devices. The values differ between rows with the
+//! same time, and recur at the next time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,18 @@ use super::cells::Cells;
 use super::csv_type::{NumberClass, number_class};
 use crate::import::findings::Tally;
 
-/// Columns that are looked at: devices are named in one of the first.
+/// Maximum number of columns that are examined: key columns are among the first ones.
 const COLUMNS_MAX: usize = 64;
-/// Most devices of a file that are found without a statement.
+/// Maximum number of devices of a recognized key column.
 const DEVICES_MAX: usize = 256;
-/// Of so many times, the rows of one may have a value twice or none, and one value may occur once.
+/// A key column has at most one fault per this many times with several rows. A fault is a time with
+/// a repeated or empty value, or a value that occurs only once.
 const TIMES_PER_FAULT: u64 = 10;
-/// Most columns of which pairs are looked at.
+/// Maximum number of columns that are combined to pairs.
 const PAIRED_MAX: usize = 5;
-/// Byte between the cells of two columns; it is in no text.
+/// Separator between the cells of two columns. This byte does not occur in UTF-8.
 const PART_SEPARATOR: [u8; 1] = [0xFF];
-/// Titles of columns that tell devices apart, without what is no letter.
+/// Usual titles of key columns, reduced to letters and digits.
 const KEY_NAMES: [&str; 32] = [
     "index",
     "id",
@@ -53,36 +54,36 @@ const KEY_NAMES: [&str; 32] = [
     "unit",
 ];
 
-/// A column that may tell devices apart.
+/// A column, or a pair of columns, that may be the key.
 #[derive(Debug)]
 struct KeyCandidate {
-    /// One column, or two.
+    /// One or two columns.
     positions: Vec<usize>,
-    /// The titles name devices.
+    /// Whether the titles are usual ones of key columns.
     is_named: bool,
     values: BTreeMap<Vec<u8>, u64>,
-    /// The values of the rows of the current time.
+    /// The values in the rows of the current time.
     current: BTreeSet<Vec<u8>>,
-    /// Times at which a value occurred twice.
+    /// Number of times with a repeated or empty value.
     faults: u64,
     is_repeated: bool,
     is_possible: bool,
 }
 
-/// Looks for the column that tells devices apart.
+/// Looks for the key column.
 #[derive(Debug, Default)]
 pub(super) struct KeySearch {
     candidates: Vec<KeyCandidate>,
     last_time: Option<String>,
-    /// Rows at the current time.
+    /// Number of rows at the current time.
     rows: u64,
-    /// Times with several rows, and the line of the first second row.
+    /// Times with several rows. The line is the second row of the first such time.
     several: Tally,
     times: u64,
 }
 
 impl KeySearch {
-    /// Begins a search in these columns, with their titles.
+    /// Starts a search in these columns, given with their titles.
     pub(super) fn new<'t>(columns: impl Iterator<Item = (usize, &'t str)>) -> Self {
         let columns: Vec<(usize, bool)> =
             columns.take(COLUMNS_MAX).map(|(position, title)| (position, is_key_name(title))).collect();
@@ -97,7 +98,7 @@ impl KeySearch {
         };
         let mut candidates: Vec<KeyCandidate> =
             columns.iter().map(|(position, is_named)| candidate(vec![*position], *is_named)).collect();
-        // A host and a disk: neither is enough.
+        // Some devices need two columns, such as host and disk.
         let named: Vec<usize> =
             columns.iter().filter(|(_, is_named)| *is_named).map(|(position, _)| *position).collect();
         for (at, one) in named.iter().enumerate().take(PAIRED_MAX) {
@@ -148,11 +149,11 @@ impl KeySearch {
         }
     }
 
-    /// Returns the columns, and the first row that they tell from the one before; none if rows are
-    /// not of several devices.
+    /// Returns the key columns and the times with several rows. Returns `None` if the rows do not
+    /// belong to several devices.
     pub(super) fn finish(mut self) -> Option<(Vec<usize>, Tally)> {
         self.end_time();
-        // Most times have several rows: single pairs may be of a clock with a low resolution.
+        // If only a few times have several rows, a clock with a low resolution may be the reason.
         if self.several.count < 2 || self.several.count * 2 <= self.times {
             return None;
         }
@@ -196,7 +197,7 @@ mod tests {
         search.finish().map(|(columns, of)| (columns, of.line))
     }
 
-    // Proves that one row with another device, or without one, changes nothing for the others.
+    // Proves that the key column is found even if one row has an unknown, repeated or empty device.
     #[test]
     fn one_row_changes_no_key() {
         let mut rows: Vec<String> = (0..40).map(|at| format!("{},{},5", at / 2, at % 2)).collect();
@@ -210,8 +211,8 @@ mod tests {
         }
     }
 
-    // Proves that the column of the devices is found by title or text, and that rows of one time
-    // without devices, or values that repeat by chance, have none.
+    // Proves that key columns are found by title or by text values. Rows without devices, and
+    // values that repeat by chance, have no key column.
     #[test]
     fn columns_of_devices_are_found() {
         let titles = ["time", "index", "load", "name"];

@@ -1,4 +1,4 @@
-//! The layout of a file: the character between cells, and the line of the header.
+//! The layout of a file: the delimiter and the line of the header.
 
 use super::cells::{Cells, split_line};
 use super::csv_type::{NumberClass, number_class};
@@ -7,17 +7,17 @@ use super::time_form::{TimeForm, is_time_of_day};
 use super::titles::{time_rank, zone_of_line};
 use crate::import::findings::{FindingKind, ImportFindings, Tally};
 
-/// Delimiters that are recognized, the usual ones first.
+/// Delimiters that are recognized, the most common first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
-/// Most lines that are looked at.
+/// Maximum number of lines that are examined.
 const LINES_MAX: usize = 200;
 
-/// What is stated about the layout.
+/// The layout stated by options.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StatedLayout<'o> {
     pub(super) delimiter: Option<u8>,
     pub(super) skip_lines: Option<u64>,
-    /// Titles of the columns that say the time.
+    /// Titles of the time columns.
     pub(super) time: &'o [String],
 }
 
@@ -25,21 +25,21 @@ pub(super) struct StatedLayout<'o> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CsvLayout {
     pub(super) delimiter: u8,
-    /// The line of the header, from 1 on.
+    /// The line of the header, counted from 1.
     pub(super) header_line: u64,
-    /// A line after the header has the units of the columns.
+    /// The line with the units of the columns, after the header.
     pub(super) units_line: Option<u64>,
-    /// The word for a zone before the header.
+    /// The zone named in a line before the header.
     pub(super) zone: Option<String>,
 }
 
-/// A line of the start.
+/// A line at the start of a file.
 struct StartLine<'t> {
     number: u64,
     text: &'t [u8],
 }
 
-/// How well a delimiter fits.
+/// The result of splitting the lines with one delimiter.
 struct Fit {
     delimiter: u8,
     header_line: u64,
@@ -50,7 +50,7 @@ struct Fit {
 }
 
 impl CsvLayout {
-    /// Finds the layout by the start of a file. Adds what that assumes.
+    /// Finds the layout from the start of a file, and adds a finding for each assumption.
     pub(super) fn find(
         start: &[u8],
         is_whole: bool,
@@ -67,7 +67,7 @@ impl CsvLayout {
         };
         let mut fits: Vec<Fit> =
             delimiters.into_iter().map(|delimiter| fit(lines, delimiter, stated)).collect();
-        // A stable sort: of equal ones, the usual delimiter.
+        // The sort is stable: if several delimiters fit equally well, the most common one wins.
         fits.sort_by_key(|fit| std::cmp::Reverse((fit.has_time, fit.width > 1, fit.rows)));
         let first_line = lines.first().map_or(1, |line| line.number);
         let Some(best) = fits.first() else {
@@ -114,8 +114,8 @@ pub(super) fn numbered_lines(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> 
     (1..).zip(lines)
 }
 
-/// Returns the lines of a start that have a text, and those that are skipped. The last line of a
-/// start that goes on is not whole.
+/// Returns the lines that are not empty, and the lines that `skip` excludes. If the file continues
+/// after this start, an incomplete last line is dropped.
 fn start_lines(start: &[u8], is_whole: bool, skip: Option<u64>) -> (Vec<StartLine<'_>>, Vec<&[u8]>) {
     let (mut lines, mut skipped) = (Vec::new(), Vec::new());
     for (number, text) in numbered_lines(start) {
@@ -132,7 +132,7 @@ fn start_lines(start: &[u8], is_whole: bool, skip: Option<u64>) -> (Vec<StartLin
     (lines, skipped)
 }
 
-/// Returns the delimiter that the first line of a file of Excel states: `sep=;`.
+/// Returns the delimiter stated by a first line such as `sep=;`, which Excel writes.
 fn separator(line: &[u8]) -> Option<u8> {
     match line.strip_prefix(b"sep=")? {
         [delimiter] => Some(*delimiter),
@@ -140,7 +140,7 @@ fn separator(line: &[u8]) -> Option<u8> {
     }
 }
 
-/// Removes the mark of a comment from a header.
+/// Removes the comment mark (#) from a header.
 pub(super) fn without_comment_mark(line: &[u8]) -> &[u8] {
     match line.strip_prefix(b"#") {
         Some(rest) => rest.trim_ascii_start(),
@@ -148,8 +148,8 @@ pub(super) fn without_comment_mark(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns how many cells a row of these cells has: an empty cell at the end is none, as of a
-/// delimiter at the end of each row.
+/// Returns the number of cells without and with the empty cells at the end. A delimiter at the end
+/// of each row adds an empty cell.
 fn widths(cells: &Cells) -> (usize, usize) {
     let empty = (0..cells.len()).rev().take_while(|at| cells.get(*at).is_some_and(<[u8]>::is_empty)).count();
     (cells.len() - empty, cells.len())
@@ -170,7 +170,8 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
     };
     let has_time = |cells: &Cells| (0..cells.len()).any(|at| is_time(&cells.text(at)));
     let is_comment = |at: usize| lines.get(at).is_some_and(|line| line.text.starts_with(b"#"));
-    // The width of most lines; lines further down are rows more often than those before the header.
+    // The most frequent width. Lines in the second half count twice: they are more likely to be
+    // rows than lines before the header.
     let mut counts: Vec<(usize, usize)> = Vec::new();
     for (at, cells) in cells.iter().enumerate().filter(|(at, _)| !is_comment(*at)) {
         let weight = if at >= lines.len() / 2 { 2 } else { 1 };
@@ -190,17 +191,17 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
             has_time(cells) && cells.iter().take(width.min(cells.len())).all(|cell| !cell.is_empty())
         })
     };
-    // With a delimiter at the end of each row, the header is shorter by a cell.
+    // If each row ends with a delimiter, the header may have one cell less.
     let is_shorter =
         |at: usize| is_title_line(at) && cells.get(at).is_some_and(|cells| cells.len() + 1 == width);
     let before: Vec<usize> = (0..first_row).filter(|at| fits(*at) || is_shorter(*at)).collect();
     let own = before.iter().find(|at| is_title_line(**at) && !is_comment(**at));
     let own = own.or_else(|| before.iter().rev().find(|at| is_title_line(**at)));
     let own = own.or_else(|| before.iter().rev().find(|at| !is_comment(**at)));
-    // Without a line of titles, the first line is the header, as in a file of one kind of lines.
+    // If no line has titles, the first line is the header.
     let first = (0..cells.len()).find(|at| !is_comment(*at)).unwrap_or(0);
-    // A first line of titles is the header, whatever the width of most lines: those within a quoted
-    // cell have any.
+    // A first line with titles is the header even if most lines have another width, since lines
+    // within a quoted cell can have any width.
     let is_first_titles = is_title_line(first) && cells.get(first).is_some_and(|cells| !has_value(cells));
     let header = if is_first_titles || width < 2 { first } else { own.copied().unwrap_or(first) };
     let number = |at: usize| lines.get(at).map_or(1, |line| line.number);
@@ -216,7 +217,7 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
     }
 }
 
-/// Returns whether a line has a number or a time: titles have none.
+/// Returns whether a line has a number or a time, which titles do not have.
 fn has_value(cells: &Cells) -> bool {
     (0..cells.len()).any(|at| {
         let cell = cells.text(at);
@@ -232,7 +233,7 @@ fn has_value(cells: &Cells) -> bool {
     })
 }
 
-/// Returns whether a line has nothing but units: `s,%,MiB`, `,[V],[A]`.
+/// Returns whether a line has only units: `s,%,MiB`, `,[V],[A]`.
 fn are_units(cells: &Cells) -> bool {
     let mut has_any = false;
     let are_all = (0..cells.len()).all(|at| {
@@ -256,8 +257,8 @@ mod tests {
         (layout, findings.into_sorted().len())
     }
 
-    // Proves that the delimiter and the header are found in files of many programs, and that lines
-    // that are left out are reported, unless they are comments.
+    // Proves that delimiter and header are found in files of many programs, and that skipped lines
+    // are reported unless they are comments.
     #[test]
     fn layouts_are_found() {
         for (text, delimiter, header_line, found) in [
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!((layout.header_line, count), (4, 0), "an empty line is no header");
     }
 
-    // Proves that a line of units and a zone before the header are found.
+    // Proves that a units line, and a zone before the header, are found.
     #[test]
     fn units_and_zones_are_found() {
         let (layout, _) =

@@ -8,17 +8,17 @@ use super::text_encoding::DecodedInput;
 /// A line of a file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Line {
-    /// Its bytes, without its end.
+    /// The bytes without the line ending.
     pub(super) bytes: Vec<u8>,
-    /// The line feed, carriage return or both that end it.
+    /// The line ending: a line feed, a carriage return or both. Empty at the end of the file.
     pub(super) end: &'static [u8],
-    /// From 1 on.
+    /// The line number, from 1 on.
     pub(super) number: u64,
-    /// In the decompressed content, in bytes.
+    /// The offset in the decompressed and decoded content, in bytes.
     pub(super) offset: u64,
 }
 
-/// Reads lines one by one. Lines may be given back.
+/// Reads lines one by one. The caller can give lines back, to read them again.
 pub(super) struct Lines {
     reader: BufReader<DecodedInput>,
     returned: VecDeque<Line>,
@@ -42,10 +42,10 @@ impl Lines {
         self.returned.front().map_or(self.offset, |line| line.offset)
     }
 
-    /// Returns the next line; none at the end.
+    /// Returns the next line, or `None` at the end of the file.
     ///
     /// # Errors
-    /// Those of the input.
+    /// Read errors of the input.
     pub(super) fn next(&mut self) -> io::Result<Option<Line>> {
         if let Some(line) = self.returned.pop_front() {
             return Ok(Some(line));
@@ -84,12 +84,12 @@ impl Lines {
         Ok(Some(line))
     }
 
-    /// Returns whether lines that were given back are not read again yet.
+    /// Returns whether lines were given back that `next` has not returned again.
     pub(super) fn has_returned(&self) -> bool {
         !self.returned.is_empty()
     }
 
-    /// Gives lines back, in their order.
+    /// Gives lines back. `next` returns them again, in the same order.
     pub(super) fn give_back(&mut self, lines: Vec<Line>) {
         for line in lines.into_iter().rev() {
             self.returned.push_front(line);

@@ -1,9 +1,9 @@
-//! Imports CSV files: a header, columns that say the time, and columns of values.
+//! Imports CSV files with a header, time columns and value columns.
 //!
-//! Each file becomes a run, each row a sample, each column a field of a schema that is made of the
-//! header and of all cells. A first pass ([`survey`]) decides how the file is read, and what of
-//! that is a guess; a second one ([`row_writer`]) writes the rows. An empty cell is absent. Design:
-//! docs/ARCHITECTURE.md, "Import and export".
+//! Each file becomes a run, each row a sample and each column a field. The schema is derived from
+//! the header and all cells. A first pass ([`survey`]) decides how to read the file, and reports
+//! its assumptions. A second pass ([`row_writer`]) writes the rows. An empty cell is a missing
+//! value. Design: docs/ARCHITECTURE.md, "Import and export".
 
 mod calendar;
 mod cells;
@@ -53,20 +53,20 @@ use survey::{Survey, Surveyed};
 use text_encoding::DecodedInput;
 use titles::zone_of_title;
 
-/// Bytes of a file that are looked at for its layout.
+/// Length of the start of a file that is examined for the layout, in bytes.
 const START_BYTES: usize = 64 << 10;
-/// Rows that are looked at for the columns of the time.
+/// Number of rows that are examined for the time columns.
 const SAMPLE_ROWS: usize = 100;
 
-/// Imports the files, each as a run of its own.
+/// Imports each file as a run.
 ///
-/// A row with another number of cells than the header, or whose time is not one, is skipped and
-/// reported, and takes a number of its source. A cell that is not of its column's type is reported
-/// and absent. Uses memory for one row, and for all rows of a file that are not in the order of
-/// time.
+/// Skips and reports rows with an invalid time, and rows with more or fewer cells than the header.
+/// A skipped row takes a sample number of a source. A cell with another type than its column is
+/// reported, and its value is missing. Uses memory for one row, or for all rows of a file if they
+/// must be sorted by time.
 ///
 /// # Errors
-/// Any [`ImportError`]. Samples imported before it are kept.
+/// Any [`ImportError`]. Samples imported before the error are kept.
 pub fn import(
     files: &[PathBuf],
     options: &CsvOptions,
@@ -90,10 +90,10 @@ pub fn import(
     Ok(importer.report)
 }
 
-/// Returns how the files would be imported, with all that is a guess. Writes nothing.
+/// Returns how the files would be imported, with a finding for each assumption. Writes nothing.
 ///
 /// # Errors
-/// Any [`ImportError`] but those of writing.
+/// Any [`ImportError`] except write errors.
 pub fn check(
     files: &[PathBuf],
     options: &CsvOptions,
@@ -131,12 +131,12 @@ struct OpenFile {
     encoding: TextEncoding,
     layout: CsvLayout,
     header: CsvHeader,
-    /// The record of the header.
+    /// The header record.
     titles: Cells,
 }
 
 impl CsvImporter<'_, '_> {
-    /// Imports a file as a run of its own: its rows may be of the same time as those of others.
+    /// Imports a file as a separate run, since the times of several files may overlap.
     fn import_file(
         &mut self,
         path: &Path,
@@ -164,14 +164,15 @@ impl CsvImporter<'_, '_> {
     ) -> Result<(), ImportError> {
         let Some(surveyed) = self.survey(path, self.options.encoding, findings)? else { return Ok(()) };
         let interpretation = surveyed.interpretation;
-        // What it assumes was found before.
+        // The first pass has reported these findings already.
         let mut known = ImportFindings::new(path);
         let file = self.open(path, Some(interpretation.encoding), &mut known)?;
         let Some(file) = file else { return Ok(()) };
         self.write_rows((file.records, run), name, &interpretation, None)
     }
 
-    /// Imports a pipe, of which all must be stated.
+    /// Imports a pipe. It cannot be read twice, so options must state the time format and all
+    /// types.
     fn import_pipe(
         &mut self,
         path: &Path,
@@ -210,14 +211,14 @@ impl CsvImporter<'_, '_> {
                 break Err(ImportError::Stopped);
             }
         };
-        // What was read before an error is sealed.
+        // Rows that were read before an error are sealed.
         self.report.totals.add(writer.finish(findings)?.finish()?);
         result?;
         self.end(&path, &records);
         Ok(())
     }
 
-    /// Adds the length of a file, and why it could not be read to its end.
+    /// Adds the length of a file to the report, and a flaw if its end could not be read.
     fn end(&mut self, path: &Path, records: &CsvRecords) {
         self.report.bytes += records.bytes_read();
         if let Some(damage) = records.damage() {
@@ -225,7 +226,8 @@ impl CsvImporter<'_, '_> {
         }
     }
 
-    /// Reads a whole file, and decides how it is read. Returns none for an empty one.
+    /// Runs the first pass: reads the whole file and decides its interpretation. Returns `None` if
+    /// the file is empty.
     fn survey(
         &mut self,
         path: &Path,
@@ -257,8 +259,8 @@ impl CsvImporter<'_, '_> {
         survey.finish(path, findings).map(Some)
     }
 
-    /// Opens a file and reads its header. Returns none for an empty one, and for one that is
-    /// damaged before its first row.
+    /// Opens a file and reads its header. Returns `None` if the file is empty, or damaged before
+    /// the end of the header.
     fn open(
         &mut self,
         path: &Path,
@@ -308,8 +310,8 @@ impl CsvImporter<'_, '_> {
         Ok(Some(OpenFile { records, encoding, layout, header, titles }))
     }
 
-    /// Returns the zone of times without an offset: the stated one, else that which the file names,
-    /// else that of the host.
+    /// Returns the zone of times without an offset: stated by an option, named in the file, or the
+    /// zone of the host.
     fn zone(&self, layout: &CsvLayout, header: &CsvHeader) -> LocalZone {
         if let Some(zone) = &self.options.zone {
             return LocalZone { zone: zone.clone(), origin: ZoneOrigin::Option };
@@ -322,7 +324,7 @@ impl CsvImporter<'_, '_> {
         }
     }
 
-    /// Returns how a pipe is read, of which the form of times and all types are stated.
+    /// Returns the interpretation of a pipe, for which options state the time format and all types.
     fn stated(&self, path: &Path, file: OpenFile) -> Result<(CsvRecords, Interpretation), ImportError> {
         let OpenFile { records, encoding, layout, header, .. } = file;
         let untyped = header.untyped();

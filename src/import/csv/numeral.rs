@@ -1,21 +1,20 @@
-//! Numbers as they are written in cells: with a decimal mark, digits in groups, and a unit.
+//! Numbers in cells, with a decimal mark, digits in groups, and a unit.
 
 use std::borrow::Cow;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Longest unit, in characters.
+/// Maximum length of a unit, in characters.
 const UNIT_CHARS_MAX: usize = 10;
-/// Units that may follow a number without a space. Single letters that are digits of hexadecimal
-/// numbers are none.
+/// Units that may follow a number without a space. Hexadecimal digits, such as A, are excluded.
 const ATTACHED_UNITS: [&str; 40] = [
     "%", "s", "ms", "us", "\u{b5}s", "\u{3bc}s", "ns", "min", "h", "k", "M", "G", "kB", "KB", "KiB", "MB",
     "MiB", "GB", "GiB", "TB", "TiB", "kb", "Mb", "Gb", "W", "mW", "kW", "V", "mV", "mA", "Hz", "kHz", "MHz",
     "GHz", "rpm", "RPM", "\u{b0}C", "\u{b0}F", "m", "K",
 ];
 
-/// The character between whole number and fraction.
+/// The character between the integer part and the fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecimalMark {
@@ -25,7 +24,7 @@ pub enum DecimalMark {
     Comma,
 }
 
-/// A text that is no decimal mark.
+/// The error for an unknown decimal mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such decimal mark; use . or ,")]
 pub struct DecimalMarkError;
@@ -58,16 +57,16 @@ impl DecimalMark {
     }
 }
 
-/// A number of a cell.
+/// A number in a cell, with its unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Numeral<'c> {
-    /// The number as programs write it: -1234.5.
+    /// The number with a decimal point and without digit groups: -1234.5.
     pub(super) number: Cow<'c, str>,
-    /// What follows it; empty for nothing.
+    /// The unit after the number, or an empty string.
     pub(super) unit: &'c str,
 }
 
-/// Splits a unit off a cell: `50 %`, `81.25 W`, `12ms`. Empty without one.
+/// Splits a cell such as `50 %`, `81.25 W` or `12ms` into number and unit. The unit may be empty.
 pub(super) fn split_unit(cell: &str) -> (&str, &str) {
     let end = cell.rfind(|character: char| character.is_ascii_digit()).map_or(0, |at| at + 1);
     let (number, rest) = cell.split_at_checked(end).unwrap_or((cell, ""));
@@ -83,8 +82,8 @@ pub(super) fn split_unit(cell: &str) -> (&str, &str) {
     if is_unit && (is_apart || ATTACHED_UNITS.contains(&unit)) { (number, unit) } else { (cell, "") }
 }
 
-/// Returns the number of a cell with this decimal mark, and its unit; none if it has no such
-/// number.
+/// Returns the number and unit of a cell, or `None` if its points, commas and spaces do not fit
+/// this decimal mark. Does not check that the number can be parsed.
 pub(super) fn numeral(cell: &str, mark: DecimalMark) -> Option<Numeral<'_>> {
     let (digits, unit) = split_unit(cell);
     let (decimal, group) = mark.marks();
@@ -131,8 +130,8 @@ pub(super) fn numeral(cell: &str, mark: DecimalMark) -> Option<Numeral<'_>> {
 mod tests {
     use super::*;
 
-    // Proves that numbers are read with both decimal marks, groups and units, and that dates, codes
-    // and addresses are none.
+    // Proves that numbers are read with both decimal marks, digit groups and units, and that
+    // versions and malformed groups are refused.
     #[test]
     fn numerals_are_read() {
         for (cell, point, comma, unit) in [
@@ -163,7 +162,7 @@ mod tests {
             assert_eq!(number(DecimalMark::Point).as_deref(), point, "{cell}");
             assert_eq!(number(DecimalMark::Comma).as_deref(), comma, "{cell}");
         }
-        // A letter without a space may be a digit of a hexadecimal number.
+        // A letter directly after a number may be a hexadecimal digit.
         assert_eq!(split_unit("1A"), ("1A", ""));
         assert_eq!(split_unit("5 Main Street"), ("5 Main Street", ""));
         assert!("x".parse::<DecimalMark>().unwrap_err().to_string().contains("use . or ,"));

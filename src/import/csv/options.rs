@@ -1,4 +1,4 @@
-//! What a user states about CSV files.
+//! Options of CSV imports.
 
 use jiff::tz::TimeZone;
 
@@ -8,28 +8,28 @@ use super::row_times::RowOrder;
 use super::text_encoding::TextEncoding;
 use super::time_form::TimeForm;
 
-/// Options of an import. What is stated is no guess.
+/// Options of a CSV import. A stated property is used without a finding.
 #[derive(Debug, Clone)]
 pub struct CsvOptions {
-    /// What is stated about columns.
+    /// Options about columns.
     pub columns: CsvColumns,
-    /// The form of times; recognized without it.
+    /// The time format; recognized if `None`.
     pub time_form: Option<TimeForm>,
-    /// The zone of times without an offset; that which the file names, or `host_zone`, without it.
+    /// The zone of times without an offset. If `None`, the file names it, or `host_zone` applies.
     pub zone: Option<TimeZone>,
     /// The zone of this host.
     pub host_zone: TimeZone,
-    /// The byte between cells; recognized without it.
+    /// The delimiter between cells; recognized if `None`.
     pub delimiter: Option<u8>,
-    /// The decimal mark; recognized without it.
+    /// The decimal mark; recognized if `None`.
     pub decimal: Option<DecimalMark>,
-    /// Lines before the header; recognized without it.
+    /// Number of lines before the header; recognized if `None`.
     pub skip_lines: Option<u64>,
-    /// The encoding; recognized without it.
+    /// The encoding; recognized if `None`.
     pub encoding: Option<TextEncoding>,
-    /// The order of rows; decided by their times without it.
+    /// The order of rows; chosen from their times if `None`.
     pub order: Option<RowOrder>,
-    /// Cells with one of these texts are absent, as empty ones are.
+    /// Words for missing values. An empty cell is a missing value, too.
     pub absent: Vec<String>,
     /// Names of the sources, one per file; if empty, derived from the files.
     pub names: Vec<String>,

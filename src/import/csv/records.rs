@@ -13,17 +13,17 @@ use crate::import::limited_input::LimitedInput;
 
 /// Read size, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Longest record of several lines, in bytes: without a limit, a quote that is not closed would
+/// Maximum length of a record with several lines, in bytes. Without a limit, an open quote would
 /// bring the rest of the file into memory.
 const RECORD_BYTES_MAX: usize = 8 << 20;
 
-/// What a row has: it tells rows from lines of a quoted cell.
+/// The properties of a row, which distinguish rows from lines within a quoted cell.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowShape {
     pub(super) width: usize,
-    /// Positions of the columns that say the time.
+    /// Positions of the time columns and of the zone column.
     pub(super) time: Vec<usize>,
-    /// The stated form of times.
+    /// The time format stated by an option.
     pub(super) time_form: Option<TimeForm>,
 }
 
@@ -37,19 +37,19 @@ pub(super) struct CsvRecords {
     damage: Option<String>,
 }
 
-/// A record, and where it begins.
+/// A record and its position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CsvRecord<'r> {
     pub(super) cells: &'r Cells,
     pub(super) line: u64,
-    /// In the decompressed content, in bytes.
+    /// The offset in the decompressed and decoded content, in bytes.
     pub(super) offset: u64,
-    /// A quote is not closed: the record has the rest of its first line.
+    /// A quote is not closed. The record has the cells of its first line, without quotes.
     pub(super) has_open_quote: bool,
 }
 
 impl RowShape {
-    /// Returns whether a line is a row by itself, or the start of one whose last cell goes on in
+    /// Returns whether a line is a complete row, or the start of a row whose last cell continues in
     /// the next line.
     fn is_row(&self, line: &[u8], delimiter: u8) -> bool {
         let mut cells = Cells::default();
@@ -79,7 +79,7 @@ impl CsvRecords {
         Self { path, lines, delimiter, shape: None, cells: Cells::default(), damage: None }
     }
 
-    /// Sets what rows have. Before, each line with an open quote goes on to its end.
+    /// Sets the properties of rows. Before this call, a quoted cell may contain any line.
     pub(super) fn set_shape(&mut self, shape: RowShape) {
         self.shape = Some(shape);
     }
@@ -94,17 +94,17 @@ impl CsvRecords {
         self.lines.offset()
     }
 
-    /// Returns the bytes that were read, decompressed.
+    /// Returns the number of bytes read, decompressed.
     pub(super) fn bytes_read(&self) -> u64 {
         self.lines.input().bytes_read()
     }
 
-    /// Returns why the file cannot be read further, if it ended before its end.
+    /// Returns why reading stopped before the end of the file, or `None` if it did not.
     pub(super) fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
     }
 
-    /// Returns the next line as it is; none at the end or where the file is damaged.
+    /// Returns the next line unchanged, or `None` at the end or at damage.
     ///
     /// # Errors
     /// [`ImportError::Read`], [`ImportError::Stopped`].
@@ -118,7 +118,7 @@ impl CsvRecords {
         }
     }
 
-    /// Returns the record of the header, without the mark of a comment.
+    /// Returns the header record, without its comment mark.
     ///
     /// # Errors
     /// [`ImportError::Read`], [`ImportError::Stopped`].
@@ -130,8 +130,8 @@ impl CsvRecords {
         Ok(self.next()?.map(|record| record.cells.clone()))
     }
 
-    /// Returns the next record; none at the end, and where a compressed file is damaged or a line
-    /// is too long. Empty lines are no records.
+    /// Returns the next record and skips empty lines. Returns `None` at the end, at damage of a
+    /// compressed file, and at a line that is too long.
     ///
     /// # Errors
     /// [`ImportError::Read`], [`ImportError::Stopped`].
@@ -150,7 +150,7 @@ impl CsvRecords {
         }
         if has_open_quote {
             self.cells.clear();
-            // What is in the rest of the line is not known: the quote may be anywhere in it.
+            // The place of the missing quote is unknown, so all quotes of the line are ignored.
             let mut splitter = Splitter::new(self.delimiter);
             let plain: Vec<u8> = first.bytes.iter().copied().filter(|byte| *byte != b'"').collect();
             splitter.add_line(&plain, &mut self.cells);
@@ -160,8 +160,8 @@ impl CsvRecords {
     }
 
     /// Continues a record to the end of its quoted cell. Returns false if the quote is not closed:
-    /// at the end of the file, or if a line that is a row by itself is in the quotes. Then the
-    /// lines after the first one are read again.
+    /// at the end of the file, at the maximum length, or at a line that is a complete row. The
+    /// lines after the first one are then read again.
     fn close_quote(&mut self, splitter: &mut Splitter, first: &Line) -> Result<bool, ImportError> {
         let mut taken: Vec<Line> = Vec::new();
         let mut bytes = first.bytes.len();
@@ -186,7 +186,7 @@ impl CsvRecords {
         Ok(is_closed)
     }
 
-    /// Ends the reading where a file is damaged.
+    /// Stops reading at damage, or at a line that is too long.
     fn fail(&mut self, error: io::Error) -> Result<(), ImportError> {
         if LimitedInput::is_too_long(&error) {
             self.damage = Some(error.to_string());

@@ -5,18 +5,18 @@ use serde::Serialize;
 use crate::import::findings::{FindingKind, ImportFindings, Tally};
 use crate::os::clock::NS_PER_S;
 
-/// Steps between rows of which each length is counted.
+/// Maximum number of different step lengths that are counted.
 const STEPS_MAX: usize = 64;
-/// Longest steps that are listed.
+/// Maximum number of long steps that are listed.
 const LONGEST_MAX: usize = 5;
-/// A step that is this many usual ones long is a gap.
+/// A step is a gap if it is at least this many times as long as the usual step.
 const GAP_STEPS: i64 = 3;
 
-/// How rows are put into the order of time.
+/// The order in which rows are imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowOrder {
-    /// As in the file. A fall of the time is a clock that was set back.
+    /// As in the file. A backward step in time means that the clock was set back.
     File,
     /// Sorted by time.
     Time,
@@ -25,7 +25,7 @@ pub enum RowOrder {
 /// A long step between two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct LongStep {
-    /// The line of the row after it.
+    /// The line of the row after the step.
     pub(super) line: u64,
     pub(super) step_ns: i64,
 }
@@ -40,11 +40,11 @@ pub(super) struct RowTimes {
     pub(super) latest_ns: Option<i64>,
     rising: u64,
     falls: Tally,
-    /// Falls by a second or more.
+    /// Number of backward steps of at least one second.
     long_falls: u64,
-    /// The longest fall, and its line.
+    /// The longest backward step, and its line.
     longest_fall: (i64, u64),
-    /// The only fall is no clock that was set: a row before or after it is out of place.
+    /// The row before or after a backward step is out of place, so the clock was not set back.
     is_row_misplaced: bool,
     latest_before_fall_ns: Option<i64>,
     steps: Vec<(i64, u64)>,
@@ -84,7 +84,7 @@ impl RowTimes {
         } else if self.steps.len() < STEPS_MAX {
             self.steps.push((step_ns, 1));
         } else {
-            // Frequent steps outlive this (Misra and Gries).
+            // The algorithm of Misra and Gries: a frequent step keeps a positive count.
             self.steps.iter_mut().for_each(|(_, count)| *count -= 1);
             self.steps.retain(|(_, count)| *count > 0);
         }
@@ -97,12 +97,13 @@ impl RowTimes {
         self.longest.truncate(LONGEST_MAX);
     }
 
-    /// Returns the line of the first row; 0 without rows.
+    /// Returns the line of the first row, or 0 without rows.
     pub(super) fn first_line(&self) -> u64 {
         self.first_line.unwrap_or(0)
     }
 
-    /// A clock that was set back falls once, such rows nearly always.
+    /// Returns whether the newest row is first, so that most steps go backward. A clock that was
+    /// set back causes only one backward step.
     pub(super) fn are_newest_first(&self) -> bool {
         self.long_falls > self.rising
     }
@@ -124,14 +125,14 @@ impl RowTimes {
         gaps
     }
 
-    /// Adds what it means that rows stay in the order of the file.
+    /// Adds a finding for backward steps in rows that keep the order of the file.
     pub(super) fn report_kept(&self, findings: &mut ImportFindings) {
         let what = "the time falls here; taken for a clock that was set back";
         let option = Some("import a file, of which the rows can be sorted".to_owned());
         findings.add(FindingKind::Order, self.falls, what, option);
     }
 
-    /// Returns in which order the rows are imported, and adds what that assumes.
+    /// Returns the order in which the rows are imported, and adds a finding if it is an assumption.
     pub(super) fn order(&self, stated: Option<RowOrder>, findings: &mut ImportFindings) -> RowOrder {
         if let Some(stated) = stated {
             return stated;
@@ -171,8 +172,9 @@ mod tests {
         (order, findings.into_sorted().iter().map(|found| found.line).collect())
     }
 
-    // Proves that a clock that was set back is told from rows out of order and from one row out of
-    // place, that each is named with its line, and that rows from the newest on are sorted.
+    // Proves that a clock that was set back, unordered rows, and one misplaced row are
+    // distinguished, and reported with their line. Rows with the newest first are sorted without a
+    // finding.
     #[test]
     fn falls_of_the_time_are_told_apart() {
         assert_eq!(order(&[1, 2, 2, 3]), (RowOrder::File, vec![]));
@@ -183,8 +185,8 @@ mod tests {
         assert_eq!(order(&[5, 4, 3, 2]), (RowOrder::Time, vec![]));
     }
 
-    // Proves that the usual step is found among others, and that long steps are gaps with the line
-    // after them.
+    // Proves that the most frequent step is found, and that long steps are gaps with the line after
+    // them.
     #[test]
     fn gaps_are_long_steps() {
         let mut times = RowTimes::default();

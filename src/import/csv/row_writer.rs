@@ -18,16 +18,16 @@ use crate::import::local_clock::LocalClock;
 use crate::import::payload::PayloadBuilder;
 use crate::import::{ImportError, ImportReport, ImportSource, RunWriter};
 
-/// Full name of the table of a row.
+/// Full name of the root table.
 const ROOT: &str = "flatcap.imported.Row";
-/// Most devices of a file: each is a source.
+/// Maximum number of devices in a file. Each device is a source.
 const DEVICES_MAX: usize = 1000;
 
-/// A row that waits until all are sorted.
+/// A row that is held until all rows can be sorted.
 struct HeldRow {
     wall_ns: i64,
     source: u16,
-    /// None for a number of the source that has no row.
+    /// `None` for a skipped row, which takes a sample number of the source.
     payload: Option<Box<[u8]>>,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct CsvRowWriter<'i, 's> {
     clock: LocalClock,
     times: RowTimes,
     run: RunWriter<'s>,
-    /// By the cells that tell devices apart.
+    /// Sources by the cells of their key columns.
     sources: BTreeMap<Vec<String>, u16>,
-    /// Rows before the first source.
+    /// Number of rows that were skipped before the first source existed.
     skipped: u64,
     held: Vec<HeldRow>,
     payload: PayloadBuilder,
@@ -50,10 +50,10 @@ pub(super) struct CsvRowWriter<'i, 's> {
 }
 
 impl<'i, 's> CsvRowWriter<'i, 's> {
-    /// Begins the rows of a file.
+    /// Starts writing the rows of a file.
     ///
     /// # Errors
-    /// The columns make no schema, or the run has too many sources.
+    /// The columns do not form a valid schema, or the run has too many sources.
     pub(super) fn begin(
         run: RunWriter<'s>,
         (path, name): (&Path, String),
@@ -84,7 +84,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         Ok(writer)
     }
 
-    /// Returns the number of rows so far.
+    /// Returns the number of rows so far, including held rows.
     pub(super) fn frames(&self) -> u64 {
         self.frames
     }
@@ -163,7 +163,8 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         self.run.append(source, wall_ns, payload.len(), |place| place.copy_from_slice(payload))
     }
 
-    /// Writes the rows that wait, and adds what the times assume, unless the first pass did.
+    /// Writes the held rows. With `findings`, adds the assumptions about times: a pipe has no first
+    /// pass that would report them.
     ///
     /// # Errors
     /// [`ImportError::Write`].
@@ -188,7 +189,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         Ok(self.run)
     }
 
-    /// Returns the source of a row; none if there are too many.
+    /// Returns the source of a row, or `None` if the file has too many devices.
     fn source_of(&mut self, cells: &Cells) -> Result<Option<u16>, ImportError> {
         let keys = self.interpretation.keys.iter();
         let values: Vec<String> = keys.map(|at| cells.text(*at).into_owned()).collect();
@@ -220,7 +221,8 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         Ok(source)
     }
 
-    /// Skips a row: it takes a number of the source that had the last one.
+    /// Skips a row. The row takes a sample number: of the source of the last held row, or else of
+    /// the first source.
     fn skip_row(&mut self, what: String, offset: u64, report: &mut ImportReport) {
         report.add_flaw(&self.path, offset, Some(1), what);
         let last = self.held.last().map(|row| (row.source, row.wall_ns));

@@ -1,4 +1,4 @@
-//! The first pass: looks at all rows, and decides how the file is read.
+//! The first pass: reads all rows and decides how to interpret the file.
 
 use std::path::Path;
 
@@ -18,21 +18,21 @@ use crate::import::error::ImportError;
 use crate::import::findings::{FindingKind, ImportFindings, Tally};
 use crate::import::local_clock::{LocalClock, LocalZone};
 
-/// Memory for rows that are sorted, in bytes.
+/// Maximum memory for rows that are sorted, in bytes.
 const SORTED_BYTES_MAX: u64 = 512 << 20;
-/// Bytes of a row in memory beside its text, and of each of its cells.
+/// Memory of a row and of each cell without their text, in bytes.
 const ROW_BYTES: u64 = 96;
 const CELL_BYTES: u64 = 12;
 
-/// The times of a file, if they have a form.
+/// The times of a file, assuming one time format.
 struct FormSurvey {
     form: TimeForm,
     rows: u64,
-    /// With the oldest row first, and with the newest.
+    /// The state for the oldest row first, and for the newest row first.
     both: [(LocalClock, RowTimes); 2],
 }
 
-/// Looks at the rows of a file.
+/// The first pass over a file.
 pub(super) struct Survey<'o> {
     options: &'o CsvOptions,
     encoding: TextEncoding,
@@ -44,15 +44,15 @@ pub(super) struct Survey<'o> {
     keys: KeySearch,
     rows: u64,
     skipped: u64,
-    /// The first row whose time has no form.
+    /// The line and time of the first row without a known time format.
     first_formless: Option<(u64, String)>,
     bytes: u64,
-    /// Cells that are no UTF-8, and cells that are, beyond ASCII.
+    /// Evidence for the encoding: cells that are not UTF-8, and cells with UTF-8 beyond ASCII.
     not_utf8: Tally,
     is_utf8: u64,
 }
 
-/// What the first pass found.
+/// The result of the first pass.
 pub(super) struct Surveyed {
     pub(super) interpretation: Interpretation,
     pub(super) check: CsvCheck,
@@ -86,7 +86,7 @@ impl<'o> Survey<'o> {
         }
     }
 
-    /// Adds the header, of which the encoding counts.
+    /// Adds the cells of the header, as evidence for the encoding.
     pub(super) fn add_header(&mut self, cells: &Cells, line: u64) {
         for cell in cells.iter() {
             match std::str::from_utf8(cell) {
@@ -134,7 +134,7 @@ impl<'o> Survey<'o> {
         }
     }
 
-    /// Adds the time of a row. Returns false if it has no form.
+    /// Adds the time of a row. Returns false if it has no known format.
     fn add_time(&mut self, time: &str, line: u64) -> bool {
         let mut is_read = false;
         for survey in &mut self.forms {
@@ -162,17 +162,17 @@ impl<'o> Survey<'o> {
         is_read
     }
 
-    /// Returns the encoding to read the file again with: that of bytes that are no UTF-8, if no
-    /// text is.
+    /// Returns the encoding with which to read the file again. This is Latin-1 if some cells are
+    /// not UTF-8 and no cell has UTF-8 beyond ASCII, unless the encoding is known.
     pub(super) fn other_encoding(&self) -> Option<(TextEncoding, Tally)> {
         let is_other = self.not_utf8.count > 0 && self.is_utf8 == 0 && self.options.encoding.is_none();
         (is_other && self.encoding == TextEncoding::Utf8).then_some((TextEncoding::Latin1, self.not_utf8))
     }
 
-    /// Decides how the file is read, and adds what that assumes.
+    /// Decides the interpretation, and adds a finding for each assumption.
     ///
     /// # Errors
-    /// No time has a form that is recognized, or rows must be sorted that memory does not hold.
+    /// No time has a known format, or the rows must be sorted but exceed the memory limit.
     pub(super) fn finish(
         mut self,
         path: &Path,
@@ -223,7 +223,7 @@ impl<'o> Survey<'o> {
         Ok(Surveyed { interpretation, check })
     }
 
-    /// Returns the form of times: the stated one, else that of most rows.
+    /// Returns the time format: stated by an option, or the format of most rows.
     fn choose_form(
         &mut self,
         path: &Path,
@@ -242,7 +242,7 @@ impl<'o> Survey<'o> {
                 let what = format!("line {line}: the time {time:?} has no form that is recognized; {hint}");
                 return Err(header_error(path, &what));
             }
-            // Without rows there is nothing to read.
+            // No row has a time, so the format does not matter.
             let form = self.options.time_form.clone().unwrap_or(TimeForm::Iso);
             return Ok((form, LocalClock::new(self.zone.clone(), false), RowTimes::default()));
         };
@@ -264,7 +264,7 @@ impl<'o> Survey<'o> {
         Ok((best.form, clock, times))
     }
 
-    /// Returns the columns that tell devices apart: the stated ones, else one that does.
+    /// Returns the key columns: stated by an option, or recognized.
     fn choose_keys(&mut self, findings: &mut ImportFindings) -> Vec<usize> {
         if let Some(stated) = &self.header.keys {
             return stated.clone();
@@ -278,7 +278,8 @@ impl<'o> Survey<'o> {
         keys
     }
 
-    /// Returns the decimal mark: the stated one, else that of most numbers that have one alone.
+    /// Returns the decimal mark: stated by an option, or the mark of most numbers that allow only
+    /// one.
     fn choose_decimal(&self, findings: &mut ImportFindings) -> DecimalMark {
         if let Some(stated) = self.options.decimal {
             return stated;
@@ -329,7 +330,7 @@ impl FormSurvey {
         Self { form, rows: 0, both: [clock(false), clock(true)] }
     }
 
-    /// Returns the line of the first row of this form.
+    /// Returns the line of the first row with this format.
     fn first_line(&self) -> u64 {
         self.both.first().map_or(0, |(_, times)| times.first_line())
     }
@@ -346,12 +347,12 @@ impl FormSurvey {
     }
 }
 
-/// Returns whether a record that is no row is a comment.
+/// Returns whether a record that is not a row is a comment.
 pub(super) fn is_comment(cells: &Cells) -> bool {
     cells.get(0).is_some_and(|cell| cell.trim_ascii_start().starts_with(b"#"))
 }
 
-/// Returns the instant of what a cell says of the time.
+/// Returns the instant of a time, in nanoseconds since 1970.
 pub(super) fn instant(clock: &mut LocalClock, time: CellTime<'_>, line: u64) -> Option<i64> {
     match time {
         CellTime::Instant(ns) => Some(clock.known(ns)),

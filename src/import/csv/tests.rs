@@ -1,4 +1,4 @@
-//! Files of several kinds, imported and read again.
+//! Imports files of several kinds and reads the recordings.
 
 use flatcap_format::query::{HeldValue, Query, Recording, RowItem, RowOptions};
 use flatcap_format::segment::{Advance, FrameKind, Gap, Verification, list};
@@ -9,7 +9,7 @@ use super::*;
 use crate::import::{ImportLimits, ImportProgress};
 use crate::os::storage::DataDirectory;
 
-/// What an import gave: its report, the names of the columns, and the rows with their times.
+/// The result of an import: its report, the names of the columns, and the rows with their times.
 struct Imported {
     report: ImportReport,
     columns: Vec<String>,
@@ -78,8 +78,8 @@ fn refused(content: &str, options: &CsvOptions) -> String {
     try_import("data.csv", content.as_bytes(), options).err().unwrap().to_string()
 }
 
-// Proves that columns get the types of all their cells, that empty cells are absent, and that
-// quotes, byte order marks and ends of lines of other systems are read.
+// Proves that columns get the types of all their cells, that empty cells are missing values, and
+// that quotes, byte order marks and line endings of other systems are accepted.
 #[test]
 fn cells_become_values() {
     let content = "\u{feff}time,user %,count,change,on,\"note, all\"\r\n\
@@ -106,8 +106,8 @@ fn cells_become_values() {
     assert_eq!(imported.report.bytes, content.len() as u64);
 }
 
-// Proves that a row of another length or without a time is skipped and reported with its line, and
-// that a cell of another type is reported and absent.
+// Proves that a row with another width or without a time is skipped and reported with its line, and
+// that a cell of another type is reported and missing.
 #[test]
 fn bad_rows_are_reported() {
     let stated = CsvColumns { other_types: Some(CsvType::Unsigned), ..CsvColumns::default() };
@@ -128,8 +128,8 @@ fn bad_rows_are_reported() {
     assert_eq!(imported.gaps, 2, "the skipped rows have numbers");
 }
 
-// Proves that statements change types, units, kinds and absent cells, and that other delimiters and
-// gzip are read.
+// Proves that options change types, units, kinds and missing values, and that other delimiters and
+// gzip are accepted.
 #[test]
 fn statements_apply() {
     let columns = CsvColumns {
@@ -154,8 +154,8 @@ fn statements_apply() {
     }
 }
 
-// Proves that rows from the newest to the oldest, and rows out of order, are sorted, and that a
-// clock which was set back is kept; but for the first, each is a finding.
+// Proves that rows are sorted if the newest is first or if they are unordered, and that they keep
+// their order after a clock was set back. The last two cases are findings.
 #[test]
 fn rows_are_put_in_order() {
     let times =
@@ -174,13 +174,13 @@ fn rows_are_put_in_order() {
     assert_eq!((kept.rows.len(), lines(&kept).len()), (3, 0));
 }
 
-/// Kinds and lines of the findings.
+/// Returns the kinds and lines of the findings.
 fn lines(imported: &Imported) -> Vec<(FindingKind, u64)> {
     imported.report.findings.iter().map(|found| (found.kind, found.line)).collect()
 }
 
-// Proves that a quote that is not closed costs its row alone, wherever the next quote is, and that
-// cells with line ends stay whole.
+// Proves that an open quote costs only its row, wherever the next quote is. Cells with line endings
+// remain complete.
 #[test]
 fn open_quotes_cost_their_row() {
     let content =
@@ -194,8 +194,8 @@ fn open_quotes_cost_their_row() {
     assert_eq!(imported.gaps, 2);
 }
 
-// Proves that decimal commas, a header after other lines, comments, delimiters at the end, two
-// columns of the time and a repeated header are read without a statement.
+// Proves that decimal commas, lines before the header, comments, delimiters at the end, two time
+// columns and a repeated header need no options.
 #[test]
 fn forms_of_other_programs_are_read() {
     let excel = "sep=;\nDatum;Uhrzeit;Temperatur;Druck\n27.10.2024;01:00:00;21,5;1.013,25\n27.10.2024;01:00:01;22,5;990,5\n";
@@ -217,7 +217,7 @@ fn forms_of_other_programs_are_read() {
     assert_eq!((stated.rows.len(), lines(&stated).len()), (2, 0));
 }
 
-// Proves that units of cells and titles become those of fields, and that the devices of one time
+// Proves that fields have the units of their cells and titles, and that rows of several devices
 // become sources with labels.
 #[test]
 fn devices_and_units_are_told_apart() {
@@ -240,7 +240,7 @@ fn devices_and_units_are_told_apart() {
     assert!(one.report.is_complete(), "{:?}", one.report.findings);
 }
 
-// Proves that texts of other encodings are read, with a finding for the one that is assumed.
+// Proves that other encodings are decoded, with a finding if the encoding is assumed.
 #[test]
 fn encodings_are_read() {
     let text = "time,ort\n1700000000,K\u{f6}ln\n1700000001,5 \u{b0}C\n";
@@ -255,8 +255,8 @@ fn encodings_are_read() {
     }
 }
 
-// Proves that a zone that the file names is that of its times, that a stated one goes before it,
-// and that dates of which no row says the order are a finding.
+// Proves that times are in the zone that the file names, and that a stated zone has priority. If no
+// row proves the order of day and month, there is a finding.
 #[test]
 fn zones_and_dates_are_those_of_the_file() {
     let first = |imported: &Imported| imported.rows[0].0 / 1_000_000_000;
@@ -285,7 +285,7 @@ fn zones_and_dates_are_those_of_the_file() {
     assert_eq!((first(&proven), lines(&proven)), (1_704_153_600, vec![]));
 }
 
-// Proves that a check says how a file is read, and what is assumed, as the import does.
+// Proves that a check reports the interpretation of a file and the findings of an import.
 #[test]
 fn a_check_says_what_the_import_does() {
     let folder = tempfile::tempdir().unwrap();
@@ -309,8 +309,7 @@ fn a_check_says_what_the_import_does() {
     );
 }
 
-// Proves that files of the same time are runs of their own: the rows of one are not after those of
-// the other.
+// Proves that each file becomes a separate run, even if their times overlap.
 #[test]
 fn each_file_is_a_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -345,8 +344,8 @@ fn each_file_is_a_run() {
     assert_ne!(found[0].0, found[2].0);
 }
 
-// Proves that what cannot be recognized ends the import with what to do, before anything is
-// written.
+// Proves that an unknown form ends the import before anything is written, and that the error
+// explains what to do.
 #[test]
 fn unknown_forms_are_explained() {
     let unknown = refused("time,a\nnoon,1\n", &plain());
@@ -360,8 +359,7 @@ fn unknown_forms_are_explained() {
     assert!(import_file("").rows.is_empty() && import_file("time,a\n").rows.is_empty());
 }
 
-// Proves that a quote without an end does not take the file into memory: it ends the reading, which
-// is reported.
+// Proves that an endless quoted cell does not fill the memory: reading stops with a flaw.
 #[test]
 fn open_quotes_are_damage() {
     let mut content = b"time,a\n1700000000,1\n1700000001,\"".to_vec();
@@ -385,11 +383,11 @@ mod one_bad_element {
 
     use super::*;
 
-    /// What is wrong with a row.
+    /// The fault of a row.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Fault {
         Nothing,
-        /// A cell of this column is another text.
+        /// A cell of this column has other text.
         Cell(usize, &'static str),
         TooShort,
         TooLong,
@@ -424,8 +422,8 @@ mod one_bad_element {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(96, 3000)))]
 
-        // Proves that one bad element of a file affects its cell or its row alone, and is named
-        // with its line. The model is the table of which the file was written.
+        // Proves that one bad element of a file affects only its cell or row, and is reported with
+        // its line. The model is the table from which the file is written.
         #[test]
         fn affects_its_cell_or_row_alone(
             rows in prop::collection::vec((any::<u32>(), -1e6..1e6_f64, "[a-z,\";]{0,6}"), 20..50),

@@ -1,4 +1,4 @@
-//! Encodings of text, and an input that is decoded to UTF-8.
+//! Text encodings, and an input that is decoded to UTF-8.
 
 use std::io::{self, Read};
 use std::str::FromStr;
@@ -6,11 +6,12 @@ use std::str::FromStr;
 use crate::import::input::Input;
 use crate::import::limited_input::{ElementBudget, LimitedInput};
 
-/// Bytes that are decoded at once.
+/// Number of bytes that are decoded at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Start of a file that is looked at for UTF-16 without a byte order mark, in bytes.
+/// Length of the start that is examined for UTF-16 without a byte order mark, in bytes.
 const LOOKED_AT_BYTES: usize = 1024;
-/// Windows-1252 from 0x80 to 0x9F, where it differs from Latin-1; unused ones are as in Latin-1.
+/// Windows-1252 from 0x80 to 0x9F, where it differs from Latin-1. Bytes that Windows-1252 does not
+/// use are decoded as Latin-1.
 const WINDOWS_1252: [char; 32] = [
     '\u{20AC}', '\u{81}', '\u{201A}', '\u{192}', '\u{201E}', '\u{2026}', '\u{2020}', '\u{2021}', '\u{2C6}',
     '\u{2030}', '\u{160}', '\u{2039}', '\u{152}', '\u{8D}', '\u{17D}', '\u{8F}', '\u{90}', '\u{2018}',
@@ -21,17 +22,17 @@ const WINDOWS_1252: [char; 32] = [
 /// The encoding of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextEncoding {
-    /// UTF-8, with ASCII.
+    /// UTF-8, including ASCII.
     Utf8,
-    /// UTF-16, the lower byte first.
+    /// UTF-16, little-endian.
     Utf16Le,
-    /// UTF-16, the higher byte first.
+    /// UTF-16, big-endian.
     Utf16Be,
-    /// Windows-1252, with Latin-1.
+    /// Windows-1252, which includes the printable characters of Latin-1.
     Latin1,
 }
 
-/// A word that names no encoding.
+/// The error for an unknown encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such encoding; use utf-8, utf-16le, utf-16be or latin1 (Windows-1252)")]
 pub struct TextEncodingError;
@@ -51,7 +52,7 @@ impl FromStr for TextEncoding {
 }
 
 impl TextEncoding {
-    /// Returns the word for the encoding.
+    /// Returns the name of the encoding in options and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Utf8 => "utf-8",
@@ -61,8 +62,9 @@ impl TextEncoding {
         }
     }
 
-    /// Returns the encoding that the start of a text proves: by its byte order mark, or by the zero
-    /// bytes that UTF-16 has in ASCII and no other text has.
+    /// Recognizes an encoding by its byte order mark, or UTF-16 by the zero bytes of its ASCII
+    /// characters. Other text has no zero bytes. Returns `None` for such text without a byte order
+    /// mark.
     pub(super) fn of_start(start: &[u8]) -> Option<Self> {
         match start {
             [0xFF, 0xFE, ..] => return Some(Self::Utf16Le),
@@ -81,7 +83,7 @@ impl TextEncoding {
         }
     }
 
-    /// Returns the length of the byte order mark of a text.
+    /// Returns the length of the byte order mark of a text, in bytes.
     pub(super) fn mark_bytes(self, start: &[u8]) -> usize {
         match (self, start) {
             (Self::Utf8, [0xEF, 0xBB, 0xBF, ..]) => 3,
@@ -90,8 +92,8 @@ impl TextEncoding {
         }
     }
 
-    /// Decodes bytes to UTF-8. Keeps the start of a character that is not complete in `bytes`,
-    /// unless the text ends here.
+    /// Decodes bytes to UTF-8. An incomplete character at the end remains in `bytes`, unless the
+    /// text ends here.
     pub(super) fn decode(self, bytes: &mut Vec<u8>, is_end: bool, text: &mut Vec<u8>) {
         let mut put = |character: char| {
             let mut place = [0; 4];
@@ -132,13 +134,13 @@ impl TextEncoding {
     }
 }
 
-/// An input that is decoded to UTF-8. Bytes that are no UTF-8 pass unchanged.
+/// An input that is decoded to UTF-8. With the encoding UTF-8, invalid bytes pass unchanged.
 pub(super) struct DecodedInput {
     limited: LimitedInput,
     budget: ElementBudget,
-    /// The start, which was read before.
+    /// The start of the input, which `open` has read.
     start: io::Cursor<Vec<u8>>,
-    /// What ended the reading of the start.
+    /// The damage at which `open` stopped reading.
     damage: Option<io::Error>,
     encoding: TextEncoding,
     skipped: u64,
@@ -149,11 +151,11 @@ pub(super) struct DecodedInput {
 }
 
 impl DecodedInput {
-    /// Reads the start of an input, up to `length` bytes, or to the end of its first line for an
-    /// input that another program still writes.
+    /// Opens an input and reads up to `length` bytes of its start. With `is_line_enough`, it does
+    /// not wait for more than the first line: another program may still write the input.
     ///
     /// # Errors
-    /// Those of the input. Damage is an error of the read after the last intact byte.
+    /// Read errors of the input. For damage, the read after the last intact byte fails instead.
     pub(super) fn open(input: Input, length: usize, is_line_enough: bool) -> io::Result<Self> {
         let budget = ElementBudget::new();
         let mut limited = LimitedInput::new(input, budget.clone());
@@ -191,12 +193,12 @@ impl DecodedInput {
         Ok(input)
     }
 
-    /// Returns the start of the input as it is.
+    /// Returns the start of the input before decoding.
     pub(super) fn start(&self) -> &[u8] {
         self.start.get_ref()
     }
 
-    /// Returns the start, decoded.
+    /// Returns the decoded start of the input.
     pub(super) fn start_text(&self) -> Vec<u8> {
         let mut bytes =
             self.start().get(self.encoding.mark_bytes(self.start())..).unwrap_or_default().to_vec();
@@ -205,7 +207,7 @@ impl DecodedInput {
         text
     }
 
-    /// Sets the encoding, before anything is read.
+    /// Sets the encoding. Call it before the first read.
     pub(super) fn set_encoding(&mut self, encoding: TextEncoding) {
         self.encoding = encoding;
         self.skipped = encoding.mark_bytes(self.start()) as u64;
@@ -225,12 +227,12 @@ impl DecodedInput {
         &self.limited.input
     }
 
-    /// Returns the bytes that were read, decompressed.
+    /// Returns the number of bytes read, decompressed.
     pub(super) fn bytes_read(&self) -> u64 {
         LimitedInput::bytes(&self.limited)
     }
 
-    /// Reads what is after the start.
+    /// Reads the input after its start.
     fn read_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.damage.take() {
             Some(error) => Err(error),
@@ -238,7 +240,7 @@ impl DecodedInput {
         }
     }
 
-    /// Begins the next line, which may have a length of its own.
+    /// Starts the next line: the length limit applies to each line.
     pub(super) fn renew_budget(&self) {
         self.budget.renew();
     }
@@ -295,8 +297,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that each encoding is decoded, wherever the input is cut into reads, with and
-        // without a byte order mark.
+        // Proves that each encoding is decoded with reads of any size, with and without a byte
+        // order mark.
         #[test]
         fn texts_are_decoded(text in "(a|\u{e9}|,|\n|\u{1F600}){0,40}", length in 1..9_usize, has_mark: bool) {
             for encoding in [TextEncoding::Utf8, TextEncoding::Utf16Le, TextEncoding::Utf16Be] {
@@ -315,8 +317,8 @@ mod tests {
         }
     }
 
-    // Proves that encodings are found by their marks and by their zeros, and that the special
-    // characters of Windows are decoded.
+    // Proves that encodings are recognized by byte order marks and by zero bytes, and that the
+    // special characters of Windows-1252 are decoded.
     #[test]
     fn encodings_are_found() {
         let both = [TextEncoding::Utf16Le, TextEncoding::Utf16Be];

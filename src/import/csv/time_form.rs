@@ -1,4 +1,4 @@
-//! The form of the columns that say the time.
+//! The format of times in cells.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use jiff::fmt::strtime;
 use super::calendar::{DateOrder, calendar_time, time_of_day};
 
 const NS_PER_S: i64 = 1_000_000_000;
-/// Most digits of seconds, milliseconds and microseconds since 1970 that are recognized: those of
-/// the next three thousand years.
+/// Maximum number of digits of seconds, milliseconds and microseconds since 1970. They are enough
+/// for the next three thousand years.
 const SECOND_DIGITS_MAX: usize = 11;
 const MILLISECOND_DIGITS_MAX: usize = 14;
 const MICROSECOND_DIGITS_MAX: usize = 17;
-/// Digits of a fraction that count.
+/// Maximum number of digits of a fraction that are used.
 const FRACTION_DIGITS: usize = 18;
 
-/// How a column says the time.
+/// The format of times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimeForm {
     /// ISO 8601: 2026-11-22T21:05:37.463435+01:00, 2026-11-22 21:05:37.
     Iso,
-    /// Since 1970, in units of so many nanoseconds, with or without decimals.
+    /// A number since 1970, with or without decimals. The value is its unit in nanoseconds.
     SinceEpoch(i64),
     /// A date in this order, and a time of day.
     Calendar(DateOrder),
@@ -31,7 +31,7 @@ pub enum TimeForm {
     Pattern(String),
 }
 
-/// A text that is no form of times.
+/// The error for an unknown time format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no such form; use iso, ymd, dmy, mdy (dates in this order), s, ms, us, ns (since 1970), or a pattern such as \
@@ -39,14 +39,14 @@ pub enum TimeForm {
 )]
 pub struct TimeFormError;
 
-/// What a cell says of the time.
+/// The time of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CellTime<'c> {
     /// Nanoseconds since 1970.
     Instant(i64),
     /// A local time.
     Local(DateTime),
-    /// A local time of the zone that a word names.
+    /// A local time, with the name of its zone.
     Named(DateTime, &'c str),
 }
 
@@ -70,7 +70,8 @@ impl FromStr for TimeForm {
 }
 
 impl TimeForm {
-    /// Returns the forms that a time may have, the most likely first; none if it is no time.
+    /// Returns the possible formats of a time, the most likely first. Empty if the text is not a
+    /// time.
     pub(super) fn candidates(text: &str) -> Vec<Self> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let is_of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
@@ -94,7 +95,7 @@ impl TimeForm {
         forms
     }
 
-    /// Returns the form for people.
+    /// Returns a description of the format for people.
     pub(super) fn name(&self) -> Cow<'_, str> {
         Cow::Borrowed(match self {
             Self::Iso => "ISO 8601",
@@ -109,7 +110,7 @@ impl TimeForm {
         })
     }
 
-    /// Returns the word by which an option states the form.
+    /// Returns the word for the format in options.
     pub(super) fn word(&self) -> &str {
         match self {
             Self::Iso => "iso",
@@ -129,7 +130,7 @@ impl TimeForm {
         matches!(self, Self::SinceEpoch(_))
     }
 
-    /// Returns what a text says of the time; none if it has another form.
+    /// Parses a time. Returns `None` if it has another format.
     pub(super) fn read<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         match self {
             Self::Iso => {
@@ -137,7 +138,7 @@ impl TimeForm {
                     return Some(CellTime::Instant(nanoseconds(stamp)?));
                 }
                 if let Ok(time) = text.parse::<DateTime>() {
-                    // jiff passes over a zone in brackets.
+                    // jiff ignores a zone in brackets.
                     if let Some((_, word)) = text.split_once('[') {
                         return Some(CellTime::Named(time, word.trim_end_matches(']')));
                     }
@@ -191,8 +192,8 @@ fn nanoseconds(stamp: Timestamp) -> Option<i64> {
     i64::try_from(stamp.as_nanosecond()).ok()
 }
 
-/// Parses a number of units since 1970, exactly: without floating point. What is below a nanosecond
-/// is cut off.
+/// Parses a number of units since 1970 without floating point, so that it is exact. Digits below a
+/// nanosecond are cut off.
 fn since_epoch(text: &str, unit_ns: i64) -> Option<i64> {
     let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let (whole, fraction) = digits.split_once(['.', ',']).unwrap_or((digits, "0"));
@@ -213,7 +214,7 @@ mod tests {
 
     const AT_NS: i64 = 1_700_000_000_000_000_000; // 2023-11-14T22:13:20Z
 
-    // Proves that each form is recognized and read exactly.
+    // Proves that each format is recognized and parsed exactly.
     #[test]
     fn forms_are_recognized() {
         for (text, form, ns) in [
@@ -238,8 +239,8 @@ mod tests {
         }
     }
 
-    // Proves that local times are read, with and without the word of a zone, and that dates of
-    // which day or month may be first have both forms.
+    // Proves that local times are parsed with and without the name of a zone. A date such as
+    // 01/02/2024 has two possible orders.
     #[test]
     fn local_times_are_read() {
         let time = jiff::civil::date(2023, 11, 14).at(23, 13, 20, 250_000_000);
@@ -258,8 +259,8 @@ mod tests {
         assert!(is_time_of_day("01:00:00.5") && is_time_of_day("1:00 PM") && !is_time_of_day("1:00 CET"));
     }
 
-    // Proves that patterns are read, with and without an offset, a time, and that others are
-    // refused.
+    // Proves that patterns with and without an offset or a time of day are parsed, and that other
+    // times are refused.
     #[test]
     fn patterns_are_read() {
         let read = |pattern: &str, text| {

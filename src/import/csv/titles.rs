@@ -1,12 +1,12 @@
-//! What the titles of columns say: which one is the time, units, and zones.
+//! Titles of columns: recognizes time columns, units and zones.
 
 use super::numeral::split_unit;
 use crate::import::zone_name::zone_named;
 
-/// Names of columns that say the time, the most likely first.
+/// Titles of time columns, the most likely first.
 const TIME_NAMES: [&str; 10] =
     ["time", "timestamp", "datetime", "date_time", "_time", "ts", "date", "wall_ns", "epoch", "unix"];
-/// The same without what is no letter, and without the word of a zone.
+/// Further titles of time columns, reduced to letters and digits, without units and zones.
 const PLAIN_TIME_NAMES: [&str; 21] = [
     "time",
     "timestamp",
@@ -30,10 +30,11 @@ const PLAIN_TIME_NAMES: [&str; 21] = [
     "datumzeit",
     "timeofday",
 ];
-/// Parts of titles of columns that may have a time of day.
+/// Parts of the titles of time-of-day columns.
 const CLOCK_PARTS: [&str; 4] = ["time", "zeit", "clock", "hour"];
 
-/// Returns how likely a title is that of the time: the smaller, the likelier. None if it is not.
+/// Ranks a title as a title of the time column: 0 is the most likely. Returns `None` for other
+/// titles.
 pub(super) fn time_rank(title: &str) -> Option<usize> {
     let known = TIME_NAMES.iter().position(|name| title.eq_ignore_ascii_case(name));
     known.or_else(|| {
@@ -43,18 +44,18 @@ pub(super) fn time_rank(title: &str) -> Option<usize> {
     })
 }
 
-/// Returns whether a column may have a time of day, if another one has the date.
+/// Returns whether a column may have the time of day, if another column has the date.
 pub(super) fn may_be_clock(title: &str) -> bool {
     let plain = plain(title);
     CLOCK_PARTS.iter().any(|part| plain.contains(part))
 }
 
-/// Returns the zone that a title of the time names: `Time (UTC)`, `time_utc`, `Timestamp [+02:00]`.
+/// Returns the zone in the title of a time column: `Time (UTC)`, `time_utc`, `Timestamp [+02:00]`.
 pub(super) fn zone_of_title(title: &str) -> Option<&str> {
     words(title).find(|word| word.len() > 1 && zone_named(word).is_some())
 }
 
-/// Returns the zone that a line before the header names: `# timezone: Europe/Berlin`.
+/// Returns the zone in a line before the header: `# timezone: Europe/Berlin`.
 pub(super) fn zone_of_line(line: &str) -> Option<&str> {
     let lower = line.to_ascii_lowercase();
     let names = ["timezone", "time zone", "time_zone", "zeitzone", "tz"];
@@ -75,14 +76,14 @@ pub(super) fn unit_of_title(title: &str) -> Option<&str> {
         None => title.strip_suffix(')')?.rsplit_once('(')?.1,
     };
     let inner = inner.trim();
-    // As after a number, without the space that would allow any word.
+    // Tests the unit without a space before it: after a space, any word may be a unit.
     let text = format!("1{inner}");
     let is_known = split_unit(&text).1 == inner && !inner.is_empty();
     (is_known || matches!(inner, "A" | "C" | "bytes" | "B" | "J" | "Nm" | "bar" | "Pa" | "hPa" | "lx" | "l"))
         .then_some(inner)
 }
 
-/// Returns the unit of numbers that say the time, in nanoseconds: `Time [ms]`, `timestamp_us`.
+/// Returns the unit of numeric times in nanoseconds: `Time [ms]`, `timestamp_us`.
 pub(super) fn time_unit_ns(title: &str) -> Option<i64> {
     words(title).find_map(|word| match &*word.to_ascii_lowercase() {
         "s" | "sec" | "secs" | "seconds" => Some(1_000_000_000),
@@ -93,7 +94,7 @@ pub(super) fn time_unit_ns(title: &str) -> Option<i64> {
     })
 }
 
-/// Returns a title without brackets, spaces and the words of zones.
+/// Returns the letters and digits of a title in lower case, without zones and time units.
 fn plain(title: &str) -> String {
     let is_name = |word: &&str| zone_named(word).is_none() && time_unit_ns(word).is_none();
     let parts = words(title).filter(is_name);
@@ -112,7 +113,8 @@ fn words(title: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    // Proves that titles of the time are found, also with a zone or a unit, and others are not.
+    // Proves that titles of time columns are recognized, also with a zone or a unit, and that other
+    // titles are not.
     #[test]
     fn titles_of_the_time_are_found() {
         let titles =
@@ -127,8 +129,8 @@ mod tests {
         assert!(may_be_clock("Uhrzeit") && !may_be_clock("host"));
     }
 
-    // Proves that zones and units in titles and in lines before the header are found, and that
-    // other words are none.
+    // Proves that zones and units are found in titles and in lines before the header, and that
+    // other words are ignored.
     #[test]
     fn zones_and_units_are_found() {
         assert_eq!(zone_of_title("Time (UTC)"), Some("UTC"));

@@ -1,4 +1,4 @@
-//! Walks the document of sadf -j: one entry of statistics in memory at a time.
+//! Reads the output of sadf -j, with one entry of statistics in memory at a time.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::text::LineNumber;
 use super::value::SarValue;
 use crate::import::limited_input::ElementBudget;
 
-/// What is known of a host before its statistics.
+/// The properties of a host, which precede its statistics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SarHost {
     /// Position among the hosts of the document.
@@ -17,32 +17,32 @@ pub(super) struct SarHost {
     pub(super) name: String,
     pub(super) release: String,
     pub(super) machine: String,
-    /// The zone of its clock, as the document names it.
+    /// The time zone of the host, as the document names it.
     pub(super) zone: String,
-    /// The date of all its statistics, as mpstat, iostat and pidstat print it.
+    /// The date of all statistics, as mpstat, iostat and pidstat print it.
     pub(super) date: String,
 }
 
-/// Takes what a document holds, in its order.
+/// Receives the contents of a document, in their order.
 pub(super) trait SarConsumer {
-    /// Takes the statistics of one time, which begin in a line. Returns false to end the reading.
+    /// Receives the statistics of one time, which begin in `line`. Returns false to stop reading.
     fn statistics(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> bool;
 
-    /// Counts an entry that is no statistics: `restarts`, `comments`.
+    /// Counts entries that are not statistics: `restarts`, `comments`.
     fn other(&mut self, what: &str, count: u64);
 }
 
-/// Text of the error by which a consumer ends a reading.
+/// The error message with which a consumer stops the parser.
 const ENDED: &str = "ended by the consumer";
 
-/// A document, on its way to a consumer.
+/// A document that is read for a consumer.
 pub(super) struct SarDocument<'c> {
     pub(super) consumer: &'c mut dyn SarConsumer,
     pub(super) budget: ElementBudget,
     pub(super) line: LineNumber,
 }
 
-/// An entry of statistics, and the line in which it begins.
+/// Deserializes an entry of statistics, and returns the line in which it begins.
 struct EntrySeed<'l>(&'l LineNumber);
 
 impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
@@ -54,7 +54,7 @@ impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
     }
 }
 
-/// The place in a document.
+/// A position in a document.
 struct SarPlace<'d, 'c> {
     document: &'d mut SarDocument<'c>,
     level: SarLevel,
@@ -91,7 +91,7 @@ impl<'de> DeserializeSeed<'de> for SarPlace<'_, '_> {
 }
 
 impl<'c> SarPlace<'_, 'c> {
-    /// Returns a place below this one.
+    /// Returns a position one level deeper.
     fn below(&mut self, level: SarLevel, host: SarHost) -> SarPlace<'_, 'c> {
         SarPlace { document: &mut *self.document, level, host }
     }
@@ -163,7 +163,7 @@ impl<'de> Visitor<'de> for SarPlace<'_, '_> {
     }
 }
 
-/// Prints what a place expects.
+/// Displays the content that is expected at a position.
 struct Expected<'p, 'd, 'c>(&'p SarPlace<'d, 'c>);
 
 impl fmt::Display for Expected<'_, '_, '_> {

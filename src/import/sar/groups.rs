@@ -1,4 +1,4 @@
-//! Groups of statistics: which fields they have, over a whole file.
+//! Groups of statistics, and their fields in a whole file.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use super::value::SarValue;
 use crate::import::field_name::{field_name, field_names};
 use crate::import::payload::{PayloadBuilder, PayloadValue};
 
-/// Most groups of a host: sadf 12 has some sixty.
+/// Maximum number of groups of a host. sadf 12 has about sixty.
 const GROUPS_MAX: usize = 512;
-/// Most fields of a group. Those of interrupts have one per processor.
+/// Maximum number of fields of a group. Groups of interrupts have a field per processor.
 const FIELDS_MAX: usize = 4096;
-/// Of this many numbers, one value that is none is a fault of the value, as in CSV files.
+/// A field is numeric if it has at least this many numbers for each other value, as in CSV files.
 const NUMBERS_PER_OTHER: u64 = 8;
 /// Full names of the tables of a group.
 const ROOT: &str = "flatcap.imported.Sar";
@@ -22,7 +22,7 @@ const ELEMENT: &str = "flatcap.imported.SarElement";
 #[derive(Debug, Default)]
 pub(super) struct SarGroups {
     by_name: BTreeMap<String, SarGroup>,
-    /// Groups and fields beyond the limits.
+    /// Number of groups and values left out because of the limits.
     pub(super) left_out: u64,
 }
 
@@ -36,20 +36,21 @@ pub(super) struct SarGroup {
 
 #[derive(Debug)]
 struct SarField {
-    /// As printed, those of objects inside joined by an underscore.
+    /// The title in the document. A field of a nested object has both titles, joined by an
+    /// underscore.
     title: String,
-    /// None until it has a value.
+    /// `None` until the field has a value.
     kind: Option<SarKind>,
-    /// The widest of its values, and of its numbers.
+    /// The widest kind of all values, and of all numbers.
     widest: Option<SarKind>,
     widest_number: Option<SarKind>,
     numbers: u64,
-    /// Texts and bools.
+    /// Number of strings and bools.
     others: u64,
 }
 
-/// What values are, from the narrowest to the widest: a field has the widest of its values. But if
-/// nearly all are numbers, it is one of numbers, and the others are left out.
+/// Kinds of values, from the narrowest to the widest. A field has the widest kind of its values. If
+/// nearly all values are numbers, the field is numeric, and other values are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SarKind {
     Bool,
@@ -59,15 +60,15 @@ enum SarKind {
     Text,
 }
 
-/// A group of one entry: its name, and its elements; one element if it is no list.
+/// A group in an entry, with its name and elements. A group that is not a list has one element.
 pub(super) struct FoundGroup<'v> {
     pub(super) name: String,
     is_list: bool,
     elements: Vec<&'v SarValue>,
 }
 
-/// Returns the groups of an entry of statistics. An object of objects, such as `network`, is no
-/// group: each of its members is one.
+/// Returns the groups of an entry of statistics. In an object of objects, such as `network`, each
+/// member is a group.
 pub(super) fn groups_of(entry: &SarValue) -> Vec<FoundGroup<'_>> {
     let mut found = Vec::new();
     let SarValue::Object(members) = entry else { return found };
@@ -101,14 +102,14 @@ fn group_of<'v>(name: &str, value: &'v SarValue) -> Option<FoundGroup<'v>> {
     Some(FoundGroup { name: name.to_owned(), is_list, elements })
 }
 
-/// Calls a function with the fields of an element: their titles and values.
+/// Calls a function with the title and value of each field of an element.
 fn each_field<'v>(element: &'v SarValue, prefix: &str, visit: &mut dyn FnMut(String, &'v SarValue)) {
     let SarValue::Object(members) = element else { return };
     for (name, value) in members {
         let title = if prefix.is_empty() { name.clone() } else { format!("{prefix}_{name}") };
         match value {
             SarValue::Object(_) => each_field(value, &title, visit),
-            // Lists inside elements, such as the frequencies of a processor, have no place.
+            // Lists inside elements, such as the frequencies of a processor, are not imported.
             SarValue::List(_) => {}
             _ => visit(title, value),
         }
@@ -137,7 +138,7 @@ impl SarGroups {
 }
 
 impl SarGroup {
-    /// Adds a value. Returns how many fields were left out for it.
+    /// Adds a value. Returns the number of values left out (0 or 1).
     fn add(&mut self, title: String, value: &SarValue) -> u64 {
         let at = match self.positions.get(&title) {
             Some(at) => *at,
@@ -177,8 +178,8 @@ impl SarGroup {
         Ok((binary_schema(&tables, ROOT)?, ROOT))
     }
 
-    /// Returns the payload of a group that was found in an entry. Adds the fields whose values are
-    /// left out, since they are of another kind.
+    /// Returns the payload of a group in an entry. Adds the fields to `misfits` whose values are
+    /// left out because they have another kind.
     pub(super) fn payload<'b>(
         &self,
         found: &FoundGroup<'_>,
@@ -254,7 +255,7 @@ impl SarField {
     }
 }
 
-/// Returns the unit of a value, as sar(1) describes it; none for a number, or one a second.
+/// Returns the unit of a value, as in sar(1). Returns `None` for a number, or a number per second.
 fn unit_of(group: &str, title: &str) -> Option<&'static str> {
     let ends = |end: &str| title.ends_with(end);
     match group {
@@ -270,7 +271,7 @@ fn unit_of(group: &str, title: &str) -> Option<&'static str> {
 }
 
 impl SarKind {
-    /// Returns what a value is; none if it is absent, or none of a field.
+    /// Returns the kind of a value, or `None` if it is missing, a list or an object.
     fn of(value: &SarValue) -> Option<Self> {
         match value {
             SarValue::Bool(_) => Some(Self::Bool),
@@ -292,7 +293,7 @@ impl SarKind {
         }
     }
 
-    /// Returns a value as this kind; none if it is absent, or cannot become it.
+    /// Converts a value to this kind. Returns `None` if it is missing, or cannot be converted.
     #[allow(clippy::cast_precision_loss, reason = "sadf prints two decimals, and whole numbers for zero")]
     fn value(self, value: &SarValue) -> Option<PayloadValue<'_>> {
         Some(match (self, value) {

@@ -1,9 +1,9 @@
 //! Imports the JSON of sadf (`sadf -j FILE -- -A`), which prints the archives of sar.
 //!
-//! Each host becomes a run of its own, each group of statistics a source: `sar-cpu-load`,
-//! `sar-disk`, ... A group that is a list, such as the disks, has elements that its first field
-//! identifies. Fields and their types are those of the whole file: a first reading finds them, a
-//! second one writes the samples. Design: docs/ARCHITECTURE.md, "Import and export".
+//! Each host becomes a run, and each group of statistics a source: `sar-cpu-load`, `sar-disk`, ...
+//! If a group is a list, such as the disks, the first field of an element identifies it. The first
+//! pass finds the fields and types in the whole file, and the second pass writes the samples.
+//! Design: docs/ARCHITECTURE.md, "Import and export".
 
 mod document;
 mod groups;
@@ -33,13 +33,13 @@ use value::SarValue;
 
 /// Read size, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Most hosts of a file.
+/// Maximum number of hosts in a file.
 const HOSTS_MAX: usize = 1024;
 
 /// Imports the files. Uses memory for the statistics of one time.
 ///
 /// # Errors
-/// Any [`ImportError`]. Samples imported before it are kept.
+/// Any [`ImportError`]. Samples imported before the error are kept.
 pub fn import(
     files: &[PathBuf],
     options: &SarOptions,
@@ -144,23 +144,23 @@ impl SarImporter<'_, '_, '_> {
     }
 }
 
-/// How a reading ended.
+/// The result of reading a document.
 enum DocumentEnd {
     Complete { bytes: u64 },
     Failed { what: String, bytes: u64 },
     Stopped,
 }
 
-/// Takes a document, and can end it.
+/// A consumer that opens its input and can stop reading.
 trait DocumentReader: SarConsumer {
     /// Opens the input.
     fn open(&self, path: &Path, budget: &ElementBudget) -> Result<LimitedInput, ImportError>;
 
-    /// Whether it ended the reading.
+    /// Returns whether the consumer stopped reading.
     fn has_ended(&self) -> bool;
 }
 
-/// Reads a file to its end, or to where it is damaged. Returns the decimal commas, too.
+/// Reads a file to its end, or to the first damage. Also counts the decimal commas.
 fn read_document(
     path: &Path,
     consumer: &mut impl DocumentReader,
@@ -186,7 +186,7 @@ fn read_document(
         let what = format!("line {line}, column {column}: {error}");
         return Ok((DocumentEnd::Failed { what, bytes }, text.commas));
     }
-    // It names the place itself.
+    // The message of the error has line and column already.
     Ok((DocumentEnd::Failed { what: error.to_string(), bytes }, text.commas))
 }
 
@@ -320,7 +320,7 @@ impl HostWriter<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Begins the run of a host, if another one was before.
+    /// Begins the run of a host, unless it is already open.
     fn begin_host(&mut self, host: &SarHost) -> Result<(), ImportError> {
         if self.run.as_ref().is_some_and(|run| run.number == host.number) {
             return Ok(());

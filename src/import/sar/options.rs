@@ -1,12 +1,12 @@
-//! What a user states about documents of sadf.
+//! Options of sar imports.
 
 use jiff::tz::TimeZone;
 
-/// Options of an import.
+/// Options of a sar import.
 #[derive(Debug, Clone)]
 pub struct SarOptions {
-    /// The zone of times that sadf printed in the local time of a host (`sadf -t`); that which the
-    /// document names, or `host_zone`, without it.
+    /// The zone of local times (`sadf -t`). If `None`, the document names it, or `host_zone`
+    /// applies.
     pub zone: Option<TimeZone>,
     /// The zone of this host.
     pub host_zone: TimeZone,

@@ -1,4 +1,4 @@
-//! The times of statistics: in UTC, in the zone that the document names, or in a stated one.
+//! The times of statistics: in UTC, in the zone that the document names, or in a stated zone.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
@@ -10,11 +10,11 @@ use crate::import::findings::ImportFindings;
 use crate::import::local_clock::{LocalClock, LocalZone, ZoneOrigin};
 use crate::import::zone_name::zone_named;
 
-/// Turns the times of statistics into instants, entry after entry.
+/// Converts the times of statistics to instants, entry by entry.
 #[derive(Debug)]
 pub(super) struct SarClock {
     options: SarOptions,
-    /// Of the current host.
+    /// The number and the clock of the current host.
     clock: Option<(usize, LocalClock)>,
     findings: ImportFindings,
     /// The zone of the last time that was not in UTC.
@@ -29,7 +29,7 @@ impl SarClock {
     /// Returns the time of an entry in nanoseconds since 1970.
     ///
     /// # Errors
-    /// What is wrong with the time.
+    /// A message about the invalid time.
     pub(super) fn instant(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> Result<i64, String> {
         let stamp = entry.get("timestamp");
         if let Some(time) = stamp.and_then(SarValue::text) {
@@ -45,7 +45,7 @@ impl SarClock {
         let parsed = date.parse::<Date>().ok().zip(time.parse::<Time>().ok());
         let (day, hour) = parsed.ok_or_else(what)?;
         let local = DateTime::from_parts(day, hour);
-        // sysstat says "utc": 1 up to 12.6, and "tz": "UTC" from 12.7.1 on.
+        // sysstat up to 12.6 prints "utc": 1. From 12.7.1 on, it prints "tz": "UTC".
         let word = text("tz");
         let is_utc = word == Some("UTC")
             || matches!(stamp.and_then(|stamp| stamp.get("utc")), Some(SarValue::Unsigned(1)));
@@ -69,8 +69,8 @@ impl SarClock {
         Ok(ns)
     }
 
-    /// Returns the clock of a host: its times are in the stated zone, else in that which the
-    /// document names, else in that of this host.
+    /// Returns the clock of a host. Its zone is stated, named in the document, or the zone of this
+    /// host.
     fn clock_of(&mut self, host: &SarHost) -> &mut LocalClock {
         if self.clock.as_ref().is_some_and(|(number, _)| *number != host.number) {
             self.end_host();
@@ -92,7 +92,7 @@ impl SarClock {
         }
     }
 
-    /// Returns the zone of local times, for people, and what was assumed.
+    /// Returns a description of the zone of local times, and the findings.
     pub(super) fn finish(mut self) -> (Option<String>, ImportFindings) {
         self.end_host();
         (self.zone, self.findings)

@@ -1,4 +1,4 @@
-//! Documents of sadf 12.6.1, imported and read again.
+//! Imports documents of sadf 12.6.1 and reads the recordings.
 
 use flatcap_format::query::{HeldValue, Query, QueryItem, Recording, RowItem, RowOptions, ValueColumn};
 use flatcap_format::segment::{Verification, list};
@@ -82,8 +82,8 @@ fn rows(folder: &Path, fields: &[&str]) -> Vec<(i64, Vec<HeldValue>)> {
     found
 }
 
-// Proves that times in UTC are read as such, however the version of sysstat says it, and others in
-// the given zone.
+// Proves that times in UTC are recognized for each version of sysstat, and that other times are in
+// their zone.
 #[test]
 fn times_are_in_their_zone() {
     let zone = TimeZone::fixed(jiff::tz::offset(1));
@@ -95,8 +95,7 @@ fn times_are_in_their_zone() {
     }
 }
 
-// Proves that one value that is no number, wherever it is, leaves all others as they are, and is
-// named with its line.
+// Proves that one value that is not a number changes no other value, and is reported with its line.
 #[test]
 fn one_bad_value_changes_no_other() {
     let entry = |at: usize, free: &str| {
@@ -124,8 +123,8 @@ fn one_bad_value_changes_no_other() {
     }
 }
 
-// Proves that the zone that a document names is that of its times, whatever the zone of this host
-// is, and that both times of a repeated hour have their own.
+// Proves that times are in the zone that the document names, whatever the zone of this host. Both
+// times of a repeated hour have their own instant.
 #[test]
 fn zones_are_those_of_the_document() {
     let tokyo = TimeZone::get("Asia/Tokyo").unwrap();
@@ -135,7 +134,7 @@ fn zones_are_those_of_the_document() {
     let july_ns = 1_689_372_800_000_000_000 - 7_200_000_000_000;
     assert_eq!(rows(folder.path(), &["sar-memory.memfree"])[0].0, july_ns);
     assert!(report.is_complete(), "{:?}", report.findings);
-    // Before 12.7 the host alone has a zone.
+    // Before sysstat 12.7, only the host has a zone.
     let of_host =
         summer.replace("\"utc\": 1, ", "").replace("\"timezone\": \"UTC\"", "\"timezone\": \"Europe/Paris\"");
     let (report, folder) = import_in(tokyo.clone(), &of_host).unwrap();
@@ -152,8 +151,8 @@ fn zones_are_those_of_the_document() {
     assert_eq!((report.findings[0].kind, report.findings[0].line), (FindingKind::Zone, 11));
 }
 
-// Proves that decimal commas are read and reported with their line, and that documents of other
-// programs of sysstat are refused with the program to use.
+// Proves that decimal commas are accepted and reported with their line. Output of other sysstat
+// programs is refused with the program to use.
 #[test]
 fn documents_of_other_hosts_are_read() {
     let (report, folder) = import_text(&DOCUMENT.replace("9.87", "9,87")).unwrap();
@@ -168,8 +167,8 @@ fn documents_of_other_hosts_are_read() {
     );
 }
 
-// Proves that each group becomes a source with its values, times and host: lists by what identifies
-// their elements, members of members, numbers by the types of the whole file.
+// Proves that each group becomes a source with its values, times and host. List elements have their
+// identity, nested objects their members, and numbers the types of the whole file.
 #[test]
 fn groups_become_sources() {
     let (report, folder) = import_text(DOCUMENT).unwrap();
@@ -216,7 +215,7 @@ fn a_whole_document_is_imported() {
             values += batch.columns.iter().map(known).sum::<usize>();
         }
     }
-    // What is a number or a text in the document, but for what it says of the host and of times.
+    // The numbers and strings of the document, except properties of the host and times.
     let document: serde_json::Value = serde_json::from_str(&content).unwrap();
     let statistics = document["sysstat"]["hosts"][0]["statistics"].as_array().unwrap();
     let expected: usize = statistics.iter().map(|entry| leaves(entry) - leaves(&entry["timestamp"])).sum();
@@ -232,7 +231,7 @@ fn leaves(value: &serde_json::Value) -> usize {
     }
 }
 
-// Proves that what is left out of a file of too many hosts is counted and reported.
+// Proves that hosts beyond the maximum are counted and reported.
 #[test]
 fn further_hosts_are_counted() {
     let empty = r#"{"nodename": "idle", "statistics": []},"#.repeat(HOSTS_MAX);
@@ -244,8 +243,8 @@ fn further_hosts_are_counted() {
     assert!(report.totals.sources.is_empty());
 }
 
-// Proves that of a document that is cut at any byte, what is before the cut is imported, with the
-// place of the cut, and that nothing is imported without statistics.
+// Proves that a document can be cut at any byte. The import then has the statistics before the cut,
+// and reports its place. Without any statistics, nothing is imported.
 #[test]
 fn cut_documents_give_what_is_before() {
     let first_end = DOCUMENT.find("22:13:21").unwrap();
@@ -267,8 +266,8 @@ fn cut_documents_give_what_is_before() {
     assert!(imported > 20, "{imported}");
 }
 
-// Proves that other JSON is refused with what to import, and that an entry without a time is
-// reported and the others imported.
+// Proves that other JSON is refused with the required input, and that only an entry without a time
+// is reported and left out.
 #[test]
 fn other_documents_are_refused() {
     for other in ["", "[1, 2]", "{\"a\": 1}", "time,a\n1,2\n", "{\"sysstat\": {\"hosts\": 3}}"] {

@@ -1,4 +1,4 @@
-//! The text of a document: counts lines, and reads decimal commas as points.
+//! The text of a document: counts lines, and replaces decimal commas by points.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, Read};
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::import::findings::Tally;
 
-/// The line that is being read, from 1 on.
+/// The number of the current line, from 1 on.
 #[derive(Debug, Clone)]
 pub(super) struct LineNumber(Rc<Cell<u64>>);
 
@@ -20,14 +20,14 @@ impl LineNumber {
     }
 }
 
-/// The text of a document of JSON.
+/// The text of a JSON document.
 ///
-/// In a locale with a decimal comma, sadf prints numbers such as 4,97. A comma between two digits
-/// in an object is no JSON, so it is a decimal mark.
+/// In a locale with a decimal comma, sadf prints numbers such as 4,97. JSON has no comma between
+/// two digits in an object, so such a comma is a decimal mark.
 pub(super) struct SarText<R> {
     input: R,
     line: LineNumber,
-    /// Whether each open bracket is that of an object.
+    /// For each open bracket, whether it begins an object.
     objects: Vec<bool>,
     is_in_text: bool,
     is_escaped: bool,
@@ -36,7 +36,7 @@ pub(super) struct SarText<R> {
     pub(super) commas: Tally,
 }
 
-/// Deepest level of brackets whose kind is remembered.
+/// Maximum number of open brackets whose kind is stored.
 const LEVELS_MAX: usize = 256;
 
 impl<R: BufRead> SarText<R> {
@@ -49,13 +49,13 @@ impl<R: BufRead> SarText<R> {
         &self.input
     }
 
-    /// Returns whether a comma is between two digits in an object.
+    /// Returns whether the comma just read is between two digits in an object.
     fn is_decimal_comma(&mut self) -> io::Result<bool> {
         let may_be = self.last.is_ascii_digit() && self.objects.last() == Some(&true);
         Ok(may_be && self.input.fill_buf()?.first().is_some_and(u8::is_ascii_digit))
     }
 
-    /// Returns the byte that a byte of the text stands for.
+    /// Returns the byte for the parser: a point for a decimal comma, else the byte itself.
     fn byte(&mut self, byte: u8) -> io::Result<u8> {
         if self.is_in_text {
             self.is_in_text = byte != b'"' || self.is_escaped;
@@ -83,7 +83,7 @@ impl<R: BufRead> SarText<R> {
 
 impl<R: BufRead> Read for SarText<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The parser reads byte by byte, so that the line is that of what it parses.
+        // Returns one byte at a time, so that the line number is the one that is being parsed.
         let (Some(place), Some(byte)) = (buffer.first_mut(), self.input.fill_buf()?.first().copied()) else {
             return Ok(0);
         };
@@ -97,8 +97,8 @@ impl<R: BufRead> Read for SarText<R> {
 mod tests {
     use super::*;
 
-    // Proves that decimal commas become points in objects, that commas in lists, texts and between
-    // members stay, and that lines are counted.
+    // Proves that decimal commas in objects become points, that other commas stay, and that lines
+    // are counted. Other commas are in lists, in strings and between members.
     #[test]
     fn decimal_commas_become_points() {
         let text = "{\"a,1\": 4,97,\n\"b\": [1,2], \"c\": {\"d\": 61,66},\n\"e\": \"1,2\\\"3,4\"}";
