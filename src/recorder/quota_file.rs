@@ -77,6 +77,10 @@ impl ReadAt for QuotaFile {
     fn length(&self) -> io::Result<u64> {
         self.file.length()
     }
+
+    fn next_stored(&self, offset: u64) -> io::Result<u64> {
+        self.file.next_stored(offset)
+    }
 }
 
 impl StorageFile for QuotaFile {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use flatcap_format::metric::{Metric, metrics};
+use flatcap_format::metric::{LOST_TOTAL, Metric, metrics};
 use flatcap_format::query::Recording;
 use flatcap_format::replay::HostIdentity;
 
@@ -107,14 +107,21 @@ impl Engine {
         times_ns: (i64, i64),
         host: Option<&HostIdentity>,
     ) -> Result<SeriesAnswer, PromqlError> {
-        let selections = selectors.iter().map(|text| parse_selection(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut selections =
+            selectors.iter().map(|text| parse_selection(text)).collect::<Result<Vec<_>, _>>()?;
         let mut warnings = BTreeSet::new();
         let of = (&self.recording, self.metrics.as_slice());
         let mut series = list_series(of, &selections, host, times_ns, &mut warnings)?;
-        let losses = self.recording.losses(host)?;
-        let all = [Selection::new(Vec::new())];
-        for selection in if selections.is_empty() { all.as_slice() } else { &selections } {
-            series.extend(counters(losses.clone(), selection).into_keys());
+        if selections.is_empty() {
+            selections.push(Selection::new(Vec::new()));
+        }
+        selections.retain(|selection| selection.passes_name(LOST_TOTAL));
+        if !selections.is_empty() {
+            let mut losses = self.recording.losses(host)?;
+            losses.retain(|of_source| of_source.since_ns <= times_ns.1);
+            for selection in &selections {
+                series.extend(counters(losses.clone(), selection).into_keys());
+            }
         }
         Ok(SeriesAnswer { series, warnings: warnings.into_iter().collect() })
     }

@@ -62,22 +62,36 @@ impl SeriesScan<'_> {
             runs.sort_by_key(|run| run.since_ns);
             let mut window = MovingWindow::default();
             let mut total = 0_u64;
-            for run in &runs {
-                self.add_run(&mut window, run, &mut total, shape);
+            let next_begins = runs.iter().skip(1).map(|next| Some(next.since_ns)).chain([None]);
+            for (run, next_ns) in runs.iter().zip(next_begins) {
+                let end_ms = self.end_ms(run, next_ns);
+                self.add_run(&mut window, (run, end_ms), &mut total, shape);
             }
             LabelledSeries { labels, values: window.complete(shape, &self.grid) }
         });
         Ok(series.filter(LabelledSeries::has_values).collect())
     }
 
-    /// Adds the samples of one run, and what it lost to the total.
-    fn add_run(&self, window: &mut MovingWindow, run: &SourceLosses, total: &mut u64, shape: &WindowShape) {
+    /// Returns the time of the last sample of the counter in a run, or `None` if the run continues.
+    /// A run may lose samples after the last one that it recorded, or record none. The next run of
+    /// the same source begins at `next_ns`.
+    fn end_ms(&self, run: &SourceLosses, next_ns: Option<i64>) -> Option<i64> {
+        let latest_ns = run.losses.last().map_or(run.since_ns, |(ns, _)| *ns);
+        let recorded_ns = self.run_ends.get(&run.run.run_id).copied();
+        let end_ns = recorded_ns.or(next_ns.map(|_| latest_ns))?.max(latest_ns);
+        Some(next_ns.map_or(end_ns, |next_ns| end_ns.min(next_ns)).div_euclid(NS_PER_MS))
+    }
+
+    /// Adds the samples of one run, and its losses to the total.
+    fn add_run(
+        &self,
+        window: &mut MovingWindow,
+        (run, end_ms): (&SourceLosses, Option<i64>),
+        total: &mut u64,
+        shape: &WindowShape,
+    ) {
         let (first_ms, last_ms) = shape.span_ms(&self.grid);
         let begin_ms = run.since_ns.div_euclid(NS_PER_MS);
-        // A run may lose samples after the last one that it recorded.
-        let latest_ns = run.losses.last().map_or(i64::MIN, |(ns, _)| *ns);
-        let run_end = self.run_ends.get(&run.run.run_id);
-        let end_ms = run_end.map(|recorded_ns| (*recorded_ns).max(latest_ns).div_euclid(NS_PER_MS));
         let interval_ms = interval_ms(shape);
         let mut losses = run.losses.iter().peekable();
         let mut at_ms = begin_ms.max(first_ms.saturating_sub(interval_ms));

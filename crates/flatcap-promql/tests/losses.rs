@@ -65,15 +65,16 @@ fn header(run_id: u64, wall_ns: i64) -> SegmentHeader {
     }
 }
 
-/// Writes a run with a sample of the first source at its begin and at its end, and these losses.
-fn write_run(folder: &Path, run: usize, losses: &RunLosses) {
+/// Writes a run with these losses, and with a sample of the first source at its begin and at its
+/// end, or without samples.
+fn write_run(folder: &Path, run: usize, losses: &RunLosses, has_samples: bool) {
     let storage = Folder(folder.to_owned());
     let run_id = u64::try_from(run).unwrap() + 1;
     let wall_ns = begin_ms(run) * 1_000_000;
     let name = SegmentName { number: run_id, created_s: 0, run_id, state: SealState::Active };
     let mut segment = SegmentWriter::create(&storage, name, header(run_id, wall_ns), &[], 0).unwrap();
     let kind = segment.checksum();
-    for (seq, elapsed_ns) in [(0, 0), (1, RUN_MS * 1_000_000)] {
+    for (seq, elapsed_ns) in [(0, 0), (1, RUN_MS * 1_000_000)].into_iter().filter(|_| has_samples) {
         let (mono_ns, wall_ns) = (MONO_NS + elapsed_ns.unsigned_abs(), wall_ns + elapsed_ns);
         let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 9 };
         let mut payload = vec![0; ENVELOPE_BYTES];
@@ -120,7 +121,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         for (run, losses) in runs.iter().enumerate() {
-            write_run(folder.path(), run, losses);
+            write_run(folder.path(), run, losses, true);
         }
         let end_ms = begin_ms(runs.len());
         let grid = TimeGrid::range(BEGIN_MS, end_ms, step_ms).unwrap();
@@ -148,7 +149,7 @@ proptest! {
 #[test]
 fn windows_contain_the_losses() {
     let folder = tempfile::tempdir().unwrap();
-    write_run(folder.path(), 0, &vec![(1, 20_000, 300, false), (1, 50_000, 7, false)]);
+    write_run(folder.path(), 0, &vec![(1, 20_000, 300, false), (1, 50_000, 7, false)], true);
     let at = TimeGrid::instant(BEGIN_MS + 60_000);
     let grown = evaluated(
         folder.path(),
@@ -160,4 +161,17 @@ fn windows_contain_the_losses() {
     let increase = evaluated(folder.path(), "increase(flatcap_lost_total{source=\"orders\"}[20s])", at);
     assert_eq!(increase["orders"], [Some(7.0)]);
     assert!(evaluated(folder.path(), "flatcap_load_tasks", at).is_empty());
+}
+
+// Proves that a run that recorded nothing does not hide the losses of the next run.
+#[test]
+fn a_run_without_samples_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    write_run(folder.path(), 0, &vec![(1, 1000, 5, false)], false);
+    write_run(folder.path(), 1, &vec![(1, 1000, 300, false)], true);
+    let value_at =
+        |ms| evaluated(folder.path(), "flatcap_lost_total", TimeGrid::instant(ms)).remove("orders");
+    assert_eq!(value_at(begin_ms(0) + 1000), Some(vec![Some(5.0)]));
+    assert_eq!(value_at(begin_ms(0) + 2000), None);
+    assert_eq!(value_at(begin_ms(1) + 2000), Some(vec![Some(305.0)]));
 }

@@ -107,12 +107,20 @@ fn check_owners(folder: &std::path::Path) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
-    // The nearest directory that exists, without links.
-    let existing = folder.ancestors().find_map(|path| path.canonicalize().ok()).unwrap_or_default();
-    for path in folder.ancestors().chain(existing.ancestors()) {
+    // A link may lead through a directory of another user.
+    let nearest = folder.ancestors().find_map(|path| Some((path, path.canonicalize().ok()?)));
+    if let Some((path, without_links)) = nearest.filter(|(path, resolved)| path != resolved) {
+        let why = format!(
+            "{} contains a symbolic link, which root does not follow here; use {}",
+            path.display(),
+            without_links.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    for path in folder.ancestors() {
         let Ok(status) = path.symlink_metadata() else { continue };
         let is_open = status.mode() & WRITABLE_BY_OTHERS != 0 && status.mode() & STICKY == 0;
-        if status.uid() != 0 || (is_open && !status.is_symlink()) {
+        if status.uid() != 0 || is_open {
             let user =
                 if status.uid() == 0 { "other users".to_owned() } else { format!("user {}", status.uid()) };
             let why = format!(

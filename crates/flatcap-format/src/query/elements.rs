@@ -250,9 +250,10 @@ impl ElementNames {
         let name = ElementName(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
         let ElementLabel { label, full_label, identity, is_position, is_repeated } = label;
         let own = seen.names.iter().copied().find(|own| {
-            self.names
-                .get(own.0 as usize)
-                .is_some_and(|own| *own.label == *label && *own.full_label == *full_label)
+            self.names.get(own.0 as usize).is_some_and(|own| {
+                without_work(&own.label) == without_work(&label)
+                    && without_work(&own.full_label) == without_work(&full_label)
+            })
         });
         seen.names.push(name);
         let label_use = *self.labels.entry((seen.list, label.as_str().into())).or_insert(self.shared.len());
@@ -275,9 +276,35 @@ impl ElementNames {
     }
 }
 
+/// Returns the parts of a kernel worker's label before and after its current work, which the kernel
+/// appends to the name: `kworker/0:1-events[71]`, `kworker/u8:2+flush-8:0[72]`. Returns any other
+/// label as the first part.
+fn without_work(label: &str) -> (&str, &str) {
+    let work = label.strip_prefix("kworker/").and_then(|worker| {
+        let (id, _) = worker.split_once(['-', '+']).filter(|(id, _)| id.contains(':'))?;
+        let end = label.rfind('[').unwrap_or(label.len());
+        label.get(.."kworker/".len() + id.len()).zip(label.get(end..))
+    });
+    work.unwrap_or((label, ""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Proves that a kernel worker keeps its series when its work changes, and that other elements
+    // with another name are distinct.
+    #[test]
+    fn the_work_of_a_kernel_worker_is_no_name() {
+        let worker = ("kworker/0:1", "[71]");
+        for work in ["kworker/0:1-events[71]", "kworker/0:1+events_power[71]", "kworker/0:1-flush-8:0[71]"] {
+            assert_eq!(without_work(work), worker, "{work}");
+        }
+        for other in ["kworker/R-slub_[9]", "kworker/0:1[71]", "kworker-like:-x[1]", "a-b:c[2]", ""] {
+            assert_eq!(without_work(other), (other, ""));
+        }
+        assert_ne!(without_work("kworker/0:1-events[71]"), without_work("kworker/0:1-events[72]"));
+    }
 
     fn label(text: &str, full: &str) -> ElementLabel {
         ElementLabel {

@@ -39,7 +39,7 @@ impl Recording {
                 if host.is_some_and(|host| !host.is_of(reader.header())) {
                     continue;
                 }
-                let gaps = gaps(&mut reader)?;
+                let Ok(gaps) = gaps(&mut reader) else { continue };
                 let header = reader.footer().map_or(reader.header(), |footer| &footer.header);
                 let offset_ns = header.clocks.wall_offset_ns();
                 for source in &header.sources {

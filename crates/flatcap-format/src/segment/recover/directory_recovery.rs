@@ -148,11 +148,13 @@ impl DirectoryRecovery<'_> {
     fn without_given_up(&self, names: &[SegmentName]) -> (Vec<SegmentName>, Vec<SegmentName>) {
         let (mut given_up, mut others) = (Vec::new(), Vec::<SegmentName>::new());
         for name in names {
-            let before = others.iter().rev().find_map(|before| self.open(*before));
             let is_given_up = name.state == SealState::Active
-                && before.is_some_and(|before| {
-                    self.open(*name).is_some_and(|reader| was_given_up(reader, before))
-                });
+                && others
+                    .iter()
+                    .rev()
+                    .find_map(|before| self.open(*before))
+                    .zip(self.open(*name))
+                    .is_some_and(|(before, reader)| was_given_up(reader, before));
             if is_given_up { &mut given_up } else { &mut others }.push(*name);
         }
         (given_up, others)
@@ -217,10 +219,11 @@ impl DirectoryRecovery<'_> {
 fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
     let header = reader.header().clone();
     let counts = |at: FrameLocation| matches!(at.kind, FrameKind::Telemetry | FrameKind::Gap);
-    // A damaged file may have had some.
-    while let Ok(Some(advance)) = reader.advance() {
-        match advance {
-            Advance::Frame(at) if !counts(at) => {}
+    loop {
+        match reader.advance() {
+            Ok(Some(Advance::Frame(at))) if !counts(at) => {}
+            Ok(None) => break,
+            // A damaged file, or one that cannot be read, may have some.
             _ => return false,
         }
     }

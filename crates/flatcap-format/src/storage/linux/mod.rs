@@ -56,7 +56,7 @@ pub fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Re
     let mut walk = PathWalk::begin(start, path)?;
     while let Some(name) = walk.next()? {
         // Opens what the name leads to without an effect, so that what is checked is what is used.
-        let found = openat(&walk.folder, &name, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
+        let found = walk.open(&name)?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
             walk.follow(&found, &status, &name)?;
@@ -107,6 +107,19 @@ impl PathWalk {
     /// Puts a path before the rest.
     fn push(&mut self, path: &Path) {
         self.rest.extend(path.components().rev().map(|part| part.as_os_str().to_owned()));
+    }
+
+    /// Opens the file, directory or link with this name as a place. A directory that more names
+    /// follow is opened as such, since the kernel does not mount an automount otherwise.
+    fn open(&self, name: &OsStr) -> io::Result<OwnedFd> {
+        let open = |flags| openat(&self.folder, name, PLACE | OFlags::NOFOLLOW | flags, Mode::empty());
+        if !self.is_at_end() {
+            match open(OFlags::DIRECTORY) {
+                Err(Errno::NOTDIR | Errno::LOOP) => {}
+                opened => return Ok(opened?),
+            }
+        }
+        Ok(open(OFlags::empty())?)
     }
 
     fn is_at_end(&self) -> bool {
