@@ -62,7 +62,7 @@ pub(super) struct Args {
 #[derive(Debug, Serialize)]
 struct FiringRow {
     rule: String,
-    /// The source, if several have its name: `orders[3]`.
+    /// The pushed source for which the rule fired, with its id if it shares its name: `orders[3]`.
     source: Option<String>,
     /// When the condition began to hold.
     condition_wall_ns: i64,
@@ -87,7 +87,7 @@ struct FiringValue {
     shown: String,
 }
 
-/// Engines of sources that have no sample now see the time pass after so long.
+/// Interval at which time advances for engines whose sources have no samples.
 const ADVANCE_NS: u64 = 1_000_000_000;
 
 /// The rule over the runs of a recording.
@@ -96,12 +96,12 @@ struct RuleReplay {
     run_id: Option<u64>,
     /// By id.
     sources: Vec<SourceInfo>,
-    /// Of each of these.
+    /// The schema of each source.
     schemas: Vec<Option<CompiledSchema>>,
     engines: Vec<SourceEngine>,
     /// The engines that observe a source, by its id.
     observers: BTreeMap<u16, Vec<usize>>,
-    /// When all engines saw the time pass.
+    /// The time to which all engines have advanced.
     advanced_ns: u64,
     /// The time of the latest sample, by both clocks.
     newest: (u64, i64),
@@ -118,14 +118,15 @@ struct RuleReplay {
 /// The positions of sources in an engine, by id.
 type SourcePositions = BTreeMap<u16, usize>;
 
-/// The rule about one of the sources that share a name, as the recorder evaluates it.
+/// The rule for one of the sources that share a name, as the recorder evaluates it.
 struct SourceEngine {
-    /// The id of the source, and its name with the id; none if the rule is about other sources.
+    /// The id of the pushed source, and its name with the id if it shares the name. `None` if the
+    /// rule uses no pushed source, or several.
     source: Option<(u16, String)>,
     engine: TriggerEngine,
     /// The positions of sources in it, by id.
     positions: SourcePositions,
-    /// The position of its last firing among those found.
+    /// The position of its last firing in the firings found.
     last: Option<usize>,
 }
 
@@ -177,7 +178,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if replay.samples == 0 {
         return Err(args.selection.no_samples(zone)?);
     }
-    // Engines of different sources see the time pass at different times.
+    // Engines of different sources advance at different times, so their firings are not in order.
     replay.found.sort_by_key(|firing| firing.fired_wall_ns);
     if args.json {
         write!(out, "{}", to_visible_json(&replay.found).map_err(io::Error::from)?)?;
@@ -252,8 +253,9 @@ impl RuleReplay {
         self.compile();
     }
 
-    /// Compiles the rule: for each source that an application pushed if the rule names it, as the
-    /// recorder does, else once for all sources.
+    /// Compiles the rule as the recorder does: once if it names only sources of the recorder, else
+    /// for each pushed source that it names. A rule that needs several pushed sources is compiled
+    /// once for all sources.
     fn compile(&mut self) {
         let mut earlier = std::mem::take(&mut self.engines);
         let id_of = |own: &SourceEngine| own.source.as_ref().map(|(id, _)| *id);
@@ -295,7 +297,7 @@ impl RuleReplay {
         }
     }
 
-    /// Compiles the rule for the sources of the recorder, and one that an application pushed.
+    /// Compiles the rule for the sources of the recorder and one pushed source.
     fn engine(&self, pushed: Option<u16>) -> Result<(TriggerEngine, SourcePositions), Vec<RuleProblem>> {
         self.engine_of(|source| is_of_recorder(source) || Some(source.id) == pushed)
     }
@@ -307,8 +309,8 @@ impl RuleReplay {
         let seen = self.sources.iter().zip(&self.schemas).filter(|(source, _)| is_seen(source));
         let (mut known, mut first, mut positions) = (Vec::new(), BTreeMap::new(), SourcePositions::new());
         for (source, schema) in seen {
-            // The recorder reads its own sources once: one that has the name of another one
-            // continues it after a reload.
+            // The recorder's own sources never overlap: a second one with the same name continues
+            // the first after a reload.
             let key = (&source.name, &source.root, &source.schema);
             let position = match first.get(&key) {
                 Some(position) if is_of_recorder(source) => *position,
@@ -333,7 +335,7 @@ impl RuleReplay {
         }
     }
 
-    /// Lets time pass for all engines.
+    /// Advances the time of all engines.
     fn advance(&mut self, (mono_ns, wall_ns): (u64, i64)) {
         self.advanced_ns = mono_ns;
         for number in 0..self.engines.len() {
@@ -434,7 +436,7 @@ fn identity(source: &SourceInfo) -> (u16, &str, &[u8]) {
     (source.id, &source.name, &source.schema)
 }
 
-/// Returns whether no application pushed the source: those have labels.
+/// Returns whether the recorder reads the source itself: pushed sources have labels.
 fn is_of_recorder(source: &SourceInfo) -> bool {
     source.labels.is_empty()
 }

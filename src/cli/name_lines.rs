@@ -16,8 +16,8 @@ pub(super) struct NameRow {
     what: String,
 }
 
-/// Returns the names in these recordings that readers do not show as they are; none if the
-/// recordings cannot be read, which is reported elsewhere.
+/// Returns the names in these recordings that readers do not show as they are. Returns no names if
+/// the recordings cannot be read, which is reported elsewhere.
 pub(super) fn odd_names(paths: &[PathBuf]) -> Vec<NameRow> {
     let remarks = Recording::open(paths).map(|recording| recording.name_remarks()).unwrap_or_default();
     remarks.into_iter().map(|NameRemark { source, field, what }| NameRow { source, field, what }).collect()

@@ -117,7 +117,7 @@ fn read_token(path: &Path) -> Result<String, CliError> {
     Err(CliError::TokenFile { path: path.to_owned(), reason })
 }
 
-/// Creates the file of a token, if it is missing.
+/// Creates the token file if it is missing.
 fn create_token(path: &Path) -> io::Result<()> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it names no file"))?;
@@ -129,7 +129,8 @@ fn create_token(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads the file of a token. Another user who owns it, or may write to it, would know the token.
+/// Reads the token file. Refuses it if another user owns it or can write to it: that user could
+/// choose the token.
 fn read_token_text(path: &Path) -> io::Result<String> {
     let file = open_regular(path)?;
     let status = file.metadata()?;
@@ -144,7 +145,7 @@ fn read_token_text(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(ErrorKind::PermissionDenied, why));
     }
     let mut text = String::new();
-    // A longer file has no valid token.
+    // A longer file cannot contain a valid token.
     file.take(2 * TOKEN_BYTES_MAX as u64).read_to_string(&mut text)?;
     Ok(text)
 }

@@ -443,8 +443,9 @@ impl RunThreads {
         }
         let mut ended = match ended {
             Err(error @ DaemonError::ThreadStuck { .. }) => {
-                // Its queue stays open, so the recorder does not end. What is queued is written;
-                // the next start takes the slab of that thread from the memory of the run.
+                // The queue of the stuck thread stays open, so the recorder does not end. The
+                // queued slabs are written. The next start takes the open slab of the thread from
+                // the memory of the run.
                 let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
                 let (recorder, ring) = (&self.handles.commands, self.handles.ring.as_ref());
                 if !flush_until(recorder, ring, deadline_ns, meanwhile) {

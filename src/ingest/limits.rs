@@ -14,7 +14,7 @@ const SOURCE_BYTES_MIN: u64 = 8 << 10;
 /// of two recorders, and the client's.
 const SCHEMA_COPIES: u64 = 6;
 
-/// One user may take one part in so many of all that applications share: clients, lanes, memory,
+/// One user may take 1 / `USER_SHARE` of all that applications share: clients, lanes, memory,
 /// sources of the run and their descriptions.
 pub(super) const USER_SHARE: u64 = 2;
 /// Bytes of a descriptor besides schema, names and labels, and of those that the kernel adds;
@@ -86,8 +86,8 @@ impl DescribedSources {
         self.is_within(limits, parts.saturating_mul(USER_SHARE))
     }
 
-    /// Checks that it is at most what all pushed sources may take, and `of_user` at most what those
-    /// of one user may take.
+    /// Checks `self` against the limits of all pushed sources, and `of_user` against the limits of
+    /// one user.
     ///
     /// # Errors
     /// One line with the limit, and the key to raise.

@@ -187,15 +187,15 @@ mod tests {
         }
     }
 
-    // Proves that what was left in a lane is recorded up to the first payload that does not fit the
-    // schema of its source: each payload is verified, or the first one of each source, or none, as
-    // the settings say. A frame that is no sample is refused always.
+    // Proves that frames left in a lane are recorded up to the first payload that does not fit the
+    // schema of its source. The settings decide whether each payload is verified, the first one of
+    // each source, or none. A frame that is not a sample is always refused.
     #[test]
     fn payloads_left_in_a_lane_are_verified() {
         use PayloadVerification::{All, First, None as Nothing};
         let described = header();
         let good = || lines(3, None);
-        // The offset of the root leads beyond the end.
+        // The offset of the root is beyond the end.
         let bad = || [&[0xff; 4], &good()[4..]].concat();
         let frames = |payloads: &[(u16, Vec<u8>)]| -> Vec<Vec<u8>> {
             payloads.iter().map(|(source, payload)| frame(*source, payload)).collect()

@@ -25,7 +25,8 @@ struct LoggedRefusal {
 }
 
 impl RefusalLog {
-    /// Returns whether to log a refusal: the number of those like it that were not logged.
+    /// Returns whether to log a refusal: the number of unlogged refusals of the same user and kind
+    /// before it, or `None` if it is not logged either.
     pub(super) fn note(&mut self, payer: Payer, code: PushErrorCode, now_ns: u64) -> Option<u64> {
         let key = (payer, code as u32);
         let is_recent = |entry: &LoggedRefusal| now_ns.saturating_sub(entry.logged_ns) < INTERVAL_NS;

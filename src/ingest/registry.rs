@@ -382,8 +382,8 @@ impl ClientRegistry {
         Ok(())
     }
 
-    /// Returns the memory that a user has: of its lanes, of what its clients have registered, and
-    /// of its sources in the run.
+    /// Returns the memory that a user takes: by its lanes, by the registrations of its clients, and
+    /// by its sources in the run.
     fn memory_of(&self, uid: u32) -> u64 {
         let lanes = self.lanes.values().filter(|lane| lane.header().uid == uid).map(Lane::bytes);
         let clients = self.clients.values().filter(|client| client.uid == uid);
@@ -397,8 +397,8 @@ impl ClientRegistry {
     }
 }
 
-/// Checks that one more of something is within the limit of all users, and within the share of its
-/// user. `taken` are those of all users and those of this one.
+/// Checks that one more of something is within the limit for all users and within the share of one
+/// user. `taken` is the number of all users and of this user.
 fn check_share(what: &str, key: &str, taken: (usize, usize), most: usize) -> Result<(), RequestRefusal> {
     let (of_all, of_user) = taken;
     let (who, taken, most) = if of_all >= most {

@@ -78,7 +78,8 @@ impl SourcePool {
         Err(checked.err().unwrap_or_default())
     }
 
-    /// Returns what all sources and those of a user take, with one more of the user.
+    /// Returns the resources that all sources take, and that the sources of a user take, with one
+    /// more source of the user.
     fn with_another(&self, uid: u32, described: DescribedSources) -> (DescribedSources, DescribedSources) {
         let (mut of_all, mut of_user) = (self.described, self.described_of(uid));
         of_all.add(described);
@@ -185,7 +186,8 @@ mod tests {
         assert_eq!(pool.process_label(&orders, Some(1)), Some(1), "a known one keeps its label");
     }
 
-    /// An application that is started again and again, with so many threads and such a schema.
+    /// An application that is started again and again, with this number of threads and size of its
+    /// schema.
     struct RestartedApplication {
         uid: u32,
         threads: usize,
@@ -235,10 +237,10 @@ mod tests {
         }
     }
 
-    // Proves that applications can be started any number of times, with and without a ring, with
-    // small and large schemas, also if labels change each time; that the ids and the descriptions
-    // of the run stay within their limits; and that a hostile user who describes something new each
-    // time is refused without harm to another user.
+    // Proves that applications can be started any number of times: with and without a ring, with
+    // small and large schemas, and with labels that change at each start. The ids and the
+    // descriptions of the run stay within their limits. A hostile user that describes a new source
+    // each time is refused, without harm to another user.
     #[test]
     fn applications_are_started_any_number_of_times() {
         const STARTS: usize = 10_000;

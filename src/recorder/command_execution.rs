@@ -322,9 +322,9 @@ mod tests {
         assert_eq!(answer.unwrap(), "segment 0 is on disk up to here");
     }
 
-    // Proves that a flush through the ring's recorder is answered while a sampler still has its end
-    // of the queue, so that a sampler that hangs delays no end of a run by more than the writes;
-    // and that a recorder that does not answer, or has ended, delays it to the deadline at most.
+    // Proves that a flush through the ring's recorder is answered while a sampler still holds its
+    // end of the queue. So a sampler that hangs delays the end of a run only by the time of the
+    // writes. A recorder that does not answer, or has ended, delays it at most to the deadline.
     #[test]
     fn a_flush_waits_for_no_sampler() {
         let (ring, disk) = (rig(), rig());

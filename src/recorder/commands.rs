@@ -156,8 +156,8 @@ impl RecorderHandle {
     }
 }
 
-/// Writes and syncs what is queued: first the recorder of the ring, if there is one, which passes
-/// samples on. `reply` receives the answer of the recorder of the data directory.
+/// Writes and syncs the queued slabs. If there is a ring, its recorder goes first and passes
+/// samples on to the recorder of the data directory. `reply` receives the answer of the latter.
 pub fn flush(
     recorder: &RecorderHandle,
     ring: Option<&RecorderHandle>,
@@ -168,8 +168,9 @@ pub fn flush(
     ring.send(RecorderCommand::Flush, move |_| next.send(RecorderCommand::Flush, reply));
 }
 
-/// Does the same, and waits for the answer until a deadline of the monotonic clock. Calls
-/// `meanwhile` with the time while it waits. Returns whether all that was queued is on disk.
+/// Does the same, and waits for the answer until a deadline of the monotonic clock. During the
+/// wait, calls the callback repeatedly with the current time. Returns whether all queued slabs are
+/// on disk.
 pub fn flush_until(
     recorder: &RecorderHandle,
     ring: Option<&RecorderHandle>,
@@ -179,7 +180,7 @@ pub fn flush_until(
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let (answers, answer) = bounded(1);
     flush(recorder, ring, move |result| {
-        // Nobody waits after the deadline.
+        // After the deadline nobody receives the answer.
         let _unheard = answers.send(result.is_ok());
     });
     let never = WakeEvent::new();

@@ -320,8 +320,8 @@ impl DirectoryUsage {
     }
 }
 
-/// Holds the last segment of each run of which an older segment stays: it says how far the run is
-/// accounted for, and a rescue continues from there.
+/// Holds the last segment of each run while an older segment of the run stays. The last segment
+/// shows how far the run is accounted for, and a rescue continues from there.
 fn hold_last_segments(files: &mut [StoredFile]) {
     let mut runs: BTreeMap<u64, (u64, Option<u64>)> = BTreeMap::new(); // the last, the first that stays
     for file in files.iter() {

@@ -206,7 +206,7 @@ impl QuotaCore {
         let file = self.reserve_file(&mut books)?;
         books.grant(target - before);
         drop(books);
-        // This may take long, so `usage` is unlocked.
+        // This may take long, so `usage` is not locked here.
         let result = file.preallocate(target).and_then(|()| file.truncate(target));
         let mut books = self.lock_usage();
         books.settle(RESERVE_NAME, target - before, 0);
@@ -219,7 +219,7 @@ impl QuotaCore {
         // another size.
         books.may_reserve &= kind.is_none_or(|kind| kind == ErrorKind::StorageFull);
         self.cut_reserve(&mut books, before);
-        // Some network file systems have no preallocation: that is no failure.
+        // Some network file systems do not support preallocation. That is not a failure.
         if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
     }
 
@@ -252,12 +252,13 @@ impl QuotaCore {
         true
     }
 
-    /// Writes down that a segment was removed although an older one of its run is left: verify
-    /// would find its samples missing, and a supplement of the run would take its number.
+    /// Adds a removed segment to the list in `flatcap.removed` if an older segment of its run is
+    /// left. Otherwise `verify` would report its samples as missing, and a supplement of the run
+    /// would use its number again.
     fn note_hole(&self, books: &mut DirectoryUsage, name: &str) {
         let Some(segment) = SegmentName::parse(name) else { return };
         let Some(older) = books.newest_before(segment) else { return };
-        // Without a list that can be read, a new one begins.
+        // If the list cannot be read, a new list replaces it.
         let mut removed = RemovedSegments::read(&*self.inner).unwrap_or_default();
         let first = removed.last_before(segment.run_id, segment.number).unwrap_or(0).max(older) + 1;
         removed.add(segment.run_id, first, segment.number);

@@ -21,7 +21,7 @@ use super::syncer::{Syncer, SyncerResult};
 use crate::metrics::{Metrics, RecorderMetrics};
 use crate::os::clock::monotonic_ns;
 
-/// Segments given up of which the names are kept; recovery removes the others.
+/// Maximum number of given-up segments whose removal is tried again. Recovery removes the others.
 const GIVEN_UP_MAX: usize = 64;
 /// ENOENT: the last storage error after the removal of an open segment.
 const ENOENT: i32 = 2;
@@ -439,7 +439,7 @@ impl SegmentSlot {
         );
     }
 
-    /// Removes the segments whose creation failed and whose removal failed, too.
+    /// Tries again to remove the segments whose creation failed and that could not be removed then.
     fn remove_given_up(&mut self) {
         let storage = &self.storage;
         self.given_up.retain(|name| {
@@ -482,7 +482,7 @@ impl SegmentSlot {
             SegmentWriter::create_with(&*self.storage, name, header, &self.plan.attachments, form)
         })
         .inspect_err(|error| {
-            // A file that was there before is not ours.
+            // A file that existed before belongs to somebody else.
             let is_left = || self.storage.open(&name.to_string()).is_ok();
             if error.kind() != io::ErrorKind::AlreadyExists && is_left() {
                 self.given_up.push(name);

@@ -283,9 +283,8 @@ fn recover_uses_the_ring() {
     }
 }
 
-// Proves that `info` omits unknown numbers, such as the missed ticks of a snapshot; that the rate
-// of a thinned recording is the rate of its samples; and that `status` counts the samples of the
-// ring.
+// Proves that `info` omits unknown numbers, such as the missed ticks of a snapshot. The rate of a
+// thinned recording is the rate of its samples. `status` counts the samples of the ring.
 #[test]
 fn unknown_numbers_are_absent() {
     let rig = Rig::new();

@@ -1,5 +1,5 @@
-//! What root writes into another user's directory belongs to that user, and no link of that user
-//! leads root out of it, at whatever place of a path.
+//! Files that root writes into another user's directory belong to that user. Root follows no link
+//! of that user, anywhere in a path.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use crate::rig::{CallResult, Rig};
 
 /// An account without privileges.
 const NOBODY: u32 = 65_534;
-/// Longest time for a call, on the busiest machine.
+/// Maximum duration of a call, even on a busy machine.
 const WATCHDOG: Duration = Duration::from_secs(120);
-/// The formats that are one file, with its name.
+/// The formats that consist of one file, with the name of the file.
 const FILES: [(&str, &str); 6] = [
     ("csv", "a.csv"),
     ("jsonl", "a.jsonl"),
@@ -24,7 +24,7 @@ const FILES: [(&str, &str); 6] = [
     ("perfetto", "a.pftrace"),
     ("openmetrics", "a.txt"),
 ];
-/// The formats that are a directory.
+/// The formats that consist of a directory.
 const FOLDERS: [&str; 2] = ["parquet", "stream"];
 /// The names of the directories in the path of an output.
 const PARTS: [&str; 3] = ["a", "b", "c"];
@@ -42,7 +42,8 @@ fn rig_of_root() -> Option<Rig> {
     Some(rig)
 }
 
-/// Creates a directory of the directories `PARTS`, the deepest with a segment, all of `owner`.
+/// Creates a directory with the nested directories `PARTS`, the deepest with a segment. All belong
+/// to `owner`.
 fn create_tree(rig: &Rig, name: &str, owner: u32) -> PathBuf {
     let root = rig.path(name);
     let mut folder = root.clone();
@@ -58,7 +59,8 @@ fn create_tree(rig: &Rig, name: &str, owner: u32) -> PathBuf {
     root
 }
 
-/// Returns all that is below a directory, with what changes on any write or change of owner.
+/// Returns all files below a directory, with attributes that change at each write and at each
+/// change of the owner.
 fn everything(folder: &Path) -> Vec<(PathBuf, [i64; 5])> {
     let of = std::fs::symlink_metadata(folder).unwrap();
     let numbers = [of.uid().into(), of.gid().into(), of.mode().into(), of.ctime(), of.ctime_nsec()];
@@ -72,7 +74,7 @@ fn everything(folder: &Path) -> Vec<(PathBuf, [i64; 5])> {
     found
 }
 
-/// Returns calls of every verb that writes below a directory.
+/// Returns the arguments of each verb that writes below a directory.
 fn writing_calls(folder: &str) -> Vec<Vec<String>> {
     let call = |args: &str| args.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let files = FILES.iter().map(|(format, name)| {
@@ -96,8 +98,8 @@ fn call(rig: &Rig, args: &[String]) -> CallResult {
     rig.call_within(&args, WATCHDOG)
 }
 
-// Proves that all that root exports into another user's directory, in every format, belongs to that
-// user, with the directories that are created for it.
+// Proves that all files and directories that an export of root creates in another user's directory
+// belong to that user, in every format.
 #[test]
 fn exports_of_root_belong_to_the_owner_of_the_directory() {
     let Some(rig) = rig_of_root() else { return };
@@ -118,8 +120,8 @@ fn exports_of_root_belong_to_the_owner_of_the_directory() {
     }
 }
 
-// Proves that no verb of root writes through a link of another user, at each depth of the path,
-// that the error names the link, and that nothing beyond the link changes.
+// Proves that no verb of root writes through a link of another user, at any depth of the path. The
+// error names the link, and nothing beyond the link changes.
 #[test]
 fn links_of_others_are_refused_at_each_depth() {
     let Some(rig) = rig_of_root() else { return };
@@ -152,8 +154,8 @@ impl Drop for ExchangeEnd<'_> {
     }
 }
 
-// Proves that nothing beyond a link changes while its owner exchanges it for a directory, as fast
-// as the owner can, while the verb runs.
+// Proves that nothing beyond a link changes if its owner exchanges the link and a directory as fast
+// as possible while the verb runs.
 #[test]
 fn a_link_that_comes_and_goes_leads_nowhere() {
     let Some(rig) = rig_of_root() else { return };

@@ -1,5 +1,5 @@
-//! Tables of other programs, imported as a user does: what is recognized, what is a guess with its
-//! line and exit status 3, and the option that settles it.
+//! Imports tables of other programs as a user does. Some properties are recognized. Others are
+//! guesses, with their line, exit status 3, and the option that settles them.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn local_times_are_resolved_or_reported() {
     }
 }
 
-// Proves that the zone that sadf prints is that of the times, whatever that of this host is.
+// Proves that times have the zone that sadf prints, whatever the zone of this host is.
 #[test]
 fn the_zone_of_an_archive_is_its_own() {
     let rig = Rig::new();
@@ -63,8 +63,8 @@ fn the_zone_of_an_archive_is_its_own() {
     assert_eq!((called.status, rows(&rig, "utc", "sar-queue")[0].0), (Some(0), 1_561_880_374), "{called:?}");
 }
 
-// Proves that each guess has the exit status 3, its line and the option that settles it: with that
-// option, the result is the same and the status 0.
+// Proves that each guess has the exit status 3, its line and the option that settles it. With this
+// option, the result is the same and the exit status is 0.
 #[test]
 fn options_settle_guesses() {
     let rig = Rig::new();

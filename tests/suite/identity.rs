@@ -1,5 +1,4 @@
-//! Sources that share a name, through every verb: each is read, and none takes the values of
-//! another.
+//! Sources that share a name: every verb reads each of them, and never mixes their values.
 
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;
@@ -62,8 +61,9 @@ fn cells(rig: &Rig, args: &[&str]) -> (Vec<String>, Vec<Vec<String>>) {
     (lines.next().unwrap(), lines.collect())
 }
 
-// Proves that no verb loses a sample of threads that push one name, or gives it to another thread:
-// rows, steps, conditions, a path with an id, and a rule, which is about each of them.
+// Proves that no verb loses a sample of threads that push the same name, or assigns it to another
+// thread. Covers rows, steps, conditions, a path with an id, and a rule, which applies to each
+// thread.
 #[test]
 fn threads_that_push_one_name_are_all_read() {
     let rig = Rig::new();

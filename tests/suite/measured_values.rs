@@ -191,8 +191,8 @@ fn pid_of(element: &Value) -> Option<u64> {
 }
 
 // Proves that `dump` prints each number of `spikes` and `explain` for the same field, element and
-// time; that a sum of children is the sum of its parts; and that no process is a suspect because it
-// slept, ended or used less. Method: random hosts.
+// time. A sum of children is the sum of its parts. No process is a suspect because it slept, ended
+// or used less. Method: random hosts.
 #[test]
 fn numbers_are_those_of_dump() {
     let mut numbers = 0;

@@ -22,8 +22,8 @@ const KILLS_OF_A_RIG: u64 = 10;
 const INTERVAL_US: u64 = 300_000;
 /// Time between two pushes of an application, at least.
 const PUSH_INTERVAL: Duration = Duration::from_micros(200);
-/// Pushes after which it pauses, for longer than most recorders live: what it pushed before is in
-/// its lane alone when the next recorder starts.
+/// Number of pushes after which it pauses, for longer than most recorders live. The samples pushed
+/// before the pause are only in the lane at the start of the next recorder.
 const PUSHES_AT_ONCE: u64 = 400;
 const PAUSE: Duration = Duration::from_millis(600);
 /// Memory of its lane.
@@ -35,7 +35,7 @@ const NUMBERS: u64 = 1 << 32;
 const APPLICATION: &str = "FLATCAP_TEST_PUSH_KILLS";
 
 // The application of the test below: pushes consecutive numbers, and notes how many it has pushed.
-// Now and then it pauses.
+// It pauses from time to time.
 #[test]
 #[ignore = "started by other tests"]
 fn application() {

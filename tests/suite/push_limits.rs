@@ -176,8 +176,8 @@ fn any_name(random: &mut impl FnMut() -> u64) -> String {
     (0..length).map(|_| CHARACTERS[(random() % CHARACTERS.len() as u64) as usize]).collect()
 }
 
-/// Returns the schema with a field of a name of six bytes, and that name: the given one, cut or
-/// filled up.
+/// Returns the schema with a field whose name has six bytes, and this name: the given name, cut or
+/// padded.
 fn schema_with_field(name: &str) -> (Vec<u8>, String) {
     const REPLACED: &[u8; 6] = b"load15";
     let end = (0..=REPLACED.len()).rev().find(|end| name.is_char_boundary(*end)).unwrap();
@@ -193,10 +193,10 @@ fn schema_with_field(name: &str) -> (Vec<u8>, String) {
     (schema, name)
 }
 
-// Proves that no name of a source, field, label or host makes a verb fail for a recording: a source
+// Proves that no name of a source, field, label or host makes a verb fail for a recording. A source
 // with an ordinary name keeps its values, and the other source has a path that the verbs accept.
-// `info` and `verify` report names that are left out or quoted. JSON stays JSON, without control
-// characters of terminals.
+// `info` and `verify` report names that are left out or quoted. JSON stays valid and contains no
+// control characters.
 #[test]
 fn no_name_ends_a_verb() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -218,8 +218,8 @@ fn no_name_ends_a_verb() {
             labels: vec![],
         });
         let odd = any_name(&mut random);
-        // Names that are no identifiers make a schema malformed; digits alone are no part of a
-        // path.
+        // A name that is not an identifier makes the schema malformed. Digits alone cannot be a
+        // part of a path.
         let field = match random() % 3 {
             0 => "load15".to_owned(),
             1 => "123456".to_owned(),

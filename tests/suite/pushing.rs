@@ -1003,8 +1003,8 @@ fn strangers_are_denied() {
     assert_eq!(end(&rig, process).1, 0);
 }
 
-// Proves that a user that takes all clients, lanes and memory that it gets leaves as much to
-// others, and that each refusal names the user's share and the key.
+// Proves that a user who takes all clients, lanes and memory of its share leaves the same amount to
+// others, and that each refusal names the share and the key.
 #[test]
 fn a_user_leaves_others_their_share() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,16 +1,16 @@
-//! Segments that retention removes between others: `verify` reports them as removed, and one that
-//! is missing for another reason as missing.
+//! Segments that retention removes between others. `verify` reports them as removed, and segments
+//! that are missing for another reason as missing.
 
 use std::path::PathBuf;
 
 use crate::rig::{Rig, number};
 
-/// Records until there are this many closed segments.
+/// Records until there are `count` closed segments.
 fn record_segments(rig: &Rig, count: usize) -> Vec<PathBuf> {
     let config = rig.write("first.toml", "[storage]\nsegment_size = \"256KiB\"\n");
     let args = ["--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic@100us"];
     rig.record_until(&args, "segments", || rig.data().exists() && rig.segments("bin").len() >= count);
-    // They are years old.
+    // Dates the segments back by years.
     for path in rig.segments("bin") {
         let name = path.file_name().unwrap().to_str().unwrap();
         let old = format!("{}-20200101T000000Z{}", &name[..10], &name[27..]);
@@ -19,10 +19,10 @@ fn record_segments(rig: &Rig, count: usize) -> Vec<PathBuf> {
     rig.segments("bin")
 }
 
-// Proves that segments which retention has removed between others are no loss for `verify`: it
-// counts their samples as removed, and the recording is intact. A segment that is missing for
-// another reason is a finding, beside them too. Method: two of eight segments are shipped, so the
-// next run removes them for their age; then one is removed by hand.
+// Proves that `verify` counts samples of segments that retention has removed between others as
+// removed, and reports the recording as intact. A segment that is missing for another reason is
+// still a finding. Method: two of eight segments are shipped, so the next run removes them for
+// their age. Then another segment is removed by hand.
 #[test]
 fn verify_tells_removed_segments_from_missing_ones() {
     let rig = Rig::new();

@@ -19,7 +19,7 @@ pub(super) struct ElementRow {
     pub(super) before_ns: u64,
     /// Its element is new, and was not there at `from_ns`.
     pub(super) is_born: bool,
-    /// A complete sample in between does not have it: it is another element of the same identity.
+    /// A complete sample in between lacks it, so this is another element with the same identity.
     pub(super) is_another: bool,
 }
 
@@ -59,7 +59,8 @@ impl ElementRow {
     }
 }
 
-/// Returns what a counter grew by in a time, as all outputs compute it; none if it fell.
+/// Returns the growth of a counter over a time, computed as in all outputs, or `None` if the growth
+/// is unknown or negative.
 pub(super) fn grown(before: Number, now: Number, wraps_at: Option<Number>, elapsed_ns: u64) -> Option<f64> {
     let wraps_at = wraps_at.map(Number::counted);
     let growth = Growth::between((0, before.counted()), (elapsed_ns, now.counted()), wraps_at);

@@ -25,7 +25,8 @@ pub(super) const KERNEL_PARENT: u64 = 2;
 const LEFT_OUT_MAX: usize = 1 << 12;
 /// Maximum number of names of an element that are remembered, the latest ones.
 const NAMES_MAX: usize = 64;
-/// The clock of a run is accurate to this: a sample has its name from this time before it on.
+/// Accuracy of the clock of a run. The name of a sample applies from this time before the sample
+/// on.
 const CLOCK_NS: i64 = 1_000_000;
 
 /// The series of a query.
@@ -35,7 +36,7 @@ pub(super) struct SeriesSet {
     tables: Vec<TableSeries>,
     series: Vec<SeriesInfo>,
     free: Vec<usize>,
-    /// By element: the names that it had, with the wall times of the first samples.
+    /// The names of each element, with the wall time of the first sample with the name.
     named: Vec<Vec<(i64, ElementName)>>,
     /// By element.
     pub(super) processes: HashMap<u32, ProcessFacts>,
@@ -69,7 +70,7 @@ struct TableSeries {
     first_ns: Option<u64>,
     last_ns: Option<u64>,
     swept_ns: u64,
-    /// The number of the current sample, and of the last one before it that has all elements.
+    /// The numbers of the current sample and of the last complete sample before it.
     sample: u64,
     complete_before: u64,
     /// The current sample may leave elements out.
@@ -123,7 +124,7 @@ impl SeriesSet {
         found.map_or_else(|| names.latest(element), |(_, name)| *name)
     }
 
-    /// Notes how an element is named in a row.
+    /// Notes the name of an element in a row.
     fn note_name(&mut self, batch: &ColumnBatch, row: usize) {
         let (Some(element), Some(name)) = (batch.element(row), batch.name(row)) else { return };
         let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).filter(|_| element != NO_ELEMENT)
@@ -663,9 +664,8 @@ pub(super) mod tests {
         assert_eq!([0, 1, 2].map(born), [None, None, Some(109 * SECOND_NS)]);
     }
 
-    // Proves that the level of an element that samples left out is as before until the last of
-    // them, with joined observations and without, and that an element that complete samples do not
-    // have has no level meanwhile.
+    // Proves that an element keeps its level over samples that leave it out, with joined
+    // observations and without. Complete samples without the element end its level.
     #[test]
     fn a_level_that_was_left_out_stays() {
         fn observed<const JOINS: bool>(is_sparse: bool) -> Vec<Observation> {

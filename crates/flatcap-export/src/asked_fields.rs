@@ -4,8 +4,8 @@ use flatcap_format::query::{FieldPath, Recording, end_fields};
 
 use crate::request::ColumnarRequest;
 
-/// Returns whether a field is one that was asked for, or below it. Ignores which elements of a list
-/// were selected.
+/// Returns whether a field is a requested one, or below one. Ignores which elements of a list were
+/// selected.
 pub(crate) fn is_below(path: &str, asked: &str) -> bool {
     let plain = |path: &str| {
         let mut text = String::new();

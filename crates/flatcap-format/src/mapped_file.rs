@@ -76,21 +76,21 @@ impl MappedFile {
     }
 }
 
-/// Returns whether most of a large file takes no space: somebody has made it longer.
+/// Returns whether most of a large file takes no disk space: somebody has extended it.
 #[cfg(all(unix, feature = "mmap"))]
 fn is_sparse(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
 
-    /// A smaller one does no harm.
+    /// Smaller sparse files do no harm.
     const BYTES_MIN: u64 = 64 << 20;
-    /// File systems that compress by less than this are no sparse files.
+    /// A file system that compresses by less than this factor does not make a file sparse.
     const RATIO_MIN: u64 = 16;
     let metadata = file.metadata()?;
     let stored = metadata.blocks().saturating_mul(512);
     Ok(metadata.len() >= BYTES_MIN && metadata.len() / RATIO_MIN > stored)
 }
 
-/// Other systems do not say.
+/// Other systems do not report the space of a file.
 #[cfg(all(not(unix), feature = "mmap"))]
 fn is_sparse(_file: &File) -> io::Result<bool> {
     Ok(false)

@@ -35,7 +35,7 @@ const VALUE_SUFFIX: &str = "[*].value";
 /// A unit of which each element has its own size, in bytes in this field.
 pub const BLOCKS: &str = "blocks";
 const BLOCK_SIZE: &str = "block_size";
-/// The name of the counter of lost samples, which is no field of a source.
+/// The name of the counter of lost samples. No source has it as a field.
 pub const LOST_TOTAL: &str = "flatcap_lost_total";
 /// The begin of the names of our own metrics.
 const OWN_PREFIX: &str = "flatcap_";

@@ -1,5 +1,5 @@
-//! The counter of lost samples, as series. It is no field of a source: its samples are computed
-//! from the gaps of the segments, as if a server had scraped the counter.
+//! The counter of lost samples, as series. It is not a field of a source. Its samples are computed
+//! from the gaps of the segments, as if a server had scraped the counter regularly.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::series::{LabelledSeries, check_size};
 use crate::series_scan::SeriesScan;
 use crate::window::{MovingWindow, WindowShape};
 
-/// Longest interval between two samples of the counter; the usual one between scrapes.
+/// Maximum interval between two samples of the counter: the usual scrape interval.
 const SCRAPE_MS: i64 = 15_000;
 /// Minimum number of samples in a window.
 const SAMPLES_MIN: i64 = 4;
@@ -21,7 +21,8 @@ const SAMPLES_MIN: i64 = 4;
 const SAMPLES_MAX: i64 = 1 << 22;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Returns the labels of the counters of a recording that pass, with the losses of each run.
+/// Returns the counters of a recording whose labels pass the selection, with the losses of each
+/// run.
 pub(crate) fn counters(
     losses: Vec<SourceLosses>,
     selection: &Selection,
@@ -38,7 +39,7 @@ pub(crate) fn counters(
 }
 
 impl SeriesScan<'_> {
-    /// Returns the series of the counter of lost samples that pass a selector.
+    /// Returns the series of the counter of lost samples that match a selector.
     pub(crate) fn read_losses(
         &self,
         selection: &Selection,

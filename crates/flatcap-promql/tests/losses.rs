@@ -25,7 +25,7 @@ use proptest::prelude::*;
 
 const BEGIN_MS: i64 = 1_700_000_000_000;
 const MONO_NS: u64 = 1_000_000_000;
-/// Duration of a run, and its distance from the run before.
+/// Duration of a run, and time between the end of a run and the next one.
 const RUN_MS: i64 = 60_000;
 const PAUSE_MS: i64 = 30_000;
 const SOURCES: [&str; 2] = ["cpu", "orders"];
@@ -109,8 +109,9 @@ fn evaluated(folder: &Path, expression: &str, grid: TimeGrid) -> BTreeMap<String
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    // Proves that at each step the counter is the number of samples that all runs have lost until
-    // then, without thinned samples, and that it has no value while no recorder ran.
+    // Proves that at each step the counter is the number of samples lost until then in all runs.
+    // Samples that were left out on purpose do not count. The counter has no value while no
+    // recorder runs.
     #[test]
     fn the_counter_is_the_sum_of_the_gaps(
         runs in prop::collection::vec(

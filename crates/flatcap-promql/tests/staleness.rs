@@ -304,9 +304,9 @@ fn naive_aggregates(events: &BTreeMap<SeriesName, Events>, metric: &str, ms: i64
     [some(values.iter().sum()), some(values.len() as f64), values.iter().copied().reduce(f64::max)]
 }
 
-// Proves that a series ends at the first sample without its element or value, unless the sample
-// omits it on purpose, and at the end of a run; and that sums, counts and maxima contain the
-// elements that exist at each step. Method: comparison with a naive evaluation of all samples.
+// Proves that a series ends at the end of a run, and at the first sample without its element or
+// value, unless the sample omits it on purpose. Sums, counts and maxima contain the elements that
+// exist at each step. Method: comparison with a naive evaluation of all samples.
 #[test]
 fn ended_elements_have_no_value() {
     let cases = effort::of(200, 10_000);

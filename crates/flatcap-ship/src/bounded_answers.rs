@@ -1,5 +1,5 @@
-//! Answers of a store to requests for lists have a bounded length: the library collects them in
-//! memory, and one without end would take all of it.
+//! Limits the length of a store's answers to list requests. The library collects such answers in
+//! memory, so an endless answer would use up the memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,18 +13,18 @@ use object_store::client::{
     HttpService, ReqwestConnector,
 };
 
-/// Longest answer to a request for a list, and longest text of an error, in bytes. A page of a list
-/// has at most 5,000 names of at most 1 KiB, and what belongs to each.
+/// Maximum length of an answer to a list request and of an error text, in bytes. A page of a list
+/// has at most 5,000 names of at most 1 KiB, with the attributes of each.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Connects as the library does, and bounds answers.
+/// Connects as the library does, and limits the length of answers.
 #[derive(Debug)]
 pub(crate) struct BoundedConnector;
 
 #[derive(Debug)]
 struct BoundedService(HttpClient);
 
-/// A body that fails after so many bytes.
+/// A body that fails after `bytes_left` bytes.
 #[derive(Debug)]
 struct BoundedBody {
     body: HttpResponseBody,
@@ -45,7 +45,8 @@ impl HttpConnector for BoundedConnector {
 #[async_trait]
 impl HttpService for BoundedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // All stores name the folder that they list so. Objects are read in parts of known length.
+        // All stores use this parameter for the folder of a list. Objects are read in parts of
+        // known length.
         let is_list = request.uri().query().is_some_and(|query| query.contains("prefix="));
         let response = self.0.execute(request).await?;
         let is_bounded = is_list || !response.status().is_success();
@@ -85,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// A body of so many pieces of 1 MiB.
+    /// A body with this number of pieces of 1 MiB.
     #[derive(Debug)]
     struct Pieces(u64);
 
@@ -103,7 +104,7 @@ mod tests {
         }
     }
 
-    /// A store that answers with so many MiB.
+    /// A store whose answers have this number of MiB.
     #[derive(Debug)]
     struct TalkativeStore(u64);
 
@@ -114,8 +115,8 @@ mod tests {
         }
     }
 
-    // Proves that an answer without end to a request for a list fails after the limit with its
-    // reason, that one of the limit is read, and that objects may be longer.
+    // Proves that an endless answer to a list request fails at the limit and that the error names
+    // the reason. An answer as long as the limit is accepted, and objects may be longer.
     #[test]
     fn endless_lists_end() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

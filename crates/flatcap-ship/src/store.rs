@@ -22,9 +22,9 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Repetitions by the library, which cannot be interrupted by a stop signal; `Lake` has its own.
 const LIBRARY_RETRIES: usize = 1;
 
-/// Mode bits that let the group or everyone create and remove names in a directory...
+/// Mode bits with which the group or everyone can create and remove names in a directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// ...and the one that lets only the owners of names change them.
+/// The sticky bit: only the owner of a name can change it.
 const STICKY: u32 = 0o1000;
 
 /// Whether a store that is a directory is created if it is missing.
@@ -101,8 +101,8 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
     Ok(Arc::new(PrefixStore::new(store, prefix)))
 }
 
-/// Checks, for root, that no other user can change where the paths of a store in a directory lead.
-/// The library opens objects by their paths and follows links.
+/// Checks that no other user can redirect the paths of a store in a directory, if this process is
+/// root. The library opens objects by path and follows links.
 fn check_owners(folder: &std::path::Path) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());

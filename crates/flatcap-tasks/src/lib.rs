@@ -60,7 +60,7 @@ pub mod schema {
     pub const KMSG_ROOT: &str = "flatcap.kernel.Kmsg";
     /// Binary schema of the samples of [`TaskSteps`](super::TaskSteps).
     pub const TASKS: &[u8] = include_bytes!("../generated/tasks.bfbs");
-    /// Name of the source of these samples: it is computed, and no segment contains it.
+    /// Name of the source of these samples. The source is computed: no segment contains it.
     pub const TASKS_NAME: &str = "tasks";
     /// Full name of its root table.
     pub const TASKS_ROOT: &str = "flatcap.kernel.Tasks";

@@ -399,7 +399,7 @@ impl<'s> RuleCompiler<'s> {
         (stages, scale): (Vec<Stage>, Scale),
     ) -> usize {
         let (source, is_list) = (located.source, located.list.is_some());
-        // A field is read after those with a lower number: a counter after its range.
+        // Fields are read in the order of their numbers: the range of a counter before the counter.
         let range = located.range.as_ref().map(|range| self.field(source, range));
         let sparse = SlotSparse::of(&located.sparse, |path| self.field(source, path));
         let field = self.field(source, path);
@@ -411,7 +411,7 @@ impl<'s> RuleCompiler<'s> {
         })
     }
 
-    /// Returns the number of a field among those that are read of its source.
+    /// Returns the number of a field among the fields of its source that are read.
     fn field(&mut self, source: usize, path: &FieldPath) -> usize {
         let Some(fields) = self.fields.get_mut(source) else { return 0 };
         let known = fields.iter().position(|known| known == path);

@@ -1,4 +1,4 @@
-//! Rates and changes of random counters against those that `dump` prints.
+//! Compares rates and changes of random counters with the values that `dump` prints.
 
 use flatcap_format::schema::{CompiledSchema, JsonWriter, Rates};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::{RuleSource, TriggerEngine, TriggerRule};
 const SCHEMA: &[u8] = include_bytes!("../../../tests/data/schema/counters.bfbs");
 const MS: u64 = 1_000_000;
 const STRUCT_BYTES: usize = 80;
-/// Counters of 64 bits, and where they are in an element.
+/// Counters of 64 bits, with their offsets in an element.
 const COUNTERS: [(&str, usize); 3] = [("unsigned64", 8), ("signed64", 16), ("wrapping", 40)];
 const RANGE_AT: usize = 32;
 const LISTS: [&str; 3] = ["total", "devices", "processes"];
@@ -88,9 +88,9 @@ fn is_same(found: Option<f64>, expected: Option<f64>) -> bool {
 }
 
 proptest! {
-    // Proves that the rate of a counter in a rule is the one that `dump` prints, at each sample and
-    // for each element: counters wrap, are reset, fall a little and are absent; elements end, come
-    // back, are left out and occur twice.
+    // Proves that the rate of a counter in a rule is the rate that `dump` prints, at each sample
+    // and for each element. Counters wrap, are reset, fall a little and are absent. Elements end,
+    // come back, are left out and occur twice.
     #[test]
     fn rates_are_those_of_other_outputs(samples in prop::collection::vec(any_sample(), 2..30)) {
         let schema = CompiledSchema::compile(SCHEMA, "flatcap.test.Counters").unwrap();
@@ -137,7 +137,7 @@ proptest! {
         }
     }
 
-    // Proves that the growth over a window is the sum of the growths in it.
+    // Proves that the growth over a window is the sum of the growths between its samples.
     #[test]
     fn growth_over_a_window_is_a_sum(
         steps in prop::collection::vec((1..4_u64, 0..300_u64), 2..40),

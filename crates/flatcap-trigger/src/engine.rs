@@ -86,7 +86,7 @@ pub struct TriggerEngine {
 struct ObservedSource {
     /// None if no rule reads a field of it.
     reader: Option<PayloadReader>,
-    /// The slots of each field, and what it is to them.
+    /// The slots that use each field, and the role of the field in each slot.
     field_slots: Vec<Vec<(usize, SlotField)>>,
     /// All slots.
     slots: Vec<usize>,
@@ -95,11 +95,11 @@ struct ObservedSource {
     has_lists: bool,
 }
 
-/// What a field is to a slot.
+/// The role of a field in a slot.
 #[derive(Debug, Clone, Copy)]
 enum SlotField {
     Value,
-    /// The value at which its counter begins again.
+    /// The value at which the counter begins again at 0.
     Range,
     /// The number of elements that a sample leaves out.
     LeftOut,
@@ -241,8 +241,8 @@ impl TriggerEngine {
         self.rules.is_empty()
     }
 
-    /// Observes a sample. `source` is its position among the sources, `mono_ns` the begin of the
-    /// sample, and `flags` are those of its header. Samples of one source come in the order of
+    /// Observes a sample. `source` is the position of its source, `mono_ns` the begin of the
+    /// sample, and `flags` has the flags of its header. Samples of one source come in the order of
     /// time.
     #[inline]
     pub fn observe(

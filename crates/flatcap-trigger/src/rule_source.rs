@@ -7,8 +7,8 @@ use flatcap_format::schema::CompiledSchema;
 pub struct RuleSource<'s> {
     /// Its name.
     pub name: &'s str,
-    /// Its nominal period, in nanoseconds; 0 if it has none.
+    /// Its nominal period, in nanoseconds, or 0 without a period.
     pub period_ns: u64,
-    /// Its schema; none if its payloads have none.
+    /// Its schema, or `None` if its payloads have no schema.
     pub schema: Option<&'s CompiledSchema>,
 }

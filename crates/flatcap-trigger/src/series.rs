@@ -49,8 +49,8 @@ impl RawNumber {
         }
     }
 
-    /// Returns the change since an earlier number, which is no counter; NaN if one of them is
-    /// unknown.
+    /// Returns the change since an earlier number of a field that is not a counter, or NaN if one
+    /// of the numbers is unknown.
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
     fn change_since(self, before: Self) -> f64 {
         match (self, before) {
@@ -66,9 +66,9 @@ impl RawNumber {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Stage {
     pub(crate) transform: Transform,
-    /// Values are those of a counter, whose growth [`Growth`] decides.
+    /// The values belong to a counter. [`Growth`] computes its growth.
     pub(crate) is_counter: bool,
-    /// Most samples of its window.
+    /// Maximum number of samples in its window.
     pub(crate) samples_max: usize,
 }
 
@@ -78,7 +78,7 @@ enum StageState {
     /// The samples from which changes are counted, oldest first: one for the change since the
     /// sample before.
     Change(VecDeque<(u64, RawNumber)>),
-    /// The same of a counter.
+    /// The same for a counter.
     Growth(VecDeque<CountedSample>),
     Folded(FoldedWindow),
     Sorted(SortedWindow),
@@ -92,7 +92,7 @@ enum StageState {
 struct CountedSample {
     mono_ns: u64,
     value: CountedValue,
-    /// What the counter grew by until this sample, since any time before the first one.
+    /// Growth of the counter up to this sample. Only differences between samples matter.
     grown: f64,
 }
 
@@ -107,8 +107,8 @@ impl Series {
         Self { stages: stages.iter().map(|stage| (StageState::new(*stage), None)).collect() }
     }
 
-    /// Takes the value of a sample and returns what the transforms make of it; NaN if that is
-    /// unknown. A counter begins again at 0 when it reaches `wraps_at`.
+    /// Takes the value of a sample and returns the result of the transforms, or NaN if the result
+    /// is unknown. A counter begins again at 0 when it reaches `wraps_at`.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -149,8 +149,8 @@ impl StageState {
     ) -> f64 {
         let value = raw.float();
         let window_ns = stage.transform.window_ns().unwrap_or(0);
-        // Two say something of values that are missing, and a counter grows meanwhile. All others
-        // begin anew.
+        // `Times` and `Last` have results for absent values, and a counter grows while its value is
+        // absent. All other transforms restart.
         let bears_unknown = matches!(self, Self::Times(_) | Self::Last(_) | Self::Growth(_));
         if value.is_nan() && !bears_unknown {
             *self = Self::new(stage);
@@ -207,7 +207,8 @@ impl StageState {
     }
 }
 
-/// Returns the change over the window, or since the sample before, of a number that is no counter.
+/// Returns the change of a number that is not a counter, over the window or since the previous
+/// sample.
 fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, raw: RawNumber) -> f64 {
     let start_ns = start_ns(stage, mono_ns);
     // The latest sample that the window begins after, and all later ones, are kept.
@@ -226,9 +227,9 @@ fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, 
     per_second(stage, raw.change_since(before), mono_ns - time)
 }
 
-/// Returns the growth of a counter over the window, or since the sample before. It is the sum of
-/// what it grew by from sample to sample, so it is right over wraps and corrections. A counter that
-/// was reset begins anew.
+/// Returns the growth of a counter over the window or since the previous sample. It is the sum of
+/// the growths from sample to sample, so it includes wraps and corrections. The sum restarts after
+/// a reset.
 fn growth(
     samples: &mut VecDeque<CountedSample>,
     stage: Stage,
@@ -264,12 +265,12 @@ fn growth(
         return f64::NAN;
     }
     let change = grown - first.grown;
-    // A counter that was corrected by more than it grew has no growth.
+    // The growth is unknown if corrections exceed it.
     if change < 0.0 { f64::NAN } else { per_second(stage, change, mono_ns - first.mono_ns) }
 }
 
-/// Returns the latest time at which a sample is before the window. The sample before is at any time
-/// before this one.
+/// Returns the latest time of a sample that is before the window. Without a window, that is the
+/// latest time before `mono_ns`.
 fn start_ns(stage: Stage, mono_ns: u64) -> Option<u64> {
     mono_ns.checked_sub(stage.transform.window_ns().unwrap_or(1))
 }
@@ -309,8 +310,8 @@ mod tests {
         pushed.collect()
     }
 
-    // Proves that rates and changes are since the sample before or over a window, that a counter
-    // that was reset has none, and that it grows while a value is missing.
+    // Proves that rates and changes cover the time since the previous sample or a window, that they
+    // are unknown after a reset, and that a counter grows while a value is absent.
     #[test]
     fn changes_of_counters() {
         let some = |values: &[u64]| values.iter().copied().map(Some).collect::<Vec<_>>();

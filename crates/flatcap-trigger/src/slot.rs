@@ -65,19 +65,20 @@ pub(crate) struct SlotPlan {
     /// How values become base units.
     pub(crate) scale: Scale,
     pub(crate) is_list: bool,
-    /// The number of the field at whose value the counter begins again at 0.
+    /// The number of the field with the range of the counter: at this value the counter begins
+    /// again at 0.
     pub(crate) range: Option<usize>,
     pub(crate) sparse: SlotSparse,
 }
 
-/// The samples that leave out elements of the list that exist.
+/// The samples that omit existing elements of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotSparse {
-    /// Only those that were cut.
+    /// Samples that were cut.
     Cut,
-    /// Any.
+    /// Any sample may omit elements.
     Any,
-    /// Those in which the field with this number is not 0.
+    /// Samples in which the field with this number is not 0, and samples that were cut.
     Unless0(usize),
 }
 
@@ -129,9 +130,9 @@ pub(crate) struct FieldSlot {
     pub(crate) rows: Vec<f64>,
     /// Their numbers.
     pub(crate) elements: Vec<u32>,
-    /// The numbers of the first elements with their identities.
+    /// The number of the first element with the same identity, for each row.
     firsts: Vec<u32>,
-    /// The ranges of the values to come.
+    /// The ranges of the counters, which come before the counters.
     ranges: Vec<Option<CountedValue>>,
     series: Series,
     followed: Vec<TrackedElement>,
@@ -140,9 +141,9 @@ pub(crate) struct FieldSlot {
     swept_ns: u64,
     /// The number of the current sample.
     sample: u64,
-    /// The last sample before it that has all elements, or 0.
+    /// The last complete sample before it, or 0.
     complete_before: u64,
-    /// The current sample may leave elements out, and says that it does not.
+    /// Whether the current sample may leave elements out, and whether it states that it does not.
     leaves_out: bool,
     is_whole: bool,
     /// Values of elements that were not followed, for there were too many.
@@ -230,9 +231,9 @@ impl FieldSlot {
         self.is_whole = value == FieldValue::Unsigned(0);
     }
 
-    /// Takes a value of the sample. An element begins anew if a complete sample before did not have
-    /// it, or if it was not seen for `pause_ns`. Elements of one sample that cannot be told apart
-    /// are unknown.
+    /// Takes a value of the sample. An element restarts if an earlier complete sample lacked it, or
+    /// if it was not seen for `pause_ns`. If a sample contains several elements with the same
+    /// identity, their values are unknown.
     #[inline]
     pub(crate) fn take(
         &mut self,

@@ -1,8 +1,8 @@
 //! Everything that works on the files of a killed run at once, in any order and with crashes:
 //! recovery and rescue, the compressor, a shipper, retention, a reader and the next recorder.
 //!
-//! Each has a thread, and they take turns (`turns`). Retention is a simple one, which removes the
-//! oldest segment, or that of the recorder, which keeps segments without a receipt. After each
+//! Each has a thread, and they take turns (`turns`). Retention either removes the oldest segment,
+//! or follows the rule of the recorder, which keeps segments without a receipt. After each
 //! operation of the storage the files are compared with a model.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -39,10 +39,10 @@ fn is_blank(file: &FileContent) -> bool {
     file.items.iter().all(|item| matches!(item, FileItem::Other { .. }))
 }
 
-// Proves that a segment whose creation failed after its header was written, and that could not be
-// removed, counts nothing: the segment before it goes on. Method: of each creation, two or three
-// operations in a row fail; then the run ends, or a kill comes soon or late, and each recovery is
-// interrupted and repeated.
+// Proves that a segment counts no sample if its creation failed after its header was written and it
+// could not be removed: the recorder continues with the segment before it. Method: two or three
+// consecutive operations of each creation fail. Then the run ends or is killed, soon or late. Each
+// recovery is interrupted and repeated.
 #[test]
 fn a_segment_given_up_at_its_creation_counts_nothing() {
     let mut given_up = 0;
@@ -84,7 +84,7 @@ fn a_segment_given_up_at_its_creation_counts_nothing() {
     assert!(given_up > 0, "no creation failed after the header was written");
 }
 
-/// Recovers what a run has left, and checks that each of its samples is accounted for once.
+/// Recovers a run, and checks that each of its samples is accounted for once.
 fn check_accounts(script: &Script, image: &SimulatedStorage, memory: &Leftovers) {
     assert!(recover(image, memory));
     let mut looker = ImageReader::new();
@@ -92,7 +92,7 @@ fn check_accounts(script: &Script, image: &SimulatedStorage, memory: &Leftovers)
     assert_eq!(missing, 0);
     let files = segments(&mut looker, image);
     let counts = accounted(&files);
-    // Without a segment there is no place for a Gap.
+    // Without a segment, no file can contain a Gap.
     let expected: BTreeMap<u16, u64> = (0..SOURCES).map(|source| (source, script.samples)).collect();
     assert!(files.is_empty() || counts == expected, "{counts:?}");
 }
@@ -102,8 +102,9 @@ proptest! {
 
     // Proves that each number of a run is in one frame or one Gap: begun = recorded + lost +
     // thinned. Method: random writes are refused, are short, or fail after all of their bytes have
-    // reached the file; the disk is full meanwhile; segments rotate; a kill comes anywhere or not
-    // at all, and another one during the recovery, which has the memory of the run or its numbers.
+    // reached the file. The disk is temporarily full, and segments rotate. A kill comes at any
+    // operation or not at all. Another kill interrupts the recovery, which has the memory of the
+    // run or its numbers only.
     #[test]
     fn each_sample_is_accounted_for_once(
         seed in 1_u64..1_000_000,

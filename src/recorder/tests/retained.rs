@@ -331,8 +331,9 @@ fn the_next_oldest_goes_instead() {
     assert!(removed.covers(9, 3, 6) && !removed.covers(9, 0, 6), "verify knows of the hole: {list}");
 }
 
-// Proves that the last segment of a run goes after all older ones of its run, shipped or not, and
-// those of other runs in their order: what is rescued later continues the last one.
+// Proves that retention removes the last segment of a run after all older segments of the run,
+// shipped or not. Segments of other runs are removed in their order. A later rescue continues from
+// the last segment.
 #[test]
 fn the_last_segment_of_a_run_goes_last() {
     let receipts = tempfile::NamedTempFile::new().unwrap();

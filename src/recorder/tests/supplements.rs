@@ -12,9 +12,9 @@ use super::recoveries::segments;
 use super::rig::{FileItem, ImageReader, RUN_ID, Script};
 use crate::recorder::SyncPolicy;
 
-// Proves that a supplement takes a number that its run has never used, and begins with what is left
-// over, if retention has removed the last segments of the run: what was in them is removed, and
-// neither lost nor recorded again.
+// Proves that a supplement has a number that its run has never used, even if retention has removed
+// the last segments of the run. It begins with the first sample that is left over. Samples of the
+// removed segments count as removed: they are neither lost nor recorded again.
 #[test]
 fn a_supplement_takes_no_number_again() {
     let script = Script::fixed(SyncPolicy::Never);
@@ -30,7 +30,7 @@ fn a_supplement_takes_no_number_again() {
         }
         let file = storage.create(REMOVED_NAME).unwrap();
         file.append(&[IoSlice::new(gone.to_string().as_bytes())]).unwrap();
-        // More than the run had: what its lanes have.
+        // The lanes contain samples after the last sample of the segments.
         let later = Script { samples: script.samples + 20, ..script.clone() };
         let (all, first) = (later.memory(), script.memory().frames.len());
         let left = Leftovers { frames: all.frames[first..].to_vec(), ..all };

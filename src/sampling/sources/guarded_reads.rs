@@ -20,8 +20,8 @@ use crate::os::thread;
 
 /// An element that takes longer hangs. A sample with one such element still ends in time.
 const ELEMENT_TIMEOUT: Duration = Duration::from_millis(800);
-/// Number of timeouts after which a read hangs also if its thread is ready to run. With fewer, the
-/// thread may only wait for a CPU.
+/// Number of timeouts after which a read counts as hanging even if its thread is ready to run.
+/// Before that, the thread may only be waiting for a CPU.
 const READY_TIMEOUTS: u32 = 10;
 /// Time after which a suspended element is tried again. It doubles at each failure.
 const RETRY_NS: u64 = 5 * NS_PER_S;
@@ -88,7 +88,7 @@ struct HelperProgress {
 }
 
 impl HelperProgress {
-    /// Whether the thread could go on, but may have no CPU.
+    /// Whether the thread is ready to run, so that it may only be waiting for a CPU.
     fn is_ready(&self) -> bool {
         let id = self.thread.load(Ordering::Acquire);
         id == 0 || thread::is_ready(id)
@@ -336,7 +336,8 @@ impl<E: BlockingRead> Helper<E> {
         Ok(Self { requests, results, progress })
     }
 
-    /// Waits for a result. The channel's own wait allocates the first time that it blocks.
+    /// Waits for a result without the channel's own wait, which allocates when it blocks for the
+    /// first time.
     fn wait(&self, timeout: Duration) -> Result<(Batch<E>, u64), RecvTimeoutError> {
         let begin_ns = monotonic_ns();
         loop {
@@ -350,7 +351,7 @@ impl<E: BlockingRead> Helper<E> {
             if remaining.is_zero() {
                 return Err(RecvTimeoutError::Timeout);
             }
-            // Returns also without a result.
+            // The thread may also wake up without a result.
             std::thread::park_timeout(remaining);
         }
     }

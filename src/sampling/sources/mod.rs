@@ -123,8 +123,8 @@ pub fn find(name: &str) -> Option<&'static SourceSpec> {
     CATALOG.iter().find(|spec| spec.name == name)
 }
 
-/// Returns whether only the recorder may have a source of this name: its own sources, their
-/// instances such as `file.raid`, and those that readers compute.
+/// Returns whether a name is reserved. Reserved are the names of the recorder's own sources and of
+/// their instances, such as `file.raid`, and of sources that readers compute.
 pub fn is_reserved(name: &str) -> bool {
     let first = name.split('.').next().unwrap_or(name);
     find(first).is_some() || first == TASKS_NAME
@@ -324,7 +324,7 @@ mod tests {
         })
     }
 
-    /// Files that the captured host lacks, or has without values.
+    /// Files that are missing on the captured host, or contain no values there.
     const SLABINFO: &str = "slabinfo - version: 2.1\n# name <active_objs> <num_objs>\n\
         dentry 375 532 192 21 1 : tunables 0 0 0 : slabdata 19 22 0\n\
         kmalloc-64 1001 1002 64 65 2 : tunables 0 0 0 : slabdata 15 16 0\n";
@@ -356,10 +356,10 @@ mod tests {
         (folder, root)
     }
 
-    // Proves that one bad value, or one bad line, costs a sample only what it has itself: no other
-    // value is missing, and none is invented. Method: each number and each line of the files of a
-    // host is damaged in turn. Values that the sample lacks must be in the damaged line, or in the
-    // line that it is the heading of.
+    // Proves that a bad value or line costs a sample only the values in it: no other value is
+    // missing, and none is invented. Method: damages each number and each line of the files of a
+    // host in turn. Missing values must come from the damaged line, or from the line below a
+    // damaged heading.
     #[test]
     fn bad_text_costs_only_itself() {
         let (_folder, root) = host_to_damage();

@@ -16,7 +16,7 @@ const FILE: &str = "proc/slabinfo";
 /// some file systems.
 const CACHES_MAX: usize = 8192;
 const VERSION: &[u8] = b"slabinfo - version: ";
-/// The versions whose columns are known: 2.1 since Linux 2.6.
+/// The versions with known columns. Since Linux 2.6 the version is 2.1.
 const KNOWN_VERSIONS: Range<f64> = 2.0..3.0;
 /// The text after a name and its numbers.
 const TUNABLES: &[u8] = b" : tunables";
@@ -81,8 +81,8 @@ fn parse(content: &[u8], filter: &mut CachedNameFilter, caches: &mut Vec<SlabCac
     let version = lines.next().and_then(|line| text::decimal(line.strip_prefix(VERSION)?));
     if !version.is_some_and(|version| KNOWN_VERSIONS.contains(&version)) {
         incomplete |= Incomplete::UNREADABLE;
-        // The columns of other versions are unknown. Below a damaged version, the form of each line
-        // shows that it has the known columns.
+        // The columns of other versions are unknown. If the version is damaged, the form of each
+        // line shows whether it has the known columns.
         if version.is_some() {
             return incomplete;
         }

@@ -26,7 +26,8 @@ pub struct ColumnBatch {
     pub sparse: Vec<bool>,
     /// Counters that begin again at 0 when they reach a value, and that value in each row.
     pub ranges: Vec<(usize, ValueColumn)>,
-    /// The rows for which the condition of the query holds, rising, if the batch has all rows.
+    /// The rows that pass the condition of the query, in ascending order, if the batch also
+    /// contains the other rows.
     pub passing: Option<Vec<usize>>,
 }
 
@@ -57,7 +58,7 @@ pub enum RowSource {
         samples: Vec<u32>,
         /// The element, for [`ElementNames`](super::ElementNames).
         elements: Vec<u32>,
-        /// How the element was named in the sample.
+        /// The name of the element in the sample.
         names: Vec<ElementName>,
     },
 }

@@ -76,8 +76,8 @@ fn list_of<'l>(leaves: &'l [LeafField<'_>], field: &SelectedField) -> Option<&'l
     leaf.path.get(..*leaf.lists.last()?)
 }
 
-/// Returns the filter of a source; none if one of the fields has no column. With `keeps_all`, it
-/// removes no rows, but says which ones pass.
+/// Returns the filter of a source, or `None` if one of the fields has no column. With `keeps_all`,
+/// the filter removes no rows, but lists the rows that pass.
 pub(super) fn row_filter(
     condition: &RowCondition,
     compared: &ComparedFields,

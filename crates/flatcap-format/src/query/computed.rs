@@ -17,13 +17,13 @@ pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
 /// A step is cut into at most so many parts more than it takes.
 const PARTS_MORE_MAX: u64 = 1_000;
 
-/// Returns the source that is computed from these. A recorded source of the same name does not
-/// replace it: paths name the recorded one by its id.
+/// Returns the source that is computed from these. A recorded source with the same name does not
+/// replace it: paths select the recorded source by its id.
 pub(super) fn computed_source(sources: &[SourceInfo]) -> Option<SourceInfo> {
     events_of(sources).map(|_| tasks_source())
 }
 
-/// Returns the recorded sources that have the name of a source that is computed from these.
+/// Returns the recorded sources with the same name as a source that is computed from these.
 pub(super) fn computed_namesakes(sources: &[SourceInfo]) -> impl Iterator<Item = &SourceInfo> {
     let has_events = events_of(sources).is_some();
     sources.iter().filter(move |source| has_events && source.name == TASKS_NAME)

@@ -1,4 +1,4 @@
-//! The columns that rates of counters need beside the counters, added to the batches of a source.
+//! Adds to the batches of a source the columns that rates need in addition to the counters.
 
 use super::batch::ColumnBatch;
 use crate::schema::FieldValue;

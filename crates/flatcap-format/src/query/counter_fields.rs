@@ -1,5 +1,5 @@
-//! Fields that rates and absences need in addition to those that were asked for: the value at which
-//! a counter wraps, and the number of elements that a sample leaves out.
+//! Fields that rates and absences need in addition to the requested ones: the value at which a
+//! counter wraps, and the number of elements that a sample leaves out.
 
 use super::counter_columns::CounterColumns;
 use super::plan::{HIDDEN, SourcePlan};

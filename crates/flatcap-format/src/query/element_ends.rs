@@ -1,8 +1,8 @@
-//! Which elements of lists have ended: the samples of their source no longer have them.
+//! Finds the list elements that have ended: the samples of their source no longer contain them.
 //!
-//! A sample that lacks an element says that it has ended, unless the sample leaves elements out:
-//! its list is `sparse`, or it was cut. Then the element has ended if its end is listed, or if the
-//! next complete sample lacks it.
+//! An element has ended if a sample lacks it, unless the sample leaves elements out: its list is
+//! `sparse`, or the sample was cut. In that case the element has ended if its end is listed, or if
+//! the next complete sample lacks it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,8 @@ use super::path::{FieldPath, source_path};
 use super::plan::TableInfo;
 use crate::schema::FieldValue;
 
-/// The list of the processes that ended, and what identifies one there and in sparse lists.
+/// The list of the processes that ended, and the fields that identify a process there and in sparse
+/// lists.
 const EXITS: &str = "exits";
 const PID: &str = "pid";
 const START: &str = "start";
@@ -27,7 +28,7 @@ pub struct ElementEnds {
     lists: HashMap<usize, OpenElements>,
 }
 
-/// What the samples of one source say of their elements.
+/// The elements that ended in the samples of one source, and the samples that leave elements out.
 #[derive(Debug, Default)]
 pub struct SampleEnds {
     /// The samples that leave elements out, for each table.
@@ -39,7 +40,7 @@ pub struct SampleEnds {
 /// An element that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndedElement {
-    /// The first sample without it, by position among those of its batch.
+    /// The first sample without it, by position in its batch.
     pub sample: usize,
     /// The element, for [`ElementNames`].
     pub element: u32,
@@ -62,8 +63,8 @@ struct OpenElements {
 /// The processes that ended before a sample, by sample.
 type ListedExits = HashMap<usize, Vec<ProcessKey>>;
 
-/// Returns the fields of a source that [`ElementEnds`] needs beside those that are asked for: none
-/// if it does not list the ends of processes.
+/// Returns the fields of a source that [`ElementEnds`] needs in addition to the requested ones.
+/// Returns no fields if the source does not list the ends of processes.
 pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldInfo>) -> Vec<FieldPath> {
     let needed = [format!("{EXITS}[*].{PID}"), format!("{EXITS}[*].{START}")];
     let fields: HashSet<&str> = fields.into_iter().map(|field| field.path.as_str()).collect();
@@ -73,14 +74,16 @@ pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldIn
     needed.iter().filter_map(|path| source_path(source, path).parse().ok()).collect()
 }
 
-/// Returns the list of a source whose elements these fields do not need told apart, for
-/// [`Query::unnamed_lists`](super::Query::unnamed_lists): each end would be an element.
+/// Returns the list of a source whose elements need no names for these fields, for
+/// [`Query::unnamed_lists`](super::Query::unnamed_lists): otherwise each end of a process would be
+/// an element.
 pub fn unnamed_end_list(source: &str) -> String {
     format!("{source}.{EXITS}")
 }
 
 impl ElementEnds {
-    /// Adds the tables of one source for the same samples, after those of earlier samples.
+    /// Adds the tables of one source. All tables have the same samples, which follow the samples of
+    /// the call before.
     pub fn add<'t>(
         &mut self,
         batches: &[ColumnBatch],
@@ -93,7 +96,7 @@ impl ElementEnds {
             let sparse = (0..batch.times.len()).filter(|sample| batch.leaves_out(*sample)).collect();
             let is_list = tables(batch.table).is_some_and(|table| table.list.is_some());
             ends.ended.push(if is_list {
-                // Only lists whose samples leave elements out need more than their samples.
+                // Listed ends matter only for lists whose samples leave elements out.
                 let exits = (!batch.sparse.is_empty()).then_some(&exits);
                 self.lists.entry(batch.table).or_default().add(batch, (exits, &sparse), names)
             } else {
@@ -111,14 +114,13 @@ impl ElementEnds {
 }
 
 impl SampleEnds {
-    /// Returns whether a sample has all elements of the table at a position among those that were
-    /// added, and their values.
+    /// Returns whether a sample contains all elements of a table, by the position of the table in
+    /// [`ElementEnds::add`].
     pub fn is_complete(&self, position: usize, sample: usize) -> bool {
         !self.sparse.get(position).is_some_and(|sparse| sparse.contains(&sample))
     }
 
-    /// Returns the elements that ended, of the table at a position among those that were added; by
-    /// sample.
+    /// Returns the elements of a table that ended, ordered by sample. `position` as above.
     pub fn of_table(&self, position: usize) -> &[EndedElement] {
         self.ended.get(position).map_or(&[], Vec::as_slice)
     }
@@ -311,9 +313,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that an element has ended at the first complete sample without it, or at the first
-        // one without it after its end was listed, once, however the samples are batched: against a
-        // walk of all samples.
+        // Proves that an element ends exactly once: at the first complete sample without it, or at
+        // the first sample without it after its end was listed. The length of the batches does not
+        // matter. Method: comparison with a walk over all samples.
         #[test]
         fn elements_end_with_the_first_sample_without_them(
             samples in samples(),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// The element of a row of which there is no number: a query tells [`ELEMENTS_MAX`] apart.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
-/// Most elements, and most names of elements, that one query tells apart: memory is bounded however
-/// many processes come and go. One takes some 500 bytes.
+/// Maximum number of elements, and of their names, in one query. It bounds the memory, however many
+/// processes come and go: an element takes about 500 bytes.
 pub const ELEMENTS_MAX: usize = 1 << 17;
 
 /// The name of an element in a sample, by number. An element has another one after it was renamed:
@@ -109,7 +109,7 @@ impl ElementNames {
         if is_shared { &named.full_label } else { &named.label }
     }
 
-    /// Returns the label of an element as it was named, with everything that identifies it.
+    /// Returns the label of an element under one of its names, with all fields that identify it.
     pub(super) fn full_label(&self, name: ElementName) -> &str {
         self.names.get(name.0 as usize).map_or("?", |named| &named.full_label)
     }
@@ -135,8 +135,8 @@ impl ElementNames {
         self.elements.get(element as usize).map_or(ElementName::NONE, |element| element.latest)
     }
 
-    /// Returns the first element of a sample that has the same identity. Nothing tells which of
-    /// them is which in the next sample.
+    /// Returns the first element of a sample with the same identity. Elements with the same
+    /// identity cannot be matched to elements of the next sample.
     pub(super) fn first_of(&self, element: u32) -> u32 {
         self.elements.get(element as usize).map_or(element, |own| own.first)
     }

@@ -319,7 +319,7 @@ proptest! {
             }
         }
         prop_assert!(elements.iter().all(|element| *element == NO_ELEMENT));
-        // Six identities, and each as often as it is in one sample.
+        // There are six identities, and a sample contains each at most five times.
         prop_assert!(results.elements().len() <= 6 * 5);
     }
 }

@@ -44,9 +44,9 @@ impl FieldInfo {
 }
 
 impl Recording {
-    /// Returns the fields of all sources, by name; a computed one comes before a recorded one of
-    /// its name. A field whose type, unit or kind differs between
-    /// runs is there once for each.
+    /// Returns the fields of all sources, by name; a computed source comes before a recorded source
+    /// with the same name. A field whose type, unit or kind differs between runs is there once for
+    /// each.
     pub fn fields(&self) -> Vec<SourceFields> {
         let mut found: Vec<SourceFields> = Vec::new();
         let key = |source: &RecordedSource| (source.name.clone(), source.is_computed);

@@ -17,7 +17,7 @@ pub(super) struct RowFilter {
     pub(super) condition: RowCondition,
     /// The columns of each comparison.
     pub(super) columns: Vec<ComparedColumns>,
-    /// Batches have all rows, and say which ones pass: rates are computed from all of them.
+    /// Batches keep all rows and list the rows that pass: rates are computed from all rows.
     pub(super) keeps_all: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn visible(table: &TableInfo) -> TableInfo {
     TableInfo { columns, ..table.clone() }
 }
 
-/// Keeps the tables and columns that were asked for.
+/// Keeps the requested tables and columns.
 pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
     let tables = plan.tables.iter().zip(batches).filter(|(info, _)| is_visible(info));
     tables
@@ -60,8 +60,8 @@ pub(super) fn keep_visible(plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<
 }
 
 impl RowFilter {
-    /// Keeps the rows for which the condition holds, or all of them and which ones pass, and the
-    /// columns that were asked for. The batches are those of all tables of the plan.
+    /// Applies the condition to the batches of all tables of the plan. Removes the rows that do not
+    /// pass, or, with `keeps_all`, lists the rows that pass. Keeps only the requested columns.
     pub(super) fn apply(&self, plan: &SourcePlan, batches: Vec<ColumnBatch>) -> Vec<ColumnBatch> {
         let passing = self.passing_rows(plan, &batches);
         let mut kept = keep_visible(plan, batches);
@@ -75,7 +75,7 @@ impl RowFilter {
         kept
     }
 
-    /// Returns the rows of each table that was asked for, for which the condition holds.
+    /// Returns the rows that pass the condition, for each requested table.
     fn passing_rows(&self, plan: &SourcePlan, batches: &[ColumnBatch]) -> Vec<Vec<usize>> {
         let any: Vec<Vec<bool>> =
             (0..self.columns.len()).map(|comparison| self.samples(comparison, batches)).collect();
@@ -251,7 +251,8 @@ impl RowFilter {
 }
 
 impl ColumnBatch {
-    /// Returns some rows, rising, without what rates need. Samples without a row are left out.
+    /// Returns some rows, in ascending order, without the columns that only rates need. Omits
+    /// samples without a row.
     pub(super) fn select(&self, rows: &[usize]) -> Self {
         let mut samples: Vec<usize> = rows.iter().map(|row| self.sample(*row)).collect();
         samples.dedup();

@@ -106,7 +106,7 @@ fn write_runs(folder: &Path, runs: &[SourceRun]) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the samples of all sources, and the elements of those of a name.
+/// Returns the samples of all sources, and the elements of the sources with a name.
 fn naive_rows(folder: &Path, source_name: &str) -> (Vec<NaiveSample>, Vec<NaiveRow>) {
     let compiled = CompiledSchema::compile(SCHEMA, ROOT).unwrap();
     let in_us = schema(true);
@@ -184,7 +184,8 @@ fn is_label(label: &str, base: &str) -> bool {
     label.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with(['{', '#']))
 }
 
-/// Checks that what is printed tells elements apart: no name of a run is of two identities.
+/// Checks that printed names distinguish elements: within a run, no two identities have the same
+/// name.
 fn check_names(
     names: &mut BTreeMap<(u64, String, String), Identity>,
     key: &(u64, String, String),
@@ -208,7 +209,7 @@ fn check(folder: &Path) {
         let label = label.clone().unwrap();
         assert_eq!((*wall_ns, value), (row.wall_ns, &HeldValue::Unsigned(row.value)));
         assert!(is_label(&label, &row.label), "{label} of {row:?}");
-        // Units of one run do not apply to another one.
+        // Each run has its own units.
         let suffix = if units.len() > 1 { format!("{{{}}}", row.unit) } else { String::new() };
         assert!(column.ends_with(&format!("processes[*].run_time{suffix}")), "{column} of {row:?}");
         // Sources that follow each other have the same columns.
@@ -250,7 +251,8 @@ fn runs_of(folder: &Path) -> BTreeMap<u64, &'static str> {
 
 /// Checks rates, and the rows that conditions select.
 fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[NaiveRow])) {
-    // A rate is since the sample before of the same source, if both have the element once.
+    // A rate covers the time since the previous sample of the source, if both samples contain the
+    // element once.
     let of_sample = |run: u64, id: u16, wall_ns: i64, of: &NaiveRow| -> Vec<(u64, u64)> {
         let is_same = |row: &&NaiveRow| {
             let (own_run, own_id, pid, start, _) = row.identity;
@@ -303,8 +305,8 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
     }
 }
 
-/// Checks rows of two sources: one for each sample of the leading one, with its own value and the
-/// last one of the other source that the condition selects.
+/// Checks joined rows of two sources. Each sample of the leading source is a row, with its value
+/// and the last value of the other source that passes the condition.
 fn check_joins(folder: &Path, samples: &[NaiveSample]) {
     let (fields, is_app) =
         (["app.count", "other.count"], |own: &NaiveSample| NAMES[usize::from(own.id)] == "app");
@@ -405,11 +407,11 @@ fn any_phase() -> impl Strategy<Value = Phase> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(200, 10_000)))]
 
-    // Proves that rows have each value once, for the source, element and name that it was sampled
-    // of: sources and elements share names, appear, end, are renamed, follow each other and are
-    // there twice, and a unit differs between runs. Rates are between two samples of an element
-    // that follow each other, whichever rows a condition selects, and joins have the last sample.
-    // Raw and compressed files have the same rows.
+    // Proves that rows contain each value once, with its source, element and name. Sources and
+    // elements share names, appear, end, are renamed, follow each other and exist twice, and a unit
+    // differs between runs. A rate covers two consecutive samples of an element, whichever rows a
+    // condition selects, and joins use the last sample. Raw and compressed files have the same
+    // rows.
     #[test]
     fn rows_are_those_of_a_reader_by_ids(
         runs in prop::collection::vec((any::<bool>(), prop::collection::vec(any_phase(), 0..6)), 1..3),
@@ -427,8 +429,8 @@ proptest! {
     }
 }
 
-// Proves that a source that follows another one of its name has the same column, that two at the
-// same time have columns of their own, that a path may name one, and that none loses a row.
+// Proves that consecutive sources with one name share a column, that concurrent ones have separate
+// columns, and that a path can select one of them. No row is lost.
 #[test]
 fn sources_of_one_name_are_all_read() {
     let one = |value: u64| vec![vec![(1_u64, 97_u8, value)]];
@@ -448,8 +450,8 @@ fn sources_of_one_name_are_all_read() {
     assert_eq!(picked, [of(1, 6.0)]);
 }
 
-// Proves that values of a process stay with the name that it had, and that a selection by a name
-// has those alone.
+// Proves that a value of a process has the name of the process at that time, and that a selection
+// by a name contains only values with this name.
 #[test]
 fn a_process_has_the_name_of_its_sample() {
     let folder = tempfile::tempdir().unwrap();
@@ -468,12 +470,12 @@ fn a_process_has_the_name_of_its_sample() {
     }
 }
 
-// Proves that an overview draws the values of a process under the names that it had, and that rates
-// begin anew with a name.
+// Proves that an overview draws the values of a process under its name at that time, and that no
+// rate spans a change of the name.
 #[test]
 fn an_overview_has_the_names_of_the_samples() {
     let folder = tempfile::tempdir().unwrap();
-    // 97 to 99 are the letters of the name, of a process that executes other programs.
+    // The process executes other programs: its names consist of the letters 97 to 99.
     let of = |name: u8, count: u64| vec![(1_u64, name, count)];
     let samples = vec![of(97, 5), of(97, 9), of(98, 20), of(98, 22), of(97, 40), of(97, 41)];
     let paths = write_runs(folder.path(), &[(false, vec![(0, samples)])]);

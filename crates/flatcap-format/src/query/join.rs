@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(row(&mut join, 151, false, &[1_000]), [(None, vec![0])]);
     }
 
-    // Proves that the values of one source are forgotten, and those of another one with the same
-    // table stay.
+    // Proves that the values of one source are removed, and that the values of another source with
+    // the same table stay.
     #[test]
     fn the_values_of_a_source_are_forgotten() {
         let mut join = SampleJoin::default();

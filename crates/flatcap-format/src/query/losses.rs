@@ -14,7 +14,7 @@ pub struct SourceLosses {
     pub run: RunInfo,
     /// The name of the source.
     pub source: String,
-    /// Its id, if several sources of the run have the name at the same time.
+    /// Its id, if other sources of the run have the same name at the same time.
     pub instance: Option<u16>,
     /// Wall time of the begin of the first segment with the source, in nanoseconds since 1970.
     pub since_ns: i64,
@@ -24,9 +24,9 @@ pub struct SourceLosses {
 }
 
 impl Recording {
-    /// Returns the lost samples of all sources, in the order of their runs; a source without losses
-    /// is there, too. Samples that were left out on purpose are not lost. Skips segments that
-    /// cannot be read.
+    /// Returns the lost samples of all sources, in the order of their runs. Includes sources
+    /// without losses. Samples that were left out on purpose do not count as lost. Skips segments
+    /// that cannot be read.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::recording::{RecordedSource, Recording};
 use crate::schema::{CompiledSchema, PLAIN_NAME_RULE, is_plain_source_name};
 
-/// Maximum number of fields of a source that are named.
+/// Maximum number of remarks about fields of a source.
 const FIELDS_MAX: usize = 16;
 
 /// A name that readers do not show as it is, or a source without its fields, and why.
@@ -13,16 +13,17 @@ const FIELDS_MAX: usize = 16;
 pub struct NameRemark {
     /// The source.
     pub source: String,
-    /// The field; none if it is the name of the source.
+    /// The field, or `None` if the remark is about the source.
     pub field: Option<String>,
-    /// What readers do, and why.
+    /// The treatment of the name by readers, and its reason.
     pub what: String,
 }
 
 impl Recording {
-    /// Returns the names that readers do not show as they are: fields that they leave out, sources
-    /// whose names are quoted in paths, those that have the name of a computed source, and those
-    /// whose schema is malformed, such as by the name of a field.
+    /// Returns the names that readers do not show as they are. These are fields that readers leave
+    /// out, sources whose names need quotes in paths, and sources with the name of a computed
+    /// source. Sources with a malformed schema are included: an invalid field name can be the
+    /// reason.
     pub fn name_remarks(&self) -> Vec<NameRemark> {
         let computed: BTreeSet<&str> =
             self.sources().iter().filter(|source| source.is_computed).map(|source| &*source.name).collect();

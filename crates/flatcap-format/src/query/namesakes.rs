@@ -1,14 +1,15 @@
-//! Sources of one name that a run has at the same time: each thread that pushes a name is one.
+//! Sources of a run with the same name at the same time: each thread that pushes a name is a
+//! source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::computed::computed_namesakes;
 use crate::segment::{Advance, FrameKind, ListedSegment, SegmentHeader, SegmentReader, SourceInfo};
 
-/// The sources that their names do not tell apart, by run and id.
+/// The sources that share their name with another source at the same time, by run and id.
 ///
-/// A reload ends a source and begins another one of its name. These follow each other, so their
-/// name is enough. A computed source is there at all times.
+/// A reload ends a source and begins another one with the same name. Such sources follow each
+/// other, so their name is enough. A computed source exists at all times.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Namesakes(BTreeSet<(u64, u16)>);
 
@@ -16,12 +17,12 @@ pub(super) struct Namesakes(BTreeSet<(u64, u16)>);
 type SourceSpans = BTreeMap<u16, (u64, u64)>;
 
 impl Namesakes {
-    /// Returns whether the name of a source of a run does not tell it apart.
+    /// Returns whether a source of a run shares its name with another source at the same time.
     pub(super) fn contains(&self, run_id: u64, source: u16) -> bool {
         self.0.contains(&(run_id, source))
     }
 
-    /// Adds those of a run, of which this header has all sources.
+    /// Adds the sources of a run. `header` contains all of them.
     pub(super) fn add_run(&mut self, run: &[ListedSegment], header: &SegmentHeader) {
         let mut by_name: BTreeMap<&str, Vec<&SourceInfo>> = BTreeMap::new();
         for source in &header.sources {
@@ -33,8 +34,8 @@ impl Namesakes {
         if by_name.is_empty() {
             return;
         }
-        // The recorder reads a source of its own once: only those of applications, which have
-        // labels, are worth a reading of a segment that is not sealed.
+        // The recorder's own sources never overlap. Only sources of applications do, which have
+        // labels. Without any, unsealed segments need not be read.
         let may_overlap = by_name.values().flatten().any(|source| !source.labels.is_empty());
         let mut spans = SourceSpans::new();
         for listing in run {

@@ -19,7 +19,7 @@ pub(super) struct OpenElement<'r> {
     pub(super) identity: Vec<ElementIdentity>,
     /// Of each of these: where it is in the label.
     rules: Vec<LabelRole>,
-    /// Those that are no UTF-8, by position, and their bytes.
+    /// The positions and bytes of strings that are not UTF-8.
     bytes: Vec<(usize, Vec<u8>)>,
     /// The first row of each table when it began, for an element that is not picked.
     pub(super) rows: Vec<(usize, usize)>,
@@ -80,7 +80,7 @@ impl<'r> OpenElement<'r> {
         self.add_part(naming, text.as_bytes(), &text);
     }
 
-    /// Takes a text that is not UTF-8. Another text may look the same.
+    /// Takes a string that is not UTF-8. Another string may have the same printed form.
     pub(super) fn identify_bytes(&mut self, naming: &Naming, bytes: &[u8]) {
         self.bytes.push((self.identity.len(), bytes.to_vec()));
         self.add_part(naming, bytes, &escaped(bytes));
@@ -186,7 +186,8 @@ impl<'r> OpenElement<'r> {
         label.push_str(&self.label());
         full_label.push_str(&self.full_label(Some(before)));
         let is_position = !self.has_key && outer.iter().all(|outer| !outer.has_key);
-        // What only describes it may change with each sample.
+        // Fields that only describe the element may change with each sample, so they do not
+        // identify it.
         let parts = self.identity.iter().zip(&self.rules);
         let parts = parts.filter(|(part, rule)| part.is_key || **rule != LabelRole::Rest);
         let identity = parts.map(|(part, _)| part.clone()).collect();

@@ -164,7 +164,7 @@ impl SeriesRows {
         series: &SeriesCells,
         (hole_end_ns, segment): (u64, u64),
     ) {
-        // Another element may share the label from here on.
+        // From here on, another element may have the same label.
         self.column.name.clone_from(&series.column.name);
         self.label.clone_from(&series.label);
         self.identity.clone_from(&series.identity);

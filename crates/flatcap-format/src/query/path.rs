@@ -18,11 +18,11 @@ use crate::schema::is_plain_source_name;
 /// test = name ("=" | "!=" | "=~") value
 /// ```
 ///
-/// A value with one of `[]=!,"` stands in double quotes, with `\` before each quote in it. Before a
-/// quote a backslash is written twice; elsewhere it is itself, as regular expressions need it.
-/// The first part may be the name of a source. A path that ends at an object or a list selects all
-/// fields in it. A number in place of a name picks the element of the list before it:
-/// `cores.0.id` is `cores[0].id`.
+/// A value with one of `[]=!,"` is written in double quotes, with `\` before each quote in it. A
+/// backslash before a quote is written twice. Other backslashes are not escaped, since regular
+/// expressions contain them. The first part may be the name of a source. A path that ends at an
+/// object or a list selects all fields in it. A number in place of a name picks the element of the
+/// list before it: `cores.0.id` is `cores[0].id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldPath {
     text: Box<str>,
@@ -120,7 +120,8 @@ pub fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     None
 }
 
-/// Returns the length of a text up to a character that ends it, outside of brackets and quotes.
+/// Returns the length of a string up to the first character outside of brackets and quotes that
+/// ends it.
 pub fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize {
     let (mut is_inside, mut is_quoted, mut is_escaped) = (false, false, false);
     for (at, character) in text.char_indices() {
@@ -422,8 +423,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        // Proves that any text can be picked: printed in quotes it is read as itself, in a path, in
-        // a list of paths, in a test and in a condition.
+        // Proves that any string can select an element: its quoted form is read back unchanged in a
+        // path, a list of paths, a test and a condition.
         #[test]
         fn any_value_can_be_picked(
             any in "[^\u{0}]{0,12}",

@@ -36,21 +36,22 @@ pub struct LocatedField {
     pub unit: Option<Box<str>>,
     /// How successive values relate.
     pub kind: MetricKind,
-    /// The path of the field at whose value the counter begins again at 0, for the same elements.
+    /// The path of the field with the range of the counter: at this value the counter begins again
+    /// at 0.
     pub range: Option<FieldPath>,
-    /// The samples that leave out elements of the list that exist.
+    /// The samples that omit existing elements of the list.
     pub sparse: SparseSamples,
 }
 
-/// The samples that leave out elements that exist.
+/// The samples that omit existing elements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SparseSamples {
-    /// Only those that were cut.
+    /// Samples that were cut.
     #[default]
     Cut,
-    /// Any.
+    /// Any sample may omit elements.
     Any,
-    /// Those in which this field is not 0, and those that were cut.
+    /// Samples in which this field is not 0, and samples that were cut.
     Unless0(FieldPath),
 }
 
@@ -59,8 +60,8 @@ pub enum SparseSamples {
 pub struct PayloadElement {
     /// Its number.
     pub number: u32,
-    /// The number of the first element of the payload with the same identity: elements that share
-    /// it cannot be told apart in the next payload.
+    /// The number of the first element of the payload with the same identity. Elements with the
+    /// same identity cannot be distinguished in the next payload.
     pub first: u32,
 }
 

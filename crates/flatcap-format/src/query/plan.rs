@@ -66,7 +66,7 @@ impl ColumnInfo {
 }
 
 impl TableInfo {
-    /// Returns the name of the source, with its id if its name does not tell it apart: `orders[3]`.
+    /// Returns the name of the source, with its id if other sources share the name: `orders[3]`.
     pub fn source_name(&self) -> String {
         instance_name(&self.source, self.instance)
     }
@@ -94,7 +94,7 @@ impl TableInfo {
     }
 }
 
-/// Returns the name of a source, with its id if its name does not tell it apart.
+/// Returns the name of a source, with its id if other sources share the name.
 pub(super) fn instance_name(source: &str, instance: Option<u16>) -> String {
     match instance {
         Some(id) => format!("{source}[{id}]"),
@@ -308,7 +308,7 @@ impl SourcePlan {
 }
 
 impl SourcePlan {
-    /// Returns whether a column that was asked for has a change per second.
+    /// Returns whether a requested column has a change per second.
     pub(super) fn has_rates(&self) -> bool {
         self.tables
             .iter()

@@ -49,7 +49,7 @@ fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf>
     paths
 }
 
-/// The id of an element, and its number among those of its sample with this id, from 1.
+/// The id of an element, and its number among the elements of a sample with this id, from 1.
 type ElementKey = (u64, u64);
 
 /// A row: step or sample, element, and values by field.
@@ -290,8 +290,8 @@ proptest! {
     // Proves that rates, steps and all aggregates have the values that a naive reader computes.
     // Counters of all types wrap, are reset, fall a little and are absent. Elements end, come back,
     // are left out, and occur twice. Values are around 2^53, 2^63 and 2^64. The two segments are
-    // raw or compressed. A condition selects rows, and their rates are since the last sample of the
-    // element, whether that is a row or not.
+    // raw or compressed. A condition selects rows. Their rates cover the time since the last sample
+    // of the element, even if the condition excludes that sample.
     #[test]
     fn rates_and_steps_are_as_defined(seed in any::<u64>()) {
         let mut random = Random(seed);
@@ -397,8 +397,8 @@ fn a_device_made_again_is_another_one() {
     }
 }
 
-// Proves that a time that the kernel corrects downwards by a tick has the rate of its growth in
-// each step, and that a counter that is reset has the rate of the rest of the step.
+// Proves that a CPU time that the kernel sometimes corrects downwards by a tick has a rate in each
+// step. If a counter is reset, the rate covers the rest of the step.
 #[test]
 fn a_step_back_does_not_blank_a_step() {
     let mut count = 1000;

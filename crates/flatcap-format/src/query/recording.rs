@@ -40,7 +40,7 @@ pub struct RecordedSource {
     pub period_ns: u64,
     /// Its schema; none if its payloads have none, or one that is malformed.
     pub schema: Option<CompiledSchema>,
-    /// Why its schema is malformed.
+    /// The error in its schema, if the schema is malformed.
     pub schema_error: Option<SchemaError>,
     /// The programs that pushed its samples, at most 16; empty if the recorder measured or imported
     /// them.
@@ -50,8 +50,8 @@ pub struct RecordedSource {
     /// No segment contains it: its samples are computed from those of another source. A query has
     /// them if it names the source or one of its fields.
     pub is_computed: bool,
-    /// The ids with which it is one of several sources of its name; none for runs in which its name
-    /// is enough.
+    /// Its ids in runs in which several sources share the name, and `None` for runs in which the
+    /// name is enough.
     pub instances: BTreeSet<Option<u16>>,
 }
 
@@ -137,7 +137,7 @@ impl Recording {
         &self.paths
     }
 
-    /// Returns the sources that their names do not tell apart.
+    /// Returns the sources that share their names with other sources at the same time.
     pub(super) fn namesakes(&self) -> &Arc<Namesakes> {
         &self.namesakes
     }

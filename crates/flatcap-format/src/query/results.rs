@@ -161,8 +161,8 @@ impl QueryResults {
         Self { is_by_name: true, ..self }
     }
 
-    /// Keeps the rows of sources with counters for which the condition does not hold, so that rates
-    /// can be computed; [`ColumnBatch::passing`] has the others.
+    /// Keeps rows that fail the condition, for sources with counters, so that rates can be
+    /// computed. [`ColumnBatch::passing`] lists the rows that pass.
     #[must_use]
     pub(super) fn for_rates(self) -> Self {
         Self { has_rates: true, ..self }
@@ -353,8 +353,9 @@ impl QueryResults {
         }
     }
 
-    /// Returns the id of a source that its name does not tell apart. Of one that was added to a
-    /// segment after the recording was opened, nothing else is known.
+    /// Returns the id of a source that shares its name with another source. The samples of a source
+    /// that was added after the recording was opened are not known yet. It counts as such a source
+    /// if an application pushes it and an earlier source has the same name.
     fn instance(&mut self, source: &SourceInfo, is_in_header: bool) -> Option<u16> {
         let first = *self.first_ids.entry(source.name.clone()).or_insert(source.id);
         let is_namesake = self.namesakes.contains(self.run.run_id, source.id)

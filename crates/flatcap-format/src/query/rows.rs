@@ -283,7 +283,8 @@ impl RowReader {
                 growth.select(&passing);
             }
         }
-        // A condition may hold for no row, whether the block was skipped for that or not.
+        // It is possible that no row passes the condition, whether or not the block was skipped for
+        // that reason.
         if batch.times.is_empty() {
             return;
         }
@@ -315,7 +316,8 @@ impl RowReader {
         if self.merge.peek(leading).is_some_and(|next| next.is_with(sample)) {
             return;
         }
-        // A row has the values of one sample of its source: those of others of its name are theirs.
+        // A row has the values of one sample of its source, not of other sources with the same
+        // name.
         if let Some(other) = self.last_source.replace(sample.source).filter(|last| *last != sample.source) {
             self.join.forget(other);
         }

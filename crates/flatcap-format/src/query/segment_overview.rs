@@ -131,12 +131,12 @@ struct TableFold {
     /// The columns with numbers, and whether their rate is drawn.
     columns: Vec<(usize, bool)>,
     bits: u32,
-    /// Where the series of each name of an element are, by its number.
+    /// The places of the series, by the number of the element's name.
     places: Vec<ElementPlace>,
-    /// The elements that have series, as they were named: another name has another series.
+    /// The elements that have series, with their names: each name of an element has its own series.
     elements: Vec<Option<(u32, ElementName)>>,
     known: HashMap<(u32, ElementName), ElementPlace>,
-    /// The last name of each element, by its number, and the one that its series has.
+    /// The last name of each element, by the number of the element, and the name of its series.
     latest: Vec<(ElementName, ElementName)>,
     /// Of each of these, one series per column.
     series: Vec<SeriesFold>,
@@ -302,7 +302,7 @@ impl TableFold {
         let is_other = self.source.replace(source).is_some_and(|last| last != source);
         let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
         if is_other {
-            // Another source of the name has begun, which counts anew.
+            // Another source with this name has begun. It has sequence numbers of its own.
             (span.hole_end_ns, span.last) = (first.mono_ns, first);
         }
         for (sample, now) in numbers.enumerate() {
@@ -365,7 +365,7 @@ impl TableFold {
         }
     }
 
-    /// Notes how the elements of a batch are named. A row with another name than the one before of
+    /// Notes the names of the elements in a batch. A row whose name differs from the last name of
     /// its element begins a series.
     fn note_names(&mut self, batch: &ColumnBatch, names: &ElementNames, kinds: &mut [ElementPresence]) {
         for (row, kind) in kinds.iter_mut().enumerate() {
@@ -386,7 +386,7 @@ impl TableFold {
         }
     }
 
-    /// Begins the series of an element as it is named, if it is new.
+    /// Begins the series of an element with this name, if there is none yet.
     fn begin(
         &mut self,
         (element, name): (Option<u32>, Option<ElementName>),
@@ -452,7 +452,7 @@ fn element_rows(
     rows
 }
 
-/// Returns the position of a name; tables that are no lists have one.
+/// Returns the position of a name. A table that is not a list has one position.
 fn slot_of(name: Option<ElementName>) -> usize {
     name.map_or(0, |name| name.0 as usize)
 }

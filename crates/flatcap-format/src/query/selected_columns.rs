@@ -26,7 +26,7 @@ pub(super) struct SelectedColumns {
     pub(super) has_elements: bool,
     /// The longest period of each source that has a column, in nanoseconds; 0 for none.
     pub(super) periods: BTreeMap<String, u64>,
-    /// What the fields mean, by source and path.
+    /// The meanings of the fields, by source and path.
     pub(super) meanings: ColumnMeanings,
 }
 

@@ -154,7 +154,7 @@ impl StructRows<'_> {
 }
 
 impl StructColumn {
-    /// Returns the bytes of a text.
+    /// Returns the bytes of a string.
     fn text_bytes<'v>(&self, element: &'v [u8]) -> &'v [u8] {
         let bytes = self.field.bytes_of(element);
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

@@ -14,7 +14,7 @@ pub(super) struct TableRows {
     pub(super) is_list: bool,
     pub(super) samples: Vec<u32>,
     pub(super) elements: Vec<u32>,
-    /// How the elements are named in these rows.
+    /// The names of the elements in these rows.
     pub(super) names: Vec<ElementName>,
     pub(super) columns: Vec<ValueColumn>,
     /// Space for rows at the begin.

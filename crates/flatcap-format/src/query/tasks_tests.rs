@@ -244,8 +244,8 @@ fn it_is_there_for_those_who_ask() {
     assert!(recording.query(&asking(&["tasks.nothing"])).is_err());
 }
 
-// Proves that a source of an application with the name of the computed one does not hide it: both
-// are there, the recorded one with its id, which is reported.
+// Proves that a pushed source with the name of the computed source does not hide it. Both have
+// columns. The recorded source has its id, and its name is reported.
 #[test]
 fn a_recorded_source_does_not_hide_it() {
     let numbers: Vec<u64> = (0..10).collect();

@@ -487,8 +487,8 @@ fn metric_kind(attribute: Option<&str>) -> MetricKind {
 /// Returns which samples of a list leave out elements.
 fn sparse(attribute: Option<&str>, context: &FieldContext<'_>) -> Option<Sparse> {
     match attribute {
-        // Schemas of processes before the attribute: the list is the same. Command lines and groups
-        // are those of the processes in the list.
+        // Schemas of processes that are older than the attribute have the same lists. Command lines
+        // and groups belong to the processes in the list.
         None if context.object == "flatcap.host.Process"
             && ["processes", "command_lines", "groups"].contains(&context.field) =>
         {

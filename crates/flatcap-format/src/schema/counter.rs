@@ -12,8 +12,7 @@ const CORRECTED_PART: u32 = 100;
 /// processor package does so every 60 s at its highest power (Intel SDM, volume 3, section 16.10).
 const WRAP_NS: u64 = 60_000_000_000;
 
-/// Returns whether values have a change per second: those of counters that are numbers, whatever
-/// their type.
+/// Returns whether a field has a change per second: counters of any numeric type do.
 pub fn has_rate(kind: MetricKind, column_type: ColumnType) -> bool {
     let is_number = match column_type {
         ColumnType::Unsigned | ColumnType::Signed | ColumnType::Float32 | ColumnType::Float => true,
@@ -29,7 +28,7 @@ pub enum CountedValue {
     Unsigned(u64),
     /// A signed integer.
     Signed(i64),
-    /// A fraction, which is finite.
+    /// A finite floating-point number.
     Fraction(f64),
 }
 
@@ -141,7 +140,7 @@ mod tests {
     }
 
     // Proves that the change of a counter is exact beyond 2^53, for negative numbers and over a
-    // wrap, and that a counter that was reset has none.
+    // wrap, and that a reset counter has no change.
     #[test]
     fn changes_are_growth_corrections_and_wraps() {
         use FieldValue::{Float, Float32, Signed, Unsigned};

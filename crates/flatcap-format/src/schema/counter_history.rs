@@ -4,16 +4,17 @@ use std::collections::HashMap;
 
 use super::counter::{CountedValue, Growth};
 
-/// Ended elements are removed when there are twice the remaining ones and so many more.
+/// Ended elements are removed when the number of elements exceeds twice the number after the last
+/// removal by more than this.
 const ENDED_MAX: usize = 1 << 10;
-/// Most elements whose values are kept, as of a query.
+/// Maximum number of elements whose values are kept, as in a query.
 const ELEMENTS_MAX: usize = 1 << 17;
 
-/// Compares the counters of the elements of one list with those of the samples before.
+/// Compares the counters of the elements of one list with their values in earlier samples.
 ///
-/// An element that a complete sample does not have has ended: one that has its identity later is
-/// another one. Two elements of one sample with the same identity cannot be told apart, so neither
-/// has a growth, in this sample and the next.
+/// An element ends if a complete sample lacks it. A later element with the same identity is another
+/// element. Two elements of one sample with the same identity cannot be distinguished, so neither
+/// has a growth in this sample and the next.
 #[derive(Debug, Default)]
 pub(crate) struct CounterHistory {
     /// The number of the current sample, from 1.

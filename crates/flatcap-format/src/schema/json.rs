@@ -96,7 +96,7 @@ pub fn append_json_value(value: FieldValue<'_>, output: &mut Vec<u8>) {
     }
 }
 
-/// Appends a text, with escapes where JSON or a terminal needs them.
+/// Appends a string, with the escapes that JSON or a terminal needs.
 fn append_text(text: &str, output: &mut Vec<u8>) {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
         output.push(b'"');

@@ -32,7 +32,7 @@ pub struct NewField {
     pub kind: MetricKind,
     /// The field identifies an element of a list.
     pub is_identity: bool,
-    /// Which value means that there is none: the attribute `absent`, `max` or `min`.
+    /// The value that means "absent": `max` or `min` of the attribute `absent`.
     pub absent: Option<&'static str>,
     /// All bits of its values count, as in an address: the attribute `bits`.
     pub uses_all_bits: bool,
@@ -57,7 +57,7 @@ pub enum NewContent {
     Table(String),
     /// A list of the table with this full name.
     Tables(String),
-    /// A list of numbers, bools or texts.
+    /// A list of numbers, bools or strings.
     List(Box<Self>),
 }
 

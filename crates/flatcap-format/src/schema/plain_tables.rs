@@ -115,14 +115,14 @@ enum WrittenValue {
     Unsigned(u64),
     Signed(i64),
     Float(f64),
-    /// Where a table, list or text was written.
+    /// The offset of a written table, list or string.
     Offset(u32),
 }
 
 /// A table or list whose fields or elements are collected: those below it are written first.
 #[derive(Debug)]
 struct OpenNode {
-    /// Position in the table around it; none of an element.
+    /// Position in the table around it, or `None` for an element.
     position: Option<usize>,
     /// The list is a text.
     is_text: bool,
@@ -269,7 +269,7 @@ fn written(at: u32) -> WIPOffset<UnionWIPOffset> {
     WIPOffset::new(at)
 }
 
-/// Returns the position of a field in its table; none of an element and of the root.
+/// Returns the position of a field in its table, or `None` for an element and the root.
 fn position(step: PathStep<'_>) -> Option<usize> {
     match step {
         PathStep::Field(field) => Some(field.index()),

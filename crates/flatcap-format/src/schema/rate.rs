@@ -79,17 +79,18 @@ struct CountedElement {
 }
 
 fn mix_hash(hash: u64, what: impl Hash) -> u64 {
-    // This hasher has fixed keys, unlike those of a `HashMap`: hashes of two payloads compare.
+    // This hasher has fixed keys, unlike the hasher of a `HashMap`, so hashes of two payloads can
+    // be compared.
     let mut hasher = DefaultHasher::new();
     (hash, what).hash(&mut hasher);
     hasher.finish()
 }
 
 impl CountedElement {
-    /// Returns the hash that identifies the element in the next payload: of its identity fields by
-    /// schema, else of all its texts and unsigned states (the number of a core, the name of a
-    /// disk), else of its position and the length of the list. The positions of events count from
-    /// the first one.
+    /// Returns the hash that identifies the element in the next payload. It covers the identity
+    /// fields of the schema. Without any, it covers all strings and unsigned states (the number of
+    /// a core, the name of a disk). Without those, it covers the position and the length of the
+    /// list. Positions of events count from the first event.
     fn key(&self, are_events: bool) -> u64 {
         let own = if self.declares_identity { self.declared } else { self.fallback.filter(|_| !are_events) };
         let length = if are_events { 0 } else { self.length };
@@ -225,7 +226,7 @@ impl PayloadCounters {
         }
     }
 
-    /// Takes a byte of a text that is not UTF-8, up to the first zero of a padded one.
+    /// Takes a byte of a string that is not UTF-8. A padded string ends at its first zero.
     fn take_byte(&mut self, field: &Field, position: usize, value: FieldValue<'_>) {
         let (Some(ColumnType::Text), FieldValue::Unsigned(byte)) = (field.column_type(), value) else {
             return;
@@ -291,7 +292,8 @@ impl Visitor for PayloadCounters {
         let path = mix_hash(outer, self.path(field.name()));
         self.lists.push(OpenList { path, length });
         if self.seen_lists.iter().all(|(known, _)| *known != path) {
-            // What an element leaves out is as its list is.
+            // A list within an element is as sparse as the list around it, unless it has its own
+            // attribute.
             let around = self.seen_lists.iter().find(|(known, _)| *known == outer);
             let sparse = field.sparse.clone().or_else(|| around.and_then(|(_, sparse)| sparse.clone()));
             self.seen_lists.push((path, sparse));

@@ -1,5 +1,5 @@
-//! JSON whose texts have no control or invisible characters: it may be printed on a terminal, and
-//! says the same.
+//! JSON with escapes for control and invisible characters in strings. It is safe to print on a
+//! terminal and has the same meaning.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use super::plain_name::is_invisible;
 /// Returns a value as JSON in one line.
 ///
 /// # Errors
-/// The value refuses to be serialized, or a map has keys that are no text.
+/// The value cannot be serialized, or a map has keys that are not strings.
 pub fn to_visible_json<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<String> {
     serde_json::to_string(value).map(visible)
 }
 
-/// Returns a value as JSON in lines, for people.
+/// Returns a value as indented JSON, for people.
 ///
 /// # Errors
 /// As [`to_visible_json`].
@@ -23,8 +23,8 @@ pub fn to_visible_json_lines<T: Serialize + ?Sized>(value: &T) -> serde_json::Re
     serde_json::to_string_pretty(value).map(visible)
 }
 
-/// Escapes the characters of JSON that are not visible. They are inside texts: outside, JSON has
-/// only line feeds of them.
+/// Escapes the invisible characters of JSON, except line feeds. All of them are in strings: outside
+/// of strings, the only invisible characters are line feeds.
 fn visible(json: String) -> String {
     let is_hidden = |character: char| character != '\n' && is_invisible(character);
     if json.is_ascii() && !json.contains('\x7f') || !json.contains(is_hidden) {
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that any text is read back as it was, also as a key, and that nothing in the JSON
-        // moves a cursor or hides.
+        // Proves that any string is read back unchanged, also as a key, and that no character of
+        // the JSON is invisible or moves a cursor.
         #[test]
         fn any_text_is_read_back(text: String, mark in prop::sample::select(vec![
             '\u{9b}', '\u{7f}', '\u{202e}', '\u{200b}', '\u{e0001}', '\u{1b}', '\n', 'a',

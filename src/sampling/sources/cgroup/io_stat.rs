@@ -349,8 +349,8 @@ mod tests {
         }
     }
 
-    // Proves that a kernel without discards gives absent values and complete samples, and that a
-    // device without them is marked if another device has them.
+    // Proves that a kernel without discards gives absent values and complete samples. If only some
+    // devices lack discards, the sample is marked.
     #[test]
     fn old_kernels_have_no_discards() {
         let host = host();

@@ -23,7 +23,7 @@ pub(in crate::segment) fn is_prefix_of_tail(
             return Ok(false);
         }
         at += count as u64;
-        // Zeros that take no space in either file.
+        // Skip zeros that take no disk space in either file.
         let same = file.next_stored(offset + at)?.saturating_sub(offset);
         at = at.max(cut.next_stored(at)?.min(same));
     }
@@ -56,8 +56,8 @@ pub(in crate::segment) fn is_empty_after(file: &dyn ReadAt, mut offset: u64) -> 
     }
 }
 
-/// Appends the rest of `from`, from `offset` on, to `to`. Zeros that take no space in `from` take
-/// none in `to`; those at the end are left out.
+/// Appends the rest of `from`, from `offset` on, to `to`. Zeros that take no disk space in `from`
+/// take none in `to`. Such zeros at the end are not copied.
 pub(in crate::segment) fn copy_tail(
     from: &dyn StorageFile,
     mut offset: u64,
@@ -70,7 +70,7 @@ pub(in crate::segment) fn copy_tail(
             return Ok(());
         }
         if stored > offset {
-            // Longer by zeros that take no space.
+            // Extends the file by zeros that take no disk space.
             to.truncate(to.length()? + (stored - offset))?;
             offset = stored;
         }
@@ -98,8 +98,8 @@ mod tests {
     use super::*;
     use crate::storage::{Folder, Storage as _};
 
-    // Proves that the tail of a file with gigabytes of zeros that take no space is copied with its
-    // bytes at their places, and without that many zeros.
+    // Proves that the tail of a sparse file with gigabytes of zeros is copied with its bytes at the
+    // same offsets, and that the copy is sparse, too.
     #[test]
     fn a_sparse_tail_stays_sparse() {
         const FAR: u64 = 16 << 30;

@@ -142,9 +142,10 @@ impl DirectoryRecovery<'_> {
         }
     }
 
-    /// Separates the segments of a run that were given up when they were created from the others.
-    /// Such a segment is open and has neither samples nor gaps, and the segment before it has
-    /// numbers that it begins with: that one was written to after the failed creation.
+    /// Separates the given-up segments of a run from the others. A segment is given up if its
+    /// creation fails after its header was written: the recorder continues with the segment before
+    /// it. A given-up segment is open and has neither samples nor gaps, and the segment before it
+    /// has a number at or above its `next_seq`.
     fn without_given_up(&self, names: &[SegmentName]) -> (Vec<SegmentName>, Vec<SegmentName>) {
         let (mut given_up, mut others) = (Vec::new(), Vec::<SegmentName>::new());
         for name in names {
@@ -214,8 +215,8 @@ impl DirectoryRecovery<'_> {
     }
 }
 
-/// Returns whether an open segment has no sample and no gap, and the segment before it has numbers
-/// that this one begins with.
+/// Returns whether an open segment has no sample and no gap, and the segment before it has a number
+/// at or above the open segment's `next_seq`.
 fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
     let header = reader.header().clone();
     let counts = |at: FrameLocation| matches!(at.kind, FrameKind::Telemetry | FrameKind::Gap);

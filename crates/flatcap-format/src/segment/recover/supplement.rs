@@ -27,12 +27,12 @@ pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
 }
 
 /// Writes a segment with the leftovers of a killed run that its last segment, which is sealed, does
-/// not count. Returns the name of the new segment; none if the last one counts everything. With
-/// `dry_run` writes nothing. Its number is new to the run, also if retention has removed its
-/// last segments: shipped files are known by run and number.
+/// not count. Returns the name of the new segment, or `None` if the last segment counts everything.
+/// With `dry_run`, writes nothing. The run has never used the number of the new segment, even if
+/// retention has removed its last segments: receipts and the lake identify files by run and number.
 ///
-/// The new segment is whole and synced before it has its name. No other thread or process may
-/// recover the same run meanwhile.
+/// The new segment is complete and synced before it gets its name. No other thread or process may
+/// recover the same run at the same time.
 ///
 /// # Errors
 /// `Unreadable` if the last segment cannot be read or has no footer, `Storage` with the step that
@@ -95,8 +95,8 @@ fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentH
     header
 }
 
-/// Lets a header begin with what is left over: what the segment before it does not count was in
-/// segments that retention has removed.
+/// Sets `next_seq` of each source to the first number that is left over. Earlier numbers that the
+/// segment before does not count were in segments that retention has removed.
 fn begin_with(leftovers: &Leftovers, header: &mut SegmentHeader) {
     let head_bytes = header.checksum.frame_bytes(0);
     for source in &mut header.sources {

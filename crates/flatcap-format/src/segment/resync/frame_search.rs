@@ -21,7 +21,8 @@ use crate::segment::open::file_window::FileWindow;
 /// checksums that can prove it.
 const UNCONFIRMED_LENGTH_MAX: usize = 64 << 10;
 
-/// Zeros after which a search asks whether the file is sparse there: a system call each.
+/// Number of zeros after which a search checks whether the file is sparse there. Each check is a
+/// system call.
 const HOLE_BYTES_MIN: usize = 64 << 10;
 
 /// Finds the frames of a segment: where one should begin, and the next one after damage.

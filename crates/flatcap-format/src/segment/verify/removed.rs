@@ -1,7 +1,7 @@
-//! The segments that retention has removed although older ones of their run are left, as a file
-//! beside the segments lists them: their samples are removed, not missing.
+//! The list of segments that retention has removed although older segments of their run remain.
+//! Their samples are removed, not missing. The list is a file in the directory of the segments.
 //!
-//! A line is a run, and the first and the last of consecutive numbers, as in
+//! Each line contains a run and the first and last of consecutive segment numbers, as in
 //! `0000000000000abc-0000000042-0000000045`. Other lines are skipped.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct RemovedSegments {
 }
 
 impl RemovedSegments {
-    /// Reads the list of a directory; an empty one if there is none.
+    /// Reads the list of a directory. Returns an empty list if the file is missing.
     ///
     /// # Errors
     /// Errors of the storage.

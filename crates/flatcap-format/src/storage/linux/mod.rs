@@ -25,7 +25,7 @@ pub use owner_rights::{AssumedRights, OwnerRights};
 
 /// Maximum number of symbolic links in a path, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Flags to open a directory or a link as a place in a path.
+/// Flags to open a component of a path without access to its content.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// Flags for every open: follow no link, never wait.
 const SAFE_FLAGS: OFlags =
@@ -41,9 +41,9 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     open_path(CWD, path, FileType::RegularFile).map(File::from)
 }
 
-/// Opens the file that a path names, if it is of this kind. A relative path begins at `start`.
-/// Follows a symbolic link, anywhere in the path, only if it belongs to this user or to root:
-/// another user could let it lead anywhere.
+/// Opens the file at a path, if it has this kind. A relative path begins at `start`. Follows a
+/// symbolic link, anywhere in the path, only if it belongs to this user or to root: another user
+/// could redirect it at any time.
 ///
 /// # Errors
 /// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
@@ -65,7 +65,8 @@ pub fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Re
         } else {
             check_kind(&status, wanted)?;
             match open_safely(walk.folder.as_fd(), Path::new(&name), (flags, 0)) {
-                // Replaced by a link meanwhile: check it in the next iteration.
+                // A link has replaced the file since the check: check the link in the next
+                // iteration.
                 Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                     walk.again(name)?;
                 }
@@ -81,9 +82,9 @@ pub fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Re
 struct PathWalk {
     /// The directory that the rest of the path is relative to.
     folder: OwnedFd,
-    /// The components of the rest, the next one last.
+    /// The components of the rest, in reverse order.
     rest: Vec<OsString>,
-    /// Links and replaced names so far.
+    /// Number of links and replaced names so far.
     links: u32,
 }
 
@@ -104,7 +105,7 @@ impl PathWalk {
         Ok(walk)
     }
 
-    /// Puts a path before the rest.
+    /// Inserts a path before the rest.
     fn push(&mut self, path: &Path) {
         self.rest.extend(path.components().rev().map(|part| part.as_os_str().to_owned()));
     }
@@ -126,7 +127,7 @@ impl PathWalk {
         self.rest.is_empty()
     }
 
-    /// Returns the next name. Enters the directories on the way that are not names: `/`, `..`.
+    /// Returns the next name, or `None` at the end. Enters `/` and `..`, which are not names.
     fn next(&mut self) -> io::Result<Option<OsString>> {
         while let Some(part) = self.rest.pop() {
             if part == "/" || part == ".." {
@@ -150,7 +151,8 @@ impl PathWalk {
         }
         self.count_link()?;
         if fstatfs(&self.folder)?.f_type == PROC_SUPER_MAGIC && !self.is_at_end() {
-            // A link such as /proc/1/root leads to a place that its text does not name.
+            // Only the kernel can follow a link such as /proc/1/root: its text is not the path of
+            // its target.
             self.folder = openat(&self.folder, name, PLACE | OFlags::DIRECTORY, Mode::empty())?;
             return Ok(());
         }
@@ -159,7 +161,7 @@ impl PathWalk {
         Ok(())
     }
 
-    /// Looks at a name once more.
+    /// Resolves a name once more.
     fn again(&mut self, name: OsString) -> io::Result<()> {
         self.rest.push(name);
         self.count_link()
@@ -177,7 +179,7 @@ impl PathWalk {
 pub(super) fn next_stored(file: &File, offset: u64) -> io::Result<u64> {
     match seek(file, SeekFrom::Data(offset)) {
         Ok(at) => Ok(at),
-        // There are no bytes up to the end.
+        // No byte up to the end takes space.
         Err(Errno::NXIO) => Ok(offset.max(file.metadata()?.len())),
         Err(_) => Ok(offset),
     }
@@ -215,7 +217,7 @@ pub fn open_safely(at: BorrowedFd<'_>, path: &Path, (flags, mode): (OFlags, u32)
     Ok(openat(at, path, flags | SAFE_FLAGS, Mode::from_raw_mode(mode))?)
 }
 
-/// Returns the file if it is of this kind.
+/// Returns the file if it has this kind.
 ///
 /// # Errors
 /// It is of another kind: the error names both.
@@ -224,7 +226,7 @@ pub fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Checks that a file is of this kind.
+/// Checks that a file has this kind.
 ///
 /// # Errors
 /// It is of another kind: the error names both.
@@ -264,7 +266,8 @@ mod tests {
     use super::*;
 
     // Proves that links of this user and of root are followed anywhere in a path, as the kernel
-    // does: relative and absolute ones, through `..`, to `/`, and those of /proc. A loop ends.
+    // does: relative and absolute links, links through `..` and to `/`, and links in /proc. A loop
+    // is an error.
     #[test]
     fn own_links_are_followed() {
         let folder = tempfile::tempdir().unwrap();
@@ -293,7 +296,8 @@ mod tests {
         }
     }
 
-    // Proves that a link of another user is refused at each depth of a path, and named. Needs root.
+    // Proves that a link of another user is refused at each depth of a path, and that the error
+    // names it. Needs root.
     #[test]
     fn links_of_others_are_refused() {
         if !geteuid().is_root() {
