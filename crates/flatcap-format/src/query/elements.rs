@@ -279,7 +279,7 @@ impl ElementNames {
 /// Returns the parts of a kernel worker's label before and after its current work, which the kernel
 /// appends to the name: `kworker/0:1-events[71]`, `kworker/u8:2+flush-8:0[72]`. Returns any other
 /// label as the first part.
-fn without_work(label: &str) -> (&str, &str) {
+pub(super) fn without_work(label: &str) -> (&str, &str) {
     let work = label.strip_prefix("kworker/").and_then(|worker| {
         let (id, _) = worker.split_once(['-', '+']).filter(|(id, _)| id.contains(':'))?;
         let end = label.rfind('[').unwrap_or(label.len());

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::elements::{ElementIdentity, ElementLabel};
+use super::elements::{ElementIdentity, ElementLabel, without_work};
 use super::label_rules::LabelRole;
 use super::path::TestOperator;
 use super::plan::{ElementTest, ListPlan, Naming};
@@ -199,10 +199,12 @@ impl<'r> OpenElement<'r> {
     pub(super) fn passes(&self, test: &ElementTest, named: &ElementLabel) -> bool {
         match test {
             ElementTest::Named(name) => {
+                // A kernel worker has the name of its first work in columns.
+                let is_named = |label: &str| without_work(label) == without_work(name);
                 self.identity.iter().any(|part| part.value == *name)
-                    || named.label == **name
-                    || named.full_label == **name
-                    || self.label() == **name
+                    || is_named(&named.label)
+                    || is_named(&named.full_label)
+                    || is_named(&self.label())
                     || (!self.has_number() && self.position.to_string() == **name)
             }
             ElementTest::Tests(tests) => tests.iter().all(|(test, expression)| {
