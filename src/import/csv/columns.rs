@@ -5,6 +5,7 @@ use flatcap_format::schema::{MetricKind, NewField, nearest_name};
 use super::cells::Cells;
 use super::column_census::ColumnReading;
 use super::csv_type::CsvType;
+use super::records::RowWidth;
 use super::time_form::{CellTime, TimeForm, is_date, is_time_of_day};
 use super::titles::{may_be_clock, time_rank, time_unit_ns, unit_of_title};
 use crate::import::error::ImportError;
@@ -49,6 +50,7 @@ pub(super) struct CsvHeader {
     pub(super) keys: Option<Vec<usize>>,
     /// The time column was recognized by its cells alone: its title does not suggest a time.
     pub(super) is_time_guessed: bool,
+    row_width: RowWidth,
     titles: Vec<String>,
 }
 
@@ -123,7 +125,8 @@ impl CsvHeader {
         let time_unit_ns =
             time.first().and_then(|at| titles.get(*at)).map(String::as_str).and_then(time_unit_ns);
         let zone = zone_column(&titles, &time, rows);
-        Ok(Self { time, columns, zone, time_unit_ns, keys, is_time_guessed, titles })
+        let row_width = RowWidth::new(&titles);
+        Ok(Self { time, columns, zone, time_unit_ns, keys, is_time_guessed, row_width, titles })
     }
 
     /// Adds the units of the units line, which has nothing else.
@@ -149,12 +152,14 @@ impl CsvHeader {
         self.titles.get(position).map_or("", String::as_str)
     }
 
-    /// Returns whether a record has one cell per column. Empty extra cells at the end are ignored,
-    /// and columns without a title at the end may lack their cell.
+    /// Returns whether a record has the cells of a row.
     pub(super) fn is_row(&self, cells: &Cells) -> bool {
-        let (own, width) = (cells.len(), self.titles.len());
-        let more = (width..own).all(|at| cells.get(at).is_some_and(|cell| cell.trim_ascii().is_empty()));
-        more && self.titles.iter().skip(own).all(String::is_empty)
+        self.row_width().is_row(cells)
+    }
+
+    /// Returns the number of cells of a row.
+    pub(super) fn row_width(&self) -> RowWidth {
+        self.row_width
     }
 
     /// Returns whether a record repeats the header, as in concatenated files.

@@ -306,7 +306,7 @@ impl CsvImporter<'_, '_> {
             header.add_units(&cells.unwrap_or_default());
         }
         let time_form = self.options.time_form.clone();
-        records.set_shape(RowShape { width: header.width(), time: header.time_parts(), time_form });
+        records.set_shape(RowShape { width: header.row_width(), time: header.time_parts(), time_form });
         Ok(Some(OpenFile { records, encoding, layout, header, titles }))
     }
 

@@ -98,18 +98,18 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         record: &CsvRecord<'_>,
         report: &mut ImportReport,
     ) -> Result<(), ImportError> {
-        let CsvRecord { cells, line, offset, has_open_quote } = *record;
+        let CsvRecord { cells, line, offset, quote_fault } = *record;
         let header = &self.interpretation.header;
         if header.is_repeated(cells) {
             report.count_skipped("repeated headers");
             return Ok(());
         }
-        if has_open_quote {
-            let what = format!("line {line}: a quote is not closed; the row is skipped");
+        if let Some(fault) = quote_fault.filter(|_| !is_comment(cells)) {
+            let what = format!("line {line}: {fault}; the row is skipped");
             self.skip_row(what, offset, report);
             return Ok(());
         }
-        let is_row = header.is_row(cells);
+        let is_row = quote_fault.is_none() && header.is_row(cells);
         let time = header.time_text(cells);
         let found = self.interpretation.time_form.read(&time).filter(|_| is_row);
         let wall_ns = found.and_then(|time| instant(&mut self.clock, time, line));

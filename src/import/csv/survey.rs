@@ -98,11 +98,11 @@ impl<'o> Survey<'o> {
 
     /// Adds a record.
     pub(super) fn add(&mut self, record: &CsvRecord<'_>) {
-        let CsvRecord { cells, line, has_open_quote, .. } = *record;
+        let CsvRecord { cells, line, quote_fault, .. } = *record;
         if self.header.is_repeated(cells) {
             return;
         }
-        if has_open_quote || !self.header.is_row(cells) {
+        if quote_fault.is_some() || !self.header.is_row(cells) {
             self.skipped += u64::from(!is_comment(cells));
             return;
         }

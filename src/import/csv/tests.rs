@@ -194,6 +194,23 @@ fn open_quotes_cost_their_row() {
     assert_eq!(imported.gaps, 2);
 }
 
+// Proves that an open quote costs only its row if rows end with a delimiter, or if the last columns
+// have no title. A quote within a cell that is not escaped costs its row, too.
+#[test]
+fn rows_end_open_quotes_whatever_their_width() {
+    for content in [
+        "time,a,note\n1700000000,1,\"x\",\n1700000001,2,\"unclosed,\n1700000002,3,\"y\",\n1700000003,4,\"z\",\n",
+        "time,a,note,,\n1700000000,1,\"x\"\n1700000001,2,\"unclosed\n1700000002,3,\"y\"\n1700000003,4,\"z\"\n",
+        "time,a,note\n1700000000,1,\"x\"\n1700000001,2,\"5\" rack\"\n1700000002,3,\"y\"\n1700000003,4,\"z\"\n",
+    ] {
+        let imported = import_file(content);
+        let values: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
+        assert_eq!(values, [1, 3, 4].map(HeldValue::Unsigned), "{content}");
+        let said: Vec<_> = imported.report.flaws.iter().map(|flaw| &*flaw.what).collect();
+        assert!(matches!(said[..], [one] if one.starts_with("line 3: ")), "{said:?}");
+    }
+}
+
 // Proves that decimal commas, lines before the header, comments, delimiters at the end, two time
 // columns and a repeated header need no options.
 #[test]
