@@ -10,7 +10,7 @@ use super::layout::CsvLayout;
 use super::numeral::DecimalMark;
 use super::row_times::{LongStep, RowOrder, RowTimes};
 use super::text_encoding::TextEncoding;
-use super::time_form::TimeForm;
+use super::time_form::{CellTime, TimeForm};
 use crate::import::local_clock::LocalZone;
 use crate::import::payload::PayloadValue;
 
@@ -24,6 +24,8 @@ pub(super) struct Interpretation {
     /// One for each column of the header.
     pub(super) readings: Vec<ColumnReading>,
     pub(super) time_form: TimeForm,
+    /// The digits of numeric times tell their unit, so times with other digits are not read.
+    pub(super) by_digits: bool,
     pub(super) zone: LocalZone,
     /// Whether any time is local, so that the zone matters.
     pub(super) uses_zone: bool,
@@ -111,6 +113,11 @@ pub struct ColumnCheck {
 }
 
 impl Interpretation {
+    /// Parses the time of a row. Returns `None` if it has another format.
+    pub(super) fn time<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
+        if self.by_digits { self.time_form.read_by_digits(text) } else { self.time_form.read(text) }
+    }
+
     /// Returns the value of a cell, or `None` if it is missing.
     ///
     /// # Errors

@@ -356,6 +356,7 @@ impl CsvImporter<'_, '_> {
             decimal: self.options.decimal.unwrap_or(DecimalMark::Point),
             readings,
             time_form,
+            by_digits: false,
             zone,
             uses_zone: false,
             order: RowOrder::File,

@@ -111,7 +111,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         }
         let is_row = quote_fault.is_none() && header.is_row(cells);
         let time = header.time_text(cells);
-        let found = self.interpretation.time_form.read(&time).filter(|_| is_row);
+        let found = self.interpretation.time(&time).filter(|_| is_row);
         let wall_ns = found.and_then(|time| instant(&mut self.clock, time, line));
         let Some(wall_ns) = wall_ns else {
             if is_comment(cells) {

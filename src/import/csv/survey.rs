@@ -27,9 +27,19 @@ const CELL_BYTES: u64 = 12;
 /// The times of a file, assuming one time format.
 struct FormSurvey {
     form: TimeForm,
+    /// The form was recognized by the digits of a number, so other digits mean another unit.
+    by_digits: bool,
     rows: u64,
     /// The state for the oldest row first, and for the newest row first.
     both: [(LocalClock, RowTimes); 2],
+}
+
+/// The time format of a file, with the times that it gives.
+struct ChosenForm {
+    form: TimeForm,
+    by_digits: bool,
+    clock: LocalClock,
+    times: RowTimes,
 }
 
 /// The first pass over a file.
@@ -150,9 +160,10 @@ impl<'o> Survey<'o> {
             (None, Some(named)) => vec![named],
             (None, None) => TimeForm::candidates(time),
         };
+        let by_digits = self.options.time_form.is_none() && !is_named;
         for form in candidates {
             if self.forms.iter().all(|survey| survey.form != form) {
-                let mut survey = FormSurvey::new(form, &self.zone);
+                let mut survey = FormSurvey::new(form, by_digits, &self.zone);
                 if survey.add(time, line) {
                     is_read = true;
                     self.forms.push(survey);
@@ -178,9 +189,8 @@ impl<'o> Survey<'o> {
         path: &Path,
         findings: &mut ImportFindings,
     ) -> Result<Surveyed, ImportError> {
-        let (time_form, clock, times) = self.choose_form(path, findings)?;
+        let ChosenForm { form: time_form, by_digits, mut clock, times } = self.choose_form(path, findings)?;
         let is_newest_first = times.are_newest_first();
-        let (mut clock, times) = (clock, times);
         clock.report(findings);
         let order = times.order(self.options.order, findings);
         if order == RowOrder::Time && self.bytes > SORTED_BYTES_MAX {
@@ -212,6 +222,7 @@ impl<'o> Survey<'o> {
             decimal,
             readings,
             time_form,
+            by_digits,
             zone: self.zone,
             uses_zone: clock.uses_zone(),
             order,
@@ -224,11 +235,7 @@ impl<'o> Survey<'o> {
     }
 
     /// Returns the time format: stated by an option, or the format of most rows.
-    fn choose_form(
-        &mut self,
-        path: &Path,
-        findings: &mut ImportFindings,
-    ) -> Result<(TimeForm, LocalClock, RowTimes), ImportError> {
+    fn choose_form(&mut self, path: &Path, findings: &mut ImportFindings) -> Result<ChosenForm, ImportError> {
         let most = self.forms.iter().map(|survey| survey.rows).max();
         let best = self.forms.iter().position(|survey| Some(survey.rows) == most);
         let Some(best) = best.map(|at| self.forms.remove(at)) else {
@@ -244,24 +251,27 @@ impl<'o> Survey<'o> {
             }
             // No row has a time, so the format does not matter.
             let form = self.options.time_form.clone().unwrap_or(TimeForm::Iso);
-            return Ok((form, LocalClock::new(self.zone.clone(), false), RowTimes::default()));
+            let clock = LocalClock::new(self.zone.clone(), false);
+            return Ok(ChosenForm { form, by_digits: false, clock, times: RowTimes::default() });
         };
         for other in self.forms.iter().filter(|_| self.options.time_form.is_none()) {
             let (own, name) = (best.form.name(), other.form.name());
             let option = Some(format!("--time-format {}", best.form.word()));
-            if other.rows == best.rows {
+            if other.form.is_number() && best.form.is_number() {
+                let what = format!(
+                    "times have the digits of {name}, others those of {own}; these rows are left out"
+                );
+                let of = Tally { line: other.first_line(), count: other.rows };
+                findings.add(FindingKind::TimeForm, of, what, option);
+            } else if other.rows == best.rows {
                 let what = format!("times are {own} or {name}; no row says which; taken for {own}");
                 let of = Tally { line: best.first_line(), count: best.rows };
-                findings.add(FindingKind::TimeForm, of, what, option);
-            } else if other.form.is_number() && best.form.is_number() {
-                let what = format!("times have the digits of {name}, most others those of {own}");
-                let of = Tally { line: other.first_line(), count: other.rows };
                 findings.add(FindingKind::TimeForm, of, what, option);
             }
         }
         let [oldest_first, newest_first] = best.both;
         let (clock, times) = if newest_first.1.are_newest_first() { newest_first } else { oldest_first };
-        Ok((best.form, clock, times))
+        Ok(ChosenForm { form: best.form, by_digits: best.by_digits, clock, times })
     }
 
     /// Returns the key columns: stated by an option, or recognized.
@@ -325,9 +335,9 @@ impl<'o> Survey<'o> {
 }
 
 impl FormSurvey {
-    fn new(form: TimeForm, zone: &LocalZone) -> Self {
+    fn new(form: TimeForm, by_digits: bool, zone: &LocalZone) -> Self {
         let clock = |is_newest_first| (LocalClock::new(zone.clone(), is_newest_first), RowTimes::default());
-        Self { form, rows: 0, both: [clock(false), clock(true)] }
+        Self { form, by_digits, rows: 0, both: [clock(false), clock(true)] }
     }
 
     /// Returns the line of the first row with this format.
@@ -336,7 +346,8 @@ impl FormSurvey {
     }
 
     fn add(&mut self, text: &str, line: u64) -> bool {
-        let Some(time) = self.form.read(text) else { return false };
+        let read = if self.by_digits { self.form.read_by_digits(text) } else { self.form.read(text) };
+        let Some(time) = read else { return false };
         self.rows += 1;
         for (clock, times) in &mut self.both {
             if let Some(ns) = instant(clock, time, line) {

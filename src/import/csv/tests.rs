@@ -302,6 +302,33 @@ fn zones_and_dates_are_those_of_the_file() {
     assert_eq!((first(&proven), lines(&proven)), (1_704_153_600, vec![]));
 }
 
+// Proves that rows with the digits of another unit are left out with a finding, in any order of the
+// units, and that no row is read in the unit of the others.
+#[test]
+fn mixed_units_of_times_are_found() {
+    let at = |digits: usize, row: usize| format!("17000000{row:02}0000000000")[..digits].to_owned();
+    for (first, then) in [(10, 13), (13, 10), (13, 16), (16, 13), (19, 10)] {
+        for counts in [(3, 2), (2, 3), (2, 2)] {
+            let digits: Vec<usize> = [vec![first; counts.0], vec![then; counts.1]].concat();
+            let rows: Vec<String> = digits
+                .iter()
+                .enumerate()
+                .map(|(row, digits)| format!("{},{row}\n", at(*digits, row)))
+                .collect();
+            let imported = import_file(&format!("time,a\n{}", rows.concat()));
+            assert!(
+                imported.rows.iter().all(|(ns, _)| ns / 1_000_000_000 / 100 == 17_000_000),
+                "{first} {then} {:?}",
+                imported.rows
+            );
+            let most = if counts.0 >= counts.1 { first } else { then };
+            let kept = digits.iter().filter(|digits| **digits == most).count();
+            assert_eq!((imported.rows.len(), imported.report.flaws.len()), (kept, digits.len() - kept));
+            assert!(lines(&imported).iter().any(|(kind, _)| *kind == FindingKind::TimeForm));
+        }
+    }
+}
+
 // Proves that a check reports the interpretation of a file and the findings of an import.
 #[test]
 fn a_check_says_what_the_import_does() {

@@ -73,26 +73,30 @@ impl TimeForm {
     /// Returns the possible formats of a time, the most likely first. Empty if the text is not a
     /// time.
     pub(super) fn candidates(text: &str) -> Vec<Self> {
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        let is_of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
-        let mut forms = if !digits.is_empty() && digits.bytes().all(is_of_number) {
-            let whole = digits.split(['.', ',']).next().unwrap_or_default().len();
-            let units = [
-                (SECOND_DIGITS_MAX, NS_PER_S),
-                (MILLISECOND_DIGITS_MAX, 1_000_000),
-                (MICROSECOND_DIGITS_MAX, 1_000),
-            ];
-            let unit = units.iter().find(|(digits_max, _)| whole <= *digits_max);
-            vec![Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns))]
-        } else {
-            vec![Self::Iso]
-        };
+        let mut forms = vec![Self::of_number(text).unwrap_or(Self::Iso)];
         forms.retain(|form| form.read(text).is_some());
         if forms.is_empty() {
             let orders = [DateOrder::Ymd, DateOrder::Dmy, DateOrder::Mdy];
             forms.extend(orders.map(Self::Calendar).into_iter().filter(|form| form.read(text).is_some()));
         }
         forms
+    }
+
+    /// Returns the format that the digits of a number suggest, or `None` for other texts.
+    fn of_number(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let is_of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
+        if digits.is_empty() || !digits.bytes().all(is_of_number) {
+            return None;
+        }
+        let whole = digits.split(['.', ',']).next().unwrap_or_default().len();
+        let units = [
+            (SECOND_DIGITS_MAX, NS_PER_S),
+            (MILLISECOND_DIGITS_MAX, 1_000_000),
+            (MICROSECOND_DIGITS_MAX, 1_000),
+        ];
+        let unit = units.iter().find(|(digits_max, _)| whole <= *digits_max);
+        Some(Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns)))
     }
 
     /// Returns a description of the format for people.
@@ -128,6 +132,13 @@ impl TimeForm {
     /// Returns whether times are numbers.
     pub(super) fn is_number(&self) -> bool {
         matches!(self, Self::SinceEpoch(_))
+    }
+
+    /// Parses a time whose unit its digits tell. Returns `None` if it has another format, or is a
+    /// number with the digits of another unit.
+    pub(super) fn read_by_digits<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
+        let is_own = !self.is_number() || Self::of_number(text).as_ref() == Some(self);
+        self.read(text).filter(|_| is_own)
     }
 
     /// Parses a time. Returns `None` if it has another format.
