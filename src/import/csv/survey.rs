@@ -30,6 +30,9 @@ struct FormSurvey {
     /// The form was recognized by the digits of a number, so other digits mean another unit.
     by_digits: bool,
     rows: u64,
+    /// Rows whose number means a time before 1990 or after 2099.
+    doubtful: Tally,
+    first_doubtful: String,
     /// The state for the oldest row first, and for the newest row first.
     both: [(LocalClock, RowTimes); 2],
 }
@@ -269,6 +272,16 @@ impl<'o> Survey<'o> {
                 findings.add(FindingKind::TimeForm, of, what, option);
             }
         }
+        if !self.header.is_time_elapsed {
+            let (name, word) = (best.form.name(), best.form.word());
+            let what = format!(
+                "{:?} is taken for {name}, a time before 1990 or after 2099: is it another form, or does it count from \
+                 another start?",
+                best.first_doubtful
+            );
+            let option = Some(format!("--time-format {word}, or another form"));
+            findings.add(FindingKind::TimeForm, best.doubtful, what, option);
+        }
         let [oldest_first, newest_first] = best.both;
         let (clock, times) = if newest_first.1.are_newest_first() { newest_first } else { oldest_first };
         Ok(ChosenForm { form: best.form, by_digits: best.by_digits, clock, times })
@@ -337,7 +350,14 @@ impl<'o> Survey<'o> {
 impl FormSurvey {
     fn new(form: TimeForm, by_digits: bool, zone: &LocalZone) -> Self {
         let clock = |is_newest_first| (LocalClock::new(zone.clone(), is_newest_first), RowTimes::default());
-        Self { form, by_digits, rows: 0, both: [clock(false), clock(true)] }
+        Self {
+            form,
+            by_digits,
+            rows: 0,
+            doubtful: Tally::default(),
+            first_doubtful: String::new(),
+            both: [clock(false), clock(true)],
+        }
     }
 
     /// Returns the line of the first row with this format.
@@ -349,6 +369,12 @@ impl FormSurvey {
         let read = if self.by_digits { self.form.read_by_digits(text) } else { self.form.read(text) };
         let Some(time) = read else { return false };
         self.rows += 1;
+        if self.by_digits && self.form.is_doubtful(time) {
+            if self.doubtful.count == 0 {
+                self.first_doubtful = shown(text);
+            }
+            self.doubtful.add(line);
+        }
         for (clock, times) in &mut self.both {
             if let Some(ns) = instant(clock, time, line) {
                 times.add(ns, line);

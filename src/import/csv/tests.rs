@@ -296,10 +296,40 @@ fn zones_and_dates_are_those_of_the_file() {
         let named = import_file(content);
         assert_eq!((named.rows[0].0, lines(&named)), (500_000_000, vec![]), "{content}");
     }
-    let mixed = import_file("time,a\n5000000000,1\n6000000000,2\n100000000000,3\n");
-    assert_eq!((mixed.rows.len(), lines(&mixed)), (2, vec![(FindingKind::TimeForm, 4)]));
     let proven = import_file("time,a\n01/02/2024 00:00:00,1\n01/13/2024 00:00:00,2\n");
     assert_eq!((first(&proven), lines(&proven)), (1_704_153_600, vec![]));
+}
+
+// Proves that a number counts as a time since 1970 without a finding only if it means a time of
+// these decades, or if the title or an option says what it is. Dates and times of day without marks
+// are such numbers, too.
+#[test]
+fn numbers_of_other_decades_are_found() {
+    let found = |content: &str| {
+        let imported = import_file(content);
+        (imported.rows[0].0 / 1_000_000_000, lines(&imported))
+    };
+    for (text, at, is_found) in [
+        ("500", 500, true),
+        ("0", 0, true),
+        ("45596.5", 45_596, true),
+        ("240101", 240_101, true),
+        ("5000000000", 5_000_000_000, true),
+        ("631152000", 631_152_000, false),
+        ("20241027", 1_729_987_200, false),
+    ] {
+        let expected = vec![(FindingKind::TimeForm, 2); usize::from(is_found)];
+        assert_eq!(found(&format!("time,a\n{text},1\n")), (at, expected), "{text}");
+    }
+    assert_eq!(found("date,time,a\n20241027,023000,1\n"), (1_729_996_200, vec![]));
+    assert_eq!(found("date,time,a\n27.10.2024,023000,1\n"), (1_729_996_200, vec![]));
+    let time_form = Some(TimeForm::SinceEpoch(1_000_000_000));
+    let stated = try_import("a.csv", b"time,a\n500,1\n", &CsvOptions { time_form, ..plain() }).unwrap();
+    assert_eq!((stated.rows[0].0, lines(&stated)), (500_000_000_000, vec![]));
+    let columns = CsvColumns { time: vec!["elapsed".to_owned()], ..CsvColumns::default() };
+    let elapsed =
+        try_import("a.csv", b"fps,elapsed\n60,100\n61,100229\n", &CsvOptions { columns, ..plain() }).unwrap();
+    assert_eq!((elapsed.rows.len(), lines(&elapsed)), (2, vec![]));
 }
 
 // Proves that rows with the digits of another unit are left out with a finding, in any order of the

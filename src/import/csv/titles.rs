@@ -32,6 +32,8 @@ const PLAIN_TIME_NAMES: [&str; 21] = [
 ];
 /// Parts of the titles of time-of-day columns.
 const CLOCK_PARTS: [&str; 4] = ["time", "zeit", "clock", "hour"];
+/// Parts of the titles of times that count from the start of the recording.
+const ELAPSED_PARTS: [&str; 4] = ["elapsed", "relative", "uptime", "runtime"];
 
 /// Ranks a title as a title of the time column: 0 is the most likely. Returns `None` for other
 /// titles.
@@ -48,6 +50,12 @@ pub(super) fn time_rank(title: &str) -> Option<usize> {
 pub(super) fn may_be_clock(title: &str) -> bool {
     let plain = plain(title);
     CLOCK_PARTS.iter().any(|part| plain.contains(part))
+}
+
+/// Returns whether a title says that times count from the start of the recording.
+pub(super) fn is_elapsed(title: &str) -> bool {
+    let plain = plain(title);
+    ELAPSED_PARTS.iter().any(|part| plain.contains(part))
 }
 
 /// Returns the zone in the title of a time column: `Time (UTC)`, `time_utc`, `Timestamp [+02:00]`.
@@ -126,6 +134,7 @@ mod tests {
             assert_eq!(time_rank(title), None, "{title}");
         }
         assert!(time_rank("time") < time_rank("date") && time_rank("date") < time_rank("Zeit"));
+        assert!(is_elapsed("Elapsed [ms]") && is_elapsed("time_elapsed") && !is_elapsed("time"));
         assert!(may_be_clock("Uhrzeit") && !may_be_clock("host"));
     }
 
