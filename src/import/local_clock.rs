@@ -1,11 +1,13 @@
 //! Converts local times to instants, row by row. The order of the rows resolves an hour that occurs
 //! twice. Times that do not exist are reported.
 
+use std::collections::BTreeMap;
+
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
 use super::findings::{FindingKind, ImportFindings, Tally};
-use super::zone_name::instant_named;
+use super::zone_name::{instant_named, zone_of_place};
 
 /// The zone of times without an offset, and its origin.
 #[derive(Debug, Clone)]
@@ -67,6 +69,8 @@ pub(super) struct LocalClock {
     faults: LocalFaults,
     /// Whether any time was local.
     uses_zone: bool,
+    /// The clocks of the zones that rows name, such as Europe/Berlin, by their name.
+    places: BTreeMap<String, Self>,
 }
 
 impl LocalZone {
@@ -103,6 +107,7 @@ impl LocalClock {
             hour: None,
             faults,
             uses_zone: false,
+            places: BTreeMap::new(),
         }
     }
 
@@ -123,6 +128,16 @@ impl LocalClock {
     /// Converts a local time with the name of its zone to nanoseconds since 1970. Returns `None` if
     /// it is out of range.
     pub(super) fn named(&mut self, time: DateTime, word: &str, line: u64) -> Option<i64> {
+        if let Some(zone) = zone_of_place(word) {
+            // The rows of each place have their own order, since places can take turns.
+            let is_newest_first = self.is_newest_first;
+            let name = zone.iana_name().unwrap_or(word).to_owned();
+            let own = LocalZone { zone, origin: ZoneOrigin::File };
+            let clock = self.places.entry(name).or_insert_with(|| Self::new(own, is_newest_first));
+            let ns = clock.local(time, line)?;
+            self.put(ns);
+            return Some(ns);
+        }
         let likely: Vec<&TimeZone> = std::iter::once(&self.zone.zone).chain(&self.likely).collect();
         let Some((ns, is_ambiguous)) = instant_named(time, word, &likely) else {
             self.faults.unknown.add(line);
@@ -231,9 +246,16 @@ impl LocalClock {
 
     /// Adds a finding for each assumption. Call it after the last row.
     pub(super) fn report(&mut self, findings: &mut ImportFindings) {
+        for place in self.places.values_mut() {
+            // No option replaces the zone that a row names.
+            place.report_zone(None, findings);
+        }
+        self.report_zone(Some("--utc or --zone NAME".to_owned()), findings);
+    }
+
+    fn report_zone(&mut self, option: Option<String>, findings: &mut ImportFindings) {
         self.leave_hour();
         let zone = self.zone.name();
-        let option = Some("--utc or --zone NAME".to_owned());
         let what = format!(
             "the time does not exist in {zone}, where the clocks are set forward then; taken for an hour later: are the \
              times of another zone?"
@@ -318,6 +340,45 @@ mod tests {
             prop_assert_eq!(found, instants);
             prop_assert_eq!(findings, []);
         }
+    }
+
+    // Proves that a zone that each row names is used as the zone of a file is: the order of its
+    // rows resolves a repeated hour. Without such an order, and in a missing hour, there is a
+    // finding. Rows of other zones between them change nothing.
+    #[test]
+    fn places_named_in_rows_have_their_own_order() {
+        let read = |rows: &[(DateTime, &str)]| {
+            let mut clock = LocalClock::new(zone("UTC"), false);
+            let instants: Vec<i64> = rows
+                .iter()
+                .zip(2..)
+                .map(|((time, word), line)| clock.named(*time, word, line).unwrap() / NS_PER_S)
+                .collect();
+            let mut findings = ImportFindings::new(Path::new("a"));
+            clock.report(&mut findings);
+            let found = findings.into_sorted();
+            (instants, found.iter().map(|found| (found.kind, found.line)).collect::<Vec<_>>())
+        };
+        let night = jiff::civil::date(2024, 10, 27);
+        let at = |hour, minute, word| (night.at(hour, minute, 0, 0), word);
+        let (berlin, london) = ("Europe/Berlin", "Europe/London");
+        let start = 1_729_987_200; // 02:00 CEST
+        let both = [
+            at(2, 0, berlin),
+            at(1, 0, london),
+            at(2, 50, berlin),
+            at(1, 50, london),
+            at(2, 10, berlin),
+            at(1, 10, london),
+            at(3, 0, berlin),
+            at(2, 0, london),
+        ];
+        let (instants, found) = read(&both);
+        let expected = [0, 0, 50, 50, 70, 70, 120, 120].map(|minutes| start + minutes * 60);
+        assert_eq!((instants, found), (expected.to_vec(), vec![]));
+        assert_eq!(read(&[at(2, 30, berlin)]).1, [(FindingKind::RepeatedHour, 2)]);
+        let spring = jiff::civil::date(2024, 3, 31).at(2, 30, 0, 0);
+        assert_eq!(read(&[(spring, berlin)]).1, [(FindingKind::MissingHour, 2)]);
     }
 
     // Proves that a repeated hour is reported with its first line if its rows have only one half or

@@ -85,10 +85,15 @@ pub(super) fn zone_named(word: &str) -> Option<NamedZone> {
     if let Some(minutes) = offset_minutes(offset) {
         return fixed(minutes, false);
     }
+    zone_of_place(word).map(|zone| NamedZone { zone, is_ambiguous: false })
+}
+
+/// Returns the zone of the tz database that a word such as Europe/Berlin names.
+pub(super) fn zone_of_place(word: &str) -> Option<TimeZone> {
     if !word.contains('/') {
         return None;
     }
-    TimeZone::get(word).ok().map(|zone| NamedZone { zone, is_ambiguous: false })
+    TimeZone::get(word).ok()
 }
 
 /// Returns the zone that an option states.
@@ -107,8 +112,8 @@ pub(crate) fn stated_zone(word: &str) -> Result<TimeZone, String> {
     })
 }
 
-/// Converts a local time with the name of its zone to nanoseconds since 1970. Also returns whether
-/// the name could mean another zone. Returns `None` if the name is unknown.
+/// Converts a local time with an abbreviation or offset to nanoseconds since 1970. Also returns
+/// whether the name could mean another zone. Returns `None` if the name is unknown.
 ///
 /// The likely zones have priority if they use the abbreviation at this time. Their abbreviations
 /// for summer and winter distinguish the two times of a repeated hour.
