@@ -30,6 +30,7 @@ pub(super) struct Interpretation {
     /// Whether any time is local, so that the zone matters.
     pub(super) uses_zone: bool,
     pub(super) order: RowOrder,
+    /// The newest row is first, whether or not the rows are sorted.
     pub(super) is_newest_first: bool,
     /// Positions of the key columns.
     pub(super) keys: Vec<usize>,
@@ -163,7 +164,8 @@ impl Interpretation {
             what.push("the decimal mark is a comma".to_owned());
         }
         if self.is_newest_first {
-            what.push("the newest row is first, rows are sorted".to_owned());
+            let sorted = if self.order == RowOrder::Time { ", rows are sorted" } else { "" };
+            what.push(format!("the newest row is first{sorted}"));
         }
         if !self.keys.is_empty() {
             what.push(format!("devices are told apart by {}", self.key_titles().join(", ")));

@@ -229,7 +229,7 @@ impl<'o> Survey<'o> {
             zone: self.zone,
             uses_zone: clock.uses_zone(),
             order,
-            is_newest_first: is_newest_first && order == RowOrder::Time,
+            is_newest_first,
             keys,
             absent: self.options.absent.clone(),
         };

@@ -272,6 +272,24 @@ fn encodings_are_read() {
     }
 }
 
+// Proves that rows with the newest first have the same times in the order of the file as sorted, also
+// in a repeated hour.
+#[test]
+fn the_order_of_rows_changes_no_time() {
+    let zone = Some(TimeZone::get("Europe/Berlin").unwrap());
+    let clocks = ["03:00", "02:40", "02:20", "02:00", "02:40", "02:20", "02:00", "01:40"];
+    let rows: Vec<String> = clocks.iter().map(|clock| format!("2024-10-27 {clock}:00,1\n")).collect();
+    let content = format!("time,a\n{}", rows.concat());
+    let expected: Vec<i64> = (0..8).map(|row| 1_729_994_400 - row * 1200).collect();
+    for order in [None, Some(RowOrder::File), Some(RowOrder::Time)] {
+        let options = CsvOptions { order, zone: zone.clone(), ..plain() };
+        let imported = try_import("data.csv", content.as_bytes(), &options).unwrap();
+        let mut times: Vec<i64> = imported.rows.iter().map(|(at, _)| at / 1_000_000_000).collect();
+        times.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
+        assert_eq!((times, lines(&imported)), (expected.clone(), vec![]), "{order:?}");
+    }
+}
+
 // Proves that times are in the zone that the file names, and that a stated zone has priority. If no
 // row proves the order of day and month, there is a finding.
 #[test]
