@@ -7,13 +7,15 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
 use super::findings::{FindingKind, ImportFindings, Tally};
-use super::zone_name::{instant_named, zone_of_place};
+use super::zone_name::{instant_named, uses_abbreviation, zone_named, zone_of_place};
 
 /// The zone of times without an offset, and its origin.
 #[derive(Debug, Clone)]
 pub(super) struct LocalZone {
     pub(super) zone: TimeZone,
     pub(super) origin: ZoneOrigin,
+    /// The name of the zone in the file, if it names no zone or several.
+    pub(super) doubtful_name: Option<String>,
 }
 
 /// The origin of a zone.
@@ -67,13 +69,34 @@ pub(super) struct LocalClock {
     has_equal_times: bool,
     hour: Option<RepeatedHour>,
     faults: LocalFaults,
-    /// Whether any time was local.
-    uses_zone: bool,
+    /// Times in the zone.
+    local: Tally,
     /// The clocks of the zones that rows name, such as Europe/Berlin, by their name.
     places: BTreeMap<String, Self>,
 }
 
 impl LocalZone {
+    pub(super) fn new(zone: TimeZone, origin: ZoneOrigin) -> Self {
+        Self { zone, origin, doubtful_name: None }
+    }
+
+    /// Returns the zone that a file names. A name that stands for several zones or for none means
+    /// the zone of the host if that zone uses it. Otherwise it is doubtful.
+    pub(super) fn of_file(name: &str, host_zone: &TimeZone) -> Self {
+        let named = zone_named(name);
+        if let Some(named) = named.as_ref().filter(|named| !named.is_ambiguous) {
+            return Self::new(named.zone.clone(), ZoneOrigin::File);
+        }
+        if uses_abbreviation(host_zone, name) {
+            return Self::new(host_zone.clone(), ZoneOrigin::Host);
+        }
+        let own = match named {
+            Some(named) => Self::new(named.zone, ZoneOrigin::File),
+            None => Self::new(host_zone.clone(), ZoneOrigin::Host),
+        };
+        Self { doubtful_name: Some(name.to_owned()), ..own }
+    }
+
     /// Returns the zone for people: `Europe/Berlin (TZ)`.
     pub(super) fn described(&self) -> String {
         let by = match self.origin {
@@ -106,7 +129,7 @@ impl LocalClock {
             has_equal_times: false,
             hour: None,
             faults,
-            uses_zone: false,
+            local: Tally::default(),
             places: BTreeMap::new(),
         }
     }
@@ -132,7 +155,7 @@ impl LocalClock {
             // The rows of each place have their own order, since places can take turns.
             let is_newest_first = self.is_newest_first;
             let name = zone.iana_name().unwrap_or(word).to_owned();
-            let own = LocalZone { zone, origin: ZoneOrigin::File };
+            let own = LocalZone::new(zone, ZoneOrigin::File);
             let clock = self.places.entry(name).or_insert_with(|| Self::new(own, is_newest_first));
             let ns = clock.local(time, line)?;
             self.put(ns);
@@ -169,7 +192,7 @@ impl LocalClock {
     }
 
     fn in_zone(&mut self, time: DateTime, line: u64) -> Option<i64> {
-        self.uses_zone = true;
+        self.local.add(line);
         let ambiguous = self.zone.zone.to_ambiguous_timestamp(time);
         let nanoseconds = |stamp: jiff::Timestamp| i64::try_from(stamp.as_nanosecond()).ok();
         let (before, after) = match ambiguous.offset() {
@@ -267,6 +290,17 @@ impl LocalClock {
              order"
         );
         findings.add(FindingKind::RepeatedHour, self.faults.repeated, what, option.clone());
+        if let Some(name) = &self.zone.doubtful_name {
+            let what = match self.zone.origin {
+                ZoneOrigin::Host => {
+                    format!("{name:?} names no time zone; the times are taken for those of {zone}")
+                }
+                _ => format!(
+                    "{name:?} is the abbreviation of several zones; the times are taken for those of {zone}"
+                ),
+            };
+            findings.add(FindingKind::Zone, self.local, what, option.clone());
+        }
         let word = |at: usize| self.faults.words.get(at).and_then(Option::as_deref).unwrap_or_default();
         let what = format!(
             "{:?} is the abbreviation of several zones; taken for the American, British or Indian one",
@@ -283,7 +317,7 @@ impl LocalClock {
 
     /// Returns whether any time was local.
     pub(super) fn uses_zone(&self) -> bool {
-        self.uses_zone
+        self.local.count > 0
     }
 }
 
@@ -299,7 +333,7 @@ mod tests {
     const NS_PER_S: i64 = 1_000_000_000;
 
     fn zone(name: &str) -> LocalZone {
-        LocalZone { zone: TimeZone::get(name).unwrap(), origin: ZoneOrigin::Host }
+        LocalZone::new(TimeZone::get(name).unwrap(), ZoneOrigin::Host)
     }
 
     /// Returns the instants of local times in seconds, and the kinds and lines of the findings.
@@ -339,6 +373,33 @@ mod tests {
             let (found, findings) = read(name, is_newest_first, &times);
             prop_assert_eq!(found, instants);
             prop_assert_eq!(findings, []);
+        }
+    }
+
+    // Proves that the zone of the host decides about an abbreviation that it uses, and that other
+    // abbreviations of several zones, and unknown ones, are reported with the first local time. A
+    // name without doubt means the same on each host.
+    #[test]
+    fn doubtful_zones_of_files_are_found() {
+        for (name, host, expected, is_found) in [
+            ("CST", "Asia/Shanghai", "Asia/Shanghai", false),
+            ("cst", "America/Chicago", "America/Chicago", false),
+            ("CST", "Europe/Berlin", "-06", true),
+            ("IST", "UTC", "+05:30", true),
+            ("IST", "Asia/Kolkata", "Asia/Kolkata", false),
+            ("XYZ", "Europe/Berlin", "Europe/Berlin", true),
+            ("GMT", "Europe/London", "UTC", false),
+            ("CET", "Asia/Tokyo", "+01", false),
+            ("Europe/Paris", "Asia/Tokyo", "Europe/Paris", false),
+        ] {
+            let mut clock = LocalClock::new(LocalZone::of_file(name, &TimeZone::get(host).unwrap()), false);
+            assert_eq!(clock.zone().name(), expected, "{name} {host}");
+            clock.known(0);
+            clock.local(jiff::civil::date(2024, 7, 1).at(12, 0, 0, 0), 7);
+            let mut findings = ImportFindings::new(Path::new("a"));
+            clock.report(&mut findings);
+            let found: Vec<_> = findings.into_sorted().iter().map(|found| (found.kind, found.line)).collect();
+            assert_eq!(found, vec![(FindingKind::Zone, 7); usize::from(is_found)], "{name} {host}");
         }
     }
 

@@ -96,6 +96,13 @@ pub(super) fn zone_of_place(word: &str) -> Option<TimeZone> {
     TimeZone::get(word).ok()
 }
 
+/// Returns whether a zone uses an abbreviation, in summer or in winter of any year since 1990.
+pub(super) fn uses_abbreviation(zone: &TimeZone, word: &str) -> bool {
+    let days = (1990..2040).flat_map(|year| [1, 7].map(|month| jiff::civil::date(year, month, 1)));
+    days.filter_map(|day| day.to_zoned(TimeZone::UTC).ok())
+        .any(|day| zone.to_offset_info(day.timestamp()).abbreviation().eq_ignore_ascii_case(word))
+}
+
 /// Returns the zone that an option states.
 ///
 /// # Errors

@@ -39,7 +39,6 @@ pub use time_form::{TimeForm, TimeFormError};
 use super::findings::{FindingKind, ImportFindings};
 use super::local_clock::{LocalZone, ZoneOrigin};
 use super::source_name::{given_names, source_names};
-use super::zone_name::zone_named;
 use super::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport, RunWriter};
 use cells::{Cells, split_line};
 use column_census::ColumnReading;
@@ -314,13 +313,13 @@ impl CsvImporter<'_, '_> {
     /// zone of the host.
     fn zone(&self, layout: &CsvLayout, header: &CsvHeader) -> LocalZone {
         if let Some(zone) = &self.options.zone {
-            return LocalZone { zone: zone.clone(), origin: ZoneOrigin::Option };
+            return LocalZone::new(zone.clone(), ZoneOrigin::Option);
         }
         let titles = header.time.iter().find_map(|at| zone_of_title(header.title(*at)));
-        let named = titles.or(layout.zone.as_deref()).and_then(zone_named);
-        match named {
-            Some(named) => LocalZone { zone: named.zone, origin: ZoneOrigin::File },
-            None => LocalZone { zone: self.options.host_zone.clone(), origin: ZoneOrigin::Host },
+        let host_zone = &self.options.host_zone;
+        match titles.or(layout.zone.as_deref()) {
+            Some(name) => LocalZone::of_file(name, host_zone),
+            None => LocalZone::new(host_zone.clone(), ZoneOrigin::Host),
         }
     }
 

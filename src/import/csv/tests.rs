@@ -305,6 +305,18 @@ fn zones_and_dates_are_those_of_the_file() {
         let imported = import_file(content);
         assert_eq!((first(&imported), lines(&imported)), (1_700_000_000, vec![]), "{content}");
     }
+    let shanghai = CsvOptions { host_zone: TimeZone::get("Asia/Shanghai").unwrap(), ..plain() };
+    for (content, options, at, is_found) in [
+        ("Time (CST),a\n2023-11-15 06:13:20,1\n", &shanghai, 1_700_000_000, false),
+        ("Time (CST),a\n2023-11-14 16:13:20,1\n", &plain(), 1_700_000_000, true),
+        ("Time (CST),a\n1700000000,1\n", &plain(), 1_700_000_000, false),
+        ("# timezone: IST\ntime,a\n2023-11-15 03:43:20,1\n", &plain(), 1_700_000_000, true),
+        ("# timezone: XYZ\ntime,a\n2023-11-14 22:13:20,1\n", &plain(), 1_700_000_000, true),
+    ] {
+        let imported = try_import("data.csv", content.as_bytes(), options).unwrap();
+        let is_zone = lines(&imported).iter().any(|(kind, _)| *kind == FindingKind::Zone);
+        assert_eq!((first(&imported), is_zone), (at, is_found), "{content}");
+    }
     let options = CsvOptions { zone: Some(TimeZone::UTC), ..plain() };
     let stated = try_import("data.csv", b"time (UTC+1),a\n2023-11-14 22:13:20,1\n", &options).unwrap();
     assert_eq!(first(&stated), 1_700_000_000);

@@ -8,7 +8,6 @@ use super::options::SarOptions;
 use super::value::SarValue;
 use crate::import::findings::ImportFindings;
 use crate::import::local_clock::{LocalClock, LocalZone, ZoneOrigin};
-use crate::import::zone_name::zone_named;
 
 /// Converts the times of statistics to instants, entry by entry.
 #[derive(Debug)]
@@ -76,12 +75,13 @@ impl SarClock {
             self.end_host();
         }
         let (_, clock) = self.clock.get_or_insert_with(|| {
-            let named = zone_named(&host.zone).map(|named| (named.zone, ZoneOrigin::File));
-            let stated = self.options.zone.clone().map(|zone| (zone, ZoneOrigin::Option));
-            let own = (self.options.host_zone.clone(), ZoneOrigin::Host);
-            let (zone, origin) = stated.or(named).unwrap_or(own);
-            let clock = LocalClock::new(LocalZone { zone, origin }, false);
-            (host.number, clock.with_likely(self.options.host_zone.clone()))
+            let host_zone = &self.options.host_zone;
+            let zone = match &self.options.zone {
+                Some(stated) => LocalZone::new(stated.clone(), ZoneOrigin::Option),
+                None if host.zone.is_empty() => LocalZone::new(host_zone.clone(), ZoneOrigin::Host),
+                None => LocalZone::of_file(&host.zone, host_zone),
+            };
+            (host.number, LocalClock::new(zone, false).with_likely(host_zone.clone()))
         });
         clock
     }

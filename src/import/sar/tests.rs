@@ -123,6 +123,26 @@ fn one_bad_value_changes_no_other() {
     }
 }
 
+// Proves that a zone of a document that stands for several zones or for none is that of this host if
+// its zone uses the name, and a finding otherwise.
+#[test]
+fn doubtful_zones_of_documents_are_found() {
+    let local = DOCUMENT.replace("\"utc\": 1, ", "");
+    let hour_ns = 3_600_000_000_000;
+    for (name, host, at_ns, found) in [
+        ("CST", "Asia/Shanghai", AT_NS - 8 * hour_ns, 0),
+        ("CST", "Asia/Tokyo", AT_NS + 6 * hour_ns, 1),
+        ("XYZ", "Asia/Tokyo", AT_NS - 9 * hour_ns, 1),
+        ("", "Asia/Tokyo", AT_NS - 9 * hour_ns, 0),
+    ] {
+        let document = local.replace("\"timezone\": \"UTC\"", &format!("\"timezone\": \"{name}\""));
+        let (report, folder) = import_in(TimeZone::get(host).unwrap(), &document).unwrap();
+        assert_eq!(rows(folder.path(), &["sar-memory.memfree"])[0].0, at_ns, "{name} {host}");
+        let kinds: Vec<_> = report.findings.iter().map(|found| found.kind).collect();
+        assert_eq!(kinds, vec![FindingKind::Zone; found], "{name} {host}");
+    }
+}
+
 // Proves that times are in the zone that the document names, whatever the zone of this host. Both
 // times of a repeated hour have their own instant.
 #[test]
