@@ -5,7 +5,7 @@ use jiff::civil::{Date, DateTime, Time};
 /// The order of day, month and year.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DateOrder {
-    /// 2024/10/27, 20241027.
+    /// 2024/10/27, 24/10/27, 20241027.
     Ymd,
     /// 27.10.2024, 27/10/2024, 27-Oct-2024.
     Dmy,
@@ -83,6 +83,10 @@ fn date_of(text: &str, order: DateOrder) -> Option<Date> {
     let [first, second, third] = parts[..] else { return None };
     let (year, month, day) = match order {
         DateOrder::Ymd if first.len() == 4 => (first, second, third),
+        // Spark and log4j write 24/10/27. A date with points has the day first.
+        DateOrder::Ymd if first.len() == 2 && separator != '.' && third.len() == 2 && is_short(second) => {
+            (first, second, third)
+        }
         DateOrder::Dmy => (third, second, first),
         // A date with points never has the month first. Months written as words are accepted only
         // in the other orders (27-Oct-2024).
@@ -105,6 +109,10 @@ fn date_of(text: &str, order: DateOrder) -> Option<Date> {
     Date::new(year, month, short_number(day)?).ok()
 }
 
+fn is_short(text: &str) -> bool {
+    short_number(text).is_some()
+}
+
 /// Parses a number of one or two digits.
 fn short_number(text: &str) -> Option<i8> {
     let is_short = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -123,6 +131,7 @@ mod tests {
             ("2024/03/01 12:00:00.000", DateOrder::Ymd, "2024-03-01T12:00:00", ""),
             ("20241027 023005", DateOrder::Ymd, "2024-10-27T02:30:05", ""),
             ("20241027", DateOrder::Ymd, "2024-10-27T00:00:00", ""),
+            ("24/10/27 02:00:00", DateOrder::Ymd, "2024-10-27T02:00:00", ""),
             ("27.10.2024 02:30", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
             ("27.10.24", DateOrder::Dmy, "2024-10-27T00:00:00", ""),
             ("1/2/2024 2:30:05,25 PM CET", DateOrder::Dmy, "2024-02-01T14:30:05.25", "CET"),
@@ -140,5 +149,8 @@ mod tests {
             }
         }
         assert_eq!(calendar_time("1.2.2024", DateOrder::Mdy), None, "points are of the day first");
+        for text in ["27.10.24", "27-Oct-24", "4/1/27"] {
+            assert_eq!(calendar_time(text, DateOrder::Ymd), None, "{text}");
+        }
     }
 }

@@ -240,7 +240,9 @@ impl<'o> Survey<'o> {
     /// Returns the time format: stated by an option, or the format of most rows.
     fn choose_form(&mut self, path: &Path, findings: &mut ImportFindings) -> Result<ChosenForm, ImportError> {
         let most = self.forms.iter().map(|survey| survey.rows).max();
-        let best = self.forms.iter().position(|survey| Some(survey.rows) == most);
+        // If several formats fit all rows, a wrong one scatters them over months or years.
+        let likely = self.forms.iter().enumerate().filter(|(_, survey)| Some(survey.rows) == most);
+        let best = likely.min_by_key(|(_, survey)| survey.span_ns()).map(|(at, _)| at);
         let Some(best) = best.map(|at| self.forms.remove(at)) else {
             if let (Some((line, time)), None) = (&self.first_formless, &self.options.time_form) {
                 let time = shown(time);
@@ -363,6 +365,12 @@ impl FormSurvey {
     /// Returns the line of the first row with this format.
     fn first_line(&self) -> u64 {
         self.both.first().map_or(0, |(_, times)| times.first_line())
+    }
+
+    /// Returns the time between the earliest and the latest row, in nanoseconds.
+    fn span_ns(&self) -> Option<i64> {
+        let (_, times) = self.both.first()?;
+        Some(times.latest_ns?.saturating_sub(times.earliest_ns?))
     }
 
     fn add(&mut self, text: &str, line: u64) -> bool {

@@ -362,6 +362,28 @@ fn numbers_of_other_decades_are_found() {
     assert_eq!((elapsed.rows.len(), lines(&elapsed)), (2, vec![]));
 }
 
+// Proves that a date with a two-digit year is read with the order that keeps the rows together, and
+// that it is a finding if another order is possible.
+#[test]
+fn short_years_are_found_at_either_end() {
+    for (days, first, is_found) in [
+        (["24/10/27", "24/10/28"], "2024-10-27", true),
+        (["27/10/24", "28/10/24"], "2024-10-27", true),
+        (["10/27/24", "10/28/24"], "2024-10-27", false),
+        (["95/10/27", "95/10/28"], "1995-10-27", false),
+        (["27.10.24", "28.10.24"], "2024-10-27", false),
+    ] {
+        let rows = days.map(|day| format!("{day} 02:00:00,1\n")).concat();
+        let imported = import_file(&format!("time,a\n{rows}"));
+        let times: Vec<_> = imported.rows.iter().map(|(at, _)| at / 1_000_000_000).collect();
+        let start: jiff::civil::Date = first.parse().unwrap();
+        let start = start.at(2, 0, 0, 0).to_zoned(TimeZone::UTC).unwrap().timestamp().as_second();
+        assert_eq!(times, [start, start + 86_400], "{days:?}");
+        let kinds: Vec<_> = lines(&imported).iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, vec![FindingKind::TimeForm; usize::from(is_found)], "{days:?}");
+    }
+}
+
 // Proves that rows with the digits of another unit are left out with a finding, in any order of the
 // units, and that no row is read in the unit of the others.
 #[test]

@@ -88,7 +88,8 @@ impl TimeForm {
         let mut forms = vec![Self::of_number(text).unwrap_or(Self::Iso)];
         forms.retain(|form| form.read(text).is_some());
         if forms.is_empty() {
-            let orders = [DateOrder::Ymd, DateOrder::Dmy, DateOrder::Mdy];
+            // The year is first less often than last if it has two digits.
+            let orders = [DateOrder::Dmy, DateOrder::Mdy, DateOrder::Ymd];
             forms.extend(orders.map(Self::Calendar).into_iter().filter(|form| form.read(text).is_some()));
         }
         forms
