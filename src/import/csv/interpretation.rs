@@ -8,11 +8,11 @@ use super::columns::{CsvColumn, CsvHeader};
 use super::csv_type::CsvType;
 use super::layout::CsvLayout;
 use super::numeral::DecimalMark;
-use super::row_times::{LongStep, RowOrder, RowTimes};
 use super::text_encoding::TextEncoding;
 use super::time_form::{CellTime, TimeForm};
 use crate::import::local_clock::LocalZone;
 use crate::import::payload::PayloadValue;
+use crate::import::row_times::{LongStep, RowOrder, RowTimes};
 
 /// The interpretation of a file.
 #[derive(Debug)]

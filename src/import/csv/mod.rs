@@ -17,7 +17,6 @@ mod lines;
 mod numeral;
 mod options;
 mod records;
-mod row_times;
 mod row_writer;
 mod survey;
 mod text_encoding;
@@ -26,13 +25,13 @@ mod titles;
 
 use std::path::{Path, PathBuf};
 
+pub use super::row_times::RowOrder;
 pub use calendar::DateOrder;
 pub use columns::CsvColumns;
 pub use csv_type::{CsvType, CsvTypeError};
 pub use interpretation::{ColumnCheck, CsvCheck, GapCheck, TimeCheck};
 pub use numeral::{DecimalMark, DecimalMarkError};
 pub use options::CsvOptions;
-pub use row_times::RowOrder;
 pub use text_encoding::{TextEncoding, TextEncodingError};
 pub use time_form::{TimeForm, TimeFormError};
 

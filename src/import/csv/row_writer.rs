@@ -11,11 +11,11 @@ use super::column_census::shown;
 use super::columns::header_error;
 use super::interpretation::Interpretation;
 use super::records::CsvRecord;
-use super::row_times::{RowOrder, RowTimes};
 use super::survey::{instant, is_comment};
 use crate::import::findings::ImportFindings;
 use crate::import::local_clock::LocalClock;
 use crate::import::payload::PayloadBuilder;
+use crate::import::row_times::{RowOrder, RowTimes};
 use crate::import::{ImportError, ImportReport, ImportSource, RunWriter};
 
 /// Full name of the root table.
@@ -174,7 +174,8 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
     ) -> Result<RunWriter<'s>, ImportError> {
         if let Some(findings) = findings {
             self.clock.report(findings);
-            self.times.report_kept(findings);
+            let option = "import a file, of which the rows can be sorted";
+            self.times.report_kept(findings, Some(option));
         }
         self.held.sort_by_key(|row| row.wall_ns);
         for row in &self.held {

@@ -11,12 +11,12 @@ use super::layout::CsvLayout;
 use super::numeral::DecimalMark;
 use super::options::CsvOptions;
 use super::records::CsvRecord;
-use super::row_times::{RowOrder, RowTimes};
 use super::text_encoding::TextEncoding;
 use super::time_form::{CellTime, TimeForm};
 use crate::import::error::ImportError;
 use crate::import::findings::{FindingKind, ImportFindings, Tally};
 use crate::import::local_clock::{LocalClock, LocalZone};
+use crate::import::row_times::{RowOrder, RowTimes};
 
 /// Maximum memory for rows that are sorted, in bytes.
 const SORTED_BYTES_MAX: u64 = 512 << 20;

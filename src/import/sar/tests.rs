@@ -123,6 +123,30 @@ fn one_bad_value_changes_no_other() {
     }
 }
 
+// Proves that a time before the last one of its host is a finding, and that another host starts
+// anew.
+#[test]
+fn times_that_fall_are_found() {
+    let entry = |minute: usize| {
+        format!(
+            "{{\"timestamp\": {{\"date\": \"2023-11-14\", \"time\": \"22:{minute:02}:00\", \"utc\": 1}},\n\"memory\": \
+             {{\"memfree\": 5}}}}"
+        )
+    };
+    let host = |minutes: &[usize]| {
+        let entries: Vec<String> = minutes.iter().map(|minute| entry(*minute)).collect();
+        format!("{{\"nodename\": \"h\", \"statistics\": [\n{}\n]}}", entries.join(",\n"))
+    };
+    let found = |hosts: &[&[usize]]| {
+        let hosts: Vec<String> = hosts.iter().map(|minutes| host(minutes)).collect();
+        let document = format!("{{\"sysstat\": {{\"hosts\": [{}]}}}}", hosts.join(",\n"));
+        let (report, _folder) = import_text(&document).unwrap();
+        report.findings.iter().map(|found| (found.kind, found.line)).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&[&[1, 2, 2, 3], &[1, 2]]), []);
+    assert_eq!(found(&[&[1, 2, 30, 3, 4]]), [(FindingKind::Order, 8)]);
+}
+
 // Proves that a zone of a document that stands for several zones or for none is that of this host if
 // its zone uses the name, and a finding otherwise.
 #[test]
