@@ -16,6 +16,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum length of a record with several lines, in bytes. Without a limit, an open quote would
 /// bring the rest of the file into memory.
 const RECORD_BYTES_MAX: usize = 8 << 20;
+/// Memory of a line beside its text, in bytes.
+const LINE_BYTES: usize = 128;
 
 /// The properties of a row, which distinguish rows from lines within a quoted cell.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +46,9 @@ pub(super) struct CsvRecords {
     shape: Option<RowShape>,
     cells: Cells,
     damage: Option<String>,
+    /// The last line that was read to close a quote and that is not a row. A quote that opens in
+    /// or before this line is not closed, so that no line is read again and again.
+    looked_at: u64,
 }
 
 /// A record and its position.
@@ -104,7 +109,7 @@ impl CsvRecords {
     pub(super) fn new(input: DecodedInput, delimiter: u8) -> Self {
         let path = input.input().path().to_owned();
         let lines = Lines::new(input, BUFFER_BYTES);
-        Self { path, lines, delimiter, shape: None, cells: Cells::default(), damage: None }
+        Self { path, lines, delimiter, shape: None, cells: Cells::default(), damage: None, looked_at: 0 }
     }
 
     /// Sets the properties of rows. Before this call, a quoted cell may contain any line.
@@ -191,15 +196,22 @@ impl CsvRecords {
     /// at the end of the file, at the maximum length, or at a line that is a complete row. The
     /// lines after the first one are then read again.
     fn close_quote(&mut self, splitter: &mut Splitter, first: &Line) -> Result<bool, ImportError> {
+        if first.number <= self.looked_at {
+            return Ok(false);
+        }
         let mut taken: Vec<Line> = Vec::new();
         let mut bytes = first.bytes.len();
         let mut end = first.end;
+        let mut looked_at = first.number;
         let is_closed = loop {
             let Some(line) = self.next_line()? else { break false };
             let is_row = self.shape.as_ref().is_some_and(|shape| shape.is_row(&line.bytes, self.delimiter));
             splitter.add(end, &mut self.cells);
             let is_closed = splitter.add_line(&line.bytes, &mut self.cells);
-            (bytes, end) = (bytes + line.bytes.len(), line.end);
+            (bytes, end) = (bytes + line.bytes.len() + LINE_BYTES, line.end);
+            if !is_row {
+                looked_at = line.number;
+            }
             taken.push(line);
             if is_row || bytes > RECORD_BYTES_MAX {
                 break false;
@@ -209,6 +221,8 @@ impl CsvRecords {
             }
         };
         if !is_closed {
+            // Before the header, any line may belong to a quoted title.
+            self.looked_at = if self.shape.is_some() { looked_at } else { 0 };
             self.lines.give_back(taken);
         }
         Ok(is_closed)

@@ -501,6 +501,23 @@ fn open_quotes_are_damage() {
     assert!(imported.rows.is_empty() && what.contains("is a quote not closed?"), "{what}");
 }
 
+// Proves that the number of lines of an open quote is limited, too, and that lines that were read to
+// close one quote are not read again for each quote that opens in them.
+#[test]
+fn lines_of_open_quotes_are_limited() {
+    let empty = "\n".repeat(1 << 18);
+    let content = format!("time,a\n1700000000,\"x{empty}\"\n1700000001,y\n");
+    let imported = import_file(&content);
+    let texts: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
+    assert_eq!(texts, [HeldValue::Text("y".into())]);
+    assert!(imported.report.flaws[0].what.starts_with("line 2: a quote is not closed"));
+    // Each of these lines closes the quote of the line before, and opens one.
+    let open = "x\",y,\"z\n".repeat(40_000);
+    let content = format!("time,a,b\n1700000000,1,2\n{open}1700000001,3,4\n");
+    let imported = import_file(&content);
+    assert_eq!(imported.rows.len(), 2);
+}
+
 mod one_bad_element {
     //! One bad element in a random file.
 
