@@ -279,7 +279,8 @@ impl CsvImporter<'_, '_> {
             skip_lines: self.options.skip_lines,
             time: &columns.time,
         };
-        let layout = CsvLayout::find(&start, is_whole, &stated, findings);
+        let layout =
+            CsvLayout::find(&start, is_whole, &stated, findings).map_err(|what| header_error(path, &what))?;
         let mut records = CsvRecords::new(input, layout.delimiter);
         for _ in 1..layout.header_line {
             records.next_line()?;
