@@ -104,7 +104,13 @@ pub fn check(
         let surveyed = importer.survey(path, options.encoding, &mut findings);
         importer.report.findings.extend(findings.into_sorted());
         match surveyed {
-            Ok(surveyed) => checks.extend(surveyed.map(|surveyed| surveyed.check)),
+            Ok(None) => {}
+            Ok(Some(Surveyed { check, damage, .. })) => {
+                checks.push(check);
+                if let Some((offset, what)) = damage {
+                    importer.report.add_flaw(path, offset, None, what);
+                }
+            }
             Err(ImportError::Stopped) => {
                 importer.report.stopped = true;
                 break;
@@ -254,7 +260,9 @@ impl CsvImporter<'_, '_> {
             return self.survey(path, Some(other), findings);
         }
         findings.append(own);
-        survey.finish(path, findings).map(Some)
+        let surveyed = survey.finish(path, findings)?;
+        let damage = records.damage().map(|what| (records.offset(), what.to_owned()));
+        Ok(Some(Surveyed { damage, ..surveyed }))
     }
 
     /// Opens a file and reads its header. Returns `None` if the file is empty, or damaged before

@@ -69,6 +69,8 @@ pub(super) struct Survey<'o> {
 pub(super) struct Surveyed {
     pub(super) interpretation: Interpretation,
     pub(super) check: CsvCheck,
+    /// Where and why reading stopped before the end of the file.
+    pub(super) damage: Option<(u64, String)>,
 }
 
 impl<'o> Survey<'o> {
@@ -234,7 +236,7 @@ impl<'o> Survey<'o> {
             absent: self.options.absent.clone(),
         };
         let check = interpretation.check(path.display().to_string(), &times, &values, rows);
-        Ok(Surveyed { interpretation, check })
+        Ok(Surveyed { interpretation, check, damage: None })
     }
 
     /// Returns the time format: stated by an option, or the format of most rows.

@@ -435,6 +435,29 @@ fn a_check_says_what_the_import_does() {
     );
 }
 
+// Proves that a check reports where a compressed file is cut, as an import does.
+#[test]
+fn a_check_reports_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.csv.gz");
+    let rows: Vec<String> =
+        (0..5000).map(|row| format!("{},{}\n", 1_700_000_000 + row, row * row % 9973)).collect();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, format!("time,a\n{}", rows.concat()).as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    for (len, is_cut) in [(packed.len(), false), (packed.len() / 2, true)] {
+        std::fs::write(&path, &packed[..len]).unwrap();
+        let mut watch = |_| true;
+        let progress = ImportProgress::new(&mut watch);
+        let (report, checks) = check(&[path.clone()], &plain(), progress).unwrap();
+        assert_eq!(
+            (checks.len(), report.is_complete(), report.flaws.len()),
+            (1, !is_cut, usize::from(is_cut))
+        );
+        assert!(report.flaws.iter().all(|flaw| flaw.what.contains("damaged or cut")), "{report:?}");
+    }
+}
+
 // Proves that each file becomes a separate run, even if their times overlap.
 #[test]
 fn each_file_is_a_run() {
