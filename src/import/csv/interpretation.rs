@@ -24,7 +24,8 @@ pub(super) struct Interpretation {
     /// One for each column of the header.
     pub(super) readings: Vec<ColumnReading>,
     pub(super) time_form: TimeForm,
-    /// The digits of numeric times tell their unit, so times with other digits are not read.
+    /// The unit of numeric times follows from their digits, so times with other digits are not
+    /// read.
     pub(super) by_digits: bool,
     pub(super) zone: LocalZone,
     /// Whether any time is local, so that the zone matters.

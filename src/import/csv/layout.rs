@@ -326,8 +326,8 @@ mod tests {
         assert_eq!(find("1700000000,1\n1700000001,2\n", &stated).1, 1, "the title is a time");
     }
 
-    // Proves that lines that the file does not have cannot be skipped, and that an empty file has no
-    // line to skip.
+    // Proves that lines that the file does not have cannot be skipped, and that an empty file is
+    // no error.
     #[test]
     fn skipped_lines_exist() {
         for (text, skip, is_refused) in

@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum length of a record with several lines, in bytes. Without a limit, an open quote would
 /// bring the rest of the file into memory.
 const RECORD_BYTES_MAX: usize = 8 << 20;
-/// Memory of a line beside its text, in bytes.
+/// Memory of a line without its text, in bytes.
 const LINE_BYTES: usize = 128;
 
 /// The properties of a row, which distinguish rows from lines within a quoted cell.
@@ -58,7 +58,7 @@ pub(super) struct CsvRecord<'r> {
     pub(super) line: u64,
     /// The offset in the decompressed and decoded content, in bytes.
     pub(super) offset: u64,
-    /// What is wrong with its quotes. If a quote is not closed, the record has the cells of its
+    /// The fault of its quotes. If a quote is not closed, the record has the cells of its
     /// first line, without quotes.
     pub(super) quote_fault: Option<&'static str>,
 }

@@ -69,7 +69,7 @@ pub(super) struct Survey<'o> {
 pub(super) struct Surveyed {
     pub(super) interpretation: Interpretation,
     pub(super) check: CsvCheck,
-    /// Where and why reading stopped before the end of the file.
+    /// The place at which reading stopped before the end of the file, and the reason.
     pub(super) damage: Option<(u64, String)>,
 }
 

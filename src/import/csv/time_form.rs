@@ -95,7 +95,7 @@ impl TimeForm {
         forms
     }
 
-    /// Returns the format that the digits of a number suggest, or `None` for other texts.
+    /// Returns the format that the digits of a number suggest, or `None` if the text is no number.
     fn of_number(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let is_of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
@@ -152,8 +152,8 @@ impl TimeForm {
         matches!(self, Self::SinceEpoch(_))
     }
 
-    /// Parses a time whose unit its digits tell. Returns `None` if it has another format, or is a
-    /// number with the digits of another unit.
+    /// Parses a time whose unit follows from its digits. Returns `None` if it has another format,
+    /// or is a number with the digits of another unit.
     pub(super) fn read_by_digits<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         let is_own = !self.is_number() || Self::of_number(text).as_ref() == Some(self);
         self.read(text).filter(|_| is_own)

@@ -123,8 +123,8 @@ fn one_bad_value_changes_no_other() {
     }
 }
 
-// Proves that a time before the last one of its host is a finding, and that another host starts
-// anew.
+// Proves that a time before the last one of its host is a finding, and that each host has its own
+// order.
 #[test]
 fn times_that_fall_are_found() {
     let entry = |minute: usize| {
@@ -147,8 +147,8 @@ fn times_that_fall_are_found() {
     assert_eq!(found(&[&[1, 2, 30, 3, 4]]), [(FindingKind::Order, 8)]);
 }
 
-// Proves that a zone of a document that stands for several zones or for none is that of this host if
-// its zone uses the name, and a finding otherwise.
+// Proves that this host decides about an abbreviation of several zones if its own zone uses it.
+// Otherwise, and for an unknown abbreviation, there is a finding.
 #[test]
 fn doubtful_zones_of_documents_are_found() {
     let local = DOCUMENT.replace("\"utc\": 1, ", "");
