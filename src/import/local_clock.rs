@@ -1,17 +1,21 @@
 //! Converts local times to instants, row by row. The order of the rows resolves an hour that occurs
 //! twice. Times that do not exist are reported.
 
+use std::collections::BTreeMap;
+
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
 use super::findings::{FindingKind, ImportFindings, Tally};
-use super::zone_name::instant_named;
+use super::zone_name::{instant_named, uses_abbreviation, zone_named, zone_of_place};
 
 /// The zone of times without an offset, and its origin.
 #[derive(Debug, Clone)]
 pub(super) struct LocalZone {
     pub(super) zone: TimeZone,
     pub(super) origin: ZoneOrigin,
+    /// The name of the zone in the file, if it names no zone or several.
+    pub(super) doubtful_name: Option<String>,
 }
 
 /// The origin of a zone.
@@ -65,11 +69,34 @@ pub(super) struct LocalClock {
     has_equal_times: bool,
     hour: Option<RepeatedHour>,
     faults: LocalFaults,
-    /// Whether any time was local.
-    uses_zone: bool,
+    /// Times in the zone.
+    local: Tally,
+    /// The clocks of the zones that rows name, such as Europe/Berlin, by their name.
+    places: BTreeMap<String, Self>,
 }
 
 impl LocalZone {
+    pub(super) fn new(zone: TimeZone, origin: ZoneOrigin) -> Self {
+        Self { zone, origin, doubtful_name: None }
+    }
+
+    /// Returns the zone that a file names. A name that stands for several zones or for none means
+    /// the zone of the host if that zone uses it. Otherwise it is doubtful.
+    pub(super) fn of_file(name: &str, host_zone: &TimeZone) -> Self {
+        let named = zone_named(name);
+        if let Some(named) = named.as_ref().filter(|named| !named.is_ambiguous) {
+            return Self::new(named.zone.clone(), ZoneOrigin::File);
+        }
+        if uses_abbreviation(host_zone, name) {
+            return Self::new(host_zone.clone(), ZoneOrigin::Host);
+        }
+        let own = match named {
+            Some(named) => Self::new(named.zone, ZoneOrigin::File),
+            None => Self::new(host_zone.clone(), ZoneOrigin::Host),
+        };
+        Self { doubtful_name: Some(name.to_owned()), ..own }
+    }
+
     /// Returns the zone for people: `Europe/Berlin (TZ)`.
     pub(super) fn described(&self) -> String {
         let by = match self.origin {
@@ -102,7 +129,8 @@ impl LocalClock {
             has_equal_times: false,
             hour: None,
             faults,
-            uses_zone: false,
+            local: Tally::default(),
+            places: BTreeMap::new(),
         }
     }
 
@@ -123,6 +151,16 @@ impl LocalClock {
     /// Converts a local time with the name of its zone to nanoseconds since 1970. Returns `None` if
     /// it is out of range.
     pub(super) fn named(&mut self, time: DateTime, word: &str, line: u64) -> Option<i64> {
+        if let Some(zone) = zone_of_place(word) {
+            // The rows of each place have their own order, since places can take turns.
+            let is_newest_first = self.is_newest_first;
+            let name = zone.iana_name().unwrap_or(word).to_owned();
+            let own = LocalZone::new(zone, ZoneOrigin::File);
+            let clock = self.places.entry(name).or_insert_with(|| Self::new(own, is_newest_first));
+            let ns = clock.local(time, line)?;
+            self.put(ns);
+            return Some(ns);
+        }
         let likely: Vec<&TimeZone> = std::iter::once(&self.zone.zone).chain(&self.likely).collect();
         let Some((ns, is_ambiguous)) = instant_named(time, word, &likely) else {
             self.faults.unknown.add(line);
@@ -154,7 +192,7 @@ impl LocalClock {
     }
 
     fn in_zone(&mut self, time: DateTime, line: u64) -> Option<i64> {
-        self.uses_zone = true;
+        self.local.add(line);
         let ambiguous = self.zone.zone.to_ambiguous_timestamp(time);
         let nanoseconds = |stamp: jiff::Timestamp| i64::try_from(stamp.as_nanosecond()).ok();
         let (before, after) = match ambiguous.offset() {
@@ -231,9 +269,16 @@ impl LocalClock {
 
     /// Adds a finding for each assumption. Call it after the last row.
     pub(super) fn report(&mut self, findings: &mut ImportFindings) {
+        for place in self.places.values_mut() {
+            // No option replaces the zone that a row names.
+            place.report_zone(None, findings);
+        }
+        self.report_zone(Some("--utc or --zone NAME".to_owned()), findings);
+    }
+
+    fn report_zone(&mut self, option: Option<String>, findings: &mut ImportFindings) {
         self.leave_hour();
         let zone = self.zone.name();
-        let option = Some("--utc or --zone NAME".to_owned());
         let what = format!(
             "the time does not exist in {zone}, where the clocks are set forward then; taken for an hour later: are the \
              times of another zone?"
@@ -245,6 +290,17 @@ impl LocalClock {
              order"
         );
         findings.add(FindingKind::RepeatedHour, self.faults.repeated, what, option.clone());
+        if let Some(name) = &self.zone.doubtful_name {
+            let what = match self.zone.origin {
+                ZoneOrigin::Host => {
+                    format!("{name:?} names no time zone; the times are taken for those of {zone}")
+                }
+                _ => format!(
+                    "{name:?} is the abbreviation of several zones; the times are taken for those of {zone}"
+                ),
+            };
+            findings.add(FindingKind::Zone, self.local, what, option.clone());
+        }
         let word = |at: usize| self.faults.words.get(at).and_then(Option::as_deref).unwrap_or_default();
         let what = format!(
             "{:?} is the abbreviation of several zones; taken for the American, British or Indian one",
@@ -261,7 +317,7 @@ impl LocalClock {
 
     /// Returns whether any time was local.
     pub(super) fn uses_zone(&self) -> bool {
-        self.uses_zone
+        self.local.count > 0
     }
 }
 
@@ -277,7 +333,7 @@ mod tests {
     const NS_PER_S: i64 = 1_000_000_000;
 
     fn zone(name: &str) -> LocalZone {
-        LocalZone { zone: TimeZone::get(name).unwrap(), origin: ZoneOrigin::Host }
+        LocalZone::new(TimeZone::get(name).unwrap(), ZoneOrigin::Host)
     }
 
     /// Returns the instants of local times in seconds, and the kinds and lines of the findings.
@@ -318,6 +374,72 @@ mod tests {
             prop_assert_eq!(found, instants);
             prop_assert_eq!(findings, []);
         }
+    }
+
+    // Proves that the zone of the host decides about an abbreviation that it uses, and that other
+    // abbreviations of several zones, and unknown ones, are reported with the first local time. A
+    // name without doubt means the same on each host.
+    #[test]
+    fn doubtful_zones_of_files_are_found() {
+        for (name, host, expected, is_found) in [
+            ("CST", "Asia/Shanghai", "Asia/Shanghai", false),
+            ("cst", "America/Chicago", "America/Chicago", false),
+            ("CST", "Europe/Berlin", "-06", true),
+            ("IST", "UTC", "+05:30", true),
+            ("IST", "Asia/Kolkata", "Asia/Kolkata", false),
+            ("XYZ", "Europe/Berlin", "Europe/Berlin", true),
+            ("GMT", "Europe/London", "UTC", false),
+            ("CET", "Asia/Tokyo", "+01", false),
+            ("Europe/Paris", "Asia/Tokyo", "Europe/Paris", false),
+        ] {
+            let mut clock = LocalClock::new(LocalZone::of_file(name, &TimeZone::get(host).unwrap()), false);
+            assert_eq!(clock.zone().name(), expected, "{name} {host}");
+            clock.known(0);
+            clock.local(jiff::civil::date(2024, 7, 1).at(12, 0, 0, 0), 7);
+            let mut findings = ImportFindings::new(Path::new("a"));
+            clock.report(&mut findings);
+            let found: Vec<_> = findings.into_sorted().iter().map(|found| (found.kind, found.line)).collect();
+            assert_eq!(found, vec![(FindingKind::Zone, 7); usize::from(is_found)], "{name} {host}");
+        }
+    }
+
+    // Proves that a zone that each row names is used as the zone of a file is: the order of its
+    // rows resolves a repeated hour. Without such an order, and in a missing hour, there is a
+    // finding. Rows of other zones between them change nothing.
+    #[test]
+    fn places_named_in_rows_have_their_own_order() {
+        let read = |rows: &[(DateTime, &str)]| {
+            let mut clock = LocalClock::new(zone("UTC"), false);
+            let instants: Vec<i64> = rows
+                .iter()
+                .zip(2..)
+                .map(|((time, word), line)| clock.named(*time, word, line).unwrap() / NS_PER_S)
+                .collect();
+            let mut findings = ImportFindings::new(Path::new("a"));
+            clock.report(&mut findings);
+            let found = findings.into_sorted();
+            (instants, found.iter().map(|found| (found.kind, found.line)).collect::<Vec<_>>())
+        };
+        let night = jiff::civil::date(2024, 10, 27);
+        let at = |hour, minute, word| (night.at(hour, minute, 0, 0), word);
+        let (berlin, london) = ("Europe/Berlin", "Europe/London");
+        let start = 1_729_987_200; // 02:00 CEST
+        let both = [
+            at(2, 0, berlin),
+            at(1, 0, london),
+            at(2, 50, berlin),
+            at(1, 50, london),
+            at(2, 10, berlin),
+            at(1, 10, london),
+            at(3, 0, berlin),
+            at(2, 0, london),
+        ];
+        let (instants, found) = read(&both);
+        let expected = [0, 0, 50, 50, 70, 70, 120, 120].map(|minutes| start + minutes * 60);
+        assert_eq!((instants, found), (expected.to_vec(), vec![]));
+        assert_eq!(read(&[at(2, 30, berlin)]).1, [(FindingKind::RepeatedHour, 2)]);
+        let spring = jiff::civil::date(2024, 3, 31).at(2, 30, 0, 0);
+        assert_eq!(read(&[(spring, berlin)]).1, [(FindingKind::MissingHour, 2)]);
     }
 
     // Proves that a repeated hour is reported with its first line if its rows have only one half or

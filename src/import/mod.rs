@@ -19,6 +19,7 @@ mod local_clock;
 mod payload;
 mod progress;
 mod report;
+mod row_times;
 mod run_clock;
 mod run_writer;
 pub mod sar;

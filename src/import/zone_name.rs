@@ -85,10 +85,22 @@ pub(super) fn zone_named(word: &str) -> Option<NamedZone> {
     if let Some(minutes) = offset_minutes(offset) {
         return fixed(minutes, false);
     }
+    zone_of_place(word).map(|zone| NamedZone { zone, is_ambiguous: false })
+}
+
+/// Returns the zone of the tz database that a word such as Europe/Berlin names.
+pub(super) fn zone_of_place(word: &str) -> Option<TimeZone> {
     if !word.contains('/') {
         return None;
     }
-    TimeZone::get(word).ok().map(|zone| NamedZone { zone, is_ambiguous: false })
+    TimeZone::get(word).ok()
+}
+
+/// Returns whether a zone uses an abbreviation, in summer or in winter of any year since 1990.
+pub(super) fn uses_abbreviation(zone: &TimeZone, word: &str) -> bool {
+    let days = (1990..2040).flat_map(|year| [1, 7].map(|month| jiff::civil::date(year, month, 1)));
+    days.filter_map(|day| day.to_zoned(TimeZone::UTC).ok())
+        .any(|day| zone.to_offset_info(day.timestamp()).abbreviation().eq_ignore_ascii_case(word))
 }
 
 /// Returns the zone that an option states.
@@ -107,8 +119,8 @@ pub(crate) fn stated_zone(word: &str) -> Result<TimeZone, String> {
     })
 }
 
-/// Converts a local time with the name of its zone to nanoseconds since 1970. Also returns whether
-/// the name could mean another zone. Returns `None` if the name is unknown.
+/// Converts a local time with an abbreviation or offset to nanoseconds since 1970. Also returns
+/// whether the name could mean another zone. Returns `None` if the name is unknown.
 ///
 /// The likely zones have priority if they use the abbreviation at this time. Their abbreviations
 /// for summer and winter distinguish the two times of a repeated hour.

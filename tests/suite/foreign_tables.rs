@@ -82,7 +82,13 @@ fn options_settle_guesses() {
         ("group", "time,v\n1700000001,\"1,234\"\n1700000002,\"5,678\"\n", 2, &["--decimal", "."]),
         ("latin", "time,v\n1700000001,\u{1}\n", 2, &["--encoding", "latin1"]),
         ("header", "Report\nof a rig,\ntime,v\n1700000001,1\n1700000002,1\n", 1, &["--skip-lines", "2"]),
-        ("devices", "time,disk,v\n17,a,1\n17,b,2\n18,a,1\n18,b,2\n", 3, &["--key", "disk"]),
+        (
+            "devices",
+            "time,disk,v\n1700000017,a,1\n1700000017,b,2\n1700000018,a,1\n1700000018,b,2\n",
+            3,
+            &["--key", "disk"],
+        ),
+        ("decades", "time,v\n500,1\n501,2\n", 2, &["--time-format", "s"]),
     ] {
         let file = format!("{name}.csv");
         let bytes: Vec<u8> = content.bytes().map(|byte| if byte == 1 { 0xE9 } else { byte }).collect();

@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use flatcap_format::schema::to_visible_json;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{FindingObject, check_files, print_flaws, with_progress};
+use super::{FindingObject, FlawObject, check_files, print_flaws, with_progress};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::cli::time_printer::TimePrinter;
@@ -25,6 +26,7 @@ const ABSENT_WIDTH: usize = 10;
 struct CheckObject<'a> {
     files: &'a [CsvCheck],
     findings: Vec<FindingObject<'a>>,
+    flaws: Vec<FlawObject<'a>>,
 }
 
 pub(super) fn run(
@@ -38,9 +40,9 @@ pub(super) fn run(
     let (report, checks) = with_progress(files, |progress| csv::check(files, options, progress))?;
     if is_json {
         let findings = report.findings.iter().map(FindingObject::from).collect();
-        let object = CheckObject { files: &checks, findings };
-        serde_json::to_writer(&mut *out, &object).map_err(io::Error::from)?;
-        writeln!(out)?;
+        let flaws = report.flaws.iter().map(FlawObject::from).collect();
+        let object = CheckObject { files: &checks, findings, flaws };
+        writeln!(out, "{}", to_visible_json(&object).map_err(io::Error::from)?)?;
     } else {
         let mut times = TimePrinter::new(zone);
         for check in &checks {

@@ -13,7 +13,8 @@ use super::error::CliError;
 use super::{ExitStatus, human};
 use crate::daemon::DaemonError;
 use crate::import::{
-    FindingKind, ImportError, ImportFinding, ImportJob, ImportLimits, ImportProgress, ImportReport,
+    FindingKind, ImportError, ImportFinding, ImportFlaw, ImportJob, ImportLimits, ImportProgress,
+    ImportReport,
 };
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
@@ -247,10 +248,15 @@ impl<'a> From<&'a ImportFinding> for FindingObject<'a> {
     }
 }
 
+impl<'a> From<&'a ImportFlaw> for FlawObject<'a> {
+    fn from(flaw: &'a ImportFlaw) -> Self {
+        Self { path: &flaw.path, offset: flaw.offset, count: flaw.count, what: &flaw.what }
+    }
+}
+
 impl<'a> From<&'a ImportReport> for ImportObject<'a> {
     fn from(report: &'a ImportReport) -> Self {
         let sources = report.totals.sources.iter();
-        let flaws = report.flaws.iter();
         Self {
             sources: sources
                 .map(|source| SourceObject {
@@ -265,14 +271,7 @@ impl<'a> From<&'a ImportReport> for ImportObject<'a> {
             skipped: &report.skipped,
             recognized: &report.recognized,
             findings: report.findings.iter().map(FindingObject::from).collect(),
-            flaws: flaws
-                .map(|flaw| FlawObject {
-                    path: &flaw.path,
-                    offset: flaw.offset,
-                    count: flaw.count,
-                    what: &flaw.what,
-                })
-                .collect(),
+            flaws: report.flaws.iter().map(FlawObject::from).collect(),
             more_flaws: report.more_flaws,
             stopped: report.stopped,
         }

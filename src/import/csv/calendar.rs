@@ -5,7 +5,7 @@ use jiff::civil::{Date, DateTime, Time};
 /// The order of day, month and year.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DateOrder {
-    /// 2024/10/27.
+    /// 2024/10/27, 24/10/27, 20241027.
     Ymd,
     /// 27.10.2024, 27/10/2024, 27-Oct-2024.
     Dmy,
@@ -29,8 +29,22 @@ pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &
     if !rest.starts_with(|first: char| first.is_ascii_digit()) {
         return Some((DateTime::from_parts(date, Time::midnight()), rest));
     }
-    let (time, rest) = time_of_day(rest)?;
+    let (time, rest) = compact_time(rest).map(|time| (time, "")).or_else(|| time_of_day(rest))?;
     Some((DateTime::from_parts(date, time), rest))
+}
+
+/// Parses a time of day of six digits: 023000.
+pub(super) fn compact_time(text: &str) -> Option<Time> {
+    let (hour, minute, second) = compact_parts(text, 6)?;
+    Time::new(hour.parse().ok()?, minute.parse().ok()?, second.parse().ok()?, 0).ok()
+}
+
+/// Splits `len` digits into a first part and two parts of two digits.
+fn compact_parts(text: &str, len: usize) -> Option<(&str, &str, &str)> {
+    let is_compact = text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (first, rest) = text.split_at_checked(len - 4).filter(|_| is_compact)?;
+    let (second, third) = rest.split_at_checked(2)?;
+    Some((first, second, third))
 }
 
 /// Parses a time of day, such as 2:30 PM or 02:30:00.25. Also returns the rest of the text.
@@ -61,11 +75,18 @@ pub(super) fn time_of_day(text: &str) -> Option<(Time, &str)> {
 }
 
 fn date_of(text: &str, order: DateOrder) -> Option<Date> {
+    if let Some((year, month, day)) = compact_parts(text, 8).filter(|_| order == DateOrder::Ymd) {
+        return Date::new(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?).ok();
+    }
     let separator = text.chars().find(|character| matches!(character, '.' | '/' | '-'))?;
     let parts: Vec<&str> = text.split(separator).collect();
     let [first, second, third] = parts[..] else { return None };
     let (year, month, day) = match order {
         DateOrder::Ymd if first.len() == 4 => (first, second, third),
+        // Spark and log4j write 24/10/27. A date with points has the day first.
+        DateOrder::Ymd if first.len() == 2 && separator != '.' && third.len() == 2 && is_short(second) => {
+            (first, second, third)
+        }
         DateOrder::Dmy => (third, second, first),
         // A date with points never has the month first. Months written as words are accepted only
         // in the other orders (27-Oct-2024).
@@ -88,6 +109,10 @@ fn date_of(text: &str, order: DateOrder) -> Option<Date> {
     Date::new(year, month, short_number(day)?).ok()
 }
 
+fn is_short(text: &str) -> bool {
+    short_number(text).is_some()
+}
+
 /// Parses a number of one or two digits.
 fn short_number(text: &str) -> Option<i8> {
     let is_short = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -104,6 +129,9 @@ mod tests {
     fn calendar_times_are_read() {
         for (text, order, expected, rest) in [
             ("2024/03/01 12:00:00.000", DateOrder::Ymd, "2024-03-01T12:00:00", ""),
+            ("20241027 023005", DateOrder::Ymd, "2024-10-27T02:30:05", ""),
+            ("20241027", DateOrder::Ymd, "2024-10-27T00:00:00", ""),
+            ("24/10/27 02:00:00", DateOrder::Ymd, "2024-10-27T02:00:00", ""),
             ("27.10.2024 02:30", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
             ("27.10.24", DateOrder::Dmy, "2024-10-27T00:00:00", ""),
             ("1/2/2024 2:30:05,25 PM CET", DateOrder::Dmy, "2024-02-01T14:30:05.25", "CET"),
@@ -121,5 +149,8 @@ mod tests {
             }
         }
         assert_eq!(calendar_time("1.2.2024", DateOrder::Mdy), None, "points are of the day first");
+        for text in ["27.10.24", "27-Oct-24", "4/1/27"] {
+            assert_eq!(calendar_time(text, DateOrder::Ymd), None, "{text}");
+        }
     }
 }

@@ -53,6 +53,8 @@ enum SplitState {
     Quoted,
     /// After a quote in a quoted cell: it closes the cell, or it is the first of an escaped pair.
     QuoteInQuotes,
+    /// After a closing quote and spaces.
+    Closed,
 }
 
 /// Splits lines into cells. A quoted cell may continue in the next line.
@@ -60,11 +62,18 @@ enum SplitState {
 pub(super) struct Splitter {
     delimiter: u8,
     state: SplitState,
+    has_text_after_quote: bool,
 }
 
 impl Splitter {
     pub(super) fn new(delimiter: u8) -> Self {
-        Self { delimiter, state: SplitState::CellStart }
+        Self { delimiter, state: SplitState::CellStart, has_text_after_quote: false }
+    }
+
+    /// Returns whether a closing quote was followed by more text of its cell. A quote within the
+    /// cell was then not escaped, so the places of all later cells are uncertain.
+    pub(super) fn has_text_after_quote(&self) -> bool {
+        self.has_text_after_quote
     }
 
     /// Adds a line. Returns false if a quote is open at its end. The record then continues with the
@@ -97,7 +106,13 @@ impl Splitter {
                     cells.end();
                     SplitState::CellStart
                 }
-                (_, other) => {
+                (SplitState::QuoteInQuotes | SplitState::Closed, space @ (b' ' | b'\t')) => {
+                    cells.bytes.push(space);
+                    SplitState::Closed
+                }
+                (state, other) => {
+                    self.has_text_after_quote |=
+                        matches!(state, SplitState::QuoteInQuotes | SplitState::Closed);
                     cells.bytes.push(other);
                     SplitState::Plain
                 }
@@ -117,6 +132,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    // Proves that text after a closing quote is noticed, and that spaces and escaped quotes are not
+    // such text.
+    #[test]
+    fn text_after_a_closing_quote_is_noticed() {
+        for (line, expected) in [
+            ("1,\"5\" rack\",2", true),
+            ("\"a\"b", true),
+            ("\"a\" \"b\"", true),
+            ("1,\"5\"\" rack\",2", false),
+            ("\"a\" ,\"b\"", false),
+            ("a\"b\"c,2", false),
+        ] {
+            let mut splitter = Splitter::new(b',');
+            splitter.add_line(line.as_bytes(), &mut Cells::default());
+            assert_eq!(splitter.has_text_after_quote(), expected, "{line}");
+        }
+    }
 
     proptest! {
         // Proves that any line is split in the same way as the csv crate splits it.

@@ -34,6 +34,8 @@ const WORDS_MAX: usize = 8;
 /// A column is numeric if it has at least this many numbers for each other cell. A few other cells
 /// are then faults that do not change the type. The same holds for columns of bools.
 const NUMBERS_PER_OTHER: u64 = 8;
+/// Prefixes of units for thousands and more. Programs that write 1.2k write 900 without a prefix.
+const UNIT_PREFIXES: [char; 5] = ['k', 'K', 'M', 'G', 'T'];
 /// Maximum length of a cell in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 40;
 
@@ -74,6 +76,8 @@ struct NumberCensus {
     unit: Option<String>,
     /// Numbers with another unit.
     other_units: Sort,
+    /// Numbers without a unit that are not zero.
+    bare: Sort,
 }
 
 /// Evidence for the decimal mark: numbers of a column, by their points and commas.
@@ -124,6 +128,7 @@ impl NumberCensus {
             others: Sort::default(),
             unit: None,
             other_units: Sort::default(),
+            bare: Sort::default(),
         }
     }
 
@@ -151,6 +156,8 @@ impl NumberCensus {
                 self.other_units.add(line, cell);
                 return false;
             }
+        } else if found.number.bytes().any(|byte| matches!(byte, b'1'..=b'9')) {
+            self.bare.add(line, cell);
         }
         self.numbers += 1;
         self.holds.iter_mut().zip(holds).for_each(|(all, own)| *all &= own);
@@ -255,6 +262,11 @@ impl ColumnCensus {
             let unit = numbers.unit.clone().unwrap_or_default();
             let what = fault(&numbers.other_units, &format!("is not of the unit {unit}"));
             findings.add(FindingKind::Type, numbers.other_units.cells, what, option);
+            if unit.starts_with(UNIT_PREFIXES) {
+                let what = format!("column {title}: {:?} has no unit; taken for {unit}", numbers.bare.first);
+                let option = format!("--type {title}={}, or {title}=text to keep the cells", csv_type.name());
+                findings.add(FindingKind::Type, numbers.bare.cells, what, Some(option));
+            }
         } else if self.bools > 0 && is_few(self.not_bools.cells.count, self.bools) {
             reading.csv_type = CsvType::Bool;
             let what = format!(
@@ -372,6 +384,16 @@ mod tests {
             (reading.csv_type, reading.unit.as_deref(), found.len()),
             (CsvType::Unsigned, Some("%"), 0)
         );
+        for (cells, line) in [
+            (&["900", "1.2k", "1.5k"][..], Some(2)),
+            (&["1.2 MiB", "0", "0.0", "7"], Some(5)),
+            (&["1.2k", "0", "1.5k"], None),
+            (&["12 ms", "13"], None),
+        ] {
+            let found = read(cells).1;
+            assert_eq!(found.first().map(|(line, _)| *line), line, "{cells:?} {found:?}");
+            assert!(found.iter().all(|(_, what)| what.contains("has no unit")), "{found:?}");
+        }
         let mut cells = vec!["1.5 MiB"; 20];
         cells[6] = "2 GiB";
         let (reading, found) = read(&cells);

@@ -5,8 +5,9 @@ use flatcap_format::schema::{MetricKind, NewField, nearest_name};
 use super::cells::Cells;
 use super::column_census::ColumnReading;
 use super::csv_type::CsvType;
-use super::time_form::{CellTime, TimeForm, is_date, is_time_of_day};
-use super::titles::{may_be_clock, time_rank, time_unit_ns, unit_of_title};
+use super::records::RowWidth;
+use super::time_form::{CellTime, TimeForm, is_compact_time, is_date, is_time_of_day};
+use super::titles::{is_elapsed, may_be_clock, time_rank, time_unit_ns, unit_of_title};
 use crate::import::error::ImportError;
 use crate::import::field_name::field_names;
 use crate::import::zone_name::zone_named;
@@ -49,6 +50,9 @@ pub(super) struct CsvHeader {
     pub(super) keys: Option<Vec<usize>>,
     /// The time column was recognized by its cells alone: its title does not suggest a time.
     pub(super) is_time_guessed: bool,
+    /// The title of the time says that it counts from the start of the recording, not from 1970.
+    pub(super) is_time_elapsed: bool,
+    row_width: RowWidth,
     titles: Vec<String>,
 }
 
@@ -123,7 +127,19 @@ impl CsvHeader {
         let time_unit_ns =
             time.first().and_then(|at| titles.get(*at)).map(String::as_str).and_then(time_unit_ns);
         let zone = zone_column(&titles, &time, rows);
-        Ok(Self { time, columns, zone, time_unit_ns, keys, is_time_guessed, titles })
+        let row_width = RowWidth::new(&titles);
+        let is_time_elapsed = time.iter().filter_map(|at| titles.get(*at)).any(|title| is_elapsed(title));
+        Ok(Self {
+            time,
+            columns,
+            zone,
+            time_unit_ns,
+            keys,
+            is_time_guessed,
+            is_time_elapsed,
+            row_width,
+            titles,
+        })
     }
 
     /// Adds the units of the units line, which has nothing else.
@@ -149,12 +165,14 @@ impl CsvHeader {
         self.titles.get(position).map_or("", String::as_str)
     }
 
-    /// Returns whether a record has one cell per column. Empty extra cells at the end are ignored,
-    /// and columns without a title at the end may lack their cell.
+    /// Returns whether a record has the cells of a row.
     pub(super) fn is_row(&self, cells: &Cells) -> bool {
-        let (own, width) = (cells.len(), self.titles.len());
-        let more = (width..own).all(|at| cells.get(at).is_some_and(|cell| cell.trim_ascii().is_empty()));
-        more && self.titles.iter().skip(own).all(String::is_empty)
+        self.row_width().is_row(cells)
+    }
+
+    /// Returns the number of cells of a row.
+    pub(super) fn row_width(&self) -> RowWidth {
+        self.row_width
     }
 
     /// Returns whether a record repeats the header, as in concatenated files.
@@ -242,7 +260,8 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
         let (all, so) = texts.fold((0, 0), |(all, so), text| (all + 1, so + usize::from(is_so(&text))));
         so * 2 > all
     };
-    let is_full = |text: &str| !TimeForm::candidates(text).is_empty() && !is_date(text);
+    let is_full =
+        |text: &str| !TimeForm::candidates(text).is_empty() && !is_date(text) && !is_compact_time(text);
     let mut named: Vec<(usize, usize)> =
         titles.iter().enumerate().filter_map(|(at, title)| Some((time_rank(title)?, at))).collect();
     named.sort_unstable();
@@ -253,7 +272,10 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
     let date = named.iter().copied().find(|at| are_most(*at, &is_date));
     let clock = || {
         (0..titles.len()).find(|at| {
-            titles.get(*at).is_some_and(|title| may_be_clock(title)) && are_most(*at, &is_time_of_day)
+            titles.get(*at).is_some_and(|title| {
+                let is_compact = time_rank(title).is_some() && are_most(*at, &is_compact_time);
+                may_be_clock(title) && (is_compact || are_most(*at, &is_time_of_day))
+            })
         })
     };
     if let Some(date) = date {
@@ -352,6 +374,7 @@ mod tests {
         assert_eq!(found(&["Time", "Date", "a"], "00:00:01,2024-01-01,1"), Ok((vec![1, 0], false)));
         assert_eq!(found(&["Datum", "Uhrzeit", "a"], "01.02.2024,00:00:01,1"), Ok((vec![0, 1], false)));
         assert_eq!(found(&["date", "time", "a"], "2024-01-01,1700000000,1"), Ok((vec![1], false)));
+        assert_eq!(found(&["date", "time", "a"], "20240101,023000,1"), Ok((vec![0, 1], false)));
         assert_eq!(found(&["date", "a"], "2024-01-01,1"), Ok((vec![0], false)));
         assert_eq!(found(&["when", "a"], "2024-01-01 00:00:00,1"), Ok((vec![0], true)));
         assert!(found(&["from", "to", "a"], "2024-01-01 00:00:00,2024-01-01 00:00:00,1").is_err());

@@ -8,11 +8,11 @@ use super::columns::{CsvColumn, CsvHeader};
 use super::csv_type::CsvType;
 use super::layout::CsvLayout;
 use super::numeral::DecimalMark;
-use super::row_times::{LongStep, RowOrder, RowTimes};
 use super::text_encoding::TextEncoding;
-use super::time_form::TimeForm;
+use super::time_form::{CellTime, TimeForm};
 use crate::import::local_clock::LocalZone;
 use crate::import::payload::PayloadValue;
+use crate::import::row_times::{LongStep, RowOrder, RowTimes};
 
 /// The interpretation of a file.
 #[derive(Debug)]
@@ -24,10 +24,14 @@ pub(super) struct Interpretation {
     /// One for each column of the header.
     pub(super) readings: Vec<ColumnReading>,
     pub(super) time_form: TimeForm,
+    /// The unit of numeric times follows from their digits, so times with other digits are not
+    /// read.
+    pub(super) by_digits: bool,
     pub(super) zone: LocalZone,
     /// Whether any time is local, so that the zone matters.
     pub(super) uses_zone: bool,
     pub(super) order: RowOrder,
+    /// The newest row is first, whether or not the rows are sorted.
     pub(super) is_newest_first: bool,
     /// Positions of the key columns.
     pub(super) keys: Vec<usize>,
@@ -111,6 +115,11 @@ pub struct ColumnCheck {
 }
 
 impl Interpretation {
+    /// Parses the time of a row. Returns `None` if it has another format.
+    pub(super) fn time<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
+        if self.by_digits { self.time_form.read_by_digits(text) } else { self.time_form.read(text) }
+    }
+
     /// Returns the value of a cell, or `None` if it is missing.
     ///
     /// # Errors
@@ -156,7 +165,8 @@ impl Interpretation {
             what.push("the decimal mark is a comma".to_owned());
         }
         if self.is_newest_first {
-            what.push("the newest row is first, rows are sorted".to_owned());
+            let sorted = if self.order == RowOrder::Time { ", rows are sorted" } else { "" };
+            what.push(format!("the newest row is first{sorted}"));
         }
         if !self.keys.is_empty() {
             what.push(format!("devices are told apart by {}", self.key_titles().join(", ")));

@@ -45,19 +45,31 @@ struct Fit {
     header_line: u64,
     units_line: Option<u64>,
     has_time: bool,
+    /// The header may be a row: a title is a number or a time, and none says the time.
+    is_header_row: bool,
     rows: usize,
     width: usize,
 }
 
 impl CsvLayout {
     /// Finds the layout from the start of a file, and adds a finding for each assumption.
+    ///
+    /// # Errors
+    /// A message about `--skip-lines`, without the file name.
     pub(super) fn find(
         start: &[u8],
         is_whole: bool,
         stated: &StatedLayout<'_>,
         findings: &mut ImportFindings,
-    ) -> Self {
+    ) -> Result<Self, String> {
         let (all, skipped) = start_lines(start, is_whole, stated.skip_lines);
+        if let Some(skip) = stated.skip_lines.filter(|_| all.is_empty() && !start.is_empty()) {
+            let (count, bytes) = (skipped.len(), start.len());
+            let of = if is_whole { "the file".to_owned() } else { format!("its first {bytes} bytes") };
+            return Err(format!(
+                "--skip-lines {skip}: no line is left for the header, since {of} has {count} lines; state fewer"
+            ));
+        }
         let separator =
             all.first().filter(|_| stated.skip_lines.is_none()).and_then(|line| separator(line.text));
         let lines = all.get(usize::from(separator.is_some())..).unwrap_or_default();
@@ -71,7 +83,7 @@ impl CsvLayout {
         fits.sort_by_key(|fit| std::cmp::Reverse((fit.has_time, fit.width > 1, fit.rows)));
         let first_line = lines.first().map_or(1, |line| line.number);
         let Some(best) = fits.first() else {
-            return Self { delimiter: b',', header_line: first_line, units_line: None, zone: None };
+            return Ok(Self { delimiter: b',', header_line: first_line, units_line: None, zone: None });
         };
         let is_stated = stated.skip_lines.is_some();
         let header_line = if is_stated { first_line } else { best.header_line };
@@ -96,7 +108,16 @@ impl CsvLayout {
             let of = Tally { line: header_line, count: 1 };
             findings.add(FindingKind::Delimiter, of, what, Some(format!("--delimiter '{own}'")));
         }
-        Self { delimiter: best.delimiter, header_line, units_line: best.units_line, zone }
+        if best.is_header_row && !is_stated {
+            let what = format!(
+                "the titles in line {header_line} have a number or a time, and none says the time: is the header \
+                 missing? The line is not imported"
+            );
+            let of = Tally { line: header_line, count: 1 };
+            let option = format!("--skip-lines {} if it is the header, or add a header", header_line - 1);
+            findings.add(FindingKind::Header, of, what, Some(option));
+        }
+        Ok(Self { delimiter: best.delimiter, header_line, units_line: best.units_line, zone })
     }
 }
 
@@ -212,6 +233,10 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
         header_line: number(header),
         units_line: Some(header + 1).filter(|at| is_units(*at)).map(number),
         has_time: cells.get(header).is_some_and(has_time),
+        is_header_row: cells.get(header).is_some_and(|cells| {
+            let says_time = |at| is_time(&cells.text(at)) && !is_value(&cells.text(at));
+            has_value(cells) && !(0..cells.len()).any(says_time)
+        }),
         rows,
         width,
     }
@@ -219,18 +244,19 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
 
 /// Returns whether a line has a number or a time, which titles do not have.
 fn has_value(cells: &Cells) -> bool {
-    (0..cells.len()).any(|at| {
-        let cell = cells.text(at);
-        let is_number = |mark| {
-            numeral(&cell, mark)
-                .is_some_and(|found| matches!(number_class(&found.number), NumberClass::Number(_)))
-        };
-        !cell.is_empty()
-            && (is_number(DecimalMark::Point)
-                || is_number(DecimalMark::Comma)
-                || is_time_of_day(&cell)
-                || !TimeForm::candidates(&cell).is_empty())
-    })
+    (0..cells.len()).any(|at| is_value(&cells.text(at)))
+}
+
+/// Returns whether a cell is a number or a time.
+fn is_value(cell: &str) -> bool {
+    let is_number = |mark| {
+        numeral(cell, mark).is_some_and(|found| matches!(number_class(&found.number), NumberClass::Number(_)))
+    };
+    !cell.is_empty()
+        && (is_number(DecimalMark::Point)
+            || is_number(DecimalMark::Comma)
+            || is_time_of_day(cell)
+            || !TimeForm::candidates(cell).is_empty())
 }
 
 /// Returns whether a line has only units: `s,%,MiB`, `,[V],[A]`.
@@ -253,7 +279,7 @@ mod tests {
 
     fn find(text: &str, stated: &StatedLayout<'_>) -> (CsvLayout, usize) {
         let mut findings = ImportFindings::new(Path::new("a"));
-        let layout = CsvLayout::find(text.as_bytes(), true, stated, &mut findings);
+        let layout = CsvLayout::find(text.as_bytes(), true, stated, &mut findings).unwrap();
         (layout, findings.into_sorted().len())
     }
 
@@ -279,6 +305,8 @@ mod tests {
             ("Report\n\ntime,a,\n1,2,\n3,4,\n", b',', 3, 1),
             ("time,1,2\n1700000000,1,2\n", b',', 1, 0),
             ("when,a\n1700000000,1\n", b',', 1, 0),
+            ("2024-01-01 00:00:00,1\n2024-01-01 00:00:01,2\n", b',', 1, 1),
+            ("1700000000;x\n1700000001;y\n", b';', 1, 1),
             ("time,a\nx,soon\n1700000000,1\n", b',', 1, 0),
             ("time,a,b\n1,\"x\ny, z\nv\",1\n2,c,2\n", b',', 1, 0),
             ("time a\n1 2\n", b',', 1, 0),
@@ -291,6 +319,26 @@ mod tests {
         let stated = StatedLayout { skip_lines: Some(2), ..StatedLayout::default() };
         let (layout, count) = find("os,cpu\nDebian,AMD\n\nfps,elapsed\n88.3,100\n", &stated);
         assert_eq!((layout.header_line, count), (4, 0), "an empty line is no header");
+        let stated = StatedLayout { skip_lines: Some(0), ..StatedLayout::default() };
+        assert_eq!(find("when,1,2\n1700000000,1,2\n", &stated).1, 0, "the header is stated");
+        let time = ["1700000000".to_owned()];
+        let stated = StatedLayout { time: &time, ..StatedLayout::default() };
+        assert_eq!(find("1700000000,1\n1700000001,2\n", &stated).1, 1, "the title is a time");
+    }
+
+    // Proves that lines that the file does not have cannot be skipped, and that an empty file is
+    // no error.
+    #[test]
+    fn skipped_lines_exist() {
+        for (text, skip, is_refused) in
+            [("time,a\n1,2\n", 1, false), ("time,a\n1,2\n", 2, true), ("", 2, false)]
+        {
+            let stated = StatedLayout { skip_lines: Some(skip), ..StatedLayout::default() };
+            let mut findings = ImportFindings::new(Path::new("a"));
+            let found = CsvLayout::find(text.as_bytes(), true, &stated, &mut findings);
+            assert_eq!(found.is_err(), is_refused, "{text:?} {skip} {found:?}");
+            assert!(found.err().is_none_or(|what| what.contains("the file has 2 lines")));
+        }
     }
 
     // Proves that a units line, and a zone before the header, are found.

@@ -17,7 +17,6 @@ mod lines;
 mod numeral;
 mod options;
 mod records;
-mod row_times;
 mod row_writer;
 mod survey;
 mod text_encoding;
@@ -26,20 +25,19 @@ mod titles;
 
 use std::path::{Path, PathBuf};
 
+pub use super::row_times::RowOrder;
 pub use calendar::DateOrder;
 pub use columns::CsvColumns;
 pub use csv_type::{CsvType, CsvTypeError};
 pub use interpretation::{ColumnCheck, CsvCheck, GapCheck, TimeCheck};
 pub use numeral::{DecimalMark, DecimalMarkError};
 pub use options::CsvOptions;
-pub use row_times::RowOrder;
 pub use text_encoding::{TextEncoding, TextEncodingError};
 pub use time_form::{TimeForm, TimeFormError};
 
 use super::findings::{FindingKind, ImportFindings};
 use super::local_clock::{LocalZone, ZoneOrigin};
 use super::source_name::{given_names, source_names};
-use super::zone_name::zone_named;
 use super::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport, RunWriter};
 use cells::{Cells, split_line};
 use column_census::ColumnReading;
@@ -106,7 +104,13 @@ pub fn check(
         let surveyed = importer.survey(path, options.encoding, &mut findings);
         importer.report.findings.extend(findings.into_sorted());
         match surveyed {
-            Ok(surveyed) => checks.extend(surveyed.map(|surveyed| surveyed.check)),
+            Ok(None) => {}
+            Ok(Some(Surveyed { check, damage, .. })) => {
+                checks.push(check);
+                if let Some((offset, what)) = damage {
+                    importer.report.add_flaw(path, offset, None, what);
+                }
+            }
             Err(ImportError::Stopped) => {
                 importer.report.stopped = true;
                 break;
@@ -256,7 +260,9 @@ impl CsvImporter<'_, '_> {
             return self.survey(path, Some(other), findings);
         }
         findings.append(own);
-        survey.finish(path, findings).map(Some)
+        let surveyed = survey.finish(path, findings)?;
+        let damage = records.damage().map(|what| (records.offset(), what.to_owned()));
+        Ok(Some(Surveyed { damage, ..surveyed }))
     }
 
     /// Opens a file and reads its header. Returns `None` if the file is empty, or damaged before
@@ -281,7 +287,8 @@ impl CsvImporter<'_, '_> {
             skip_lines: self.options.skip_lines,
             time: &columns.time,
         };
-        let layout = CsvLayout::find(&start, is_whole, &stated, findings);
+        let layout =
+            CsvLayout::find(&start, is_whole, &stated, findings).map_err(|what| header_error(path, &what))?;
         let mut records = CsvRecords::new(input, layout.delimiter);
         for _ in 1..layout.header_line {
             records.next_line()?;
@@ -306,7 +313,7 @@ impl CsvImporter<'_, '_> {
             header.add_units(&cells.unwrap_or_default());
         }
         let time_form = self.options.time_form.clone();
-        records.set_shape(RowShape { width: header.width(), time: header.time_parts(), time_form });
+        records.set_shape(RowShape { width: header.row_width(), time: header.time_parts(), time_form });
         Ok(Some(OpenFile { records, encoding, layout, header, titles }))
     }
 
@@ -314,13 +321,13 @@ impl CsvImporter<'_, '_> {
     /// zone of the host.
     fn zone(&self, layout: &CsvLayout, header: &CsvHeader) -> LocalZone {
         if let Some(zone) = &self.options.zone {
-            return LocalZone { zone: zone.clone(), origin: ZoneOrigin::Option };
+            return LocalZone::new(zone.clone(), ZoneOrigin::Option);
         }
         let titles = header.time.iter().find_map(|at| zone_of_title(header.title(*at)));
-        let named = titles.or(layout.zone.as_deref()).and_then(zone_named);
-        match named {
-            Some(named) => LocalZone { zone: named.zone, origin: ZoneOrigin::File },
-            None => LocalZone { zone: self.options.host_zone.clone(), origin: ZoneOrigin::Host },
+        let host_zone = &self.options.host_zone;
+        match titles.or(layout.zone.as_deref()) {
+            Some(name) => LocalZone::of_file(name, host_zone),
+            None => LocalZone::new(host_zone.clone(), ZoneOrigin::Host),
         }
     }
 
@@ -356,6 +363,7 @@ impl CsvImporter<'_, '_> {
             decimal: self.options.decimal.unwrap_or(DecimalMark::Point),
             readings,
             time_form,
+            by_digits: false,
             zone,
             uses_zone: false,
             order: RowOrder::File,

@@ -4,9 +4,9 @@ use jiff::tz::TimeZone;
 
 use super::columns::CsvColumns;
 use super::numeral::DecimalMark;
-use super::row_times::RowOrder;
 use super::text_encoding::TextEncoding;
 use super::time_form::TimeForm;
+use crate::import::row_times::RowOrder;
 
 /// Options of a CSV import. A stated property is used without a finding.
 #[derive(Debug, Clone)]

@@ -16,15 +16,26 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum length of a record with several lines, in bytes. Without a limit, an open quote would
 /// bring the rest of the file into memory.
 const RECORD_BYTES_MAX: usize = 8 << 20;
+/// Memory of a line without its text, in bytes.
+const LINE_BYTES: usize = 128;
 
 /// The properties of a row, which distinguish rows from lines within a quoted cell.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowShape {
-    pub(super) width: usize,
+    pub(super) width: RowWidth,
     /// Positions of the time columns and of the zone column.
     pub(super) time: Vec<usize>,
     /// The time format stated by an option.
     pub(super) time_form: Option<TimeForm>,
+}
+
+/// The number of cells of a row.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RowWidth {
+    /// Number of columns.
+    columns: usize,
+    /// Number of columns up to the last one with a title.
+    titled: usize,
 }
 
 /// Reads the records of a file.
@@ -35,6 +46,9 @@ pub(super) struct CsvRecords {
     shape: Option<RowShape>,
     cells: Cells,
     damage: Option<String>,
+    /// The last line that was read to close a quote and that is not a row. A quote that opens in
+    /// or before this line is not closed, so that no line is read again and again.
+    looked_at: u64,
 }
 
 /// A record and its position.
@@ -44,8 +58,27 @@ pub(super) struct CsvRecord<'r> {
     pub(super) line: u64,
     /// The offset in the decompressed and decoded content, in bytes.
     pub(super) offset: u64,
-    /// A quote is not closed. The record has the cells of its first line, without quotes.
-    pub(super) has_open_quote: bool,
+    /// The fault of its quotes. If a quote is not closed, the record has the cells of its
+    /// first line, without quotes.
+    pub(super) quote_fault: Option<&'static str>,
+}
+
+impl RowWidth {
+    pub(super) fn new(titles: &[String]) -> Self {
+        let untitled = titles.iter().rev().take_while(|title| title.is_empty()).count();
+        Self { columns: titles.len(), titled: titles.len() - untitled }
+    }
+
+    /// Returns whether a record has one cell per column. Empty extra cells at the end are ignored,
+    /// and columns without a title at the end may lack their cell.
+    pub(super) fn is_row(self, cells: &Cells) -> bool {
+        cells.len() >= self.titled && self.may_become_row(cells)
+    }
+
+    /// Returns whether a record can become a row with further cells.
+    fn may_become_row(self, cells: &Cells) -> bool {
+        cells.iter().skip(self.columns).all(|cell| cell.trim_ascii().is_empty())
+    }
 }
 
 impl RowShape {
@@ -58,7 +91,7 @@ impl RowShape {
             cells.end();
         }
         let is_wide_enough = self.time.iter().all(|at| *at < cells.len());
-        let fits = if is_whole { cells.len() == self.width } else { cells.len() <= self.width };
+        let fits = if is_whole { self.width.is_row(&cells) } else { self.width.may_become_row(&cells) };
         if !fits || !is_wide_enough {
             return false;
         }
@@ -76,7 +109,7 @@ impl CsvRecords {
     pub(super) fn new(input: DecodedInput, delimiter: u8) -> Self {
         let path = input.input().path().to_owned();
         let lines = Lines::new(input, BUFFER_BYTES);
-        Self { path, lines, delimiter, shape: None, cells: Cells::default(), damage: None }
+        Self { path, lines, delimiter, shape: None, cells: Cells::default(), damage: None, looked_at: 0 }
     }
 
     /// Sets the properties of rows. Before this call, a quoted cell may contain any line.
@@ -144,11 +177,11 @@ impl CsvRecords {
         };
         self.cells.clear();
         let mut splitter = Splitter::new(self.delimiter);
-        let mut has_open_quote = false;
-        if !splitter.add_line(&first.bytes, &mut self.cells) {
-            has_open_quote = !self.close_quote(&mut splitter, &first)?;
-        }
-        if has_open_quote {
+        let is_closed =
+            splitter.add_line(&first.bytes, &mut self.cells) || self.close_quote(&mut splitter, &first)?;
+        let mut quote_fault = splitter.has_text_after_quote().then_some("text follows a closing quote");
+        if !is_closed {
+            quote_fault = Some("a quote is not closed");
             self.cells.clear();
             // The place of the missing quote is unknown, so all quotes of the line are ignored.
             let mut splitter = Splitter::new(self.delimiter);
@@ -156,22 +189,29 @@ impl CsvRecords {
             splitter.add_line(&plain, &mut self.cells);
         }
         let (line, offset) = (first.number, first.offset);
-        Ok(Some(CsvRecord { cells: &self.cells, line, offset, has_open_quote }))
+        Ok(Some(CsvRecord { cells: &self.cells, line, offset, quote_fault }))
     }
 
     /// Continues a record to the end of its quoted cell. Returns false if the quote is not closed:
     /// at the end of the file, at the maximum length, or at a line that is a complete row. The
     /// lines after the first one are then read again.
     fn close_quote(&mut self, splitter: &mut Splitter, first: &Line) -> Result<bool, ImportError> {
+        if first.number <= self.looked_at {
+            return Ok(false);
+        }
         let mut taken: Vec<Line> = Vec::new();
         let mut bytes = first.bytes.len();
         let mut end = first.end;
+        let mut looked_at = first.number;
         let is_closed = loop {
             let Some(line) = self.next_line()? else { break false };
             let is_row = self.shape.as_ref().is_some_and(|shape| shape.is_row(&line.bytes, self.delimiter));
             splitter.add(end, &mut self.cells);
             let is_closed = splitter.add_line(&line.bytes, &mut self.cells);
-            (bytes, end) = (bytes + line.bytes.len(), line.end);
+            (bytes, end) = (bytes + line.bytes.len() + LINE_BYTES, line.end);
+            if !is_row {
+                looked_at = line.number;
+            }
             taken.push(line);
             if is_row || bytes > RECORD_BYTES_MAX {
                 break false;
@@ -181,6 +221,8 @@ impl CsvRecords {
             }
         };
         if !is_closed {
+            // Before the header, any line may belong to a quoted title.
+            self.looked_at = if self.shape.is_some() { looked_at } else { 0 };
             self.lines.give_back(taken);
         }
         Ok(is_closed)

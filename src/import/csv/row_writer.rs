@@ -11,11 +11,11 @@ use super::column_census::shown;
 use super::columns::header_error;
 use super::interpretation::Interpretation;
 use super::records::CsvRecord;
-use super::row_times::{RowOrder, RowTimes};
 use super::survey::{instant, is_comment};
 use crate::import::findings::ImportFindings;
 use crate::import::local_clock::LocalClock;
 use crate::import::payload::PayloadBuilder;
+use crate::import::row_times::{RowOrder, RowTimes};
 use crate::import::{ImportError, ImportReport, ImportSource, RunWriter};
 
 /// Full name of the root table.
@@ -98,20 +98,20 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         record: &CsvRecord<'_>,
         report: &mut ImportReport,
     ) -> Result<(), ImportError> {
-        let CsvRecord { cells, line, offset, has_open_quote } = *record;
+        let CsvRecord { cells, line, offset, quote_fault } = *record;
         let header = &self.interpretation.header;
         if header.is_repeated(cells) {
             report.count_skipped("repeated headers");
             return Ok(());
         }
-        if has_open_quote {
-            let what = format!("line {line}: a quote is not closed; the row is skipped");
+        if let Some(fault) = quote_fault.filter(|_| !is_comment(cells)) {
+            let what = format!("line {line}: {fault}; the row is skipped");
             self.skip_row(what, offset, report);
             return Ok(());
         }
-        let is_row = header.is_row(cells);
+        let is_row = quote_fault.is_none() && header.is_row(cells);
         let time = header.time_text(cells);
-        let found = self.interpretation.time_form.read(&time).filter(|_| is_row);
+        let found = self.interpretation.time(&time).filter(|_| is_row);
         let wall_ns = found.and_then(|time| instant(&mut self.clock, time, line));
         let Some(wall_ns) = wall_ns else {
             if is_comment(cells) {
@@ -174,7 +174,8 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
     ) -> Result<RunWriter<'s>, ImportError> {
         if let Some(findings) = findings {
             self.clock.report(findings);
-            self.times.report_kept(findings);
+            let option = "import a file, of which the rows can be sorted";
+            self.times.report_kept(findings, Some(option));
         }
         self.held.sort_by_key(|row| row.wall_ns);
         for row in &self.held {

@@ -11,12 +11,12 @@ use super::layout::CsvLayout;
 use super::numeral::DecimalMark;
 use super::options::CsvOptions;
 use super::records::CsvRecord;
-use super::row_times::{RowOrder, RowTimes};
 use super::text_encoding::TextEncoding;
 use super::time_form::{CellTime, TimeForm};
 use crate::import::error::ImportError;
 use crate::import::findings::{FindingKind, ImportFindings, Tally};
 use crate::import::local_clock::{LocalClock, LocalZone};
+use crate::import::row_times::{RowOrder, RowTimes};
 
 /// Maximum memory for rows that are sorted, in bytes.
 const SORTED_BYTES_MAX: u64 = 512 << 20;
@@ -27,9 +27,22 @@ const CELL_BYTES: u64 = 12;
 /// The times of a file, assuming one time format.
 struct FormSurvey {
     form: TimeForm,
+    /// The form was recognized by the digits of a number, so other digits mean another unit.
+    by_digits: bool,
     rows: u64,
+    /// Rows whose number means a time before 1990 or after 2099.
+    doubtful: Tally,
+    first_doubtful: String,
     /// The state for the oldest row first, and for the newest row first.
     both: [(LocalClock, RowTimes); 2],
+}
+
+/// The time format of a file, with the times that it gives.
+struct ChosenForm {
+    form: TimeForm,
+    by_digits: bool,
+    clock: LocalClock,
+    times: RowTimes,
 }
 
 /// The first pass over a file.
@@ -56,6 +69,8 @@ pub(super) struct Survey<'o> {
 pub(super) struct Surveyed {
     pub(super) interpretation: Interpretation,
     pub(super) check: CsvCheck,
+    /// The place at which reading stopped before the end of the file, and the reason.
+    pub(super) damage: Option<(u64, String)>,
 }
 
 impl<'o> Survey<'o> {
@@ -98,11 +113,11 @@ impl<'o> Survey<'o> {
 
     /// Adds a record.
     pub(super) fn add(&mut self, record: &CsvRecord<'_>) {
-        let CsvRecord { cells, line, has_open_quote, .. } = *record;
+        let CsvRecord { cells, line, quote_fault, .. } = *record;
         if self.header.is_repeated(cells) {
             return;
         }
-        if has_open_quote || !self.header.is_row(cells) {
+        if quote_fault.is_some() || !self.header.is_row(cells) {
             self.skipped += u64::from(!is_comment(cells));
             return;
         }
@@ -150,9 +165,10 @@ impl<'o> Survey<'o> {
             (None, Some(named)) => vec![named],
             (None, None) => TimeForm::candidates(time),
         };
+        let by_digits = self.options.time_form.is_none() && !is_named;
         for form in candidates {
             if self.forms.iter().all(|survey| survey.form != form) {
-                let mut survey = FormSurvey::new(form, &self.zone);
+                let mut survey = FormSurvey::new(form, by_digits, &self.zone);
                 if survey.add(time, line) {
                     is_read = true;
                     self.forms.push(survey);
@@ -178,9 +194,8 @@ impl<'o> Survey<'o> {
         path: &Path,
         findings: &mut ImportFindings,
     ) -> Result<Surveyed, ImportError> {
-        let (time_form, clock, times) = self.choose_form(path, findings)?;
+        let ChosenForm { form: time_form, by_digits, mut clock, times } = self.choose_form(path, findings)?;
         let is_newest_first = times.are_newest_first();
-        let (mut clock, times) = (clock, times);
         clock.report(findings);
         let order = times.order(self.options.order, findings);
         if order == RowOrder::Time && self.bytes > SORTED_BYTES_MAX {
@@ -212,25 +227,24 @@ impl<'o> Survey<'o> {
             decimal,
             readings,
             time_form,
+            by_digits,
             zone: self.zone,
             uses_zone: clock.uses_zone(),
             order,
-            is_newest_first: is_newest_first && order == RowOrder::Time,
+            is_newest_first,
             keys,
             absent: self.options.absent.clone(),
         };
         let check = interpretation.check(path.display().to_string(), &times, &values, rows);
-        Ok(Surveyed { interpretation, check })
+        Ok(Surveyed { interpretation, check, damage: None })
     }
 
     /// Returns the time format: stated by an option, or the format of most rows.
-    fn choose_form(
-        &mut self,
-        path: &Path,
-        findings: &mut ImportFindings,
-    ) -> Result<(TimeForm, LocalClock, RowTimes), ImportError> {
+    fn choose_form(&mut self, path: &Path, findings: &mut ImportFindings) -> Result<ChosenForm, ImportError> {
         let most = self.forms.iter().map(|survey| survey.rows).max();
-        let best = self.forms.iter().position(|survey| Some(survey.rows) == most);
+        // If several formats fit all rows, a wrong one scatters them over months or years.
+        let likely = self.forms.iter().enumerate().filter(|(_, survey)| Some(survey.rows) == most);
+        let best = likely.min_by_key(|(_, survey)| survey.span_ns()).map(|(at, _)| at);
         let Some(best) = best.map(|at| self.forms.remove(at)) else {
             if let (Some((line, time)), None) = (&self.first_formless, &self.options.time_form) {
                 let time = shown(time);
@@ -244,24 +258,37 @@ impl<'o> Survey<'o> {
             }
             // No row has a time, so the format does not matter.
             let form = self.options.time_form.clone().unwrap_or(TimeForm::Iso);
-            return Ok((form, LocalClock::new(self.zone.clone(), false), RowTimes::default()));
+            let clock = LocalClock::new(self.zone.clone(), false);
+            return Ok(ChosenForm { form, by_digits: false, clock, times: RowTimes::default() });
         };
         for other in self.forms.iter().filter(|_| self.options.time_form.is_none()) {
             let (own, name) = (best.form.name(), other.form.name());
             let option = Some(format!("--time-format {}", best.form.word()));
-            if other.rows == best.rows {
+            if other.form.is_number() && best.form.is_number() {
+                let what = format!(
+                    "times have the digits of {name}, others those of {own}; these rows are left out"
+                );
+                let of = Tally { line: other.first_line(), count: other.rows };
+                findings.add(FindingKind::TimeForm, of, what, option);
+            } else if other.rows == best.rows {
                 let what = format!("times are {own} or {name}; no row says which; taken for {own}");
                 let of = Tally { line: best.first_line(), count: best.rows };
                 findings.add(FindingKind::TimeForm, of, what, option);
-            } else if other.form.is_number() && best.form.is_number() {
-                let what = format!("times have the digits of {name}, most others those of {own}");
-                let of = Tally { line: other.first_line(), count: other.rows };
-                findings.add(FindingKind::TimeForm, of, what, option);
             }
+        }
+        if !self.header.is_time_elapsed {
+            let (name, word) = (best.form.name(), best.form.word());
+            let what = format!(
+                "{:?} is taken for {name}, a time before 1990 or after 2099: is it another form, or does it count from \
+                 another start?",
+                best.first_doubtful
+            );
+            let option = Some(format!("--time-format {word}, or another form"));
+            findings.add(FindingKind::TimeForm, best.doubtful, what, option);
         }
         let [oldest_first, newest_first] = best.both;
         let (clock, times) = if newest_first.1.are_newest_first() { newest_first } else { oldest_first };
-        Ok((best.form, clock, times))
+        Ok(ChosenForm { form: best.form, by_digits: best.by_digits, clock, times })
     }
 
     /// Returns the key columns: stated by an option, or recognized.
@@ -325,9 +352,16 @@ impl<'o> Survey<'o> {
 }
 
 impl FormSurvey {
-    fn new(form: TimeForm, zone: &LocalZone) -> Self {
+    fn new(form: TimeForm, by_digits: bool, zone: &LocalZone) -> Self {
         let clock = |is_newest_first| (LocalClock::new(zone.clone(), is_newest_first), RowTimes::default());
-        Self { form, rows: 0, both: [clock(false), clock(true)] }
+        Self {
+            form,
+            by_digits,
+            rows: 0,
+            doubtful: Tally::default(),
+            first_doubtful: String::new(),
+            both: [clock(false), clock(true)],
+        }
     }
 
     /// Returns the line of the first row with this format.
@@ -335,9 +369,22 @@ impl FormSurvey {
         self.both.first().map_or(0, |(_, times)| times.first_line())
     }
 
+    /// Returns the time between the earliest and the latest row, in nanoseconds.
+    fn span_ns(&self) -> Option<i64> {
+        let (_, times) = self.both.first()?;
+        Some(times.latest_ns?.saturating_sub(times.earliest_ns?))
+    }
+
     fn add(&mut self, text: &str, line: u64) -> bool {
-        let Some(time) = self.form.read(text) else { return false };
+        let read = if self.by_digits { self.form.read_by_digits(text) } else { self.form.read(text) };
+        let Some(time) = read else { return false };
         self.rows += 1;
+        if self.by_digits && self.form.is_doubtful(time) {
+            if self.doubtful.count == 0 {
+                self.first_doubtful = shown(text);
+            }
+            self.doubtful.add(line);
+        }
         for (clock, times) in &mut self.both {
             if let Some(ns) = instant(clock, time, line) {
                 times.add(ns, line);

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::strtime;
 
-use super::calendar::{DateOrder, calendar_time, time_of_day};
+use super::calendar::{DateOrder, calendar_time, compact_time, time_of_day};
 
 const NS_PER_S: i64 = 1_000_000_000;
 /// Maximum number of digits of seconds, milliseconds and microseconds since 1970. They are enough
@@ -15,6 +15,11 @@ const NS_PER_S: i64 = 1_000_000_000;
 const SECOND_DIGITS_MAX: usize = 11;
 const MILLISECOND_DIGITS_MAX: usize = 14;
 const MICROSECOND_DIGITS_MAX: usize = 17;
+/// The years in which times are recorded. A number that means a time of another year is probably
+/// not a time since 1970.
+const YEARS: std::ops::RangeInclusive<i16> = 1990..=2099;
+/// The same in nanoseconds since 1970.
+const YEARS_NS: std::ops::Range<i64> = 631_152_000 * NS_PER_S..4_102_444_800 * NS_PER_S;
 /// Maximum number of digits of a fraction that are used.
 const FRACTION_DIGITS: usize = 18;
 
@@ -73,26 +78,38 @@ impl TimeForm {
     /// Returns the possible formats of a time, the most likely first. Empty if the text is not a
     /// time.
     pub(super) fn candidates(text: &str) -> Vec<Self> {
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        let is_of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
-        let mut forms = if !digits.is_empty() && digits.bytes().all(is_of_number) {
-            let whole = digits.split(['.', ',']).next().unwrap_or_default().len();
-            let units = [
-                (SECOND_DIGITS_MAX, NS_PER_S),
-                (MILLISECOND_DIGITS_MAX, 1_000_000),
-                (MICROSECOND_DIGITS_MAX, 1_000),
-            ];
-            let unit = units.iter().find(|(digits_max, _)| whole <= *digits_max);
-            vec![Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns))]
-        } else {
-            vec![Self::Iso]
-        };
+        let compact = Self::Calendar(DateOrder::Ymd);
+        let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        if let Some(CellTime::Local(day)) = compact.read(text).filter(|_| is_digits)
+            && YEARS.contains(&day.year())
+        {
+            return vec![compact];
+        }
+        let mut forms = vec![Self::of_number(text).unwrap_or(Self::Iso)];
         forms.retain(|form| form.read(text).is_some());
         if forms.is_empty() {
-            let orders = [DateOrder::Ymd, DateOrder::Dmy, DateOrder::Mdy];
+            // The year is first less often than last if it has two digits.
+            let orders = [DateOrder::Dmy, DateOrder::Mdy, DateOrder::Ymd];
             forms.extend(orders.map(Self::Calendar).into_iter().filter(|form| form.read(text).is_some()));
         }
         forms
+    }
+
+    /// Returns the format that the digits of a number suggest, or `None` if the text is no number.
+    fn of_number(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let is_of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
+        if digits.is_empty() || !digits.bytes().all(is_of_number) {
+            return None;
+        }
+        let whole = digits.split(['.', ',']).next().unwrap_or_default().len();
+        let units = [
+            (SECOND_DIGITS_MAX, NS_PER_S),
+            (MILLISECOND_DIGITS_MAX, 1_000_000),
+            (MICROSECOND_DIGITS_MAX, 1_000),
+        ];
+        let unit = units.iter().find(|(digits_max, _)| whole <= *digits_max);
+        Some(Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns)))
     }
 
     /// Returns a description of the format for people.
@@ -125,9 +142,21 @@ impl TimeForm {
         }
     }
 
+    /// Returns whether a time is a number that means a time before 1990 or after 2099.
+    pub(super) fn is_doubtful(&self, time: CellTime<'_>) -> bool {
+        self.is_number() && matches!(time, CellTime::Instant(ns) if !YEARS_NS.contains(&ns))
+    }
+
     /// Returns whether times are numbers.
     pub(super) fn is_number(&self) -> bool {
         matches!(self, Self::SinceEpoch(_))
+    }
+
+    /// Parses a time whose unit follows from its digits. Returns `None` if it has another format,
+    /// or is a number with the digits of another unit.
+    pub(super) fn read_by_digits<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
+        let is_own = !self.is_number() || Self::of_number(text).as_ref() == Some(self);
+        self.read(text).filter(|_| is_own)
     }
 
     /// Parses a time. Returns `None` if it has another format.
@@ -170,6 +199,11 @@ impl TimeForm {
 /// Returns whether a text is a time of day without a date.
 pub(super) fn is_time_of_day(text: &str) -> bool {
     time_of_day(text).is_some_and(|(_, rest)| rest.is_empty())
+}
+
+/// Returns whether a text is a time of day in six digits: 023000.
+pub(super) fn is_compact_time(text: &str) -> bool {
+    compact_time(text).is_some()
 }
 
 /// Returns whether a text is a date without a time of day.
@@ -229,6 +263,8 @@ mod tests {
             ("1700000000123456", "us", AT_NS + 123_456_000),
             ("1700000000123456.5", "us", AT_NS + 123_456_500),
             ("1700000000123456789", "ns", AT_NS + 123_456_789),
+            ("20241399", "s", 20_241_399 * NS_PER_S),
+            ("30001231", "s", 30_001_231 * NS_PER_S),
         ] {
             let found = TimeForm::candidates(text).remove(0);
             assert_eq!(found, form.parse().unwrap(), "{text}");
@@ -254,6 +290,9 @@ mod tests {
         assert_eq!(read("14.11.2023 23:13:20,25"), CellTime::Local(time));
         let both = [DateOrder::Dmy, DateOrder::Mdy].map(TimeForm::Calendar);
         assert_eq!(TimeForm::candidates("01/02/2024 00:00:00"), both);
+        assert_eq!(read("20241027"), CellTime::Local(jiff::civil::date(2024, 10, 27).at(0, 0, 0, 0)));
+        assert_eq!(read("20241027 023005"), CellTime::Local(jiff::civil::date(2024, 10, 27).at(2, 30, 5, 0)));
+        assert!(is_date("20241027") && is_compact_time("023005") && !is_compact_time("026005"));
         assert!(is_date("27.10.2024") && is_date("2024-10-27") && is_date("10/27/2024"));
         assert!(!is_date("2024-10-27 01:00:00") && !is_date("1700000000") && !is_date("1.5"));
         assert!(is_time_of_day("01:00:00.5") && is_time_of_day("1:00 PM") && !is_time_of_day("1:00 CET"));

@@ -32,6 +32,8 @@ const PLAIN_TIME_NAMES: [&str; 21] = [
 ];
 /// Parts of the titles of time-of-day columns.
 const CLOCK_PARTS: [&str; 4] = ["time", "zeit", "clock", "hour"];
+/// Parts of the titles of times that count from the start of the recording.
+const ELAPSED_PARTS: [&str; 4] = ["elapsed", "relative", "uptime", "runtime"];
 
 /// Ranks a title as a title of the time column: 0 is the most likely. Returns `None` for other
 /// titles.
@@ -50,6 +52,12 @@ pub(super) fn may_be_clock(title: &str) -> bool {
     CLOCK_PARTS.iter().any(|part| plain.contains(part))
 }
 
+/// Returns whether a title says that times count from the start of the recording.
+pub(super) fn is_elapsed(title: &str) -> bool {
+    let plain = plain(title);
+    ELAPSED_PARTS.iter().any(|part| plain.contains(part))
+}
+
 /// Returns the zone in the title of a time column: `Time (UTC)`, `time_utc`, `Timestamp [+02:00]`.
 pub(super) fn zone_of_title(title: &str) -> Option<&str> {
     words(title).find(|word| word.len() > 1 && zone_named(word).is_some())
@@ -64,9 +72,12 @@ pub(super) fn zone_of_line(line: &str) -> Option<&str> {
         let is_word = at == 0 || !lower.as_bytes().get(at - 1).is_some_and(u8::is_ascii_alphanumeric);
         is_word.then_some(at + name.len())
     })?;
-    let rest = line.get(end..)?.trim_start_matches([':', '=', ',', ';', '\t', ' ', '"']);
+    let marks = line.get(end..)?;
+    let rest = marks.trim_start_matches([':', '=', ',', ';', '\t', ' ', '"']);
     let word = rest.split([',', ';', '\t', ' ', '"', ')']).next()?;
-    zone_named(word).map(|_| word)
+    // A word after a colon is meant as a zone even if no such zone is known.
+    let is_stated = marks.trim_start().starts_with([':', '=']) && !word.is_empty();
+    (is_stated || zone_named(word).is_some()).then_some(word)
 }
 
 /// Returns the unit in brackets at the end of a title: `memory.used [MiB]`, `torque (Nm)`.
@@ -126,6 +137,7 @@ mod tests {
             assert_eq!(time_rank(title), None, "{title}");
         }
         assert!(time_rank("time") < time_rank("date") && time_rank("date") < time_rank("Zeit"));
+        assert!(is_elapsed("Elapsed [ms]") && is_elapsed("time_elapsed") && !is_elapsed("time"));
         assert!(may_be_clock("Uhrzeit") && !may_be_clock("host"));
     }
 
@@ -139,7 +151,9 @@ mod tests {
         assert_eq!(zone_of_title("time z"), None);
         assert_eq!(zone_of_line("# timezone: Europe/Berlin"), Some("Europe/Berlin"));
         assert_eq!(zone_of_line("Time zone,CET"), Some("CET"));
+        assert_eq!(zone_of_line("# timezone: XYZ"), Some("XYZ"));
         assert_eq!(zone_of_line("the quartz runs"), None);
+        assert_eq!((zone_of_line("timezone data"), zone_of_line("timezone:")), (None, None));
         assert_eq!((time_unit_ns("Time [ms]"), time_unit_ns("wall_ns")), (Some(1_000_000), Some(1)));
         assert_eq!((time_unit_ns("times"), time_unit_ns("Time (s)")), (None, Some(1_000_000_000)));
         assert_eq!(unit_of_title("memory.used [MiB]"), Some("MiB"));

@@ -8,14 +8,14 @@ use super::options::SarOptions;
 use super::value::SarValue;
 use crate::import::findings::ImportFindings;
 use crate::import::local_clock::{LocalClock, LocalZone, ZoneOrigin};
-use crate::import::zone_name::zone_named;
+use crate::import::row_times::RowTimes;
 
 /// Converts the times of statistics to instants, entry by entry.
 #[derive(Debug)]
 pub(super) struct SarClock {
     options: SarOptions,
-    /// The number and the clock of the current host.
-    clock: Option<(usize, LocalClock)>,
+    /// The number, the clock and the times of the current host.
+    clock: Option<(usize, LocalClock, RowTimes)>,
     findings: ImportFindings,
     /// The zone of the last time that was not in UTC.
     zone: Option<String>,
@@ -50,7 +50,7 @@ impl SarClock {
         let is_utc = word == Some("UTC")
             || matches!(stamp.and_then(|stamp| stamp.get("utc")), Some(SarValue::Unsigned(1)));
         let is_stated = self.options.zone.is_some();
-        let clock = self.clock_of(host);
+        let (clock, times) = self.clock_of(host);
         let ns = match word {
             _ if is_utc => {
                 let stamp = TimeZone::UTC.to_timestamp(local).ok();
@@ -60,35 +60,39 @@ impl SarClock {
             _ => clock.local(local, line),
         };
         let ns = ns.ok_or_else(what)?;
+        times.add(ns, line);
         if !is_utc {
             self.zone = Some(match word.filter(|_| !is_stated) {
                 Some(word) => format!("{word} (named in the file)"),
-                None => self.clock_of(host).zone().described(),
+                None => self.clock_of(host).0.zone().described(),
             });
         }
         Ok(ns)
     }
 
-    /// Returns the clock of a host. Its zone is stated, named in the document, or the zone of this
-    /// host.
-    fn clock_of(&mut self, host: &SarHost) -> &mut LocalClock {
-        if self.clock.as_ref().is_some_and(|(number, _)| *number != host.number) {
+    /// Returns the clock and the times of a host. Its zone is stated, named in the document, or the
+    /// zone of this host.
+    fn clock_of(&mut self, host: &SarHost) -> (&mut LocalClock, &mut RowTimes) {
+        if self.clock.as_ref().is_some_and(|(number, ..)| *number != host.number) {
             self.end_host();
         }
-        let (_, clock) = self.clock.get_or_insert_with(|| {
-            let named = zone_named(&host.zone).map(|named| (named.zone, ZoneOrigin::File));
-            let stated = self.options.zone.clone().map(|zone| (zone, ZoneOrigin::Option));
-            let own = (self.options.host_zone.clone(), ZoneOrigin::Host);
-            let (zone, origin) = stated.or(named).unwrap_or(own);
-            let clock = LocalClock::new(LocalZone { zone, origin }, false);
-            (host.number, clock.with_likely(self.options.host_zone.clone()))
+        let (_, clock, times) = self.clock.get_or_insert_with(|| {
+            let host_zone = &self.options.host_zone;
+            let zone = match &self.options.zone {
+                Some(stated) => LocalZone::new(stated.clone(), ZoneOrigin::Option),
+                None if host.zone.is_empty() => LocalZone::new(host_zone.clone(), ZoneOrigin::Host),
+                None => LocalZone::of_file(&host.zone, host_zone),
+            };
+            let clock = LocalClock::new(zone, false).with_likely(host_zone.clone());
+            (host.number, clock, RowTimes::default())
         });
-        clock
+        (clock, times)
     }
 
     fn end_host(&mut self) {
-        if let Some((_, mut clock)) = self.clock.take() {
+        if let Some((_, mut clock, times)) = self.clock.take() {
             clock.report(&mut self.findings);
+            times.report_kept(&mut self.findings, None);
         }
     }
 

@@ -123,6 +123,50 @@ fn one_bad_value_changes_no_other() {
     }
 }
 
+// Proves that a time before the last one of its host is a finding, and that each host has its own
+// order.
+#[test]
+fn times_that_fall_are_found() {
+    let entry = |minute: usize| {
+        format!(
+            "{{\"timestamp\": {{\"date\": \"2023-11-14\", \"time\": \"22:{minute:02}:00\", \"utc\": 1}},\n\"memory\": \
+             {{\"memfree\": 5}}}}"
+        )
+    };
+    let host = |minutes: &[usize]| {
+        let entries: Vec<String> = minutes.iter().map(|minute| entry(*minute)).collect();
+        format!("{{\"nodename\": \"h\", \"statistics\": [\n{}\n]}}", entries.join(",\n"))
+    };
+    let found = |hosts: &[&[usize]]| {
+        let hosts: Vec<String> = hosts.iter().map(|minutes| host(minutes)).collect();
+        let document = format!("{{\"sysstat\": {{\"hosts\": [{}]}}}}", hosts.join(",\n"));
+        let (report, _folder) = import_text(&document).unwrap();
+        report.findings.iter().map(|found| (found.kind, found.line)).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&[&[1, 2, 2, 3], &[1, 2]]), []);
+    assert_eq!(found(&[&[1, 2, 30, 3, 4]]), [(FindingKind::Order, 8)]);
+}
+
+// Proves that this host decides about an abbreviation of several zones if its own zone uses it.
+// Otherwise, and for an unknown abbreviation, there is a finding.
+#[test]
+fn doubtful_zones_of_documents_are_found() {
+    let local = DOCUMENT.replace("\"utc\": 1, ", "");
+    let hour_ns = 3_600_000_000_000;
+    for (name, host, at_ns, found) in [
+        ("CST", "Asia/Shanghai", AT_NS - 8 * hour_ns, 0),
+        ("CST", "Asia/Tokyo", AT_NS + 6 * hour_ns, 1),
+        ("XYZ", "Asia/Tokyo", AT_NS - 9 * hour_ns, 1),
+        ("", "Asia/Tokyo", AT_NS - 9 * hour_ns, 0),
+    ] {
+        let document = local.replace("\"timezone\": \"UTC\"", &format!("\"timezone\": \"{name}\""));
+        let (report, folder) = import_in(TimeZone::get(host).unwrap(), &document).unwrap();
+        assert_eq!(rows(folder.path(), &["sar-memory.memfree"])[0].0, at_ns, "{name} {host}");
+        let kinds: Vec<_> = report.findings.iter().map(|found| found.kind).collect();
+        assert_eq!(kinds, vec![FindingKind::Zone; found], "{name} {host}");
+    }
+}
+
 // Proves that times are in the zone that the document names, whatever the zone of this host. Both
 // times of a repeated hour have their own instant.
 #[test]

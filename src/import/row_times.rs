@@ -1,4 +1,4 @@
-//! The times of the rows of a file: their order, steps and gaps.
+//! The times of the rows of a file, or of the statistics of a host: their order, steps and gaps.
 
 use serde::Serialize;
 
@@ -125,11 +125,11 @@ impl RowTimes {
         gaps
     }
 
-    /// Adds a finding for backward steps in rows that keep the order of the file.
-    pub(super) fn report_kept(&self, findings: &mut ImportFindings) {
+    /// Adds a finding for backward steps in rows that keep the order of the file. `option` names
+    /// what can be done instead.
+    pub(super) fn report_kept(&self, findings: &mut ImportFindings, option: Option<&str>) {
         let what = "the time falls here; taken for a clock that was set back";
-        let option = Some("import a file, of which the rows can be sorted".to_owned());
-        findings.add(FindingKind::Order, self.falls, what, option);
+        findings.add(FindingKind::Order, self.falls, what, option.map(str::to_owned));
     }
 
     /// Returns the order in which the rows are imported, and adds a finding if it is an assumption.

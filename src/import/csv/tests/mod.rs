@@ -194,6 +194,23 @@ fn open_quotes_cost_their_row() {
     assert_eq!(imported.gaps, 2);
 }
 
+// Proves that an open quote costs only its row if rows end with a delimiter, or if the last columns
+// have no title. A quote within a cell that is not escaped costs its row, too.
+#[test]
+fn rows_end_open_quotes_whatever_their_width() {
+    for content in [
+        "time,a,note\n1700000000,1,\"x\",\n1700000001,2,\"unclosed,\n1700000002,3,\"y\",\n1700000003,4,\"z\",\n",
+        "time,a,note,,\n1700000000,1,\"x\"\n1700000001,2,\"unclosed\n1700000002,3,\"y\"\n1700000003,4,\"z\"\n",
+        "time,a,note\n1700000000,1,\"x\"\n1700000001,2,\"5\" rack\"\n1700000002,3,\"y\"\n1700000003,4,\"z\"\n",
+    ] {
+        let imported = import_file(content);
+        let values: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
+        assert_eq!(values, [1, 3, 4].map(HeldValue::Unsigned), "{content}");
+        let said: Vec<_> = imported.report.flaws.iter().map(|flaw| &*flaw.what).collect();
+        assert!(matches!(said[..], [one] if one.starts_with("line 3: ")), "{said:?}");
+    }
+}
+
 // Proves that decimal commas, lines before the header, comments, delimiters at the end, two time
 // columns and a repeated header need no options.
 #[test]
@@ -255,36 +272,6 @@ fn encodings_are_read() {
     }
 }
 
-// Proves that times are in the zone that the file names, and that a stated zone has priority. If no
-// row proves the order of day and month, there is a finding.
-#[test]
-fn zones_and_dates_are_those_of_the_file() {
-    let first = |imported: &Imported| imported.rows[0].0 / 1_000_000_000;
-    for content in [
-        "time (UTC+1),a\n2023-11-14 23:13:20,1\n",
-        "# timezone: Europe/Berlin\ntime,a\n2023-11-14 23:13:20,1\n",
-        "time,tz,a\n2023-11-14 23:13:20,CET,1\n",
-        "time,a\n2023-11-14 23:13:20 CET,1\n",
-        "time,a\n2023-11-14 23:13:20 +0100,1\n",
-    ] {
-        let imported = import_file(content);
-        assert_eq!((first(&imported), lines(&imported)), (1_700_000_000, vec![]), "{content}");
-    }
-    let options = CsvOptions { zone: Some(TimeZone::UTC), ..plain() };
-    let stated = try_import("data.csv", b"time (UTC+1),a\n2023-11-14 22:13:20,1\n", &options).unwrap();
-    assert_eq!(first(&stated), 1_700_000_000);
-    let either = import_file("time,a\n01/02/2024 00:00:00,1\n02/02/2024 00:00:00,2\n");
-    assert_eq!(lines(&either), [(FindingKind::TimeForm, 2)]);
-    for content in ["Time [ms],a\n500,1\n1500,2\n", "time,a\nms,V\n500,1\n1500,2\n"] {
-        let named = import_file(content);
-        assert_eq!((named.rows[0].0, lines(&named)), (500_000_000, vec![]), "{content}");
-    }
-    let mixed = import_file("time,a\n5000000000,1\n6000000000,2\n100000000000,3\n");
-    assert_eq!((mixed.rows.len(), lines(&mixed)), (2, vec![(FindingKind::TimeForm, 4)]));
-    let proven = import_file("time,a\n01/02/2024 00:00:00,1\n01/13/2024 00:00:00,2\n");
-    assert_eq!((first(&proven), lines(&proven)), (1_704_153_600, vec![]));
-}
-
 // Proves that a check reports the interpretation of a file and the findings of an import.
 #[test]
 fn a_check_says_what_the_import_does() {
@@ -307,6 +294,29 @@ fn a_check_says_what_the_import_does() {
         report.findings.iter().map(|found| (found.kind, found.line)).collect::<Vec<_>>(),
         [(FindingKind::Absent, 2)]
     );
+}
+
+// Proves that a check reports where a compressed file is cut, as an import does.
+#[test]
+fn a_check_reports_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.csv.gz");
+    let rows: Vec<String> =
+        (0..5000).map(|row| format!("{},{}\n", 1_700_000_000 + row, row * row % 9973)).collect();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, format!("time,a\n{}", rows.concat()).as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    for (len, is_cut) in [(packed.len(), false), (packed.len() / 2, true)] {
+        std::fs::write(&path, &packed[..len]).unwrap();
+        let mut watch = |_| true;
+        let progress = ImportProgress::new(&mut watch);
+        let (report, checks) = check(std::slice::from_ref(&path), &plain(), progress).unwrap();
+        assert_eq!(
+            (checks.len(), report.is_complete(), report.flaws.len()),
+            (1, !is_cut, usize::from(is_cut))
+        );
+        assert!(report.flaws.iter().all(|flaw| flaw.what.contains("damaged or cut")), "{report:?}");
+    }
 }
 
 // Proves that each file becomes a separate run, even if their times overlap.
@@ -374,6 +384,25 @@ fn open_quotes_are_damage() {
     let what = &imported.report.flaws[0].what;
     assert!(imported.rows.is_empty() && what.contains("is a quote not closed?"), "{what}");
 }
+
+// Proves that the number of lines of an open quote is limited, too. Lines that were read to close
+// one quote are not read again for each quote that opens in them.
+#[test]
+fn lines_of_open_quotes_are_limited() {
+    let empty = "\n".repeat(1 << 18);
+    let content = format!("time,a\n1700000000,\"x{empty}\"\n1700000001,y\n");
+    let imported = import_file(&content);
+    let texts: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
+    assert_eq!(texts, [HeldValue::Text("y".into())]);
+    assert!(imported.report.flaws[0].what.starts_with("line 2: a quote is not closed"));
+    // Each of these lines closes the quote of the line before, and opens one.
+    let open = "x\",y,\"z\n".repeat(40_000);
+    let content = format!("time,a,b\n1700000000,1,2\n{open}1700000001,3,4\n");
+    let imported = import_file(&content);
+    assert_eq!(imported.rows.len(), 2);
+}
+
+mod times;
 
 mod one_bad_element {
     //! One bad element in a random file.
