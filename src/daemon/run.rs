@@ -427,32 +427,22 @@ impl RunThreads {
     /// time while it waits.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) -> Result<RecorderReport, DaemonError> {
         self.stop();
-        let mut ended = Ok(());
-        // A sampler or the thread of pushes hangs, and keeps its end of the queue.
-        let mut is_stuck = false;
-        let mut note_stuck = |joined: &Result<_, DaemonError>| {
+        let limit = (monotonic_ns() + SAMPLERS_STOP_MAX_NS, SAMPLERS_STOP_MAX_NS);
+        let push = self.push.map(|push| ("push".to_owned(), push.thread));
+        let (mut ended, mut is_stuck) = (Ok(()), false);
+        for (name, thread) in self.samplers.into_iter().chain(push) {
+            let joined = join(name, thread, limit, meanwhile);
             is_stuck |= matches!(joined, Err(DaemonError::ThreadStuck { .. }));
-        };
-        let deadline_ns = monotonic_ns() + SAMPLERS_STOP_MAX_NS;
-        for (name, thread) in self.samplers {
-            let joined = join(name, thread, (deadline_ns, SAMPLERS_STOP_MAX_NS), meanwhile);
-            note_stuck(&joined);
-            ended = ended.and(joined);
-        }
-        if let Some(push) = self.push {
-            let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);
-            let joined = join("push".to_owned(), push.thread, limit, meanwhile);
-            note_stuck(&joined);
             ended = ended.and(joined);
         }
         if let Some(mapper) = self.mapper {
-            let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);
             ended = ended.and(join("map-slabs".to_owned(), mapper, limit, meanwhile));
         }
         let mut ended = match ended {
             Err(error) if is_stuck => {
-                // The queue stays open, so the recorder does not end. The queued slabs are written.
-                // The next start takes the open slab of the thread from the memory of the run.
+                // The thread keeps its end of the queue, so the recorder does not end. The queued
+                // slabs are written. The next start takes the open slab of the thread from the
+                // memory of the run.
                 let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
                 let (recorder, ring) = (&self.handles.commands, self.handles.ring.as_ref());
                 if !flush_until(recorder, ring, deadline_ns, meanwhile) {
