@@ -1,14 +1,13 @@
 //! The rules of other programs for names, in one place. Exports, importers and queries make their
 //! names with these.
 //!
-//! | names | rule | of |
-//! |---|---|---|
-//! | columns, fields of imports | distinct without regard to case | Spark, `DuckDB`, Hive, Trino |
-//! | files | no `_` or `.` first: such files are hidden | Spark, Hive, Trino, Athena |
-//! | files | distinct without regard to case | file systems of macOS and Windows |
-//! | topics | one for each host and source: readers merge what has one topic | MCAP |
-//! | metrics, labels | ASCII letters, digits, `_`, no digit first | Prometheus |
-//! | metrics | `_total` ends the names of counters; others keep it if it is theirs | Prometheus |
+//! - Columns, and fields of imports, differ in more than case (Spark, `DuckDB`, Hive, Trino).
+//! - Files do not begin with `_` or `.`, since such files are hidden (Spark, Hive, Trino, Athena).
+//! - Files differ in more than case (file systems of macOS and Windows).
+//! - Each host and source has its own topic, since readers merge the messages of a topic (MCAP).
+//! - Metrics and labels have ASCII letters, digits and `_`, and begin with no digit (Prometheus).
+//! - Names of counters end with `_total`. Another metric keeps `_total` if its field ends with it
+//!   (Prometheus).
 //!
 //! Never: reads a recording.
 

@@ -1,5 +1,5 @@
-//! Limits the length of a store's answers to list requests. The library collects such answers in
-//! memory, so an endless answer would use up the memory.
+//! Limits the length of a store's answers. The library collects them in memory, so an endless answer
+//! would use up the memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,6 +16,8 @@ use object_store::client::{
 /// Maximum length of an answer to a list request and of an error text, in bytes. A page of a list
 /// has at most 5,000 names of at most 1 KiB, with the attributes of each.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Maximum size of an object that is read, in bytes. This program writes at most about 16 MiB.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 
 /// Connects as the library does, and limits the length of answers.
 #[derive(Debug)]
@@ -24,17 +26,22 @@ pub(crate) struct BoundedConnector;
 #[derive(Debug)]
 struct BoundedService(HttpClient);
 
-/// A body that fails after `bytes_left` bytes.
+/// A body that fails after `bytes_max` bytes.
 #[derive(Debug)]
 struct BoundedBody {
     body: HttpResponseBody,
     bytes_left: u64,
+    bytes_max: u64,
 }
 
 /// The answer is too long.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer has more than {ANSWER_BYTES_MAX} bytes, the limit of a list; check the URL of the store")]
-struct TooLong;
+#[error(
+    "the answer has more than {bytes_max} bytes, the limit for such a request; check the URL of the store"
+)]
+struct TooLong {
+    bytes_max: u64,
+}
 
 impl HttpConnector for BoundedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -45,18 +52,12 @@ impl HttpConnector for BoundedConnector {
 #[async_trait]
 impl HttpService for BoundedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // All stores use this parameter for the folder of a list. Objects are read in parts of
-        // known length.
+        // All stores use this parameter for the folder of a list.
         let is_list = request.uri().query().is_some_and(|query| query.contains("prefix="));
         let response = self.0.execute(request).await?;
-        let is_bounded = is_list || !response.status().is_success();
-        Ok(response.map(|body| {
-            if is_bounded {
-                HttpResponseBody::new(BoundedBody { body, bytes_left: ANSWER_BYTES_MAX })
-            } else {
-                body
-            }
-        }))
+        let is_object = !is_list && response.status().is_success();
+        let bytes_max = if is_object { OBJECT_BYTES_MAX } else { ANSWER_BYTES_MAX };
+        Ok(response.map(|body| HttpResponseBody::new(BoundedBody { body, bytes_left: bytes_max, bytes_max })))
     }
 }
 
@@ -72,7 +73,10 @@ impl Body for BoundedBody {
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
             let Some(left) = self.bytes_left.checked_sub(bytes) else {
-                return Poll::Ready(Some(Err(HttpError::new(HttpErrorKind::Decode, TooLong))));
+                return Poll::Ready(Some(Err(HttpError::new(
+                    HttpErrorKind::Decode,
+                    TooLong { bytes_max: self.bytes_max },
+                ))));
             };
             self.bytes_left = left;
         }
@@ -115,10 +119,10 @@ mod tests {
         }
     }
 
-    // Proves that an endless answer to a list request fails at the limit and that the error names
-    // the reason. An answer as long as the limit is accepted, and objects may be longer.
+    // Proves that an endless answer fails at the limit for its request and that the error names the
+    // limit. An answer as long as the limit is accepted, and objects may be longer than lists.
     #[test]
-    fn endless_lists_end() {
+    fn endless_answers_end() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let read = |mib: u64, query: &str| {
             let service = BoundedService(HttpClient::new(TalkativeStore(mib)));
@@ -131,6 +135,9 @@ mod tests {
             assert!(refused.to_string().contains("more than 16777216 bytes"), "{refused}");
             assert_eq!(read(16, query).unwrap().len(), 16 << 20);
         }
-        assert_eq!(read(20, "/v1/object.parquet").unwrap().len(), 20 << 20);
+        let object = "/v1/object.parquet";
+        assert_eq!(read(20, object).unwrap().len(), 20 << 20);
+        let refused = read(u64::MAX, object).unwrap_err();
+        assert!(refused.to_string().contains("more than 268435456 bytes"), "{refused}");
     }
 }

@@ -17,6 +17,7 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
+use crate::bounded_answers::OBJECT_BYTES_MAX;
 use crate::budget::RateBudget;
 use crate::environment::{monotonic_ns, random_part};
 use crate::lake_error::LakeError;
@@ -453,7 +454,15 @@ async fn read_object(store: Arc<dyn ObjectStore>, path: Path, bytes_max: u64) ->
 
 async fn read_from(store: Arc<dyn ObjectStore>, path: Path, offset: u64) -> object_store::Result<Bytes> {
     let options = GetOptions::new().with_range(Some(GetRange::Offset(offset)));
-    store.get_opts(&path, options).await?.bytes().await
+    let object = store.get_opts(&path, options).await?;
+    // The library reserves memory for the range that the store names.
+    let bytes = object.range.end.saturating_sub(object.range.start);
+    if bytes > OBJECT_BYTES_MAX {
+        let what =
+            format!("{bytes} bytes from {offset} on, more than {OBJECT_BYTES_MAX}: none of this program's");
+        return Err(Error::NotSupported { source: what.into() });
+    }
+    object.bytes().await
 }
 
 /// Returns none instead of the error that there is no such object.

@@ -4,11 +4,10 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
+use crate::bounded_answers::OBJECT_BYTES_MAX;
 use crate::error::ShipError;
 use crate::lake::Lake;
 
-/// Maximum size of an object that is read, in bytes. This program writes at most about 16 MiB.
-pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Rows that are decoded at once.
 const BATCH_ROWS: usize = 256;
 

@@ -18,7 +18,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounde
 use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::thread;
 
-/// An element that takes longer hangs. A sample with one such element still ends in time.
+/// An element that takes longer hangs. A sample with one such element still ends in time, unless
+/// its read uses the CPU ([`READY_TIMEOUTS`]).
 const ELEMENT_TIMEOUT: Duration = Duration::from_millis(800);
 /// Number of timeouts after which a read counts as hanging even if its thread is ready to run.
 /// Before that, the thread may only be waiting for a CPU.

@@ -213,7 +213,11 @@ pub fn names(directory: impl AsFd) -> io::Result<Vec<String>> {
 ///
 /// # Errors
 /// Any error of the underlying system call.
-pub fn open_safely(at: BorrowedFd<'_>, path: &Path, (flags, mode): (OFlags, u32)) -> io::Result<OwnedFd> {
+pub(super) fn open_safely(
+    at: BorrowedFd<'_>,
+    path: &Path,
+    (flags, mode): (OFlags, u32),
+) -> io::Result<OwnedFd> {
     Ok(openat(at, path, flags | SAFE_FLAGS, Mode::from_raw_mode(mode))?)
 }
 
@@ -221,7 +225,7 @@ pub fn open_safely(at: BorrowedFd<'_>, path: &Path, (flags, mode): (OFlags, u32)
 ///
 /// # Errors
 /// It is of another kind: the error names both.
-pub fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
+pub(super) fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
     check_kind(&fstat(&file)?, wanted)?;
     Ok(file)
 }
@@ -230,7 +234,7 @@ pub fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// It is of another kind: the error names both.
-pub fn check_kind(status: &Stat, wanted: FileType) -> io::Result<()> {
+pub(super) fn check_kind(status: &Stat, wanted: FileType) -> io::Result<()> {
     let found = FileType::from_raw_mode(status.st_mode);
     if found == wanted {
         return Ok(());
