@@ -132,6 +132,13 @@ fn a_check_writes_nothing() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let counted = |more: &[&str]| {
+        let called = rig.call(&[&["import", "csv", "a.csv", "--check", "--json"], more].concat());
+        serde_json::from_slice::<Value>(&called.out).unwrap()["files"][0]["columns"][0]["values"].clone()
+    };
+    // A word for a missing value is no value, stated or not. A column of text has it as text.
+    assert_eq!([counted(&[]), counted(&["--absent", "N/A"])], [2, 2]);
+    assert_eq!(counted(&["--type", "load [%]=text"]), 3);
     let called = rig.call(&["import", "csv", "a.csv", "--check", "--json", "--absent", "N/A"]);
     assert_eq!(called.status, Some(0), "{called:?}");
     let check: Value = serde_json::from_slice(&called.out).unwrap();

@@ -1,5 +1,5 @@
-//! Limits the length of a store's answers. The library collects them in memory, so an endless answer
-//! would use up the memory.
+//! Limits the length of a store's answers. The library collects them in memory, so an endless
+//! answer would use up the memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -220,9 +220,20 @@ impl ColumnCensus {
         self.marks
     }
 
-    /// Returns the number of cells that were added.
-    pub(super) fn cells(&self) -> u64 {
-        self.cells
+    /// Returns the number of cells with a value of a type.
+    pub(super) fn values(&self, csv_type: CsvType, mark: DecimalMark) -> u64 {
+        let numbers = self.numbers(mark);
+        let words: u64 = self.words.iter().map(|word| word.cells.count).sum();
+        let without = match csv_type {
+            CsvType::Bool => words + self.not_bools.cells.count,
+            _ if csv_type.is_number() => words + numbers.others.cells.count + numbers.other_units.cells.count,
+            _ => 0,
+        };
+        self.cells.saturating_sub(without)
+    }
+
+    fn numbers(&self, mark: DecimalMark) -> &NumberCensus {
+        if mark == DecimalMark::Point { &self.point } else { &self.comma }
     }
 
     /// Decides type, unit and words for missing values, and adds a finding for each assumption. If
@@ -234,7 +245,7 @@ impl ColumnCensus {
         stated: Option<CsvType>,
         findings: &mut ImportFindings,
     ) -> ColumnReading {
-        let numbers = if mark == DecimalMark::Point { &self.point } else { &self.comma };
+        let numbers = self.numbers(mark);
         let mut reading = ColumnReading {
             csv_type: stated.unwrap_or(CsvType::Text),
             unit: None,

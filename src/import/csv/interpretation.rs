@@ -110,7 +110,7 @@ pub struct ColumnCheck {
     pub counter: bool,
     /// Words for missing values that it has.
     pub absent: Vec<String>,
-    /// Number of cells that are neither empty nor a stated word for a missing value.
+    /// Number of cells with a value of the type.
     pub values: u64,
 }
 

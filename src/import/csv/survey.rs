@@ -218,7 +218,9 @@ impl<'o> Survey<'o> {
             let of = Tally { line: self.layout.header_line, count: 1 };
             findings.add(FindingKind::Header, of, what, Some(format!("--time {}", titles.join(","))));
         }
-        let values: Vec<u64> = self.columns.iter().map(ColumnCensus::cells).collect();
+        let typed = self.columns.iter().zip(&readings);
+        let values: Vec<u64> =
+            typed.map(|(census, reading)| census.values(reading.csv_type, decimal)).collect();
         let rows = (self.rows, self.skipped);
         let interpretation = Interpretation {
             encoding: self.encoding,
