@@ -1,7 +1,7 @@
 //! Compares the capture path with its targets on this machine and prints one table. With `--quick`
-//! it takes 30 s and judges nothing.
+//! it takes a minute and judges nothing.
 //!
-//! `cargo bench --bench capture` runs everything in about a quarter of an hour and writes the table
+//! `cargo bench --bench capture` runs everything in about half an hour and writes the table
 //! as Markdown to target/capture.md, or to the file named by `FLATCAP_CAPTURE_REPORT`. Words after
 //! `--` select the rows whose names contain one of them. A missed target does not fail the run,
 //! since speed depends on the machine. A wrong count does: frames lost where none may be, or
@@ -41,6 +41,7 @@ mod sample;
 mod stall;
 mod start;
 mod stop;
+mod storms;
 mod switches;
 mod table;
 mod tmpfs;
@@ -52,7 +53,7 @@ use std::process::ExitCode;
 use table::{BenchLength, CaptureReport, RowFamily};
 
 /// All measurements, in the order of the table.
-const FAMILIES: [RowFamily; 15] = [
+const FAMILIES: [RowFamily; 21] = [
     RowFamily { rows: &["sample"], measure: sample::measure },
     RowFamily { rows: &["tmpfs"], measure: tmpfs::measure },
     RowFamily { rows: &["ext4"], measure: ext4::measure },
@@ -64,6 +65,12 @@ const FAMILIES: [RowFamily; 15] = [
     RowFamily { rows: &["push-rate"], measure: push::rate },
     RowFamily { rows: &["push-idle"], measure: push::idle },
     RowFamily { rows: &["push-hostile"], measure: push::hostile },
+    RowFamily { rows: &["storm-frames"], measure: storms::million },
+    RowFamily { rows: &["storm-verify"], measure: storms::expensive },
+    RowFamily { rows: &["storm-triggers"], measure: storms::triggered },
+    RowFamily { rows: &["storm-registrations"], measure: storms::registered },
+    RowFamily { rows: &["storm-connections"], measure: storms::refused },
+    RowFamily { rows: &["storm-all"], measure: storms::together },
     RowFamily { rows: &["switch-cost"], measure: switches::cost },
     RowFamily { rows: &["switch-flood"], measure: switches::flood },
     RowFamily { rows: &["start"], measure: start::measure },

@@ -22,7 +22,7 @@ use crate::numbers::{ensure_equal, format_ns, median, range};
 use crate::program::{Program, RunningRecorder, TIMEOUT_NS, host_sources, sleep_ns, wait_for};
 use crate::table::{BenchLength, CaptureRow};
 
-const PAYLOAD_BYTES: usize = 64;
+pub const PAYLOAD_BYTES: usize = 64;
 const RATE_TARGET: f64 = 4e6;
 const IDLE_CLIENTS: usize = 64;
 const IDLE_TARGET: f64 = 0.2;
@@ -32,13 +32,14 @@ const CONFIG: &str = "[push]\nenabled = true\nclients = 128\n[compress]\nenabled
 /// Of one client that pushes all the time.
 const LANE_BYTES: u64 = 4 << 20;
 /// So that each of many clients has one.
-const SMALL_LANE_BYTES: u64 = 256 << 10;
+pub const SMALL_LANE_BYTES: u64 = 256 << 10;
 /// From the end of one attack to the next. They do not take a whole processor: on few of them, that
 /// would delay the samplers whatever the recorder does.
 const ATTACK_INTERVAL_NS: u64 = 5_000_000;
 const TIMEOUT: Duration = Duration::from_nanos(TIMEOUT_NS);
 
-fn connected(socket: &Path, name: &str, ring_bytes: u64) -> Result<PushClient, Box<dyn Error>> {
+/// Connects an application, and waits for the recorder.
+pub fn connected(socket: &Path, name: &str, ring_bytes: u64) -> Result<PushClient, Box<dyn Error>> {
     let socket = Some(socket.to_owned());
     let options = ClientOptions {
         socket,
@@ -52,7 +53,8 @@ fn connected(socket: &Path, name: &str, ring_bytes: u64) -> Result<PushClient, B
     Ok(client)
 }
 
-fn opaque(client: &PushClient, on_full: OnFullLane) -> Result<PushSource, Box<dyn Error>> {
+/// A source of bytes without a schema.
+pub fn opaque(client: &PushClient, on_full: OnFullLane) -> Result<PushSource, Box<dyn Error>> {
     Ok(client.source(SourceOptions { name: "orders", on_full, ..SourceOptions::default() })?)
 }
 
