@@ -38,9 +38,12 @@ impl RowBuffer {
 #[derive(Debug, Default)]
 pub(super) struct SampleJoin {
     held: Vec<Held>,
-    /// Each source and table, by number, and the columns with its values.
+    /// The number of each source and table.
     origins: BTreeMap<(u16, usize), usize>,
-    places: Vec<Vec<usize>>,
+    /// The source and table of the last sample, and their number: mostly those of the next one.
+    last: Option<((u16, usize), usize)>,
+    /// How many samples each source and table has begun.
+    begun: Vec<u64>,
     /// Rows of the elements of the current sample: the element, and the place and value of each
     /// field.
     elements: Vec<(ElementName, Vec<(usize, HeldValue)>)>,
@@ -51,36 +54,37 @@ pub(super) struct SampleJoin {
 struct Held {
     value: HeldValue,
     mono_ns: u64,
-    /// The source and table of the value.
+    /// The source and table of the value, and their sample. Once they begin another sample, the
+    /// value is gone.
     origin: usize,
+    sample: u64,
 }
 
 impl SampleJoin {
     /// Begins a sample of a table of a source: values that it does not have again are gone. Returns
     /// the number of both, for [`set`](Self::set).
     pub(super) fn begin(&mut self, source: u16, table: usize) -> usize {
-        let origin = *self.origins.entry((source, table)).or_insert_with(|| {
-            self.places.push(Vec::new());
-            self.places.len() - 1
+        let key = (source, table);
+        let known = self.last.filter(|(last, _)| *last == key).map(|(_, origin)| origin);
+        let origin = known.unwrap_or_else(|| {
+            *self.origins.entry(key).or_insert_with(|| {
+                self.begun.push(0);
+                self.begun.len() - 1
+            })
         });
-        self.forget_origin(origin);
+        self.last = Some((key, origin));
+        if let Some(begun) = self.begun.get_mut(origin) {
+            *begun += 1;
+        }
         origin
     }
 
     /// Forgets the values of a source.
     pub(super) fn forget(&mut self, source: u16) {
         let all = self.origins.range((source, 0)..=(source, usize::MAX));
-        let origins: Vec<usize> = all.map(|(_, origin)| *origin).collect();
-        for origin in origins {
-            self.forget_origin(origin);
-        }
-    }
-
-    fn forget_origin(&mut self, origin: usize) {
-        let Some(places) = self.places.get_mut(origin) else { return };
-        for place in places.drain(..) {
-            if let Some(held) = self.held.get_mut(place).filter(|held| held.origin == origin) {
-                held.value = HeldValue::Absent;
+        for (_, origin) in all {
+            if let Some(begun) = self.begun.get_mut(*origin) {
+                *begun += 1;
             }
         }
     }
@@ -92,10 +96,8 @@ impl SampleJoin {
         }
         if let Some(held) = self.held.get_mut(place) {
             held.value.set(value);
-            (held.mono_ns, held.origin) = (mono_ns, origin);
-        }
-        if let Some(places) = self.places.get_mut(origin) {
-            places.push(place);
+            let sample = self.begun.get(origin).copied().unwrap_or_default();
+            (held.mono_ns, held.origin, held.sample) = (mono_ns, origin, sample);
         }
     }
 
@@ -120,14 +122,17 @@ impl SampleJoin {
         ages_max_ns: &[u64],
         rows: &mut RowBuffer,
     ) {
-        let held = &self.held;
+        let (held, begun) = (&self.held, &self.begun);
         let append = |element: Option<ElementName>, rows: &mut RowBuffer| {
             rows.stamps.push(RowStamp { element, ..stamp });
             let first = rows.values.len();
             rows.values.extend(ages_max_ns.iter().enumerate().map(|(place, age_max_ns)| {
                 let held = held.get(place);
-                let is_recent = |held: &&Held| stamp.mono_ns.saturating_sub(held.mono_ns) <= *age_max_ns;
-                held.filter(is_recent).map_or(HeldValue::Absent, |held| held.value.clone())
+                let is_there = |held: &&Held| {
+                    begun.get(held.origin) == Some(&held.sample)
+                        && stamp.mono_ns.saturating_sub(held.mono_ns) <= *age_max_ns
+                };
+                held.filter(is_there).map_or(HeldValue::Absent, |held| held.value.clone())
             }));
             first
         };
@@ -149,7 +154,8 @@ impl SampleJoin {
     pub(super) fn clear(&mut self) {
         self.held.clear();
         self.origins.clear();
-        self.places.clear();
+        self.last = None;
+        self.begun.clear();
         self.elements.clear();
     }
 }
