@@ -392,6 +392,9 @@ impl SeriesSet {
         offspring: &mut BTreeMap<u64, f64>,
         observer: &mut impl Observer,
     ) {
+        if offspring.is_empty() {
+            return; // most samples
+        }
         let Self { tables, series, free, left_out, elements_by_pid, observations, .. } = self;
         let Some(own) = tables.get_mut(table) else { return };
         let mut store = SeriesStore { series, free, left_out, observer, observations };

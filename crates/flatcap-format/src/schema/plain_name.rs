@@ -16,10 +16,14 @@ pub fn is_plain_source_name(name: &str) -> bool {
 
 /// Whether a path can have this name of a field without quotes: as one part of a source's name.
 pub fn is_plain_field_name(name: &str) -> bool {
-    !name.bytes().all(|byte| byte.is_ascii_digit())
-        && !name.contains('.')
-        && name.trim() == name
-        && !name.chars().any(|character| SPECIAL.contains(&character) || is_invisible(character))
+    if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    // Most names, without the tables of Unicode that the rest of the rule needs.
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        || !name.contains('.')
+            && name.trim() == name
+            && !name.chars().any(|character| SPECIAL.contains(&character) || is_invisible(character))
 }
 
 /// Whether it is a control character, or one that is not seen or changes the direction of others.
