@@ -9,8 +9,8 @@ use flatcap_format::replay::{MergedReader, ReplayItem, ReplaySample};
 use flatcap_format::schema::{CompiledSchema, to_visible_json};
 use flatcap_format::segment::{Marker, SourceInfo};
 use flatcap_trigger::{
-    FIRINGS_PER_DAY_MAX, RuleProblem, RuleSource, TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent,
-    TriggerRule,
+    FIRINGS_PER_DAY_MAX, RuleError, RuleProblem, RuleScope, ScopedEngine, TriggerChange, TriggerCounts,
+    TriggerEvent, TriggerRule,
 };
 use serde::Serialize;
 
@@ -115,17 +115,12 @@ struct RuleReplay {
     events: Vec<TriggerEvent>,
 }
 
-/// The positions of sources in an engine, by id.
-type SourcePositions = BTreeMap<u16, usize>;
-
 /// The rule for one of the sources that share a name, as the recorder evaluates it.
 struct SourceEngine {
     /// The id of the pushed source, and its name with the id if it shares the name. `None` if the
     /// rule uses no pushed source, or several.
     source: Option<(u16, String)>,
-    engine: TriggerEngine,
-    /// The positions of sources in it, by id.
-    positions: SourcePositions,
+    engine: ScopedEngine,
     /// The position of its last firing in the firings found.
     last: Option<usize>,
 }
@@ -254,84 +249,69 @@ impl RuleReplay {
     }
 
     /// Compiles the rule as the recorder does: once if it names only sources of the recorder, else
-    /// for each pushed source that it names. A rule that needs several pushed sources is compiled
-    /// once for all sources.
+    /// for each pushed or imported source that it names. A rule about several imported sources is
+    /// compiled once for all of them.
     fn compile(&mut self) {
         let mut earlier = std::mem::take(&mut self.engines);
         let id_of = |own: &SourceEngine| own.source.as_ref().map(|(id, _)| *id);
         let mut compiled = Vec::new();
-        if let Ok(engine) = self.engine(None) {
+        if let Ok(engine) = self.engine(|source| RuleScope::Own.has(source)) {
             compiled.push((None, engine));
         } else {
-            let pushed = self.sources.iter().filter(|source| !is_of_recorder(source));
-            for source in pushed {
+            let others = self.sources.iter().filter(|source| !RuleScope::Own.has(source));
+            for source in others {
                 let is_alone =
                     self.sources.iter().all(|other| other.id == source.id || other.name != source.name);
                 let name =
                     if is_alone { source.name.clone() } else { format!("{}[{}]", source.name, source.id) };
-                compiled.extend(self.engine(Some(source.id)).ok().map(|own| (Some((source.id, name)), own)));
+                let scope = RuleScope::With(source.id);
+                let own = self.engine(|source| scope.has(source)).ok();
+                compiled.extend(own.map(|own| (Some((source.id, name)), own)));
             }
         }
         if compiled.is_empty() {
-            // A rule about several sources that applications pushed.
-            match self.engine_of(|_| true) {
+            match self.engine(|source| RuleScope::Imported.has(source)) {
                 Ok(engine) => compiled.push((None, engine)),
+                Err(_) if self.engine(|_| true).is_ok() => self.misfits.push(self.names_several()),
                 Err(problems) => self.misfits.extend(problems),
             }
         }
         self.has_fitted |= !compiled.is_empty();
-        for (source, (engine, positions)) in compiled {
-            let mut own = SourceEngine { source, engine, positions, last: None };
+        for (source, engine) in compiled {
+            let mut own = SourceEngine { source, engine, last: None };
             if let Some(at) = earlier.iter().position(|before| id_of(before) == id_of(&own)) {
                 let before = earlier.swap_remove(at);
-                own.engine.adopt(&before.engine);
+                own.engine.engine_mut().adopt(before.engine.engine());
                 own.last = before.last;
             }
             self.engines.push(own);
         }
         self.observers.clear();
         for (number, own) in self.engines.iter().enumerate() {
-            for (id, _) in own.positions.iter().filter(|(_, position)| own.engine.observes(**position)) {
-                self.observers.entry(*id).or_default().push(number);
+            for id in own.engine.observed() {
+                self.observers.entry(id).or_default().push(number);
             }
         }
     }
 
-    /// Compiles the rule for the sources of the recorder and one pushed source.
-    fn engine(&self, pushed: Option<u16>) -> Result<(TriggerEngine, SourcePositions), Vec<RuleProblem>> {
-        self.engine_of(|source| is_of_recorder(source) || Some(source.id) == pushed)
+    /// Compiles the rule for the sources that it sees.
+    fn engine(&self, is_seen: impl Fn(&SourceInfo) -> bool) -> Result<ScopedEngine, Vec<RuleProblem>> {
+        let known = self.sources.iter().zip(&self.schemas).filter(|(source, _)| is_seen(source));
+        let seen: Vec<_> = known.map(|(source, schema)| (source, schema.as_ref())).collect();
+        ScopedEngine::new(std::slice::from_ref(&self.rule), &seen)
     }
 
-    fn engine_of(
-        &self,
-        is_seen: impl Fn(&SourceInfo) -> bool,
-    ) -> Result<(TriggerEngine, SourcePositions), Vec<RuleProblem>> {
-        let seen = self.sources.iter().zip(&self.schemas).filter(|(source, _)| is_seen(source));
-        let (mut known, mut first, mut positions) = (Vec::new(), BTreeMap::new(), SourcePositions::new());
-        for (source, schema) in seen {
-            // The recorder's own sources never overlap: a second one with the same name continues
-            // the first after a reload.
-            let key = (&source.name, &source.root, &source.schema);
-            let position = match first.get(&key) {
-                Some(position) if is_of_recorder(source) => *position,
-                _ => known.len(),
-            };
-            positions.insert(source.id, position);
-            if is_of_recorder(source) {
-                first.entry(key).or_insert(position);
-            }
-            if position == known.len() {
-                let (name, period_ns) = (source.name.as_str(), source.period_ns);
-                known.push(RuleSource { name, period_ns, schema: schema.as_ref() });
-            }
-        }
-        Ok((TriggerEngine::new(std::slice::from_ref(&self.rule), &known)?, positions))
+    /// Says that the recorder would not evaluate a rule about several pushed sources.
+    fn names_several(&self) -> RuleProblem {
+        let what = "it names several sources that applications push; write a rule for each of them";
+        let error = RuleError::Field(what.to_owned());
+        RuleProblem { rule: self.rule.name.to_string(), key: "when", error }
     }
 
     fn end_run(&mut self) {
         self.advance(self.newest);
         for own in std::mem::take(&mut self.engines) {
-            self.counts = own.engine.counts().fold(self.counts, |sum, (_, own)| sum.plus(own));
+            self.counts = own.engine.engine().counts().fold(self.counts, |sum, (_, own)| sum.plus(own));
         }
     }
 
@@ -340,7 +320,7 @@ impl RuleReplay {
         self.advanced_ns = mono_ns;
         for number in 0..self.engines.len() {
             if let Some(own) = self.engines.get_mut(number) {
-                own.engine.advance(mono_ns, &mut self.events);
+                own.engine.engine_mut().advance(mono_ns, &mut self.events);
                 self.collect(number, (mono_ns, wall_ns));
             }
         }
@@ -355,9 +335,9 @@ impl RuleReplay {
         }
         for number in self.observers.get(&sample.source).cloned().unwrap_or_default() {
             let Some(own) = self.engines.get_mut(number) else { continue };
-            let Some(source) = own.positions.get(&sample.source) else { continue };
-            own.engine.advance(sample.mono_ns, &mut self.events);
-            own.engine.observe(*source, (sample.mono_ns, sample.flags), sample.payload, &mut self.events);
+            own.engine.engine_mut().advance(sample.mono_ns, &mut self.events);
+            let stamp = (sample.mono_ns, sample.flags);
+            own.engine.observe(sample.source, stamp, sample.payload, &mut self.events);
             self.collect(number, now);
         }
     }
@@ -365,7 +345,7 @@ impl RuleReplay {
     fn observe_mark(&mut self, marker: &Marker) {
         for number in 0..self.engines.len() {
             let Some(own) = self.engines.get_mut(number) else { continue };
-            own.engine.observe_mark(marker.mono_ns, &marker.text, &mut self.events);
+            own.engine.engine_mut().observe_mark(marker.mono_ns, &marker.text, &mut self.events);
             self.collect(number, (marker.mono_ns, marker.wall_ns));
         }
     }
@@ -434,11 +414,6 @@ impl RuleReplay {
 /// Returns what makes a source the same one.
 fn identity(source: &SourceInfo) -> (u16, &str, &[u8]) {
     (source.id, &source.name, &source.schema)
-}
-
-/// Returns whether the recorder reads the source itself: pushed sources have labels.
-fn is_of_recorder(source: &SourceInfo) -> bool {
-    source.labels.is_empty()
 }
 
 fn print(found: &[FiringRow], mut times: TimePrinter, out: &mut dyn Write) -> io::Result<()> {

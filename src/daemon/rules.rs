@@ -1,13 +1,13 @@
 //! The rules of a run, compiled for the sources that it reads, and what their firings lead to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::SourceInfo;
 use flatcap_trigger::{
-    ComparedQuantity, RuleProblem, RuleSource, TriggerChange, TriggerEngine, TriggerEvent, TriggerRule,
+    ComparedQuantity, RuleProblem, RuleScope, ScopedEngine, TriggerChange, TriggerEvent, TriggerRule,
 };
 
 use super::rule_programs::{FiringReport, ProgramStarter, ReportedValue, RuleProgram};
@@ -49,107 +49,87 @@ pub(super) fn compile_rules(
     if rules.is_empty() {
         return RecorderRules::default();
     }
-    let (engine, waiting) = RuleSet { rules, names: &config.push.rule_sources }.compile(sources, is_read);
-    if engine.is_empty() && waiting.is_empty() {
+    // Sources that were removed keep their ids.
+    let removed = sources.iter().map(|source| source.id).filter(|id| !is_read(*id)).collect();
+    let names = config.push.rule_sources.clone();
+    let mut compilation = RuleCompilation { rules, names: names.clone(), removed };
+    let engine = compilation.compile_own(sources);
+    if engine.engine().is_empty() && compilation.rules.is_empty() {
         return RecorderRules::default();
     }
     let on_firing = Some(firing_listener(rule_actions(config), targets));
-    let names = config.push.rule_sources.clone();
-    let pushed = (!waiting.is_empty()).then(|| {
-        let of_names = names.clone();
-        PushedRules::new(names, move |sources, id| compile_for_pushed(&waiting, sources, id, &of_names))
-    });
+    let pushed = (!compilation.rules.is_empty())
+        .then(|| PushedRules::new(names, move |sources, id| compilation.compile_pushed(sources, id)));
     RecorderRules { engine, on_firing, pushed }
 }
 
-/// The rules of a configuration.
-struct RuleSet<'c> {
+/// The rules of a configuration that are not compiled yet.
+struct RuleCompilation {
     rules: Vec<TriggerRule>,
     /// Names of sources that applications push.
-    names: &'c [String],
+    names: Vec<String>,
+    /// The ids of sources that are not read any more.
+    removed: BTreeSet<u16>,
 }
 
-impl RuleSet<'_> {
-    /// Compiles the rules about sources of the host, and returns those about pushed ones.
-    fn compile(
-        self,
-        sources: &[SourceInfo],
-        is_read: impl Fn(u16) -> bool,
-    ) -> (TriggerEngine, Vec<TriggerRule>) {
-        // Sources that were removed keep their ids, and have no fields.
-        let schemas = SourceSchemas::of(sources, |source| is_read(source.id));
-        let known = schemas.rule_sources();
+impl RuleCompilation {
+    /// Compiles the rules about sources of the host. Those about pushed ones remain.
+    fn compile_own(&mut self, sources: &[SourceInfo]) -> ScopedEngine {
+        let seen = self.seen(sources, RuleScope::Own);
         let (mut fitting, mut waiting) = (Vec::new(), Vec::new());
-        for rule in self.rules {
-            let Err(problems) = TriggerEngine::new(std::slice::from_ref(&rule), &known) else {
+        for rule in std::mem::take(&mut self.rules) {
+            let Err(problems) = seen.compile(std::slice::from_ref(&rule)) else {
                 fitting.push(rule);
                 continue;
             };
-            if problems.iter().all(|problem| missing_source(problem, self.names).is_some()) {
+            if problems.iter().all(|problem| missing_source(problem, &self.names).is_some()) {
                 waiting.push(rule);
             } else {
                 report(&problems);
             }
         }
-        (TriggerEngine::new(&fitting, &known).unwrap_or_default(), waiting)
+        self.rules = waiting;
+        seen.compile(&fitting).unwrap_or_default()
     }
-}
 
-/// Compiles the rules that name a pushed source. Other sources of the names that applications use
-/// are not in sight: a rule is about one of them.
-fn compile_for_pushed(
-    rules: &[TriggerRule],
-    sources: &[SourceInfo],
-    id: u16,
-    names: &[String],
-) -> TriggerEngine {
-    let Some(pushed) = sources.iter().find(|source| source.id == id) else { return TriggerEngine::default() };
-    let schemas = SourceSchemas::of(sources, |source| source.id == id || !names.contains(&source.name));
-    let known = schemas.rule_sources();
-    let own = std::slice::from_ref(&pushed.name);
-    let names_own = |rule: &&TriggerRule| {
-        // What it lacks without this source is what it names.
-        let without: Vec<RuleSource<'_>> =
-            known.iter().filter(|source| source.name != pushed.name).copied().collect();
-        let problems = TriggerEngine::new(std::slice::from_ref(*rule), &without).err().unwrap_or_default();
-        problems.iter().any(|problem| missing_source(problem, own).is_some())
-    };
-    let is_fit = |rule: &&TriggerRule| match TriggerEngine::new(std::slice::from_ref(*rule), &known) {
-        Ok(_) => true,
-        Err(problems) => {
-            report(&problems);
-            false
-        }
-    };
-    let fitting: Vec<TriggerRule> = rules.iter().filter(names_own).filter(is_fit).cloned().collect();
-    TriggerEngine::new(&fitting, &known).unwrap_or_default()
-}
-
-/// The schemas of the sources of a run, by id.
-struct SourceSchemas<'s>(Vec<(&'s str, u64, Option<CompiledSchema>)>);
-
-impl<'s> SourceSchemas<'s> {
-    /// Compiles the schemas of the sources that rules may see.
-    fn of(sources: &'s [SourceInfo], is_seen: impl Fn(&SourceInfo) -> bool) -> Self {
-        let compiled = |source: &'s SourceInfo| {
-            if !is_seen(source) {
-                return ("", 0, None);
-            }
-            let schema = CompiledSchema::compile(&source.schema, &source.root).ok();
-            (source.name.as_str(), source.period_ns, schema)
+    /// Compiles the rules that name a pushed source.
+    fn compile_pushed(&self, sources: &[SourceInfo], id: u16) -> ScopedEngine {
+        let Some(pushed) = sources.iter().find(|source| source.id == id) else {
+            return ScopedEngine::default();
         };
-        Self(sources.iter().map(compiled).collect())
+        let own = std::slice::from_ref(&pushed.name);
+        let (without, seen) = (self.seen(sources, RuleScope::Own), self.seen(sources, RuleScope::With(id)));
+        let names_own = |rule: &&TriggerRule| {
+            // What it lacks without this source is what it names.
+            let problems = without.compile(std::slice::from_ref(*rule)).err().unwrap_or_default();
+            problems.iter().any(|problem| missing_source(problem, own).is_some())
+        };
+        let is_fit = |rule: &&TriggerRule| match seen.compile(std::slice::from_ref(*rule)) {
+            Ok(_) => true,
+            Err(problems) => {
+                report(&problems);
+                false
+            }
+        };
+        let fitting: Vec<TriggerRule> = self.rules.iter().filter(names_own).filter(is_fit).cloned().collect();
+        seen.compile(&fitting).unwrap_or_default()
     }
 
-    fn rule_sources(&self) -> Vec<RuleSource<'_>> {
-        let known = self.0.iter();
-        known
-            .map(|(name, period_ns, schema)| RuleSource {
-                name,
-                period_ns: *period_ns,
-                schema: schema.as_ref(),
-            })
-            .collect()
+    fn seen<'s>(&self, sources: &'s [SourceInfo], scope: RuleScope) -> SeenSources<'s> {
+        let seen = sources.iter().filter(|own| scope.has(own) && !self.removed.contains(&own.id));
+        let compiled =
+            |source: &'s SourceInfo| (source, CompiledSchema::compile(&source.schema, &source.root).ok());
+        SeenSources(seen.map(compiled).collect())
+    }
+}
+
+/// The sources that rules see, with their schemas.
+struct SeenSources<'s>(Vec<(&'s SourceInfo, Option<CompiledSchema>)>);
+
+impl SeenSources<'_> {
+    fn compile(&self, rules: &[TriggerRule]) -> Result<ScopedEngine, Vec<RuleProblem>> {
+        let seen: Vec<_> = self.0.iter().map(|(source, schema)| (*source, schema.as_ref())).collect();
+        ScopedEngine::new(rules, &seen)
     }
 }
 

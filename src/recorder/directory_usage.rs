@@ -12,6 +12,7 @@ use flatcap_format::segment::{SealState, SegmentName, SideFile};
 use flatcap_format::storage::{DiskSpace, FileEntry, StorageFile};
 
 use super::receipts::{Receipts, SegmentKey};
+use super::removed_list::StoredSegments;
 use super::retention::{
     DirectorySnapshot, EvictionPlan, MinFree, RetentionLimits, Shortage, StoredFile, plan_eviction,
 };
@@ -46,6 +47,8 @@ pub(super) struct DirectoryUsage {
     pub(super) next_warning_ns: u64,
     /// Files that cannot be removed, and when to retry.
     unremovable: BTreeMap<String, u64>,
+    /// The list of removed segments has been compared with the segments that exist.
+    pub(super) is_list_checked: bool,
     /// The segments that may be removed for their age; all if none.
     pub(super) receipts: Option<Receipts>,
 }
@@ -79,6 +82,7 @@ impl DirectoryUsage {
             may_reserve: true,
             next_warning_ns: 0,
             unremovable: BTreeMap::new(),
+            is_list_checked: false,
             receipts: None,
         }
     }
@@ -219,7 +223,7 @@ impl DirectoryUsage {
     /// Forgets everything: the path leads to another directory now.
     pub(super) fn reset(&mut self) {
         (self.entries, self.space, self.reserve_file) = (Vec::new(), None, None);
-        self.capacity = 0;
+        (self.capacity, self.is_list_checked) = (0, false);
         self.unremovable.clear();
     }
 
@@ -237,17 +241,13 @@ impl DirectoryUsage {
         self.unremovable.remove(name);
     }
 
-    /// Returns the number of the newest segment of a run before this one that is left.
-    pub(super) fn newest_before(&self, segment: SegmentName) -> Option<u64> {
-        let names = self.entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
-        let older = names.filter(|name| name.run_id == segment.run_id && name.number < segment.number);
-        older.map(|name| name.number).max()
-    }
-
-    /// Returns whether a segment of this run is left.
-    pub(super) fn has_run(&self, run_id: u64) -> bool {
-        let names = self.entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
-        names.into_iter().any(|name| name.run_id == run_id)
+    /// Returns the segments that are left, open ones too.
+    pub(super) fn segments(&self) -> StoredSegments {
+        let names = self.entries.iter().map(|entry| &entry.name);
+        names
+            .filter_map(|name| Some((SegmentName::parse(name)?, name)))
+            .map(|(segment, name)| (segment.run_id, segment.number, name.clone()))
+            .collect()
     }
 
     /// Records that a file cannot be removed. Returns whether this is new.

@@ -6,11 +6,11 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatcap_format::segment::{REMOVED_NAME, RemovedSegments, SegmentName};
+use flatcap_format::segment::{REMOVED_NAME, SegmentName};
 use flatcap_format::storage::{FileEntry, Storage, StorageFile};
 
 use super::directory_usage::{DirectoryUsage, EvictionDecision, RESERVE_NAME};
-use super::removed_list::write_removed;
+use super::removed_list::{Hole, list_holes};
 use super::retention::RetentionLimits;
 use super::retention::{Shortage, StoredFile, kept_bytes, reserve_length, usable_bytes};
 use crate::metrics::DirectoryMetrics;
@@ -28,6 +28,9 @@ const LISTINGS_MAX: usize = 4;
 /// Disk space is low if less than this fraction of the space for segments is still unused: soon the
 /// oldest are removed, and compression should be faster.
 const LOW_SPACE_SHARE: u64 = 4;
+
+/// Maximum number of segments that are listed at once before they are removed.
+const LISTED_AT_ONCE: usize = 64;
 
 /// Shortest interval of the warning that `retain_min` keeps the history.
 const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
@@ -67,6 +70,10 @@ impl QuotaCore {
             return SpaceResult { space: Ok(()), scan: Ok(()) };
         }
         let scan = self.scan(books);
+        if scan.is_ok() && !books.is_list_checked {
+            books.is_list_checked = true;
+            self.list_holes(books, &[]);
+        }
         let space = self.carry_out(books, |books, files| books.decide(files, more));
         SpaceResult { space, scan }
     }
@@ -100,9 +107,7 @@ impl QuotaCore {
                 let length = books.reserve().saturating_sub(plan.from_reserve);
                 are_gone &= self.cut_reserve(books, length);
             }
-            for name in plan.names {
-                are_gone &= self.remove_oldest(books, &name, now_ns);
-            }
+            are_gone &= self.remove_all(books, &plan.names, now_ns);
             // After a refusal decide again without that file: there are fewer candidates each time.
             if !are_gone {
                 continue;
@@ -223,6 +228,52 @@ impl QuotaCore {
         if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
     }
 
+    /// Removes files to keep the limits, and lists before that the segments of which an older one of
+    /// their run is left. Otherwise `verify` would report their samples as missing, and a supplement
+    /// of the run would use their numbers again. Returns whether all files are gone.
+    fn remove_all(&self, books: &mut DirectoryUsage, names: &[String], now_ns: u64) -> bool {
+        let (mut holes, mut listed, mut are_listed, mut are_gone) = (Vec::new(), 0, true, true);
+        for (at, name) in names.iter().enumerate() {
+            if at >= listed {
+                listed = at + LISTED_AT_ONCE;
+                let segments = books.segments();
+                let mut left = segments.clone();
+                let mut new = Vec::new();
+                for name in names.iter().skip(at).take(LISTED_AT_ONCE) {
+                    let Some(segment) = SegmentName::parse(name) else { continue };
+                    left.remove(&(segment.run_id, segment.number, name.clone()));
+                    new.extend(Hole::of(&*self.inner, (&segments, &left), segment));
+                }
+                holes.extend_from_slice(&new);
+                are_listed &= new.is_empty() || self.list_holes(books, &new);
+            }
+            if !self.remove_oldest(books, name, now_ns) {
+                // An older segment stays, so the next removals may leave holes.
+                (are_gone, listed) = (false, at + 1);
+            }
+        }
+        if !(are_listed && are_gone) {
+            let segments = books.segments();
+            holes.retain(|hole| hole.is_open(&segments));
+            self.list_holes(books, &holes);
+        }
+        are_gone
+    }
+
+    /// Changes the list of removed segments. Returns whether it says what it should. If it cannot
+    /// be written, segments are removed all the same: space is needed more.
+    fn list_holes(&self, books: &mut DirectoryUsage, holes: &[Hole]) -> bool {
+        match list_holes(&*self.inner, &books.segments(), holes) {
+            Ok(true) => books.note_created(REMOVED_NAME, 0),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::debug!(%error, file = REMOVED_NAME, "cannot list the segments that are removed");
+                return false;
+            }
+        }
+        true
+    }
+
     /// Removes a file to keep the limits. Returns whether it is gone.
     fn remove_oldest(&self, books: &mut DirectoryUsage, name: &str, now_ns: u64) -> bool {
         let is_held = books.is_held(name);
@@ -248,25 +299,7 @@ impl QuotaCore {
         }
         books.removed += 1;
         books.note_removed(name);
-        self.note_hole(books, name);
         true
-    }
-
-    /// Adds a removed segment to the list in `flatcap.removed` if an older segment of its run is
-    /// left. Otherwise `verify` would report its samples as missing, and a supplement of the run
-    /// would use its number again.
-    fn note_hole(&self, books: &mut DirectoryUsage, name: &str) {
-        let Some(segment) = SegmentName::parse(name) else { return };
-        let Some(older) = books.newest_before(segment) else { return };
-        // If the list cannot be read, a new list replaces it.
-        let mut removed = RemovedSegments::read(&*self.inner).unwrap_or_default();
-        let first = removed.last_before(segment.run_id, segment.number).unwrap_or(0).max(older) + 1;
-        removed.add(segment.run_id, first, segment.number);
-        removed.retain_runs(|run_id| books.has_run(run_id));
-        if let Err(error) = write_removed(&*self.inner, &removed) {
-            tracing::debug!(%error, file = REMOVED_NAME, "cannot write down which segments were removed");
-        }
-        books.note_created(REMOVED_NAME, 0);
     }
 
     /// Lists the directory, each file once. If two files exchange their names during the listing,

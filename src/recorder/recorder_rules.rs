@@ -3,7 +3,7 @@
 use std::fmt;
 
 use flatcap_format::segment::{Marker, SourceInfo};
-use flatcap_trigger::{TriggerEngine, TriggerEvent};
+use flatcap_trigger::{ScopedEngine, TriggerEvent};
 
 /// Called with each firing of a rule and the marker that reports it, on the recorder's thread.
 pub struct FiringListener(FiringCallback);
@@ -33,7 +33,7 @@ pub struct PushedRules {
     compile: RuleCompilation,
 }
 
-type RuleCompilation = Box<dyn FnMut(&[SourceInfo], u16) -> TriggerEngine + Send>;
+type RuleCompilation = Box<dyn FnMut(&[SourceInfo], u16) -> ScopedEngine + Send>;
 
 impl PushedRules {
     /// Rules that name these sources. `compile` gets all sources of the run, in the order of their
@@ -41,7 +41,7 @@ impl PushedRules {
     /// the recorder's thread.
     pub fn new(
         names: Vec<String>,
-        compile: impl FnMut(&[SourceInfo], u16) -> TriggerEngine + Send + 'static,
+        compile: impl FnMut(&[SourceInfo], u16) -> ScopedEngine + Send + 'static,
     ) -> Self {
         Self { names, compile: Box::new(compile) }
     }
@@ -50,7 +50,7 @@ impl PushedRules {
         self.names.iter().any(|name| name == source)
     }
 
-    pub(super) fn compile(&mut self, sources: &[SourceInfo], id: u16) -> TriggerEngine {
+    pub(super) fn compile(&mut self, sources: &[SourceInfo], id: u16) -> ScopedEngine {
         (self.compile)(sources, id)
     }
 }
@@ -64,8 +64,8 @@ impl fmt::Debug for PushedRules {
 /// The rules of a configuration, and who learns of their firings.
 #[derive(Debug, Default)]
 pub struct RecorderRules {
-    /// The rules; sources are numbered by their ids.
-    pub engine: TriggerEngine,
+    /// The rules about sources that the recorder reads.
+    pub engine: ScopedEngine,
     /// Learns of the firings.
     pub on_firing: Option<FiringListener>,
     /// Rules about sources that applications push.

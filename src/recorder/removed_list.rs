@@ -1,18 +1,107 @@
 //! The list of segments that retention has removed although older ones of their run are left.
+//!
+//! A segment is listed before it is removed, so that a crash between the two leaves no hole that
+//! nothing explains. A listed segment that exists was not removed. It is taken off the list with
+//! the next change, and when the next recorder starts: if it vanishes later, that is another
+//! reason.
 
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
+use std::path::Path;
 
-use flatcap_format::segment::{REMOVED_NAME, RemovedSegments};
+use flatcap_format::segment::{REMOVED_NAME, RemovedSegments, SegmentName, SegmentReader};
 use flatcap_format::storage::Storage;
 
-/// Writes the list.
+/// The segments of a directory by run, number and name.
+pub(super) type StoredSegments = BTreeSet<(u64, u64, String)>;
+
+/// Numbers of a run for which there is no segment once one is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub(super) run_id: u64,
+    /// The number of the removed segment.
+    pub(super) number: u64,
+    first: u64,
+    last: u64,
+}
+
+impl Hole {
+    /// Returns the hole that the removal of a segment leaves, if an older one of its run is among
+    /// those that are `left`.
+    ///
+    /// Adjacent numbers without a segment belong to the hole if no sample is missing there: the
+    /// recorder gave them up. Otherwise someone else has removed these segments.
+    pub(super) fn of(
+        storage: &dyn Storage,
+        (segments, left): (&StoredSegments, &StoredSegments),
+        segment: SegmentName,
+    ) -> Option<Self> {
+        let SegmentName { run_id, number, .. } = segment;
+        let first_of = |number: u64| (run_id, number, String::new());
+        left.range(first_of(0)..first_of(number)).next()?;
+        let own = segment.to_string();
+        let is_near = |first: &str, second: &str| follow_each_other(storage, first, second) == Some(true);
+        let mut hole = Self { run_id, number, first: number, last: number };
+        if let Some((_, before, older)) = segments.range(first_of(0)..first_of(number)).next_back()
+            && before + 1 < number
+            && is_near(older, &own)
+        {
+            hole.first = before + 1;
+        }
+        let next = number.saturating_add(1);
+        if let Some((_, after, newer)) = segments.range(first_of(next)..first_of(u64::MAX)).next()
+            && next < *after
+            && is_near(&own, newer)
+        {
+            hole.last = after - 1;
+        }
+        Some(hole)
+    }
+
+    /// Returns whether its segment is gone.
+    pub(super) fn is_open(&self, segments: &StoredSegments) -> bool {
+        let Self { run_id, number, .. } = *self;
+        segments.range((run_id, number, String::new())..(run_id, number + 1, String::new())).next().is_none()
+    }
+}
+
+/// Returns whether nothing is missing between two segments of a run.
+fn follow_each_other(storage: &dyn Storage, first: &str, second: &str) -> Option<bool> {
+    let read = |name: &str| SegmentReader::over(Path::new(name), storage.open(name).ok()?).ok();
+    Some(read(first)?.footer()?.is_followed_by(read(second)?.header()))
+}
+
+/// Adds holes to the list, and takes off it what exists and is in none of them. The list is on disk
+/// when this function returns. Returns whether it was written.
 ///
 /// # Errors
 /// Errors of the storage; then the earlier list stays.
-pub(super) fn write_removed(storage: &dyn Storage, removed: &RemovedSegments) -> io::Result<()> {
+pub(super) fn list_holes(
+    storage: &dyn Storage,
+    segments: &StoredSegments,
+    holes: &[Hole],
+) -> io::Result<bool> {
+    // If the list cannot be read, a new list replaces it.
+    let listed = RemovedSegments::read(storage).unwrap_or_default();
+    let mut removed = listed.clone();
+    for (run_id, number, _) in segments {
+        removed.remove(*run_id, *number);
+    }
+    for hole in holes {
+        removed.add(hole.run_id, hole.first, hole.last);
+    }
+    let runs: BTreeSet<u64> = segments.iter().map(|(run_id, ..)| *run_id).collect();
+    removed.retain_runs(|run_id| runs.contains(&run_id));
+    if removed == listed {
+        return Ok(false);
+    }
     let unfinished = format!("{REMOVED_NAME}.new");
     let _left_by_a_kill = storage.remove(&unfinished);
     let file = storage.create(&unfinished)?;
     file.append(&[IoSlice::new(removed.to_string().as_bytes())])?;
-    storage.replace(&unfinished, REMOVED_NAME)
+    // Before the removal, on disk too: the kernel may make changes durable in any order.
+    file.sync()?;
+    storage.replace(&unfinished, REMOVED_NAME)?;
+    storage.sync_directory()?;
+    Ok(true)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flatcap_format::schema::envelope;
 use flatcap_format::segment::{Marker, MarkerOrigin, SourceInfo};
-use flatcap_trigger::{TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent};
+use flatcap_trigger::{ScopedEngine, TriggerChange, TriggerCounts, TriggerEngine, TriggerEvent};
 
 use super::commands::MARK_BYTES_MAX;
 use super::recorder_rules::{FiringListener, PushedRules, RecorderRules};
@@ -54,7 +54,7 @@ pub(super) struct RuleWatch {
 struct WatchedEngine {
     /// The pushed source that they are about.
     source: Option<u16>,
-    engine: TriggerEngine,
+    rules: ScopedEngine,
     /// When its source last had a sample.
     last_ns: u64,
     /// What was counted of each rule, and the place of its counters.
@@ -105,8 +105,8 @@ impl RuleWatch {
         }
         for watched in &mut self.engines {
             if let Some(before) = earlier.iter().find(|before| before.source == watched.source) {
-                watched.engine.adopt(&before.engine);
-                watched.counted = counted(&watched.engine, &self.metrics);
+                watched.rules.engine_mut().adopt(before.rules.engine());
+                watched.counted = counted(watched.rules.engine(), &self.metrics);
             }
         }
         self.find_observers(sources.len());
@@ -136,10 +136,10 @@ impl RuleWatch {
             return false;
         }
         let Some(pushed) = &mut self.pushed else { return false };
-        let engine = pushed.compile(sources, id);
-        let is_named = !engine.is_empty();
+        let rules = pushed.compile(sources, id);
+        let is_named = !rules.engine().is_empty();
         if is_named {
-            self.engines.push(WatchedEngine::new(Some(id), engine, &self.metrics));
+            self.engines.push(WatchedEngine::new(Some(id), rules, &self.metrics));
         }
         is_named
     }
@@ -161,15 +161,18 @@ impl RuleWatch {
     }
 
     fn find_observers(&mut self, sources: usize) {
-        let observers = |source: usize| {
-            let engines = self.engines.iter().enumerate();
-            engines.filter(|(_, watched)| watched.engine.observes(source)).map(|(at, _)| at).collect()
-        };
-        self.observers = (0..sources).map(observers).collect();
+        self.observers = vec![Vec::new(); sources];
+        for (at, watched) in self.engines.iter().enumerate() {
+            for id in watched.rules.observed() {
+                if let Some(observers) = self.observers.get_mut(usize::from(id)) {
+                    observers.push(at);
+                }
+            }
+        }
     }
 
     fn is_empty(&self) -> bool {
-        self.engines.iter().all(|watched| watched.engine.is_empty())
+        self.engines.iter().all(|watched| watched.rules.engine().is_empty())
     }
 
     /// Observes the samples of a batch. Without time for it they are skipped and counted.
@@ -188,14 +191,14 @@ impl RuleWatch {
             let cut = self.observe_slab(slab, began_ns, began_cpu_ns);
             if cut > 0 {
                 // Before the next slab: nobody saw what is in between.
-                self.engines.iter_mut().for_each(|watched| watched.engine.interrupt());
+                self.engines.iter_mut().for_each(|watched| watched.rules.engine_mut().interrupt());
             }
             skipped += cut;
             // Not the time that passed: on a busy host, this thread waits for a CPU.
             self.throttle.charge(began_ns, thread_cpu_ns().saturating_sub(began_cpu_ns));
         }
         if skipped > 0 {
-            self.engines.iter_mut().for_each(|watched| watched.engine.interrupt());
+            self.engines.iter_mut().for_each(|watched| watched.rules.engine_mut().interrupt());
             self.metrics.recorder.trigger_skipped.add(skipped as u64);
             if !self.has_warned {
                 self.has_warned = true;
@@ -227,12 +230,12 @@ impl RuleWatch {
             let start = at + header_bytes;
             at = start + length;
             let Some((sample, payload)) = bytes.get(start..at).and_then(envelope::split) else { continue };
-            let source = usize::from(sample.source());
-            for observer in self.observers.get(source).into_iter().flatten() {
+            let source = sample.source();
+            for observer in self.observers.get(usize::from(source)).into_iter().flatten() {
                 if let Some(watched) = self.engines.get_mut(*observer) {
                     watched.last_ns = began_ns;
-                    watched.step(&mut self.events, |engine, events| {
-                        engine.observe(source, (sample.mono_ns(), sample.flags()), payload, events);
+                    watched.step(&mut self.events, |rules, events| {
+                        rules.observe(source, (sample.mono_ns(), sample.flags()), payload, events);
                     });
                 }
             }
@@ -243,14 +246,16 @@ impl RuleWatch {
     /// Observes a mark of a person.
     pub(super) fn observe_mark(&mut self, mono_ns: u64, text: &str) {
         for watched in &mut self.engines {
-            watched.step(&mut self.events, |engine, events| engine.observe_mark(mono_ns, text, events));
+            watched.step(&mut self.events, |rules, events| {
+                rules.engine_mut().observe_mark(mono_ns, text, events);
+            });
         }
     }
 
     /// Lets time pass: all samples before `mono_ns` were observed.
     pub(super) fn advance(&mut self, mono_ns: u64) {
-        for watched in self.engines.iter_mut().filter(|watched| !watched.engine.is_empty()) {
-            watched.step(&mut self.events, |engine, events| engine.advance(mono_ns, events));
+        for watched in self.engines.iter_mut().filter(|watched| !watched.rules.engine().is_empty()) {
+            watched.step(&mut self.events, |rules, events| rules.engine_mut().advance(mono_ns, events));
         }
     }
 
@@ -283,9 +288,9 @@ impl RuleWatch {
 }
 
 impl WatchedEngine {
-    fn new(source: Option<u16>, engine: TriggerEngine, metrics: &Metrics) -> Self {
-        let counted = counted(&engine, metrics);
-        Self { source, engine, last_ns: monotonic_ns(), counted }
+    fn new(source: Option<u16>, rules: ScopedEngine, metrics: &Metrics) -> Self {
+        let counted = counted(rules.engine(), metrics);
+        Self { source, rules, last_ns: monotonic_ns(), counted }
     }
 
     /// Lets the engine add events. An episode's number is unique in its engine, and made unique
@@ -293,10 +298,10 @@ impl WatchedEngine {
     fn step(
         &mut self,
         events: &mut Vec<TriggerEvent>,
-        step: impl FnOnce(&mut TriggerEngine, &mut Vec<TriggerEvent>),
+        step: impl FnOnce(&mut ScopedEngine, &mut Vec<TriggerEvent>),
     ) {
         let before = events.len();
-        step(&mut self.engine, events);
+        step(&mut self.rules, events);
         if let Some(source) = self.source {
             for event in events.iter_mut().skip(before) {
                 event.episode |= (u64::from(source) + 1) << EPISODE_BITS;
@@ -306,7 +311,7 @@ impl WatchedEngine {
 
     /// Adds what is new to the metrics.
     fn count(&mut self, metrics: &Metrics) {
-        for ((_, now), (before, place)) in self.engine.counts().zip(&mut self.counted) {
+        for ((_, now), (before, place)) in self.rules.engine().counts().zip(&mut self.counted) {
             let before = std::mem::replace(before, now);
             let Some(metrics) = place.and_then(|place| metrics.rules.get(place)) else { continue };
             metrics.fired.add(now.fired - before.fired);

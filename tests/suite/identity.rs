@@ -3,6 +3,9 @@
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;
 use flatcap_format::host::HostName;
+use flatcap_format::testing::effort;
+use flatcap_format::testing::shared_names::{KnownSample, write_recording};
+use serde_json::{Value, json};
 
 use crate::rig::Rig;
 
@@ -20,16 +23,21 @@ fn wall_ns(thread: usize, sample: usize) -> i64 {
 
 /// Writes a recording of two threads that push `orders` at the same time.
 fn two_threads(rig: &Rig) {
+    two_sources(rig, [("orders", ("thread", "1")), ("orders", ("thread", "2"))]);
+}
+
+/// Writes a recording of two sources at the same time, each with a label.
+fn two_sources(rig: &Rig, sources: [(&str, (&str, &str)); 2]) {
     let storage = DataDirectory::open(&rig.path("data")).unwrap();
     let plan = ImportLimits { segment_bytes: 1 << 20, frame_max: 1 << 16 };
     let mut recording = RunWriter::begin(&storage, plan).unwrap();
     recording.set_host(HostName { name: "db1".into(), machine_id: None, boot_id: None, labels: vec![] });
-    let sources: Vec<u16> = ["1", "2"]
+    let sources: Vec<u16> = sources
         .iter()
-        .map(|thread| {
+        .map(|(name, (label, value))| {
             let source = ImportSource {
-                name: "orders".into(),
-                labels: vec![("thread".into(), (*thread).into())],
+                name: (*name).into(),
+                labels: vec![((*label).into(), (*value).into())],
                 root: ROOT.to_owned(),
                 schema: SCHEMA.to_vec(),
             };
@@ -87,4 +95,79 @@ fn threads_that_push_one_name_are_all_read() {
     let named: Vec<&str> = firings.iter().filter_map(|firing| firing["source"].as_str()).collect();
     assert_eq!(named, ["orders[1]"], "{firings:?}");
     assert_eq!(firings[0]["fired_wall_ns"], wall_ns(1, PEAK));
+}
+
+// Proves that a replay evaluates a rule about two sources only if the recorder would: not if
+// applications push both.
+#[test]
+fn a_rule_names_one_pushed_source() {
+    let rule = "orders.load1 > 3 and queue.load1 > 900";
+    let rig = Rig::new();
+    two_sources(&rig, [("orders", ("client", "shop")), ("queue", ("client", "shop"))]);
+    let call = rig.call(&["check-trigger", rule, "data"]);
+    assert_eq!(call.status, Some(2), "{call:?}");
+    assert!(call.err.contains("names several sources that applications push"), "{call:?}");
+    let call = rig.call(&["check-trigger", "queue.load1 > 900", "data", "--json"]);
+    assert_eq!(call.json().as_array().map(Vec::len), Some(1), "{call:?}");
+
+    let rig = Rig::new();
+    two_sources(&rig, [("orders", ("shard", "1")), ("queue", ("shard", "2"))]);
+    let call = rig.call(&["check-trigger", rule, "data", "--json"]);
+    assert_eq!(call.json().as_array().map(Vec::len), Some(1), "{call:?}");
+}
+
+/// Returns the time of each element of `app`, the begin of its label, and its counter.
+fn known_counts(samples: &[KnownSample]) -> Vec<(String, String, u64)> {
+    let own = samples.iter().filter(|sample| sample.name() == "app");
+    let elements = own.flat_map(|sample| sample.devices.iter().map(move |device| (sample, device)));
+    elements.map(|(sample, device)| (sample.wall_ns.to_string(), device.label(), device.count)).collect()
+}
+
+// Proves that JSON lines and CSV have each sample and each element once, with its source and the
+// name that the element had. Method: random recordings whose sources and elements share names.
+#[test]
+fn printed_rows_are_those_of_the_samples() {
+    for seed in 0..effort::of(20, 1000) {
+        let rig = Rig::new();
+        std::fs::create_dir(rig.path("data")).unwrap();
+        let samples = write_recording(&rig.path("data"), seed);
+        if !samples.iter().any(|sample| sample.name() == "app") {
+            continue;
+        }
+        let expected: Vec<Value> = samples
+            .iter()
+            .map(|sample| {
+                let devices = sample.devices.iter().map(|device| {
+                    json!({
+                        "pid": device.pid, "name": device.printed_name(), "size": device.size,
+                        "count": device.count,
+                    })
+                });
+                let data = json!({ "level": sample.level, "devices": devices.collect::<Vec<_>>() });
+                json!([sample.name(), sample.seq, sample.wall_ns, data])
+            })
+            .collect();
+        let lines = rig.call(&["dump", "data", "--format", "jsonl"]).text();
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let found: Vec<Value> =
+            lines.map(|line| json!([line["source"], line["seq"], line["wall_ns"], line["data"]])).collect();
+        assert_eq!(found, expected, "{seed}");
+
+        let args = ["dump", "data", "--fields", "app.devices[*].count", "--long", "--format", "csv"];
+        let text = rig.call(&args).text();
+        let mut rows = text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+        for (wall_ns, label, count) in known_counts(&samples) {
+            let row = rows.next().unwrap_or_else(|| panic!("{seed}: no {label} at {wall_ns}: {text}"));
+            let values: Vec<&str> = row[3..].iter().copied().filter(|cell| !cell.is_empty()).collect();
+            assert_eq!(
+                (row[1], values),
+                (wall_ns.as_str(), vec![count.to_string().as_str()]),
+                "{seed}: {text}"
+            );
+            let rest = row[2].strip_prefix(label.as_str());
+            let is_its = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
+            assert!(is_its, "{seed}: {} is not {label}", row[2]);
+        }
+        assert_eq!(rows.next(), None, "{seed}: {text}");
+    }
 }

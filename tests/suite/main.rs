@@ -53,6 +53,7 @@ mod incident_judge;
 mod incidents;
 mod independent_reader;
 mod kernel_sources;
+mod known_answers;
 mod lobster;
 #[path = "../generators/lobster.rs"]
 mod lobster_generator;

@@ -235,6 +235,114 @@ fn numbers_are_those_of_dump() {
     assert!(numbers > 40, "{numbers}");
 }
 
+/// A device with counters of an application.
+#[derive(Clone, Copy)]
+struct Device {
+    id: u64,
+    count: u64,
+    wrapping: u64,
+    /// Samples for which it is busy, and for which it is not there.
+    busy: u64,
+    gone: u64,
+}
+
+/// At this value the counter of a device begins again at 0.
+const DEVICE_RANGE: u64 = 5_000;
+
+/// The devices of each sample: they are busy at times, disappear and return with other values, and
+/// are reset.
+fn random_devices(seed: u64) -> Vec<Vec<Device>> {
+    let mut random = Random(seed);
+    let mut all: Vec<Device> =
+        (1..=3).map(|id| Device { id, count: id * 1000, wrapping: id * 77, busy: 0, gone: 0 }).collect();
+    let step = |random: &mut Random, device: &mut Device, is_late: bool| {
+        device.gone = device.gone.saturating_sub(1);
+        device.busy = device.busy.saturating_sub(1);
+        if is_late && random.below(20) == 0 {
+            device.busy = 2 + random.below(8);
+        }
+        if is_late && random.below(30) == 0 {
+            device.gone = 1 + random.below(6);
+            // The one that returns is another device.
+            (device.count, device.wrapping) = (random.below(9000), random.below(DEVICE_RANGE));
+        }
+        let grown = if device.busy > 0 { 300 + random.below(900) } else { random.below(3) };
+        device.count += grown;
+        device.wrapping = (device.wrapping + grown) % DEVICE_RANGE;
+        match random.below(if is_late { 40 } else { 4_000_000 }) {
+            0 => device.count = random.below(50),
+            // A correction by less than a hundredth.
+            1 => device.count -= device.count / 200,
+            _ => {}
+        }
+    };
+    (0..SAMPLES)
+        .map(|sample| {
+            all.iter_mut().for_each(|device| step(&mut random, device, sample > 100));
+            all.iter().copied().filter(|device| device.gone == 0).collect()
+        })
+        .collect()
+}
+
+/// Returns the payload of a sample of `counters`.
+fn device_payload(devices: &[Device]) -> Vec<u8> {
+    let mut builder = flatbuffers::FlatBufferBuilder::new();
+    let words: Vec<u64> = devices
+        .iter()
+        .flat_map(|device| {
+            // Whatever this test says nothing about is absent.
+            let mut words = [u64::MAX; 10];
+            (words[0], words[1], words[4], words[5]) =
+                (device.id, device.count, DEVICE_RANGE, device.wrapping);
+            words
+        })
+        .collect();
+    builder.start_vector::<u64>(words.len());
+    for word in words.iter().rev() {
+        builder.push(*word);
+    }
+    let list = builder.end_vector::<u64>(devices.len());
+    let table = builder.start_table();
+    builder.push_slot_always(6, list);
+    let table = builder.end_table(table);
+    builder.finish_minimal(table);
+    let mut bytes = builder.finished_data().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+// Proves that `dump` prints the same change per second of counters that wrap, are reset or
+// corrected, and of elements that disappear and return. Method: random devices of an application.
+#[test]
+fn rates_follow_the_rule_of_dump() {
+    let mut numbers = 0;
+    for seed in 0..effort::of(6, 200) {
+        let samples = random_devices(seed + 1);
+        let rig = Rig::new();
+        std::fs::create_dir_all(rig.path("flatcap-data")).unwrap();
+        let source = SourceInfo {
+            root: "flatcap.test.Counters".into(),
+            schema: include_bytes!("../data/schema/counters.bfbs").to_vec(),
+            kind: SourceKind::Imported,
+            ..process_source(0, "counters")
+        };
+        write_samples(&rig.path("flatcap-data"), ("db1", 1), vec![source], |sample| {
+            vec![device_payload(&samples[sample as usize])]
+        });
+        let spikes = rig.call(&["spikes", "flatcap-data", "--json", "--limit", "20"]).json();
+        let mut shown: Vec<Value> = spikes.as_array().unwrap().clone();
+        for at in [14_000 + seed * 131 % 9_000, 16_000 + seed * 977 % 9_000, 21_000] {
+            let found = explained(&rig, &format!("+{at}ms"));
+            shown.extend(found["fields"].as_array().unwrap().iter().cloned());
+        }
+        for own in shown.iter().filter(|own| own["measured"]["shown"] == "rate") {
+            check(&rig, own, None);
+            numbers += 1;
+        }
+    }
+    assert!(numbers > 40, "{numbers}");
+}
+
 const MIB: u64 = 1 << 20;
 
 /// A grandchild writes evenly below two shells; then all end at once, and the shells have its

@@ -396,3 +396,56 @@ fn a_signal_rotates() {
     assert_eq!(number(&assert_intact(&rig, &rig.data())["lost"]), 0);
     assert_contiguous(&rig, &rig.data(), "synthetic");
 }
+
+/// Returns the times and values of `cpu.total.user`: in whole samples, or in rows of the field.
+fn user_times(rig: &Rig, is_field: bool, args: &[&str]) -> Vec<(i64, u64)> {
+    let select = if is_field { ["--fields", "cpu.total.user"] } else { ["--source", "cpu"] };
+    let call = rig.call(&[&["dump", "--format", "jsonl"][..], &select, args].concat());
+    assert_eq!(call.status, Some(0), "{call:?}");
+    let value = |row: &Value| {
+        let value = if is_field { &row["cpu.total.user"] } else { &row["data"]["total"]["user"] };
+        (row["wall_ns"].as_i64().unwrap(), number(value))
+    };
+    call.lines().iter().map(value).collect()
+}
+
+// Proves that a source that reloads move to another group, and turn off and on again, is read whole
+// by field: all of it, from any time on, and each segment alone. Method: comparison with whole
+// samples.
+#[test]
+fn a_source_that_moves_is_read_whole() {
+    let rig = Rig::new();
+    let with = |cpu: &str| format!("{LOAD}[source.cpu]\n{cpu}\n");
+    let recording = Recording::start(&rig, rig.data(), &with("period = \"5ms\""));
+    let recorded = |place: usize| {
+        let sources = sources(&rig, &rig.data());
+        sources.get("cpu").and_then(|all| all.get(place)).map_or(0, |own| number(&own["recorded"]))
+    };
+    let await_samples = |place: usize| eventually("samples of the source", || recorded(place) > 3);
+    await_samples(0);
+    recording.reload(&with("period = \"50ms\""));
+    await_samples(1);
+    recording.reload(&with("enabled = false"));
+    recording.reload(&with("period = \"5ms\""));
+    await_samples(2);
+    let segments = recording.segments();
+    assert_eq!(recording.stop().status, Some(0));
+    assert_intact(&rig, &rig.data());
+    let data = rig.data();
+    let all = user_times(&rig, false, &[data.to_str().unwrap()]);
+    assert_eq!(user_times(&rig, true, &[data.to_str().unwrap()]), all);
+    for at in [1, all.len() / 3, all.len() / 2, all.len() - 2] {
+        let since = all[at].0.to_string();
+        let args = [data.to_str().unwrap(), "--since", &since];
+        assert_eq!(user_times(&rig, true, &args), all[at..], "since {at}");
+    }
+    assert!(segments.len() > 2, "{segments:?}");
+    for segment in rig.segments("bin") {
+        let args = [segment.to_str().unwrap()];
+        let own = rig.call(&["dump", args[0], "--source", "cpu", "--format", "jsonl"]);
+        if own.lines().is_empty() {
+            continue;
+        }
+        assert_eq!(user_times(&rig, true, &args), user_times(&rig, false, &args), "{segment:?}");
+    }
+}

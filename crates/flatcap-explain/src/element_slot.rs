@@ -334,15 +334,7 @@ impl StateCell {
         span: (u64, u64),
         store: &mut SeriesStore<'_, impl Observer>,
     ) {
-        let FieldValue::Text(text) = value else {
-            self.last = None;
-            return;
-        };
-        let now = self.number(text);
-        let before = std::mem::replace(&mut self.last, now);
-        if before.is_none() || !(1..=INTERVAL_MAX_NS).contains(&span.1.saturating_sub(span.0)) {
-            return;
-        }
+        let Some((before, now)) = self.follow(value, span) else { return };
         let info =
             |state: &str| SeriesInfo { state: Some(state.into()), ..place.info(column, Measure::STATE) };
         // A state that is new after others was never there before.
@@ -380,19 +372,8 @@ impl StateCell {
         span: (u64, u64),
         store: &mut SeriesStore<'_, impl Observer>,
     ) {
-        let FieldValue::Text(text) = value else {
-            self.last = None;
-            return;
-        };
-        let now = self.number(text);
         let usual = (0..self.known.len()).max_by_key(|at| self.known.get(*at).map(|state| state.seen));
-        let before = std::mem::replace(&mut self.last, now);
-        if let Some(state) = now.and_then(|now| self.known.get_mut(now)) {
-            state.seen += 1;
-        }
-        if before.is_none() || !(1..=INTERVAL_MAX_NS).contains(&span.1.saturating_sub(span.0)) {
-            return;
-        }
+        let Some((before, now)) = self.follow(value, span) else { return };
         let info = |state: Box<str>| SeriesInfo { state: Some(state), ..place.info(column, Measure::STATE) };
         let was_observed = self.known.iter().any(|state| state.series.is_some());
         for (number, state) in self.known.iter_mut().enumerate() {
@@ -407,6 +388,23 @@ impl StateCell {
         let Some(usual_text) = usual.and_then(|usual| Some(&self.known.get(usual)?.text)) else { return };
         let away = *self.away.get_or_insert_with(|| store.begin(info(format!("not {usual_text}").into())));
         store.observe(away, &[state_observation(span, now != usual && before != usual)]);
+    }
+
+    /// Takes the state of the next sample. Returns the states at both ends of the time since the one
+    /// before, or `None` if that is a hole or the first one.
+    fn follow(
+        &mut self,
+        value: FieldValue<'_>,
+        (from_ns, to_ns): (u64, u64),
+    ) -> Option<(Option<usize>, Option<usize>)> {
+        let now = if let FieldValue::Text(text) = value { self.number(text) } else { None };
+        if let Some(state) = now.and_then(|now| self.known.get_mut(now)) {
+            state.seen += 1;
+        }
+        let before = std::mem::replace(&mut self.last, now);
+        let has_text = matches!(value, FieldValue::Text(_));
+        let is_interval = (1..=INTERVAL_MAX_NS).contains(&to_ns.saturating_sub(from_ns));
+        (has_text && before.is_some() && is_interval).then_some((before, now))
     }
 
     /// Returns the number of a state; none for a further one of too many.

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
 
 use flatcap_format::query::{
-    ColumnBatch, ElementIdentity, ElementName, ElementNames, FieldPath, Query, QueryError, QueryItem,
-    Recording, TableInfo, quoted_value, source_path,
+    ColumnBatch, ColumnGrowth, CounterRates, ElementIdentity, ElementName, ElementNames, FieldPath, Query,
+    QueryError, QueryItem, Recording, TableInfo, quoted_value, source_path,
 };
 use flatcap_format::replay::ReplayFilter;
-use flatcap_format::schema::FieldValue;
+use flatcap_format::schema::{FieldValue, Growth};
 
-use super::element_row::{Number, grown, number, seconds};
+use super::element_row::{Number, number, seconds};
 use super::element_slot::{BUSY, BUSY_STATES};
 use super::fresh_values::{ABSENT, UNCHANGED};
 use super::measure::{Measure, ValueClass};
@@ -87,6 +87,15 @@ struct ElementSample<V> {
 struct SampledValue {
     number: Option<Number>,
     text: Option<Box<str>>,
+    /// Of a counter: its growth since the sample before with the element, as in all outputs.
+    growth: Growth,
+}
+
+/// The value of a counter in a sample.
+#[derive(Debug, Clone, Copy)]
+struct CountedSample {
+    number: Number,
+    growth: Growth,
 }
 
 /// The samples of a series around a window.
@@ -168,15 +177,19 @@ impl SeriesSamples {
             return Ok(samples);
         }
         let mut results = recording.query(&Query { fields, filter, ..Query::default() })?;
-        let mut run = 0;
+        let (mut run, mut rates) = (0, CounterRates::default());
         while let Some(item) = results.next()? {
             match item {
-                QueryItem::Run(_) => run += 1,
+                QueryItem::Run(_) => {
+                    run += 1;
+                    rates.clear();
+                }
                 QueryItem::Batch(batch) => {
                     let Some(table) = results.tables().get(batch.table) else { continue };
                     let names = results.elements();
+                    let growths = rates.growths(&batch, table, names);
                     for (series, samples) in wanted.iter().zip(&mut samples) {
-                        samples.add(series, run, &batch, (table, names));
+                        samples.add(series, run, (&batch, &growths), (table, names));
                     }
                 }
                 _ => {}
@@ -189,7 +202,7 @@ impl SeriesSamples {
         &mut self,
         wanted: &WantedSeries,
         run: usize,
-        batch: &ColumnBatch,
+        (batch, growths): (&ColumnBatch, &[ColumnGrowth]),
         (table, names): (&TableInfo, &ElementNames),
     ) {
         if *table.source != *wanted.source {
@@ -200,6 +213,7 @@ impl SeriesSamples {
             return;
         };
         let Some(values) = batch.columns.get(column) else { return };
+        let growths = growths.iter().find(|own| own.column == column).map(|own| own.growths.as_slice());
         let stamp = |at: usize| Some((*batch.times.wall_ns.get(at)?, *batch.times.mono_ns.get(at)?));
         for at in 0..batch.times.len() {
             let Some((wall_ns, mono_ns)) = stamp(at).filter(|_| self.all.len() < SAMPLES_MAX) else { break };
@@ -223,7 +237,8 @@ impl SeriesSamples {
                 FieldValue::Text(text) => Some(text.into()),
                 _ => counts_below.then(|| element.map_or(0, u64::from).to_string().into()),
             };
-            let value = SampledValue { number: number(values, row), text };
+            let growth = growths.and_then(|growths| growths.get(row)).copied().unwrap_or(Growth::UNKNOWN);
+            let value = SampledValue { number: number(values, row), text, growth };
             self.own.push(ElementSample { run, wall_ns, mono_ns, value });
         }
     }
@@ -252,39 +267,52 @@ impl SeriesSamples {
         Some(())
     }
 
-    /// Returns the change per second of a counter.
+    /// Returns the change per second of a counter: its growth between the samples of the window,
+    /// divided by the time for which it is known.
     fn rate(&self, wanted: &WantedSeries) -> Option<Measured> {
-        let samples: Vec<ElementSample<Number>> = self
+        let samples: Vec<ElementSample<CountedSample>> = self
             .own
             .iter()
             .filter_map(|sample| {
                 let ElementSample { run, wall_ns, mono_ns, .. } = *sample;
-                Some(ElementSample { run, wall_ns, mono_ns, value: sample.value.number? })
+                let value = CountedSample { number: sample.value.number?, growth: sample.value.growth };
+                Some(ElementSample { run, wall_ns, mono_ns, value })
             })
             .collect();
-        let is_usable = |one: &ElementSample<Number>, next: &ElementSample<Number>| {
+        let is_own = |one: &ElementSample<CountedSample>, next: &ElementSample<CountedSample>| {
             let is_inherited = |span: &Range<u64>| span.start < next.mono_ns && span.end > one.mono_ns;
             let has_others =
                 wanted.measure.class.may_be_inherited() && wanted.inherited.iter().any(is_inherited);
-            !has_others && next.value.float() >= one.value.float()
+            !has_others && next.value.growth.is_known()
         };
-        let chosen = chosen(&samples, &wanted.window, is_usable);
-        let since_start = self.since_start(wanted, &samples, chosen.as_ref());
-        if since_start.is_some() {
-            return since_start;
-        }
-        let chosen = chosen?;
+        let known = chosen(&samples, &wanted.window, is_own);
+        let since_start = self.since_start(wanted, &samples, known.as_ref());
+        // A counter that only fell in the window was corrected: it grew before or after.
+        since_start.or_else(|| self.rate_between(wanted, &samples, &known?)).or_else(|| {
+            let is_grown = |one: &ElementSample<CountedSample>, next: &ElementSample<CountedSample>| {
+                is_own(one, next) && next.value.growth.amount >= 0.0
+            };
+            self.rate_between(wanted, &samples, &chosen(&samples, &wanted.window, is_grown)?)
+        })
+    }
+
+    /// Returns the change per second from the sample before the chosen ones to the last of them.
+    fn rate_between(
+        &self,
+        wanted: &WantedSeries,
+        samples: &[ElementSample<CountedSample>],
+        chosen: &RangeInclusive<usize>,
+    ) -> Option<Measured> {
         let end = samples.get(*chosen.end())?;
         let mut at = chosen.start().checked_sub(1)?;
         let rate_since = |at: usize| {
-            let begin = samples.get(at)?;
-            let elapsed_ns = end.mono_ns.checked_sub(begin.mono_ns).filter(|elapsed| *elapsed > 0)?;
-            let grown = grown(begin.value, end.value, None, elapsed_ns)?;
-            Some(grown * wanted.measure.factor / seconds(elapsed_ns))
+            let own = samples.get(at + 1..=*chosen.end())?.iter().map(|sample| sample.value.growth);
+            Some(own.fold(Growth::UNKNOWN, Growth::plus).rate()? * wanted.measure.factor)
         };
         let mut value = rate_since(at)?;
         // A wait that began before is counted when it ends: it was over a longer time.
         while value > wanted.measure.limit
+            && samples.get(at).is_some_and(|sample| sample.value.growth.is_known())
             && let Some(earlier) = at.checked_sub(1)
             && let Some(longer) = rate_since(earlier)
         {
@@ -303,7 +331,7 @@ impl SeriesSamples {
     fn since_start(
         &self,
         wanted: &WantedSeries,
-        samples: &[ElementSample<Number>],
+        samples: &[ElementSample<CountedSample>],
         chosen: Option<&RangeInclusive<usize>>,
     ) -> Option<Measured> {
         let born_wall_ns = wanted.born_wall_ns?;
@@ -316,7 +344,7 @@ impl SeriesSamples {
         }
         let end = samples.get(chosen.map_or(0, |chosen| *chosen.end()))?;
         let elapsed_ns = end.mono_ns.checked_sub(before.mono_ns).filter(|elapsed| *elapsed > 0)?;
-        let value = end.value.float() * wanted.measure.factor / seconds(elapsed_ns);
+        let value = end.value.number.float() * wanted.measure.factor / seconds(elapsed_ns);
         let is_limited = value > wanted.measure.limit;
         let times = (before.wall_ns, end.wall_ns);
         let measurement = Measurement {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | parse a condition | [`TriggerCondition`] |
 //! | compile rules for some sources, and observe samples | [`TriggerEngine`] |
+//! | decide which sources of a run rules see | [`RuleScope`], [`ScopedEngine`] |
 //! | learn what fired, and which time is worth keeping | [`TriggerEvent`] |
 //!
 //! The crate starts no thread, reads no clock and no file: samples and times alone drive it, so
@@ -22,6 +23,7 @@ pub mod limits;
 mod machine;
 mod parser;
 mod program;
+mod rule_scope;
 mod rule_source;
 mod scale;
 mod scanner;
@@ -37,6 +39,7 @@ pub use engine::{TriggerCounts, TriggerEngine, TriggerRule};
 pub use error::{RuleError, RuleProblem};
 pub use event::{ComparedQuantity, TriggerChange, TriggerEvent};
 pub use machine::{EPISODE_NS_MAX, FIRINGS_PER_DAY_MAX, Suppression, TriggerTimes};
+pub use rule_scope::{RuleScope, ScopedEngine};
 pub use rule_source::RuleSource;
 pub use truth::Truth;
 pub use unit::UnitValue;

@@ -6,6 +6,7 @@ mod clocks;
 mod crashes;
 mod faults;
 mod full_disk;
+mod holes;
 mod image_checker;
 mod recoveries;
 mod retained;

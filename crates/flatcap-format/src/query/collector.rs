@@ -71,13 +71,12 @@ impl Collector {
     ) -> Result<(), DecodeError> {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
         let Self { plan, tables, templates, .. } = self;
-        let is_known = templates.find(sample.payload).is_some_and(|(template, is_same)| {
+        if let Some((template, is_same)) = templates.find(sample.payload) {
             if !is_same {
                 template.name_elements(names);
             }
-            template.append_payload(&plan.schema, sample.payload, number, tables)
-        });
-        if !is_known {
+            template.append_payload(&plan.schema, sample.payload, number, tables);
+        } else {
             self.walk(sample, number, names)?;
             self.templates.learn(&self.plan, sample.payload, names);
         }

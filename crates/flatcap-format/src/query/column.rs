@@ -1,5 +1,7 @@
 //! Columns of values of one type.
 
+use std::borrow::Cow;
+
 use super::strided_rows::{StridedRows, picked, set, set_last, split_off};
 use super::text_column::TextColumn;
 use crate::schema::{ColumnType, CompiledSchema, FieldValue, ScalarReader};
@@ -232,13 +234,12 @@ impl ValueColumn {
         }
     }
 
-    /// Appends so many rows with texts; none for a row without.
-    pub(super) fn push_texts<'t>(&mut self, count: usize, texts: impl Iterator<Item = Option<&'t str>>) {
+    /// Appends so many rows with texts.
+    pub(super) fn push_texts<'t>(&mut self, count: usize, texts: impl Iterator<Item = Cow<'t, str>>) {
         let start = self.valid.rows;
         self.grow(count);
-        let ColumnValues::Text(column) = &mut self.values else { return };
-        for row in column.write((start, count), texts) {
-            self.valid.remove(row);
+        if let ColumnValues::Text(column) = &mut self.values {
+            column.write((start, count), texts);
         }
     }
 

@@ -95,7 +95,7 @@ pub use payload_reader::{LocatedField, PayloadElement, PayloadReader, SparseSamp
 pub use pixel::{OverviewRow, PixelValues};
 pub use plain_rows::{PlainItem, PlainRows, SampleRows};
 pub use plan::{ColumnInfo, TableInfo};
-pub use rate::CounterRates;
+pub use rate::{ColumnGrowth, CounterRates};
 pub use recording::{RecordedSource, Recording};
 pub use request::Query;
 pub use results::{QueryItem, QueryResults, RunInfo};

@@ -7,7 +7,7 @@ use super::elements::{ElementIdentity, ElementLabel, without_work};
 use super::label_rules::LabelRole;
 use super::path::TestOperator;
 use super::plan::{ElementTest, ListPlan, Naming};
-use crate::schema::FieldValue;
+use crate::schema::{FieldValue, text_of};
 
 /// An element whose values are being read.
 pub(super) struct OpenElement<'r> {
@@ -80,10 +80,13 @@ impl<'r> OpenElement<'r> {
         self.add_part(naming, text.as_bytes(), &text);
     }
 
-    /// Takes a string that is not UTF-8. Another string may have the same printed form.
-    pub(super) fn identify_bytes(&mut self, naming: &Naming, bytes: &[u8]) {
-        self.bytes.push((self.identity.len(), bytes.to_vec()));
-        self.add_part(naming, bytes, &escaped(bytes));
+    /// Takes a text. If it is not UTF-8, another text may have the same printed form.
+    pub(super) fn identify_text(&mut self, naming: &Naming, bytes: &[u8]) {
+        let text = text_of(bytes);
+        if text.as_bytes() != bytes {
+            self.bytes.push((self.identity.len(), bytes.to_vec()));
+        }
+        self.add_part(naming, bytes, &text);
     }
 
     fn add_part(&mut self, naming: &Naming, key: &[u8], text: &str) {
@@ -231,18 +234,6 @@ impl<'r> OpenElement<'r> {
 fn push_part(key: &mut Vec<u8>, part: &[u8]) {
     key.extend_from_slice(&(part.len() as u64).to_le_bytes());
     key.extend_from_slice(part);
-}
-
-/// Returns the text in bytes, with those that are not UTF-8 as `\xc3`.
-fn escaped(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            let _infallible = write!(text, "\\x{byte:02x}");
-        }
-    }
-    text
 }
 
 fn is_number(value: &str) -> bool {

@@ -164,8 +164,6 @@ pub(super) struct Naming {
     pub(super) is_key: bool,
     /// Its place in the label.
     pub(super) rule: LabelRole,
-    /// The length of a text that ends at its first zero does not matter.
-    pub(super) is_padded: bool,
 }
 
 /// A list.
@@ -475,10 +473,9 @@ fn naming_leaves<'l>(
         }
         let fields: Vec<NamingField<'_>> = naming.iter().map(|(.., field)| *field).collect();
         let rules = label_rules((root, list), &fields, has_identity);
-        found.extend(naming.into_iter().zip(rules).map(|((number, leaf, field), rule)| {
+        found.extend(naming.into_iter().zip(rules).map(|((number, _, field), rule)| {
             let (path, is_key) = (field.path.into(), field.is_key);
-            let is_padded = leaf.field.is_padded_text();
-            (number, Naming { field: path, is_key, rule, is_padded })
+            (number, Naming { field: path, is_key, rule })
         }));
     }
     found

@@ -17,9 +17,11 @@ pub struct CounterRates {
 
 /// The growth of the counter of a column in each row of a batch.
 #[derive(Debug)]
-pub(super) struct ColumnGrowth {
-    pub(super) column: usize,
-    pub(super) growths: Vec<Growth>,
+pub struct ColumnGrowth {
+    /// The column in the table.
+    pub column: usize,
+    /// The growth by row.
+    pub growths: Vec<Growth>,
 }
 
 impl ColumnGrowth {
@@ -46,8 +48,9 @@ impl CounterRates {
         }
     }
 
-    /// Returns the growth of each counter of a batch since the last row of the same element.
-    pub(super) fn growths(
+    /// Returns the growth of each counter of a batch since the last row of the same element, by the
+    /// rule of [`apply`](Self::apply).
+    pub fn growths(
         &mut self,
         batch: &ColumnBatch,
         table: &TableInfo,

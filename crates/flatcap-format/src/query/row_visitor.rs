@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::elements::{ElementLabel, ElementName, ElementNames, NO_ELEMENT};
 use super::open_element::OpenElement;
-use super::plan::{ListPlan, Naming, PlanNode};
+use super::plan::{ListPlan, PlanNode};
 use super::struct_rows::{StructElements, StructRows};
 use super::table_rows::{CellBytes, TableRows};
-use crate::schema::{CompiledSchema, Field, FieldValue, PathStep, Visitor};
+use crate::schema::{CompiledSchema, Field, FieldValue, PathStep, Visitor, text_of};
 
 /// Stores the values of one payload in rows.
 pub(super) struct RowVisitor<'r> {
@@ -22,9 +22,6 @@ pub(super) struct RowVisitor<'r> {
     /// The bytes of the next value.
     read: Option<Range<usize>>,
     stack: Vec<&'r PlanNode>,
-    /// The bytes of a text that is not UTF-8 and names an element.
-    text: Option<Vec<u8>>,
-    text_of: Option<&'r Naming>,
     /// Objects and lists that are open below a node that is not in the plan.
     ignored: usize,
     /// Lengths of the lists that are open, outermost first.
@@ -59,8 +56,6 @@ impl<'r> RowVisitor<'r> {
             structs: None,
             read: None,
             stack: Vec::new(),
-            text: None,
-            text_of: None,
             ignored: 0,
             lengths: Vec::new(),
             open: Vec::new(),
@@ -128,7 +123,8 @@ impl<'r> RowVisitor<'r> {
         }
     }
 
-    fn store(&mut self, node: &PlanNode, field: Option<&Field>, value: FieldValue<'_>) {
+    /// Stores a value; of a text that is not UTF-8 also its bytes, which identify an element.
+    fn store(&mut self, node: &PlanNode, field: Option<&Field>, value: FieldValue<'_>, text: Option<&[u8]>) {
         let bytes = self.read.take().filter(|_| self.log.is_some());
         let cell = bytes.zip(field).map(|(bytes, field)| CellBytes::new(bytes, field));
         for (table, column) in &node.cells {
@@ -137,22 +133,14 @@ impl<'r> RowVisitor<'r> {
             }
         }
         if let (Some(naming), Some(element)) = (&node.naming, self.open.last_mut()) {
-            element.identify(naming, value);
+            match text {
+                Some(bytes) => element.identify_text(naming, bytes),
+                None => element.identify(naming, value),
+            }
             // Other bytes would be another element.
             if let (Some(log), Some(cell)) = (&mut self.log, cell) {
                 log.fixed.push(cell.bytes);
             }
-        }
-    }
-}
-
-impl RowVisitor<'_> {
-    /// Names the innermost element by a text that is not UTF-8.
-    fn identify_bytes(&mut self, bytes: &[u8]) {
-        let Some(naming) = self.text_of.take() else { return };
-        let end = if naming.is_padded { bytes.iter().position(|byte| *byte == 0) } else { None };
-        if let Some(element) = self.open.last_mut() {
-            element.identify_bytes(naming, bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default());
         }
     }
 }
@@ -185,14 +173,16 @@ impl Visitor for RowVisitor<'_> {
         }
     }
 
-    fn structs(&mut self, elements: &[u8], stride: usize) -> Option<usize> {
+    fn structs(&mut self, elements: &[u8], stride: usize) -> bool {
         if self.ignored > 0 || !self.open.is_empty() || self.log.is_some() {
-            return None;
+            return false;
         }
-        let list = self.stack.last()?.list.as_ref()?;
-        let (schema, known) = self.structs.as_mut()?;
-        let rows = StructRows { list, plan: list.structs.as_ref()?, schema, stride, sample: self.sample };
-        Some(rows.append(elements, known, self.names, self.tables))
+        let list = self.stack.last().and_then(|node| node.list.as_ref());
+        let plan = list.and_then(|list| Some((list, list.structs.as_ref()?)));
+        let (Some((list, plan)), Some((schema, known))) = (plan, &mut self.structs) else { return false };
+        let rows = StructRows { list, plan, schema, stride, sample: self.sample };
+        rows.append(elements, known, self.names, self.tables);
+        true
     }
 
     fn reads_structure(&mut self, bytes: Range<usize>) {
@@ -206,18 +196,9 @@ impl Visitor for RowVisitor<'_> {
     }
 
     fn begin_list(&mut self, step: PathStep<'_>, length: usize) {
-        // Of a text that is not UTF-8, which has no value.
-        if let (Some(bytes), Some(log)) = (self.read.take(), &mut self.log) {
-            log.fixed.push(bytes);
-        }
         let node = if self.ignored > 0 { None } else { self.node(step) };
-        // Text that is not UTF-8 comes as a list of its bytes; its column stays without a value.
         let Some(node) = node.filter(|node| node.list.is_some() && !matches!(step, PathStep::Element(..)))
         else {
-            let naming = if self.ignored == 0 { self.node(step) } else { None };
-            if let Some(naming) = naming.and_then(|node| node.naming.as_ref()) {
-                (self.text, self.text_of) = (Some(Vec::with_capacity(length)), Some(naming));
-            }
             self.ignored += 1;
             return;
         };
@@ -228,9 +209,6 @@ impl Visitor for RowVisitor<'_> {
     fn end_list(&mut self) {
         if self.ignored > 0 {
             self.ignored -= 1;
-            if let Some(text) = self.text.take() {
-                self.identify_bytes(&text);
-            }
             return;
         }
         self.stack.pop();
@@ -238,11 +216,19 @@ impl Visitor for RowVisitor<'_> {
     }
 
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        self.take(step, value, None);
+    }
+
+    fn text_bytes(&mut self, step: PathStep<'_>, bytes: &[u8]) {
+        self.take(step, FieldValue::Text(&text_of(bytes)), Some(bytes));
+    }
+}
+
+impl RowVisitor<'_> {
+    /// Takes a value; of a text that is not UTF-8 also its bytes.
+    fn take(&mut self, step: PathStep<'_>, value: FieldValue<'_>, text: Option<&[u8]>) {
         if self.ignored > 0 {
             self.read = None;
-            if let (Some(text), FieldValue::Unsigned(byte)) = (&mut self.text, value) {
-                text.push(u8::try_from(byte).unwrap_or_default());
-            }
             return;
         }
         let Some(node) = self.node(step) else {
@@ -254,12 +240,12 @@ impl Visitor for RowVisitor<'_> {
             (PathStep::Element(_, position), Some(list)) => {
                 let length = self.lengths.last().copied().unwrap_or_default();
                 self.begin_element(list, position, length);
-                self.store(node, step.field(), value);
+                self.store(node, step.field(), value, text);
                 self.end_element();
             }
             // An absent list.
             (PathStep::Field(_), Some(_)) => {}
-            _ => self.store(node, step.field(), value),
+            _ => self.store(node, step.field(), value, text),
         }
     }
 }

@@ -220,9 +220,8 @@ impl NumberCell {
 impl RateCell {
     /// Adds what the counter grew since the sample before.
     pub(super) fn add(&mut self, growth: Growth) {
-        if growth.elapsed_ns > 0 && growth.elapsed_ns <= self.age_max_ns {
-            self.sum.amount += growth.amount;
-            self.sum.elapsed_ns = self.sum.elapsed_ns.saturating_add(growth.elapsed_ns);
+        if growth.elapsed_ns <= self.age_max_ns {
+            self.sum = self.sum.plus(growth);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::elements::{ElementName, ElementNames, NO_ELEMENT};
 use super::open_element::OpenElement;
 use super::plan::{ListPlan, StructColumn, StructPlan};
 use super::table_rows::TableRows;
-use crate::schema::{CompiledSchema, FieldValue, StructField};
+use crate::schema::{CompiledSchema, StructField, text_of};
 
 /// Most elements that are remembered with their bytes. Beyond, all are forgotten, and named again:
 /// of the processes of a large host, all are remembered.
@@ -30,8 +30,6 @@ struct KnownElement {
     naming: Box<[u8]>,
     number: u32,
     name: ElementName,
-    /// Bytes in texts that are not UTF-8.
-    other_bytes: usize,
 }
 
 /// A list of structs of a sample.
@@ -45,23 +43,21 @@ pub(super) struct StructRows<'r> {
 }
 
 impl StructRows<'_> {
-    /// Appends a row per element. Returns the number of bytes in texts that are not UTF-8.
+    /// Appends a row per element.
     pub(super) fn append(
         &self,
         elements: &[u8],
         known: &mut StructElements,
         names: &mut ElementNames,
         tables: &mut [TableRows],
-    ) -> usize {
+    ) {
         let length = elements.len() / self.stride;
-        let mut other_bytes = 0;
         known.numbers.clear();
         known.names.clear();
         for (position, bytes) in elements.chunks_exact(self.stride).enumerate() {
-            let ((number, name), other) = self.number(bytes, (position, length), known, names);
+            let (number, name) = self.number(bytes, (position, length), known, names);
             known.numbers.push(number);
             known.names.push(name);
-            other_bytes += other;
         }
         for column in &self.plan.fields {
             for (table, number) in &column.cells {
@@ -77,7 +73,6 @@ impl StructRows<'_> {
                 table.names.extend_from_slice(&known.names);
             }
         }
-        other_bytes
     }
 
     fn append_column(
@@ -90,7 +85,7 @@ impl StructRows<'_> {
         let Some(values) = table.columns.get_mut(number) else { return };
         let own = elements.chunks_exact(self.stride).map(|bytes| column.field.bytes_of(bytes));
         let Some(reader) = &column.field.reader else {
-            values.push_texts(own.len(), own.map(text_of));
+            values.push_texts(own.len(), own.map(|bytes| text_of(until_zero(bytes))));
             return;
         };
         bits.clear();
@@ -98,15 +93,15 @@ impl StructRows<'_> {
         values.push_bits(bits, reader, self.schema);
     }
 
-    /// Returns the number of an element, and the number of bytes in texts that are not UTF-8.
+    /// Returns the number and the name of an element.
     fn number(
         &self,
         bytes: &[u8],
         (position, length): (usize, usize),
         known: &mut StructElements,
         names: &mut ElementNames,
-    ) -> ((u32, ElementName), usize) {
-        let Some(list_number) = self.list.number else { return ((NO_ELEMENT, ElementName::NONE), 0) };
+    ) -> (u32, ElementName) {
+        let Some(list_number) = self.list.number else { return (NO_ELEMENT, ElementName::NONE) };
         let StructElements { lists, key, naming, .. } = known;
         key.clear();
         naming.clear();
@@ -125,16 +120,17 @@ impl StructRows<'_> {
             && names.see(element.number)
         {
             names.set_latest(element.number, element.name);
-            return ((element.number, element.name), element.other_bytes);
+            return (element.number, element.name);
         }
-        let (mut element, mut other_bytes) = (OpenElement::new(self.list, Vec::new(), position, length), 0);
+        let mut element = OpenElement::new(self.list, Vec::new(), position, length);
         for column in &self.plan.fields {
             if let Some(own) = &column.naming {
-                if let Some(value) = column.value(bytes, self.schema) {
-                    element.identify(own, value);
-                } else {
-                    other_bytes += column.field.bytes;
-                    element.identify_bytes(own, column.text_bytes(bytes));
+                let bytes = column.field.bytes_of(bytes);
+                match &column.field.reader {
+                    Some(reader) => {
+                        element.identify(own, self.schema.read_bits(reader, bits_of(bytes)));
+                    }
+                    None => element.identify_text(own, until_zero(bytes)),
                 }
             }
         }
@@ -147,27 +143,9 @@ impl StructRows<'_> {
                 list.clear();
             }
             let naming = naming.as_slice().into();
-            list.insert(key.as_slice().into(), KnownElement { naming, number, name, other_bytes });
+            list.insert(key.as_slice().into(), KnownElement { naming, number, name });
         }
-        ((number, name), other_bytes)
-    }
-}
-
-impl StructColumn {
-    /// Returns the bytes of a string.
-    fn text_bytes<'v>(&self, element: &'v [u8]) -> &'v [u8] {
-        let bytes = self.field.bytes_of(element);
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        bytes.get(..end).unwrap_or_default()
-    }
-
-    /// Returns the value of an element; none for a text that is not UTF-8.
-    fn value<'v>(&self, element: &'v [u8], schema: &'v CompiledSchema) -> Option<FieldValue<'v>> {
-        let bytes = self.field.bytes_of(element);
-        match &self.field.reader {
-            Some(reader) => Some(schema.read_bits(reader, bits_of(bytes))),
-            None => text_of(bytes).map(FieldValue::Text),
-        }
+        (number, name)
     }
 }
 
@@ -189,8 +167,8 @@ fn bits_of(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Returns the text in bytes, which ends at the first zero.
-fn text_of(bytes: &[u8]) -> Option<&str> {
+/// Returns the bytes of a text, which ends at the first zero.
+fn until_zero(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    str::from_utf8(bytes.get(..end)?).ok()
+    bytes.get(..end).unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use super::strided_rows::StridedRows;
 use super::table_rows::{CellBytes, TableRows};
 use crate::block::{FieldRef, MatrixRows, ValueType};
 use crate::schema::envelope::{ENVELOPE_BYTES, PAYLOAD_LENGTH_AT};
-use crate::schema::{ColumnType, CompiledSchema, DecodeError, FieldValue, ScalarReader};
+use crate::schema::{ColumnType, CompiledSchema, DecodeError, FieldValue, ScalarReader, text_of};
 
 /// The rows of one payload, and the bytes they are read from.
 #[derive(Debug)]
@@ -52,21 +52,18 @@ impl SampleTemplate {
         Ok(Self { fixed: FixedContent::of(payload, log.fixed), tables, named: log.named, single })
     }
 
-    /// Takes the values of another payload that fits. Returns false if a text is not UTF-8; then it
-    /// must not be used.
-    pub(super) fn renew(&mut self, plan: &SourcePlan, payload: &[u8]) -> bool {
+    /// Takes the values of another payload that fits.
+    pub(super) fn renew(&mut self, plan: &SourcePlan, payload: &[u8]) {
         for (own, info) in self.tables.iter_mut().zip(&plan.tables) {
             let columns = info.columns.iter().enumerate().map(|(number, column)| {
                 let mut values = ValueColumn::new(column.column_type, own.rows());
                 for row in 0..own.rows() {
-                    values.push(own.read(row, number, &plan.schema, payload)?);
+                    own.read((row, number), &plan.schema, payload, |value| values.push(value));
                 }
-                Some(values)
+                values
             });
-            let Some(columns) = columns.collect() else { return false };
-            own.columns = columns;
+            own.columns = columns.collect();
         }
-        true
     }
 
     /// Returns whether a payload has its values at the places of this one.
@@ -92,31 +89,24 @@ impl SampleTemplate {
         }
     }
 
-    /// Appends the rows of a payload that fits. Returns false, with nothing appended, if a text is
-    /// not UTF-8.
+    /// Appends the rows of a payload that fits.
     pub(super) fn append_payload(
         &self,
         schema: &CompiledSchema,
         payload: &[u8],
         sample: u32,
         to: &mut [TableRows],
-    ) -> bool {
-        let before: Vec<usize> = to.iter().map(TableRows::rows).collect();
+    ) {
         for (own, table) in self.tables.iter().zip(to.iter_mut()) {
             for row in 0..own.rows() {
                 table.samples.push(sample);
                 table.elements.extend(own.elements.get(row));
                 table.names.extend(own.names.get(row));
                 for (number, column) in table.columns.iter_mut().enumerate() {
-                    let Some(value) = own.read(row, number, schema, payload) else {
-                        to.iter_mut().zip(before).for_each(|(table, rows)| table.truncate(rows));
-                        return false;
-                    };
-                    column.push(value);
+                    own.read((row, number), schema, payload, |value| column.push(value));
                 }
             }
         }
-        true
     }
 
     /// Reads the one value of a field, by its number, in a payload that fits. None if the field is
@@ -133,8 +123,7 @@ impl SampleTemplate {
         Some(schema.read_bits(cell.reader.as_ref()?, bits))
     }
 
-    /// Reads the values of a column of a table in a payload that fits, in the order of its rows; a
-    /// text that is not UTF-8 is absent.
+    /// Reads the values of a column of a table in a payload that fits, in the order of its rows.
     #[inline]
     pub(super) fn read_column(
         &self,
@@ -145,8 +134,8 @@ impl SampleTemplate {
     ) {
         let Some(rows) = self.tables.get(table) else { return };
         for row in 0..rows.rows() {
-            let value = rows.read(row, column, schema, payload).unwrap_or(FieldValue::Absent);
-            take(rows.elements.get(row).copied(), value);
+            let element = rows.elements.get(row).copied();
+            rows.read((row, column), schema, payload, |value| take(element, value));
         }
     }
 
@@ -242,15 +231,17 @@ impl CellBytes {
         Some(FieldRef { at, bytes, kind: ValueType::Unsigned })
     }
 
-    /// Reads the value from a payload; none if it is not valid.
-    fn read<'v>(&self, schema: &'v CompiledSchema, payload: &'v [u8]) -> Option<FieldValue<'v>> {
-        let bytes = payload.get(self.bytes.clone())?;
-        let Some(reader) = &self.reader else {
-            let end = if self.is_padded { bytes.iter().position(|byte| *byte == 0) } else { None };
-            let text = bytes.get(..end.unwrap_or(bytes.len()))?;
-            return str::from_utf8(text).ok().map(FieldValue::Text);
-        };
-        Some(schema.read_bits(reader, scalar_bits(bytes)?))
+    /// Passes the value in a payload that fits.
+    fn read(&self, schema: &CompiledSchema, payload: &[u8], take: impl FnOnce(FieldValue<'_>)) {
+        // A payload that fits has the same length, so it has these bytes.
+        let bytes = payload.get(self.bytes.clone()).unwrap_or_default();
+        if let Some(reader) = &self.reader {
+            let value = scalar_bits(bytes).map(|bits| schema.read_bits(reader, bits));
+            return take(value.unwrap_or(FieldValue::Absent));
+        }
+        let end = if self.is_padded { bytes.iter().position(|byte| *byte == 0) } else { None };
+        let text = text_of(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default());
+        take(FieldValue::Text(&text));
     }
 }
 
@@ -284,17 +275,17 @@ impl TableRows {
         matrix.may_change(bytes_of(field)).then_some((field, cell.reader.as_ref()?))
     }
 
-    /// Returns a value of a row as another payload has it; none if it is not valid.
-    fn read<'v>(
-        &'v self,
-        row: usize,
-        column: usize,
-        schema: &'v CompiledSchema,
-        payload: &'v [u8],
-    ) -> Option<FieldValue<'v>> {
+    /// Passes a value of a row as another payload that fits has it.
+    fn read(
+        &self,
+        (row, column): (usize, usize),
+        schema: &CompiledSchema,
+        payload: &[u8],
+        take: impl FnOnce(FieldValue<'_>),
+    ) {
         match self.cell(row, column) {
-            Some(cell) => cell.read(schema, payload),
-            None => self.columns.get(column).map(|column| column.get(row)),
+            Some(cell) => cell.read(schema, payload, take),
+            None => take(self.columns.get(column).map_or(FieldValue::Absent, |column| column.get(row))),
         }
     }
 }

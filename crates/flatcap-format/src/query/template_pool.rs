@@ -65,6 +65,7 @@ impl SourceTemplates {
     fn renewed(&mut self, plan: &SourcePlan, payload: &[u8]) -> Option<SampleTemplate> {
         let at = self.free.iter().position(|template| template.fits(payload))?;
         let mut template = self.free.remove(at);
-        template.renew(plan, payload).then_some(template)
+        template.renew(plan, payload);
+        Some(template)
     }
 }

@@ -1,5 +1,6 @@
 //! A column of texts.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::strided_rows::{StridedRows, picked, set, set_last};
@@ -53,27 +54,21 @@ impl TextColumn {
         rows.fill(&mut self.codes, code)
     }
 
-    /// Writes texts to rows from `start` on; none for a row without. Returns the rows without. The
-    /// same texts are likely to be `count` rows before, where the list of the sample before is.
+    /// Writes texts to rows from `start` on. The same texts are likely to be `count` rows before,
+    /// where the list of the sample before is.
     pub(super) fn write<'t>(
         &mut self,
         (start, count): (usize, usize),
-        texts: impl Iterator<Item = Option<&'t str>>,
-    ) -> Vec<usize> {
-        let mut absent = Vec::new();
+        texts: impl Iterator<Item = Cow<'t, str>>,
+    ) {
         for (row, text) in (start..).zip(texts) {
-            let Some(text) = text else {
-                absent.push(row);
-                continue;
-            };
-            let before = row.checked_sub(count).filter(|before| self.get(*before) == Some(text));
+            let before = row.checked_sub(count).filter(|before| self.get(*before) == Some(&*text));
             let code = match before.and_then(|before| self.codes.get(before)) {
                 Some(code) => *code,
-                None => self.code(text),
+                None => self.code(&text),
             };
             set(&mut self.codes, row, code);
         }
-        absent
     }
 
     /// Returns some rows.

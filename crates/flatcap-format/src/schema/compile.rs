@@ -560,8 +560,8 @@ fn at_most(count: usize, limit: usize, what: &'static str) -> Result<(), SchemaE
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::{
-        CountingVisitor, ForgedField, ForgedObject, MARKED, RECURSIVE, SHAPES, SHAPES_PAYLOAD, forge, marked,
-        shapes,
+        CountingVisitor, ForgedField, ForgedObject, MARKED, RECURSIVE, SHAPES, SHAPES_PAYLOAD, forge,
+        forge_with, marked, shapes,
     };
     use super::*;
     use crate::testing::effort;
@@ -752,6 +752,22 @@ mod tests {
                     bytes[position] ^= 1 << bit;
                 }
             }
+        }
+    }
+
+    #[test]
+    fn all_bits_of_flags_count() {
+        // Proves that all 64 bits of a set of flags count, and that a number of 64 bits and flags of
+        // 32 bits are plain numbers: exports keep the former unsigned.
+        for (base, index, uses_all_bits) in
+            [(BaseType::ULong, 0, true), (BaseType::ULong, -1, false), (BaseType::UInt, 0, false)]
+        {
+            let table =
+                ForgedObject::table("flatcap.Forged", vec![ForgedField::new(base, index, FIRST_SLOT)]);
+            let schema = forge_with(&[table], &[base]);
+            let compiled = CompiledSchema::compile(&schema, "flatcap.Forged").unwrap();
+            let fields: Vec<bool> = compiled.fields().map(|leaf| leaf.field.uses_all_bits()).collect();
+            assert_eq!(fields, [uses_all_bits], "{base:?} {index}");
         }
     }
 }

@@ -60,6 +60,16 @@ impl Growth {
         now.1.change_since(before.1, wraps_at).map_or(Self::UNKNOWN, |amount| Self { amount, elapsed_ns })
     }
 
+    /// Returns the change over the time of both. A change that is not known adds nothing.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        if !other.is_known() {
+            return self;
+        }
+        let elapsed_ns = self.elapsed_ns.saturating_add(other.elapsed_ns);
+        Self { amount: self.amount + other.amount, elapsed_ns }
+    }
+
     /// Returns whether the change is known.
     pub fn is_known(self) -> bool {
         self.elapsed_ns > 0

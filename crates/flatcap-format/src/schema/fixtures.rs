@@ -111,14 +111,35 @@ impl ForgedObject {
 
 /// Builds a binary schema of these objects, without enums.
 pub(super) fn forge(objects: &[ForgedObject]) -> Vec<u8> {
+    forge_with(objects, &[])
+}
+
+/// Builds a binary schema of these objects, and of sets of flags of these types.
+pub(super) fn forge_with(objects: &[ForgedObject], flags: &[BaseType]) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let made: Vec<_> = objects.iter().map(|object| forge_object(&mut builder, object)).collect();
     let objects = Some(builder.create_vector(&made));
-    let enums = Some(builder.create_vector::<WIPOffset<reflection::Enum<'_>>>(&[]));
+    let enums: Vec<_> = flags.iter().map(|base| forge_flags(&mut builder, *base)).collect();
+    let enums = Some(builder.create_vector(&enums));
     let args = reflection::SchemaArgs { objects, enums, ..Default::default() };
     let schema = reflection::Schema::create(&mut builder, &args);
     builder.finish(schema, Some("BFBS"));
     builder.finished_data().to_vec()
+}
+
+fn forge_flags<'b>(
+    builder: &mut FlatBufferBuilder<'b>,
+    base_type: BaseType,
+) -> WIPOffset<reflection::Enum<'b>> {
+    let type_args = reflection::TypeArgs { base_type, ..Default::default() };
+    let underlying_type = Some(reflection::Type::create(builder, &type_args));
+    let key = Some(builder.create_string("bit_flags"));
+    let attribute = reflection::KeyValue::create(builder, &reflection::KeyValueArgs { key, value: None });
+    let attributes = Some(builder.create_vector(&[attribute]));
+    let values = Some(builder.create_vector::<WIPOffset<reflection::EnumVal<'_>>>(&[]));
+    let name = Some(builder.create_string("Flags"));
+    let args = reflection::EnumArgs { name, values, underlying_type, attributes, ..Default::default() };
+    reflection::Enum::create(builder, &args)
 }
 
 fn forge_object<'b>(

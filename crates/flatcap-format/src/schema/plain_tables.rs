@@ -124,8 +124,6 @@ enum WrittenValue {
 struct OpenNode {
     /// Position in the table around it, or `None` for an element.
     position: Option<usize>,
-    /// The list is a text.
-    is_text: bool,
     /// The type of the list's elements, unless they are tables.
     of: Option<ColumnType>,
     slots: Vec<(Option<usize>, WrittenValue)>,
@@ -144,9 +142,9 @@ impl fmt::Debug for PlainWriter {
 }
 
 impl PlainWriter {
-    fn begin(&mut self, step: PathStep<'_>, is_text: bool) {
+    fn begin(&mut self, step: PathStep<'_>) {
         let of = step.field().and_then(Field::column_type);
-        self.open.push(OpenNode { position: position(step), is_text, of, slots: Vec::new() });
+        self.open.push(OpenNode { position: position(step), of, slots: Vec::new() });
     }
 
     /// Adds a value to the table or list that is open; the root is finished.
@@ -197,7 +195,7 @@ impl PlainWriter {
 
 impl Visitor for PlainWriter {
     fn begin_object(&mut self, step: PathStep<'_>) {
-        self.begin(step, false);
+        self.begin(step);
     }
 
     fn end_object(&mut self) {
@@ -220,23 +218,12 @@ impl Visitor for PlainWriter {
     }
 
     fn begin_list(&mut self, step: PathStep<'_>, _length: usize) {
-        // A text that is not UTF-8 comes as its bytes.
-        let is_text = step.field().is_some_and(|field| field.is_text);
-        self.begin(step, is_text);
+        self.begin(step);
     }
 
     fn end_list(&mut self) {
         let Some(list) = self.open.pop() else { return };
-        let slot = if list.is_text {
-            let byte = |(_, slot): &(Option<usize>, WrittenValue)| match slot {
-                WrittenValue::Unsigned(byte) => u8::try_from(*byte).ok(),
-                _ => None,
-            };
-            let bytes: Vec<u8> = list.slots.iter().filter_map(byte).collect();
-            self.text(&String::from_utf8_lossy(&bytes))
-        } else {
-            self.list(list.of, &list.slots)
-        };
+        let slot = self.list(list.of, &list.slots);
         self.add(list.position, slot);
     }
 
@@ -246,7 +233,7 @@ impl Visitor for PlainWriter {
             FieldValue::Absent => WrittenValue::Absent,
             FieldValue::Text(text) => self.text(text),
             // The value of an enum without a name.
-            FieldValue::Unsigned(number) if is_named && !self.is_in_text() => self.text(&number.to_string()),
+            FieldValue::Unsigned(number) if is_named => self.text(&number.to_string()),
             FieldValue::Signed(number) if is_named => self.text(&number.to_string()),
             FieldValue::Unsigned(number) => WrittenValue::Unsigned(number),
             FieldValue::Signed(number) => WrittenValue::Signed(number),
@@ -255,12 +242,6 @@ impl Visitor for PlainWriter {
             FieldValue::Bool(value) => WrittenValue::Bool(value),
         };
         self.add(position(step), slot);
-    }
-}
-
-impl PlainWriter {
-    fn is_in_text(&self) -> bool {
-        self.open.last().is_some_and(|open| open.is_text)
     }
 }
 

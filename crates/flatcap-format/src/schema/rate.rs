@@ -39,7 +39,6 @@ struct PayloadCounters {
     seen_lists: Vec<(u64, Option<Sparse>)>,
     lists: Vec<OpenList>,      // current lists, outermost first
     open: Vec<CountedElement>, // current elements, outermost first
-    text: (u64, bool),         // hash of a text that is not UTF-8, and whether that has ended
     paths: Vec<u64>,           // of current objects, within their elements
     steps: Vec<bool>,          // whether the current objects are elements
 }
@@ -226,21 +225,6 @@ impl PayloadCounters {
         }
     }
 
-    /// Takes a byte of a string that is not UTF-8. A padded string ends at its first zero.
-    fn take_byte(&mut self, field: &Field, position: usize, value: FieldValue<'_>) {
-        let (Some(ColumnType::Text), FieldValue::Unsigned(byte)) = (field.column_type(), value) else {
-            return;
-        };
-        let (text, has_ended) = if position == 0 { (4, false) } else { self.text };
-        let has_ended = has_ended || (byte == 0 && field.is_padded_text());
-        self.text = (if has_ended { text } else { mix_hash(text, byte) }, has_ended);
-        if self.lists.last().is_some_and(|list| list.length == position + 1)
-            && let Some(open) = self.open.last_mut()
-        {
-            open.add_hash(field, self.text.0);
-        }
-    }
-
     /// Returns the path of a field of the current object.
     fn path(&self, name: &str) -> u64 {
         mix_hash(self.paths.last().copied().unwrap_or_default(), name)
@@ -307,14 +291,13 @@ impl Visitor for PayloadCounters {
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
         let Some(field) = step.field() else { return self.values.push(None) };
         if let PathStep::Element(_, position) = step {
-            // An element that is a value. Bytes of a text are no counters.
+            // An element that is a value.
             if field.metric_kind() == MetricKind::Counter {
                 self.begin_element(position);
                 self.take(field, value);
                 self.end_element();
             } else {
                 self.values.push(None);
-                self.take_byte(field, position, value);
             }
             return;
         }
@@ -325,6 +308,14 @@ impl Visitor for PayloadCounters {
             && let FieldValue::Unsigned(number) = value
         {
             self.root_values.insert(mix_hash(0, field.name()), number == 0);
+        }
+    }
+
+    fn text_bytes(&mut self, step: PathStep<'_>, bytes: &[u8]) {
+        self.values.push(None);
+        // Another text may have the same escaped form.
+        if let (PathStep::Field(field), Some(open)) = (step, self.open.last_mut()) {
+            open.add_hash(field, mix_hash(4, bytes));
         }
     }
 }
@@ -371,6 +362,11 @@ impl<V: Visitor> Visitor for RateVisitor<'_, V> {
             other => other,
         };
         self.inner.value(step, value);
+    }
+
+    fn text_bytes(&mut self, step: PathStep<'_>, bytes: &[u8]) {
+        self.next += 1;
+        self.inner.text_bytes(step, bytes);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::compiled::Field;
+use super::escaped_text::text_of;
 use super::value::FieldValue;
 
 /// The last step of the path to a value, an object or a list.
@@ -35,20 +36,24 @@ pub trait Visitor {
     fn begin_object(&mut self, step: PathStep<'_>);
     /// The current object ends.
     fn end_object(&mut self);
-    /// A vector or array begins; exactly `length` elements follow. Text that is not UTF-8 is passed
-    /// as a list of its bytes.
+    /// A vector or array begins; exactly `length` elements follow.
     fn begin_list(&mut self, step: PathStep<'_>, length: usize);
     /// The current list ends.
     fn end_list(&mut self);
     /// One value, or the absence of an object, a list or a text.
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);
 
+    /// A text that is not UTF-8. Unless this method is implemented, its escaped form is passed as
+    /// the value.
+    fn text_bytes(&mut self, step: PathStep<'_>, bytes: &[u8]) {
+        self.value(step, FieldValue::Text(&text_of(bytes)));
+    }
+
     /// The list that was begun consists of structs of numbers and texts, `stride` bytes each.
-    /// Returns the number of bytes in texts that are not UTF-8 if it read all of them; none if it
-    /// wants the elements one by one.
+    /// Returns true if it read all of them, and false if it wants the elements one by one.
     #[inline]
-    fn structs(&mut self, _elements: &[u8], _stride: usize) -> Option<usize> {
-        None
+    fn structs(&mut self, _elements: &[u8], _stride: usize) -> bool {
+        false
     }
 
     /// Offsets, vtables and lengths are read that determine where the following values are. A

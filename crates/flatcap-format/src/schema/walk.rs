@@ -194,12 +194,10 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         let values = length.checked_mul(1 + object.fields.len())?;
         let text = length.checked_mul(text_bytes)?;
         let is_within = values.checked_add(text)? <= self.values_left && text <= self.text_left;
-        if !is_within || depth + 1 >= DEPTH_MAX {
+        if !is_within || depth + 1 >= DEPTH_MAX || !self.visitor.structs(bytes, stride) {
             return None;
         }
-        // Texts that are not UTF-8 count as their bytes, too.
-        let other_bytes = self.visitor.structs(bytes, stride)?;
-        self.values_left = self.values_left.saturating_sub(values + other_bytes);
+        self.values_left -= values;
         self.text_left -= text;
         Some(())
     }
@@ -225,8 +223,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         self.text(step, field, bytes.ok_or_else(|| out_of_bounds(length_at))?, start)
     }
 
-    /// Passes text to the visitor, or the list of its bytes if it is not UTF-8, so that nothing is
-    /// lost.
+    /// Passes text to the visitor.
     fn text(&mut self, step: PathStep<'_>, field: &Field, bytes: &[u8], at: usize) -> DecodeResult {
         self.count(at, 1)?;
         // In bytes, because offsets may be shared: each use of one long text costs its length
@@ -239,17 +236,10 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         let end = if field.is_text { bytes.iter().position(|byte| *byte == 0) } else { None };
         let text = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
         self.visitor.reads_value(at..at + bytes.len());
-        if let Ok(text) = str::from_utf8(text) {
-            self.visitor.value(step, FieldValue::Text(text));
-            return Ok(());
+        match str::from_utf8(text) {
+            Ok(text) => self.visitor.value(step, FieldValue::Text(text)),
+            Err(_) => self.visitor.text_bytes(step, text),
         }
-        // All bytes are passed, also those after a zero, and each counts as a value.
-        self.count(at, bytes.len())?;
-        self.visitor.begin_list(step, bytes.len());
-        for (index, byte) in bytes.iter().enumerate() {
-            self.visitor.value(PathStep::Element(field, index), FieldValue::Unsigned((*byte).into()));
-        }
-        self.visitor.end_list();
         Ok(())
     }
 
@@ -444,8 +434,8 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_utf8_comes_as_its_bytes() {
-        // Proves that text that is not UTF-8 is passed as its bytes, also in a list of strings.
+    fn text_that_is_not_utf8_comes_escaped() {
+        // Proves that text that is not UTF-8 is passed escaped, also in a list of strings.
         let mut builder = FlatBufferBuilder::new();
         let bad = WIPOffset::<&str>::new(builder.create_vector(&[0xff_u8, 0x41]).value());
         let good = builder.create_string("A");
@@ -456,7 +446,7 @@ mod tests {
         let root = builder.end_table(start);
         builder.finish(root, None);
         let plan = shapes().select(&["text", "words"]).unwrap();
-        let expected = r#"{"text":[255,65],"words":[[255,65],"A"]}"#;
+        let expected = r#"{"text":"\\xffA","words":["\\xffA","A"]}"#;
         assert_eq!(json(&plan, builder.finished_data()), expected);
     }
 }

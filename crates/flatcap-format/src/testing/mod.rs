@@ -1,4 +1,5 @@
-//! For tests of programs that write segments: a simulated storage, and the effort of a test.
+//! For tests of programs that write or read segments: a simulated storage, recordings of known
+//! content, and the effort of a test.
 
 #![allow(
     missing_docs,
@@ -16,5 +17,6 @@
 pub mod effort;
 mod fault;
 pub mod memory;
+pub mod shared_names;
 pub mod simulated;
 mod simulated_disk;

@@ -74,6 +74,12 @@ impl Footer {
         })
     }
 
+    /// Returns whether a segment with this header of the same run begins where this one ends, or
+    /// before: whether no sample is missing between them.
+    pub fn is_followed_by(&self, next: &SegmentHeader) -> bool {
+        next.sources.iter().all(|source| source.next_seq <= self.next_seq(source.id))
+    }
+
     /// Returns the payload of the footer frame.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut builder = fixed_size_builder();

@@ -62,6 +62,24 @@ impl RemovedSegments {
         *ranges = joined;
     }
 
+    /// Takes a segment off the list.
+    pub fn remove(&mut self, run_id: u64, number: u64) {
+        let Some(ranges) = self.runs.get_mut(&run_id) else { return };
+        let Some(at) = ranges.iter().position(|(first, last)| (*first..=*last).contains(&number)) else {
+            return;
+        };
+        let (first, last) = ranges.remove(at);
+        if number < last {
+            ranges.insert(at, (number + 1, last));
+        }
+        if first < number {
+            ranges.insert(at, (first, number - 1));
+        }
+        if ranges.is_empty() {
+            self.runs.remove(&run_id);
+        }
+    }
+
     /// Adds the segments of another list.
     pub fn extend(&mut self, other: &Self) {
         for (run_id, ranges) in &other.runs {
@@ -138,5 +156,19 @@ mod tests {
             [removed.last_before(0xabc, 9), removed.last_before(0xabc, 4), removed.last_before(0xabc, 3)],
             [Some(7), Some(3), None]
         );
+        removed.add(0xabc, 10, 12);
+        for number in [11, 3, 5, 9] {
+            removed.remove(0xabc, number);
+        }
+        removed.remove(1, 4);
+        let mut left = RemovedSegments::default();
+        for number in [4, 7, 10, 12] {
+            left.add(0xabc, number, number);
+        }
+        assert_eq!(removed, left);
+        for number in [4, 7, 10, 12] {
+            removed.remove(0xabc, number);
+        }
+        assert_eq!(removed, RemovedSegments::default());
     }
 }

@@ -1,0 +1,149 @@
+//! Exports of random recordings whose sources and elements share names, compared with their content
+//! by ids.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    missing_docs,
+    reason = "a test says what it expects by failing"
+)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_ipc::reader::FileReader;
+use flatcap_format::schema::CompiledSchema;
+use flatcap_format::testing::effort;
+use flatcap_format::testing::shared_names::{KnownSample, write_recording};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Value, json};
+
+/// Samples by wall time: name of the source, run, number, and values.
+type Found = BTreeMap<i64, (String, u64, u64, Value)>;
+
+fn export(folder: &Path, to: &str, output: &Path, more: &[&str]) -> Option<i32> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap-export"));
+    command.arg(format!("--to={to}")).arg(format!("--output={}", output.display())).args(more);
+    command.arg("--").arg(folder).output().unwrap().status.code()
+}
+
+fn values(sample: &KnownSample) -> Value {
+    let devices = sample.devices.iter().map(|device| {
+        json!({
+            "pid": device.pid, "name": device.printed_name(), "size": device.size, "count": device.count,
+        })
+    });
+    json!({ "level": sample.level, "devices": devices.collect::<Vec<_>>() })
+}
+
+fn expected(samples: &[KnownSample], is_wanted: impl Fn(&KnownSample) -> bool) -> Found {
+    let wanted = samples.iter().filter(|sample| is_wanted(sample));
+    let entry = |sample: &KnownSample| {
+        let KnownSample { run_id, seq, wall_ns, .. } = *sample;
+        (wall_ns, (sample.name().to_owned(), run_id, seq, values(sample)))
+    };
+    wanted.map(entry).collect()
+}
+
+/// Adds the samples of a batch. Each has a time of its own.
+fn add(found: &mut Found, name: &str, batch: &RecordBatch) {
+    let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("{name}: {batch:?}"));
+    let (runs, wall_ns) = (column("run").as_string::<i32>(), column("wall_ns").as_primitive::<Int64Type>());
+    let (seqs, levels) =
+        (column("seq").as_primitive::<UInt64Type>(), column("level").as_primitive::<UInt64Type>());
+    let devices = column("devices").as_list::<i32>();
+    for row in 0..batch.num_rows() {
+        let elements = devices.value(row);
+        let elements = elements.as_struct();
+        let number = |name: &str, at: usize| {
+            elements.column_by_name(name).unwrap().as_primitive::<UInt64Type>().value(at)
+        };
+        let names = elements.column_by_name("name").unwrap().as_string::<i32>();
+        let elements = (0..elements.len()).map(|at| {
+            json!({
+                "pid": number("pid", at), "name": names.value(at), "size": number("size", at),
+                "count": number("count", at),
+            })
+        });
+        let values = json!({ "level": levels.value(row), "devices": elements.collect::<Vec<_>>() });
+        let run_id = u64::from_str_radix(runs.value(row), 16).unwrap();
+        let own = (name.to_owned(), run_id, seqs.value(row), values);
+        assert_eq!(found.insert(wall_ns.value(row), own), None, "a sample is there twice");
+    }
+}
+
+/// Returns the samples in the files of Parquet.
+fn in_parquet(folder: &Path, output: &Path) -> Found {
+    assert_eq!(export(folder, "parquet", output, &["--unsigned"]), Some(0));
+    let mut found = Found::new();
+    for entry in std::fs::read_dir(output).unwrap() {
+        let path = entry.unwrap().path();
+        let stem = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let Some(name) = ["app", "other"].into_iter().find(|name| stem.starts_with(name)) else { continue };
+        let file = std::fs::File::open(&path).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+        reader.for_each(|batch| add(&mut found, name, &batch.unwrap()));
+    }
+    found
+}
+
+/// Returns the samples in a file of MCAP. Of each, the topic begins with the name of its source.
+fn in_mcap(folder: &Path, output: &Path) -> Found {
+    assert_eq!(export(folder, "mcap", output, &[]), Some(0));
+    let bytes = std::fs::read(output).unwrap();
+    let mut found = Found::new();
+    for message in mcap::MessageStream::new(&bytes).unwrap().map(Result::unwrap) {
+        let Some(schema) = message.channel.schema.as_ref().filter(|own| own.encoding == "flatbuffer") else {
+            continue;
+        };
+        let mut line = Vec::new();
+        let compiled = CompiledSchema::compile(&schema.data, &schema.name).unwrap();
+        compiled.append_json(&message.data, &mut line).unwrap();
+        let topic = &message.channel.topic;
+        let name = ["app", "other"].into_iter().find(|name| topic.starts_with(name)).unwrap();
+        let values = serde_json::from_slice(&line).unwrap();
+        let own = (name.to_owned(), 0, message.sequence.into(), values);
+        assert_eq!(found.insert(message.log_time.cast_signed(), own), None, "a sample is there twice");
+    }
+    found
+}
+
+/// Returns the samples of one source in a file of Arrow; `None` if the schemas of its runs differ.
+fn in_arrow(folder: &Path, output: &Path) -> Option<Found> {
+    if export(folder, "arrow", output, &["--unsigned", "--source=app"]) != Some(0) {
+        return None;
+    }
+    let mut found = Found::new();
+    let reader = FileReader::try_new(std::fs::File::open(output).unwrap(), None).unwrap();
+    reader.for_each(|batch| add(&mut found, "app", &batch.unwrap()));
+    Some(found)
+}
+
+// Proves that Parquet, Arrow and MCAP have each sample once, with its source, run, number and the
+// name that each element had. Method: random recordings.
+#[test]
+fn exports_have_each_sample_once() {
+    let mut arrows = 0;
+    for seed in 0..effort::of(30, 1000) {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        let samples = write_recording(&data, seed);
+        if samples.is_empty() {
+            continue;
+        }
+        assert_eq!(in_parquet(&data, &folder.path().join("parquet")), expected(&samples, |_| true), "{seed}");
+        let mut found = expected(&samples, |_| true);
+        found.values_mut().for_each(|(_, run_id, ..)| *run_id = 0);
+        assert_eq!(in_mcap(&data, &folder.path().join("out.mcap")), found, "{seed}");
+        if let Some(found) = in_arrow(&data, &folder.path().join("out.arrow")) {
+            assert_eq!(found, expected(&samples, |sample| sample.name() == "app"), "{seed}");
+            arrows += 1;
+        }
+    }
+    assert!(arrows > 5, "{arrows}");
+}

@@ -1,0 +1,74 @@
+//! Answers about random recordings whose sources and elements share names, compared with their
+//! content by ids.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    missing_docs,
+    reason = "a test says what it expects by failing"
+)]
+
+use std::path::Path;
+
+use flatcap_format::query::Recording;
+use flatcap_format::testing::effort;
+use flatcap_format::testing::shared_names::{KnownSample, STEP_NS, write_recording};
+use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
+
+/// A value at a time: in milliseconds, with the labels `thread`, `pid` and `name`.
+type TimedValue = (i64, [String; 3], u64);
+
+/// Returns all values of a metric at the times of the samples.
+fn evaluated(folder: &Path, metric: &str, samples: &[KnownSample]) -> Vec<TimedValue> {
+    let engine = Engine::new(Recording::open(&[folder.to_owned()]).unwrap());
+    let ms = |sample: &KnownSample| sample.wall_ns / 1_000_000;
+    let (first, last) = (samples.first().map(ms).unwrap(), samples.last().map(ms).unwrap());
+    let grid = TimeGrid::range(first, last, STEP_NS / 1_000_000).unwrap();
+    // A value holds for no other sample.
+    let options = EvaluationOptions { lookback_ms: 1, ..EvaluationOptions::default() };
+    let answer = engine.evaluate(metric, grid, &options).unwrap();
+    let QueryValue::Vector(series) = answer.value else { panic!("{metric}") };
+    let mut found = Vec::new();
+    for own in series {
+        let labels = ["thread", "pid", "name"].map(|name| own.labels.get(name).to_owned());
+        let values = own.values.iter().enumerate().filter_map(|(step, value)| Some((step, (*value)?)));
+        found.extend(values.map(|(step, value)| (grid.at(step), labels.clone(), value as u64)));
+    }
+    found.sort();
+    found
+}
+
+// Proves that each value is there once, in the series of its source and of its element, with the
+// name that the element had. Method: random recordings.
+#[test]
+fn series_are_of_one_source_and_element() {
+    for seed in 0..effort::of(50, 2000) {
+        let folder = tempfile::tempdir().unwrap();
+        let samples = write_recording(folder.path(), seed);
+        if samples.is_empty() {
+            continue;
+        }
+        for name in ["app", "other"] {
+            let own = || samples.iter().filter(|sample| sample.name() == name);
+            let at = |sample: &KnownSample| sample.wall_ns / 1_000_000;
+            let thread = |sample: &KnownSample| sample.source.to_string();
+            let levels: Vec<TimedValue> = own()
+                .map(|sample| (at(sample), [thread(sample), String::new(), String::new()], sample.level))
+                .collect();
+            let metric = format!("flatcap_{name}_level");
+            assert_eq!(evaluated(folder.path(), &metric, &samples), levels, "{seed} {metric}");
+            let mut sizes: Vec<TimedValue> = own()
+                .flat_map(|sample| sample.devices.iter().map(move |device| (sample, device)))
+                .map(|(sample, device)| {
+                    let labels = [thread(sample), device.pid.to_string(), device.printed_name()];
+                    (at(sample), labels, device.size)
+                })
+                .collect();
+            sizes.sort();
+            let metric = format!("flatcap_{name}_devices_size");
+            assert_eq!(evaluated(folder.path(), &metric, &samples), sizes, "{seed} {metric}");
+        }
+    }
+}
