@@ -79,11 +79,29 @@ struct PlaceQuestion<'p> {
     kind: &'static str,
     path: &'p str,
     build_id: Option<String>,
-    /// Of a kernel: addresses of its modules are those of one boot.
+    /// Of a file without a build id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<VersionQuestion>,
+    /// Of memory without a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<ProcessQuestion>,
+    /// Of a kernel and a process: addresses of modules and process ids change with each boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_id: Option<&'p str>,
     offset: u64,
     is_return: bool,
+}
+
+#[derive(Serialize)]
+struct VersionQuestion {
+    bytes: u64,
+    modified_ns: i64,
+}
+
+#[derive(Serialize)]
+struct ProcessQuestion {
+    id: u32,
+    first_ns: u64,
 }
 
 /// Its answer.
@@ -102,8 +120,15 @@ fn question((object, boot_id): (&CodeObjectInfo, Option<&str>), offset: u64, is_
     };
     let digits = || object.build_id.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     let build_id = (!object.build_id.is_empty()).then(digits);
-    let boot_id = boot_id.filter(|_| matches!(object.kind, CodeKind::Kernel | CodeKind::KernelAddress));
-    let place = PlaceQuestion { kind, path: &object.path, build_id, boot_id, offset, is_return };
+    let is_kernel = matches!(object.kind, CodeKind::Kernel | CodeKind::KernelAddress);
+    let boot_id = boot_id.filter(|_| is_kernel || object.process.is_some());
+    let version = object.version;
+    let version =
+        version.map(|version| VersionQuestion { bytes: version.bytes, modified_ns: version.modified_ns });
+    let process = object.process;
+    let process = process.map(|process| ProcessQuestion { id: process.id, first_ns: process.first_ns });
+    let place =
+        PlaceQuestion { kind, path: &object.path, build_id, version, process, boot_id, offset, is_return };
     // A text and numbers always become JSON.
     serde_json::to_string(&place).unwrap_or_default()
 }
@@ -111,7 +136,7 @@ fn question((object, boot_id): (&CodeObjectInfo, Option<&str>), offset: u64, is_
 #[cfg(test)]
 mod tests {
     use flatcap_tasks::testing::ProfilePayload;
-    use flatcap_tasks::{ProfileBatch, ThreadInfo};
+    use flatcap_tasks::{FileVersion, ProfileBatch, SampledProcess, ThreadInfo};
 
     use super::*;
 
@@ -133,6 +158,26 @@ mod tests {
         let mut stacks = StackTotals::new(0..100);
         stacks.add(&ProfileBatch::read(&bytes).unwrap());
         stacks
+    }
+
+    // Proves that a question has the version of a file and the process of memory.
+    #[test]
+    fn questions_identify_the_code() {
+        let object = CodeObjectInfo {
+            kind: CodeKind::File,
+            path: "/a".into(),
+            build_id: Box::default(),
+            version: Some(FileVersion { bytes: 9, modified_ns: -2 }),
+            process: None,
+        };
+        let file = "{\"kind\":\"file\",\"path\":\"/a\",\"build_id\":null,\
+                    \"version\":{\"bytes\":9,\"modified_ns\":-2},\"offset\":16,\"is_return\":false}";
+        assert_eq!(question((&object, Some("boot")), 16, false), file);
+        let process = Some(SampledProcess { id: 7, first_ns: 8 });
+        let memory = CodeObjectInfo { kind: CodeKind::Unknown, version: None, process, ..object };
+        let asked = "{\"kind\":\"unknown\",\"path\":\"/a\",\"build_id\":null,\
+                     \"process\":{\"id\":7,\"first_ns\":8},\"boot_id\":\"boot\",\"offset\":16,\"is_return\":true}";
+        assert_eq!(question((&memory, Some("boot")), 16, true), asked);
     }
 
     // Proves that each place is asked for, that answers are read as far as they go, and that a

@@ -7,7 +7,6 @@ use flatcap_tasks::{HoleCause, StackTotals};
 use serde::Serialize;
 
 use super::causes::{FunctionNames, blocker_name, top_functions};
-use super::hex::push_hex;
 
 /// Most lines of the kernel log in JSON.
 const LINES_WRITTEN: usize = 100;
@@ -243,7 +242,5 @@ impl LogObject {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    let mut text = Vec::new();
-    push_hex(bytes, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

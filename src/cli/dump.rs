@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let filter = args.selection.filter(&zone)?;
     let recording = Recording::open_with_added_sources(&args.selection.paths)?;
     let has_schema =
-        |name: &str| recording.sources().iter().any(|source| source.name == name && source.schema.is_some());
+        |name: &str| recording.sources().iter().any(|source| source.name == name && source.has_schema());
     // Its samples are in no file.
     let is_computed =
         |name: &String| recording.sources().iter().any(|source| source.name == *name && source.is_computed);
@@ -77,8 +77,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         || (args.format != RowFormat::Table && filter.sources.iter().any(is_computed))
         || (args.format == RowFormat::Csv && filter.sources.len() > 1);
     // Without a segment that can be read, the samples are read to say why. Payloads without a
-    // schema have no fields.
-    let have_no_schema = recording.sources().iter().all(|source| source.schema.is_none());
+    // schema have one field.
+    let have_no_schema = recording.sources().iter().all(|source| !source.has_schema());
     if recording.sources().is_empty() || (have_no_schema && args.rows.fields.is_none()) {
         return whole_samples(args, filter, zone, out);
     }
@@ -99,7 +99,6 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         },
     };
     if are_fields_asked {
-        refuse_opaque_fields(&recording, &filter)?;
         return rows::run(&request(), out);
     }
     if args.format != RowFormat::Table || args.follow {
@@ -113,21 +112,6 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     }
 }
 
-/// Returns an error if no selected source has fields.
-fn refuse_opaque_fields(recording: &Recording, filter: &ReplayFilter) -> Result<(), CliError> {
-    let is_wanted = |name: &String| filter.sources.is_empty() || filter.sources.contains(name);
-    let mut wanted = recording.sources().iter().filter(|source| is_wanted(&source.name)).peekable();
-    let Some(first) = wanted.peek().map(|source| human::escaped(&source.name).into_owned()) else {
-        return Ok(());
-    };
-    if wanted.all(|source| source.schema.is_none()) {
-        return Err(CliError::Usage(format!(
-            "--fields: {first} has no fields: its payloads have no schema; without --fields they are printed as bytes"
-        )));
-    }
-    Ok(())
-}
-
 /// Prints whole samples.
 fn whole_samples(
     args: &Args,
@@ -137,7 +121,7 @@ fn whole_samples(
 ) -> Result<ExitStatus, CliError> {
     let hosts = RecordedHosts::of(&list(&args.selection.paths)?);
     let has_host_column = hosts.are_several() && !args.selection.has_host();
-    let (mut columns, mut has_opaque) = (FlatColumns::new(), false);
+    let mut columns = FlatColumns::new();
     if args.format == RowFormat::Csv {
         if args.follow {
             let why =
@@ -154,7 +138,6 @@ fn whole_samples(
         }
         let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns));
         widths.read(&mut MergedReader::open(&args.selection.paths, filter.clone())?)?;
-        has_opaque = widths.has_opaque;
     }
     let times = TimePrinter::new(zone.clone());
     let printer = match args.format {
@@ -165,7 +148,6 @@ fn whole_samples(
             columns: &columns,
             times: TimePrinter::new(TimeZone::UTC),
             has_host_column,
-            has_opaque,
             text_rule: args.rows.text_rule(),
             cell: Vec::new(),
         },
@@ -214,13 +196,12 @@ struct Dump<'a> {
     limit: u64,
     printer: Printer<'a>,
     host: CurrentHost,
-    sources: BTreeMap<u16, DumpSource>, // of the current header
+    sources: BTreeMap<u16, RowDecoder>, // of the current header
     outcome: ExitStatus,
     seen_header: bool,
     samples: u64,
     unreadable: u64,
     undecodable: u64, // samples whose payload does not fit its schema
-    has_opaque: bool,
 }
 
 /// The host of the current run.
@@ -234,22 +215,6 @@ struct CurrentHost {
 impl CurrentHost {
     fn name(&self) -> &str {
         self.hosts.name_of(self.run_id)
-    }
-}
-
-/// A source whose samples are printed.
-enum DumpSource {
-    Typed(Box<RowDecoder>),
-    /// A source without a schema.
-    Opaque(SampleOrigin),
-}
-
-impl DumpSource {
-    fn origin(&self) -> &SampleOrigin {
-        match self {
-            Self::Typed(decoder) => &decoder.origin,
-            Self::Opaque(origin) => origin,
-        }
     }
 }
 
@@ -267,7 +232,6 @@ impl<'a> Dump<'a> {
             samples: 0,
             unreadable: 0,
             undecodable: 0,
-            has_opaque: false,
         }
     }
 
@@ -285,7 +249,7 @@ impl<'a> Dump<'a> {
                 }
                 ReplayItem::Gap(gap, _) => {
                     if let Some(source) = self.sources.get(&gap.source) {
-                        self.printer.print_gap(&gap, source.origin())?;
+                        self.printer.print_gap(&gap, &source.origin)?;
                     }
                 }
                 ReplayItem::Other(..) => {}
@@ -353,16 +317,9 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// Compiles the schema of a source. Returns `None` for an opaque source, which is then
-    /// registered, and for an invalid schema, which is logged.
+    /// Compiles the schema of a source. Returns `None` for an invalid schema, which is logged.
     fn compile_schema(&mut self, source: &SourceInfo) -> Option<CompiledSchema> {
-        if source.is_opaque() {
-            self.has_opaque = true;
-            let origin = self.origin_of(source);
-            self.sources.insert(source.id, DumpSource::Opaque(origin));
-            return None;
-        }
-        match CompiledSchema::compile(&source.schema, &source.root) {
+        match CompiledSchema::of_source(&source.schema, &source.root) {
             Ok(plan) => Some(plan),
             Err(error) => {
                 self.outcome = ExitStatus::DataLoss;
@@ -384,16 +341,12 @@ impl<'a> Dump<'a> {
         let origin = self.origin_of(source);
         let decoder =
             RowDecoder { origin, plan, rates: Rates::default(), has_rates: self.rate, row: FlatRow::new() };
-        self.sources.insert(source.id, DumpSource::Typed(Box::new(decoder)));
+        self.sources.insert(source.id, decoder);
     }
 
     fn sample(&mut self, sample: &SampleView<'_>) -> Result<(), CliError> {
         self.samples += 1;
-        let decoder = match self.sources.get_mut(&sample.source) {
-            None => return Ok(()),
-            Some(DumpSource::Opaque(origin)) => return Ok(self.printer.print_opaque(origin, sample)?),
-            Some(DumpSource::Typed(decoder)) => decoder,
-        };
+        let Some(decoder) = self.sources.get_mut(&sample.source) else { return Ok(()) };
         if self.rate
             && let Err(error) =
                 decoder.rates.observe(&decoder.plan, (sample.mono_ns, sample.flags), sample.payload)
@@ -414,7 +367,7 @@ impl<'a> Dump<'a> {
         self.undecodable += 1;
         if self.undecodable <= REPORTED_MAX {
             let name = human::escaped(
-                self.sources.get(&sample.source).map_or("?", |source| source.origin().source.as_str()),
+                self.sources.get(&sample.source).map_or("?", |source| source.origin.source.as_str()),
             );
             writeln!(
                 io::stderr(),

@@ -146,7 +146,7 @@ fn print_tables(sources: &[SourceFields], width: usize, out: &mut dyn Write) -> 
 fn print_source(source: &SourceFields, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let name = human::escaped(&source.source);
     if source.fields.is_empty() {
-        return writeln!(out, "{name}: its payloads have no schema, so it has no fields");
+        return writeln!(out, "{name}: its schema is malformed or empty, so it has no fields");
     }
     let differs = source.fields.iter().any(|field| !field.is_in_all_runs);
     let rows: Vec<[String; 5]> = source

@@ -25,7 +25,6 @@ mod export;
 mod export_program;
 mod fields;
 mod flame;
-mod hex;
 mod hosts;
 mod import;
 mod info;

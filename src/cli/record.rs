@@ -35,6 +35,10 @@ pub(super) struct Args {
     /// service's, else ./flatcap-data].
     #[arg(long, short = 'o', value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Refused: the directory is the value of an option.
+    #[arg(value_name = "DIR", hide = true, value_parser = refuse_directory)]
+    #[allow(dead_code, reason = "no value is accepted")]
+    directory: Option<String>,
     /// Stop after this time: 250us, 10ms, 90s, 15m, "1h 30m", 7d.
     #[arg(long = "for", short = 'f', value_name = "DURATION", value_parser = config::duration_argument)]
     duration: Option<Duration>,
@@ -55,6 +59,11 @@ pub(super) struct Args {
     /// Do not print the live line and the summary.
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// Refuses an argument that is no option, as other verbs have for a directory.
+fn refuse_directory(text: &str) -> Result<String, String> {
+    Err(format!("record takes the directory as an option: --data-dir {}", human::escaped(text)))
 }
 
 pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError> {

@@ -12,7 +12,6 @@ use flatcap_format::segment::{Gap, Marker, SampleView};
 use serde::Serialize;
 
 use super::error::CliError;
-use super::hex::{PAYLOAD_COLUMN, hex_prefix, push_hex};
 use super::marks::MarkRow;
 use super::time_printer::TimePrinter;
 use crate::human;
@@ -55,7 +54,6 @@ pub(super) enum Printer<'a> {
         columns: &'a FlatColumns,
         times: TimePrinter,
         has_host_column: bool,
-        has_opaque: bool, // adds a column for payloads without a schema
         text_rule: TextRule,
         cell: Vec<u8>,
     },
@@ -109,11 +107,10 @@ impl From<DecodeError> for PrintError {
 impl Printer<'_> {
     /// Prints the header line, if the format has one.
     pub(super) fn print_header(&mut self) -> Result<(), CliError> {
-        if let Self::Csv { writer, columns, has_host_column, has_opaque, .. } = self {
+        if let Self::Csv { writer, columns, has_host_column, .. } = self {
             let stamps = ["seq", "mono_ns", "wall_ns", "time", "duration_ns", "flags"];
             let names = std::iter::once("source").chain(has_host_column.then_some("host")).chain(stamps);
             let names = names.chain(columns.as_slice().iter().map(FlatColumn::path));
-            let names = names.chain(has_opaque.then_some(PAYLOAD_COLUMN));
             let mut distinct = DistinctNames::default();
             writer.write_record(names.map(|name| distinct.take(name, '-'))).map_err(csv_error)?;
         }
@@ -143,13 +140,12 @@ impl Printer<'_> {
         decode_row(decoder, sample, rate)?;
         match self {
             Self::Widths(columns) => columns.add(&decoder.plan, &decoder.row)?,
-            Self::Csv { writer, columns, has_opaque, cell, times, text_rule, .. } => {
-                let bytes = has_opaque.then_some(FieldValue::Absent);
+            Self::Csv { writer, columns, cell, times, text_rule, .. } => {
                 write_csv_fields(
                     writer,
                     &decoder.origin,
                     sample,
-                    columns.align(&decoder.row).chain(bytes),
+                    columns.align(&decoder.row),
                     (times, *text_rule, cell),
                 )?;
                 writer.write_record(None::<&[u8]>).map_err(csv_error)?;
@@ -159,42 +155,6 @@ impl Printer<'_> {
             Self::Jsonl { .. } => {}
         }
         Ok(())
-    }
-
-    /// Prints one sample of an opaque source.
-    pub(super) fn print_opaque(&mut self, origin: &SampleOrigin, sample: &SampleView<'_>) -> io::Result<()> {
-        match self {
-            Self::Widths(_) => Ok(()),
-            Self::Jsonl { out, times, line } => {
-                begin_json(line, origin, sample, times)?;
-                write!(line, "{{\"{PAYLOAD_COLUMN}\":\"")?;
-                push_hex(sample.payload, line);
-                line.extend_from_slice(b"\"}}\n");
-                out.write_all(line)
-            }
-            Self::Csv { writer, columns, cell, times, text_rule, .. } => {
-                let absent = columns.as_slice().iter().map(|_| FieldValue::Absent);
-                write_csv_fields(writer, origin, sample, absent, (times, *text_rule, cell))?;
-                cell.clear();
-                push_hex(sample.payload, cell);
-                writer.write_field(&cell).map_err(csv_error)?;
-                writer.write_record(None::<&[u8]>).map_err(csv_error)
-            }
-            Self::Table { out, times, heading } => {
-                if !heading.as_ref().is_some_and(|heading| heading.is_of(origin) && heading.has_no_columns())
-                {
-                    begin_heading(*out, times, origin)?;
-                    writeln!(out, "  {PAYLOAD_COLUMN}")?;
-                    *heading = Some(TableHeading::new(origin));
-                }
-                begin_row(*out, times, origin, sample)?;
-                writeln!(out, "  {}", hex_prefix(sample.payload))
-            }
-            Self::Pairs { out, times, .. } => {
-                begin_pairs(*out, times, origin, sample)?;
-                writeln!(out, " {PAYLOAD_COLUMN}={}", hex_prefix(sample.payload))
-            }
-        }
     }
 }
 
@@ -274,10 +234,6 @@ impl TableHeading {
 
     fn is_of(&self, origin: &SampleOrigin) -> bool {
         (&self.source, &self.host) == (&origin.source, &origin.host)
-    }
-
-    fn has_no_columns(&self) -> bool {
-        self.columns.as_slice().is_empty()
     }
 }
 

@@ -239,7 +239,7 @@ mod tests {
         // Proves that the example is valid and does what its comment says.
         let config = Config::parse("minimal.toml", MINIMAL).unwrap();
         let enabled: Vec<&str> = config.enabled_sources().map(|source| source.spec.name).collect();
-        assert_eq!(enabled, ["cpu", "memory"]);
+        assert_eq!(enabled, ["cpu", "memory", "disk", "pressure", "process", "cgroup"]);
         assert_eq!(config.storage.segment_size, 64 << 20);
     }
 

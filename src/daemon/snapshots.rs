@@ -160,7 +160,7 @@ pub(super) fn order(
     let ordered = move |begun: Result<String, OrderError>| {
         let done = begun.map(|name| {
             format!(
-                "ordered snapshot {name} of the last {} and the next {}; flatcap snapshots lists it when it is kept",
+                "ordered snapshot {name} of the last {} and the next {}; flatcap snapshots --dir DATA_DIR lists it when it is kept",
                 format_duration(last),
                 format_duration(after)
             )

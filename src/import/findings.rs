@@ -65,6 +65,20 @@ pub(super) struct Tally {
     pub(super) count: u64,
 }
 
+/// Returns an option with its value, quoted for a shell where that is needed.
+pub(super) fn option_with(option: &str, value: &str) -> String {
+    format!("{option} {}", shell_word(value))
+}
+
+/// Returns a text as one word of a shell.
+pub(super) fn shell_word(text: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,+@%".contains(character);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
 impl Tally {
     /// Counts an occurrence.
     pub(super) fn add(&mut self, line: u64) {
@@ -108,5 +122,21 @@ impl ImportFindings {
     pub(super) fn into_sorted(mut self) -> Vec<ImportFinding> {
         self.found.sort_by_key(|finding| (finding.line, finding.kind));
         self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a shell reads each word as it was, whatever is in it.
+    #[test]
+    fn words_survive_a_shell() {
+        assert_eq!(option_with("--type", "user=float"), "--type user=float");
+        for text in ["", "user %", "a'b", "$(x) `y` \"z\"", "a;b|c>d", "*?[~]", "\u{fc}", "two\nlines"] {
+            let command = format!("printf %s {}", shell_word(text));
+            let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), text, "{command}");
+        }
     }
 }

@@ -52,7 +52,8 @@ struct RepeatedHour {
     last: DateTime,
     /// Number of backward steps of at least half of the repeated time.
     returns: u64,
-    has_small_return: bool,
+    /// There was a smaller backward step, or one to a row of another device.
+    is_doubtful: bool,
 }
 
 /// Converts local times to instants, row by row.
@@ -67,6 +68,8 @@ pub(super) struct LocalClock {
     last_step_ns: i64,
     /// Whether two consecutive rows had the same time, as rows of several devices have.
     has_equal_times: bool,
+    /// Whether the next row is of another device than the last one.
+    is_other_device: bool,
     hour: Option<RepeatedHour>,
     faults: LocalFaults,
     /// Times in the zone.
@@ -127,6 +130,7 @@ impl LocalClock {
             last_ns: None,
             last_step_ns: 0,
             has_equal_times: false,
+            is_other_device: false,
             hour: None,
             faults,
             local: Tally::default(),
@@ -139,6 +143,11 @@ impl LocalClock {
     pub(super) fn with_likely(mut self, zone: TimeZone) -> Self {
         self.likely.push(zone);
         self
+    }
+
+    /// Sets whether the next row is of another device than the last one.
+    pub(super) fn set_other_device(&mut self, is_other: bool) {
+        self.is_other_device = is_other;
     }
 
     /// Records a time whose instant is known, and returns it.
@@ -240,7 +249,7 @@ impl LocalClock {
             rows: Tally::default(),
             last: time,
             returns: 0,
-            has_small_return: false,
+            is_doubtful: false,
         });
         hour.rows.add(line);
         let back = if self.is_newest_first {
@@ -251,8 +260,10 @@ impl LocalClock {
         let repeated_s = i64::from(before - after);
         if back.as_secs() * 2 >= repeated_s {
             hour.returns += 1;
+            // The rows of another device may begin here.
+            hour.is_doubtful |= self.is_other_device && !self.has_equal_times;
         } else if back.is_positive() {
-            hour.has_small_return = true;
+            hour.is_doubtful = true;
         }
         hour.last = time;
     }
@@ -261,7 +272,7 @@ impl LocalClock {
     /// become a finding.
     fn leave_hour(&mut self) {
         if let Some(hour) = self.hour.take()
-            && (hour.returns != 1 || hour.has_small_return)
+            && (hour.returns != 1 || hour.is_doubtful)
         {
             self.faults.repeated.add_many(hour.rows);
         }

@@ -12,20 +12,23 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
 
 /// Longest build id, in bytes; the kernel reports no longer ones.
 pub const BUILD_ID_BYTES_MAX: usize = 20;
-/// Program headers of a file that are looked at. Files of usual linkers have some 15.
+/// Headers of segments, and of sections, that are looked at. Files of usual linkers have some 15
+/// and 40.
 const HEADERS_MAX: usize = 128;
-/// Longest note segment that is read, and how many. The note is among the first hundreds of bytes.
+/// Maximum length and number of notes. The build id is among the first hundreds of bytes.
 const NOTES_BYTES_MAX: usize = 8 << 10;
-const NOTES_MAX: usize = 8;
-/// Length of the longer of the two headers of a file, and of the longer program header.
+const NOTES_MAX: usize = 16;
+/// Length of the longer of the two headers of a file, and of the longest header in its tables.
 const FILE_HEADER_BYTES: usize = 64;
-const PROGRAM_HEADER_BYTES_MAX: usize = 56;
-/// Type of a program header of notes (`PT_NOTE`), and of the note (`NT_GNU_BUILD_ID`).
-const NOTES: u32 = 4;
+const TABLE_HEADER_BYTES_MAX: usize = 64;
+/// Types of a segment and of a section of notes (`PT_NOTE`, `SHT_NOTE`), and of the note
+/// (`NT_GNU_BUILD_ID`).
+const SEGMENT_NOTES: u32 = 4;
+const SECTION_NOTES: u32 = 7;
 const BUILD_ID: u32 = 3;
 const BUILD_ID_OWNER: &[u8] = b"GNU\0";
 
@@ -49,7 +52,7 @@ impl ElfBuildId {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
 
-    /// Finds the build id of a file that a process has mapped. `root` is the root directory of the
+    /// Finds what identifies a file that a process has mapped. `root` is the root directory of the
     /// process, such as /proc/PID/root, and `path` its path of the file. Another file may have
     /// that path by now: `inode` is the number of the mapped one.
     ///
@@ -59,7 +62,7 @@ impl ElfBuildId {
     /// `NotFound` if the path is that of another file; `Unsupported` for anything but a regular
     /// file, and before Linux 5.6; `PermissionDenied` where this process may not look into the
     /// other one or read the file; or any error of the underlying system calls.
-    pub fn of_mapped_file(root: &Path, path: &CStr, inode: u64) -> io::Result<Option<Self>> {
+    pub fn of_mapped_file(root: &Path, path: &CStr, inode: u64) -> io::Result<Option<FileContentId>> {
         let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         // Links in a container lead to files of the container, and none leads out of it.
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -73,7 +76,10 @@ impl ElfBuildId {
             return Err(ErrorKind::NotFound.into());
         }
         let file = File::from(reopen(&found)?);
-        Self::find(|buffer, offset| file.read_at(buffer, offset))
+        match Self::find(|buffer, offset| file.read_at(buffer, offset))? {
+            Some(build_id) => Ok(Some(FileContentId::BuildId(build_id))),
+            None => Ok(FileVersion::of(&fstat(&file)?).map(FileContentId::Version)),
+        }
     }
 
     /// Finds the build id in an ELF file, which `read_at` reads from an offset. Only files in the
@@ -87,23 +93,26 @@ impl ElfBuildId {
         let Some(layout) = ElfLayout::parse(&header) else { return Ok(None) };
         let mut notes_left = NOTES_MAX;
         let mut notes = [0; NOTES_BYTES_MAX];
-        for index in 0..layout.headers.min(HEADERS_MAX) {
-            let mut header = [0; PROGRAM_HEADER_BYTES_MAX];
-            let at =
-                (index as u64).checked_mul(layout.header_bytes).and_then(|at| at.checked_add(layout.begin));
-            let Some(at) = at else { break };
-            read_up_to(&mut read_at, &mut header, at)?;
-            let Some(segment) = NoteSegment::parse(&header, layout.is_64_bit) else { continue };
-            let length = usize::try_from(segment.length).unwrap_or(usize::MAX).min(NOTES_BYTES_MAX);
-            let Some(buffer) = notes.get_mut(..length) else { continue };
-            let length = read_up_to(&mut read_at, buffer, segment.offset)?;
-            let found = Self::in_notes(buffer.get(..length).unwrap_or_default(), segment.alignment);
-            if found.is_some() {
-                return Ok(found);
-            }
-            notes_left -= 1;
-            if notes_left == 0 {
-                break;
+        // Linkers of Go have a segment for a note of their own, and the build id in a section only.
+        for table in [&layout.segments, &layout.sections] {
+            for index in 0..table.headers.min(HEADERS_MAX) {
+                let mut header = [0; TABLE_HEADER_BYTES_MAX];
+                let at =
+                    (index as u64).checked_mul(table.header_bytes).and_then(|at| at.checked_add(table.begin));
+                let Some(at) = at else { break };
+                read_up_to(&mut read_at, &mut header, at)?;
+                let Some(part) = table.notes(&header, layout.is_64_bit) else { continue };
+                let length = usize::try_from(part.length).unwrap_or(usize::MAX).min(NOTES_BYTES_MAX);
+                let Some(buffer) = notes.get_mut(..length) else { continue };
+                let length = read_up_to(&mut read_at, buffer, part.offset)?;
+                let found = Self::in_notes(buffer.get(..length).unwrap_or_default(), part.alignment);
+                if found.is_some() {
+                    return Ok(found);
+                }
+                notes_left -= 1;
+                if notes_left == 0 {
+                    return Ok(None);
+                }
             }
         }
         Ok(None)
@@ -134,13 +143,48 @@ impl fmt::Debug for ElfBuildId {
     }
 }
 
-/// Where the program headers of an ELF file are.
+/// Identifies the content of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileContentId {
+    /// The build id.
+    BuildId(ElfBuildId),
+    /// Of a file without a build id, together with its path.
+    Version(FileVersion),
+}
+
+/// Size and time of modification of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// Its size.
+    pub bytes: u64,
+    /// The time of its last modification, in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+impl FileVersion {
+    /// `None` if the time is further from 1970 than 292 years.
+    fn of(status: &Stat) -> Option<Self> {
+        let ns = i128::from(status.st_mtime) * 1_000_000_000 + i128::from(status.st_mtime_nsec);
+        let modified_ns = i64::try_from(ns).ok()?;
+        Some(Self { bytes: u64::try_from(status.st_size).ok()?, modified_ns })
+    }
+}
+
+/// The places of the tables of an ELF file.
 #[derive(Debug)]
 struct ElfLayout {
     is_64_bit: bool,
+    segments: ElfTable,
+    sections: ElfTable,
+}
+
+/// A table of headers.
+#[derive(Debug)]
+struct ElfTable {
     begin: u64,
     header_bytes: u64,
     headers: usize,
+    is_of_sections: bool,
 }
 
 impl ElfLayout {
@@ -152,34 +196,49 @@ impl ElfLayout {
             [2, THIS_BYTE_ORDER, ..] => true,
             _ => return None,
         };
-        let (begin, header_bytes, headers) = if is_64_bit {
-            (u64_at(header, 32)?, u16_at(header, 54)?, u16_at(header, 56)?)
-        } else {
-            (u64::from(u32_at(header, 28)?), u16_at(header, 42)?, u16_at(header, 44)?)
+        let table = |begin_at, sizes_at, is_of_sections| {
+            let begin = if is_64_bit { u64_at(header, begin_at)? } else { u32_at(header, begin_at)?.into() };
+            let (header_bytes, headers) = (u16_at(header, sizes_at)?, u16_at(header, sizes_at + 2)?);
+            let (header_bytes, headers) = (header_bytes.into(), headers.into());
+            Some(ElfTable { begin, header_bytes, headers, is_of_sections })
         };
-        let layout = Self { is_64_bit, begin, header_bytes: header_bytes.into(), headers: headers.into() };
-        (magic == b"\x7FELF").then_some(layout)
+        let (segments, sections) = if is_64_bit {
+            (table(32, 54, false)?, table(40, 58, true)?)
+        } else {
+            (table(28, 42, false)?, table(32, 46, true)?)
+        };
+        (magic == b"\x7FELF").then_some(Self { is_64_bit, segments, sections })
     }
 }
 
 /// A part of a file that has notes.
 #[derive(Debug)]
-struct NoteSegment {
+struct NotePart {
     offset: u64,
     length: u64,
     alignment: usize,
 }
 
-impl NoteSegment {
-    /// `None` for a segment of another type.
-    fn parse(header: &[u8], is_64_bit: bool) -> Option<Self> {
-        let (offset, length, alignment) = if is_64_bit {
-            (u64_at(header, 8)?, u64_at(header, 32)?, u64_at(header, 48)?)
+impl ElfTable {
+    /// Returns the part of the file that a header of this table describes. `None` for one without
+    /// notes.
+    fn notes(&self, header: &[u8], is_64_bit: bool) -> Option<NotePart> {
+        let (kind, wanted) = if self.is_of_sections {
+            (u32_at(header, 4)?, SECTION_NOTES)
         } else {
-            (u32_at(header, 4)?.into(), u32_at(header, 16)?.into(), u32_at(header, 28)?.into())
+            (u32_at(header, 0)?, SEGMENT_NOTES)
         };
-        let alignment = if alignment == 8 { 8 } else { 4 };
-        (u32_at(header, 0)? == NOTES).then_some(Self { offset, length, alignment })
+        let word = |at| if is_64_bit { u64_at(header, at) } else { Some(u32_at(header, at)?.into()) };
+        // Of offset, length and alignment.
+        let [offset, length, alignment] = match (self.is_of_sections, is_64_bit) {
+            (false, true) => [8, 32, 48],
+            (false, false) => [4, 16, 28],
+            (true, true) => [24, 32, 48],
+            (true, false) => [16, 20, 32],
+        };
+        let alignment = if word(alignment)? == 8 { 8 } else { 4 };
+        let part = NotePart { offset: word(offset)?, length: word(length)?, alignment };
+        (kind == wanted).then_some(part)
     }
 }
 
@@ -292,6 +351,42 @@ mod tests {
         elf(is_64_bit, &[(properties, 8), (notes.concat(), 4)])
     }
 
+    /// Moves the notes from segments to sections.
+    fn with_sections(mut file: Vec<u8>, is_64_bit: bool) -> Vec<u8> {
+        let header_bytes: usize = if is_64_bit { 64 } else { 40 };
+        let segment_bytes: usize = if is_64_bit { 56 } else { 32 };
+        let sections: Vec<NotePart> = {
+            let header: [u8; FILE_HEADER_BYTES] = file[..FILE_HEADER_BYTES].try_into().unwrap();
+            let table = ElfLayout::parse(&header).unwrap().segments;
+            let headers = (1..table.headers).map(|index| FILE_HEADER_BYTES + index * segment_bytes);
+            headers.map(|at| table.notes(&file[at..at + segment_bytes], is_64_bit).unwrap()).collect()
+        };
+        let begin = file.len();
+        let word = |bytes: &mut [u8], at: usize, value: usize, length: usize| {
+            let mut value = (value as u64).to_le_bytes()[..length].to_vec();
+            if cfg!(target_endian = "big") {
+                value.reverse();
+            }
+            bytes[at..at + length].copy_from_slice(&value);
+        };
+        let (begin_at, sizes_at, length) = if is_64_bit { (40, 58, 8) } else { (32, 46, 4) };
+        word(&mut file, if is_64_bit { 56 } else { 44 }, 0, 2);
+        word(&mut file, begin_at, begin, length);
+        word(&mut file, sizes_at, header_bytes, 2);
+        word(&mut file, sizes_at + 2, sections.len(), 2);
+        for part in sections {
+            let mut header = vec![0; header_bytes];
+            word(&mut header, 4, 7, 4);
+            let places = if is_64_bit { [24, 32, 48] } else { [16, 20, 32] };
+            let values = [part.offset, part.length, part.alignment as u64];
+            for (at, value) in places.into_iter().zip(values) {
+                word(&mut header, at, usize::try_from(value).unwrap(), length);
+            }
+            file.extend(header);
+        }
+        file
+    }
+
     fn find(file: &[u8]) -> Option<ElfBuildId> {
         let read = |buffer: &mut [u8], offset: u64| {
             let rest = usize::try_from(offset).ok().and_then(|offset| file.get(offset..)).unwrap_or_default();
@@ -303,12 +398,14 @@ mod tests {
         ElfBuildId::find(read).unwrap()
     }
 
-    // Proves that the build id is found in files of both word lengths, after other notes and
-    // segments of other alignments.
+    // Proves that the build id is found in files of both word lengths, after other notes, in
+    // segments of other alignments, and in sections.
     #[test]
     fn a_build_id_is_found() {
         for is_64_bit in [true, false] {
             assert_eq!(find(&example(is_64_bit)).unwrap().as_bytes(), ID);
+            // Linkers of Go have no segment for it.
+            assert_eq!(find(&with_sections(example(is_64_bit), is_64_bit)).unwrap().as_bytes(), ID);
         }
         let aligned = [note(5, b"GNU\0", &[1; 20], 8), note(3, b"GNU\0", &ID[..8], 8)].concat();
         assert_eq!(find(&elf(true, &[(aligned, 8)])).unwrap().as_bytes(), &ID[..8]);
@@ -358,7 +455,7 @@ mod tests {
                 buffer[..length].copy_from_slice(&rest[..length]);
                 Ok(length)
             });
-            prop_assert!(found.is_ok() && reads <= 2 * (1 + HEADERS_MAX + NOTES_MAX), "{reads}");
+            prop_assert!(found.is_ok() && reads <= 2 * (1 + 2 * HEADERS_MAX + NOTES_MAX), "{reads}");
         }
     }
 
@@ -372,7 +469,18 @@ mod tests {
         let root = Path::new("/proc/self/root");
         let found = ElfBuildId::of_mapped_file(root, &path, inode).unwrap();
         let content = std::fs::read(&program).unwrap();
-        assert_eq!(found, find(&content));
+        if let Some(build_id) = find(&content) {
+            assert_eq!(found, Some(FileContentId::BuildId(build_id)));
+        }
+        // A program without build id, such as a script, has a version.
+        let without = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(without.path(), "text").unwrap();
+        let status = without.as_file().metadata().unwrap();
+        let own_path = CString::new(without.path().as_os_str().as_bytes()).unwrap();
+        let version = ElfBuildId::of_mapped_file(root, &own_path, status.ino()).unwrap();
+        let modified_ns = status.mtime() * 1_000_000_000 + status.mtime_nsec();
+        let expected = FileContentId::Version(FileVersion { bytes: 4, modified_ns });
+        assert_eq!(version, Some(expected));
         let of = |path: &CStr, inode: u64| ElfBuildId::of_mapped_file(root, path, inode).unwrap_err().kind();
         assert_eq!(of(&path, inode + 1), ErrorKind::NotFound);
         let inode = |path: &str| std::fs::metadata(path).unwrap().ino();

@@ -52,22 +52,33 @@ pub struct CardMetrics {
 /// Cards of a driver that is read through library calls instead of files.
 pub trait Cards: fmt::Debug + Send {
     /// Returns the current list of cards if it has changed since the last call.
-    fn list_if_changed(&mut self) -> Option<Vec<CardIdentity>>;
+    fn list_if_changed(&mut self) -> Option<Vec<(CardIdentity, Box<dyn Card>)>>;
+}
 
-    /// Reads the card at this index of the last list.
-    fn read(&self, index: usize) -> CardMetrics;
+/// A card of such a driver. It can be read while others are listed or read.
+pub trait Card: fmt::Debug + Send {
+    /// Reads its current metrics.
+    fn read(&mut self) -> CardMetrics;
 }
 
 /// The loaded and initialized library. It stays loaded until the process ends.
 pub struct NvidiaCards {
     library: &'static Nvml,
-    devices: Vec<Device<'static>>,
-    is_listed: bool,
+    listed: Option<usize>, // number of cards
+}
+
+/// A card of the library.
+struct NvidiaCard(Device<'static>);
+
+impl fmt::Debug for NvidiaCard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NvidiaCard").finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for NvidiaCards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NvidiaCards").field("devices", &self.devices.len()).finish_non_exhaustive()
+        f.debug_struct("NvidiaCards").field("listed", &self.listed).finish_non_exhaustive()
     }
 }
 
@@ -83,18 +94,19 @@ impl NvidiaCards {
             error => format!("{LIBRARY}: {error}"),
         })?;
         // Device handles borrow the library. The leak is bounded: one source per run loads it.
-        Ok(Self { library: Box::leak(Box::new(library)), devices: Vec::new(), is_listed: false })
+        Ok(Self { library: Box::leak(Box::new(library)), listed: None })
     }
 }
 
 impl Cards for NvidiaCards {
-    fn list_if_changed(&mut self) -> Option<Vec<CardIdentity>> {
+    fn list_if_changed(&mut self) -> Option<Vec<(CardIdentity, Box<dyn Card>)>> {
         let count = self.library.device_count().unwrap_or(0);
-        if self.is_listed && usize::try_from(count) == Ok(self.devices.len()) {
+        if self.listed.is_some_and(|listed| usize::try_from(count) == Ok(listed)) {
             return None;
         }
-        self.is_listed = true;
-        self.devices = (0..count).filter_map(|index| self.library.device_by_index(index).ok()).collect();
+        let devices: Vec<Device<'static>> =
+            (0..count).filter_map(|index| self.library.device_by_index(index).ok()).collect();
+        self.listed = Some(devices.len());
         let identity = |device: &Device<'_>| CardIdentity {
             address: device.pci_info().map_or_else(
                 |_| String::new(),
@@ -102,12 +114,15 @@ impl Cards for NvidiaCards {
             ),
             name: device.name().unwrap_or_default(),
         };
-        Some(self.devices.iter().map(identity).collect())
+        let card =
+            |device| -> (CardIdentity, Box<dyn Card>) { (identity(&device), Box::new(NvidiaCard(device))) };
+        Some(devices.into_iter().map(card).collect())
     }
+}
 
-    fn read(&self, index: usize) -> CardMetrics {
-        let mut metrics = CardMetrics::default();
-        let Some(device) = self.devices.get(index) else { return metrics };
+impl Card for NvidiaCard {
+    fn read(&mut self) -> CardMetrics {
+        let (device, mut metrics) = (&self.0, CardMetrics::default());
         let mut failures = 0;
         let utilization = value_or_failure(device.utilization_rates(), &mut failures);
         let memory = value_or_failure(device.memory_info(), &mut failures);
@@ -151,8 +166,8 @@ mod tests {
             Ok(mut cards) => {
                 let listed = cards.list_if_changed().unwrap();
                 assert!(cards.list_if_changed().is_none());
-                for index in 0..listed.len() {
-                    assert!(cards.read(index).memory_total.is_some());
+                for (_, mut card) in listed {
+                    assert!(card.read().memory_total.is_some());
                 }
             }
             Err(reason) => assert!(reason.contains("libnvidia-ml.so.1"), "{reason}"),

@@ -124,6 +124,7 @@ fn profile(number: u64) -> ProfilePayload {
         stacks: vec![vec![1, 0]],
         frames: vec![(0, 0x1000), (0, 0x2abc)],
         objects: vec![(CodeKind::File, "/usr/bin/billing".to_owned(), build_id)],
+        versions: Vec::new(),
         lost: 0,
     }
 }

@@ -233,7 +233,7 @@ fn an_applications_frames_are_recorded() {
     found.sort_unstable();
     assert!(found.into_iter().eq(0..3 * EACH));
     let raw = rows(&rig, "raw");
-    assert_eq!((raw.len(), &raw[0]["data"]["payload"]), (1, &Value::from("616e79206279746573")));
+    assert_eq!((raw.len(), &raw[0]["data"]["payload"]), (1, &Value::from("any bytes")));
     let info = rig.info();
     let sources = info.to_string();
     let program = std::env::current_exe().unwrap();

@@ -8,7 +8,7 @@ use flatcap_format::query::{KernelItem, KernelReader, KernelSource, Recording, R
 use flatcap_format::replay::{Notice, ReplayFilter};
 use flatcap_format::segment::SampleView;
 use flatcap_tasks::{
-    Blocker, CpuHistory, HoleCause, Interval, KnownBuildIds, LogBatch, ProcessTimes, ProfileBatch,
+    Blocker, CpuHistory, HoleCause, Interval, KnownCode, LogBatch, ProcessTimes, ProfileBatch,
     RecordingFaults, RecordingHole, RecordingHoles, SchedBatch, StackTotals, TaskTimes, ThreadTimes,
     Timeline, TimelineObserver,
 };
@@ -414,7 +414,7 @@ fn recorded_ns(times: &TaskTimes) -> u64 {
 /// The call chains of a run in the window.
 struct RunStacks {
     totals: StackTotals,
-    build_ids: KnownBuildIds,
+    build_ids: KnownCode,
     boot_id: Option<String>,
 }
 
@@ -440,7 +440,7 @@ fn read_stacks(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<Opti
         let Ok(batch) = ProfileBatch::read(sample.payload) else { return false };
         let stacks = stacks.get_or_insert_with(|| RunStacks {
             totals: StackTotals::new(mono_window(sample, window)),
-            build_ids: KnownBuildIds::default(),
+            build_ids: KnownCode::default(),
             boot_id: boot_id.clone(),
         });
         stacks.totals.add(&batch);
@@ -448,7 +448,7 @@ fn read_stacks(events: &mut EventReading<'_>, window: (i64, i64)) -> Result<Opti
         true
     })?;
     if let Some(stacks) = &mut stacks {
-        stacks.totals.complete_build_ids(&stacks.build_ids);
+        stacks.totals.complete_objects(&stacks.build_ids);
     }
     Ok(stacks)
 }

@@ -222,7 +222,7 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
     let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut foreign = ForeignSources::default();
     for source in recording.sources() {
-        let Some(schema) = &source.schema else { continue };
+        let Some(schema) = source.schema.as_ref().filter(|schema| !schema.is_opaque()) else { continue };
         // Events are no series of samples, and a computed source repeats another one.
         if schema.has_events() || source.is_computed {
             continue;

@@ -304,6 +304,7 @@ fn ranked_and_not(
         let is_wanted = wanted.is_empty() || wanted.contains(&source.name);
         let reason = match &source.schema {
             None => UnrankedReason::NoSchema,
+            Some(schema) if schema.is_opaque() => UnrankedReason::NoSchema,
             Some(schema) if schema.has_events() => UnrankedReason::Events,
             Some(_) => continue,
         };

@@ -98,11 +98,11 @@ fn check_for_one_source(request: &ColumnarRequest, recording: &Recording) -> Res
     if wanted.len() > 1 {
         return Err(several_sources(&wanted));
     }
-    let opaque = recording.sources().iter().find(|own| own.schema.is_none() && is_wanted(&own.name));
-    if let Some(opaque) = opaque.filter(|_| wanted.is_empty()) {
+    let malformed = recording.sources().iter().find(|own| own.schema.is_none() && is_wanted(&own.name));
+    if let Some(malformed) = malformed.filter(|_| wanted.is_empty()) {
         return Err(ColumnarError::Usage(format!(
-            "{} has no schema, so no columns; --to stream has its payloads",
-            opaque.name
+            "the schema of {} is malformed, so it has no columns; --to stream has its payloads",
+            malformed.name
         )));
     }
     Ok(())

@@ -298,11 +298,6 @@ impl ColumnarReport {
 
     /// Reports what is missing. Returns whether the recording should have had it.
     fn has_remarks(&self) -> io::Result<bool> {
-        for source in &self.opaque {
-            remark(&format!(
-                "{source} has no schema, so no columns: not exported; --to stream has its payloads"
-            ))?;
-        }
         if self.undecodable > 0 {
             remark(&format!(
                 "{} samples or schemas are malformed: not exported; flatcap verify says more",

@@ -115,11 +115,7 @@ pub fn to_parquet(
     {
         return Err(error);
     }
-    let is_wanted = |name: &str| request.filter.sources.is_empty() || request.filter.sources.contains(name);
-    let opaque =
-        recording.sources().iter().filter(|source| source.schema.is_none() && is_wanted(&source.name));
     report.large_values = files.large.lines().map(|(_, line)| line).collect();
-    report.opaque = opaque.map(|source| source.name.clone()).collect();
     report.files = files.publish()?;
     Ok(report)
 }

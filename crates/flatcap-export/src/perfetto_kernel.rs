@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use flatcap_symbols::Symbolizer;
-use flatcap_tasks::{KnownBuildIds, ProfileBatch, SchedBatch};
+use flatcap_tasks::{KnownCode, ProfileBatch, SchedBatch};
 
 use crate::error::ColumnarError;
 use crate::kernel_samples::{KernelPayload, KernelReading, KernelRun, KernelSample, read_kernel_samples};
@@ -48,12 +48,12 @@ pub(crate) fn read_kernel_trace(
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
     sink: &mut dyn KernelTraceSink,
 ) -> Result<KernelTrace, ColumnarError> {
-    let Some(build_ids) = read_build_ids(request, watch)? else {
+    let Some(known_code) = read_known_code(request, watch)? else {
         return Ok(KernelTrace { is_stopped: true, ..KernelTrace::default() });
     };
     let mut tracks = KernelTracks {
-        build_ids,
-        no_build_ids: KnownBuildIds::default(),
+        known_code,
+        no_known_code: KnownCode::default(),
         sched: SchedTracks::default(),
         stacks: StackTracks::new(Symbolizer::new(options.symbol_directories.clone())),
         run: KernelRun::default(),
@@ -82,11 +82,11 @@ pub(crate) fn read_kernel_trace(
 
 /// Reads the build ids of files beforehand, by the numbers of runs: stacks are written before those
 /// that were recorded late. Returns none if `watch` stops it.
-fn read_build_ids(
+fn read_known_code(
     request: &ColumnarRequest,
     watch: &mut dyn FnMut(ColumnarEvent) -> bool,
-) -> Result<Option<HashMap<u64, KnownBuildIds>>, ColumnarError> {
-    let mut known = HashMap::<u64, KnownBuildIds>::new();
+) -> Result<Option<HashMap<u64, KnownCode>>, ColumnarError> {
+    let mut known = HashMap::<u64, KnownCode>::new();
     let mut take = |sample: KernelSample<'_>| {
         let run_id = sample.run.run_id;
         if let Ok(batch) = ProfileBatch::read(sample.payload)
@@ -101,9 +101,9 @@ fn read_build_ids(
 }
 
 struct KernelTracks {
-    build_ids: HashMap<u64, KnownBuildIds>,
+    known_code: HashMap<u64, KnownCode>,
     /// Of a run whose build ids are not known beforehand.
-    no_build_ids: KnownBuildIds,
+    no_known_code: KnownCode,
     sched: SchedTracks,
     stacks: StackTracks,
     run: KernelRun,
@@ -143,8 +143,8 @@ impl KernelTracks {
                     self.sched.describe(sampled.thread, sampled.time_ns, offset_ns);
                 }
                 let boot_id = sample.run.boot_id.as_deref();
-                let build_ids = self.build_ids.get(run_id).unwrap_or(&self.no_build_ids);
-                self.stacks.add(&batch, (boot_id, build_ids), (&sample.window, offset_ns));
+                let known_code = self.known_code.get(run_id).unwrap_or(&self.no_known_code);
+                self.stacks.add(&batch, (boot_id, known_code), (&sample.window, offset_ns));
             }),
         };
         self.malformed += u64::from(is_read.is_err());

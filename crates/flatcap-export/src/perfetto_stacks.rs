@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::ops::Range;
 
 use flatcap_symbols::{CodeLocation, ObjectKey, ObjectKind, Symbolizer};
-use flatcap_tasks::{CodeObjectInfo, KnownBuildIds, ProfileBatch, STACK_DEPTH_MAX, StackSampleView};
+use flatcap_tasks::{CodeObjectInfo, KnownCode, ProfileBatch, STACK_DEPTH_MAX, StackSampleView};
 
 use crate::perfetto_packets::{
     InternedData, InternedString, MODE_KERNEL, MODE_USER, PerfSample, PerfSampleDefaults, SEQUENCE_BEGINS,
@@ -51,23 +51,23 @@ impl StackTracks {
         &self.symbolizer
     }
 
-    /// Adds the samples of a payload in the selected time. `boot_id` and `build_ids` are of its
-    /// run; `offset_ns` is time in the trace minus monotonic time.
+    /// Adds the samples of a payload in the selected time. Its run has `boot_id` and
+    /// `known_code`; `offset_ns` is time in the trace minus monotonic time.
     pub(crate) fn add(
         &mut self,
         batch: &ProfileBatch<'_>,
-        (boot_id, build_ids): (Option<&str>, &KnownBuildIds),
+        (boot_id, known_code): (Option<&str>, &KnownCode),
         (window, offset_ns): (&Range<u64>, i64),
     ) {
         let is_selected = |sample: &StackSampleView| window.contains(&sample.time_ns);
         // The idle loops of the CPUs have no stacks of interest.
         let samples = batch.samples().filter(is_selected).filter(|sample| !sample.thread.is_idle());
-        let mut known: HashMap<u16, (u64, i32)> = HashMap::new();
+        let mut known: HashMap<(u16, u32), (u64, i32)> = HashMap::new();
         for sample in samples {
             self.begin(batch.interval_ns());
-            let stack = known.entry(sample.stack);
+            let stack = known.entry((sample.stack, sample.thread.process));
             let (callstack, mode) =
-                *stack.or_insert_with(|| self.stack(batch, sample.stack, (boot_id, build_ids)));
+                *stack.or_insert_with_key(|stack| self.stack(batch, *stack, (boot_id, known_code)));
             let perf_sample = PerfSample {
                 cpu: Some(u32::from(sample.cpu)),
                 pid: Some(sample.thread.process),
@@ -113,17 +113,14 @@ impl StackTracks {
     fn stack(
         &mut self,
         batch: &ProfileBatch<'_>,
-        stack: u16,
-        (boot_id, build_ids): (Option<&str>, &KnownBuildIds),
+        (stack, process): (u16, u32),
+        (boot_id, known_code): (Option<&str>, &KnownCode),
     ) -> (u64, i32) {
         let (mut frames, mut mode) = (Vec::new(), MODE_USER);
         for (depth, place) in batch.stack(stack).take(STACK_DEPTH_MAX).enumerate() {
             let Some(object) = batch.object(place.object) else { continue };
-            let info = CodeObjectInfo {
-                kind: object.kind,
-                path: object.path.into(),
-                build_id: build_ids.completed(object.kind, object.path, object.build_id).into(),
-            };
+            let mut info = CodeObjectInfo::of(&object, process);
+            info.complete(known_code);
             let object = object_key(&info, boot_id);
             if depth == 0 && matches!(object.kind, ObjectKind::Kernel | ObjectKind::KernelAddress) {
                 mode = MODE_KERNEL;

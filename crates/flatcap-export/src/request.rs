@@ -69,8 +69,6 @@ pub struct ColumnarReport {
     pub has_unnamed_elements: bool,
     /// Fields with values that their column cannot hold, a line each: these cells are empty.
     pub large_values: Vec<String>,
-    /// Sources without a schema, which have no columns: not exported.
-    pub opaque: Vec<String>,
     /// What the user should know about the contents: a line each.
     pub remarks: Vec<String>,
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use flatcap_symbols::{BuildId, CodeLocation, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, FileVersion, ObjectKey, ObjectKind, Symbolizer};
 use flatcap_tasks::schema::CodeKind;
-use flatcap_tasks::{CodeObjectInfo, KnownBuildIds, ProfileBatch, StackTotal, StackTotals, TaskName};
+use flatcap_tasks::{CodeObjectInfo, KnownCode, ProfileBatch, StackTotal, StackTotals, TaskName};
 
 use crate::error::ColumnarError;
 use crate::kernel_samples::{KernelPayload, KernelRun, KernelSample, read_kernel_samples};
@@ -88,7 +88,7 @@ struct StackCollector<'o> {
     window: Range<u64>,
     totals: StackTotals,
     /// Of the files of the run so far.
-    build_ids: KnownBuildIds,
+    known_code: KnownCode,
     /// The names of processes of the run: those of their first threads.
     processes: HashMap<u32, TaskName>,
     stacks: StackLines,
@@ -110,7 +110,7 @@ impl<'o> StackCollector<'o> {
             run: KernelRun::default(),
             window: 0..0,
             totals: StackTotals::new(0..0),
-            build_ids: KnownBuildIds::default(),
+            known_code: KnownCode::default(),
             processes: HashMap::new(),
             stacks: StackLines::default(),
             bytes: 0,
@@ -133,7 +133,7 @@ impl<'o> StackCollector<'o> {
             self.name_functions();
             if sample.run.run_id != self.run.run_id {
                 self.processes.clear();
-                self.build_ids = KnownBuildIds::default();
+                self.known_code = KnownCode::default();
                 self.last_lost = None;
             }
             self.stacks.hosts.insert(sample.run.host.clone());
@@ -156,14 +156,14 @@ impl<'o> StackCollector<'o> {
                 self.processes.insert(thread.process, thread.name);
             }
         }
-        self.build_ids.add(&batch);
+        self.known_code.add(&batch);
         self.totals.add(&batch);
     }
 
     /// Turns the stacks so far into lines.
     fn name_functions(&mut self) {
         let mut totals = std::mem::replace(&mut self.totals, StackTotals::new(self.window.clone()));
-        totals.complete_build_ids(&self.build_ids);
+        totals.complete_objects(&self.known_code);
         let objects = totals.objects().iter();
         let objects: Vec<ObjectKey> =
             objects.map(|object| object_key(object, self.run.boot_id.as_deref())).collect();
@@ -296,12 +296,17 @@ pub(crate) fn object_key(object: &CodeObjectInfo, boot_id: Option<&str>) -> Obje
         CodeKind::KernelAddress => ObjectKind::KernelAddress,
         _ => ObjectKind::Unknown,
     };
-    let is_kernel = matches!(kind, ObjectKind::Kernel | ObjectKind::KernelAddress);
+    let is_of_boot =
+        matches!(kind, ObjectKind::Kernel | ObjectKind::KernelAddress) || object.process.is_some();
+    let version = object.version;
     ObjectKey {
         kind,
         path: object.path.to_string(),
         build_id: BuildId::new(&object.build_id),
-        boot_id: boot_id.filter(|_| is_kernel).map(str::to_owned),
+        version: version
+            .map(|version| FileVersion { bytes: version.bytes, modified_ns: version.modified_ns }),
+        process: object.process.map(|process| CodeProcess { id: process.id, first_ns: process.first_ns }),
+        boot_id: boot_id.filter(|_| is_of_boot).map(str::to_owned),
     }
 }
 

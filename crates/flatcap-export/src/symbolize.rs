@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
 
-use flatcap_symbols::{BuildId, CodeLocation, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, FileVersion, ObjectKey, ObjectKind, Symbolizer};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ColumnarError;
@@ -30,10 +30,26 @@ struct PlaceObject {
     kind: PlaceKind,
     path: String,
     build_id: Option<String>,
+    /// Size and time of modification of a file without a build id.
+    version: Option<PlaceVersion>,
+    /// The process, for memory without a file.
+    process: Option<PlaceProcess>,
     offset: u64,
     #[serde(default)]
     is_return: bool,
     boot_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct PlaceVersion {
+    bytes: u64,
+    modified_ns: i64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct PlaceProcess {
+    id: u32,
+    first_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -90,7 +106,10 @@ impl PlaceObject {
             PlaceKind::Unknown => ObjectKind::Unknown,
         };
         let build_id = self.build_id.as_deref().and_then(BuildId::from_hex);
-        let object = ObjectKey { kind, path: self.path, build_id, boot_id: self.boot_id };
+        let PlaceObject { path, version, process, boot_id, .. } = self;
+        let version = version.map(|PlaceVersion { bytes, modified_ns }| FileVersion { bytes, modified_ns });
+        let process = process.map(|PlaceProcess { id, first_ns }| CodeProcess { id, first_ns });
+        let object = ObjectKey { kind, path, build_id, version, process, boot_id };
         (object, CodeLocation { offset: self.offset, is_return: self.is_return })
     }
 }

@@ -3,11 +3,12 @@
 //! Files are read and not mapped: who shortens a mapped file ends the process that reads it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use flatcap_format::storage::linux::open_regular;
 
+use crate::code_location::FileVersion;
 use crate::error::SymbolError;
 
 /// A regular file that is open for reading.
@@ -16,6 +17,7 @@ pub(crate) struct BoundedFile {
     path: PathBuf,
     file: File,
     length: u64,
+    modified_ns: Option<i64>,
 }
 
 /// A part of a file.
@@ -32,9 +34,29 @@ pub(crate) struct FilePart {
 impl BoundedFile {
     pub(crate) fn open(path: &Path) -> Result<Self, SymbolError> {
         let failed = |error| SymbolError::Read { path: path.to_owned(), error };
-        let file = open_regular(path).map_err(failed)?;
-        let length = file.metadata().map_err(failed)?.len();
-        Ok(Self { path: path.to_owned(), file, length })
+        Self::of(path.to_owned(), open_regular(path).map_err(failed)?)
+    }
+
+    /// Takes a regular file that is open for reading.
+    pub(crate) fn of(path: PathBuf, file: File) -> Result<Self, SymbolError> {
+        match file.metadata() {
+            Ok(metadata) => {
+                let modified_ns =
+                    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+                let modified_ns = i64::try_from(modified_ns).ok();
+                Ok(Self { path, file, length: metadata.len(), modified_ns })
+            }
+            Err(error) => Err(SymbolError::Read { path, error }),
+        }
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns the size and the time of the last modification.
+    pub(crate) fn version(&self) -> Option<FileVersion> {
+        Some(FileVersion { bytes: self.length, modified_ns: self.modified_ns? })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -24,8 +24,31 @@ pub struct ObjectKey {
     pub path: String,
     /// Its build id, if it was recorded.
     pub build_id: Option<BuildId>,
-    /// The boot of the host, for a kernel: addresses of its modules are those of one boot.
+    /// The version of a file without a build id, if it was recorded.
+    pub version: Option<FileVersion>,
+    /// The process, for memory without a file.
+    pub process: Option<CodeProcess>,
+    /// The boot of the host, for a kernel and for a process: addresses of modules and process ids
+    /// change with each boot.
     pub boot_id: Option<String>,
+}
+
+/// Identifies the content of a file without a build id, together with its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileVersion {
+    /// Its size.
+    pub bytes: u64,
+    /// The time of its last modification, in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+/// A process that was sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CodeProcess {
+    /// Process id.
+    pub id: u32,
+    /// A time at which it ran, in monotonic nanoseconds.
+    pub first_ns: u64,
 }
 
 /// A place in an object.

@@ -52,6 +52,23 @@ pub enum SymbolError {
         /// The one in the recording.
         recorded: BuildId,
     },
+    /// The file has no build id, and another size or time of modification than the recorded one.
+    #[error(
+        "{} was modified since, and has no build id: a copy of the old one can be passed by --symbols DIR",
+        path.display()
+    )]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file with the functions of a process could be of somebody else.
+    #[error("{} is not used: {why}; a copy can be passed by --symbols DIR", path.display())]
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: &'static str,
+    },
     /// The file has no build id, or the recording has none of it.
     #[error("{}: no build id in the {missing_in}, so it may be another file than the recorded one", path.display())]
     NoBuildId {

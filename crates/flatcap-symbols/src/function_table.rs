@@ -10,6 +10,7 @@ use object::read::elf::Sym;
 use crate::bounded_file::FilePart;
 use crate::elf_file::{ElfFile, ElfSection, SectionContent};
 use crate::error::SymbolError;
+use crate::go_functions::GoFunctions;
 
 /// Most bytes of a table of symbols. That of a browser of 250 MB has some 30 MB.
 const SYMBOLS_BYTES_MAX: u64 = 512 << 20;
@@ -33,21 +34,26 @@ pub(crate) struct FunctionTable {
 
 /// Where a function is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct FunctionSpan {
-    begin: u64,
+pub(crate) struct FunctionSpan {
+    pub(crate) begin: u64,
     /// Of functions at one address the first one is shown.
-    rank: u8,
+    pub(crate) rank: u8,
     /// Offset of its name.
-    name: u32,
+    pub(crate) name: u32,
     /// If the file does not state its length: the end of its section, or the next function's begin.
-    end: u64,
+    pub(crate) end: u64,
 }
 
 impl FunctionTable {
-    /// Reads the functions of a file: those of its full table of symbols, else those that other
-    /// files can link to. Returns `None` if it has neither.
+    /// Reads the functions of a file: of its full table of symbols, of the table of Go's runtime, or
+    /// those that other files can link to. Returns `None` if it has no table.
     pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
         for content in [SectionContent::Symbols, SectionContent::DynamicSymbols] {
+            if content == SectionContent::DynamicSymbols
+                && let Some(GoFunctions { functions, names }) = GoFunctions::read(elf, FUNCTIONS_MAX)?
+            {
+                return Ok(Some(Self::of(functions, names)));
+            }
             let Some(section) = elf.sections.iter().find(|section| section.content == content) else {
                 continue;
             };
@@ -124,6 +130,8 @@ impl FunctionTable {
     }
 }
 
+/// The rank of functions of Go: no two have one address.
+pub(crate) const GO_RANK: u8 = 0;
 /// The ranks of functions whose length the file does not state begin here.
 const LABEL_RANK: u8 = 3;
 

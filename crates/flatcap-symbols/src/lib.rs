@@ -1,7 +1,8 @@
 //! Names of functions for the stacks of a recording.
 //!
 //! A recording has files, build ids and offsets. [`Symbolizer`] looks for the file or its debug
-//! information where it is asked to, and takes none with another build id.
+//! information where it is asked to, and takes none with another build id. A file without a build id
+//! counts if its size and the time of its modification are the recorded ones.
 //!
 //! The library `blazesym` has all of this, but it maps files, so that who shortens one kills the
 //! reader, and opens what `.gnu_debuglink` names. So `object` has the structures of ELF files,
@@ -17,13 +18,15 @@ mod demangling;
 mod elf_file;
 mod error;
 mod function_table;
+mod go_functions;
 mod kernel_names;
 mod kernel_symbols;
 mod object_search;
 mod object_symbols;
+mod perf_map;
 mod symbolizer;
 
 pub use build_id::BuildId;
-pub use code_location::{CodeLocation, ObjectKey, ObjectKind};
+pub use code_location::{CodeLocation, CodeProcess, FileVersion, ObjectKey, ObjectKind};
 pub use error::SymbolError;
 pub use symbolizer::{FunctionNames, Symbolizer};

@@ -74,6 +74,8 @@ mod tests {
             kind: ObjectKind::File,
             path: "/usr/bin/app".to_owned(),
             build_id: BuildId::from_hex("abcdef"),
+            version: None,
+            process: None,
             boot_id: None,
         };
         let directories = [PathBuf::from("/d")];

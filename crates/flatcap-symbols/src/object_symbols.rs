@@ -119,6 +119,15 @@ fn accepted(object: &ObjectKey, candidate: &FileCandidate) -> Result<ElfFile, Sy
         }
         // Nothing tells it apart from another version, but the user who named the directory.
         (None, None) if candidate.is_named_by_user => Ok(elf),
+        // The recorder states the version of files alone that have no build id, or whose build id
+        // it does not find.
+        (_, None) if object.version.is_some() => {
+            if elf.file.version() == object.version {
+                Ok(elf)
+            } else {
+                Err(SymbolError::OtherVersion { path: path() })
+            }
+        }
         (None, _) => Err(SymbolError::NoBuildId { path: path(), missing_in: "file" }),
         (Some(_), None) => Err(SymbolError::NoBuildId { path: path(), missing_in: "recording" }),
     }

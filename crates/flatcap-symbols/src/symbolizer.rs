@@ -11,6 +11,7 @@ use crate::kernel_names::KernelNames;
 use crate::kernel_symbols::KernelSymbols;
 use crate::object_search::candidates;
 use crate::object_symbols::{ObjectSymbols, RecordedOffset};
+use crate::perf_map::PerfMap;
 
 /// Most memory of what was read of files, about, in bytes. Above, all of it is dropped, and read
 /// again if it is needed.
@@ -52,9 +53,10 @@ pub struct FunctionNames {
 enum ObjectSource {
     Files(Box<ObjectSymbols>),
     Kernel(Box<KernelNames>),
+    Compiled(Box<PerfMap>),
     /// Why there are none.
     Failed(SymbolError),
-    /// Memory without a file has none.
+    /// There are none: for memory without a file, unless a compiler has stated its functions.
     Nothing,
 }
 
@@ -120,7 +122,13 @@ impl Symbolizer {
 
     fn read(&self, object: &ObjectKey) -> Result<ObjectSource, SymbolError> {
         match object.kind {
-            ObjectKind::Unknown => Ok(ObjectSource::Nothing),
+            ObjectKind::Unknown => {
+                let map = object.process.map(|process| {
+                    PerfMap::find(process, &self.directories, is_this_boot(object.boot_id.as_deref()))
+                });
+                let map = map.transpose()?.flatten();
+                Ok(map.map_or(ObjectSource::Nothing, |map| ObjectSource::Compiled(Box::new(map))))
+            }
             ObjectKind::File => {
                 let symbols = ObjectSymbols::read(object, &candidates(object, &self.directories))?;
                 Ok(ObjectSource::Files(Box::new(symbols)))
@@ -133,8 +141,7 @@ impl Symbolizer {
     /// one, if it is the recorded one. What the first two lack in the same boot, such as modules,
     /// the running one has.
     fn kernel(&self, object: &ObjectKey) -> Result<ObjectSource, SymbolError> {
-        let boot_id = fs::read_to_string(BOOT_ID).unwrap_or_default();
-        let is_same_boot = object.boot_id.as_deref().is_some_and(|recorded| recorded == boot_id.trim());
+        let is_same_boot = is_this_boot(object.boot_id.as_deref());
         let modules = || is_same_boot.then(|| KernelSymbols::read(Path::new(KALLSYMS)).ok()).flatten();
         if object.kind == ObjectKind::Kernel {
             if let Ok(files) = ObjectSymbols::read(object, &candidates(object, &self.directories)) {
@@ -168,6 +175,7 @@ impl ObjectSource {
             Self::Files(symbols) => symbols.memory_bytes(),
             // There are few kernels, and their lists are long.
             Self::Kernel(names) => names.memory_bytes(),
+            Self::Compiled(map) => map.memory_bytes(),
             Self::Failed(_) | Self::Nothing => 0,
         }
     }
@@ -181,9 +189,16 @@ impl ObjectSource {
                 ObjectKind::KernelAddress => names.names_at_address(offset),
                 _ => names.names_at_offset(offset),
             },
+            Self::Compiled(map) => map.name_at(offset).into_iter().collect(),
             Self::Failed(_) | Self::Nothing => Vec::new(),
         }
     }
+}
+
+/// Returns whether this is the boot ID of this host.
+fn is_this_boot(recorded: Option<&str>) -> bool {
+    let boot_id = fs::read_to_string(BOOT_ID).unwrap_or_default();
+    recorded.is_some_and(|recorded| recorded == boot_id.trim())
 }
 
 /// Returns the build id of the running kernel.

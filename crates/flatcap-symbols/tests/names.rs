@@ -11,10 +11,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hint::black_box;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
-use flatcap_symbols::{BuildId, CodeLocation, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, FileVersion, ObjectKey, ObjectKind, Symbolizer};
 
 #[inline(never)]
 fn a_function_of_the_test(value: u64) -> u64 {
@@ -60,7 +61,19 @@ fn output(command: &mut Command) -> Option<String> {
 }
 
 fn object(path: &Path, build_id: Option<BuildId>) -> ObjectKey {
-    ObjectKey { kind: ObjectKind::File, path: path.display().to_string(), build_id, boot_id: None }
+    ObjectKey { build_id, ..without_id(path, None) }
+}
+
+/// An object whose build id was not recorded.
+fn without_id(path: &Path, version: Option<FileVersion>) -> ObjectKey {
+    ObjectKey {
+        kind: ObjectKind::File,
+        path: path.display().to_string(),
+        build_id: None,
+        version,
+        process: None,
+        boot_id: None,
+    }
 }
 
 fn at(offset: u64) -> CodeLocation {
@@ -334,6 +347,8 @@ fn functions_of_the_kernel_are_named() {
         kind,
         path: "[kernel]".to_owned(),
         build_id: None,
+        version: None,
+        process: None,
         boot_id: Some(boot_id.trim().to_owned()),
     };
     let mut symbolizer = Symbolizer::new(Vec::new());
@@ -347,4 +362,183 @@ fn functions_of_the_kernel_are_named() {
     assert_eq!(by_offset.names, ["schedule"]);
     let by_address = symbolizer.names(&key(ObjectKind::KernelAddress, &boot_id), at(function + 8));
     assert_eq!(by_address.names, ["schedule"]);
+}
+
+/// Size and time of modification of a file.
+fn version(path: &Path) -> FileVersion {
+    let metadata = fs::metadata(path).unwrap();
+    let modified_ns = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
+    FileVersion { bytes: metadata.len(), modified_ns }
+}
+
+// Proves that programs without a build id, dynamic and static ones, are named by path, size and
+// time of modification, not by a file with another one of these, and that the error says so.
+#[test]
+fn programs_without_a_build_id_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, options) in
+        [&["-Wl,--build-id=none"][..], &["-Wl,--build-id=none", "-static"]].iter().enumerate()
+    {
+        let Some(path) = compiled(folder.path(), &format!("program{number}"), options) else { return };
+        let Some(offset) = offset_of(&path, "outermost") else { return };
+        assert_eq!(build_id(&path), None);
+        let own = version(&path);
+        let name = |version: FileVersion| {
+            let mut symbolizer = Symbolizer::new(Vec::new());
+            let found = symbolizer.names(&without_id(&path, Some(version)), at(offset + 4));
+            (found.names.concat(), symbolizer.errors().iter().map(ToString::to_string).collect::<String>())
+        };
+        assert_eq!(name(own), ("outermost".to_owned(), String::new()), "{options:?}");
+        for other in [
+            FileVersion { bytes: own.bytes + 1, ..own },
+            FileVersion { modified_ns: own.modified_ns - 1, ..own },
+        ] {
+            let (shown, error) = name(other);
+            assert!(shown.contains("+0x") && error.contains("was modified since"), "{shown}: {error}");
+        }
+        // Nothing was recorded: any program may be there now.
+        let mut symbolizer = Symbolizer::new(Vec::new());
+        assert!(!symbolizer.names(&without_id(&path, None), at(offset + 4)).is_known);
+    }
+}
+
+// Proves that a function of a program in Go is named, also if the program is stripped: by its build
+// id, which no segment has, and if that is missing by its version. Skipped without a compiler of Go.
+#[test]
+fn programs_in_go_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("program.go");
+    let text = "package main\n//go:noinline\nfunc work(n int) int { return n * 3 }\n\
+                func main() { println(work(2)) }\n";
+    fs::write(&source, text).unwrap();
+    let path = folder.path().join("program");
+    let mut unstripped = None;
+    for flags in ["-ldflags=-B=none", "-ldflags=", "-ldflags=-s -w"] {
+        let mut compiler = Command::new("go");
+        compiler.arg("build").arg(flags).arg("-o").arg(&path).arg(&source);
+        for (name, value) in [("GOCACHE", "cache"), ("GOPATH", "path"), ("HOME", "home")] {
+            compiler.env(name, folder.path().join(value));
+        }
+        compiler.envs([
+            ("GOPROXY", "off"),
+            ("GO111MODULE", "off"),
+            ("CGO_ENABLED", "0"),
+            ("GOTOOLCHAIN", "local"),
+        ]);
+        if output(&mut compiler).is_none() {
+            return;
+        }
+        if !flags.contains("-s") {
+            unstripped = offset_of(&path, "main.work");
+        }
+        let Some(offset) = unstripped else { return };
+        let id = build_id(&path);
+        let version = id.is_none().then(|| version(&path));
+        let key = ObjectKey { build_id: id, ..without_id(&path, version) };
+        let found = Symbolizer::new(Vec::new()).names(&key, at(offset));
+        assert_eq!(found.names, ["main.work"], "{flags} {key:?}");
+    }
+}
+
+/// A child that waits, and its file in /tmp. Both are removed at the end.
+struct CompiledChild {
+    child: Child,
+    map: PathBuf,
+}
+
+impl CompiledChild {
+    fn start() -> Self {
+        let child = Command::new("sleep").arg("3600").spawn().unwrap();
+        let map = PathBuf::from(format!("/tmp/perf-{}.map", child.id()));
+        Self { child, map }
+    }
+
+    fn name(&self, first_ns: u64, directories: Vec<PathBuf>) -> (String, String) {
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let key = ObjectKey {
+            kind: ObjectKind::Unknown,
+            process: Some(CodeProcess { id: self.child.id(), first_ns }),
+            boot_id: Some(boot_id.trim().to_owned()),
+            ..without_id(Path::new("[anon]"), None)
+        };
+        let mut symbolizer = Symbolizer::new(directories);
+        let found = symbolizer.names(&key, at(0x7f10));
+        (found.names.concat(), symbolizer.errors().iter().map(ToString::to_string).collect())
+    }
+
+    fn end(&mut self) {
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+impl Drop for CompiledChild {
+    fn drop(&mut self) {
+        self.end();
+        let _removed = fs::remove_file(&self.map);
+    }
+}
+
+/// The clock of samples.
+fn now_ns() -> u64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time since boot")]
+    let ns = (seconds * 1e9) as u64;
+    ns
+}
+
+// Proves that the file of a process names compiled functions. While the process runs, it must have
+// run at the time of the sample. After its end, the file must be younger. A file in a directory that
+// the user names always counts.
+#[test]
+fn compiled_functions_are_named() {
+    let mut process = CompiledChild::start();
+    // The time in /proc/uptime may be older than the start, by its resolution.
+    let sampled_ns = now_ns() + 1_000_000_000;
+    let nothing = ("[anon]".to_owned(), String::new());
+    assert_eq!(process.name(sampled_ns, Vec::new()), nothing);
+    fs::write(&process.map, "7f00 20 js work file.js:3\n").unwrap();
+    let known = ("js work file.js:3".to_owned(), String::new());
+    assert_eq!(process.name(sampled_ns, Vec::new()), known);
+    // At the boot, this number was another process's.
+    assert_eq!(process.name(0, Vec::new()), nothing);
+    process.end();
+    assert_eq!(process.name(0, Vec::new()), known);
+    let (shown, error) = process.name(sampled_ns + 3600 * 1_000_000_000, Vec::new());
+    assert!(shown == "[anon]" && error.contains("older than its samples"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    fs::rename(&process.map, folder.path().join(process.map.file_name().unwrap()))
+        .or_else(|_| fs::copy(&process.map, folder.path().join(process.map.file_name().unwrap())).map(drop))
+        .unwrap();
+    assert_eq!(process.name(u64::MAX, vec![folder.path().to_owned()]), known);
+}
+
+// Proves that links, other kinds of files, files of other users and too long ones are refused
+// without waiting, and that the error says why.
+#[test]
+fn files_of_others_name_nothing() {
+    let process = CompiledChild::start();
+    let sampled_ns = now_ns() + 1_000_000_000;
+    let refused = |why: &str| {
+        let (shown, error) = process.name(sampled_ns, Vec::new());
+        assert!(shown == "[anon]" && error.contains(why), "{why}: {shown}: {error}");
+        fs::remove_file(&process.map).unwrap();
+    };
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let other = folder.path().join("other");
+    fs::write(&other, "7f00 20 other\n").unwrap();
+    std::os::unix::fs::symlink(&other, &process.map).unwrap();
+    refused("it is a symbolic link");
+    fs::hard_link(&other, &process.map).unwrap();
+    refused("it has several hard links");
+    output(Command::new("mkfifo").arg(&process.map)).unwrap();
+    refused("it is not a regular file");
+    fs::write(&process.map, "7f00 20 other\n").unwrap();
+    fs::OpenOptions::new().write(true).open(&process.map).unwrap().set_len(1 << 40).unwrap();
+    refused("the limit is");
+    fs::write(&process.map, "7f00 20 other\n").unwrap();
+    if std::os::unix::fs::chown(&process.map, Some(65_534), None).is_ok() {
+        refused("it does not belong to the user of the process");
+    }
 }

@@ -701,6 +701,8 @@ impl<'a> CodeObject<'a> {
   pub const VT_KIND: ::flatbuffers::VOffsetT = 4;
   pub const VT_PATH: ::flatbuffers::VOffsetT = 6;
   pub const VT_BUILD_ID: ::flatbuffers::VOffsetT = 8;
+  pub const VT_SIZE: ::flatbuffers::VOffsetT = 10;
+  pub const VT_MODIFIED: ::flatbuffers::VOffsetT = 12;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -712,6 +714,8 @@ impl<'a> CodeObject<'a> {
     args: &'args CodeObjectArgs<'args>
   ) -> ::flatbuffers::WIPOffset<CodeObject<'bldr>> {
     let mut builder = CodeObjectBuilder::new(_fbb);
+    if let Some(x) = args.modified { builder.add_modified(x); }
+    if let Some(x) = args.size { builder.add_size(x); }
     if let Some(x) = args.build_id { builder.add_build_id(x); }
     if let Some(x) = args.path { builder.add_path(x); }
     builder.add_kind(args.kind);
@@ -743,6 +747,22 @@ impl<'a> CodeObject<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(CodeObject::VT_BUILD_ID, None)}
   }
+  /// Size of a file that has no build id. Not present for others, and if it is not known.
+  #[inline]
+  pub fn size(&self) -> Option<u64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(CodeObject::VT_SIZE, None)}
+  }
+  /// Time of the last modification of a file that has no build id, since 1970. Not present for others, and if it is not known.
+  #[inline]
+  pub fn modified(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(CodeObject::VT_MODIFIED, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for CodeObject<'_> {
@@ -754,6 +774,8 @@ impl ::flatbuffers::Verifiable for CodeObject<'_> {
      .visit_field::<CodeKind>("kind", Self::VT_KIND, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("path", Self::VT_PATH, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("build_id", Self::VT_BUILD_ID, false)?
+     .visit_field::<u64>("size", Self::VT_SIZE, false)?
+     .visit_field::<i64>("modified", Self::VT_MODIFIED, false)?
      .finish();
     Ok(())
   }
@@ -762,6 +784,8 @@ pub struct CodeObjectArgs<'a> {
     pub kind: CodeKind,
     pub path: Option<::flatbuffers::WIPOffset<&'a str>>,
     pub build_id: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub size: Option<u64>,
+    pub modified: Option<i64>,
 }
 impl<'a> Default for CodeObjectArgs<'a> {
   #[inline]
@@ -770,6 +794,8 @@ impl<'a> Default for CodeObjectArgs<'a> {
       kind: CodeKind::File,
       path: None, // required field
       build_id: None,
+      size: None,
+      modified: None,
     }
   }
 }
@@ -790,6 +816,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> CodeObjectBuilder<'a, 'b, A> 
   #[inline]
   pub fn add_build_id(&mut self, build_id: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(CodeObject::VT_BUILD_ID, build_id);
+  }
+  #[inline]
+  pub fn add_size(&mut self, size: u64) {
+    self.fbb_.push_slot_always::<u64>(CodeObject::VT_SIZE, size);
+  }
+  #[inline]
+  pub fn add_modified(&mut self, modified: i64) {
+    self.fbb_.push_slot_always::<i64>(CodeObject::VT_MODIFIED, modified);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> CodeObjectBuilder<'a, 'b, A> {
@@ -813,6 +847,8 @@ impl ::core::fmt::Debug for CodeObject<'_> {
       ds.field("kind", &self.kind());
       ds.field("path", &self.path());
       ds.field("build_id", &self.build_id());
+      ds.field("size", &self.size());
+      ds.field("modified", &self.modified());
       ds.finish()
   }
 }

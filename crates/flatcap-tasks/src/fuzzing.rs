@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::generated::kernel::root_as_tasks;
 use crate::{
-    CpuHistory, HoleCause, Interval, KnownBuildIds, LogBatch, PayloadError, ProfileBatch, RecordingHole,
+    CpuHistory, HoleCause, Interval, KnownCode, LogBatch, PayloadError, ProfileBatch, RecordingHole,
     RecordingHoles, SchedBatch, StackTotals, TaskState, TaskSteps, TaskTimes, TaskWakeup, Timeline,
     TimelineObserver,
 };
@@ -69,7 +69,7 @@ pub fn sched(data: &[u8]) {
 /// The sums contradict themselves, or have more than there was.
 pub fn profile(data: &[u8]) {
     let (mut all, mut cut) = (StackTotals::new(ALL_NS), StackTotals::new(CUT_NS));
-    let (mut known, mut samples, mut bytes) = (KnownBuildIds::default(), 0, 0);
+    let (mut known, mut samples, mut bytes) = (KnownCode::default(), 0, 0);
     for (_, payload) in payloads(data) {
         let Some(batch) = checked(ProfileBatch::read(payload)) else { continue };
         all.add(&batch);
@@ -81,7 +81,7 @@ pub fn profile(data: &[u8]) {
     assert_eq!(usize::try_from(all.samples()), Ok(samples));
     assert!(cut.samples() <= all.samples() && cut.total_ns() <= all.total_ns());
     let stacks = all.stacks().len();
-    all.complete_build_ids(&known);
+    all.complete_objects(&known);
     assert!(all.stacks().len() <= stacks);
     for totals in [&all, &cut] {
         assert!(totals.stacks().len() <= samples && totals.frames().len() <= bytes);
@@ -294,6 +294,7 @@ mod tests {
                 (CodeKind::Kernel, "[kernel]".to_owned(), Vec::new()),
             ],
             lost: 0,
+            versions: Vec::new(),
         };
         let long = ProfilePayload { interval_ns: u64::MAX, lost: 5, ..payload.clone() };
         vec![(1, payload.bytes()), (1, long.bytes())]

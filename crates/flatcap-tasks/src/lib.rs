@@ -10,7 +10,7 @@
 //! | have the counters of threads and processes at equal steps | [`TaskSteps`] |
 //! | read sampled stacks | [`ProfileBatch`] |
 //! | add them up | [`StackTotals`] |
-//! | know the build ids of files that were recorded without | [`KnownBuildIds`] |
+//! | know what identifies files that were recorded without | [`KnownCode`] |
 //! | read lines of the kernel log | [`LogBatch`] |
 //!
 //! The caller passes payloads of the sources `sched`, `profile` and `kmsg` in the order of their
@@ -30,8 +30,8 @@ mod task;
 pub mod testing;
 
 pub use code::{
-    CodeFrame, CodeObjectInfo, CodeObjectView, CodePlace, FrameTotal, KnownBuildIds, ProfileBatch,
-    STACK_DEPTH_MAX, StackSampleView, StackTotal, StackTotals,
+    CodeFrame, CodeObjectInfo, CodeObjectView, CodePlace, FileVersion, FrameTotal, KnownCode, ProfileBatch,
+    STACK_DEPTH_MAX, SampledProcess, StackSampleView, StackTotal, StackTotals,
 };
 pub use error::{PAYLOAD_NS_MAX, PayloadError};
 pub use log::{LogBatch, LogLineView};

@@ -55,6 +55,8 @@ pub struct ProfilePayload {
     pub frames: Vec<(u16, u64)>,
     /// Kind, path, build id.
     pub objects: Vec<(CodeKind, String, Vec<u8>)>,
+    /// Size and time of modification of the files at the begin of `objects`.
+    pub versions: Vec<(u64, i64)>,
     /// Records that the kernel could not deliver.
     pub lost: u64,
 }
@@ -134,10 +136,12 @@ impl ProfilePayload {
             stacks.push(Stack::create(&mut builder, &StackArgs { frames }));
         }
         let mut objects = Vec::new();
-        for (kind, path, build_id) in &self.objects {
+        for (at, (kind, path, build_id)) in self.objects.iter().enumerate() {
             let path = Some(builder.create_string(path));
             let build_id = (!build_id.is_empty()).then(|| builder.create_vector(build_id));
-            objects.push(CodeObject::create(&mut builder, &CodeObjectArgs { kind: *kind, path, build_id }));
+            let (size, modified) = self.versions.get(at).copied().unzip();
+            let args = CodeObjectArgs { kind: *kind, path, build_id, size, modified };
+            objects.push(CodeObject::create(&mut builder, &args));
         }
         let args = ProfileArgs {
             begin: self.begin_ns,

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use flatcap_format::query::{Query, QueryItem, QueryResults, Recording, SourceFields};
 use flatcap_format::replay::{Notice, RecordedHosts, recording_span};
+use flatcap_format::schema::MetricKind;
 use flatcap_format::segment::list;
 
 use super::movement::{Movements, series_path};
@@ -145,7 +146,8 @@ fn lines(movements: &Movements, results: &QueryResults, sources: usize) -> Vec<D
     let mut fields: BTreeSet<(usize, usize)> = BTreeSet::new();
     let mut lines = Vec::new();
     for (series, movement) in movements.ranked() {
-        let Some(movement) = movement.filter(|movement| movement.score() > 0.0) else { break };
+        // Texts have no values to compare.
+        let Some(movement) = movement.filter(|movement| movement.score() > 0.0) else { continue };
         let Some(table) = results.tables().get(series.0) else { continue };
         let count = taken.entry(table.source.to_string()).or_default();
         if *count >= per_source || !fields.insert((series.0, series.1)) {
@@ -181,6 +183,8 @@ fn print_sources(
         if own.is_empty() {
             let why = if source.fields.is_empty() {
                 "no schema"
+            } else if source.fields.iter().all(|field| field.kind == MetricKind::Text) {
+                "text"
             } else if samples == 0 {
                 "no samples"
             } else {

@@ -1,11 +1,12 @@
 //! How much fields vary: which of many columns a person wants to see first.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 use flatcap_format::query::{
     ColumnBatch, ColumnInfo, CommonUnit, CounterRates, ElementName, ElementNames, TableInfo,
 };
-use flatcap_format::schema::MetricKind;
+use flatcap_format::schema::{FieldValue, MetricKind};
 
 use crate::cli::human;
 
@@ -23,6 +24,15 @@ pub(super) struct Movement {
     pub(super) largest: f64,
 }
 
+/// Counts the changes of a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct TextChanges {
+    samples: u64,
+    changes: u64,
+    /// A hash of the last text.
+    last: u64,
+}
+
 /// A table, a column of it, and an element as it was named if it is a list.
 pub(super) type Series = (usize, usize, Option<ElementName>);
 
@@ -31,7 +41,8 @@ pub(super) type Series = (usize, usize, Option<ElementName>);
 pub(super) struct Movements {
     series: HashMap<Series, Movement>,
     /// Series without numbers.
-    others: HashSet<Series>,
+    others: HashMap<Series, TextChanges>,
+    hasher: RandomState,
     rates: Option<CounterRates>,
 }
 
@@ -80,6 +91,21 @@ impl Movement {
     }
 }
 
+impl TextChanges {
+    fn add(&mut self, hash: u64) {
+        self.changes += u64::from(self.samples > 0 && self.last != hash);
+        self.samples += 1;
+        self.last = hash;
+    }
+
+    /// Returns how much it varies, from 0 to 1: as much as a number that swings as often.
+    #[allow(clippy::cast_precision_loss, reason = "a score")]
+    fn score(self) -> f64 {
+        let steps = self.samples.saturating_sub(1).max(1);
+        (self.changes as f64 / steps as f64).sqrt() / 2.0
+    }
+}
+
 impl Movements {
     /// Follows counters by their change per second if `is_rate`.
     pub(super) fn new(is_rate: bool) -> Self {
@@ -100,7 +126,14 @@ impl Movements {
             let is_level = !matches!(info.kind, MetricKind::State | MetricKind::Text);
             for row in 0..batch.rows() {
                 let series = (batch.table, number, batch.name(row));
-                if self.series.len() + self.others.len() >= SERIES_MAX && !self.series.contains_key(&series) {
+                let is_known = self.series.contains_key(&series) || self.others.contains_key(&series);
+                if self.series.len() + self.others.len() >= SERIES_MAX && !is_known {
+                    continue;
+                }
+                // A text needs no attribute.
+                if let FieldValue::Text(text) = column.get(row) {
+                    let hash = if info.kind == MetricKind::State { 0 } else { self.hasher.hash_one(text) };
+                    self.others.entry(series).or_default().add(hash);
                     continue;
                 }
                 match column.number(row).filter(|_| is_level) {
@@ -109,7 +142,7 @@ impl Movements {
                         movement.and_modify(|own| own.add(value)).or_insert_with(|| Movement::new(value));
                     }
                     None if !is_level => {
-                        self.others.insert(series);
+                        self.others.entry(series).or_default();
                     }
                     None => {}
                 }
@@ -119,15 +152,15 @@ impl Movements {
 
     /// Returns all series, those that vary most first, then numbers, in the order of the schema.
     pub(super) fn ranked(&self) -> Vec<(Series, Option<Movement>)> {
-        let numbers = self.series.iter().map(|(series, movement)| (*series, Some(*movement)));
-        let others = self.others.iter().map(|series| (*series, None));
+        let numbers =
+            self.series.iter().map(|(series, movement)| (*series, Some(*movement), movement.score()));
+        let others = self.others.iter().map(|(series, changes)| (*series, None, changes.score()));
         let mut ranked: Vec<_> = numbers.chain(others).collect();
-        let score = |movement: Option<Movement>| movement.map_or(0.0, |movement| movement.score());
-        ranked.sort_by(|(one, first), (other, second)| {
+        ranked.sort_by(|(one, first, score), (other, second, other_score)| {
             let texts_last = first.is_none().cmp(&second.is_none());
-            score(*second).total_cmp(&score(*first)).then(texts_last).then(one.cmp(other))
+            other_score.total_cmp(score).then(texts_last).then(one.cmp(other))
         });
-        ranked
+        ranked.into_iter().map(|(series, movement, _)| (series, movement)).collect()
     }
 }
 
@@ -151,6 +184,20 @@ mod tests {
         let mut movement = Movement::new(*values.next().unwrap());
         values.for_each(|value| movement.add(*value));
         movement
+    }
+
+    // Proves that a text that changes each time is as interesting as a number that swings, and that
+    // a constant one is not.
+    #[test]
+    fn texts_that_change_come_first() {
+        let changes = |hashes: &[u64]| {
+            let mut changes = TextChanges::default();
+            hashes.iter().for_each(|hash| changes.add(*hash));
+            changes.score()
+        };
+        assert!(changes(&[1, 2, 3]) > movement(&[10.0, 12.0, 11.0]).score());
+        assert!(changes(&[1, 1, 1, 2]) < changes(&[1, 2, 1, 2]) && changes(&[1, 1]) == 0.0);
+        assert!(changes(&[]) == 0.0 && changes(&[1]) == 0.0);
     }
 
     // Proves that a series that swings scores above one that drifts or changes once, and that a

@@ -35,7 +35,7 @@ pub(in crate::cli) struct RowArgs {
     #[arg(long, value_name = "STEP[:AGG]", value_parser = parse_steps)]
     pub(in crate::cli) every: Option<Steps>,
     /// Stop after this many rows.
-    #[arg(long, value_name = "N", value_parser = config::count_argument::<u64>)]
+    #[arg(long, short = 'n', value_name = "N", value_parser = config::count_argument::<u64>)]
     pub(in crate::cli) limit: Option<u64>,
     /// Convert values to common units (bytes, seconds, percent), and print the units.
     #[arg(long)]
@@ -43,6 +43,9 @@ pub(in crate::cli) struct RowArgs {
     /// Print numbers in tables as in the file, not in units for people.
     #[arg(long)]
     pub(in crate::cli) raw: bool,
+    /// In csv and jsonl, leave out the readable time: wall_ns is the same one, in ns since 1970.
+    #[arg(long)]
+    pub(in crate::cli) no_time: bool,
     /// The treatment of strings in cells of CSV. By default the same as for standard output.
     #[arg(skip)]
     pub(in crate::cli) stated_text_rule: Option<TextRule>,
@@ -95,7 +98,8 @@ impl RowArgs {
 
     /// Returns whether an option makes rows of fields instead of whole samples.
     pub(in crate::cli) fn are_given(&self) -> bool {
-        self.fields.is_some() || self.condition.is_some() || self.long || self.every.is_some() || self.units
+        let have_options = self.long || self.units || self.no_time;
+        self.fields.is_some() || self.condition.is_some() || self.every.is_some() || have_options
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) struct RowWriter<'a> {
     times: TimePrinter,
     mode: UnitMode,
     has_units: bool,
+    has_time: bool, // readable, in CSV and JSON lines
     hosts: RecordedHosts,
     /// The host of the current run.
     host: String,
@@ -69,6 +70,7 @@ impl<'a> RowWriter<'a> {
             times: TimePrinter::new(zone),
             mode: request.unit_mode(),
             has_units: request.args.units,
+            has_time: !request.args.no_time,
             has_host_column: hosts.are_several() && !request.selection.has_host(),
             hosts,
             host: String::new(),
@@ -93,7 +95,9 @@ impl<'a> RowWriter<'a> {
             RowFormat::Csv { out, line, has_header, .. } if !*has_header => {
                 *has_header = true;
                 let host = self.has_host_column.then_some("host");
-                let stamps = ["time", "wall_ns"].into_iter().chain(host).chain(is_long.then_some("element"));
+                let time = self.has_time.then_some("time");
+                let stamps =
+                    time.into_iter().chain(["wall_ns"]).chain(host).chain(is_long.then_some("element"));
                 let names = stamps.chain(self.columns.iter().map(|column| &*column.name));
                 line.clear();
                 names.for_each(|name| line.push_text(name.as_bytes()));
@@ -119,13 +123,15 @@ impl<'a> RowWriter<'a> {
             self.begin(reader)?;
         }
         let label = stamp.element.map(|element| reader.label(element));
-        let Self { format, times, mode, columns, cell, host, has_host_column, .. } = self;
+        let Self { format, times, mode, columns, cell, host, has_host_column, has_time, .. } = self;
         let row = reader.values();
         let values = columns.iter().map(|column| (column, row.get(column.place)));
         match format {
             RowFormat::Csv { out, line, text_rule, .. } => {
                 line.clear();
-                line.push_plain(|bytes| times.push_nanoseconds(stamp.wall_ns, bytes));
+                if *has_time {
+                    line.push_plain(|bytes| times.push_nanoseconds(stamp.wall_ns, bytes));
+                }
                 let mut digits = itoa::Buffer::new();
                 let wall_ns = digits.format(stamp.wall_ns).as_bytes();
                 line.push_plain(|bytes| bytes.extend_from_slice(wall_ns));
@@ -146,9 +152,13 @@ impl<'a> RowWriter<'a> {
             }
             RowFormat::Jsonl { out, line } => {
                 line.clear();
-                write!(line, "{{\"mono_ns\":{},\"wall_ns\":{},\"time\":\"", stamp.mono_ns, stamp.wall_ns)?;
-                times.push_nanoseconds(stamp.wall_ns, line);
-                line.extend_from_slice(b"\",\"host\":");
+                write!(line, "{{\"mono_ns\":{},\"wall_ns\":{}", stamp.mono_ns, stamp.wall_ns)?;
+                if *has_time {
+                    line.extend_from_slice(b",\"time\":\"");
+                    times.push_nanoseconds(stamp.wall_ns, line);
+                    line.push(b'"');
+                }
+                line.extend_from_slice(b",\"host\":");
                 append_json_value(FieldValue::Text(host), line);
                 if let Some(label) = label {
                     line.extend_from_slice(b",\"element\":");

@@ -22,7 +22,10 @@ const FRACTION_DIGITS: usize = 9;
 /// Parses a date and an optional time of day (midnight by default). Also returns the rest of the
 /// text, such as a zone name.
 pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &str)> {
-    let date_end = text.find([' ', 'T', ',']).unwrap_or(text.len());
+    // The T of OCT ends no date.
+    let mut ends = text.match_indices([' ', 'T', ',']).map(|(at, _)| at);
+    let is_after_digit = |at: &usize| text.get(..*at).is_some_and(ends_with_digit);
+    let date_end = ends.find(is_after_digit).unwrap_or(text.len());
     let (date, rest) = text.split_at_checked(date_end)?;
     let date = date_of(date, order)?;
     let rest = rest.trim_start_matches([' ', 'T', ',']);
@@ -31,6 +34,11 @@ pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &
     }
     let (time, rest) = compact_time(rest).map(|time| (time, "")).or_else(|| time_of_day(rest))?;
     Some((DateTime::from_parts(date, time), rest))
+}
+
+/// Returns whether the last character is a digit.
+pub(super) fn ends_with_digit(text: &str) -> bool {
+    text.ends_with(|last: char| last.is_ascii_digit())
 }
 
 /// Parses a time of day of six digits: 023000.
@@ -137,6 +145,9 @@ mod tests {
             ("1/2/2024 2:30:05,25 PM CET", DateOrder::Dmy, "2024-02-01T14:30:05.25", "CET"),
             ("1/2/2024, 12:00:00 a.m.", DateOrder::Mdy, "2024-01-02T00:00:00", ""),
             ("27-Oct-2024 02:30:00 UTC", DateOrder::Dmy, "2024-10-27T02:30:00", "UTC"),
+            ("27-OCT-2024 02:30:00", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
+            ("27-OCT-2024T02:30:00", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
+            ("27-OCT-24,02:30", DateOrder::Dmy, "2024-10-27T02:30:00", ""),
         ] {
             let (time, left) = calendar_time(text, order).unwrap();
             assert_eq!((time.to_string().as_str(), left), (expected, rest), "{text}");

@@ -1,8 +1,10 @@
 //! Profiles the cells of a column, to find its type, its unit and its words for missing values.
 
+use std::net::Ipv4Addr;
+
 use super::csv_type::{CsvType, NumberClass, is_bool, number_class};
 use super::numeral::{DecimalMark, numeral};
-use crate::import::findings::{FindingKind, ImportFindings, Tally};
+use crate::import::findings::{FindingKind, ImportFindings, Tally, option_with, shell_word};
 
 /// Words for missing values, in lower case. Any text in square brackets counts, too.
 const ABSENT_WORDS: [&str; 21] = [
@@ -78,6 +80,10 @@ struct NumberCensus {
     other_units: Sort,
     /// Numbers without a unit that are not zero.
     bare: Sort,
+    /// Numbers after which no type can represent all.
+    misfits: Sort,
+    /// The type that could represent all numbers before.
+    before_misfits: Option<CsvType>,
 }
 
 /// Evidence for the decimal mark: numbers of a column, by their points and commas.
@@ -129,6 +135,8 @@ impl NumberCensus {
             unit: None,
             other_units: Sort::default(),
             bare: Sort::default(),
+            misfits: Sort::default(),
+            before_misfits: None,
         }
     }
 
@@ -160,7 +168,12 @@ impl NumberCensus {
             self.bare.add(line, cell);
         }
         self.numbers += 1;
+        let before = self.narrowest();
         self.holds.iter_mut().zip(holds).for_each(|(all, own)| *all &= own);
+        if before.is_some() && self.narrowest().is_none() {
+            self.misfits.add(line, cell);
+            self.before_misfits = before;
+        }
         self.uses_all_bits |= found.number.parse::<u64>().is_ok_and(|number| i64::try_from(number).is_err());
         true
     }
@@ -210,7 +223,9 @@ impl ColumnCensus {
             (true, true, true, false) => self.marks.either_comma.add(line),
             (true, true, false, true) => self.marks.either_point.add(line),
             (true, false, _, true) => self.marks.point.add(line),
+            // With several points they are marks of thousands, unless it is an address.
             (false, true, true, _) => self.marks.comma.add(line),
+            (false, true, false, true) if cell.parse::<Ipv4Addr>().is_err() => self.marks.comma.add(line),
             _ => {}
         }
     }
@@ -267,7 +282,7 @@ impl ColumnCensus {
             let fault = |sort: &Sort, what: &str| {
                 format!("column {title}: {:?} {what}; such cells are left out", sort.first)
             };
-            let option = Some(format!("--type {title}={}, or {title}=text to keep them", csv_type.name()));
+            let option = Some(type_options(title, csv_type, "text", "to keep them"));
             let what = fault(&numbers.others, "is no number");
             findings.add(FindingKind::Type, numbers.others.cells, what, option.clone());
             let unit = numbers.unit.clone().unwrap_or_default();
@@ -275,7 +290,7 @@ impl ColumnCensus {
             findings.add(FindingKind::Type, numbers.other_units.cells, what, option);
             if unit.starts_with(UNIT_PREFIXES) {
                 let what = format!("column {title}: {:?} has no unit; taken for {unit}", numbers.bare.first);
-                let option = format!("--type {title}={}, or {title}=text to keep the cells", csv_type.name());
+                let option = type_options(title, csv_type, "text", "to keep the cells");
                 findings.add(FindingKind::Type, numbers.bare.cells, what, Some(option));
             }
         } else if self.bools > 0 && is_few(self.not_bools.cells.count, self.bools) {
@@ -284,7 +299,7 @@ impl ColumnCensus {
                 "column {title}: {:?} is neither true nor false; such cells are left out",
                 self.not_bools.first
             );
-            let option = Some(format!("--type {title}=bool, or {title}=text to keep them"));
+            let option = Some(type_options(title, CsvType::Bool, "text", "to keep them"));
             findings.add(FindingKind::Type, self.not_bools.cells, what, option);
         } else {
             self.explain_text(title, numbers, findings);
@@ -293,7 +308,7 @@ impl ColumnCensus {
         for word in &self.words {
             reading.absent.push(word.first.clone());
             let what = format!("column {title}: {:?} is taken for an absent value", word.first);
-            findings.add(FindingKind::Absent, word.cells, what, Some(format!("--absent {:?}", word.first)));
+            findings.add(FindingKind::Absent, word.cells, what, Some(option_with("--absent", &word.first)));
         }
         reading
     }
@@ -305,17 +320,24 @@ impl ColumnCensus {
         if numbers.numbers * 2 <= values {
             return;
         }
-        let sorts = [&numbers.others, &numbers.other_units, &numbers.codes];
+        // Of numbers that no type can represent all, the first one that does not fit those before.
+        let sorts = [&numbers.others, &numbers.other_units, &numbers.codes, &numbers.misfits];
         let Some(first) =
             sorts.into_iter().filter(|sort| sort.cells.count > 0).min_by_key(|sort| sort.cells.line)
         else {
             return;
         };
         let what = format!("column {title}: {:?} makes it text, though most cells are numbers", first.first);
-        let csv_type = numbers.narrowest().unwrap_or(CsvType::Float).name();
-        let option = format!("--type {title}=text, or {title}={csv_type} to leave such cells out");
+        let csv_type = numbers.narrowest().or(numbers.before_misfits).unwrap_or(CsvType::Float);
+        let option = type_options(title, CsvType::Text, csv_type.name(), "to leave such cells out");
         findings.add(FindingKind::Type, first.cells, what, Some(option));
     }
+}
+
+/// Returns the option for the type of a column, and the one for another type with its effect.
+fn type_options(title: &str, csv_type: CsvType, other: &str, effect: &str) -> String {
+    let own = option_with("--type", &format!("{title}={}", csv_type.name()));
+    format!("{own}, or {} {effect}", shell_word(&format!("{title}={other}")))
 }
 
 /// Returns whether a cell is a word for a missing value.
@@ -384,6 +406,16 @@ mod tests {
         let (reading, found) = read(&["1", "2", "x"]);
         assert_eq!((reading.csv_type, found.len(), found[0].0), (CsvType::Text, 1, 4), "{found:?}");
         assert!(read(&["a", "b", "1"]).1.is_empty(), "mostly texts");
+        // A code, or a number that no type has together with the others.
+        for (cells, line) in [
+            (&["1", "2", "3", "007"][..], 5),
+            (&["9007199254740993", "nan", "9007199254740995"], 3),
+            (&["18446744073709551615", "5", "-7"], 4),
+        ] {
+            let (reading, found) = read(cells);
+            assert_eq!((reading.csv_type, found.len(), found[0].0), (CsvType::Text, 1, line), "{found:?}");
+            assert!(found[0].1.contains("makes it text"), "{found:?}");
+        }
     }
 
     // Proves that a column has the unit of its cells, and that a cell with another unit is

@@ -5,6 +5,7 @@ use flatcap_format::schema::{MetricKind, NewField, nearest_name};
 use super::cells::Cells;
 use super::column_census::ColumnReading;
 use super::csv_type::CsvType;
+use super::key_search::is_key_name;
 use super::records::RowWidth;
 use super::time_form::{CellTime, TimeForm, is_compact_time, is_date, is_time_of_day};
 use super::titles::{is_elapsed, may_be_clock, time_rank, time_unit_ns, unit_of_title};
@@ -48,6 +49,10 @@ pub(super) struct CsvHeader {
     pub(super) time_unit_ns: Option<i64>,
     /// Positions of the key columns, if they are stated.
     pub(super) keys: Option<Vec<usize>>,
+    /// Positions of columns with other times, any of which could be the time column.
+    pub(super) other_times: Vec<usize>,
+    /// Positions of the key columns, or of those whose titles are usual ones of key columns.
+    devices: Vec<usize>,
     /// The time column was recognized by its cells alone: its title does not suggest a time.
     pub(super) is_time_guessed: bool,
     /// The title of the time says that it counts from the start of the recording, not from 1970.
@@ -82,8 +87,13 @@ impl CsvHeader {
         }
         let names = field_names(&titles);
         let find = |option: &str, wanted: &str| find(option, wanted, &titles, &names);
+        let mut other_times = Vec::new();
         let (time, is_time_guessed) = match &stated.time[..] {
-            [] => recognized_time(&titles, rows)?,
+            [] => {
+                let found = recognized_time(&titles, rows)?;
+                other_times = other_full_times(&titles, rows, &found.0);
+                found
+            }
             [one] if find("--time", one).is_err() && one.contains(',') => {
                 let parts = one.split(',').map(str::trim);
                 (parts.map(|part| find("--time", part)).collect::<Result<Vec<_>, _>>()?, false)
@@ -127,6 +137,8 @@ impl CsvHeader {
         let time_unit_ns =
             time.first().and_then(|at| titles.get(*at)).map(String::as_str).and_then(time_unit_ns);
         let zone = zone_column(&titles, &time, rows);
+        let named = titles.iter().enumerate().filter(|(_, title)| is_key_name(title)).map(|(at, _)| at);
+        let devices = keys.clone().unwrap_or_else(|| named.collect());
         let row_width = RowWidth::new(&titles);
         let is_time_elapsed = time.iter().filter_map(|at| titles.get(*at)).any(|title| is_elapsed(title));
         Ok(Self {
@@ -135,6 +147,8 @@ impl CsvHeader {
             zone,
             time_unit_ns,
             keys,
+            other_times,
+            devices,
             is_time_guessed,
             is_time_elapsed,
             row_width,
@@ -185,6 +199,12 @@ impl CsvHeader {
     pub(super) fn time_text(&self, cells: &Cells) -> String {
         let parts: Vec<_> = self.time_parts().into_iter().map(|at| cells.text(at)).collect();
         parts.join(" ")
+    }
+
+    /// Returns the cells of a row that may name its device. `None` if no column does.
+    pub(super) fn device_text(&self, cells: &Cells) -> Option<String> {
+        let parts: Vec<_> = self.devices.iter().map(|at| cells.text(*at)).collect();
+        (!parts.is_empty()).then(|| parts.join("\n"))
     }
 
     /// Returns the positions of the time columns, followed by the zone column.
@@ -295,6 +315,26 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
         }
         _ => Err(format!("which column says the time? name one of {} with --time", listed(titles))),
     }
+}
+
+/// Returns the columns that could be the time column as well as the recognized one. Their titles
+/// suggest times, and their cells have times that differ from it.
+fn other_full_times(titles: &[String], rows: &[Cells], time: &[usize]) -> Vec<usize> {
+    let [own] = time else { return Vec::new() };
+    let instant = |cells: &Cells, at: usize| {
+        let text = cells.text(at).into_owned();
+        let form = TimeForm::candidates(&text).into_iter().next()?;
+        let read = form.read(&text)?;
+        let is_full = !is_date(&text) && !is_compact_time(&text) && !form.is_doubtful(read);
+        is_full.then(|| format!("{read:?}"))
+    };
+    let is_other = |at: &usize| {
+        let pairs = rows.iter().map(|cells| (instant(cells, *at), instant(cells, *own)));
+        let pairs: Vec<_> = pairs.filter(|(other, _)| other.is_some()).collect();
+        pairs.len() * 2 > rows.len() && pairs.iter().any(|(other, own)| other != own)
+    };
+    let named = titles.iter().enumerate().filter(|(_, title)| time_rank(title).is_some());
+    named.map(|(at, _)| at).filter(|at| at != own).filter(is_other).collect()
 }
 
 /// Returns the position of a column that an option names.

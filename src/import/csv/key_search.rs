@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cells::Cells;
 use super::csv_type::{NumberClass, number_class};
+use super::numeral::split_unit;
+use super::titles::unit_of_title;
 use crate::import::findings::Tally;
 
 /// Maximum number of columns that are examined: key columns are among the first ones.
@@ -14,6 +16,9 @@ const DEVICES_MAX: usize = 256;
 /// A key column has at most one fault per this many times with several rows. A fault is a time with
 /// a repeated or empty value, or a value that occurs only once.
 const TIMES_PER_FAULT: u64 = 10;
+/// A column of numbers is a key only if it has at most this many values for each row of the time with
+/// most rows: others are measured values, such as percentages.
+const NUMBERS_PER_ROW: usize = 8;
 /// Maximum number of columns that are combined to pairs.
 const PAIRED_MAX: usize = 5;
 /// Separator between the cells of two columns. This byte does not occur in UTF-8.
@@ -75,8 +80,9 @@ struct KeyCandidate {
 pub(super) struct KeySearch {
     candidates: Vec<KeyCandidate>,
     last_time: Option<String>,
-    /// Number of rows at the current time.
+    /// Number of rows at the current time, and most rows of a time.
     rows: u64,
+    most_rows: u64,
     /// Times with several rows. The line is the second row of the first such time.
     several: Tally,
     times: u64,
@@ -120,12 +126,14 @@ impl KeySearch {
             self.last_time = Some(time.to_owned());
             (self.rows, self.times) = (1, self.times + 1);
         }
+        self.most_rows = self.most_rows.max(self.rows);
         for candidate in self.candidates.iter_mut().filter(|candidate| candidate.is_possible) {
             let parts = candidate.positions.iter().map(|at| cells.get(*at).unwrap_or_default().trim_ascii());
             let parts: Vec<&[u8]> = parts.collect();
             let is_measured = parts.iter().any(|part| {
-                let class = number_class(&String::from_utf8_lossy(part));
-                matches!(class, NumberClass::Number([false, false, true]))
+                let text = String::from_utf8_lossy(part);
+                let has_unit = !split_unit(&text).1.is_empty();
+                has_unit || matches!(number_class(&text), NumberClass::Number([false, false, true]))
             });
             let cell = parts.join(PART_SEPARATOR.as_slice());
             if parts.iter().any(|part| part.is_empty()) {
@@ -164,14 +172,18 @@ impl KeySearch {
                 && candidate.values.len() as u64 > singles + 1
                 && (candidate.faults + singles) * TIMES_PER_FAULT <= several.count
         };
+        let most_numbers =
+            usize::try_from(self.most_rows).unwrap_or(usize::MAX).saturating_mul(NUMBERS_PER_ROW);
         let is_text = |candidate: &KeyCandidate| {
             candidate.values.keys().all(|value| {
                 let text = String::from_utf8_lossy(value);
-                number_class(&text) == NumberClass::Other && super::numeral::split_unit(&text).1.is_empty()
+                number_class(&text) == NumberClass::Other
             })
         };
         let keys = self.candidates.iter().filter(is_key);
-        let keys = keys.filter(|candidate| candidate.is_named || is_text(candidate));
+        let keys = keys.filter(|candidate| {
+            is_text(candidate) || (candidate.is_named && candidate.values.len() <= most_numbers)
+        });
         let rank = |candidate: &&KeyCandidate| {
             (candidate.positions.len(), !candidate.is_named, candidate.values.len())
         };
@@ -179,7 +191,11 @@ impl KeySearch {
     }
 }
 
-fn is_key_name(title: &str) -> bool {
+/// Returns whether a title is a usual one of key columns. One with a unit is of measured values.
+pub(super) fn is_key_name(title: &str) -> bool {
+    if title.contains('%') || unit_of_title(title).is_some() {
+        return false;
+    }
     let plain: String = title.chars().filter(char::is_ascii_alphanumeric).collect();
     KEY_NAMES.iter().any(|name| plain.eq_ignore_ascii_case(name))
 }
@@ -222,6 +238,16 @@ mod tests {
             found(&["time", "v", "x"], &["1,5,sda", "1,6,sdb", "2,5,sda", "2,5,sdb"]),
             Some((vec![2], 3))
         );
+        // Loads of two hosts: the cells or the title are of percentages, or there are too many.
+        let hosts = |title: &str, cell: &dyn Fn(usize) -> String| {
+            let rows: Vec<String> = (0..120).map(|row| format!("{},{}", row / 2, cell(row))).collect();
+            found(&["time", title], &rows.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        assert_eq!(hosts("cpu", &|row| format!("{} %", row % 8)), None);
+        assert_eq!(hosts("cpu %", &|row| (row % 8).to_string()), None);
+        assert_eq!(hosts("cpu [%]", &|row| (row % 8).to_string()), None);
+        assert_eq!(hosts("cpu", &|row| (row * 7 % 40).to_string()), None);
+        assert_eq!(hosts("cpu", &|row| (row % 2).to_string()), Some((vec![1], 3)));
         assert_eq!(
             found(&["time", "v", "w"], &["1,5,1", "1,6,1", "2,5,2", "2,6,2"]),
             None,

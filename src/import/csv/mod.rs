@@ -35,7 +35,7 @@ pub use options::CsvOptions;
 pub use text_encoding::{TextEncoding, TextEncodingError};
 pub use time_form::{TimeForm, TimeFormError};
 
-use super::findings::{FindingKind, ImportFindings};
+use super::findings::{FindingKind, ImportFindings, option_with};
 use super::local_clock::{LocalZone, ZoneOrigin};
 use super::source_name::{given_names, source_names};
 use super::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport, RunWriter};
@@ -336,10 +336,12 @@ impl CsvImporter<'_, '_> {
         let OpenFile { records, encoding, layout, header, .. } = file;
         let untyped = header.untyped();
         if !untyped.is_empty() {
+            let each: Vec<String> =
+                untyped.iter().map(|title| option_with("--type", &format!("{title}=float"))).collect();
             let what = format!(
                 "types are found by reading the input twice, which a pipe does not allow; import a file, or state \
-                 the type of all columns (--type float) or of each (--type {}=float)",
-                untyped.join("=float --type ")
+                 the type of all columns (--type float) or of each ({})",
+                each.join(" ")
             );
             return Err(header_error(path, &what));
         }

@@ -14,7 +14,7 @@ use super::records::CsvRecord;
 use super::text_encoding::TextEncoding;
 use super::time_form::{CellTime, TimeForm};
 use crate::import::error::ImportError;
-use crate::import::findings::{FindingKind, ImportFindings, Tally};
+use crate::import::findings::{FindingKind, ImportFindings, Tally, option_with};
 use crate::import::local_clock::{LocalClock, LocalZone};
 use crate::import::row_times::{RowOrder, RowTimes};
 
@@ -60,6 +60,8 @@ pub(super) struct Survey<'o> {
     /// The line and time of the first row without a known time format.
     first_formless: Option<(u64, String)>,
     bytes: u64,
+    /// The cells that name the device of the last row.
+    last_device: Option<String>,
     /// Evidence for the encoding: cells that are not UTF-8, and cells with UTF-8 beyond ASCII.
     not_utf8: Tally,
     is_utf8: u64,
@@ -96,6 +98,7 @@ impl<'o> Survey<'o> {
             skipped: 0,
             first_formless: None,
             bytes: 0,
+            last_device: None,
             not_utf8: Tally::default(),
             is_utf8: 0,
         }
@@ -122,7 +125,8 @@ impl<'o> Survey<'o> {
             return;
         }
         let time = self.header.time_text(cells);
-        if !self.add_time(&time, line) {
+        let is_other_device = self.is_other_device(cells);
+        if !self.add_time(&time, line, is_other_device) {
             if !is_comment(cells) {
                 self.skipped += 1;
                 self.first_formless.get_or_insert((line, time));
@@ -149,11 +153,19 @@ impl<'o> Survey<'o> {
         }
     }
 
+    /// Returns whether a row is of another device than the row before, as far as its cells say.
+    fn is_other_device(&mut self, cells: &Cells) -> bool {
+        let Some(device) = self.header.device_text(cells) else { return false };
+        let is_other = self.last_device.as_ref().is_some_and(|last| *last != device);
+        self.last_device = Some(device);
+        is_other
+    }
+
     /// Adds the time of a row. Returns false if it has no known format.
-    fn add_time(&mut self, time: &str, line: u64) -> bool {
+    fn add_time(&mut self, time: &str, line: u64, is_other_device: bool) -> bool {
         let mut is_read = false;
         for survey in &mut self.forms {
-            is_read |= survey.add(time, line);
+            is_read |= survey.add(time, line, is_other_device);
         }
         if is_read {
             return true;
@@ -169,7 +181,7 @@ impl<'o> Survey<'o> {
         for form in candidates {
             if self.forms.iter().all(|survey| survey.form != form) {
                 let mut survey = FormSurvey::new(form, by_digits, &self.zone);
-                if survey.add(time, line) {
+                if survey.add(time, line, is_other_device) {
                     is_read = true;
                     self.forms.push(survey);
                 }
@@ -216,7 +228,14 @@ impl<'o> Survey<'o> {
             let titles: Vec<&str> = self.header.time.iter().map(|at| self.header.title(*at)).collect();
             let what = format!("the time is taken from {}, the only times", titles.join(" and "));
             let of = Tally { line: self.layout.header_line, count: 1 };
-            findings.add(FindingKind::Header, of, what, Some(format!("--time {}", titles.join(","))));
+            findings.add(FindingKind::Header, of, what, Some(option_with("--time", &titles.join(","))));
+        }
+        if let (Some(own), Some(other)) = (self.header.time.first(), self.header.other_times.first()) {
+            let (own, other) = (self.header.title(*own), self.header.title(*other));
+            let what = format!("the time is taken from {own}, though {other} has other times");
+            let of = Tally { line: self.layout.header_line, count: 1 };
+            let option = format!("{}, or {}", option_with("--time", own), option_with("--time", other));
+            findings.add(FindingKind::Header, of, what, Some(option));
         }
         let typed = self.columns.iter().zip(&readings);
         let values: Vec<u64> =
@@ -265,7 +284,7 @@ impl<'o> Survey<'o> {
         };
         for other in self.forms.iter().filter(|_| self.options.time_form.is_none()) {
             let (own, name) = (best.form.name(), other.form.name());
-            let option = Some(format!("--time-format {}", best.form.word()));
+            let option = Some(option_with("--time-format", best.form.word()));
             if other.form.is_number() && best.form.is_number() {
                 let what = format!(
                     "times have the digits of {name}, others those of {own}; these rows are left out"
@@ -285,7 +304,7 @@ impl<'o> Survey<'o> {
                  another start?",
                 best.first_doubtful
             );
-            let option = Some(format!("--time-format {word}, or another form"));
+            let option = Some(format!("{}, or another form", option_with("--time-format", word)));
             findings.add(FindingKind::TimeForm, best.doubtful, what, option);
         }
         let [oldest_first, newest_first] = best.both;
@@ -302,7 +321,7 @@ impl<'o> Survey<'o> {
         let titles: Vec<&str> = keys.iter().map(|key| self.header.title(*key)).collect();
         let titles = titles.join(",");
         let what = format!("rows of one time are taken for those of several devices, told apart by {titles}");
-        let option = format!("--key {titles}, or --no-key for one series");
+        let option = format!("{}, or --no-key for one series", option_with("--key", &titles));
         findings.add(FindingKind::Key, of, what, Some(option));
         keys
     }
@@ -333,7 +352,8 @@ impl<'o> Survey<'o> {
                 findings.add(FindingKind::Decimal, all.either_comma, what, option('.'));
                 DecimalMark::Point
             }
-            (0, 0) if all.either_point.count > 0 && self.layout.delimiter == b';' => {
+            // Decimal commas and commas between cells exclude each other, unless cells are quoted.
+            (0, 0) if all.either_point.count > 0 && self.layout.delimiter != b',' => {
                 let what = "points in numbers such as 1.234 are taken for decimal marks";
                 findings.add(FindingKind::Decimal, all.either_point, what, option('.'));
                 DecimalMark::Point
@@ -377,7 +397,7 @@ impl FormSurvey {
         Some(times.latest_ns?.saturating_sub(times.earliest_ns?))
     }
 
-    fn add(&mut self, text: &str, line: u64) -> bool {
+    fn add(&mut self, text: &str, line: u64, is_other_device: bool) -> bool {
         let read = if self.by_digits { self.form.read_by_digits(text) } else { self.form.read(text) };
         let Some(time) = read else { return false };
         self.rows += 1;
@@ -388,6 +408,7 @@ impl FormSurvey {
             self.doubtful.add(line);
         }
         for (clock, times) in &mut self.both {
+            clock.set_other_device(is_other_device);
             if let Some(ns) = instant(clock, time, line) {
                 times.add(ns, line);
             }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::strtime;
 
-use super::calendar::{DateOrder, calendar_time, compact_time, time_of_day};
+use super::calendar::{DateOrder, calendar_time, compact_time, ends_with_digit, time_of_day};
 
 const NS_PER_S: i64 = 1_000_000_000;
 /// Maximum number of digits of seconds, milliseconds and microseconds since 1970. They are enough
@@ -211,7 +211,9 @@ pub(super) fn is_date(text: &str) -> bool {
     let is_plain =
         text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/' | b'-'));
     let form = TimeForm::candidates(text).into_iter().find(|form| !matches!(form, TimeForm::SinceEpoch(_)));
-    is_plain && !text.contains(['T', 'Z']) && form.is_some()
+    // The T of OCT separates no time of day.
+    let is_mark = |(at, _): (usize, &str)| text.get(..at).is_some_and(ends_with_digit);
+    is_plain && !text.match_indices(['T', 'Z']).any(is_mark) && form.is_some()
 }
 
 fn named(time: DateTime, word: &str) -> Option<CellTime<'_>> {
@@ -293,6 +295,7 @@ mod tests {
         assert_eq!(read("20241027"), CellTime::Local(jiff::civil::date(2024, 10, 27).at(0, 0, 0, 0)));
         assert_eq!(read("20241027 023005"), CellTime::Local(jiff::civil::date(2024, 10, 27).at(2, 30, 5, 0)));
         assert!(is_date("20241027") && is_compact_time("023005") && !is_compact_time("026005"));
+        assert!(is_date("27-OCT-2024") && is_date("27-Oct-2024") && !is_date("2024-10-27T01"));
         assert!(is_date("27.10.2024") && is_date("2024-10-27") && is_date("10/27/2024"));
         assert!(!is_date("2024-10-27 01:00:00") && !is_date("1700000000") && !is_date("1.5"));
         assert!(is_time_of_day("01:00:00.5") && is_time_of_day("1:00 PM") && !is_time_of_day("1:00 CET"));

@@ -1,17 +1,21 @@
 //! `ethtool`: statistics of network drivers, as `ethtool -S` shows them. The interfaces are those
 //! of /proc/net/dev; their drivers are queried through `os::ethtool`.
 
+use std::fmt::Debug;
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
+use super::devices;
+use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::network::namespace_path;
 use super::text;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::ethtool::{DriverInfo, Ethtool, INTERFACE_BYTES, NAME_BYTES};
 use crate::os::host::HostFile;
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{self, EthtoolArgs, EthtoolInterface, EthtoolStatistic};
 
 const FILE: &str = "proc/net/dev";
@@ -27,7 +31,8 @@ const STATISTICS_MAX: usize = 65_536;
 /// `include` and `exclude` match interfaces; interfaces without statistics are skipped. Names of
 /// statistics are read again when their number changes or another interface has the name. The
 /// kernel holds the lock of the interface (before Linux 6.15: of all interfaces) while a driver
-/// answers, and some drivers query their device, which takes milliseconds.
+/// answers, and some drivers query their device, which takes milliseconds. An interface whose driver
+/// does not answer is left out, and tried again with growing intervals.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "ethtool",
     about: "Statistics of network drivers, as ethtool -S shows them.",
@@ -56,25 +61,90 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     if !host.is_own_root() && !host.is_same_file(path, FILE_OF_THE_AGENT) {
         return Err(unavailable(io::ErrorKind::Unsupported.into(), SPEC.hint));
     }
-    let ethtool = Ethtool::open().map_err(|error| unavailable(error, ""))?;
-    Ok(OpenedSampler::built(EthtoolSampler {
-        path,
-        file,
-        ethtool,
-        filter: CachedNameFilter::new(context.selection()),
-        known: Vec::new(),
-        spare: Vec::new(),
-        read_incomplete: Incomplete::NONE,
-        interfaces: Vec::new(),
-        statistics: Vec::new(),
-    }))
+    let pool = QueryPool::open(open_queries).map_err(|error| unavailable(error, ""))?;
+    let filter = CachedNameFilter::new(context.selection());
+    Ok(OpenedSampler::built(EthtoolSampler::new(path, file, pool, filter)))
+}
+
+fn open_queries() -> io::Result<Box<dyn DriverQueries>> {
+    Ok(Box::new(Ethtool::open()?))
+}
+
+/// Queries about interfaces, which the kernel or a driver answers.
+trait DriverQueries: Debug + Send {
+    fn index(&self, name: &[u8; INTERFACE_BYTES]) -> io::Result<u32>;
+    fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo>;
+    fn names(
+        &mut self,
+        name: &[u8; INTERFACE_BYTES],
+        expected: usize,
+        names: &mut Vec<[u8; NAME_BYTES]>,
+    ) -> io::Result<()>;
+    fn values(
+        &mut self,
+        name: &[u8; INTERFACE_BYTES],
+        expected: usize,
+        values: &mut Vec<u64>,
+    ) -> io::Result<()>;
+}
+
+impl DriverQueries for Ethtool {
+    fn index(&self, name: &[u8; INTERFACE_BYTES]) -> io::Result<u32> {
+        self.index(name)
+    }
+
+    fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo> {
+        self.driver(name)
+    }
+
+    fn names(
+        &mut self,
+        name: &[u8; INTERFACE_BYTES],
+        expected: usize,
+        names: &mut Vec<[u8; NAME_BYTES]>,
+    ) -> io::Result<()> {
+        self.names(name, expected, names)
+    }
+
+    fn values(
+        &mut self,
+        name: &[u8; INTERFACE_BYTES],
+        expected: usize,
+        values: &mut Vec<u64>,
+    ) -> io::Result<()> {
+        self.values(name, expected, values)
+    }
+}
+
+/// Sockets for queries. A query that hangs keeps its socket, so others open another one: there are
+/// at most as many as threads.
+#[derive(Debug)]
+struct QueryPool {
+    idle: Mutex<Vec<Box<dyn DriverQueries>>>,
+    open: fn() -> io::Result<Box<dyn DriverQueries>>,
+}
+
+impl QueryPool {
+    fn open(open: fn() -> io::Result<Box<dyn DriverQueries>>) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { idle: Mutex::new(vec![open()?]), open }))
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn DriverQueries>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> io::Result<Box<dyn DriverQueries>> {
+        let idle = self.idle().pop();
+        idle.map_or_else(self.open, Ok)
+    }
 }
 
 #[derive(Debug)]
 struct EthtoolSampler {
     path: &'static str,
     file: HostFile,
-    ethtool: Ethtool,
+    pool: Arc<QueryPool>,
+    reads: GuardedReads<InterfaceQuery>,
     filter: CachedNameFilter,
     known: Vec<KnownInterface>, // in the kernel's order
     spare: Vec<KnownInterface>, // interfaces that are gone, for their buffers
@@ -83,24 +153,35 @@ struct EthtoolSampler {
     statistics: Vec<EthtoolStatistic>, // reused
 }
 
-/// An interface and the last answer of its driver.
-#[derive(Debug, Default)]
+/// An interface.
+#[derive(Debug)]
 struct KnownInterface {
+    name: [u8; INTERFACE_BYTES],
+    query: GuardedElement<InterfaceQuery>,
+}
+
+/// A query about an interface, and the last answer of its driver.
+#[derive(Debug)]
+struct InterfaceQuery {
+    pool: Arc<QueryPool>,
     name: [u8; INTERFACE_BYTES],
     index: u32, // 0 before the first query
     info: DriverInfo,
     names: Vec<[u8; NAME_BYTES]>,
     values: Vec<u64>, // one per name, or none
+    incomplete: Incomplete,
 }
 
 impl Sampler for EthtoolSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         self.file.read().map_err(|error| ReadError { file: self.path, error })?;
         self.read_incomplete = self.list();
-        for interface in &mut self.known {
-            self.read_incomplete |= interface.read(&mut self.ethtool);
-        }
-        Ok(())
+        let read = self.reads.read(&mut self.known, |known| &mut known.query, KnownInterface::shown);
+        read.map_err(|error| ReadError { file: self.path, error })
+    }
+
+    fn helper_cpu_ns(&self) -> u64 {
+        self.reads.cpu_ns()
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
@@ -116,9 +197,24 @@ impl Sampler for EthtoolSampler {
 }
 
 impl EthtoolSampler {
+    fn new(path: &'static str, file: HostFile, pool: Arc<QueryPool>, filter: CachedNameFilter) -> Self {
+        Self {
+            path,
+            file,
+            pool,
+            reads: GuardedReads::new(SPEC.name),
+            filter,
+            known: Vec::new(),
+            spare: Vec::new(),
+            read_incomplete: Incomplete::NONE,
+            interfaces: Vec::new(),
+            statistics: Vec::new(),
+        }
+    }
+
     /// Updates `known` to the interfaces in the file.
     fn list(&mut self) -> Incomplete {
-        let Self { file, filter, known, spare, .. } = self;
+        let Self { file, pool, filter, known, spare, .. } = self;
         let (lines, mut incomplete) = text::whole_lines(file.content());
         let mut count = 0;
         for (at, line) in lines.skip(HEADING_LINES).enumerate() {
@@ -144,7 +240,7 @@ impl EthtoolSampler {
             let interface = match rest.iter().position(|interface| interface.name == name) {
                 Some(0) => None,
                 Some(ahead) => Some(known.remove(count + ahead)),
-                None => Some(KnownInterface::of(name, spare.pop())),
+                None => Some(KnownInterface::of(name, pool, spare)),
             };
             if let Some(interface) = interface {
                 known.insert(count, interface);
@@ -159,16 +255,51 @@ impl EthtoolSampler {
 }
 
 impl KnownInterface {
-    /// Creates an interface that was not there before, with the buffers of one that is gone.
-    fn of(name: [u8; INTERFACE_BYTES], spare: Option<Self>) -> Self {
-        Self { name, index: 0, ..spare.unwrap_or_default() }
+    /// Creates an interface that was not there before, with the buffers of one that is gone, unless
+    /// that one hangs.
+    fn of(name: [u8; INTERFACE_BYTES], pool: &Arc<QueryPool>, spare: &mut Vec<Self>) -> Self {
+        let reset = |query: &mut InterfaceQuery| (query.name, query.index) = (name, 0);
+        let reused = spare.pop().filter(|spare| spare.query.with(reset).is_some());
+        let query = reused.map(|spare| spare.query);
+        Self { name, query: query.unwrap_or_else(|| GuardedElement::new(InterfaceQuery::new(pool, name))) }
+    }
+
+    fn shown(&self) -> String {
+        devices::shown(self.name)
+    }
+}
+
+impl BlockingRead for InterfaceQuery {
+    fn read(&mut self) {
+        self.values.clear();
+        self.incomplete = match self.pool.take() {
+            Ok(mut queries) => {
+                let incomplete = self.read_with(&mut *queries);
+                self.pool.idle().push(queries);
+                incomplete
+            }
+            Err(_) => Incomplete::UNREADABLE,
+        };
+    }
+}
+
+impl InterfaceQuery {
+    fn new(pool: &Arc<QueryPool>, name: [u8; INTERFACE_BYTES]) -> Self {
+        Self {
+            pool: Arc::clone(pool),
+            name,
+            index: 0,
+            info: DriverInfo::default(),
+            names: Vec::new(),
+            values: Vec::new(),
+            incomplete: Incomplete::NONE,
+        }
     }
 
     /// Queries the driver. Returns the reasons for which the answer is incomplete; none for an
     /// interface that disappeared meanwhile.
-    fn read(&mut self, ethtool: &mut Ethtool) -> Incomplete {
-        self.values.clear();
-        let answer = self.query(ethtool);
+    fn read_with(&mut self, queries: &mut dyn DriverQueries) -> Incomplete {
+        let answer = self.query(queries);
         match answer.as_ref().map_err(io::Error::kind) {
             Ok(()) => Incomplete::NONE,
             Err(error) => {
@@ -178,14 +309,14 @@ impl KnownInterface {
                 match error {
                     io::ErrorKind::FileTooLarge => Incomplete::TOO_MANY,
                     io::ErrorKind::PermissionDenied => Incomplete::DENIED,
-                    _ if ethtool.index(&self.name).is_err() => Incomplete::NONE,
+                    _ if queries.index(&self.name).is_err() => Incomplete::NONE,
                     _ => Incomplete::UNREADABLE,
                 }
             }
         }
     }
 
-    fn query(&mut self, ethtool: &mut Ethtool) -> io::Result<()> {
+    fn query(&mut self, ethtool: &mut dyn DriverQueries) -> io::Result<()> {
         let index = ethtool.index(&self.name)?;
         if index != self.index {
             self.read_names(ethtool)?;
@@ -206,7 +337,7 @@ impl KnownInterface {
     }
 
     /// Reads the driver's description and the names of its statistics.
-    fn read_names(&mut self, ethtool: &mut Ethtool) -> io::Result<()> {
+    fn read_names(&mut self, ethtool: &mut dyn DriverQueries) -> io::Result<()> {
         self.names.clear();
         self.info = match ethtool.driver(&self.name) {
             Ok(info) => info,
@@ -222,7 +353,7 @@ impl KnownInterface {
     }
 }
 
-/// Fills both vectors from the interfaces that have statistics.
+/// Fills both vectors from the interfaces that have statistics and do not hang.
 fn fill(
     known: &[KnownInterface],
     interfaces: &mut Vec<EthtoolInterface>,
@@ -230,11 +361,34 @@ fn fill(
 ) -> Incomplete {
     interfaces.clear();
     statistics.clear();
-    for interface in known.iter().filter(|interface| !interface.values.is_empty()) {
-        if statistics.len() + interface.values.len() > STATISTICS_MAX {
-            return Incomplete::TOO_MANY;
+    let mut incomplete = Incomplete::NONE;
+    for interface in known {
+        let filled = interface.query.with(|query| {
+            let has_space = statistics.len() + query.values.len() <= STATISTICS_MAX;
+            if has_space {
+                query.fill(interfaces, statistics);
+            }
+            (query.incomplete, has_space)
+        });
+        let (reason, has_space) = filled.unwrap_or_else(|| {
+            odd_text::note_hanging(&interface.shown());
+            (Incomplete::UNREADABLE, true)
+        });
+        incomplete |= reason;
+        if !has_space {
+            return incomplete | Incomplete::TOO_MANY;
         }
-        let KnownInterface { name, index, info, names, values } = interface;
+    }
+    incomplete
+}
+
+impl InterfaceQuery {
+    /// Adds the statistics, if there are any.
+    fn fill(&self, interfaces: &mut Vec<EthtoolInterface>, statistics: &mut Vec<EthtoolStatistic>) {
+        let Self { name, index, info, names, values, .. } = self;
+        if values.is_empty() {
+            return;
+        }
         interfaces.push(EthtoolInterface::new(
             name,
             u64::from(*index),
@@ -248,7 +402,6 @@ fn fill(
             statistics.push(EthtoolStatistic::new(name, &padded_name(statistic), *value));
         }
     }
-    Incomplete::NONE
 }
 
 /// Returns a name, which may fill all its bytes, padded with zero bytes.
@@ -264,9 +417,12 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::process::Command;
+    use std::sync::Condvar;
 
     use super::*;
-    use crate::sampling::sources::tests::open_sampler;
+    use crate::os::host::HostRoot;
+    use crate::sampling::NameFilter;
+    use crate::sampling::sources::tests::{host_with, open_sampler};
 
     fn shown(text: &[u8]) -> String {
         text.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
@@ -308,12 +464,12 @@ mod tests {
     // partially.
     #[test]
     fn too_many_are_marked() {
-        let interface = |count| KnownInterface {
-            name: [b'a'; INTERFACE_BYTES],
-            index: 1,
-            info: DriverInfo::default(),
-            names: vec![[b'n'; NAME_BYTES]; count],
-            values: vec![7; count],
+        let pool = QueryPool::open(open_queries).unwrap();
+        let interface = |count| {
+            let name = [b'a'; INTERFACE_BYTES];
+            let (names, values) = (vec![[b'n'; NAME_BYTES]; count], vec![7; count]);
+            let query = InterfaceQuery { index: 1, names, values, ..InterfaceQuery::new(&pool, name) };
+            KnownInterface { name, query: GuardedElement::new(query) }
         };
         let (mut interfaces, mut statistics) = (Vec::new(), Vec::new());
         let both = [interface(STATISTICS_MAX - 1), interface(2)];
@@ -321,6 +477,71 @@ mod tests {
         assert_eq!((interfaces.len(), statistics.len()), (1, STATISTICS_MAX - 1));
         assert_eq!(fill(&both[1..], &mut interfaces, &mut statistics), Incomplete::NONE);
         assert_eq!((interfaces.len(), statistics.len()), (1, 2));
+    }
+
+    /// Whether the driver of eth1 answers.
+    static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+    /// A host with drivers that have one statistic. That of eth1 may not answer.
+    #[derive(Debug)]
+    struct FakeQueries;
+
+    impl DriverQueries for FakeQueries {
+        fn index(&self, name: &[u8; INTERFACE_BYTES]) -> io::Result<u32> {
+            Ok(u32::from(name[3]))
+        }
+
+        fn driver(&mut self, _: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo> {
+            Ok(DriverInfo { driver: [b'd'; 32], statistics: 1, ..DriverInfo::default() })
+        }
+
+        fn names(
+            &mut self,
+            _: &[u8; INTERFACE_BYTES],
+            _: usize,
+            names: &mut Vec<[u8; NAME_BYTES]>,
+        ) -> io::Result<()> {
+            names.push([b's'; NAME_BYTES]);
+            Ok(())
+        }
+
+        fn values(
+            &mut self,
+            name: &[u8; INTERFACE_BYTES],
+            _: usize,
+            values: &mut Vec<u64>,
+        ) -> io::Result<()> {
+            if name.starts_with(b"eth1\0") {
+                let answers = ANSWERS.0.lock().unwrap();
+                drop(ANSWERS.1.wait_while(answers, |answers| !*answers).unwrap());
+            }
+            values.push(u64::from(name[3]));
+            Ok(())
+        }
+    }
+
+    // Proves that a driver that does not answer costs only its own interface, which is named, and
+    // that the others are still read while it hangs and is gone.
+    #[test]
+    fn an_interface_that_hangs_costs_only_itself() {
+        let host = host_with(&[(FILE, "a\nb\neth0: 1\neth1: 1\neth2: 1\n")]);
+        let file = HostRoot::new(host.path()).open(FILE).unwrap();
+        let pool = QueryPool::open(|| Ok(Box::new(FakeQueries))).unwrap();
+        let mut sampler = EthtoolSampler::new(FILE, file, pool, CachedNameFilter::new(NameFilter::default()));
+        let mut interfaces = || -> (Vec<String>, Incomplete) {
+            let (answer, incomplete) = sample(&mut sampler);
+            (answer.into_keys().collect(), incomplete)
+        };
+        let others = || vec!["eth0".to_owned(), "eth2".to_owned()];
+        assert_eq!(interfaces(), (others(), Incomplete::UNREADABLE));
+        let noted = odd_text::take().map(|text| text.to_string()).unwrap_or_default();
+        assert!(noted.contains("eth1 does not answer"), "{noted}");
+        assert_eq!(interfaces(), (others(), Incomplete::UNREADABLE));
+        std::fs::write(host.path().join(FILE), "a\nb\neth0: 1\neth2: 1\neth3: 1\n").unwrap();
+        let three = ["eth0", "eth2", "eth3"].map(str::to_owned).to_vec();
+        assert_eq!(interfaces(), (three, Incomplete::NONE));
+        *ANSWERS.0.lock().unwrap() = true;
+        ANSWERS.1.notify_all();
     }
 
     // Proves that interfaces of another network namespace are not queried by their names.

@@ -7,17 +7,21 @@ use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
 
+use super::devices;
+use super::guarded_reads::{BlockingRead, GuardedElement, GuardedReads};
 use super::text::{self, ABSENT};
 use super::text_values::ABSENT_INTEGER;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
-use crate::os::nvml::{CardIdentity, CardMetrics, Cards, NvidiaCards};
-use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
+use crate::os::nvml::{Card, CardIdentity, CardMetrics, Cards, NvidiaCards};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 
 const DRM: &str = "sys/class/drm";
 /// Exists while NVIDIA's driver is loaded.
 const NVIDIA: &str = "proc/driver/nvidia/version";
+/// Name of the list of NVIDIA's cards in log lines.
+const NVIDIA_LIST: &str = "the list of NVIDIA's cards";
 /// Maximum number of cards per driver.
 const CARDS_MAX: usize = 64;
 /// Content of `power/runtime_status` of a suspended card.
@@ -25,7 +29,8 @@ const SUSPENDED: &[u8] = b"suspended\n";
 /// Error number of a device that is gone.
 const NO_DEVICE: i32 = 19;
 
-/// `include` and `exclude` match bus addresses, such as 0000:09:00.0.
+/// `include` and `exclude` match bus addresses, such as 0000:09:00.0. A card whose driver does not
+/// answer has no values, and is tried again with growing intervals.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "gpu",
     about: "Use, memory, power and temperature of graphics processors.",
@@ -61,7 +66,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         Err(error) => (None, Some(error)),
     };
     let mut sampler = GpuSampler::new(drm, nvidia, context.selection());
-    sampler.list();
+    sampler.list_amd();
     if sampler.amd.is_empty() && sampler.nvidia.is_none() {
         if let Some(reason) = library_error {
             let error = io::Error::new(
@@ -87,13 +92,37 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 struct GpuSampler {
     drm: Option<HostDirectory>,
     selection: NameFilter,
-    amd: Vec<AmdCard>,        // in the order of their numbers
+    reads: GuardedReads<GpuRead>,
+    amd: Vec<GuardedCard>,    // in the order of their numbers
     present: Vec<ListedCard>, // all cards; reused
     ignored: Vec<ListedCard>, // cards that are not amdgpu's, or not wanted
-    nvidia: Option<Box<dyn Cards>>,
-    nvidia_cards: Vec<NvidiaCard>,
+    nvidia: Option<NvidiaList>,
+    nvidia_cards: Vec<GuardedCard>, // those that are wanted
     listing_incomplete: Incomplete,
     rows: Vec<GpuState>, // reused
+    cpu_ns: u64,         // of the last read in other threads
+}
+
+/// A card. If its driver does not answer, the row has no values, and other cards are still read.
+#[derive(Debug)]
+struct GuardedCard {
+    listed: ListedCard,
+    row: GpuState, // without the values
+    card: GuardedElement<GpuRead>,
+}
+
+/// The list of NVIDIA's cards.
+#[derive(Debug)]
+struct NvidiaList {
+    list: GuardedElement<GpuRead>,
+}
+
+/// A read that may hang while others go on.
+#[derive(Debug)]
+enum GpuRead {
+    Amd(AmdCard),
+    NvidiaList { cards: Box<dyn Cards>, listed: Option<Vec<(CardIdentity, Box<dyn Card>)>> },
+    Nvidia { card: Box<dyn Card>, sample: CardMetrics },
 }
 
 /// A listed card. A later card of the same number has another inode.
@@ -107,19 +136,10 @@ struct ListedCard {
 /// number.
 #[derive(Debug)]
 struct AmdCard {
-    listed: ListedCard,
-    row: GpuState, // without the values
     status: Option<HostFile>,
     files: Vec<(Figure, HostFile, FigureRead)>,
     is_suspended: bool,
     is_gone: bool,
-}
-
-#[derive(Debug)]
-struct NvidiaCard {
-    row: GpuState, // without the values
-    is_wanted: bool,
-    sample: CardMetrics,
 }
 
 /// Result of reading a file.
@@ -169,27 +189,25 @@ const SENSOR_FILES: [(Figure, &[&str]); 7] = [
 
 impl Sampler for GpuSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        self.list();
-        for card in &mut self.amd {
-            card.read();
-        }
-        if let Some(cards) = &self.nvidia {
-            for (place, card) in self.nvidia_cards.iter_mut().enumerate().filter(|(_, card)| card.is_wanted) {
-                card.sample = cards.read(place);
-            }
+        let failed = |error| ReadError { file: DRM, error };
+        self.list_amd();
+        self.list_nvidia().map_err(failed)?;
+        for cards in [&mut self.amd, &mut self.nvidia_cards] {
+            let read = self.reads.read(cards, |card| &mut card.card, GuardedCard::shown);
+            self.cpu_ns += self.reads.cpu_ns();
+            read.map_err(failed)?;
         }
         Ok(())
+    }
+
+    fn helper_cpu_ns(&self) -> u64 {
+        self.cpu_ns
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let mut incomplete = self.listing_incomplete;
         self.rows.clear();
-        for card in &self.amd {
-            let mut row = card.row;
-            incomplete |= card.fill(&mut row);
-            self.rows.push(row);
-        }
-        for card in self.nvidia_cards.iter().filter(|card| card.is_wanted) {
+        for card in self.amd.iter().chain(&self.nvidia_cards) {
             let mut row = card.row;
             incomplete |= card.fill(&mut row);
             self.rows.push(row);
@@ -203,9 +221,13 @@ impl Sampler for GpuSampler {
 
 impl GpuSampler {
     fn new(drm: Option<HostDirectory>, nvidia: Option<Box<dyn Cards>>, selection: NameFilter) -> Self {
+        let nvidia = nvidia.map(|cards| NvidiaList {
+            list: GuardedElement::new(GpuRead::NvidiaList { cards, listed: None }),
+        });
         Self {
             drm,
             selection,
+            reads: GuardedReads::new(SPEC.name),
             amd: Vec::new(),
             present: Vec::new(),
             ignored: Vec::new(),
@@ -213,13 +235,13 @@ impl GpuSampler {
             nvidia_cards: Vec::new(),
             listing_incomplete: Incomplete::NONE,
             rows: Vec::new(),
+            cpu_ns: 0,
         }
     }
 
-    /// Updates the lists of cards.
-    fn list(&mut self) {
-        let Self { drm, selection, amd, present, ignored, nvidia, nvidia_cards, listing_incomplete, .. } =
-            self;
+    /// Updates the list of amdgpu's cards.
+    fn list_amd(&mut self) {
+        let Self { drm, selection, reads, amd, present, ignored, listing_incomplete, .. } = self;
         *listing_incomplete = Incomplete::NONE;
         if let Some(drm) = drm {
             present.clear();
@@ -230,7 +252,11 @@ impl GpuSampler {
                 *listing_incomplete |= Incomplete::MISSING;
             }
             present.sort_unstable();
-            amd.retain(|card| !card.is_gone && present.contains(&card.listed));
+            let keeps = |card: &GuardedCard| {
+                let is_gone = card.card.with(|read| matches!(read, GpuRead::Amd(card) if card.is_gone));
+                is_gone != Some(true) && present.contains(&card.listed)
+            };
+            reads.retain(amd, keeps, |card| &mut card.card);
             ignored.retain(|card| present.contains(card));
             for listed in present.iter() {
                 if ignored.contains(listed) {
@@ -242,26 +268,78 @@ impl GpuSampler {
                     break;
                 }
                 match AmdCard::open(drm, *listed, selection) {
-                    Some(card) => amd.insert(place, card),
+                    Some((row, card)) => {
+                        let card = reads.element(GpuRead::Amd(card));
+                        amd.insert(place, GuardedCard { listed: *listed, row, card });
+                    }
                     None => ignored.push(*listed),
                 }
             }
         }
-        if let Some(cards) = nvidia.as_mut().and_then(|cards| cards.list_if_changed()) {
-            nvidia_cards.clear();
-            let wanted = |identity: CardIdentity| NvidiaCard {
-                is_wanted: selection.matches(identity.address.as_bytes()),
-                row: row(identity.address.as_bytes(), identity.name.as_bytes(), GpuDriver::Nvidia),
-                sample: CardMetrics::default(),
-            };
-            nvidia_cards.extend(cards.into_iter().take(CARDS_MAX).map(wanted));
+    }
+
+    /// Updates the list of NVIDIA's cards.
+    fn list_nvidia(&mut self) -> io::Result<()> {
+        let Self { selection, reads, nvidia, nvidia_cards, listing_incomplete, .. } = self;
+        self.cpu_ns = 0;
+        let Some(nvidia) = nvidia else { return Ok(()) };
+        let lists = std::slice::from_mut(nvidia);
+        reads.read(lists, |nvidia| &mut nvidia.list, |_| NVIDIA_LIST.to_owned())?;
+        self.cpu_ns += reads.cpu_ns();
+        let listed = nvidia.list.with(|read| match read {
+            GpuRead::NvidiaList { listed, .. } => listed.take(),
+            _ => None,
+        });
+        if listed.is_none() {
+            odd_text::note_hanging(NVIDIA_LIST);
+            *listing_incomplete |= Incomplete::UNREADABLE;
         }
+        let Some(cards) = listed.flatten() else { return Ok(()) };
+        reads.retain(nvidia_cards, |_| false, |card| &mut card.card);
+        let wanted = cards.into_iter().take(CARDS_MAX);
+        let wanted = wanted.filter(|(identity, _)| selection.matches(identity.address.as_bytes()));
+        for ((identity, card), number) in wanted.zip(0..) {
+            let row = row(identity.address.as_bytes(), identity.name.as_bytes(), GpuDriver::Nvidia);
+            let card = reads.element(GpuRead::Nvidia { card, sample: CardMetrics::default() });
+            nvidia_cards.push(GuardedCard { listed: ListedCard { number, inode: 0 }, row, card });
+        }
+        Ok(())
+    }
+}
+
+impl BlockingRead for GpuRead {
+    fn read(&mut self) {
+        match self {
+            Self::Amd(card) => card.read(),
+            Self::NvidiaList { cards, listed } => *listed = cards.list_if_changed(),
+            Self::Nvidia { card, sample } => *sample = card.read(),
+        }
+    }
+}
+
+impl GuardedCard {
+    /// Returns the address, as patterns match it.
+    fn shown(&self) -> String {
+        devices::shown(self.row.address())
+    }
+
+    /// Sets the values of a row.
+    fn fill(&self, row: &mut GpuState) -> Incomplete {
+        let filled = self.card.with(|read| match read {
+            GpuRead::Amd(card) => card.fill(row),
+            GpuRead::Nvidia { sample, .. } => fill_nvidia(sample, row),
+            GpuRead::NvidiaList { .. } => Incomplete::NONE,
+        });
+        filled.unwrap_or_else(|| {
+            odd_text::note_hanging(&self.shown());
+            Incomplete::UNREADABLE
+        })
     }
 }
 
 impl AmdCard {
     /// Returns none if it is not an amdgpu card, or not wanted.
-    fn open(drm: &HostDirectory, listed: ListedCard, selection: &NameFilter) -> Option<Self> {
+    fn open(drm: &HostDirectory, listed: ListedCard, selection: &NameFilter) -> Option<(GpuState, Self)> {
         let device = drm.directory(&path(&format!("card{}/device", listed.number))?).ok()?;
         let content = |name: &str| {
             let mut file = device.open(&path(name)?).ok()?;
@@ -286,14 +364,9 @@ impl AmdCard {
             }
         }
         let name = content("product_name").unwrap_or_default();
-        Some(Self {
-            listed,
-            row: row(address, name.trim_ascii(), GpuDriver::Amdgpu),
-            status: open(&device, "power/runtime_status"),
-            files,
-            is_suspended: false,
-            is_gone: false,
-        })
+        let row = row(address, name.trim_ascii(), GpuDriver::Amdgpu);
+        let status = open(&device, "power/runtime_status");
+        Some((row, Self { status, files, is_suspended: false, is_gone: false }))
     }
 
     fn read(&mut self) {
@@ -343,27 +416,25 @@ impl AmdCard {
     }
 }
 
-impl NvidiaCard {
-    fn fill(&self, row: &mut GpuState) -> Incomplete {
-        const THOUSAND: u64 = 1_000;
-        const MILLION: u64 = 1_000_000;
-        let sample = &self.sample;
-        let wide = |value: Option<u32>| value.map(u64::from);
-        let times = |value: Option<u64>, by| value.and_then(|value| value.checked_mul(by)).unwrap_or(ABSENT);
-        row.set_suspended(0);
-        row.set_busy(times(wide(sample.busy), 1));
-        row.set_memory_busy(times(wide(sample.memory_busy), 1));
-        row.set_memory_used(times(sample.memory_used, 1));
-        row.set_memory_total(times(sample.memory_total, 1));
-        row.set_power(times(wide(sample.power), THOUSAND));
-        row.set_power_limit(times(wide(sample.power_limit), THOUSAND));
-        row.set_energy(times(sample.energy, THOUSAND));
-        row.set_temperature(sample.temperature.map_or(ABSENT_INTEGER, |value| i64::from(value) * 1_000));
-        row.set_clock(times(wide(sample.clock), MILLION));
-        row.set_memory_clock(times(wide(sample.memory_clock), MILLION));
-        row.set_fan(times(wide(sample.fan), 1));
-        Incomplete::MISSING.unless(sample.failures == 0)
-    }
+/// Sets the values of a row by the metrics of one of NVIDIA's cards.
+fn fill_nvidia(sample: &CardMetrics, row: &mut GpuState) -> Incomplete {
+    const THOUSAND: u64 = 1_000;
+    const MILLION: u64 = 1_000_000;
+    let wide = |value: Option<u32>| value.map(u64::from);
+    let times = |value: Option<u64>, by| value.and_then(|value| value.checked_mul(by)).unwrap_or(ABSENT);
+    row.set_suspended(0);
+    row.set_busy(times(wide(sample.busy), 1));
+    row.set_memory_busy(times(wide(sample.memory_busy), 1));
+    row.set_memory_used(times(sample.memory_used, 1));
+    row.set_memory_total(times(sample.memory_total, 1));
+    row.set_power(times(wide(sample.power), THOUSAND));
+    row.set_power_limit(times(wide(sample.power_limit), THOUSAND));
+    row.set_energy(times(sample.energy, THOUSAND));
+    row.set_temperature(sample.temperature.map_or(ABSENT_INTEGER, |value| i64::from(value) * 1_000));
+    row.set_clock(times(wide(sample.clock), MILLION));
+    row.set_memory_clock(times(wide(sample.memory_clock), MILLION));
+    row.set_fan(times(wide(sample.fan), 1));
+    Incomplete::MISSING.unless(sample.failures == 0)
 }
 
 impl Figure {
@@ -439,8 +510,10 @@ fn incomplete_reason(error: &io::Error) -> Incomplete {
 #[allow(clippy::disallowed_methods, reason = "files of the test's own that come and go")]
 mod tests {
     use std::path::Path;
+    use std::sync::{Arc, Barrier};
 
     use super::*;
+    use crate::os::host::HostRoot;
     use crate::sampling::sources::tests::{assert_damage_is_marked, open_sampler, rename};
 
     const BELOW: &str = "sys/class/drm";
@@ -591,13 +664,84 @@ mod tests {
     #[derive(Debug)]
     struct FakeCards(Option<Vec<CardIdentity>>, CardMetrics);
 
-    impl Cards for FakeCards {
-        fn list_if_changed(&mut self) -> Option<Vec<CardIdentity>> {
-            self.0.take()
-        }
+    #[derive(Debug)]
+    struct FakeCard(CardMetrics);
 
-        fn read(&self, place: usize) -> CardMetrics {
-            CardMetrics { busy: u32::try_from(place).ok(), ..self.1 }
+    impl Cards for FakeCards {
+        fn list_if_changed(&mut self) -> Option<Vec<(CardIdentity, Box<dyn Card>)>> {
+            let card = |(identity, place)| -> (CardIdentity, Box<dyn Card>) {
+                (identity, Box::new(FakeCard(CardMetrics { busy: Some(place), ..self.1 })))
+            };
+            Some(self.0.take()?.into_iter().zip(0..).map(card).collect())
+        }
+    }
+
+    impl Card for FakeCard {
+        fn read(&mut self) -> CardMetrics {
+            self.0
+        }
+    }
+
+    /// Cards of which some do not answer, or whose list does not.
+    #[derive(Debug)]
+    struct HangingCards {
+        list: bool,
+        barrier: Arc<Barrier>,
+        listed: bool,
+    }
+
+    #[derive(Debug)]
+    struct HangingCard(Option<Arc<Barrier>>);
+
+    impl Cards for HangingCards {
+        fn list_if_changed(&mut self) -> Option<Vec<(CardIdentity, Box<dyn Card>)>> {
+            if self.list {
+                self.barrier.wait();
+            }
+            if std::mem::replace(&mut self.listed, true) {
+                return None;
+            }
+            let card = |hangs: bool, address: &str| -> (CardIdentity, Box<dyn Card>) {
+                let identity = CardIdentity { address: address.to_owned(), name: "H100".to_owned() };
+                (identity, Box::new(HangingCard(hangs.then(|| Arc::clone(&self.barrier)))))
+            };
+            Some(vec![card(true, "0000:01:00.0"), card(false, "0000:02:00.0")])
+        }
+    }
+
+    impl Card for HangingCard {
+        fn read(&mut self) -> CardMetrics {
+            self.0.iter().for_each(|barrier| drop(barrier.wait()));
+            CardMetrics { busy: Some(7), ..CardMetrics::default() }
+        }
+    }
+
+    // Proves that a card that does not answer, or a list of a driver, costs only itself and is
+    // named: other cards of both drivers are recorded.
+    #[test]
+    fn a_card_that_hangs_costs_only_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        card(folder.path(), 0, "0000:09:00.0", 100);
+        for list in [false, true] {
+            let barrier = Arc::new(Barrier::new(2));
+            let cards = HangingCards { list, barrier: Arc::clone(&barrier), listed: false };
+            let drm = HostRoot::new(folder.path()).directory(DRM).unwrap();
+            let mut sampler = GpuSampler::new(Some(drm), Some(Box::new(cards)), NameFilter::default());
+            for _ in 0..2 {
+                let (rows, incomplete) = sample(&mut sampler);
+                let busy: Vec<(String, u64)> = rows.iter().map(|row| (address(row), row.busy())).collect();
+                let row = |address: &str, busy| (address.to_owned(), busy);
+                let amd = row("0000:09:00.0", 100);
+                let nvidia = vec![amd.clone(), row("0000:01:00.0", ABSENT), row("0000:02:00.0", 7)];
+                assert_eq!(
+                    (busy, incomplete),
+                    (if list { vec![amd] } else { nvidia }, Incomplete::UNREADABLE)
+                );
+                let noted = odd_text::take().map(|text| text.to_string()).unwrap_or_default();
+                let name = if list { NVIDIA_LIST } else { "0000:01:00.0" };
+                assert!(noted.contains(&format!("{name} does not answer")), "{noted}");
+            }
+            barrier.wait();
         }
     }
 

@@ -13,7 +13,7 @@ pub struct SourceFields {
     pub period_ns: u64,
     /// No segment contains it: its samples are computed from those of another source.
     pub is_computed: bool,
-    /// The fields, in the order of the schema; none for a source without a schema.
+    /// The fields, in the order of the schema. A source without a schema has the field `payload`.
     pub fields: Vec<FieldInfo>,
 }
 

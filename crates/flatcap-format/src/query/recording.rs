@@ -38,7 +38,7 @@ pub struct RecordedSource {
     pub name: String,
     /// Its nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
-    /// Its schema; none if its payloads have none, or one that is malformed.
+    /// Its schema, or `None` for a malformed one. A payload without a schema is one field.
     pub schema: Option<CompiledSchema>,
     /// The error in its schema, if the schema is malformed.
     pub schema_error: Option<SchemaError>,
@@ -191,6 +191,11 @@ fn known<'s>(sources: &'s [RecordedSource], query: &Query) -> Vec<KnownSource<'s
 }
 
 impl RecordedSource {
+    /// Returns whether its payloads have a schema, which can be read.
+    pub fn has_schema(&self) -> bool {
+        self.schema.as_ref().is_some_and(|schema| !schema.is_opaque())
+    }
+
     /// Returns the source for the resolution of paths, if it has fields.
     pub(super) fn known(&self) -> Option<KnownSource<'_>> {
         let schema = self.schema.as_ref()?;
@@ -234,10 +239,10 @@ fn add_sources(
         let sender = source.sender();
         let key = (source.name.clone(), source.root.clone(), source.schema.clone(), sender.is_some());
         let known = sources.entry(key).or_insert_with(|| {
-            let compiled = CompiledSchema::compile(&source.schema, &source.root);
+            let compiled = CompiledSchema::of_source(&source.schema, &source.root);
             let (schema, schema_error) = match compiled {
                 Ok(schema) => (Some(schema), None),
-                Err(error) => (None, Some(error).filter(|_| !source.is_opaque())),
+                Err(error) => (None, Some(error)),
             };
             RecordedSource {
                 name: source.name.clone(),

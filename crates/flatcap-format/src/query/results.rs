@@ -316,8 +316,8 @@ impl QueryResults {
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
         let all = sources.iter().filter(|source| source.id != TASKS_ID).chain(&computed);
         let mut compiled = Vec::new();
-        for source in all.filter(is_wanted).filter(|source| !source.is_opaque()) {
-            match CompiledSchema::compile(&source.schema, &source.root) {
+        for source in all.filter(is_wanted) {
+            match CompiledSchema::of_source(&source.schema, &source.root) {
                 Ok(schema) => compiled.push((source, schema)),
                 Err(_) => self.summary.malformed_schemas += 1,
             }

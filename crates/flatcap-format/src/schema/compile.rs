@@ -95,7 +95,7 @@ impl CompiledSchema {
         // objects and fields do not bound them. Paths need all objects, so they are checked last.
         let mut paths_left = PATHS_MAX;
         check_paths(&compiled_objects, 0, &mut Vec::new(), &mut paths_left)?;
-        Ok(Self { objects: compiled_objects, enums: compiler.enums, root: 0 })
+        Ok(Self { objects: compiled_objects, enums: compiler.enums, root: 0, is_opaque: false })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Compiled schemas: a binary schema resolved once, so that decoding a payload needs no lookups.
 
+use super::error::SchemaError;
 use super::plain_name::is_plain_field_name;
 use super::value::{ColumnType, FieldValue, ScalarType};
 
@@ -34,7 +35,12 @@ pub struct CompiledSchema {
     pub(super) enums: Vec<EnumNames>,
     /// Index of the root table in `objects`.
     pub(super) root: usize,
+    /// There is no schema: the payload is the one field.
+    pub(super) is_opaque: bool,
 }
+
+/// The one field of a payload without a schema.
+const PAYLOAD_FIELD: &str = "payload";
 
 impl CompiledSchema {
     /// Iterates over the fields that hold values, with the paths that [`select`](Self::select)
@@ -59,6 +65,52 @@ impl CompiledSchema {
     pub fn unnamed_fields(&self) -> impl Iterator<Item = &str> {
         let fields = self.objects.iter().flat_map(|object| &object.fields);
         fields.map(|field| &*field.name).filter(|name| !is_plain_field_name(name))
+    }
+
+    /// Returns the schema of a source with this binary schema and root. An opaque source has
+    /// neither: its payload is one field, `payload`. The value is the payload, if that is UTF-8
+    /// without control characters other than white space, and its bytes in hexadecimal otherwise.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    pub fn of_source(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
+        if bfbs.is_empty() && root.is_empty() { Ok(Self::opaque()) } else { Self::compile(bfbs, root) }
+    }
+
+    fn opaque() -> Self {
+        let payload = Field {
+            value_type: FieldType::String,
+            at: 0,
+            is_text: false,
+            absent: None,
+            enumeration: None,
+            default: FieldValue::Absent,
+            index: 0,
+            is_identity: false,
+            is_detail: false,
+            is_required: true,
+            uses_all_bits: false,
+            metric_kind: MetricKind::Text,
+            usage: Usage::Use,
+            wraps_at: None,
+            sparse: None,
+            name: PAYLOAD_FIELD.into(),
+            type_name: "string".into(),
+            unit: None,
+            documentation: "The whole payload, which has no schema: text, or bytes in hexadecimal.".into(),
+        };
+        let root = CompiledObject {
+            name: Box::default(),
+            struct_bytes: None,
+            has_events: false,
+            fields: Box::new([payload]),
+        };
+        Self { objects: vec![root], enums: Vec::new(), root: 0, is_opaque: true }
+    }
+
+    /// Returns whether the payload is one field, since there is no schema.
+    pub fn is_opaque(&self) -> bool {
+        self.is_opaque
     }
 
     /// Returns the full name of the root table.

@@ -31,6 +31,9 @@ impl CompiledSchema {
             text_left: TEXT_BYTES_MAX.max(payload.len()),
         };
         let root = self.object(self.root);
+        if self.is_opaque {
+            return walker.opaque(root).map_err(|failure| *failure.0);
+        }
         walker
             .follow(0)
             .and_then(|at| walker.object(PathStep::Root, root, at, 0))
@@ -49,6 +52,23 @@ struct PayloadWalker<'w, V> {
 }
 
 impl<'w, V: Visitor> PayloadWalker<'w, V> {
+    /// Passes a payload without a schema as one text.
+    fn opaque(&mut self, root: &'w CompiledObject) -> DecodeResult {
+        self.visitor.begin_object(PathStep::Root);
+        if let Some(field) = root.fields.first() {
+            self.count(0, 1)?;
+            // All bytes decide whether it is text, so only an equal payload is read like this one.
+            self.visitor.reads_structure(0..self.payload.len());
+            let step = PathStep::Field(field);
+            match str::from_utf8(self.payload) {
+                Ok(text) if is_readable(text) => self.visitor.value(step, FieldValue::Text(text)),
+                _ => self.visitor.value(step, FieldValue::Text(&hexadecimal(self.payload))),
+            }
+        }
+        self.visitor.end_object();
+        Ok(())
+    }
+
     /// Follows the offset at `at`.
     #[inline]
     fn follow(&mut self, at: usize) -> Result<usize, BoxedDecodeError> {
@@ -262,6 +282,15 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     }
 }
 
+fn is_readable(text: &str) -> bool {
+    text.chars().all(|c| !c.is_control() || matches!(c, '\t' | '\n' | '\r'))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
+}
+
 /// The elements of a list in the payload.
 #[derive(Clone, Copy)]
 struct ListRange {
@@ -285,6 +314,23 @@ mod tests {
 
     fn fault(plan: &CompiledSchema, payload: &[u8]) -> DecodeError {
         plan.walk(payload, &mut CountingVisitor::default()).unwrap_err()
+    }
+
+    // Proves that a payload without a schema is one text, and hexadecimal digits if it is no text.
+    #[test]
+    fn a_payload_without_a_schema_is_a_text() {
+        let plan = CompiledSchema::of_source(&[], "").unwrap();
+        let value = |payload: &[u8]| {
+            let found: serde_json::Value = serde_json::from_str(&json(&plan, payload)).unwrap();
+            found["payload"].as_str().unwrap().to_owned()
+        };
+        for text in ["", "{\"torque\": 12.5}", "two\nlines\tand \u{e4}"] {
+            assert_eq!(value(text.as_bytes()), text);
+        }
+        assert_eq!(value(b"\xab\xcd"), "abcd");
+        assert_eq!(value(b"a\0"), "6100");
+        assert_eq!(json(&plan.select(&["payload"]).unwrap(), b"a"), "{\"payload\":\"a\"}");
+        assert_eq!(json(&plan.select(&[]).unwrap(), b"a"), "{}");
     }
 
     #[test]

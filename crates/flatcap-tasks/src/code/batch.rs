@@ -53,6 +53,24 @@ pub struct CodeObjectView<'p> {
     pub path: &'p str,
     /// The build id; empty if it is not known.
     pub build_id: &'p [u8],
+    /// The version of a file that has no build id.
+    pub version: Option<FileVersion>,
+}
+
+/// Identifies the content of a file without a build id, together with its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileVersion {
+    /// Its size.
+    pub bytes: u64,
+    /// The time of its last modification, in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+impl CodeObjectView<'_> {
+    /// Whether it says which version of the file the process had.
+    pub(super) fn is_identified(&self) -> bool {
+        !self.build_id.is_empty() || self.version.is_some()
+    }
 }
 
 impl<'p> ProfileBatch<'p> {
@@ -155,7 +173,12 @@ fn object_view(object: CodeObject<'_>) -> CodeObjectView<'_> {
         kind: object.kind(),
         path: object.path(),
         build_id: object.build_id().map_or(&[][..], |bytes| bytes.bytes()),
+        version: object.size().zip(object.modified()).map(version),
     }
+}
+
+fn version((bytes, modified_ns): (u64, i64)) -> FileVersion {
+    FileVersion { bytes, modified_ns }
 }
 
 /// Returns a thread whose index was checked.

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::batch::ProfileBatch;
-use super::known_build_ids::KnownBuildIds;
+use super::batch::{CodeObjectView, FileVersion, ProfileBatch};
+use super::known_code::KnownCode;
 use crate::generated::kernel::CodeKind;
 use crate::task::TaskName;
 
@@ -17,6 +17,8 @@ pub const STACK_DEPTH_MAX: usize = 512;
 const FRAMES_MAX: usize = 1 << 18;
 /// Most executables, libraries and so on that are told apart.
 const OBJECTS_MAX: usize = 1 << 12;
+/// The path of addresses in no mapping that is known. They are rarely code.
+const NOWHERE: &str = "[unknown]";
 
 /// Adds up samples of stacks. Equal call chains of one process are one.
 #[derive(Debug)]
@@ -44,6 +46,51 @@ pub struct CodeObjectInfo {
     pub path: Box<str>,
     /// The build id; empty if it is not known.
     pub build_id: Box<[u8]>,
+    /// The version of a file that has no build id.
+    pub version: Option<FileVersion>,
+    /// The process, for memory without a file: others have other code at its addresses.
+    pub process: Option<SampledProcess>,
+}
+
+/// A process whose memory has code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SampledProcess {
+    /// Process id.
+    pub id: u32,
+    /// The time of its first sample in the run, in monotonic nanoseconds; 0 before
+    /// [`StackTotals::complete_objects`].
+    pub first_ns: u64,
+}
+
+impl CodeObjectInfo {
+    /// Returns an object of a payload, as it is in the samples of a process.
+    pub fn of(object: &CodeObjectView<'_>, process: u32) -> Self {
+        let is_memory = object.kind == CodeKind::Unknown && object.path != NOWHERE;
+        let process = is_memory.then_some(SampledProcess { id: process, first_ns: 0 });
+        Self {
+            kind: object.kind,
+            path: object.path.into(),
+            build_id: object.build_id.into(),
+            version: object.version,
+            process,
+        }
+    }
+
+    /// Fills in what the payloads of the run say about the object.
+    pub fn complete(&mut self, known: &KnownCode) {
+        let view = CodeObjectView {
+            kind: self.kind,
+            path: &self.path,
+            build_id: &self.build_id,
+            version: self.version,
+        };
+        let completed = known.completed(view);
+        let (build_id, version) = (completed.build_id.into(), completed.version);
+        (self.build_id, self.version) = (build_id, version);
+        if let Some(process) = &mut self.process {
+            process.first_ns = known.first_sample_ns(process.id).unwrap_or_default();
+        }
+    }
 }
 
 /// A place in the code.
@@ -114,13 +161,13 @@ impl StackTotals {
             self.lost = self.lost.saturating_add(batch.lost().saturating_sub(last_lost));
         }
         // The numbers of a payload's objects and places, once they are known.
-        let mut known_objects = HashMap::<u16, Option<u32>>::new();
-        let mut known_stacks = HashMap::<u16, Option<Box<[u32]>>>::new();
+        let mut known_objects = HashMap::<(u16, u32), Option<u32>>::new();
+        let mut known_stacks = HashMap::<(u16, u32), Option<Box<[u32]>>>::new();
         let window = self.window.clone();
         for sample in batch.samples().filter(|sample| window.contains(&sample.time_ns)) {
             let frames = known_stacks
-                .entry(sample.stack)
-                .or_insert_with(|| self.number_stack(batch, sample.stack, &mut known_objects));
+                .entry((sample.stack, sample.thread.process))
+                .or_insert_with_key(|stack| self.number_stack(batch, *stack, &mut known_objects));
             let ns = batch.interval_ns();
             self.samples += 1;
             self.total_ns = self.total_ns.saturating_add(ns);
@@ -135,13 +182,12 @@ impl StackTotals {
         }
     }
 
-    /// Fills in the build ids of files that were recorded without. Places and call chains that are
-    /// the same then are one.
-    pub fn complete_build_ids(&mut self, known: &KnownBuildIds) {
+    /// Fills in the build ids and versions of files that were recorded without, and when processes
+    /// were first sampled. Places and call chains that are the same then are one.
+    pub fn complete_objects(&mut self, known: &KnownCode) {
         let mut objects = std::mem::take(&mut self.objects);
         for object in &mut objects {
-            let build_id = known.completed(object.kind, &object.path, &object.build_id);
-            object.build_id = build_id.into();
+            object.complete(known);
         }
         let frames = std::mem::take(&mut self.frames);
         let stacks = std::mem::take(&mut self.stacks);
@@ -267,20 +313,15 @@ impl StackTotals {
     fn number_stack(
         &mut self,
         batch: &ProfileBatch<'_>,
-        stack: u16,
-        known_objects: &mut HashMap<u16, Option<u32>>,
+        (stack, process): (u16, u32),
+        known_objects: &mut HashMap<(u16, u32), Option<u32>>,
     ) -> Option<Box<[u32]>> {
         batch
             .stack(stack)
             .take(STACK_DEPTH_MAX)
             .map(|place| {
-                let object = *known_objects.entry(place.object).or_insert_with(|| {
-                    let object = batch.object(place.object)?;
-                    let info = CodeObjectInfo {
-                        kind: object.kind,
-                        path: object.path.into(),
-                        build_id: object.build_id.into(),
-                    };
+                let object = *known_objects.entry((place.object, process)).or_insert_with(|| {
+                    let info = CodeObjectInfo::of(&batch.object(place.object)?, process);
                     number_of(&mut self.objects, &mut self.object_numbers, info, OBJECTS_MAX)
                 });
                 let object = object?;

@@ -18,7 +18,10 @@ fn payload() -> ProfilePayload {
         stacks: vec![vec![1, 2, 0], vec![0], vec![]],
         frames: vec![(0, 0x100), (0, 0x200), (0, 0x208)],
         objects: vec![(CodeKind::File, "/usr/bin/program".to_owned(), vec![0xAB])],
+        versions: Vec::new(),
         lost: 0,
+        versions: Vec::new(),
+        versions: Vec::new(),
     }
 }
 
@@ -92,21 +95,24 @@ fn build_ids_are_completed() {
     let late = payload(vec![file("/a", b"1"), file("/b", b"2"), file("/c", b"")]).bytes();
     let replaced = payload(vec![file("/b", b"3"), file("/a", b"1"), file("/b", b"2")]).bytes();
     let batches = [&early, &late, &replaced].map(|bytes| ProfileBatch::read(bytes).unwrap());
-    let mut known = KnownBuildIds::default();
+    let mut known = KnownCode::default();
     for batch in &batches {
         known.add(batch);
     }
-    let completed = |path| known.completed(CodeKind::File, path, b"");
-    assert_eq!([completed("/a"), completed("/b"), completed("/c")], [&b"1"[..], b"", b""]);
-    assert_eq!(known.completed(CodeKind::Kernel, "/a", b""), b"");
-    assert_eq!(known.completed(CodeKind::File, "/a", b"4"), b"4");
+    let completed = |kind, path, build_id| {
+        known.completed(CodeObjectView { kind, path, build_id, version: None }).build_id
+    };
+    let of_file = |path| completed(CodeKind::File, path, b"");
+    assert_eq!([of_file("/a"), of_file("/b"), of_file("/c")], [&b"1"[..], b"", b""]);
+    assert_eq!(completed(CodeKind::Kernel, "/a", b""), b"");
+    assert_eq!(completed(CodeKind::File, "/a", b"4"), b"4");
     let mut totals = StackTotals::new(0..100);
     for batch in batches.iter().take(2) {
         totals.add(batch);
     }
     let before = (totals.samples(), totals.total_ns());
     assert_eq!((totals.stacks().len(), totals.objects().len()), (6, 6));
-    totals.complete_build_ids(&known);
+    totals.complete_objects(&known);
     let ids = |totals: &StackTotals| -> Vec<(String, Box<[u8]>, u64)> {
         let stacks = totals.stacks().into_iter();
         let object =
@@ -129,8 +135,46 @@ fn build_ids_are_completed() {
     assert_eq!((totals.samples(), totals.total_ns()), before);
     assert_eq!(totals.functions(|_, _| None).iter().map(|total| total.self_ns).sum::<u64>(), before.1);
     // What is known already changes nothing, and more samples can be added.
-    totals.complete_build_ids(&KnownBuildIds::default());
+    totals.complete_objects(&KnownCode::default());
     assert_eq!(totals.stacks().len(), 5);
     totals.add(&batches[1]);
     assert_eq!((totals.stacks().len(), totals.samples()), (5, before.0 + 3));
+}
+
+// Proves that a file without a build id gets the version of its path, unless the path had two.
+// Code without a file belongs to its process, with the time of the first sample of the run.
+#[test]
+fn versions_and_processes_are_completed() {
+    let file = |path: &str| (CodeKind::File, path.to_owned(), Vec::new());
+    let memory = (CodeKind::Unknown, "[anon]".to_owned(), Vec::new());
+    let payload = |versions: Vec<(u64, i64)>, first_ns| ProfilePayload {
+        stacks: vec![vec![0], vec![1], vec![2]],
+        frames: vec![(0, 0x100), (1, 0x100), (2, 0x100)],
+        samples: vec![(first_ns, 0, 0, 0), (20, 0, 0, 1), (30, 0, 0, 2), (40, 2, 0, 2)],
+        objects: vec![file("/a"), file("/b"), memory.clone()],
+        versions,
+        ..payload()
+    };
+    let early = payload(Vec::new(), 7).bytes();
+    let late = payload(vec![(10, -1), (20, 2)], 10).bytes();
+    let replaced = payload(vec![(10, -1), (20, 3)], 10).bytes();
+    let batches = [&early, &late, &replaced].map(|bytes| ProfileBatch::read(bytes).unwrap());
+    let mut known = KnownCode::default();
+    batches.iter().for_each(|batch| known.add(batch));
+    let mut totals = StackTotals::new(0..100);
+    batches.iter().take(2).for_each(|batch| totals.add(batch));
+    totals.complete_objects(&known);
+    let objects = totals.objects().iter().map(|object| (&*object.path, object.version, object.process));
+    let mut found: Vec<_> = objects.collect();
+    found.sort();
+    let version = |bytes, modified_ns| Some(FileVersion { bytes, modified_ns });
+    let process = |id, first_ns| Some(SampledProcess { id, first_ns });
+    let expected = [
+        ("/a", version(10, -1), None),
+        ("/b", None, None),
+        ("/b", version(20, 2), None),
+        ("[anon]", None, process(1, 7)),
+        ("[anon]", None, process(9, 40)),
+    ];
+    assert_eq!(found, expected);
 }

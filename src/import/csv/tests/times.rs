@@ -101,6 +101,52 @@ fn the_order_of_rows_changes_no_time() {
     }
 }
 
+// Proves that rows of a second device in a repeated hour are a finding if the hour may begin again
+// with that device, and none if rows of the devices alternate.
+#[test]
+fn devices_in_a_repeated_hour_are_found() {
+    let zone = Some(TimeZone::get("Europe/Berlin").unwrap());
+    let found = |rows: &[(&str, &str)]| {
+        let rows: Vec<String> =
+            rows.iter().map(|(clock, host)| format!("2024-10-27 {clock}:00,{host},1\n")).collect();
+        let content = format!("time,host,a\n{}", rows.concat());
+        let options = CsvOptions { zone: zone.clone(), ..plain() };
+        let imported = try_import("data.csv", content.as_bytes(), &options).unwrap();
+        lines(&imported)
+            .into_iter()
+            .filter(|(kind, _)| *kind == FindingKind::RepeatedHour)
+            .collect::<Vec<_>>()
+    };
+    let twice = |host: &'static str| [("02:00", host), ("02:20", host), ("02:40", host)];
+    let one_after_the_other = [&twice("a")[..], &twice("b")].concat();
+    assert_eq!(found(&one_after_the_other), [(FindingKind::RepeatedHour, 2)]);
+    let of_one = [&twice("a")[..], &twice("a")].concat();
+    assert_eq!(found(&of_one), []);
+    let both = |clock| [(clock, "a"), (clock, "b")];
+    let clocks = ["02:00", "02:20", "02:40", "02:00", "02:20", "02:40", "03:00"];
+    assert_eq!(found(&clocks.map(both).concat()), []);
+}
+
+// Proves that a second column with full times is a finding, unless both columns have the same times
+// or an option names one.
+#[test]
+fn other_columns_with_times_are_found() {
+    let content = |other: &str| format!("time,timestamp,a\n2024-10-27 12:00:00,{other},1\n");
+    let imported = import_file(&content("2024-10-27 11:59:58"));
+    assert_eq!(lines(&imported), [(FindingKind::Header, 1)]);
+    let found = &imported.report.findings[0];
+    assert!(found.assumed.contains("from time, though timestamp has other times"), "{found:?}");
+    assert_eq!(found.option.as_deref(), Some("--time time, or --time timestamp"));
+    assert_eq!(lines(&import_file(&content("2024-10-27 12:00:00"))), []);
+    assert_eq!(lines(&import_file(&content("5"))), [], "no time");
+    let columns = CsvColumns { time: vec!["timestamp".to_owned()], ..CsvColumns::default() };
+    let stated = CsvOptions { columns, ..plain() };
+    let stated = try_import("data.csv", content("2024-10-27 11:59:58").as_bytes(), &stated).unwrap();
+    assert_eq!(lines(&stated), []);
+    let months = import_file("time,a\n27-OCT-2024 12:00:00,1\n28-OCT-2024 12:00:00,2\n");
+    assert_eq!((months.rows.len(), lines(&months)), (2, vec![]));
+}
+
 // Proves that times are in the zone that the file names, and that a stated zone has priority. If no
 // row proves the order of day and month, there is a finding.
 #[test]

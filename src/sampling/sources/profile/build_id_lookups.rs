@@ -1,5 +1,6 @@
 //! Build ids of files that the kernel has mapped without reading them, such as those mapped before
-//! the source was opened. Only files in recorded stacks are looked up.
+//! the source was opened, and versions of files without one. Only files in recorded stacks are
+//! looked up.
 
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::code_file::CodeFile;
-use crate::os::build_id::ElfBuildId;
+use crate::os::build_id::{ElfBuildId, FileContentId};
 use crate::os::host::HostRoot;
 use crate::os::thread;
 
@@ -59,13 +60,13 @@ impl BuildIdLookups {
 fn look_up_all(host: &HostRoot, requests: &Receiver<LookupRequest>) {
     for LookupRequest { file, process } in requests {
         // An error may be over at the next lookup, by another process.
-        if let Ok(build_id) = look_up(host, &file, process) {
-            file.finish_lookup(build_id);
+        if let Ok(content) = look_up(host, &file, process) {
+            file.finish_lookup(content);
         }
     }
 }
 
-fn look_up(host: &HostRoot, file: &CodeFile, process: u32) -> io::Result<Option<ElfBuildId>> {
+fn look_up(host: &HostRoot, file: &CodeFile, process: u32) -> io::Result<Option<FileContentId>> {
     let path = CString::new(&*file.path).map_err(|_| ErrorKind::InvalidInput)?;
     let root = host.path(&format!("proc/{process}/root"));
     ElfBuildId::of_mapped_file(&root, &path, file.inode)
@@ -106,7 +107,7 @@ mod tests {
         while Arc::strong_count(&found) + Arc::strong_count(&gone) > 2 {
             std::thread::yield_now();
         }
-        assert_eq!((found.build_id(), gone.build_id()), (expected, None));
+        assert_eq!((found.content(), gone.content()), (expected, None));
         assert!(!found.take_lookup() && !gone.take_lookup());
     }
 }

@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use flatcap_tasks::schema::CodeKind;
 
-use crate::os::build_id::ElfBuildId;
+use crate::os::build_id::{ElfBuildId, FileContentId};
 
 /// Maximum number of files that are known at a time. Code of further ones is unknown.
 pub(super) const FILES_MAX: usize = 8192;
 /// Maximum length of a path; longer ones are cut.
 pub(super) const PATH_BYTES_MAX: usize = 1024;
-/// How often the build id of a file is looked up: a process that has it mapped may have ended.
+/// Maximum number of lookups of a file: a process that has it mapped may have ended.
 const LOOKUPS_MAX: u8 = 3;
 /// Files after which those that no process maps any more are forgotten for the first time.
 const SWEEP_FILES_MIN: usize = 256;
@@ -35,7 +35,7 @@ pub(super) struct CodeFile {
     pub(super) inode: u64,
     device: (u32, u32),
     reported_build_id: Option<ElfBuildId>, // by the kernel, with the mapping
-    build_id: OnceLock<ElfBuildId>,
+    content: OnceLock<FileContentId>,
     lookups: AtomicU8,
 }
 
@@ -62,7 +62,7 @@ impl CodeFile {
             inode: 0,
             device: (0, 0),
             reported_build_id: build_id,
-            build_id: build_id.map_or_else(OnceLock::new, OnceLock::from),
+            content: build_id.map(FileContentId::BuildId).map_or_else(OnceLock::new, OnceLock::from),
             lookups: AtomicU8::new(LOOKUPS_MAX),
         }
     }
@@ -78,16 +78,16 @@ impl CodeFile {
         }
     }
 
-    /// Returns the build id, as far as it is known by now.
-    pub(super) fn build_id(&self) -> Option<ElfBuildId> {
-        self.build_id.get().copied()
+    /// Returns the build id or the version, as far as it is known by now.
+    pub(super) fn content(&self) -> Option<FileContentId> {
+        self.content.get().copied()
     }
 
-    /// Whether the build id is worth another lookup, which this call counts.
+    /// Whether the content is worth another lookup, which this call counts.
     pub(super) fn take_lookup(&self) -> bool {
         // One thread counts. The last lookup may still be under way, and then this one is in vain.
         let lookups = self.lookups.load(Ordering::Relaxed);
-        let is_worth_it = lookups < LOOKUPS_MAX && self.build_id().is_none();
+        let is_worth_it = lookups < LOOKUPS_MAX && self.content().is_none();
         if is_worth_it {
             self.lookups.store(lookups + 1, Ordering::Relaxed);
         }
@@ -99,11 +99,11 @@ impl CodeFile {
         self.lookups.store(self.lookups.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Ends a lookup. Without a build id there are no others: the file has none.
-    pub(super) fn finish_lookup(&self, build_id: Option<ElfBuildId>) {
-        match build_id {
+    /// Ends a lookup. If it found nothing there are no others: the file has neither.
+    pub(super) fn finish_lookup(&self, content: Option<FileContentId>) {
+        match content {
             // Fails only if a lookup before has set it.
-            Some(build_id) => drop(self.build_id.set(build_id)),
+            Some(content) => drop(self.content.set(content)),
             None => self.lookups.store(LOOKUPS_MAX, Ordering::Relaxed),
         }
     }
@@ -220,20 +220,21 @@ mod tests {
     fn lookups_are_limited() {
         let mut files = CodeFiles::new(0);
         let build_id = ElfBuildId::new(b"id");
+        let content = build_id.map(FileContentId::BuildId);
         let file = files.get(&identity("/a", 1)).unwrap();
         assert!(file.take_lookup());
         file.return_lookup();
         assert!(file.take_lookup() && file.take_lookup() && file.take_lookup() && !file.take_lookup());
         let found = files.get(&identity("/b", 1)).unwrap();
         assert!(found.take_lookup());
-        found.finish_lookup(build_id);
-        assert!(!found.take_lookup() && found.build_id() == build_id);
+        found.finish_lookup(content);
+        assert!(!found.take_lookup() && found.content() == content);
         let without = files.get(&identity("/c", 1)).unwrap();
         assert!(without.take_lookup());
         without.finish_lookup(None);
         assert!(!without.take_lookup());
         let reported = files.get(&FileIdentity { build_id, ..identity("/d", 0) }).unwrap();
-        assert!(!reported.take_lookup() && reported.build_id() == build_id);
+        assert!(!reported.take_lookup() && reported.content() == content);
         assert!(!files.get(&identity("//anon", 0)).unwrap().take_lookup());
     }
 }

@@ -255,7 +255,7 @@ mod tests {
     use flatcap_tasks::schema::{Profile, StackSample};
 
     use super::*;
-    use crate::os::build_id::ElfBuildId;
+    use crate::os::build_id::{ElfBuildId, FileContentId};
     use crate::sampling::Sampler;
     use crate::sampling::sources::tests::open_sampler;
 
@@ -294,7 +294,11 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let inode = std::fs::metadata(path).unwrap().ino();
         let program = CString::new(path).unwrap();
-        let build_id = ElfBuildId::of_mapped_file(Path::new("/"), &program, inode).unwrap();
+        let content = ElfBuildId::of_mapped_file(Path::new("/"), &program, inode).unwrap();
+        let build_id = match content {
+            Some(FileContentId::BuildId(build_id)) => Some(build_id),
+            _ => None,
+        };
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
         let code = maps.lines().filter(|line| line.ends_with(path) && line.contains(" r-xp "));

@@ -13,7 +13,7 @@ use flatcap_tasks::schema::{
 
 use super::code_file::CodeFile;
 use super::task_table::ThreadName;
-use crate::os::build_id::ElfBuildId;
+use crate::os::build_id::FileContentId;
 
 /// Maximum number of elements of a table: indexes have 16 bits.
 const INDEXES_MAX: usize = 1 << 16;
@@ -63,11 +63,11 @@ pub(super) struct StackTables {
     object_offsets: Vec<WIPOffset<CodeObject<'static>>>,
 }
 
-/// A file, with the build id that was known when it was first mentioned.
+/// A file, with the build id or version that was known when it was first mentioned.
 #[derive(Debug)]
 struct RecordedObject {
     file: Arc<CodeFile>,
-    build_id: Option<ElfBuildId>,
+    content: Option<FileContentId>,
 }
 
 impl StackTables {
@@ -104,13 +104,13 @@ impl StackTables {
         }
         // The same file may be mapped from two places, or be known by its build id in one process
         // and by its inode in another.
-        let build_id = file.build_id();
-        let hash = self.hasher.hash_one((file.kind.0, &file.path, build_id));
+        let content = file.content();
+        let hash = self.hasher.hash_one((file.kind.0, &file.path, content));
         let index = if let Some(index) = self.equal_object_indexes.get(&hash) {
             *index
         } else {
             let index = next_index(self.objects.len(), OBJECTS_MAX)?;
-            self.objects.push(RecordedObject { file: Arc::clone(file), build_id });
+            self.objects.push(RecordedObject { file: Arc::clone(file), content });
             self.equal_object_indexes.insert(hash, index);
             index
         };
@@ -166,10 +166,18 @@ impl StackTables {
             begin = *end;
         }
         self.object_offsets.clear();
-        for RecordedObject { file, build_id } in &self.objects {
+        for RecordedObject { file, content } in &self.objects {
             let path = Some(builder.create_string(&file.path));
-            let build_id = build_id.as_ref().map(|build_id| builder.create_vector(build_id.as_bytes()));
-            let object = CodeObjectArgs { kind: file.kind, path, build_id };
+            let mut object = CodeObjectArgs { kind: file.kind, path, ..CodeObjectArgs::default() };
+            match content {
+                Some(FileContentId::BuildId(id)) => {
+                    object.build_id = Some(builder.create_vector(id.as_bytes()))
+                }
+                Some(FileContentId::Version(version)) => {
+                    (object.size, object.modified) = (Some(version.bytes), Some(version.modified_ns));
+                }
+                None => {}
+            }
             self.object_offsets.push(CodeObject::create(builder, &object));
         }
         let profile = ProfileArgs {
@@ -200,6 +208,7 @@ mod tests {
     use super::super::RECORDS_MAX;
     use super::super::code_file::{CodeFiles, FileIdentity, PATH_BYTES_MAX};
     use super::*;
+    use crate::os::build_id::{ElfBuildId, FileVersion};
 
     const SPAN: ProfileSpan = ProfileSpan { begin_ns: 1, end_ns: 100 };
 
@@ -227,7 +236,7 @@ mod tests {
         let mut tables = StackTables::default();
         let without = tables.frame(&by_inode, 16).unwrap();
         assert_ne!(tables.frame(&by_id, 16), Some(without), "its build id is not known yet");
-        by_inode.finish_lookup(build_id);
+        by_inode.finish_lookup(build_id.map(FileContentId::BuildId));
         tables.clear();
         let frames = [tables.frame(&by_id, 16), tables.frame(&by_inode, 32), tables.frame(&by_inode, 16)];
         let frames = frames.map(Option::unwrap);
@@ -251,6 +260,24 @@ mod tests {
         assert_eq!(object.build_id().unwrap().bytes(), b"id");
         tables.clear();
         assert_eq!(flatbuffers::root::<Profile<'_>>(&self::payload(&mut tables)).unwrap().samples().len(), 0);
+    }
+
+    // Proves that a file without a build id has its version instead.
+    #[test]
+    fn a_file_without_build_id_has_a_version() {
+        let mut files = CodeFiles::new(0);
+        let file =
+            files.get(&FileIdentity { path: b"/a", build_id: None, device: (8, 1), inode: 2 }).unwrap();
+        file.finish_lookup(Some(FileContentId::Version(FileVersion { bytes: 0, modified_ns: -3 })));
+        let mut tables = StackTables::default();
+        tables.frame(&file, 16).unwrap();
+        let payload = payload(&mut tables);
+        let profile = flatbuffers::root::<Profile<'_>>(&payload).unwrap();
+        let object = profile.objects().get(0);
+        assert_eq!(
+            (object.build_id().is_none(), object.size(), object.modified()),
+            (true, Some(0), Some(-3))
+        );
     }
 
     // Proves that a sample with full tables fits into a frame of the default `frame_max`, and that

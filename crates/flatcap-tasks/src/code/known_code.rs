@@ -1,0 +1,72 @@
+//! The files and processes of a run, as its payloads describe them.
+
+use std::collections::HashMap;
+
+use super::batch::{CodeObjectView, FileVersion, ProfileBatch};
+use crate::generated::kernel::CodeKind;
+
+/// Maximum number of known paths. Files with further paths get no build id.
+const PATHS_MAX: usize = 1 << 16;
+/// Maximum number of processes whose first sample is known. Compiled code of further processes has
+/// no names.
+const PROCESSES_MAX: usize = 1 << 16;
+
+/// The identities of files by their paths, and the first samples of processes. The recorder looks up
+/// the build ids of files that were mapped before it began. Samples that it takes before it has
+/// found them get the ids of later payloads.
+#[derive(Debug, Default)]
+pub struct KnownCode {
+    /// None: the path has had two, so nobody knows of which one a sample without is.
+    by_path: HashMap<Box<str>, Option<FileIdentity>>,
+    first_samples: HashMap<u32, u64>, // by process; monotonic nanoseconds
+}
+
+/// Identifies the content of a file.
+type FileIdentity = (Box<[u8]>, Option<FileVersion>);
+
+impl KnownCode {
+    /// Takes note of the files and processes of a payload.
+    pub fn add(&mut self, batch: &ProfileBatch<'_>) {
+        for sample in batch.samples() {
+            let is_full = self.first_samples.len() >= PROCESSES_MAX;
+            match self.first_samples.get_mut(&sample.thread.process) {
+                Some(first_ns) => *first_ns = sample.time_ns.min(*first_ns),
+                None if is_full => {}
+                None => {
+                    self.first_samples.insert(sample.thread.process, sample.time_ns);
+                }
+            }
+        }
+        for object in batch.objects() {
+            if object.kind != CodeKind::File || !object.is_identified() {
+                continue;
+            }
+            let is_full = self.by_path.len() >= PATHS_MAX;
+            let is_same = |known: &FileIdentity| (&*known.0, known.1) == (object.build_id, object.version);
+            match self.by_path.get_mut(object.path) {
+                Some(known) => *known = known.take().filter(is_same),
+                None if is_full => {}
+                None => {
+                    self.by_path.insert(object.path.into(), Some((object.build_id.into(), object.version)));
+                }
+            }
+        }
+    }
+
+    /// Returns an object with its build id or version. An object that was recorded without both gets
+    /// them from its path, unless the path had several, or none.
+    pub fn completed<'a>(&'a self, object: CodeObjectView<'a>) -> CodeObjectView<'a> {
+        if object.kind != CodeKind::File || object.is_identified() {
+            return object;
+        }
+        match self.by_path.get(object.path) {
+            Some(Some((build_id, version))) => CodeObjectView { build_id, version: *version, ..object },
+            _ => object,
+        }
+    }
+
+    /// Returns when a process was first sampled, in monotonic nanoseconds.
+    pub fn first_sample_ns(&self, process: u32) -> Option<u64> {
+        self.first_samples.get(&process).copied()
+    }
+}
