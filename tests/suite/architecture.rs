@@ -31,7 +31,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("query", &["replay", "segment", "block", "schema", "host", "tasks"]),
     ("metric", &["query", "schema", "consumer_names"]),
     ("promql", &["metric", "query", "replay", "segment", "schema"]),
-    ("trigger", &["query", "schema", "duration"]),
+    ("trigger", &["query", "segment", "schema", "duration"]),
     ("explain", &["query", "replay", "segment", "schema", "tasks"]),
     ("arrow", &["query", "replay", "segment", "schema", "consumer_names"]),
     ("schemas", &[]),

@@ -331,8 +331,8 @@ fn rates_follow_the_rule_of_dump() {
         });
         let spikes = rig.call(&["spikes", "flatcap-data", "--json", "--limit", "20"]).json();
         let mut shown: Vec<Value> = spikes.as_array().unwrap().clone();
-        for at in [14_000 + seed * 131 % 9_000, 16_000 + seed * 977 % 9_000, 21_000] {
-            let found = explained(&rig, &format!("+{at}ms"));
+        for at in 0..10 {
+            let found = explained(&rig, &format!("+{}ms", 15_000 + at * 1_300 + seed * 131 % 1_000));
             shown.extend(found["fields"].as_array().unwrap().iter().cloned());
         }
         for own in shown.iter().filter(|own| own["measured"]["shown"] == "rate") {
@@ -340,7 +340,7 @@ fn rates_follow_the_rule_of_dump() {
             numbers += 1;
         }
     }
-    assert!(numbers > 40, "{numbers}");
+    assert!(numbers > 30, "{numbers}");
 }
 
 const MIB: u64 = 1 << 20;
