@@ -278,7 +278,9 @@ fn random_devices(seed: u64) -> Vec<Vec<Device>> {
     };
     (0..SAMPLES)
         .map(|sample| {
-            all.iter_mut().for_each(|device| step(&mut random, device, sample > 100));
+            for device in &mut all {
+                step(&mut random, device, sample > 100);
+            }
             all.iter().copied().filter(|device| device.gone == 0).collect()
         })
         .collect()
