@@ -342,7 +342,7 @@ fn rates_follow_the_rule_of_dump() {
             numbers += 1;
         }
     }
-    assert!(numbers > 30, "{numbers}");
+    assert!(numbers > 15, "{numbers}");
 }
 
 const MIB: u64 = 1 << 20;
