@@ -242,7 +242,8 @@ fn open_map_of_ended(process: CodeProcess) -> Result<Option<BoundedFile>, Symbol
 fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd, Stat)>, SymbolError> {
     let failed = |error: Errno| SymbolError::Read { path: shown.to_owned(), error: error.into() };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Without NOFOLLOW, which would open a link itself.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
     let file = match openat2(root, path, flags, Mode::empty(), resolve) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::NOSYS) => return Ok(None),
