@@ -60,11 +60,11 @@ const MARKER_LINES_SHOWN: usize = 4;
 /// profile or kmsg, it also says who ran, who waited for a CPU and because of whom, who slept
 /// longer than usual, which code ran, and what the kernel logged.
 ///
-/// In the output, `used` and `value` are measured in the window, `usual` in the baseline, `of` is the
-/// field, and `from` the second at which it began to differ. `score` is how unusual that is, from 0
-/// to 3; a suspect has the sum over its kinds of use. `(+5)` says that five further fields moved
-/// together with the one that is named. `state R` is the share of time in a state, by the letters of
-/// ps: R runs or waits for a CPU, D waits for a device.
+/// In the output, `used` and `value` are measured in the window, `usual` in the baseline, `of` is
+/// the field, and `from` the second at which it began to differ. `score` is how unusual that is,
+/// from 0 to 3; a suspect has the sum over its kinds of use. `(+5)` says that five further fields
+/// moved together with the one that is named. `state R` is the share of time in a state, by the
+/// letters of ps: R runs or waits for a CPU, D waits for a device.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].

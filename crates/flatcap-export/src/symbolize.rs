@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
 
-use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, FileVersion, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, ObjectKey, ObjectKind, ObjectVersion, Symbolizer};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ColumnarError;
@@ -107,7 +107,7 @@ impl PlaceObject {
         };
         let build_id = self.build_id.as_deref().and_then(BuildId::from_hex);
         let PlaceObject { path, version, process, boot_id, .. } = self;
-        let version = version.map(|PlaceVersion { bytes, modified_ns }| FileVersion { bytes, modified_ns });
+        let version = version.map(|PlaceVersion { bytes, modified_ns }| ObjectVersion { bytes, modified_ns });
         let process = process.map(|PlaceProcess { id, first_ns }| CodeProcess { id, first_ns });
         let object = ObjectKey { kind, path, build_id, version, process, boot_id };
         (object, CodeLocation { offset: self.offset, is_return: self.is_return })

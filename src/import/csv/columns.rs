@@ -81,6 +81,7 @@ impl CsvHeader {
     ///
     /// # Errors
     /// A message about the header or the options, without the file name.
+    #[allow(clippy::too_many_lines, reason = "one option after the other")]
     pub(super) fn new(titles: Vec<String>, stated: &CsvColumns, rows: &[Cells]) -> Result<Self, String> {
         if titles.len() > COLUMNS_MAX {
             return Err(format!("{} columns, at most {COLUMNS_MAX} can be imported", titles.len()));
@@ -137,8 +138,8 @@ impl CsvHeader {
         let time_unit_ns =
             time.first().and_then(|at| titles.get(*at)).map(String::as_str).and_then(time_unit_ns);
         let zone = zone_column(&titles, &time, rows);
-        let named = titles.iter().enumerate().filter(|(_, title)| is_key_name(title)).map(|(at, _)| at);
-        let devices = keys.clone().unwrap_or_else(|| named.collect());
+        let usual = titles.iter().enumerate().filter(|(_, title)| is_key_name(title)).map(|(at, _)| at);
+        let devices = keys.clone().unwrap_or_else(|| usual.collect());
         let row_width = RowWidth::new(&titles);
         let is_time_elapsed = time.iter().filter_map(|at| titles.get(*at)).any(|title| is_elapsed(title));
         Ok(Self {
