@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
+use flatcap_format::schema::visible_json;
 
 use super::error::CliError;
 use super::remote::RecorderSocket;
@@ -47,7 +48,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let json = client.status_json()?;
     let status = Status::from_json(&json).map_err(|error| CliError::Status(error.to_string()))?;
     if args.json {
-        writeln!(out, "{json}")?;
+        // It may be of another version, with names of sources that applications have chosen.
+        writeln!(out, "{}", visible_json(json))?;
     } else {
         let page = StatusPage { coloured: Output::Stdout.has_colors(), width: Output::Stdout.width() };
         out.write_all(page.format_status(&status).as_bytes())?;

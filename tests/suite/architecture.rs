@@ -59,8 +59,8 @@ const EDGES: &[(&str, &[&str])] = &[
         &["segment", "stream", "frame", "schema", "schemas", "os", "storage", "host", "consumer_names"],
     ),
     ("export", &["replay", "segment", "stream", "os", "storage"]),
-    ("control", &["metrics", "os", "config", "histogram"]),
-    ("human", &[]),
+    ("control", &["metrics", "os", "config", "histogram", "schema"]),
+    ("human", &["schema"]),
     ("stack_names", &["tasks", "os"]),
     (
         "view",
