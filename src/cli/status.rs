@@ -153,6 +153,15 @@ impl StatusPage {
             let percent = push.cpu_ns_max / 10_000_000;
             line.extend(["; CPU ", &human::elapsed(push.cpu_ns), &format!(", at most {percent}%")]);
         }
+        if push.cpu_waits > 0 {
+            line.push_str(&format!(", waited {} times", push.cpu_waits));
+        }
+        let frames = push.user_frames_per_second_max.map(|frames| format!("{frames} frames/s"));
+        let bytes = push.user_bytes_per_second_max.map(|bytes| format!("{}/s", human::bytes(bytes)));
+        let limits: Vec<String> = frames.into_iter().chain(bytes).collect();
+        if !limits.is_empty() {
+            line.extend(["; each user at most ", &limits.join(" and ")]);
+        }
         if push.lost > 0 {
             line.push_str(&self.tint(Severity::Error, format!("; {} lost", push.lost)));
         }

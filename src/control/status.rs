@@ -74,6 +74,10 @@ pub struct PushStatus {
     pub cpu_ns_max: u64,
     /// Pauses of all pushes since they had used it.
     pub cpu_waits: u64,
+    /// Frames that a user may push per second; `None` is unlimited.
+    pub user_frames_per_second_max: Option<u64>,
+    /// Bytes that a user may push per second; `None` is unlimited.
+    pub user_bytes_per_second_max: Option<u64>,
 }
 
 /// The ring of the black box.
