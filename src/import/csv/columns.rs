@@ -5,6 +5,7 @@ use flatcap_format::schema::{MetricKind, NewField, nearest_name};
 use super::cells::Cells;
 use super::column_census::ColumnReading;
 use super::csv_type::CsvType;
+use super::layout::is_value;
 use super::records::RowWidth;
 use super::time_form::{CellTime, TimeForm, is_compact_time, is_date, is_time_of_day};
 use super::titles::{is_elapsed, may_be_clock, time_rank, time_unit_ns, unit_of_title};
@@ -175,10 +176,34 @@ impl CsvHeader {
         self.row_width
     }
 
-    /// Returns whether a record repeats the header, as in concatenated files.
+    /// Returns whether a record repeats the header, as in concatenated files. Each may have a
+    /// comment mark.
     pub(super) fn is_repeated(&self, cells: &Cells) -> bool {
+        let is_title = |at: usize, title: &str| match at {
+            0 => uncommented(&cells.text(0)) == uncommented(title),
+            _ => cells.text(at) == title,
+        };
         cells.len() == self.titles.len()
-            && self.titles.iter().enumerate().all(|(at, title)| cells.text(at) == title.as_str())
+            && self.titles.iter().enumerate().all(|(at, title)| is_title(at, title))
+    }
+
+    /// Returns whether a record is the header of another table. In the time column it has the title
+    /// of that column, or, if no cell has a value, another title of a time.
+    pub(super) fn is_other(&self, cells: &Cells) -> bool {
+        let place = self.time.first().copied().unwrap_or(0);
+        let in_place = cells.get(place).unwrap_or_default();
+        // All times have digits, so no row is looked at any further.
+        if cells.len() < 2 || in_place.is_empty() || in_place.iter().any(u8::is_ascii_digit) {
+            return false;
+        }
+        let (title, own) = (cells.text(place), self.title(place));
+        if uncommented(&title).eq_ignore_ascii_case(uncommented(own)) {
+            return true;
+        }
+        let is_titles = |at: usize| !cells.text(at).is_empty() && !is_value(&cells.text(at));
+        cells.get(0).is_some_and(|cell| !cell.starts_with(b"#"))
+            && time_rank(&title).is_some()
+            && (0..cells.len()).all(is_titles)
     }
 
     /// Returns the cells of the time columns of a row, joined by spaces.
@@ -230,6 +255,28 @@ impl CsvColumn {
             ..field
         }
     }
+}
+
+/// Returns whether each row begins with a cell without a title, as R writes the names of rows: the
+/// times are one column after their title.
+pub(super) fn has_row_names(titles: &[String], rows: &[Cells]) -> bool {
+    let Some(time) = titles.iter().position(|title| time_rank(title).is_some()) else { return false };
+    let is_shifted = |cells: &Cells| {
+        cells.len() == titles.len() + 1
+            && !is_calendar(&cells.text(time))
+            && is_calendar(&cells.text(time + 1))
+    };
+    !rows.is_empty() && rows.iter().all(is_shifted)
+}
+
+/// Returns whether a text is a date, with or without a time of day. A number may be anything.
+fn is_calendar(text: &str) -> bool {
+    TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
+}
+
+/// Returns a title without its comment mark.
+fn uncommented(title: &str) -> &str {
+    title.strip_prefix('#').map_or(title, str::trim_start)
 }
 
 /// Returns the column with the time zone of each row, if the times themselves have no zone.
@@ -284,10 +331,7 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
     if let Some(first) = named.first() {
         return Ok((vec![*first], false));
     }
-    let is_local = |text: &str| {
-        TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
-    };
-    let others: Vec<usize> = (0..titles.len()).filter(|at| are_most(*at, &is_local)).collect();
+    let others: Vec<usize> = (0..titles.len()).filter(|at| are_most(*at, &is_calendar)).collect();
     match others[..] {
         [only] => {
             let clock = clock().filter(|clock| *clock != only && are_most(only, &is_date));
