@@ -325,8 +325,17 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
             })
         })
     };
+    // If rows share a date, the only column with times of day is probably their time.
+    let untitled_clock = |date: usize| {
+        let is_shared =
+            rows.iter().zip(rows.iter().skip(1)).any(|(one, next)| one.get(date) == next.get(date));
+        let mut clocks = (0..titles.len()).filter(|at| is_shared && are_most(*at, &is_time_of_day));
+        clocks.next().filter(|_| clocks.next().is_none())
+    };
     if let Some(date) = date {
-        return Ok((std::iter::once(date).chain(clock()).collect(), false));
+        let titled = clock();
+        let guessed = if titled.is_none() { untitled_clock(date) } else { None };
+        return Ok((std::iter::once(date).chain(titled.or(guessed)).collect(), guessed.is_some()));
     }
     if let Some(first) = named.first() {
         return Ok((vec![*first], false));
@@ -334,7 +343,8 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
     let others: Vec<usize> = (0..titles.len()).filter(|at| are_most(*at, &is_calendar)).collect();
     match others[..] {
         [only] => {
-            let clock = clock().filter(|clock| *clock != only && are_most(only, &is_date));
+            let clock = clock().or_else(|| untitled_clock(only));
+            let clock = clock.filter(|clock| *clock != only && are_most(only, &is_date));
             Ok((std::iter::once(only).chain(clock).collect(), true))
         }
         _ => Err(format!("which column says the time? name one of {} with --time", listed(titles))),

@@ -172,6 +172,24 @@ fn names_of_rows_shift_no_cell() {
     assert_eq!((imported.rows.len(), imported.report.flaws.len()), (0, 1));
 }
 
+// Proves that the only column with times of day belongs to a date that rows share, and that this
+// is reported. If each row has its own date, a duration is a value.
+#[test]
+fn times_of_day_need_no_title() {
+    for title in ["Date", "Day"] {
+        let imported = import_file(&format!(
+            "{title},At,v\n2024-01-01,00:00,1\n2024-01-01,00:01,2\n2024-01-02,00:01,3\n"
+        ));
+        let times: Vec<_> =
+            imported.rows.iter().map(|(ns, _)| (ns - 1_704_067_200_000_000_000) / 1_000_000_000).collect();
+        assert_eq!(times, [0, 60, 86_460], "{title}");
+        let findings = &imported.report.findings;
+        assert!(findings.len() == 1 && findings[0].assumed.contains("and At"), "{findings:?}");
+    }
+    let imported = import_file("Date,Asleep,v\n2024-01-01,07:00,1\n2024-01-02,08:01,2\n");
+    assert!(imported.report.is_complete() && imported.columns.len() == 2);
+}
+
 // Proves that options change types, units, kinds and missing values, and that other delimiters and
 // gzip are accepted.
 #[test]
