@@ -333,9 +333,9 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
         clocks.next().filter(|_| clocks.next().is_none())
     };
     if let Some(date) = date {
-        let titled = clock();
-        let guessed = if titled.is_none() { untitled_clock(date) } else { None };
-        return Ok((std::iter::once(date).chain(titled.or(guessed)).collect(), guessed.is_some()));
+        let named_clock = clock();
+        let guessed = if named_clock.is_none() { untitled_clock(date) } else { None };
+        return Ok((std::iter::once(date).chain(named_clock.or(guessed)).collect(), guessed.is_some()));
     }
     if let Some(first) = named.first() {
         return Ok((vec![*first], false));
