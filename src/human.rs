@@ -1,33 +1,23 @@
 //! Formats numbers and names for people, and parses dates that they write. Prints nothing.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+pub(crate) use flatcap_format::schema::visible_text as escaped;
 use jiff::civil::Date;
-
-/// Returns whether a character must not reach a terminal: control characters could move the cursor,
-/// set the title or forge a line, and some others change the writing direction.
-pub(crate) fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// Returns a text from a file, escaped for a terminal: [unsafe](is_unsafe) characters as in Rust
-/// (`\u{1b}`, `\n`).
-pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unsafe) {
-        return Cow::Borrowed(text);
-    }
-    let mut plain = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_unsafe(c) { plain.extend(c.escape_default()) } else { plain.push(c) }
-    }
-    Cow::Owned(plain)
-}
 
 /// Returns a text from a file, escaped for a terminal, as a text of its own.
 pub(crate) fn printable(text: &str) -> String {
     escaped(text).into_owned()
+}
+
+/// Returns the lines of a text from a file, escaped for a terminal, with their line feeds and tabs.
+pub(crate) fn escaped_lines(content: &[u8]) -> String {
+    let text = String::from_utf8_lossy(content);
+    let parts = text.split_inclusive(['\n', '\t']).map(|part| match part.strip_suffix(['\n', '\t']) {
+        Some(line) => format!("{}{}", escaped(line), part.get(line.len()..).unwrap_or_default()),
+        None => printable(part),
+    });
+    parts.collect()
 }
 
 /// Shortens a text to a width: three dots stand for an end that is cut off.
@@ -245,15 +235,10 @@ mod tests {
         }
     }
 
-    // Proves that no name can move a terminal's cursor or forge a line, and that harmless names
-    // stay unchanged.
+    // Proves that a text of several lines keeps its lines and tabs, and has nothing else that
+    // controls a terminal.
     #[test]
-    fn names_are_fit_for_a_terminal() {
-        assert_eq!(escaped("\x1b]0;x\x07\r\n\u{9b}2J"), "\\u{1b}]0;x\\u{7}\\r\\n\\u{9b}2J");
-        assert_eq!(escaped("a\u{202e}b"), "a\\u{202e}b");
-        assert_eq!(escaped("a\u{61c}b"), "a\\u{61c}b");
-        for harmless in ["cpu", "tick \u{e4}\u{4e2d}", "file.a-b", "a\\b"] {
-            assert!(matches!(escaped(harmless), Cow::Borrowed(text) if text == harmless), "{harmless}");
-        }
+    fn lines_stay_lines() {
+        assert_eq!(escaped_lines(b"a\tb\x1b[2J\r\n\n\xff\xc2\x9b"), "a\tb\\u{1b}[2J\\r\n\n\u{fffd}\\u{9b}");
     }
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flatcap_explain::{
-    ChildrenUse, ExplainError, Explanation, FieldName, KernelCauses, RecordingChoice, Suspect, SuspectKind,
-    UnrankedFields, UnrankedReason, ValueUnit, explain, find_causes, find_spikes,
+    ChildrenUse, ExplainError, Explanation, FieldName, KernelCauses, RecordingChoice, Spikes, Suspect,
+    SuspectKind, UnrankedFields, UnrankedReason, ValueUnit, explain, find_causes, find_spikes,
 };
 use flatcap_format::replay::{RecordedHosts, ReplayFilter};
 use flatcap_format::schema::to_visible_json;
@@ -60,11 +60,11 @@ const MARKER_LINES_SHOWN: usize = 4;
 /// profile or kmsg, it also says who ran, who waited for a CPU and because of whom, who slept
 /// longer than usual, which code ran, and what the kernel logged.
 ///
-/// In the output, `used` and `value` are measured in the window, `usual` in the baseline, `of` is the
-/// field, and `from` the second at which it began to differ. `score` is how unusual that is, from 0
-/// to 3; a suspect has the sum over its kinds of use. `(+5)` says that five further fields moved
-/// together with the one that is named. `state R` is the share of time in a state, by the letters of
-/// ps: R runs or waits for a CPU, D waits for a device.
+/// In the output, `used` and `value` are measured in the window, `usual` in the baseline, `of` is
+/// the field, and `from` the second at which it began to differ. `score` is how unusual that is,
+/// from 0 to 3; a suspect has the sum over its kinds of use. `(+5)` says that five further fields
+/// moved together with the one that is named. `state R` is the share of time in a state, by the
+/// letters of ps: R runs or waits for a CPU, D waits for a device.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
@@ -95,9 +95,21 @@ pub(super) struct Args {
     /// Maximum number of suspects, and of fields, to list.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = config::count_argument::<usize>)]
     limit: usize,
-    /// Print one JSON object instead of text.
+    /// Print one JSON object instead of text; null if there is no spike to explain.
     #[arg(long)]
     json: bool,
+}
+
+/// Says that there is nothing to explain without a time: a recording without spikes is no error.
+fn print_no_spikes(is_json: bool, found: &Spikes, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    if is_json {
+        writeln!(out, "null")?;
+    } else {
+        let why = nothing_departed(found.ranked, &found.unranked);
+        writeln!(out, "no spikes: {why}; name a time to explain with --at")?;
+        print_unranked(&found.unranked, out)?;
+    }
+    Ok(if found.has_findings { ExitStatus::DataLoss } else { ExitStatus::Done })
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -121,11 +133,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         None => match find_spikes(&choice, ReplayFilter::default(), 1, &mut |_| {}) {
             Err(ExplainError::NoSamples) => return Err(no_samples(&choice, "to explain", zone)?),
             found => {
-                let Some(wall_ns) = found?.departures.first().map(|spike| spike.wall_ns) else {
-                    writeln!(out, "no spikes: name a time to explain with --at")?;
-                    return Ok(ExitStatus::Failed);
-                };
-                wall_ns
+                let found = found?;
+                match found.departures.first() {
+                    Some(spike) => spike.wall_ns,
+                    None => return print_no_spikes(args.json, &found, out),
+                }
             }
         },
     };

@@ -196,7 +196,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(outcome)
 }
 
-/// Prints an attachment, byte for byte.
+/// Prints an attachment byte for byte; on a terminal with control characters escaped, since any user
+/// can write lines to the log of the host, which may be attached.
 fn attachment(listings: &[ListedSegment], wanted: &str, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let mut names = BTreeSet::new();
     let (mut has_read, mut unreadable) = (false, None);
@@ -217,7 +218,11 @@ fn attachment(listings: &[ListedSegment], wanted: &str, out: &mut dyn Write) -> 
             }
             let Some(attachment) = Attachment::decode(reader.payload(at)) else { continue };
             if attachment.name == wanted {
-                out.write_all(&attachment.content)?;
+                if Output::Stdout.is_terminal() {
+                    out.write_all(human::escaped_lines(&attachment.content).as_bytes())?;
+                } else {
+                    out.write_all(&attachment.content)?;
+                }
                 return Ok(ExitStatus::Done);
             }
             names.insert(attachment.name);

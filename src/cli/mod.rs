@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod causes;
 mod causes_object;
@@ -173,9 +174,11 @@ fn run_with_log(
     out: &mut dyn Write,
     log: Option<&Log>,
 ) -> Result<ExitStatus, CliError> {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
+            let error = with_option_hint(error, args.get(1));
             // clap prints help and version to standard output and errors to standard error.
             let _unprintable = error.print();
             return Ok(if error.use_stderr() { ExitStatus::Usage } else { ExitStatus::Done });
@@ -217,6 +220,25 @@ fn run_with_log(
         Verb::Snapshot(args) => snapshots::order(&args, out),
         Verb::Snapshots(args) => snapshots::run(&args, out),
     }
+}
+
+/// Other words for options that select a time.
+const OPTION_SYNONYMS: [(&str, &str); 5] =
+    [("--from", "since"), ("--begin", "since"), ("--start", "since"), ("--to", "until"), ("--end", "until")];
+
+/// Adds the option of a verb to the error about another word for it.
+fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
+    let option = OPTION_SYNONYMS.iter().find(|(synonym, _)| synonym == word).map(|(_, option)| *option);
+    let command = Cli::command();
+    let has = |option: &str| {
+        let verb = verb.and_then(|verb| command.find_subcommand(verb));
+        verb.is_some_and(|verb| verb.get_arguments().any(|own| own.get_long() == Some(option)))
+    };
+    if let Some(option) = option.filter(|option| has(option)) {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{option}")));
+    }
+    error
 }
 
 /// Prints the error of a verb, if there is one, and returns the exit status.

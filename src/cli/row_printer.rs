@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::schema::{
     CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, MetricKind, Rates,
-    append_json_value, to_visible_json,
+    append_json_value, is_terminal_unsafe, to_visible_json,
 };
 use flatcap_format::segment::{Gap, Marker, SampleView};
 use serde::Serialize;
@@ -437,7 +437,7 @@ pub(super) fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
     match value {
         FieldValue::Absent => {}
         FieldValue::Text(text) => {
-            let plain: String = text.chars().map(|c| if human::is_unsafe(c) { '?' } else { c }).collect();
+            let plain: String = text.chars().map(|c| if is_terminal_unsafe(c) { '?' } else { c }).collect();
             cell.extend_from_slice(plain.as_bytes());
         }
         FieldValue::Float(number) if !number.is_finite() => {}

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
+use flatcap_format::schema::visible_json;
 
 use super::error::CliError;
 use super::remote::RecorderSocket;
@@ -47,7 +48,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let json = client.status_json()?;
     let status = Status::from_json(&json).map_err(|error| CliError::Status(error.to_string()))?;
     if args.json {
-        writeln!(out, "{json}")?;
+        // It may be of another version, with names of sources that applications have chosen.
+        writeln!(out, "{}", visible_json(json))?;
     } else {
         let page = StatusPage { coloured: Output::Stdout.has_colors(), width: Output::Stdout.width() };
         out.write_all(page.format_status(&status).as_bytes())?;
@@ -150,6 +152,15 @@ impl StatusPage {
         if push.cpu_ns_max > 0 {
             let percent = push.cpu_ns_max / 10_000_000;
             line.extend(["; CPU ", &human::elapsed(push.cpu_ns), &format!(", at most {percent}%")]);
+        }
+        if push.cpu_waits > 0 {
+            line.push_str(&format!(", waited {} times", push.cpu_waits));
+        }
+        let frames = push.user_frames_per_second_max.map(|frames| format!("{frames} frames/s"));
+        let bytes = push.user_bytes_per_second_max.map(|bytes| format!("{}/s", human::bytes(bytes)));
+        let limits: Vec<String> = frames.into_iter().chain(bytes).collect();
+        if !limits.is_empty() {
+            line.extend(["; each user at most ", &limits.join(" and ")]);
         }
         if push.lost > 0 {
             line.push_str(&self.tint(Severity::Error, format!("; {} lost", push.lost)));

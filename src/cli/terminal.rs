@@ -42,15 +42,19 @@ impl Output {
         table.width().filter(|width| *width > 0).map(usize::from)
     }
 
+    /// Returns whether the stream is a terminal.
+    pub(super) fn is_terminal(self) -> bool {
+        match self {
+            Self::Stdout => io::stdout().is_terminal(),
+            Self::Stderr => io::stderr().is_terminal(),
+        }
+    }
+
     /// Returns whether the stream is a terminal with colors, and `NO_COLOR` is not set.
     pub(super) fn has_colors(self) -> bool {
         let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
-        let is_terminal = match self {
-            Self::Stdout => io::stdout().is_terminal(),
-            Self::Stderr => io::stderr().is_terminal(),
-        };
-        is_terminal && !is_unwanted && !is_dumb
+        self.is_terminal() && !is_unwanted && !is_dumb
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use flatcap_format::histogram::LatencySummary;
+use flatcap_format::schema::to_visible_json;
 use serde::{Deserialize, Serialize};
 
 /// The answer to `GET /status`.
@@ -73,6 +74,10 @@ pub struct PushStatus {
     pub cpu_ns_max: u64,
     /// Pauses of all pushes since they had used it.
     pub cpu_waits: u64,
+    /// Frames that a user may push per second; `None` is unlimited.
+    pub user_frames_per_second_max: Option<u64>,
+    /// Bytes that a user may push per second; `None` is unlimited.
+    pub user_bytes_per_second_max: Option<u64>,
 }
 
 /// The ring of the black box.
@@ -390,10 +395,10 @@ impl Status {
         self.reload.fallback || (!self.reload.current && self.reload.last.is_some())
     }
 
-    /// Formats the status as JSON.
+    /// Formats the status as JSON, without control and invisible characters.
     pub fn to_json(&self) -> String {
         // Cannot fail: the struct holds only numbers and text.
-        serde_json::to_string(self).unwrap_or_default()
+        to_visible_json(self).unwrap_or_default()
     }
 
     /// Parses the status from JSON.
@@ -429,5 +434,17 @@ mod tests {
         let is_outdated = |current| Status { reload: reload(current), ..Status::default() }.is_outdated();
         assert_eq!([true, false].map(is_outdated), [false, true]);
         assert!(Status::from_json("7").is_err() && Status::from_json("<html>").is_err());
+    }
+
+    // Proves that names in the status, which other users may have chosen, reach no terminal with
+    // control characters, and that readers get them unchanged.
+    #[test]
+    fn names_reach_no_terminal() {
+        let name = "\u{9b}2J\u{202e}\u{1b}]0;x".to_owned();
+        let source = SourceStatus { name: name.clone(), failure: Some(name), ..SourceStatus::default() };
+        let status = Status { sources: vec![source], ..Status::default() };
+        let json = status.to_json();
+        assert!(json.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{json:?}");
+        assert_eq!(Status::from_json(&json).unwrap(), status);
     }
 }

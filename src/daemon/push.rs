@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use flatcap_lane::{LaneHeader, SLAB_BYTES_MIN};
+use flatcap_lane::{LaneBudget, LaneHeader, SLAB_BYTES_MIN};
 
 use super::memory_budget::RUN_SOURCES_MAX;
 use super::push_target::RunTarget;
@@ -13,7 +13,7 @@ use super::settings::{count, nanoseconds};
 use crate::config::Config;
 use crate::ingest::{AllowedAccounts, LANE_SLAB_BYTES, PushLimits, PushStop, PushWorker, PushWorkerSettings};
 use crate::metrics::{Metrics, SourceMetrics};
-use crate::os::clock::WallOffset;
+use crate::os::clock::{NS_PER_S, WallOffset};
 use crate::os::host::boot_id_number;
 use crate::os::packet_socket::PacketListener;
 use crate::os::shared_memory::{create_private_directory, default_directory};
@@ -54,6 +54,8 @@ impl PushThread {
         let limits = limits(config);
         metrics.push.description_bytes_max.set(limits.description_bytes);
         metrics.push.memory_bytes_max.set(config.push.memory_max);
+        metrics.push.user_frames_max.set(limits.user_frames_per_second);
+        metrics.push.user_bytes_max.set(limits.user_bytes_per_second);
         let listener = open_socket(config)?;
         let (allowed, unknown) = AllowedAccounts::find(&config.push.allow);
         for name in unknown {
@@ -178,5 +180,10 @@ pub(super) fn lane_header(config: &Config, run_id: u64, directory: (u64, u64)) -
         boot: (half(boot >> 64), half(boot)),
         lane: 0,
         uid: 0,
+        budget: LaneBudget {
+            cpu_ns_per_second: u64::from(config.push.cpu_budget.basis_points()) * (NS_PER_S / 10_000),
+            user_frames_per_second: config.push.user_frames_per_second.into(),
+            user_bytes_per_second: config.push.user_bytes_per_second,
+        },
     }
 }

@@ -312,6 +312,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
 
 /// Returns the state of pushing; none if applications may not push.
 fn push_status(push: &PushMetrics) -> Option<PushStatus> {
+    let limit = |number: u64| (number > 0).then_some(number);
     (push.memory_bytes_max.get() > 0).then(|| PushStatus {
         open: push.is_open.get() == 1,
         clients: push.clients.get(),
@@ -330,6 +331,8 @@ fn push_status(push: &PushMetrics) -> Option<PushStatus> {
         cpu_ns: push.cpu_ns.get(),
         cpu_ns_max: push.cpu_basis_points_max.get() * (NS_PER_S / 10_000),
         cpu_waits: push.cpu_waits.get(),
+        user_frames_per_second_max: limit(push.user_frames_max.get()),
+        user_bytes_per_second_max: limit(push.user_bytes_max.get()),
     })
 }
 

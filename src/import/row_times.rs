@@ -11,6 +11,9 @@ const STEPS_MAX: usize = 64;
 const LONGEST_MAX: usize = 5;
 /// A step is a gap if it is at least this many times as long as the usual step.
 const GAP_STEPS: i64 = 3;
+/// The options for rows that are sorted.
+const SORTED_OPTION: &str = "--order time, --order file to keep their order, or --key COLUMN if the rows of each \
+                             device are in a block";
 
 /// The order in which rows are imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -38,7 +41,7 @@ pub(super) struct RowTimes {
     before_last_ns: Option<i64>,
     pub(super) earliest_ns: Option<i64>,
     pub(super) latest_ns: Option<i64>,
-    rising: u64,
+    rises: Tally,
     falls: Tally,
     /// Number of backward steps of at least one second.
     long_falls: u64,
@@ -58,7 +61,9 @@ impl RowTimes {
             self.is_row_misplaced |= ns >= latest;
         }
         if let Some(last) = self.last_ns {
-            self.rising += u64::from(ns > last);
+            if ns > last {
+                self.rises.add(line);
+            }
             if ns < last {
                 self.falls.add(line);
                 let fall = last.saturating_sub(ns);
@@ -105,7 +110,7 @@ impl RowTimes {
     /// Returns whether the newest row is first, so that most steps go backward. A clock that was
     /// set back causes only one backward step.
     pub(super) fn are_newest_first(&self) -> bool {
-        self.long_falls > self.rising
+        self.long_falls > self.rises.count
     }
 
     /// Returns the usual step between two rows, in nanoseconds.
@@ -142,6 +147,8 @@ impl RowTimes {
             return RowOrder::File;
         }
         if self.are_newest_first() {
+            let what = "the newest row is first, but the time rises here; the rows are sorted by time";
+            findings.add(FindingKind::Order, self.rises, what, Some(SORTED_OPTION.to_owned()));
             return RowOrder::Time;
         }
         let fall = jiff::SignedDuration::from_nanos(self.longest_fall.0);
@@ -152,8 +159,7 @@ impl RowTimes {
             return RowOrder::File;
         }
         let what = format!("the time falls, by up to {fall:#}; the rows are sorted by time");
-        let option = "--order time, or --order file to keep their order".to_owned();
-        findings.add(FindingKind::Order, self.falls, what, Some(option));
+        findings.add(FindingKind::Order, self.falls, what, Some(SORTED_OPTION.to_owned()));
         RowOrder::Time
     }
 }
@@ -174,7 +180,7 @@ mod tests {
 
     // Proves that a clock that was set back, unordered rows, and one misplaced row are
     // distinguished, and reported with their line. Rows with the newest first are sorted without a
-    // finding.
+    // finding, unless there are several such blocks.
     #[test]
     fn falls_of_the_time_are_told_apart() {
         assert_eq!(order(&[1, 2, 2, 3]), (RowOrder::File, vec![]));
@@ -183,6 +189,7 @@ mod tests {
         assert_eq!(order(&[100, 101, 0, 102, 103]), (RowOrder::Time, vec![4]), "a row from 1970");
         assert_eq!(order(&[100, 101, 900, 102, 103]), (RowOrder::Time, vec![5]), "a row of the future");
         assert_eq!(order(&[5, 4, 3, 2]), (RowOrder::Time, vec![]));
+        assert_eq!(order(&[5, 4, 4, 3, 5, 4, 3, 5, 4, 3]), (RowOrder::Time, vec![6]), "blocks of devices");
     }
 
     // Proves that the most frequent step is found, and that long steps are gaps with the line after

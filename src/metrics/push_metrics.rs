@@ -24,6 +24,10 @@ pub struct PushMetrics {
     /// CPU time that pushes may use (`[push] cpu_budget`), in basis points of a core. Written by
     /// the daemon.
     pub cpu_basis_points_max: Counter,
+    /// Frames that a user may push per second; 0: unlimited. Written by the daemon.
+    pub user_frames_max: Counter,
+    /// Bytes that a user may push per second; 0: unlimited. Written by the daemon.
+    pub user_bytes_max: Counter,
     /// Bytes that the descriptions of pushed sources take in each segment.
     pub description_bytes: Counter,
     /// Maximum of those bytes. Written by the daemon.

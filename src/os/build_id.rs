@@ -78,7 +78,7 @@ impl ElfBuildId {
         let file = File::from(reopen(&found)?);
         match Self::find(|buffer, offset| file.read_at(buffer, offset))? {
             Some(build_id) => Ok(Some(FileContentId::BuildId(build_id))),
-            None => Ok(FileVersion::of(&fstat(&file)?).map(FileContentId::Version)),
+            None => Ok(FileStamp::of(&fstat(&file)?).map(FileContentId::Version)),
         }
     }
 
@@ -149,19 +149,19 @@ pub enum FileContentId {
     /// The build id.
     BuildId(ElfBuildId),
     /// Of a file without a build id, together with its path.
-    Version(FileVersion),
+    Version(FileStamp),
 }
 
 /// Size and time of modification of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileVersion {
+pub struct FileStamp {
     /// Its size.
     pub bytes: u64,
     /// The time of its last modification, in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
-impl FileVersion {
+impl FileStamp {
     /// `None` if the time is further from 1970 than 292 years.
     fn of(status: &Stat) -> Option<Self> {
         let ns = i128::from(status.st_mtime) * 1_000_000_000 + i128::from(status.st_mtime_nsec);
@@ -479,7 +479,7 @@ mod tests {
         let own_path = CString::new(without.path().as_os_str().as_bytes()).unwrap();
         let version = ElfBuildId::of_mapped_file(root, &own_path, status.ino()).unwrap();
         let modified_ns = status.mtime() * 1_000_000_000 + status.mtime_nsec();
-        let expected = FileContentId::Version(FileVersion { bytes: 4, modified_ns });
+        let expected = FileContentId::Version(FileStamp { bytes: 4, modified_ns });
         assert_eq!(version, Some(expected));
         let of = |path: &CStr, inode: u64| ElfBuildId::of_mapped_file(root, path, inode).unwrap_err().kind();
         assert_eq!(of(&path, inode + 1), ErrorKind::NotFound);

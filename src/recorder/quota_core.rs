@@ -228,9 +228,9 @@ impl QuotaCore {
         if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
     }
 
-    /// Removes files to keep the limits, and lists before that the segments of which an older one of
-    /// their run is left. Otherwise `verify` would report their samples as missing, and a supplement
-    /// of the run would use their numbers again. Returns whether all files are gone.
+    /// Removes files to keep the limits. Segments of which an older one of their run is left are
+    /// listed before that. Otherwise `verify` would report their samples as missing, and a
+    /// supplement of the run would use their numbers again. Returns whether all files are gone.
     fn remove_all(&self, books: &mut DirectoryUsage, names: &[String], now_ns: u64) -> bool {
         let (mut holes, mut listed, mut are_listed, mut are_gone) = (Vec::new(), 0, true, true);
         for (at, name) in names.iter().enumerate() {

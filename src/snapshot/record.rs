@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::path::Path;
 
+use flatcap_format::schema::to_visible_json_lines;
 use flatcap_format::storage::Storage;
 use serde::{Deserialize, Serialize};
 
@@ -109,10 +110,9 @@ pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> Strin
 
 /// Writes a small file whole, and syncs it.
 pub(super) fn write_json<T: Serialize>(storage: &dyn Storage, name: &str, value: &T) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
-    text.push(b'\n');
+    let text = to_visible_json_lines(value).map_err(io::Error::other)? + "\n";
     let file = storage.create(name)?;
-    file.append_all(&mut [IoSlice::new(&text)])?;
+    file.append_all(&mut [IoSlice::new(text.as_bytes())])?;
     file.sync()
 }
 

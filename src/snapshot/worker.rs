@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatcap_format::block::SourceCompression;
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::{Attachment, Marker, MarkerOrigin, SegmentHeader};
 use flatcap_format::storage::Storage;
 
@@ -318,7 +319,7 @@ impl SnapshotWorker {
             wall_ns: record.fired_wall_ns,
             content,
         };
-        let orders = serde_json::to_vec(&record.orders).map_err(io::Error::other)?;
+        let orders = to_visible_json(&record.orders).map_err(io::Error::other)?.into_bytes();
         let mut attachments = vec![attached("order.json".to_owned(), "application/json", orders)];
         let (mut logs, window) = (Vec::new(), pending.log_window());
         for log in pending.captured() {

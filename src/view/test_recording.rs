@@ -60,7 +60,7 @@ fn mono_ns(tick: u64) -> u64 {
     START_MONO_NS + tick * TICK_NS.unsigned_abs()
 }
 
-fn text<const N: usize>(text: &str) -> [u8; N] {
+pub(super) fn text<const N: usize>(text: &str) -> [u8; N] {
     std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
 }
 
@@ -289,6 +289,40 @@ pub(super) fn write_sched(folder: &Path, samples: &[SchedSample]) {
         }
         append_payload(&mut writer, 1, (*read_ns, *seq), payload);
         (next_seq, before_ns) = (seq + 1, *read_ns);
+    }
+    writer.seal().unwrap().publish(&*storage).unwrap();
+}
+
+/// A source of a recording of [`write_sources`].
+pub(super) struct TestSource {
+    pub(super) name: &'static str,
+    pub(super) root: &'static str,
+    pub(super) schema: &'static [u8],
+    pub(super) labels: Vec<(String, String)>,
+}
+
+/// Writes a recording with this number of samples of each source, one every `ticks`. `payload`
+/// returns the payload of a source's sample with this number.
+pub(super) fn write_sources(
+    folder: &Path,
+    (samples, ticks): (u64, u64),
+    sources: &[TestSource],
+    mut payload: impl FnMut(usize, u64) -> Vec<u8>,
+) {
+    let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
+    let shapes: Vec<_> = sources.iter().map(|own| (own.name, own.root, ticks, own.schema)).collect();
+    let mut header = header(&shapes);
+    for (info, source) in header.sources.iter_mut().zip(sources) {
+        info.labels.clone_from(&source.labels);
+    }
+    let created_s = START_NS / 1_000_000_000;
+    let name = SegmentName { number: 1, created_s, run_id: 1, state: SealState::Active };
+    let mut writer = SegmentWriter::create(&*storage, name, header, &[], 0).unwrap();
+    for seq in 0..samples {
+        for source in 0..sources.len() {
+            let sample = (mono_ns(seq * ticks), seq);
+            append_payload(&mut writer, u16::try_from(source).unwrap(), sample, &payload(source, seq));
+        }
     }
     writer.seal().unwrap().publish(&*storage).unwrap();
 }

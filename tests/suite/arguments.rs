@@ -56,6 +56,29 @@ fn wrong_values_say_what_to_write() {
     }
 }
 
+// Proves that the error about `--from` and similar words names the option of the verb, and that
+// `explain` succeeds on a recording without spikes, with text and with JSON.
+#[test]
+fn other_words_name_the_option() {
+    let rig = Rig::new();
+    for (args, option) in [
+        (&["spikes", "--from", "-5m"][..], Some("--since")),
+        (&["dump", "--end", "-5m"], Some("--until")),
+        (&["explain", "--from", "-5m"], None),
+    ] {
+        let called = rig.call(args);
+        assert_eq!(called.status, Some(2), "{called:?}");
+        let named = ["--since", "--until"].into_iter().find(|option| called.err.contains(option));
+        assert_eq!(named, option, "{called:?}");
+    }
+    rig.record_samples(&["--quiet", "--source", "load@10ms"], 3);
+    let explained = rig.call(&["explain"]);
+    assert_eq!(explained.status, Some(0), "{explained:?}");
+    assert!(explained.text().starts_with("no spikes: the recording is too short"), "{explained:?}");
+    let explained = rig.call(&["explain", "--json"]);
+    assert_eq!((explained.status, explained.json()), (Some(0), serde_json::Value::Null));
+}
+
 // Proves that every mistake of a configuration is reported at once, with its location.
 #[test]
 fn all_mistakes_of_a_configuration_at_once() {

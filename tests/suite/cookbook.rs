@@ -24,8 +24,8 @@ fn absent_tool(line: &str) -> Option<String> {
 }
 
 // Proves that every command of the cookbook succeeds and prints something, in its order, in a
-// directory with a recording of the default sources, at shorter periods. Lines that need a tool that
-// is not there are skipped.
+// directory with a recording of the default sources, at shorter periods. Lines that need a tool
+// that is not there are skipped.
 #[test]
 fn every_line_runs() {
     let text =

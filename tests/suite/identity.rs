@@ -101,7 +101,7 @@ fn threads_that_push_one_name_are_all_read() {
 // applications push both.
 #[test]
 fn a_rule_names_one_pushed_source() {
-    let rule = "orders.load1 > 3 and queue.load1 > 900";
+    let rule = "orders.load1 < 5 and queue.load1 > 900";
     let rig = Rig::new();
     two_sources(&rig, [("orders", ("client", "shop")), ("queue", ("client", "shop"))]);
     let call = rig.call(&["check-trigger", rule, "data"]);

@@ -225,7 +225,7 @@ fn opaque_sources_in_every_verb() {
     assert!(called.err.contains("id"), "{called:?}");
     let rows = ["--fields", "bytes.payload", "--format", "jsonl"];
     let rows = assert_done(rig.call(&[&["dump", "data"][..], &rows].concat())).lines();
-    let texts: Vec<_> = rows.iter().map(|row| row["payload"].as_str().unwrap().to_owned()).collect();
+    let texts: Vec<_> = rows.iter().map(|row| row["bytes.payload"].as_str().unwrap().to_owned()).collect();
     assert_eq!(texts, hex);
 
     assert_done(import(&rig, &["events.bin", "--schema", "event.bfbs"]));

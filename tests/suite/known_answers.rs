@@ -122,7 +122,8 @@ fn values_have_the_names_of_their_samples() {
     let found = |field: &str| -> Vec<(String, Value)> {
         let rows = dumped(&rig, "names", &["--long", "--fields", field]);
         let own = rows.iter().map(|row| {
-            let (_, value) = row.as_object().unwrap().iter().find(|(name, _)| name.ends_with(".c")).unwrap();
+            let (_, value) =
+                row.as_object().unwrap().iter().find(|(name, _)| name.starts_with("a.procs")).unwrap();
             (row["element"].as_str().unwrap().to_owned(), value.clone())
         });
         own.collect()

@@ -1,11 +1,16 @@
 //! Limits on the resources that applications use: CPU time, sources of a run, snapshots and names.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use flatcap::cli::{self, ExitStatus};
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;
+use flatcap::sampling::sources::is_reserved;
 use flatcap_format::host::HostName;
 use flatcap_format::schema::{is_plain_field_name, is_plain_source_name};
 use flatcap_format::testing::effort;
@@ -122,13 +127,11 @@ fn application() {
     });
 }
 
-// Proves that an application with many threads can be started more often than the descriptions of
-// its processes would fit into a segment of the ring, and that each of its samples is recorded.
-#[test]
-fn an_application_is_started_again_and_again() {
-    let starts = effort::of(12, 1000);
+/// Starts an application with many threads again and again. All are accepted, and each sample is
+/// recorded.
+fn start_again_and_again(more: &str) {
+    let starts = effort::by_hand(effort::of(12, 1000), 10_000);
     let rig = Rig::new();
-    let more = "[blackbox]\nwindow = \"5s\"\nmemory_max = \"64MiB\"";
     let process = record(&rig, "lane_size = \"256KiB\"", more);
     for start in 0..starts {
         let mut application = Command::new(std::env::current_exe().unwrap());
@@ -142,6 +145,19 @@ fn an_application_is_started_again_and_again() {
     assert_eq!(count(&rig, "refused"), 0);
     process.end("TERM");
     assert_eq!(verified_lost(&rig), 0);
+}
+
+// Proves that an application with many threads can be started more often than the descriptions of
+// its processes would fit into a segment of the ring, and that each of its samples is recorded.
+#[test]
+fn an_application_is_started_again_and_again() {
+    start_again_and_again("[blackbox]\nwindow = \"5s\"\nmemory_max = \"64MiB\"");
+}
+
+// Proves the same without a ring.
+#[test]
+fn an_application_is_started_again_and_again_without_a_ring() {
+    start_again_and_again("");
 }
 
 // Proves that the recorder refuses names that the path of a field cannot have and states the rule,
@@ -193,123 +209,263 @@ fn schema_with_field(name: &str) -> (Vec<u8>, String) {
     (schema, name)
 }
 
-// Proves that no name of a source, field, label or host makes a verb fail for a recording. A source
-// with an ordinary name keeps its values, and the other source has a path that the verbs accept.
-// `info` and `verify` report names that are left out or quoted. JSON stays valid and contains no
-// control characters.
-#[test]
-fn no_name_ends_a_verb() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move || {
+/// Returns a generator of numbers (xorshift64).
+fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         state
-    };
-    for _ in 0..effort::of(6, 1000) {
+    }
+}
+
+/// Returns the payload of a sample with one value.
+fn load(value: f64) -> Vec<u8> {
+    let mut builder = flatbuffers::FlatBufferBuilder::new();
+    let table = builder.start_table();
+    builder.push_slot_always(4, value);
+    let table = builder.end_table(table);
+    builder.finish(table, None);
+    builder.finished_data().to_vec()
+}
+
+/// Calls the program in this process. Returns the exit status and the output.
+fn call(args: &[&str]) -> (ExitStatus, String) {
+    let mut out = Vec::new();
+    let status = cli::run(["flatcap"].iter().chain(args).map(OsString::from), &mut out);
+    (status, String::from_utf8(out).unwrap())
+}
+
+fn json(args: &[&str]) -> Value {
+    let (status, text) = call(args);
+    assert!(matches!(status, ExitStatus::Done | ExitStatus::DataLoss), "{args:?}: {text}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"))
+}
+
+/// Runs the verbs that read a recording, and the exports, which must not fail. The sources `names`
+/// are also named. JSON must be valid, without control characters. Returns the paths of `load1`.
+fn run_every_verb(rig: &Rig, names: &[&str]) -> Vec<String> {
+    let (data, work) = (rig.data(), rig.path("out"));
+    let data = data.to_str().unwrap();
+    std::fs::create_dir(&work).unwrap();
+    for args in [&["info", data, "--json"][..], &["dump", data, "--format", "jsonl"]] {
+        let (_, text) = call(args);
+        let is_visible = |c: char| c == '\n' || !(c.is_control() || c == '\u{202e}');
+        assert!(text.chars().all(is_visible), "{names:?}: {text:?}");
+        for line in text.lines() {
+            assert!(serde_json::from_str::<Value>(line).is_ok(), "{names:?}: {line}");
+        }
+    }
+    let fields = json(&["fields", data, "--json"]);
+    let fields = fields.as_array().unwrap().iter().filter_map(|field| field["field"].as_str());
+    let is_load = |path: &&str| path.rsplit('.').next() == Some("load1");
+    let paths: Vec<String> = fields.filter(is_load).map(str::to_owned).collect();
+    let (csv, jsonl) = (work.join("csv"), work.join("jsonl"));
+    let mut calls: Vec<Vec<&str>> = vec![
+        vec!["info", data],
+        vec!["verify", data],
+        vec!["fields", data],
+        vec!["marks", data],
+        vec!["spikes", data],
+        vec!["explain", data],
+        vec!["explain", data, "--json"],
+        vec!["dump", data],
+        vec!["dump", data, "--limit", "1"],
+        vec!["export", data, "--to", "csv", "--source", "orders", "-o", csv.to_str().unwrap()],
+        vec!["export", data, "--to", "jsonl", "--source", "orders", "-o", jsonl.to_str().unwrap()],
+        vec!["check-trigger", "orders.load1 > 1000", data],
+    ];
+    // The option takes a list, whose names are separated by commas.
+    let named = names.iter().filter(|name| !name.contains(','));
+    let named: Vec<String> = named.map(|name| format!("--source={name}")).collect();
+    calls.extend(named.iter().map(|source| vec!["dump", data, source.as_str()]));
+    calls.extend(paths.iter().map(|path| vec!["dump", data, "--fields", path.as_str(), "--limit", "3"]));
+    for args in calls {
+        let (status, text) = call(&args);
+        assert!(matches!(status, ExitStatus::Done | ExitStatus::DataLoss), "{names:?} {args:?}: {text}");
+    }
+    if Path::new(env!("CARGO_BIN_EXE_flatcap")).with_file_name("flatcap-export").exists() {
+        for format in ["openmetrics", "parquet", "perfetto", "mcap"] {
+            let output = work.join(format);
+            let called = rig.call(&["export", data, "--to", format, "-o", output.to_str().unwrap()]);
+            assert!(matches!(called.status, Some(0 | 3)), "{names:?} {format}: {called:?}");
+        }
+    }
+    paths
+}
+
+/// Returns the names that a verb reports as left out or quoted, in a form that can be sorted.
+fn reported_names(verb: &str, rig: &Rig) -> Vec<String> {
+    let names = json(&[verb, rig.data().to_str().unwrap(), "--json"])["names"].clone();
+    let names = names.as_array().cloned().unwrap_or_default();
+    let mut names: Vec<String> = names.iter().map(|name| reported(&name["source"], &name["field"])).collect();
+    names.sort();
+    names
+}
+
+fn reported(source: &Value, field: &Value) -> String {
+    format!("{source} {field}")
+}
+
+// Proves that no name of a source, field, label or host makes a verb fail for a recording. A source
+// with an ordinary name keeps its values, and other sources have paths that the verbs accept.
+// `info` and `verify` report names that are left out or quoted. JSON stays valid and contains no
+// control characters. Method: recordings of eight sources with random names.
+#[test]
+fn no_name_ends_a_verb() {
+    const SOURCES: usize = 8;
+    const SAMPLES: u32 = 160;
+    for seed in 0..effort::of(1, 125) {
+        let mut random = random(seed + 1);
         let rig = Rig::new();
-        let storage = DataDirectory::open(&rig.path("data")).unwrap();
+        let storage = DataDirectory::open(&rig.data()).unwrap();
         let plan = ImportLimits { segment_bytes: 1 << 20, frame_max: 1 << 16 };
         let mut recording = RunWriter::begin(&storage, plan).unwrap();
-        recording.set_host(HostName {
-            name: any_name(&mut random),
-            machine_id: None,
-            boot_id: None,
-            labels: vec![],
-        });
-        let odd = any_name(&mut random);
-        // A name that is not an identifier makes the schema malformed. Digits alone cannot be a
-        // part of a path.
-        let field = match random() % 3 {
-            0 => "load15".to_owned(),
-            1 => "123456".to_owned(),
-            _ => any_name(&mut random),
-        };
-        let (odd_schema, odd_field) = schema_with_field(&field);
-        let is_malformed = !odd_field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        for (name, schema) in [(odd.as_str(), odd_schema.as_slice()), ("orders", SCHEMA)] {
-            let source = ImportSource {
-                name: name.to_owned(),
-                labels: vec![(any_name(&mut random), any_name(&mut random))],
-                root: ROOT.to_owned(),
-                schema: schema.to_vec(),
-            };
-            let source = recording.add_source(source).unwrap();
-            for sample in 0..300_u32 {
-                let mut builder = flatbuffers::FlatBufferBuilder::new();
-                let table = builder.start_table();
-                let value = if sample == 280 { 90.0 } else { f64::from(sample % 5) };
-                builder.push_slot_always(4, value);
-                let table = builder.end_table(table);
-                builder.finish(table, None);
-                let bytes = builder.finished_data();
-                let wall_ns = 1_700_000_000_000_000_000 + i64::from(sample) * 100_000_000;
-                recording.append(source, wall_ns, bytes.len(), |place| place.copy_from_slice(bytes)).unwrap();
+        let name = any_name(&mut random);
+        recording.set_host(HostName { name, machine_id: None, boot_id: None, labels: vec![] });
+        let mut names = vec!["orders".to_owned()];
+        let mut sources = Vec::new();
+        let mut expected = Vec::new();
+        let mut readable = 1;
+        for at in 0..=SOURCES {
+            let (mut schema, mut name) = (SCHEMA.to_vec(), "orders".to_owned());
+            if at > 0 {
+                while names.contains(&name) {
+                    name = any_name(&mut random);
+                }
+                // A name that is not an identifier makes the schema malformed. Digits alone cannot
+                // be a part of a path.
+                let field = match random() % 3 {
+                    0 => "load15".to_owned(),
+                    1 => "123456".to_owned(),
+                    _ => any_name(&mut random),
+                };
+                let (odd_schema, field) = schema_with_field(&field);
+                let is_malformed = !field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+                schema = odd_schema;
+                readable += usize::from(!is_malformed);
+                let source = Value::from(name.as_str());
+                let whole = reported(&source, &Value::Null);
+                expected.extend((!is_plain_source_name(&name)).then(|| whole.clone()));
+                expected.extend(is_malformed.then_some(whole));
+                let is_left_out = !is_malformed && !is_plain_field_name(&field);
+                expected.extend(is_left_out.then(|| reported(&source, &field.into())));
+                names.push(name.clone());
+            }
+            let labels = vec![(any_name(&mut random), any_name(&mut random))];
+            let source = ImportSource { name, labels, root: ROOT.to_owned(), schema };
+            sources.push(recording.add_source(source).unwrap());
+        }
+        for sample in 0..SAMPLES {
+            let bytes = load(if sample == SAMPLES - 10 { 90.0 } else { f64::from(sample % 5) });
+            let wall_ns = 1_700_000_000_000_000_000 + i64::from(sample) * 100_000_000;
+            for source in &sources {
+                recording
+                    .append(*source, wall_ns, bytes.len(), |place| place.copy_from_slice(&bytes))
+                    .unwrap();
             }
         }
         recording.finish().unwrap();
         drop(storage);
-        let fields = rig.call(&["fields", "data", "--json"]);
-        let listed = fields.json();
-        let paths: Vec<String> = listed
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(|field| field["field"].as_str())
-            .filter(|path| path.rsplit('.').next() == Some("load1"))
-            .map(str::to_owned)
-            .collect();
-        assert_eq!(paths.len(), if is_malformed { 1 } else { 2 }, "{odd:?} {odd_field:?}: {fields:?}");
-        let mut reported = Vec::new();
+        expected.sort();
         for verb in ["info", "verify"] {
-            let called = rig.call(&[verb, "data", "--json"]);
-            let names = called.json()["names"].clone();
-            let names = names.as_array().cloned().unwrap_or_default();
-            let of = |name: &Value| (name["source"].clone(), name["field"].clone());
-            reported.push(names.iter().map(of).collect::<Vec<_>>());
+            assert_eq!(reported_names(verb, &rig), expected, "seed {seed}: {names:?}");
         }
-        let source = (!is_plain_source_name(&odd)).then(|| (odd.clone().into(), Value::Null));
-        let malformed = is_malformed.then(|| (odd.clone().into(), Value::Null));
-        let is_left_out = !is_malformed && !is_plain_field_name(&odd_field);
-        let field = is_left_out.then(|| (odd.clone().into(), odd_field.clone().into()));
-        let expected: Vec<(Value, Value)> = source.into_iter().chain(malformed).chain(field).collect();
-        assert_eq!(reported, [expected.clone(), expected], "{odd:?} {odd_field:?}");
-        for args in [&["info", "data", "--json"][..], &["dump", "data", "--format", "jsonl"]] {
-            let text = rig.call(args).text();
-            let is_visible = |c: char| c == '\n' || !(c.is_control() || c == '\u{202e}');
-            assert!(text.chars().all(is_visible), "{odd:?} {odd_field:?}: {text:?}");
-            for line in text.lines() {
-                assert!(serde_json::from_str::<Value>(line).is_ok(), "{odd_field:?}: {line}");
-            }
-        }
-        let mut calls: Vec<Vec<&str>> = vec![
-            vec!["info", "data"],
-            vec!["verify", "data"],
-            vec!["spikes", "data"],
-            vec!["explain", "data"],
-            vec!["dump", "data"],
-            vec!["dump", "data", "--limit", "1"],
-            vec!["export", "data", "--to", "csv", "--source", "orders", "-o", "csv"],
-            vec!["export", "data", "--to", "jsonl", "--source", "orders", "-o", "jsonl"],
-            vec!["check-trigger", "orders.load1 > 1000", "data"],
-        ];
-        // The option takes a list, whose names are separated by commas.
-        if !odd.contains(',') {
-            calls.push(vec!["dump", "data", "--source", &odd]);
-        }
-        if Path::new(env!("CARGO_BIN_EXE_flatcap")).with_file_name("flatcap-export").exists() {
-            for format in ["openmetrics", "parquet", "perfetto", "mcap"] {
-                calls.push(vec!["export", "data", "--to", format, "-o", format]);
-            }
-        }
-        for path in &paths {
-            calls.push(vec!["dump", "data", "--fields", path]);
-        }
-        for args in calls {
-            let called = rig.call(&args);
-            // `explain` without a time needs a spike.
-            let has_none = called.status == Some(1) && called.text().starts_with("no spikes");
-            assert!(matches!(called.status, Some(0 | 3)) || has_none, "{odd:?} {args:?}: {called:?}");
-        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let paths = run_every_verb(&rig, &names);
+        assert_eq!(paths.len(), readable, "seed {seed}: {names:?}: {paths:?}");
     }
+}
+
+// Proves that a name of a source, label or field is refused at the registration, with the rule, or
+// is usable in every verb and export, without quotes. Method: one recorder, and random names.
+#[test]
+fn random_names_are_refused_or_usable() {
+    const SOURCES_OF_CLIENT: usize = 50;
+    let mut random = random(4711);
+    let rig = Rig::new();
+    let process = record(&rig, "lane_size = \"256KiB\"", "");
+    let mut names = BTreeSet::from(["orders".to_owned()]);
+    while names.len() < effort::of(60, 1000) {
+        names.insert(any_name(&mut random));
+    }
+    let names: Vec<String> = names.into_iter().collect();
+    let mut accepted = Vec::new();
+    for names in names.chunks(SOURCES_OF_CLIENT) {
+        let client = client(&socket(&rig));
+        for name in names {
+            let label = any_name(&mut random);
+            let label = if name == "orders" { "team".to_owned() } else { label };
+            let is_odd = random() % 8 == 0 && name != "orders";
+            let field = if is_odd { any_name(&mut random) } else { "load15".to_owned() };
+            let (schema, field) = schema_with_field(&field);
+            let labels = [(label.as_str(), label.as_str())];
+            let options = SourceOptions {
+                name,
+                root: ROOT,
+                schema: &schema,
+                labels: &labels,
+                period: Duration::from_millis(100),
+                on_full: OnFullLane::Block,
+            };
+            let is_name = |name: &str| !name.chars().any(char::is_control);
+            let Ok(source) = client.source(options) else {
+                assert!(!is_name(name) || !is_name(&label), "{name:?} {label:?}");
+                continue;
+            };
+            let is_field = field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                && is_plain_field_name(&field);
+            let is_pushed = source.push(&load(1.0)).is_ok();
+            let error = client.last_error();
+            if is_reserved(name) {
+                assert!(!is_pushed && error.contains(&format!("source {name:?} is reserved")), "{error}");
+            } else if !is_plain_source_name(name) {
+                let rule = format!("the name of source {name:?}: expected parts separated by dots");
+                assert!(!is_pushed && error.contains(&rule), "{name:?}: {error}");
+            } else if !is_field {
+                assert!(!is_pushed && !error.is_empty(), "{name:?} {field:?}: {error}");
+            } else {
+                assert!(is_pushed, "{name:?} {label:?} {field:?}: {error}");
+                accepted.push(name.as_str());
+            }
+        }
+        drop(client);
+        eventually("lanes are closed", || count(&rig, "lanes") == 0);
+    }
+    process.end("TERM");
+    assert_eq!(verified_lost(&rig), 0);
+    assert!(accepted.contains(&"orders") && accepted.len() * 2 < names.len(), "{accepted:?}");
+    for verb in ["info", "verify"] {
+        assert_eq!(reported_names(verb, &rig), Vec::<String>::new());
+    }
+    let paths: BTreeSet<String> = run_every_verb(&rig, &accepted).into_iter().collect();
+    let expected = accepted.iter().map(|name| format!("{name}.load1"));
+    assert!(paths.is_superset(&expected.collect::<BTreeSet<String>>()), "{paths:?}");
+}
+
+// Proves that a client learns the CPU budget and the limits of its user with its first lane, and
+// that `status` prints them.
+#[test]
+fn the_budget_is_stated() {
+    let rig = Rig::new();
+    let process = record(&rig, "cpu_budget = \"30%\"\nuser_frames_per_second = 1000", "");
+    let client = client(&socket(&rig));
+    let orders = orders(&client, OnFullLane::Block);
+    assert_eq!(client.budget(), None);
+    orders.push(&payload(1)).unwrap();
+    let budget = client.budget().unwrap();
+    let limits = (budget.user_frames_per_second, budget.user_bytes_per_second);
+    assert_eq!((budget.cpu_ns_per_second, limits), (300_000_000, (Some(1000), None)));
+    let push = rig.status().unwrap()["push"].clone();
+    assert_eq!(push["cpu_ns_max"], 300_000_000);
+    assert_eq!(
+        (&push["user_frames_per_second_max"], &push["user_bytes_per_second_max"]),
+        (&1000.into(), &Value::Null)
+    );
+    let text = rig.call(&["status", "--socket", rig.socket().to_str().unwrap()]).text();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("at most 30%") && words.contains("each user at most 1000 frames/s"), "{text}");
+    drop((orders, client));
+    process.end("TERM");
 }

@@ -390,8 +390,8 @@ impl StateCell {
         store.observe(away, &[state_observation(span, now != usual && before != usual)]);
     }
 
-    /// Takes the state of the next sample. Returns the states at both ends of the time since the one
-    /// before, or `None` if that is a hole or the first one.
+    /// Takes the state of the next sample. Returns the states at both ends of the time since the
+    /// sample before, or `None` over a hole and for the first sample.
     fn follow(
         &mut self,
         value: FieldValue<'_>,

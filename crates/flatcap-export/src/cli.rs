@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Parser;
 use flatcap_format::query::FieldPath;
 use flatcap_format::replay::{HostIdentity, Notice, ReplayFilter, first_sample, recording_span};
+use flatcap_format::schema::{to_visible_json, visible_text};
 use flatcap_format::segment::Elapsed;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -356,26 +357,18 @@ fn progress_bar(request: &ColumnarRequest) -> ProgressBar {
 fn print(files: &[ColumnarFile], is_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if is_json {
-        serde_json::to_writer(&mut out, &serde_json::json!({ "files": files }))?;
-        return writeln!(out);
+        return writeln!(out, "{}", to_visible_json(&serde_json::json!({ "files": files }))?);
     }
     for ColumnarFile { source, path, rows, bytes } in files {
         let of = source.as_ref().map(|source| format!(" of {source}")).unwrap_or_default();
         let rows_word = if *rows == 1 { "row" } else { "rows" };
         let line = format!("{}: {rows} {rows_word}{of}, {}", path.display(), HumanBytes(*bytes));
-        writeln!(out, "{}", escaped(&line))?;
+        writeln!(out, "{}", visible_text(&line))?;
     }
     Ok(())
 }
 
 /// Prints a line on standard error.
 fn remark(text: &str) -> io::Result<()> {
-    writeln!(io::stderr(), "flatcap: {}", escaped(text))
-}
-
-/// Returns a text from a file without what could control a terminal.
-fn escaped(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
-        .collect()
+    writeln!(io::stderr(), "flatcap: {}", visible_text(text))
 }

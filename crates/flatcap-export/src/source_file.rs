@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use arrow_array::RecordBatch;
 use flatcap_arrow::FileLayout;
 use flatcap_format::query::RunInfo;
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::storage::linux::OpenPendingFile;
 use parquet::file::metadata::KeyValue;
 
@@ -101,5 +102,5 @@ impl SourceFile {
 
 fn labels(labels: &[(String, String)]) -> String {
     let labels: BTreeMap<&String, &String> = labels.iter().map(|(name, value)| (name, value)).collect();
-    serde_json::to_string(&labels).unwrap_or_default()
+    to_visible_json(&labels).unwrap_or_default()
 }

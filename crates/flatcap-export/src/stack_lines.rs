@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, FileVersion, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, ObjectKey, ObjectKind, ObjectVersion, Symbolizer};
 use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{CodeObjectInfo, KnownCode, ProfileBatch, StackTotal, StackTotals, TaskName};
 
@@ -304,7 +304,7 @@ pub(crate) fn object_key(object: &CodeObjectInfo, boot_id: Option<&str>) -> Obje
         path: object.path.to_string(),
         build_id: BuildId::new(&object.build_id),
         version: version
-            .map(|version| FileVersion { bytes: version.bytes, modified_ns: version.modified_ns }),
+            .map(|version| ObjectVersion { bytes: version.bytes, modified_ns: version.modified_ns }),
         process: object.process.map(|process| CodeProcess { id: process.id, first_ns: process.first_ns }),
         boot_id: boot_id.filter(|_| is_of_boot).map(str::to_owned),
     }

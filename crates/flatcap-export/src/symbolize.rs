@@ -6,7 +6,8 @@
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
 
-use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, FileVersion, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_format::schema::to_visible_json;
+use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, ObjectKey, ObjectKind, ObjectVersion, Symbolizer};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ColumnarError;
@@ -91,8 +92,7 @@ pub(crate) fn symbolize(
         let (object, location) = place.parts();
         let found = symbolizer.names(&object, location);
         let answer = NamesObject { names: found.names, is_known: found.is_known };
-        serde_json::to_writer(&mut *out, &answer).map_err(io::Error::from)?;
-        writeln!(out)?;
+        writeln!(out, "{}", to_visible_json(&answer).map_err(io::Error::from)?)?;
     }
     Ok(out.flush()?)
 }
@@ -107,7 +107,7 @@ impl PlaceObject {
         };
         let build_id = self.build_id.as_deref().and_then(BuildId::from_hex);
         let PlaceObject { path, version, process, boot_id, .. } = self;
-        let version = version.map(|PlaceVersion { bytes, modified_ns }| FileVersion { bytes, modified_ns });
+        let version = version.map(|PlaceVersion { bytes, modified_ns }| ObjectVersion { bytes, modified_ns });
         let process = process.map(|PlaceProcess { id, first_ns }| CodeProcess { id, first_ns });
         let object = ObjectKey { kind, path, build_id, version, process, boot_id };
         (object, CodeLocation { offset: self.offset, is_return: self.is_return })

@@ -749,6 +749,33 @@ fn parquet_and_mcap_tell_hosts_apart() {
     assert_eq!(gaps[0]["host"], one, "{gaps:?}");
 }
 
+// Proves that names of sources reach no terminal with control characters, neither as text nor as
+// JSON, and that the JSON keeps the names.
+#[test]
+fn names_reach_no_terminal() {
+    const NAME: &str = "\u{9b}2J\u{202e}\u{1b}]0;x";
+    let folder = tempfile::tempdir().unwrap();
+    write_run(folder.path(), 1, &[(NAME, POINT)], &[1, 2], None);
+    for format in ["parquet", "mcap", "arrow", "openmetrics", "perfetto"] {
+        for form in [&["--json"][..], &[]] {
+            let output = folder.path().join(format!("{format}{}", form.len()));
+            let args = [format!("--to={format}"), format!("--output={}", output.display())];
+            let args: Vec<&str> = args.iter().map(String::as_str).chain(form.iter().copied()).collect();
+            let called = export(&args, &[folder.path()]);
+            assert!(matches!(called.status, Some(0 | 3)), "{called:?}");
+            for text in [&called.out, &called.err] {
+                let is_unsafe = |c: char| c != '\n' && c.is_control() || c == '\u{202e}';
+                assert!(!text.contains(is_unsafe), "{format} {form:?}: {text:?}");
+            }
+            if format == "parquet" && !form.is_empty() {
+                let report: Value = serde_json::from_str(&called.out).unwrap();
+                let files = report["files"].as_array().unwrap();
+                assert!(files.iter().any(|file| file["source"] == NAME), "{report}");
+            }
+        }
+    }
+}
+
 // Proves that existing files are replaced only on request, whichever of them exists.
 #[test]
 fn existing_files_are_kept() {

@@ -14,7 +14,7 @@ use std::process::Command;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::reader::FileReader;
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::testing::effort;
@@ -49,36 +49,39 @@ fn expected(samples: &[KnownSample], is_wanted: impl Fn(&KnownSample) -> bool) -
     wanted.map(entry).collect()
 }
 
+/// Returns a number, which is unsigned in Arrow and signed in Parquet.
+fn number(column: &ArrayRef, row: usize) -> u64 {
+    let signed = column.as_primitive_opt::<Int64Type>().map(|own| own.value(row).cast_unsigned());
+    signed.unwrap_or_else(|| column.as_primitive::<UInt64Type>().value(row))
+}
+
 /// Adds the samples of a batch. Each has a time of its own.
 fn add(found: &mut Found, name: &str, batch: &RecordBatch) {
     let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("{name}: {batch:?}"));
     let (runs, wall_ns) = (column("run").as_string::<i32>(), column("wall_ns").as_primitive::<Int64Type>());
-    let (seqs, levels) =
-        (column("seq").as_primitive::<UInt64Type>(), column("level").as_primitive::<UInt64Type>());
     let devices = column("devices").as_list::<i32>();
     for row in 0..batch.num_rows() {
         let elements = devices.value(row);
         let elements = elements.as_struct();
-        let number = |name: &str, at: usize| {
-            elements.column_by_name(name).unwrap().as_primitive::<UInt64Type>().value(at)
-        };
+        let of = |name: &str, at: usize| number(elements.column_by_name(name).unwrap(), at);
         let names = elements.column_by_name("name").unwrap().as_string::<i32>();
         let elements = (0..elements.len()).map(|at| {
             json!({
-                "pid": number("pid", at), "name": names.value(at), "size": number("size", at),
-                "count": number("count", at),
+                "pid": of("pid", at), "name": names.value(at), "size": of("size", at),
+                "count": of("count", at),
             })
         });
-        let values = json!({ "level": levels.value(row), "devices": elements.collect::<Vec<_>>() });
+        let values =
+            json!({ "level": number(column("level"), row), "devices": elements.collect::<Vec<_>>() });
         let run_id = u64::from_str_radix(runs.value(row), 16).unwrap();
-        let own = (name.to_owned(), run_id, seqs.value(row), values);
+        let own = (name.to_owned(), run_id, number(column("seq"), row), values);
         assert_eq!(found.insert(wall_ns.value(row), own), None, "a sample is there twice");
     }
 }
 
 /// Returns the samples in the files of Parquet.
 fn in_parquet(folder: &Path, output: &Path) -> Found {
-    assert_eq!(export(folder, "parquet", output, &["--unsigned"]), Some(0));
+    assert_eq!(export(folder, "parquet", output, &[]), Some(0));
     let mut found = Found::new();
     for entry in std::fs::read_dir(output).unwrap() {
         let path = entry.unwrap().path();
@@ -114,7 +117,7 @@ fn in_mcap(folder: &Path, output: &Path) -> Found {
 
 /// Returns the samples of one source in a file of Arrow; `None` if the schemas of its runs differ.
 fn in_arrow(folder: &Path, output: &Path) -> Option<Found> {
-    if export(folder, "arrow", output, &["--unsigned", "--source=app"]) != Some(0) {
+    if export(folder, "arrow", output, &["--source=app"]) != Some(0) {
         return None;
     }
     let mut found = Found::new();

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
 
 use super::envelope;
-use super::layout::{LaneHeader, SLAB_BYTES_MIN};
+use super::layout::{LaneBudget, LaneHeader, SLAB_BYTES_MIN};
 use super::reader::{LaneBatch, LaneBuffer, LaneClocks, LaneReader};
 use super::test_memory::{Mutation, TestMemory};
 use super::writer::{LaneWriter, OnFullSlab, Refusal};
@@ -49,6 +49,7 @@ impl Ring {
             boot: (4, 5),
             lane: 6,
             uid: 1000,
+            budget: LaneBudget::default(),
         };
         let memory = TestMemory::new(&header, WALL_OFFSET_NS);
         let (mut reader, mut writer) = (LaneReader::new(header), LaneWriter::new(memory.clone(), header));

@@ -28,7 +28,7 @@ pub(crate) const PAIR_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"FCLANE01";
 /// Numbers of the header, including the magic.
-const HEADER_NUMBERS: usize = 13;
+const HEADER_NUMBERS: usize = 16;
 const NUMBER_BYTES: usize = size_of::<u64>();
 
 /// How many uses were given back, a pair.
@@ -43,6 +43,7 @@ const SLOT_BYTES: usize = 16;
 const STATES_AT: usize = 2048;
 
 const _: () = assert!(IDS_AT + 2 * SLOTS <= SLOTS_AT && SLOTS_AT + SLOT_BYTES * SLOTS <= STATES_AT);
+const _: () = assert!(NUMBER_BYTES * HEADER_NUMBERS <= RETURNED_AT);
 const _: () = assert!(STATES_AT + NUMBER_BYTES * SLABS_MAX == CONTROL_BYTES);
 
 /// The page before the slabs.
@@ -68,6 +69,18 @@ impl LaneFlags {
     }
 }
 
+/// The budget and limits for pushed frames. All zeros if the recorder is a version that does not
+/// state them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LaneBudget {
+    /// CPU time for the frames of all users, in nanoseconds per second.
+    pub cpu_ns_per_second: u64,
+    /// Frames per second of this user; 0: unlimited.
+    pub user_frames_per_second: u64,
+    /// Bytes per second of this user; 0: unlimited.
+    pub user_bytes_per_second: u64,
+}
+
 /// What the recorder writes once into a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneHeader {
@@ -89,6 +102,8 @@ pub struct LaneHeader {
     pub lane: u32,
     /// The client's user.
     pub uid: u32,
+    /// The recorder's budget for pushes.
+    pub budget: LaneBudget,
 }
 
 /// Why bytes are no lane.
@@ -149,6 +164,9 @@ impl LaneHeader {
             self.boot.1,
             self.lane.into(),
             self.uid.into(),
+            self.budget.cpu_ns_per_second,
+            self.budget.user_frames_per_second,
+            self.budget.user_bytes_per_second,
         ];
         let header: [u64; HEADER_NUMBERS] = numbers;
         for (place, number) in page.as_chunks_mut().0.iter_mut().zip(header) {
@@ -194,6 +212,11 @@ impl LaneHeader {
             boot: (number(9), number(10)),
             lane: small(11)?,
             uid: small(12)?,
+            budget: LaneBudget {
+                cpu_ns_per_second: number(13),
+                user_frames_per_second: number(14),
+                user_bytes_per_second: number(15),
+            },
         })
     }
 

@@ -22,8 +22,8 @@ mod slab_state;
 mod writer;
 
 pub use layout::{
-    CONTROL_BYTES, LANE_BYTES_MAX, LANE_BYTES_MIN, LaneFlags, LaneHeader, LaneLayoutError, SLAB_BYTES_MIN,
-    SLABS_MAX, SLABS_MIN,
+    CONTROL_BYTES, LANE_BYTES_MAX, LANE_BYTES_MIN, LaneBudget, LaneFlags, LaneHeader, LaneLayoutError,
+    SLAB_BYTES_MIN, SLABS_MAX, SLABS_MIN,
 };
 pub use message::{
     LaneResumption, MessageError, PACKET_BYTES_MAX, PushErrorCode, PushReply, PushRequest,

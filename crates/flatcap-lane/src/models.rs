@@ -11,7 +11,7 @@ use flatcap_stream::ChecksumKind;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-use super::layout::{CONTROL_BYTES, LaneHeader};
+use super::layout::{CONTROL_BYTES, LaneBudget, LaneHeader};
 use super::reader::{LaneBuffer, LaneClocks, LaneReader, ReaderMemory};
 use super::writer::{LaneWriter, OnFullSlab, WriterMemory};
 
@@ -130,6 +130,7 @@ fn transfer(frames_per_slab: usize, samples: u64, looks: usize, on_full: OnFullS
         boot: (0, 0),
         lane: 0,
         uid: 0,
+        budget: LaneBudget::default(),
     };
     let memory = ModelMemory::new(&header);
     let mut writer = LaneWriter::new(memory.clone(), header);

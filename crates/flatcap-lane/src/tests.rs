@@ -9,7 +9,7 @@ use super::layout::LaneHeader;
 use super::reader::{LaneBuffer, LaneClocks, LaneDefect, LaneReadError, LaneReader, ReaderMemory};
 use super::test_memory::TestMemory;
 use super::writer::{LaneWriter, OnFullSlab, Refusal};
-use super::{LaneFlags, LaneLayoutError, fuzzing};
+use super::{LaneBudget, LaneFlags, LaneLayoutError, fuzzing};
 
 fn header(slabs: usize) -> LaneHeader {
     LaneHeader {
@@ -22,6 +22,7 @@ fn header(slabs: usize) -> LaneHeader {
         boot: (4, 5),
         lane: 6,
         uid: 1000,
+        budget: LaneBudget { cpu_ns_per_second: 7, user_frames_per_second: 8, user_bytes_per_second: 9 },
     }
 }
 
@@ -221,7 +222,12 @@ fn headers_are_read_back() {
         let page = header.first_page(-7);
         assert_eq!(LaneHeader::parse(&page, header.bytes()), Ok(header));
         assert!(matches!(LaneHeader::parse(&page, header.bytes() + 1), Err(LaneLayoutError::Sizes { .. })));
-        for at in 0..13 {
+        // A lane of a recorder that states no budget has zeros there.
+        let mut older = page.clone();
+        older[13 * 8..16 * 8].fill(0);
+        let without = LaneHeader { budget: LaneBudget::default(), ..header };
+        assert_eq!(LaneHeader::parse(&older, header.bytes()), Ok(without));
+        for at in 0..16 {
             for number in [0, 1, 3, 257, 1 << 32, (1 << 61) + 1, u64::MAX] {
                 let mut page = page.clone();
                 page[at * 8..][..8].copy_from_slice(&number.to_le_bytes());

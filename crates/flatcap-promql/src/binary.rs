@@ -66,6 +66,11 @@ impl Operation {
         let mut one_of_key: Vec<Option<usize>> = vec![None; keys.count];
         let mut many_of_key: Vec<Option<usize>> = vec![None; keys.count];
         for step in 0..steps {
+            // As in Prometheus: without values on one side, nothing on the other is ambiguous.
+            let is_empty = |side: &[LabelledSeries]| side.iter().all(|series| series.at(step).is_none());
+            if is_empty(many) || is_empty(one) {
+                continue;
+            }
             one_of_key.fill(None);
             many_of_key.fill(None);
             for (place, (series, key)) in one.iter().zip(one_keys).enumerate() {
@@ -171,4 +176,32 @@ fn ambiguous(side: &str, series: &[LabelledSeries], (one, other): (usize, usize)
         labels(one),
         labels(other)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(labels: &[(&str, &str)], values: &[Option<f64>]) -> LabelledSeries {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        LabelledSeries { labels: Labels::new(labels), values: values.to_vec() }
+    }
+
+    // Proves that two series on the one side with the same labels are an error only at steps at
+    // which both sides have values: Prometheus compares nothing with an empty side.
+    #[test]
+    fn nothing_is_ambiguous_beside_an_empty_side() {
+        let one = [
+            series(&[("a", "1"), ("b", "1")], &[Some(1.0); 2]),
+            series(&[("a", "1"), ("b", "2")], &[Some(2.0); 2]),
+        ];
+        let operation = Operation { operator: Operator::of("*").unwrap(), returns_bool: false };
+        let on = Matching::On(vec!["a".to_owned()]);
+        let cardinality = Cardinality::ManyToOne(Vec::new());
+        let between = |many: &[LabelledSeries]| operation.between((many, &one), &on, &cardinality);
+        assert_eq!(between(&[]).unwrap(), []);
+        assert_eq!(between(&[series(&[("a", "2")], &[None, None])]).unwrap(), []);
+        let error = between(&[series(&[("a", "2")], &[None, Some(1.0)])]).unwrap_err().to_string();
+        assert!(error.contains("the one side"), "{error}");
+    }
 }

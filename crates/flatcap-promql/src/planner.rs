@@ -359,15 +359,48 @@ fn plain(expression: &Expr) -> &Expr {
     }
 }
 
-/// Returns the number that a parameter is.
+/// Returns the number that a parameter is. Alerts write seconds as 4 * 24 * 3600.
 fn number(parameter: &Expr, of: &str) -> Result<f64, PromqlError> {
     match parameter {
         Expr::NumberLiteral(number) => Ok(number.val),
         Expr::Unary(inner) => Ok(-number(plain(&inner.expr), of)?),
-        other => Err(PromqlError::Expression(format!("the parameter {other} of {of} must be a number"))),
+        Expr::Binary(binary) => {
+            let operator = Operator::of(&binary.op.to_string()).filter(|operator| !operator.is_comparison());
+            let operator = operator.ok_or_else(|| no_number(parameter, of))?;
+            Ok(operator.apply(number(plain(&binary.lhs), of)?, number(plain(&binary.rhs), of)?))
+        }
+        other => Err(no_number(other, of)),
     }
+}
+
+fn no_number(parameter: &Expr, of: &str) -> PromqlError {
+    PromqlError::Expression(format!("the parameter {parameter} of {of} must be a number"))
 }
 
 fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(expression: &str) -> Result<Node, PromqlError> {
+        Planner { lookback_ms: 1 }.plan(&parse(expression)?)
+    }
+
+    // Proves that a parameter may be computed from numbers, but not from series.
+    #[test]
+    fn parameters_may_be_computed_from_numbers() {
+        let planned = |expression| format!("{:?}", plan(expression).unwrap());
+        assert_eq!(
+            planned("predict_linear(x[6h], 4 * (24 * 3600) - -1)"),
+            planned("predict_linear(x[6h], 345601)")
+        );
+        assert_eq!(planned("quantile_over_time(90 / 100, x[1m])"), planned("quantile_over_time(0.9, x[1m])"));
+        for other in ["predict_linear(x[1h], 3600 * time())", "predict_linear(x[1h], 1 > bool 2)"] {
+            let error = plan(other).unwrap_err().to_string();
+            assert!(error.contains("of predict_linear must be a number"), "{error}");
+        }
+    }
 }

@@ -17,10 +17,11 @@ use flatcap_format::testing::effort;
 use flatcap_format::testing::shared_names::{KnownSample, STEP_NS, write_recording};
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
 
-/// A value at a time: in milliseconds, with the labels `thread`, `pid` and `name`.
-type TimedValue = (i64, [String; 3], u64);
+/// A value at a time: in milliseconds, with the labels `pid` and `name`.
+type TimedValue = (i64, [String; 2], u64);
 
-/// Returns all values of a metric at the times of the samples.
+/// Returns all values of a metric at the times of the samples. A series of one of several sources
+/// with the same name has only values of this source.
 fn evaluated(folder: &Path, metric: &str, samples: &[KnownSample]) -> Vec<TimedValue> {
     let engine = Engine::new(Recording::open(&[folder.to_owned()]).unwrap());
     let ms = |sample: &KnownSample| sample.wall_ns / 1_000_000;
@@ -32,9 +33,14 @@ fn evaluated(folder: &Path, metric: &str, samples: &[KnownSample]) -> Vec<TimedV
     let QueryValue::Vector(series) = answer.value else { panic!("{metric}") };
     let mut found = Vec::new();
     for own in series {
-        let labels = ["thread", "pid", "name"].map(|name| own.labels.get(name).to_owned());
+        let labels = ["pid", "name"].map(|name| own.labels.get(name).to_owned());
+        let source = own.labels.get("source_id");
         let values = own.values.iter().enumerate().filter_map(|(step, value)| Some((step, (*value)?)));
-        found.extend(values.map(|(step, value)| (grid.at(step), labels.clone(), value as u64)));
+        for (step, value) in values {
+            let own = samples.iter().find(|sample| ms(sample) == grid.at(step)).unwrap();
+            assert!(source.is_empty() || source == own.source.to_string(), "{source} at {own:?}");
+            found.push((grid.at(step), labels.clone(), value as u64));
+        }
     }
     found.sort();
     found
@@ -53,16 +59,14 @@ fn series_are_of_one_source_and_element() {
         for name in ["app", "other"] {
             let own = || samples.iter().filter(|sample| sample.name() == name);
             let at = |sample: &KnownSample| sample.wall_ns / 1_000_000;
-            let thread = |sample: &KnownSample| sample.source.to_string();
-            let levels: Vec<TimedValue> = own()
-                .map(|sample| (at(sample), [thread(sample), String::new(), String::new()], sample.level))
-                .collect();
+            let levels: Vec<TimedValue> =
+                own().map(|sample| (at(sample), [String::new(), String::new()], sample.level)).collect();
             let metric = format!("flatcap_{name}_level");
             assert_eq!(evaluated(folder.path(), &metric, &samples), levels, "{seed} {metric}");
             let mut sizes: Vec<TimedValue> = own()
                 .flat_map(|sample| sample.devices.iter().map(move |device| (sample, device)))
                 .map(|(sample, device)| {
-                    let labels = [thread(sample), device.pid.to_string(), device.printed_name()];
+                    let labels = [device.pid.to_string(), device.printed_name()];
                     (at(sample), labels, device.size)
                 })
                 .collect();

@@ -70,6 +70,19 @@ uint64_t flatcap_dropped(flatcap_source_t *source);
 /* Whether a recorder is there. */
 int flatcap_is_connected(flatcap_t *client);
 
+/* The budget and limits of the recorder for pushed frames. Frames above them wait in the rings of the
+ * threads. If a ring is full, `on_full` decides. */
+typedef struct flatcap_budget {
+    size_t size;                     /* sizeof(flatcap_budget_t), set by the caller */
+    uint64_t cpu_ns_per_second;      /* CPU time for the frames of all users; 10^9 is one core */
+    uint64_t user_frames_per_second; /* of this user; 0: unlimited */
+    uint64_t user_bytes_per_second;  /* of this user; 0: unlimited */
+} flatcap_budget_t;
+
+/* Fills in the budget. Returns 0; -ENODATA before the first push of a connection, and if the recorder
+ * is a version that does not state it; -EINVAL if a pointer is NULL or `size` too small. */
+int flatcap_budget(flatcap_t *client, flatcap_budget_t *budget);
+
 /* Copies what the recorder first refused, and last if that is another thing; without a connection,
  * why there is none. A string cut to `length`. Returns its whole length. */
 size_t flatcap_error(flatcap_t *client, char *buffer, size_t length);

@@ -38,6 +38,18 @@ _error = _function("error", _size, _pointer, _text, _size)
 _close = _function("close", None, _pointer)
 
 
+class _Budget(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("cpu_ns_per_second", ctypes.c_uint64),
+        ("user_frames_per_second", ctypes.c_uint64),
+        ("user_bytes_per_second", ctypes.c_uint64),
+    ]
+
+
+_budget = _function("budget", _int, _pointer, ctypes.POINTER(_Budget))
+
+
 class Client:
     """A connection to the recorder, or the wait for one."""
 
@@ -62,6 +74,17 @@ class Client:
     def is_connected(self):
         """Whether a recorder is there."""
         return bool(_is_connected(self._open_pointer()))
+
+    @property
+    def budget(self):
+        """The recorder's budget for pushed frames: CPU time for the frames of all users
+        (`cpu_ns_per_second`), and frames and bytes per second of this user, None if unlimited.
+        None before the first push, and if the recorder does not state it."""
+        place = _Budget(size=ctypes.sizeof(_Budget))
+        if _budget(self._open_pointer(), ctypes.byref(place)) != 0:
+            return None
+        names = [name for name, _ in _Budget._fields_[1:]]
+        return {name: getattr(place, name) or None for name in names}
 
     @property
     def error(self):

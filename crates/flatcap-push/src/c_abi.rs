@@ -43,6 +43,16 @@ struct COptions {
     use_counter: c_int,
 }
 
+/// `flatcap_budget_t`.
+#[derive(Debug)]
+#[repr(C)]
+struct CBudget {
+    size: usize,
+    cpu_ns_per_second: u64,
+    user_frames_per_second: u64,
+    user_bytes_per_second: u64,
+}
+
 /// Returns the text of a C string; none for null and for what is not UTF-8.
 fn text<'a>(pointer: *const c_char) -> Option<&'a str> {
     if pointer.is_null() {
@@ -247,6 +257,18 @@ extern "C" fn flatcap_is_connected(client: *const CClient) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn flatcap_budget(client: *const CClient, budget: *mut CBudget) -> c_int {
+    // SAFETY: the header demands null or a structure that is writable and whose size is set.
+    let place = unsafe { budget.as_mut() }.filter(|place| place.size >= size_of::<CBudget>());
+    let (Some(owner), Some(place)) = (object(client), place) else { return invalid() };
+    let Some(budget) = owner.client.budget() else { return -Errno::NODATA.raw_os_error() };
+    place.cpu_ns_per_second = budget.cpu_ns_per_second;
+    place.user_frames_per_second = budget.user_frames_per_second.unwrap_or_default();
+    place.user_bytes_per_second = budget.user_bytes_per_second.unwrap_or_default();
+    0
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn flatcap_error(client: *const CClient, buffer: *mut c_char, length: usize) -> usize {
     let error = object(client).map(|owner| owner.client.last_error()).unwrap_or_default();
     if length > 0 && !buffer.is_null() {
@@ -302,6 +324,7 @@ mod tests {
         assert_eq!(flatcap_commit(null(), 1), invalid());
         assert_eq!(flatcap_trigger(null(), c"why".as_ptr(), 0), invalid());
         assert_eq!((flatcap_dropped(null()), flatcap_is_connected(null())), (0, 0));
+        assert_eq!(flatcap_budget(null(), null_mut()), invalid());
         flatcap_cancel(null());
         flatcap_close(null_mut());
         let mut buffer = [1; 2];

@@ -44,7 +44,7 @@ mod thread_lane;
 #[cfg(feature = "tracing")]
 mod tracing_layer;
 
-pub use client::PushClient;
+pub use client::{PushBudget, PushClient};
 pub use error::{PushError, SetupError};
 #[cfg(feature = "log")]
 pub use log_sink::LogSink;

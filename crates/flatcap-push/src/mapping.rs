@@ -80,7 +80,7 @@ impl WriterMemory for Mapping {
 
 #[cfg(test)]
 mod tests {
-    use flatcap_lane::{LaneWriter, OnFullSlab, Refusal};
+    use flatcap_lane::{LaneBudget, LaneWriter, OnFullSlab, Refusal};
     use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
     use memmap2::MmapMut;
 
@@ -100,6 +100,7 @@ mod tests {
             boot: (3, 4),
             lane: 5,
             uid: 6,
+            budget: LaneBudget::default(),
         };
         let mut map = MmapMut::map_anon(CONTROL_BYTES + 2 * SLAB_BYTES).unwrap();
         map[..CONTROL_BYTES].copy_from_slice(&header.first_page(7));

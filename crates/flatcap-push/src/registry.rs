@@ -7,8 +7,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flatcap_lane::{LaneResumption, LaneWriter, PushReply, PushRequest, VERSION};
+use flatcap_lane::{LaneBudget, LaneResumption, LaneWriter, PushReply, PushRequest, VERSION};
 
+use super::client::PushBudget;
 use super::clock::{NS_PER_S, monotonic_ns};
 use super::connection::{Connection, sealed_memory};
 use super::mapping::Mapping;
@@ -51,6 +52,7 @@ struct RegistryState {
     free: Vec<LaneEnd>,    // those without a thread
     refused: RefusalTexts, // by this recorder, or else by the last one
     unreachable: String,   // why there is no connection
+    budget: LaneBudget,    // as this recorder has stated it
 }
 
 /// Refusals of a recorder. The first text is mostly the cause of the others.
@@ -195,6 +197,12 @@ impl Registry {
         state.connection.is_some()
     }
 
+    pub(crate) fn budget(&self) -> Option<PushBudget> {
+        let mut state = self.lock();
+        state.poll();
+        state.connection.is_some().then(|| PushBudget::of(state.budget)).flatten()
+    }
+
     pub(crate) fn last_error(&self) -> String {
         let state = self.lock();
         let RefusalTexts { first, last } = &state.refused;
@@ -273,6 +281,7 @@ impl RegistryState {
         }
         self.connections += 1;
         self.registered = 0;
+        self.budget = LaneBudget::default();
         self.refused = RefusalTexts::default();
         for (slot, _) in (0_u8..).zip(&client.sources).filter(|(_, source)| source.get().is_some()) {
             self.register(client, slot);
@@ -328,6 +337,7 @@ impl RegistryState {
                 return None;
             }
         };
+        self.budget = header.budget;
         let resumption = LaneResumption { run_id: header.run_id, lane: header.lane, is_final: false };
         let connection = self.connections;
         if self.lanes.len() >= HELD_LANES_MAX

@@ -1,6 +1,7 @@
 //! Limits the length of a store's answers. The library collects them in memory, so an endless
 //! answer would use up the memory.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -18,6 +19,12 @@ use object_store::client::{
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Maximum size of an object that is read, in bytes. This program writes at most about 16 MiB.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 256 << 20;
+
+/// Statuses of HTTP for a request without the right credentials.
+const UNAUTHORIZED: u16 = 401;
+const FORBIDDEN: u16 = 403;
+/// Maximum length of the text of a refusal, in characters.
+const REFUSAL_CHARS_MAX: usize = 500;
 
 /// Connects as the library does, and limits the length of answers.
 #[derive(Debug)]
@@ -43,6 +50,20 @@ struct TooLong {
     bytes_max: u64,
 }
 
+/// The store refuses to list. The library reports this like a failure that passes.
+#[derive(Debug, thiserror::Error)]
+#[error("the store refuses the list request with {status}: {text}; check the credentials and the URL")]
+struct ListRefused {
+    status: String,
+    text: String,
+}
+
+/// Returns whether the same request would fail again, so that repeating it only delays the error.
+pub(crate) fn is_final(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.any(|error| error.is::<TooLong>() || error.is::<ListRefused>())
+}
+
 impl HttpConnector for BoundedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(BoundedService(ReqwestConnector::default().connect(options)?)))
@@ -55,9 +76,20 @@ impl HttpService for BoundedService {
         // All stores use this parameter for the folder of a list.
         let is_list = request.uri().query().is_some_and(|query| query.contains("prefix="));
         let response = self.0.execute(request).await?;
-        let is_object = !is_list && response.status().is_success();
+        let status = response.status();
+        let is_object = !is_list && status.is_success();
         let bytes_max = if is_object { OBJECT_BYTES_MAX } else { ANSWER_BYTES_MAX };
-        Ok(response.map(|body| HttpResponseBody::new(BoundedBody { body, bytes_left: bytes_max, bytes_max })))
+        let response = response
+            .map(|body| HttpResponseBody::new(BoundedBody { body, bytes_left: bytes_max, bytes_max }));
+        if is_list && matches!(status.as_u16(), UNAUTHORIZED | FORBIDDEN) {
+            let text = response.into_body().bytes().await.unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).chars().take(REFUSAL_CHARS_MAX).collect();
+            return Err(HttpError::new(
+                HttpErrorKind::Decode,
+                ListRefused { status: status.to_string(), text },
+            ));
+        }
+        Ok(response)
     }
 }
 
@@ -117,6 +149,42 @@ mod tests {
         async fn call(&self, _request: HttpRequest) -> Result<HttpResponse, HttpError> {
             Ok(HttpResponse::new(HttpResponseBody::new(Pieces(self.0))))
         }
+    }
+
+    /// A store that refuses everything.
+    #[derive(Debug)]
+    struct RefusingStore;
+
+    #[async_trait]
+    impl HttpService for RefusingStore {
+        async fn call(&self, _request: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let mut response = HttpResponse::new("wrong key".to_owned().into());
+            *response.status_mut() = FORBIDDEN.try_into().unwrap();
+            Ok(response)
+        }
+    }
+
+    // Proves that an endless list and the refusal of a list are final, with their reason, and that a
+    // refused object is left to the library, which reports it as such.
+    #[test]
+    fn final_answers_are_not_asked_for_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ask = |service: HttpClient, query: &str| {
+            let service = BoundedService(service);
+            let mut request = HttpRequest::new(HttpRequestBody::empty());
+            *request.uri_mut() = format!("http://store/bucket{query}").parse().unwrap();
+            runtime.block_on(async { service.call(request).await?.into_body().bytes().await })
+        };
+        let list = "?list-type=2&prefix=v1";
+        let stores = [HttpClient::new(RefusingStore), HttpClient::new(TalkativeStore(u64::MAX))];
+        for (store, reason) in stores.into_iter().zip(["403 Forbidden: wrong key", "more than 16777216"]) {
+            let error = ask(store, list).unwrap_err();
+            let error = object_store::Error::Generic { store: "S3", source: Box::new(error) };
+            assert!(is_final(&error) && error.to_string().contains(reason), "{error}");
+        }
+        let passing = object_store::Error::Generic { store: "S3", source: "connection reset".into() };
+        assert!(!is_final(&passing));
+        assert_eq!(ask(HttpClient::new(RefusingStore), "/v1/object").unwrap(), "wrong key");
     }
 
     // Proves that an endless answer fails at the limit for its request and that the error names the

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use flatcap_format::duration::parse_duration;
+use flatcap_format::schema::{to_visible_json, visible_text};
 
 use crate::bus::MessageBus;
 use crate::compaction::{CompactOptions, CompactReport, compact};
@@ -327,7 +328,7 @@ fn counted(number: u64, one: &str) -> String {
 
 fn print(lines: &[String]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    lines.iter().try_for_each(|line| writeln!(out, "{}", escaped(line)))
+    lines.iter().try_for_each(|line| writeln!(out, "{}", visible_text(line)))
 }
 
 /// Prints a report: one JSON object, or lines for people.
@@ -341,20 +342,12 @@ fn print_report(
 
 fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, value)?;
-    writeln!(out)
+    writeln!(out, "{}", to_visible_json(value)?)
 }
 
 /// Prints a line on standard error.
 fn remark(text: &str) -> io::Result<()> {
-    writeln!(io::stderr(), "flatcap-ship: {}", escaped(text))
-}
-
-/// Returns a text from a file or a store without what could control a terminal.
-fn escaped(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
-        .collect()
+    writeln!(io::stderr(), "flatcap-ship: {}", visible_text(text))
 }
 
 impl From<ShipConfigError> for ShipError {

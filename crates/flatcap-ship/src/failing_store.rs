@@ -15,7 +15,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, Extensions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
 /// How a request fails.
@@ -43,6 +43,25 @@ pub(crate) enum FaultPlan {
     Random { seed: u64, one_in: u64 },
     /// One in `one_in` puts is forgotten, by a generator with this seed.
     Forgets { seed: u64, one_in: u64 },
+}
+
+/// An upload that is accepted and not stored.
+#[derive(Debug)]
+struct ForgottenUpload;
+
+#[async_trait]
+impl MultipartUpload for ForgottenUpload {
+    fn put_part(&mut self, _data: PutPayload) -> UploadPart {
+        Box::pin(async { Ok(()) })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        Ok(PutResult { e_tag: None, version: None, extensions: Extensions::default() })
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A store of objects in memory, which survives those who use it.
@@ -167,10 +186,13 @@ impl ObjectStore for FailingStore {
 
     async fn put_multipart_opts(
         &self,
-        _path: &Path,
-        _options: PutMultipartOptions,
+        path: &Path,
+        options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        Err(Error::NotSupported { source: "not used".into() })
+        if matches!(self.plan, FaultPlan::Forgets { .. }) && self.next_fault().0 == Some(Fault::Forgotten) {
+            return Ok(Box::new(ForgottenUpload));
+        }
+        self.answer(self.inner.put_multipart_opts(path, options)).await
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {

@@ -17,7 +17,7 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::bounded_answers::OBJECT_BYTES_MAX;
+use crate::bounded_answers::{OBJECT_BYTES_MAX, is_final};
 use crate::budget::RateBudget;
 use crate::environment::{monotonic_ns, random_part};
 use crate::lake_error::LakeError;
@@ -475,7 +475,7 @@ fn found<T>(result: Result<T, LakeError>) -> Result<Option<T>, LakeError> {
 
 /// Returns whether the same request may succeed later.
 fn can_pass(error: &Error) -> bool {
-    matches!(error, Error::Generic { .. } | Error::JoinError { .. })
+    matches!(error, Error::Generic { .. } | Error::JoinError { .. }) && !is_final(error)
 }
 
 #[cfg(test)]

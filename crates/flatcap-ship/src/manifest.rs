@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flatcap_format::schema::to_visible_json;
 use flatcap_format::segment::SegmentName;
 use serde::{Deserialize, Serialize};
 
@@ -178,8 +179,8 @@ pub(crate) struct HostRecord {
 /// Returns the bytes of a manifest or a plan.
 pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
     // Texts, numbers and lists always have a form in JSON.
-    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+    let mut json = to_visible_json(value).unwrap_or_default();
     // One line, as most engines expect.
-    bytes.push(b'\n');
-    bytes
+    json.push('\n');
+    json.into_bytes()
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flatcap_format::schema::to_visible_json_lines;
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::linux::Directory;
 use jiff::Timestamp;
@@ -342,7 +343,7 @@ fn write_state(state: &ShipState, shipper: &Shipper<'_>, options: &ServiceOption
         None => Ok(()),
     };
     // Strings and numbers are always JSON.
-    write(&options.status_file, &|| serde_json::to_vec_pretty(&state).unwrap_or_default())?;
+    write(&options.status_file, &|| to_visible_json_lines(&state).unwrap_or_default().into_bytes())?;
     write(&options.metrics_file, &|| {
         state.metrics(&known_backlog(shipper, &options.data_dir, &state)).into_bytes()
     })

@@ -1,6 +1,7 @@
 //! Ships segments: puts the objects of each, then its manifest, which says that it is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -251,7 +252,8 @@ struct SegmentObjects<'p> {
 }
 
 impl SegmentObjects<'_> {
-    /// Puts the segment itself. Its length changes when it is compressed, so it is always put.
+    /// Puts the segment itself, and reads its end back. Its length changes when it is compressed, so
+    /// it is always put.
     fn put_raw(&self, file: &SealedFile) -> Result<(), ShipError> {
         let opened = open_regular(&file.path);
         let opened = opened.map_err(|error| SegmentError::Io { path: file.path.clone(), error })?;
@@ -259,7 +261,14 @@ impl SegmentObjects<'_> {
             Some(_) => format!("{}.bin", self.group.stem()),
             None => file.name.to_string(),
         };
-        Ok(self.lake.upload(&raw_object(&self.group.partition, &name), &opened)?)
+        let name = raw_object(&self.group.partition, &name);
+        self.lake.upload(&name, &opened)?;
+        let unreadable = |error| SegmentError::Io { path: file.path.clone(), error };
+        let length = opened.metadata().map_err(unreadable)?.len();
+        let start = length.saturating_sub(READ_BACK_BYTES as u64);
+        let mut end = vec![0; usize::try_from(length - start).unwrap_or_default()];
+        opened.read_exact_at(&mut end, start).map_err(unreadable)?;
+        if has_end(self.lake, &name, length, &end)? { Ok(()) } else { Err(ShipError::NotStored { name }) }
     }
 }
 
@@ -299,10 +308,15 @@ pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), S
 /// whole, and the end of a Parquet file describes all of its rows. So reading 64 KiB proves as much
 /// as reading everything, which would double the transfer.
 fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> {
-    if lake.size(name)? != Some(bytes.len() as u64) {
+    let start = bytes.len().saturating_sub(READ_BACK_BYTES);
+    has_end(lake, name, bytes.len() as u64, bytes.get(start..).unwrap_or_default())
+}
+
+/// Returns whether an object has this length and these last bytes.
+fn has_end(lake: &Lake, name: &str, length: u64, end: &[u8]) -> Result<bool, ShipError> {
+    if lake.size(name)? != Some(length) {
         return Ok(false);
     }
-    let start = bytes.len().saturating_sub(READ_BACK_BYTES);
-    let end = lake.read_end(name, start as u64)?;
-    Ok(end.is_some_and(|end| bytes.get(start..).is_some_and(|own| own == end)))
+    let stored = lake.read_end(name, length - end.len() as u64)?;
+    Ok(stored.is_some_and(|stored| stored == end))
 }

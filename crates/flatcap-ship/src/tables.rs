@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use flatcap_export::{Cell, CellType, ColumnarError, RecordTable};
 use flatcap_format::host::ClockReading;
-use flatcap_format::schema::GapCauseNames;
+use flatcap_format::schema::{GapCauseNames, to_visible_json};
 use flatcap_format::segment::{Gap, Marker, MarkerOrigin};
 
 use crate::manifest::{Manifest, ManifestSource};
@@ -174,7 +174,7 @@ pub(crate) fn mark_table(markers: &[Marker], run: &str) -> Result<RecordBatch, C
 /// Returns the table of the sources of a manifest.
 pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarError> {
     let mut table = RecordTable::new(&SOURCE_COLUMNS);
-    let labels = serde_json::to_string(&manifest.host.labels).unwrap_or_default();
+    let labels = to_visible_json(&manifest.host.labels).unwrap_or_default();
     for source in &manifest.sources {
         let ManifestSource { source: name, period_ns, first_seq, next_seq, rows, .. } = source;
         let ManifestSource { recorded, lost, thinned, missed, unreadable, problem, .. } = source;

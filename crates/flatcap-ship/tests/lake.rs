@@ -365,6 +365,43 @@ fn verbs_report() {
     assert!(unknown.status == Some(1) && unknown.err.contains("missing"), "{unknown:?}");
 }
 
+// Proves that names of hosts and sources reach no terminal with control characters: not in the
+// output of a verb, nor in a manifest. The JSON keeps the names.
+#[test]
+fn names_reach_no_terminal() {
+    const HOST: &str = "\u{9b}2J\u{202e}\u{1b}]0;x";
+    let folder = tempfile::tempdir().unwrap();
+    let (data_dir, lake) = (folder.path().join("data"), folder.path().join("lake"));
+    let host = (HOST, Some("4c4c4544004a35108052b7c04f4d5831"));
+    let segment = TestSegment { samples: 20, host, names: [HOST, "b"], ..TestSegment::default() };
+    write_run(&data_dir, &segment, 2);
+    let is_unsafe = |c: char| c != '\n' && c.is_control() || c == '\u{202e}';
+    for args in [
+        &["once"][..],
+        &["once", "--json"],
+        &["status"],
+        &["status", "--json"],
+        &["status", "--fleet"],
+        &["status", "--fleet", "--json"],
+        &["compact", "--json"],
+    ] {
+        let called = call(args, &data_dir, &lake);
+        assert!(matches!(called.status, Some(0 | 3)), "{called:?}");
+        assert!(!called.out.contains(is_unsafe) && !called.err.contains(is_unsafe), "{args:?}: {called:?}");
+        if args.contains(&"--json") {
+            let report = json_of(&called);
+            assert!(!args.contains(&"--fleet") || report["hosts"][0]["name"] == HOST, "{report}");
+        }
+    }
+    let manifests = objects(&lake.join("v1/_segments"));
+    assert_eq!(manifests.len(), 2);
+    for manifest in manifests {
+        let text = std::fs::read_to_string(manifest).unwrap();
+        assert!(!text.contains(is_unsafe), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["host"]["name"], HOST);
+    }
+}
+
 // Proves that the service ships what is sealed later, reports its state and its metrics where a
 // drop-in says, goes on where it cannot write, and ends at SIGTERM with status 0.
 #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use flatcap_format::storage::linux::open_regular;
 
-use crate::code_location::FileVersion;
+use crate::code_location::ObjectVersion;
 use crate::error::SymbolError;
 
 /// A regular file that is open for reading.
@@ -55,8 +55,8 @@ impl BoundedFile {
     }
 
     /// Returns the size and the time of the last modification.
-    pub(crate) fn version(&self) -> Option<FileVersion> {
-        Some(FileVersion { bytes: self.length, modified_ns: self.modified_ns? })
+    pub(crate) fn version(&self) -> Option<ObjectVersion> {
+        Some(ObjectVersion { bytes: self.length, modified_ns: self.modified_ns? })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -25,7 +25,7 @@ pub struct ObjectKey {
     /// Its build id, if it was recorded.
     pub build_id: Option<BuildId>,
     /// The version of a file without a build id, if it was recorded.
-    pub version: Option<FileVersion>,
+    pub version: Option<ObjectVersion>,
     /// The process, for memory without a file.
     pub process: Option<CodeProcess>,
     /// The boot of the host, for a kernel and for a process: addresses of modules and process ids
@@ -35,7 +35,7 @@ pub struct ObjectKey {
 
 /// Identifies the content of a file without a build id, together with its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileVersion {
+pub struct ObjectVersion {
     /// Its size.
     pub bytes: u64,
     /// The time of its last modification, in nanoseconds since 1970.

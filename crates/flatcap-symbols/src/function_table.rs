@@ -10,6 +10,7 @@ use object::read::elf::Sym;
 use crate::bounded_file::FilePart;
 use crate::elf_file::{ElfFile, ElfSection, SectionContent};
 use crate::error::SymbolError;
+use crate::function_span::FunctionSpan;
 use crate::go_functions::GoFunctions;
 
 /// Most bytes of a table of symbols. That of a browser of 250 MB has some 30 MB.
@@ -32,21 +33,9 @@ pub(crate) struct FunctionTable {
     names_bytes: u64,
 }
 
-/// Where a function is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FunctionSpan {
-    pub(crate) begin: u64,
-    /// Of functions at one address the first one is shown.
-    pub(crate) rank: u8,
-    /// Offset of its name.
-    pub(crate) name: u32,
-    /// If the file does not state its length: the end of its section, or the next function's begin.
-    pub(crate) end: u64,
-}
-
 impl FunctionTable {
-    /// Reads the functions of a file: of its full table of symbols, of the table of Go's runtime, or
-    /// those that other files can link to. Returns `None` if it has no table.
+    /// Reads the functions of a file: of its full table of symbols, of the table of Go's runtime,
+    /// or those that other files can link to. Returns `None` if it has no table.
     pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
         for content in [SectionContent::Symbols, SectionContent::DynamicSymbols] {
             if content == SectionContent::DynamicSymbols
@@ -130,8 +119,6 @@ impl FunctionTable {
     }
 }
 
-/// The rank of functions of Go: no two have one address.
-pub(crate) const GO_RANK: u8 = 0;
 /// The ranks of functions whose length the file does not state begin here.
 const LABEL_RANK: u8 = 3;
 

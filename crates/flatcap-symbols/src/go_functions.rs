@@ -4,7 +4,7 @@
 use crate::bounded_file::FilePart;
 use crate::elf_file::{ElfFile, ElfSection};
 use crate::error::SymbolError;
-use crate::function_table::{FunctionSpan, GO_RANK};
+use crate::function_span::{FunctionSpan, GO_RANK};
 
 /// Maximum length of the table. That of a program of 100 MB has some 30 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;

@@ -31,7 +31,8 @@ const FUNCTION_BYTES: usize = 64;
 /// Field of /proc/PID/stat after the name, at which the process started, in ticks since boot.
 const START_FIELD: usize = 19;
 
-/// The functions of a process, by address. Where two were at different times, the later line counts.
+/// The functions of a process, by address. Where two were at different times, the later line
+/// counts.
 #[derive(Debug)]
 pub(crate) struct PerfMap {
     text: Vec<u8>,
@@ -183,11 +184,11 @@ impl RunningProcess {
         let own_id = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         let own_id = own_id.and_then(|line| line.split_ascii_whitespace().last()?.parse().ok());
         // The name before may have spaces and brackets.
-        let start = stat
+        let ticks = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(START_FIELD)?.parse::<u64>().ok());
-        let start = start.ok_or(Errno::SRCH)?;
-        let start_ns = u128::from(start) * 1_000_000_000 / u128::from(clock_ticks_per_second().max(1));
+        let ticks = ticks.ok_or(Errno::SRCH)?;
+        let start_ns = u128::from(ticks) * 1_000_000_000 / u128::from(clock_ticks_per_second().max(1));
         Ok(Self {
             folder,
             user: field("Uid:", 1).ok_or(Errno::SRCH)?,
@@ -242,7 +243,8 @@ fn open_map_of_ended(process: CodeProcess) -> Result<Option<BoundedFile>, Symbol
 fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd, Stat)>, SymbolError> {
     let failed = |error: Errno| SymbolError::Read { path: shown.to_owned(), error: error.into() };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Without NOFOLLOW, which would open a link itself.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
     let file = match openat2(root, path, flags, Mode::empty(), resolve) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::NOSYS) => return Ok(None),

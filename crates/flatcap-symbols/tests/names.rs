@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, FileVersion, ObjectKey, ObjectKind, Symbolizer};
+use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, ObjectKey, ObjectKind, ObjectVersion, Symbolizer};
 
 #[inline(never)]
 fn a_function_of_the_test(value: u64) -> u64 {
@@ -65,7 +65,7 @@ fn object(path: &Path, build_id: Option<BuildId>) -> ObjectKey {
 }
 
 /// An object whose build id was not recorded.
-fn without_id(path: &Path, version: Option<FileVersion>) -> ObjectKey {
+fn without_id(path: &Path, version: Option<ObjectVersion>) -> ObjectKey {
     ObjectKey {
         kind: ObjectKind::File,
         path: path.display().to_string(),
@@ -365,10 +365,10 @@ fn functions_of_the_kernel_are_named() {
 }
 
 /// Size and time of modification of a file.
-fn version(path: &Path) -> FileVersion {
+fn version(path: &Path) -> ObjectVersion {
     let metadata = fs::metadata(path).unwrap();
     let modified_ns = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
-    FileVersion { bytes: metadata.len(), modified_ns }
+    ObjectVersion { bytes: metadata.len(), modified_ns }
 }
 
 // Proves that programs without a build id, dynamic and static ones, are named by path, size and
@@ -383,15 +383,15 @@ fn programs_without_a_build_id_are_named() {
         let Some(offset) = offset_of(&path, "outermost") else { return };
         assert_eq!(build_id(&path), None);
         let own = version(&path);
-        let name = |version: FileVersion| {
+        let name = |version: ObjectVersion| {
             let mut symbolizer = Symbolizer::new(Vec::new());
             let found = symbolizer.names(&without_id(&path, Some(version)), at(offset + 4));
             (found.names.concat(), symbolizer.errors().iter().map(ToString::to_string).collect::<String>())
         };
         assert_eq!(name(own), ("outermost".to_owned(), String::new()), "{options:?}");
         for other in [
-            FileVersion { bytes: own.bytes + 1, ..own },
-            FileVersion { modified_ns: own.modified_ns - 1, ..own },
+            ObjectVersion { bytes: own.bytes + 1, ..own },
+            ObjectVersion { modified_ns: own.modified_ns - 1, ..own },
         ] {
             let (shown, error) = name(other);
             assert!(shown.contains("+0x") && error.contains("was modified since"), "{shown}: {error}");
@@ -403,7 +403,8 @@ fn programs_without_a_build_id_are_named() {
 }
 
 // Proves that a function of a program in Go is named, also if the program is stripped: by its build
-// id, which no segment has, and if that is missing by its version. Skipped without a compiler of Go.
+// id, which no segment has, and if that is missing by its version. Skipped without a compiler of
+// Go.
 #[test]
 fn programs_in_go_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -489,8 +490,8 @@ fn now_ns() -> u64 {
 }
 
 // Proves that the file of a process names compiled functions. While the process runs, it must have
-// run at the time of the sample. After its end, the file must be younger. A file in a directory that
-// the user names always counts.
+// run at the time of the sample. After its end, the file must be younger. A file in a directory
+// that the user names always counts.
 #[test]
 fn compiled_functions_are_named() {
     let mut process = CompiledChild::start();

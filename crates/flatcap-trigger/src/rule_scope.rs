@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_source_continues_after_a_reload() {
-        // Proves that a rule means the source with the highest id, with a pushed one too, and that an
-        // earlier one continues in it if it has the same schema.
+        // Proves that a rule means the source with the highest id, with a pushed one too, and that
+        // an earlier one continues in it if it has the same schema.
         let root = "flatcap.host.Load";
         let sources = [
             source(0, "load", root, &[]),

@@ -14,6 +14,7 @@ use crate::config;
 
 /// Options of rows.
 #[derive(Debug, Default, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 pub(in crate::cli) struct RowArgs {
     /// Print only these fields, in this order, of one or several sources: paths of flatcap fields,
     /// separated by commas (cpu.total.user,disk.devices[vda].reads). An end of a path that only one
@@ -43,7 +44,7 @@ pub(in crate::cli) struct RowArgs {
     /// Print numbers in tables as in the file, not in units for people.
     #[arg(long)]
     pub(in crate::cli) raw: bool,
-    /// In csv and jsonl, leave out the readable time: wall_ns is the same one, in ns since 1970.
+    /// In csv and jsonl, leave out the readable time: `wall_ns` is the same one, in ns since 1970.
     #[arg(long)]
     pub(in crate::cli) no_time: bool,
     /// The treatment of strings in cells of CSV. By default the same as for standard output.

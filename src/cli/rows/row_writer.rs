@@ -118,6 +118,7 @@ impl<'a> RowWriter<'a> {
     }
 
     /// Writes the row that the reader returned last.
+    #[allow(clippy::too_many_lines, reason = "one format after the other")]
     pub(super) fn row(&mut self, stamp: &RowStamp, reader: &RowReader) -> io::Result<()> {
         if self.columns.len() != reader.columns().len() {
             self.begin(reader)?;

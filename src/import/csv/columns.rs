@@ -6,6 +6,7 @@ use super::cells::Cells;
 use super::column_census::ColumnReading;
 use super::csv_type::CsvType;
 use super::key_search::is_key_name;
+use super::layout::is_value;
 use super::records::RowWidth;
 use super::time_form::{CellTime, TimeForm, is_compact_time, is_date, is_time_of_day};
 use super::titles::{is_elapsed, may_be_clock, time_rank, time_unit_ns, unit_of_title};
@@ -81,6 +82,7 @@ impl CsvHeader {
     ///
     /// # Errors
     /// A message about the header or the options, without the file name.
+    #[allow(clippy::too_many_lines, reason = "one option after the other")]
     pub(super) fn new(titles: Vec<String>, stated: &CsvColumns, rows: &[Cells]) -> Result<Self, String> {
         if titles.len() > COLUMNS_MAX {
             return Err(format!("{} columns, at most {COLUMNS_MAX} can be imported", titles.len()));
@@ -108,15 +110,7 @@ impl CsvHeader {
             .iter()
             .zip(&names)
             .enumerate()
-            .map(|(position, (title, name))| CsvColumn {
-                position,
-                title: title.clone(),
-                name: name.clone(),
-                stated: stated.other_types,
-                stated_unit: None,
-                title_unit: unit_of_title(title).map(str::to_owned),
-                is_counter: false,
-            })
+            .map(|(position, (title, name))| CsvColumn::new((position, title, name), stated.other_types))
             .collect();
         for (wanted, csv_type) in &stated.types {
             let at = find("--type", wanted)?;
@@ -137,8 +131,8 @@ impl CsvHeader {
         let time_unit_ns =
             time.first().and_then(|at| titles.get(*at)).map(String::as_str).and_then(time_unit_ns);
         let zone = zone_column(&titles, &time, rows);
-        let named = titles.iter().enumerate().filter(|(_, title)| is_key_name(title)).map(|(at, _)| at);
-        let devices = keys.clone().unwrap_or_else(|| named.collect());
+        let usual = titles.iter().enumerate().filter(|(_, title)| is_key_name(title)).map(|(at, _)| at);
+        let devices = keys.clone().unwrap_or_else(|| usual.collect());
         let row_width = RowWidth::new(&titles);
         let is_time_elapsed = time.iter().filter_map(|at| titles.get(*at)).any(|title| is_elapsed(title));
         Ok(Self {
@@ -189,10 +183,34 @@ impl CsvHeader {
         self.row_width
     }
 
-    /// Returns whether a record repeats the header, as in concatenated files.
+    /// Returns whether a record repeats the header, as in concatenated files. Each may have a
+    /// comment mark.
     pub(super) fn is_repeated(&self, cells: &Cells) -> bool {
+        let is_title = |at: usize, title: &str| match at {
+            0 => uncommented(&cells.text(0)) == uncommented(title),
+            _ => cells.text(at) == title,
+        };
         cells.len() == self.titles.len()
-            && self.titles.iter().enumerate().all(|(at, title)| cells.text(at) == title.as_str())
+            && self.titles.iter().enumerate().all(|(at, title)| is_title(at, title))
+    }
+
+    /// Returns whether a record is the header of another table. In the time column it has the title
+    /// of that column, or, if no cell has a value, another title of a time.
+    pub(super) fn is_other(&self, cells: &Cells) -> bool {
+        let place = self.time.first().copied().unwrap_or(0);
+        let in_place = cells.get(place).unwrap_or_default();
+        // All times have digits, so no row is looked at any further.
+        if cells.len() < 2 || in_place.is_empty() || in_place.iter().any(u8::is_ascii_digit) {
+            return false;
+        }
+        let (title, own) = (cells.text(place), self.title(place));
+        if uncommented(&title).eq_ignore_ascii_case(uncommented(own)) {
+            return true;
+        }
+        let is_titles = |at: usize| !cells.text(at).is_empty() && !is_value(&cells.text(at));
+        cells.get(0).is_some_and(|cell| !cell.starts_with(b"#"))
+            && time_rank(&title).is_some()
+            && (0..cells.len()).all(is_titles)
     }
 
     /// Returns the cells of the time columns of a row, joined by spaces.
@@ -220,6 +238,18 @@ impl CsvHeader {
 }
 
 impl CsvColumn {
+    fn new((position, title, name): (usize, &str, &str), stated: Option<CsvType>) -> Self {
+        Self {
+            position,
+            title: title.to_owned(),
+            name: name.to_owned(),
+            stated,
+            stated_unit: None,
+            title_unit: unit_of_title(title).map(str::to_owned),
+            is_counter: false,
+        }
+    }
+
     /// Returns the unit stated by an option, found in the cells, or named in the title, in this
     /// order.
     pub(super) fn unit(&self, reading: &ColumnReading) -> Option<String> {
@@ -250,6 +280,28 @@ impl CsvColumn {
             ..field
         }
     }
+}
+
+/// Returns whether each row begins with a cell without a title, as R writes the names of rows: the
+/// times are one column after their title.
+pub(super) fn has_row_names(titles: &[String], rows: &[Cells]) -> bool {
+    let Some(time) = titles.iter().position(|title| time_rank(title).is_some()) else { return false };
+    let is_shifted = |cells: &Cells| {
+        cells.len() == titles.len() + 1
+            && !is_calendar(&cells.text(time))
+            && is_calendar(&cells.text(time + 1))
+    };
+    !rows.is_empty() && rows.iter().all(is_shifted)
+}
+
+/// Returns whether a text is a date, with or without a time of day. A number may be anything.
+fn is_calendar(text: &str) -> bool {
+    TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
+}
+
+/// Returns a title without its comment mark.
+fn uncommented(title: &str) -> &str {
+    title.strip_prefix('#').map_or(title, str::trim_start)
 }
 
 /// Returns the column with the time zone of each row, if the times themselves have no zone.
@@ -298,19 +350,26 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
             })
         })
     };
+    // If rows share a date, the only column with times of day is probably their time.
+    let untitled_clock = |date: usize| {
+        let is_shared =
+            rows.iter().zip(rows.iter().skip(1)).any(|(one, next)| one.get(date) == next.get(date));
+        let mut clocks = (0..titles.len()).filter(|at| is_shared && are_most(*at, &is_time_of_day));
+        clocks.next().filter(|_| clocks.next().is_none())
+    };
     if let Some(date) = date {
-        return Ok((std::iter::once(date).chain(clock()).collect(), false));
+        let named_clock = clock();
+        let guessed = if named_clock.is_none() { untitled_clock(date) } else { None };
+        return Ok((std::iter::once(date).chain(named_clock.or(guessed)).collect(), guessed.is_some()));
     }
     if let Some(first) = named.first() {
         return Ok((vec![*first], false));
     }
-    let is_local = |text: &str| {
-        TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
-    };
-    let others: Vec<usize> = (0..titles.len()).filter(|at| are_most(*at, &is_local)).collect();
+    let others: Vec<usize> = (0..titles.len()).filter(|at| are_most(*at, &is_calendar)).collect();
     match others[..] {
         [only] => {
-            let clock = clock().filter(|clock| *clock != only && are_most(only, &is_date));
+            let clock = clock().or_else(|| untitled_clock(only));
+            let clock = clock.filter(|clock| *clock != only && are_most(only, &is_date));
             Ok((std::iter::once(only).chain(clock).collect(), true))
         }
         _ => Err(format!("which column says the time? name one of {} with --time", listed(titles))),

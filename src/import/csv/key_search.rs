@@ -16,8 +16,8 @@ const DEVICES_MAX: usize = 256;
 /// A key column has at most one fault per this many times with several rows. A fault is a time with
 /// a repeated or empty value, or a value that occurs only once.
 const TIMES_PER_FAULT: u64 = 10;
-/// A column of numbers is a key only if it has at most this many values for each row of the time with
-/// most rows: others are measured values, such as percentages.
+/// A column of numbers is a key only if it has at most this many values for each row of the time
+/// with most rows: others are measured values, such as percentages.
 const NUMBERS_PER_ROW: usize = 8;
 /// Maximum number of columns that are combined to pairs.
 const PAIRED_MAX: usize = 5;

@@ -224,7 +224,19 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
     // A first line with titles is the header even if most lines have another width, since lines
     // within a quoted cell can have any width.
     let is_first_titles = is_title_line(first) && cells.get(first).is_some_and(|cells| !has_value(cells));
-    let header = if is_first_titles || width < 2 { first } else { own.copied().unwrap_or(first) };
+    // A comment in the first line has the titles of the rows right after it, even if the rows of
+    // other tables in the file have another width.
+    let is_comment_titles = is_comment(0)
+        && is_title_line(0)
+        && cells.first().is_some_and(|titles| {
+            let is_own = |row: &Cells| !is_comment(1) && is_width(row, titles.len()) && has_value(row);
+            !has_value(titles) && cells.get(1).is_some_and(is_own)
+        });
+    let header = match own {
+        _ if is_comment_titles => 0,
+        Some(own) if !is_first_titles && width >= 2 => *own,
+        _ => first,
+    };
     let number = |at: usize| lines.get(at).map_or(1, |line| line.number);
     let is_units = |at: usize| fits(at) && at < first_row && cells.get(at).is_some_and(are_units);
     let rows = (header + 1..cells.len()).filter(|at| fits(*at)).count();
@@ -248,7 +260,7 @@ fn has_value(cells: &Cells) -> bool {
 }
 
 /// Returns whether a cell is a number or a time.
-fn is_value(cell: &str) -> bool {
+pub(super) fn is_value(cell: &str) -> bool {
     let is_number = |mark| {
         numeral(cell, mark).is_some_and(|found| matches!(number_class(&found.number), NumberClass::Number(_)))
     };

@@ -18,6 +18,7 @@ mod numeral;
 mod options;
 mod records;
 mod row_writer;
+mod sections;
 mod survey;
 mod text_encoding;
 mod time_form;
@@ -41,7 +42,7 @@ use super::source_name::{given_names, source_names};
 use super::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport, RunWriter};
 use cells::{Cells, split_line};
 use column_census::ColumnReading;
-use columns::{CsvHeader, header_error};
+use columns::{CsvHeader, has_row_names, header_error};
 use flatcap_format::storage::Storage;
 use interpretation::Interpretation;
 use layout::{CsvLayout, StatedLayout, numbered_lines};
@@ -305,7 +306,11 @@ impl CsvImporter<'_, '_> {
             .filter(|cells| cells.len() >= titles.len())
             .take(SAMPLE_ROWS)
             .collect();
-        let names = titles.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect();
+        let mut names: Vec<String> =
+            titles.iter().map(|cell| String::from_utf8_lossy(cell).trim().to_owned()).collect();
+        if has_row_names(&names, &rows) {
+            names.insert(0, String::new());
+        }
         let mut header = CsvHeader::new(names, columns, &rows).map_err(|what| header_error(path, &what))?;
         if let Some(units) = layout.units_line {
             let line = numbered_lines(&start).find(|(number, _)| *number == units);

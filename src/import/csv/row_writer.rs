@@ -11,6 +11,7 @@ use super::column_census::shown;
 use super::columns::header_error;
 use super::interpretation::Interpretation;
 use super::records::CsvRecord;
+use super::sections::{RecordPart, Sections};
 use super::survey::{instant, is_comment};
 use crate::import::findings::ImportFindings;
 use crate::import::local_clock::LocalClock;
@@ -37,6 +38,7 @@ pub(super) struct CsvRowWriter<'i, 's> {
     name: String,
     schema: Vec<u8>,
     interpretation: &'i Interpretation,
+    sections: Sections,
     clock: LocalClock,
     times: RowTimes,
     run: RunWriter<'s>,
@@ -69,6 +71,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
             name,
             schema,
             interpretation,
+            sections: Sections::default(),
             clock,
             times: RowTimes::default(),
             run,
@@ -100,8 +103,10 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
     ) -> Result<(), ImportError> {
         let CsvRecord { cells, line, offset, quote_fault } = *record;
         let header = &self.interpretation.header;
-        if header.is_repeated(cells) {
-            report.count_skipped("repeated headers");
+        let part = self.sections.part(header, cells, line);
+        if part != RecordPart::Own {
+            let is_header = part == RecordPart::Header;
+            report.count_skipped(if is_header { "repeated headers" } else { "lines of other tables" });
             return Ok(());
         }
         if let Some(fault) = quote_fault.filter(|_| !is_comment(cells)) {
@@ -173,6 +178,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         findings: Option<&mut ImportFindings>,
     ) -> Result<RunWriter<'s>, ImportError> {
         if let Some(findings) = findings {
+            self.sections.report(findings);
             self.clock.report(findings);
             let option = "import a file, of which the rows can be sorted";
             self.times.report_kept(findings, Some(option));

@@ -11,6 +11,7 @@ use super::layout::CsvLayout;
 use super::numeral::DecimalMark;
 use super::options::CsvOptions;
 use super::records::CsvRecord;
+use super::sections::{RecordPart, Sections};
 use super::text_encoding::TextEncoding;
 use super::time_form::{CellTime, TimeForm};
 use crate::import::error::ImportError;
@@ -53,6 +54,7 @@ pub(super) struct Survey<'o> {
     header: CsvHeader,
     zone: LocalZone,
     columns: Vec<ColumnCensus>,
+    sections: Sections,
     forms: Vec<FormSurvey>,
     keys: KeySearch,
     rows: u64,
@@ -92,6 +94,7 @@ impl<'o> Survey<'o> {
             header,
             zone,
             columns,
+            sections: Sections::default(),
             forms: Vec::new(),
             keys,
             rows: 0,
@@ -117,7 +120,7 @@ impl<'o> Survey<'o> {
     /// Adds a record.
     pub(super) fn add(&mut self, record: &CsvRecord<'_>) {
         let CsvRecord { cells, line, quote_fault, .. } = *record;
-        if self.header.is_repeated(cells) {
+        if self.sections.part(&self.header, cells, line) != RecordPart::Own {
             return;
         }
         if quote_fault.is_some() || !self.header.is_row(cells) {
@@ -218,6 +221,7 @@ impl<'o> Survey<'o> {
             );
             return Err(header_error(path, &what));
         }
+        self.sections.report(findings);
         let keys = self.choose_keys(findings);
         let decimal = self.choose_decimal(findings);
         let typed = self.header.columns.iter().zip(&self.columns);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime;
 
 use super::calendar::{DateOrder, calendar_time, compact_time, ends_with_digit, time_of_day};
@@ -178,6 +178,7 @@ impl TimeForm {
                 // Some programs write 2024-03-01 9:00:00.
                 named_time
                     .or_else(|| Self::Calendar(DateOrder::Ymd).read(text).filter(|_| text.contains('-')))
+                    .or_else(|| month(text).map(CellTime::Local))
             }
             Self::SinceEpoch(unit_ns) => since_epoch(text, *unit_ns).map(CellTime::Instant),
             Self::Calendar(order) => {
@@ -194,6 +195,16 @@ impl TimeForm {
             }
         }
     }
+}
+
+/// Parses a month, such as 2024-03: the time at which it begins.
+fn month(text: &str) -> Option<DateTime> {
+    let (year, month) = text.split_once('-')?;
+    let are_digits =
+        |part: &str, count| part.len() == count && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_month = are_digits(year, 4) && are_digits(month, 2);
+    let first = Date::new(year.parse().ok()?, month.parse().ok()?, 1).ok()?;
+    is_month.then(|| first.to_datetime(Time::midnight()))
 }
 
 /// Returns whether a text is a time of day without a date.
@@ -294,6 +305,8 @@ mod tests {
         assert_eq!(TimeForm::candidates("01/02/2024 00:00:00"), both);
         assert_eq!(read("20241027"), CellTime::Local(jiff::civil::date(2024, 10, 27).at(0, 0, 0, 0)));
         assert_eq!(read("20241027 023005"), CellTime::Local(jiff::civil::date(2024, 10, 27).at(2, 30, 5, 0)));
+        assert_eq!(read("2024-03"), CellTime::Local(jiff::civil::date(2024, 3, 1).at(0, 0, 0, 0)));
+        assert!(TimeForm::candidates("2024-13").is_empty() && TimeForm::candidates("24-03").is_empty());
         assert!(is_date("20241027") && is_compact_time("023005") && !is_compact_time("026005"));
         assert!(is_date("27-OCT-2024") && is_date("27-Oct-2024") && !is_date("2024-10-27T01"));
         assert!(is_date("27.10.2024") && is_date("2024-10-27") && is_date("10/27/2024"));

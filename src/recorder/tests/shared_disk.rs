@@ -102,30 +102,33 @@ proptest! {
 
     // Proves that the history never falls below `retain_min` after it has reached that size, that
     // it never shrinks before, and that nothing is lost while the disk has space. Method: two
-    // simulated hours in which other programs fill the disk slowly, fast, in a saw-tooth, with
-    // small files, or use up the inodes or the quota. Some take freed space before the next
-    // operation.
+    // simulated hours, in steps of half a minute, with `retain_min` from 8 MiB to 1 GiB. Other
+    // programs fill the disk slowly, fast, in a saw-tooth, with small files, or use up the inodes
+    // or the quota. Some take freed space before the next operation.
     #[test]
     fn the_history_never_falls_below_its_minimum(
         usage in prop_oneof![
             Just(Usage::Slow), Just(Usage::Fast), Just(Usage::SawTooth), Just(Usage::SmallFiles),
             Just(Usage::Inodes), Just(Usage::Quota),
         ],
-        min_bytes in prop_oneof![Just(8 * MIB), Just(50 * MIB), Just(256 * MIB), Just(1024 * MIB)],
-        (segments, share) in (2_u64..40, 2_u64..6),
+        (doublings, pages) in (0_u32..=7, 0_u64..512),
+        (segments, share) in (2_u64..14, 2_u64..6),
         is_greedy in any::<bool>(),
         (begin, period) in (1_u64..5_000, 2_u64..2_000),
         seed in any::<u64>(),
     ) {
         const SECONDS: u64 = 7_200;
+        const STEP: u64 = 30;
+        const INODES: usize = 1 << 16;
+        let min_bytes = (((8 * MIB) << doublings) - pages * PAGE_BYTES).max(8 * MIB);
         let mut random = SimulationRandom::new(seed);
         let storage = SimulatedStorage::new(seed);
         let capacity = 3 * min_bytes + 64 * MIB;
         storage.set_capacity(capacity);
         let mut recording = Recording::new(&storage, limits(min_bytes), min_bytes / segments);
-        let each = (4 * share * min_bytes / SECONDS).next_multiple_of(PAGE_BYTES);
-        let mut longest = 0;
-        for second in (0..SECONDS).step_by(4) {
+        let each = (STEP * share * min_bytes / SECONDS).next_multiple_of(PAGE_BYTES);
+        let (mut longest, mut files) = (0, 0_usize);
+        for second in (0..SECONDS / STEP).map(|step| step * STEP) {
             let is_on = second >= begin;
             let rises = is_on && (second - begin) / period % 2 == 0;
             match usage {
@@ -133,8 +136,10 @@ proptest! {
                 Usage::Fast => storage.set_others(if is_on { capacity } else { 0 }, is_greedy),
                 Usage::SawTooth => storage.set_others(if rises { capacity } else { 0 }, is_greedy),
                 Usage::SmallFiles => {
-                    let files = second.saturating_sub(begin) * (1 + random.below(200) as u64);
-                    storage.set_others(files * PAGE_BYTES, is_greedy);
+                    // They use up the space of a small disk, and the inodes of a large one.
+                    files += if is_on { random.below(1 << 10) } else { 0 };
+                    storage.set_others(files as u64 * PAGE_BYTES, is_greedy);
+                    storage.set_files_max(INODES.saturating_sub(files));
                 }
                 Usage::Inodes => {
                     let files = storage.names().len();

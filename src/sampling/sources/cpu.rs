@@ -8,7 +8,7 @@ use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, RecordStructure};
-use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 use crate::schemas::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 const FILE: &str = "proc/stat";
@@ -147,14 +147,20 @@ fn push_core(cores: &mut Vec<CoreTimes>, core: &[u8], cursor: &mut Cursor<'_>, l
 }
 
 fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Incomplete) -> CpuTimes {
-    let [user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice] = cursor.numbers(lacks);
+    let mut own = Incomplete::NONE;
+    let [user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice] = cursor.numbers(&mut own);
+    // Kernels before 2.6.33 have no guest_nice, before 2.6.24 no guest.
+    if own == Incomplete::CUT && steal != ABSENT {
+        own = Incomplete::NONE;
+        let _complete = odd_text::take();
+    }
+    *lacks |= own;
     CpuTimes::new(user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::odd_text;
     use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
 
     const TEXT: &[u8] = b"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 11 12 13 14 15 16 17 18 19 20\n\
@@ -186,6 +192,29 @@ mod tests {
             let cpu = flatbuffers::root::<Cpu<'_>>(&payload).unwrap();
             let cores: Vec<u64> = cpu.cores().iter().map(CoreTimes::core).collect();
             assert_eq!((cores.as_slice(), cpu.total().user(), incomplete), (expected, 1, Incomplete::NONE));
+        }
+    }
+
+    // Proves that the lines of older kernels, which have eight or nine times, are complete. A line
+    // with fewer is marked.
+    #[test]
+    fn older_kernels_have_fewer_times() {
+        let text = String::from_utf8(TEXT.to_vec()).unwrap();
+        let _earlier = odd_text::take();
+        for (kept, expected) in [(10, true), (9, true), (8, true), (7, false), (3, false)] {
+            let line = |line: &str| match line.strip_prefix("cpu") {
+                Some(_) => line.split_whitespace().take(kept + 1).collect::<Vec<_>>().join(" ") + "\n",
+                None => format!("{line}\n"),
+            };
+            let text: String = text.lines().map(line).collect();
+            let mut cores = Vec::new();
+            let (totals, incomplete) = parse(text.as_bytes(), &mut CachedNameFilter::default(), &mut cores);
+            assert_eq!(incomplete.is_none(), expected, "{text}");
+            let guest = (totals.times.guest(), totals.times.guest_nice());
+            let absent = |at, value| if kept >= at { value } else { ABSENT };
+            assert_eq!(guest, (absent(9, 9), absent(10, 10)));
+            assert_eq!((cores.len(), totals.times.user(), totals.running), (2, 1, 35));
+            assert_eq!(odd_text::take().is_none(), expected);
         }
     }
 

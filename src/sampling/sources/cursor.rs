@@ -19,6 +19,9 @@ impl<'a> Cursor<'a> {
     pub(super) fn of(content: &'a [u8]) -> (Self, Incomplete) {
         let end = memchr::memrchr(b'\n', content).map_or(0, |at| at + 1);
         let (whole, rest) = content.split_at(end);
+        if !rest.is_empty() {
+            note(rest, whole);
+        }
         (Self { rest: whole, whole }, Incomplete::CUT.unless(rest.is_empty() && !whole.is_empty()))
     }
 
@@ -158,15 +161,12 @@ impl<'a> Cursor<'a> {
     #[cold]
     fn mark_absent(&mut self, lacks: &mut Incomplete) -> u64 {
         let before = self.whole.get(..self.whole.len() - self.rest.len()).unwrap_or_default();
-        let Some(word) = self.word() else {
-            *lacks |= Incomplete::CUT;
-            return ABSENT;
-        };
-        *lacks |= Incomplete::UNREADABLE;
         // The line up to the word, and the word.
         let begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
-        let line = self.whole.get(begin..before.len() + word.len()).unwrap_or(word);
-        odd_text::note(line, memchr::memchr_iter(b'\n', before).count() + 1);
+        let word = self.word();
+        let end = before.len() + word.map_or(0, <[u8]>::len);
+        *lacks |= if word.is_some() { Incomplete::UNREADABLE } else { Incomplete::CUT };
+        note(self.whole.get(begin..end).unwrap_or_default(), before);
         ABSENT
     }
 }
@@ -193,6 +193,14 @@ fn strip_name<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         (name, head) = (next_ours, next_theirs);
     }
     Some(after)
+}
+
+/// Notes the text of a line that lacks a value, given the text before.
+#[cold]
+fn note(line: &[u8], before: &[u8]) {
+    if !line.is_empty() {
+        odd_text::note(line, memchr::memchr_iter(b'\n', before).count() + 1);
+    }
 }
 
 #[cfg(test)]
@@ -223,6 +231,23 @@ mod tests {
         assert!(cursor.is_at_end());
         assert_eq!(Cursor::of(b"").1, Incomplete::CUT);
         assert_eq!(Cursor::of(b"a\n").1, Incomplete::NONE);
+    }
+
+    // Proves that the line that lacks a value is noted, for the log and for `status`.
+    #[test]
+    fn the_line_of_a_missing_value_is_noted() {
+        let _earlier = odd_text::take();
+        let noted = || odd_text::take().map(|odd| odd.to_string());
+        let (mut cursor, _) = Cursor::of(b"a 1\nb 2\nc 5");
+        assert_eq!(noted().as_deref(), Some("line 3: \"c 5\""));
+        cursor.next_line();
+        cursor.word();
+        let mut lacks = Incomplete::NONE;
+        let _: [u64; 2] = cursor.numbers(&mut lacks);
+        assert_eq!((noted().as_deref(), lacks), (Some("line 2: \"b 2\""), Incomplete::CUT));
+        let (mut cursor, _) = Cursor::of(b"");
+        cursor.number(&mut lacks);
+        assert_eq!(noted(), None);
     }
 
     proptest! {

@@ -31,8 +31,8 @@ const STATISTICS_MAX: usize = 65_536;
 /// `include` and `exclude` match interfaces; interfaces without statistics are skipped. Names of
 /// statistics are read again when their number changes or another interface has the name. The
 /// kernel holds the lock of the interface (before Linux 6.15: of all interfaces) while a driver
-/// answers, and some drivers query their device, which takes milliseconds. An interface whose driver
-/// does not answer is left out, and tried again with growing intervals.
+/// answers, and some drivers query their device, which takes milliseconds. An interface whose
+/// driver does not answer is left out, and tried again with growing intervals.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "ethtool",
     about: "Statistics of network drivers, as ethtool -S shows them.",

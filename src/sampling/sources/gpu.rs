@@ -21,7 +21,7 @@ const DRM: &str = "sys/class/drm";
 /// Exists while NVIDIA's driver is loaded.
 const NVIDIA: &str = "proc/driver/nvidia/version";
 /// Name of the list of NVIDIA's cards in log lines.
-const NVIDIA_LIST: &str = "the list of NVIDIA's cards";
+const NVIDIA_LIST: &str = "the list of NVIDIA cards";
 /// Maximum number of cards per driver.
 const CARDS_MAX: usize = 64;
 /// Content of `power/runtime_status` of a suspended card.

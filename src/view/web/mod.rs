@@ -20,6 +20,8 @@ mod promql_reader;
 mod promql_request;
 #[cfg(test)]
 mod promql_tests;
+#[cfg(test)]
+mod pushed_tests;
 mod range_answer;
 mod recording_reader;
 #[cfg(test)]

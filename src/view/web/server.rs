@@ -242,7 +242,7 @@ fn text_answer(text: String) -> ApiAnswer {
 }
 
 /// Returns what answers requests that may take seconds.
-fn slow_answers(shown: ShownPaths) -> impl FnMut(&ApiRequest) -> Result<ApiAnswer, ApiError> {
+pub(super) fn slow_answers(shown: ShownPaths) -> impl FnMut(&ApiRequest) -> Result<ApiAnswer, ApiError> {
     let choice = RecordingChoice {
         paths: shown.paths,
         sources: std::collections::BTreeSet::default(),

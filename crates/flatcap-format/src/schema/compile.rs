@@ -757,8 +757,8 @@ mod tests {
 
     #[test]
     fn all_bits_of_flags_count() {
-        // Proves that all 64 bits of a set of flags count, and that a number of 64 bits and flags of
-        // 32 bits are plain numbers: exports keep the former unsigned.
+        // Proves that all 64 bits of a set of flags count, so that exports keep it unsigned, and
+        // that a number of 64 bits and flags of 32 bits are plain numbers.
         for (base, index, uses_all_bits) in
             [(BaseType::ULong, 0, true), (BaseType::ULong, -1, false), (BaseType::UInt, 0, false)]
         {

@@ -44,7 +44,9 @@ pub(crate) use struct_lists::{StructField, StructList};
 pub(crate) use table_slots::{SlotContent, TableSlot};
 pub use tables::SchemaTables;
 pub use value::{ColumnType, FieldValue};
-pub use visible_json::{to_visible_json, to_visible_json_lines};
+pub use visible_json::{
+    is_terminal_unsafe, to_visible_json, to_visible_json_lines, visible_json, visible_text,
+};
 pub use visitor::{PathStep, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 

@@ -2,16 +2,16 @@
 
 /// The rule of [`is_plain_source_name`], for errors.
 pub const PLAIN_NAME_RULE: &str = "parts separated by dots, each with a character that is not a digit, without spaces at its ends, \
-     control or invisible characters, and without any of []\"=,!~<>*(){};\\'`";
+     control or invisible characters, and without any of []\"=,!~<>*(){};\\'`; the first one without - at its begin";
 
 /// Characters with a meaning in paths, conditions and lists of names.
 const SPECIAL: [char; 18] =
     ['[', ']', '"', '=', ',', '!', '~', '<', '>', '*', '(', ')', '{', '}', ';', '\\', '\'', '`'];
 
-/// Whether a source's name follows [`PLAIN_NAME_RULE`]: a path can have it without quotes, and no
-/// other name looks the same.
+/// Whether a source's name follows [`PLAIN_NAME_RULE`]: a path can have it without quotes, no other
+/// name looks the same, and no command takes a path for an option.
 pub fn is_plain_source_name(name: &str) -> bool {
-    name.split('.').all(is_plain_field_name)
+    !name.starts_with('-') && name.split('.').all(is_plain_field_name)
 }
 
 /// Whether a path can have this name of a field without quotes: as one part of a source's name.
@@ -72,6 +72,7 @@ mod tests {
             "<img>",
             "a*",
             "a!",
+            "-a",
         ] {
             assert!(!is_plain_source_name(name), "{name:?}");
         }

@@ -1,6 +1,7 @@
-//! JSON with escapes for control and invisible characters in strings. It is safe to print on a
-//! terminal and has the same meaning.
+//! JSON and text without control and invisible characters, safe to print on a terminal. The JSON has
+//! the same meaning as with them.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -12,7 +13,7 @@ use super::plain_name::is_invisible;
 /// # Errors
 /// The value cannot be serialized, or a map has keys that are not strings.
 pub fn to_visible_json<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<String> {
-    serde_json::to_string(value).map(visible)
+    serde_json::to_string(value).map(visible_json)
 }
 
 /// Returns a value as indented JSON, for people.
@@ -20,29 +21,61 @@ pub fn to_visible_json<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<S
 /// # Errors
 /// As [`to_visible_json`].
 pub fn to_visible_json_lines<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(value).map(visible)
+    serde_json::to_string_pretty(value).map(visible_json)
 }
 
-/// Escapes the invisible characters of JSON, except line feeds. All of them are in strings: outside
-/// of strings, the only invisible characters are line feeds.
-fn visible(json: String) -> String {
+/// Escapes the invisible characters in the strings of a JSON text, which must be valid. Outside of
+/// strings, where only white space can be invisible, each becomes a space, except line feeds.
+pub fn visible_json(json: String) -> String {
     let is_hidden = |character: char| character != '\n' && is_invisible(character);
-    if json.is_ascii() && !json.contains('\x7f') || !json.contains(is_hidden) {
+    if !json.contains(is_hidden) {
         return json;
     }
-    let mut escaped = String::with_capacity(json.len() + 16);
+    let mut visible = String::with_capacity(json.len() + 16);
+    let (mut is_string, mut is_escaped) = (false, false);
     for character in json.chars() {
-        if is_hidden(character) {
+        is_string ^= character == '"' && !is_escaped;
+        is_escaped = character == '\\' && !is_escaped;
+        if !is_hidden(character) {
+            visible.push(character);
+        } else if is_string {
             let mut units = [0; 2];
             for unit in character.encode_utf16(&mut units) {
                 // Writing to a String does not fail.
-                let _written = write!(escaped, "\\u{unit:04x}");
+                let _written = write!(visible, "\\u{unit:04x}");
             }
         } else {
-            escaped.push(character);
+            visible.push(' ');
         }
     }
-    escaped
+    visible
+}
+
+/// Returns a text with its [unsafe](is_terminal_unsafe) characters escaped as in Rust (`\u{1b}`,
+/// `\n`).
+pub fn visible_text(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_terminal_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut visible = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_terminal_unsafe(character) {
+            visible.extend(character.escape_default());
+        } else {
+            visible.push(character);
+        }
+    }
+    Cow::Owned(visible)
+}
+
+/// Returns whether a character must not reach a terminal: control characters could move the cursor,
+/// set the title or forge a line, and some others change the writing direction.
+pub fn is_terminal_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 #[cfg(test)]
@@ -64,6 +97,39 @@ mod tests {
                 prop_assert!(json.chars().all(|c| c == '\n' || !is_invisible(c)), "{json:?}");
                 prop_assert_eq!(&serde_json::from_str::<std::collections::BTreeMap<String, Vec<String>>>(&json).unwrap(), &value);
             }
+        }
+
+        // Proves that any JSON text keeps its meaning and is visible, also with escaped quotes,
+        // backslashes and white space between its parts, and that a visible text stays as it is.
+        #[test]
+        fn any_json_text_keeps_its_meaning(
+            parts in prop::collection::vec(prop::sample::select(vec![
+                "\"", "\\", "\u{9b}", "\u{202e}", "\u{1b}", "a", "\u{7f}", "\\u001b", "\t", "{",
+            ]), 0..12),
+            space in prop::sample::select(vec!["", " ", "\t", "\r\n", "\n"]),
+        ) {
+            let value = vec![parts.concat(), "b".to_owned()];
+            let json = format!(
+                "{space}[{space}{}{space},{space}{}{space}]{space}",
+                serde_json::to_string(&value[0]).unwrap(),
+                serde_json::to_string(&value[1]).unwrap(),
+            );
+            let shown = visible_json(json);
+            prop_assert!(shown.chars().all(|c| c == '\n' || !is_invisible(c)), "{shown:?}");
+            prop_assert_eq!(&serde_json::from_str::<Vec<String>>(&shown).unwrap(), &value);
+            prop_assert_eq!(visible_json(shown.clone()), shown);
+        }
+    }
+
+    // Proves that no name can move a terminal's cursor or forge a line, and that harmless names
+    // stay unchanged.
+    #[test]
+    fn names_are_fit_for_a_terminal() {
+        assert_eq!(visible_text("\x1b]0;x\x07\r\n\u{9b}2J"), "\\u{1b}]0;x\\u{7}\\r\\n\\u{9b}2J");
+        assert_eq!(visible_text("a\u{202e}b"), "a\\u{202e}b");
+        assert_eq!(visible_text("a\u{61c}b"), "a\\u{61c}b");
+        for harmless in ["cpu", "tick \u{e4}\u{4e2d}", "file.a-b", "a\\b"] {
+            assert!(matches!(visible_text(harmless), Cow::Borrowed(text) if text == harmless), "{harmless}");
         }
     }
 }

@@ -13,7 +13,8 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 /// A file's content, in the page cache and on disk.
 #[derive(Debug, Default)]
 pub(super) struct SimulatedInode {
-    pub(super) content: Vec<u8>,
+    content: Vec<u8>,
+    zeros: usize, // after the content: a file that is truncated to a large size takes no memory
     durable: Vec<u8>, // state after the last sync
     unsynced: Vec<ContentChange>,
     dropped: BTreeSet<usize>,    // sectors dropped by a failed sync
@@ -60,12 +61,35 @@ impl SimulatedInode {
         Self { durable: content.clone(), content, ..Self::default() }
     }
 
+    pub(super) fn length(&self) -> usize {
+        self.content.len() + self.zeros
+    }
+
+    /// Returns the whole content, as the process sees it.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.content.clone();
+        bytes.resize(self.length(), 0);
+        bytes
+    }
+
+    /// Reads from an offset on. Returns the number of bytes.
+    pub(super) fn read(&self, buffer: &mut [u8], offset: usize) -> usize {
+        let count = self.length().saturating_sub(offset).min(buffer.len());
+        let stored = self.content.get(offset..).unwrap_or_default();
+        let stored = &stored[..stored.len().min(count)];
+        buffer[..stored.len()].copy_from_slice(stored);
+        buffer[stored.len()..count].fill(0);
+        count
+    }
+
     pub(super) fn allocated(&self) -> u64 {
-        (self.content.len() as u64).max(self.reserved).next_multiple_of(PAGE_BYTES)
+        (self.length() as u64).max(self.reserved).next_multiple_of(PAGE_BYTES)
     }
 
     pub(super) fn append(&mut self, bytes: &[u8]) {
-        let offset = self.content.len();
+        let offset = self.length();
+        self.content.resize(offset, 0);
+        self.zeros = 0;
         self.content.extend_from_slice(bytes);
         // A sector that is written to again is written back completely.
         self.dropped.retain(|sector| !sectors(offset, bytes.len()).contains(sector));
@@ -73,14 +97,15 @@ impl SimulatedInode {
     }
 
     pub(super) fn truncate(&mut self, length: usize) {
-        self.content.resize(length, 0);
+        self.content.truncate(length);
+        self.zeros = length - self.content.len();
         self.reserved = 0;
         self.dropped.retain(|sector| sector * SECTOR_BYTES < length);
         self.unsynced.push(ContentChange::Truncate(length));
     }
 
     pub(super) fn sync(&mut self) {
-        let mut medium = self.content.clone();
+        let mut medium = self.bytes();
         self.durable.resize(medium.len(), 0);
         for sector in &self.dropped {
             let range = sector_range(*sector, medium.len());

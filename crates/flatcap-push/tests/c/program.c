@@ -35,18 +35,25 @@ int main(int argc, char **argv) {
     CHECK(flatcap_commit(orders, 0) < 0);
     flatcap_cancel(orders);
 
+    flatcap_budget_t budget = {.size = sizeof budget};
+    CHECK(flatcap_budget(NULL, &budget) < 0 && flatcap_budget(client, NULL) < 0);
+
     if (!flatcap_is_connected(client)) {
         CHECK(flatcap_push(orders, "parent", 6) < 0);
         CHECK(flatcap_begin(orders, 10) == NULL);
         size_t length = 1;
         CHECK(flatcap_push_many(orders, "x", &length, 1) == 0);
         CHECK(flatcap_trigger(client, "fire", 0) < 0);
+        CHECK(flatcap_budget(client, &budget) < 0);
         printf("no recorder: %llu dropped\n", (unsigned long long)flatcap_dropped(orders));
         flatcap_close(client);
         return 0;
     }
 
     CHECK(flatcap_push(orders, "parent", 6) == 0);
+    CHECK(flatcap_budget(client, &budget) == 0 && budget.cpu_ns_per_second > 0);
+    flatcap_budget_t small = {.size = sizeof small - 1};
+    CHECK(flatcap_budget(client, &small) < 0);
     size_t lengths[] = {4, 6};
     CHECK(flatcap_push_many(orders, "manymany 2", lengths, 2) == 2);
     CHECK(flatcap_push_many(orders, NULL, NULL, 0) == 0);

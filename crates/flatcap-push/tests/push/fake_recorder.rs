@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use flatcap_lane::{
-    LaneBuffer, LaneClocks, LaneFlags, LaneHeader, LaneReader, LaneResumption, PACKET_BYTES_MAX,
+    LaneBudget, LaneBuffer, LaneClocks, LaneFlags, LaneHeader, LaneReader, LaneResumption, PACKET_BYTES_MAX,
     PushErrorCode, PushReply, PushRequest, ReaderMemory, SourceRegistration, VERSION,
 };
 use flatcap_stream::ChecksumKind;
@@ -38,6 +38,7 @@ pub struct LaneShape {
     pub reads: bool,
     /// Whether it says of lanes that were handed over that they are rescued.
     pub rescues: bool,
+    pub budget: LaneBudget,
 }
 
 pub const SHAPE: LaneShape = LaneShape {
@@ -47,6 +48,11 @@ pub const SHAPE: LaneShape = LaneShape {
     run_id: 1,
     reads: true,
     rescues: true,
+    budget: LaneBudget {
+        cpu_ns_per_second: 500_000_000,
+        user_frames_per_second: 1000,
+        user_bytes_per_second: 0,
+    },
 };
 
 /// A sample that was read.
@@ -294,6 +300,7 @@ impl Service {
             boot: (0, 0),
             lane: u32::try_from(self.lanes.len()).unwrap(),
             uid: 0,
+            budget: self.shape.budget,
         };
         let memory = memfd_create("lane", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&memory, header.bytes()).unwrap();

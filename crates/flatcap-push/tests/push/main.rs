@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fake_recorder::{FakeRecorder, LaneShape, SHAPE, now_ns};
+use flatcap_lane::LaneBudget;
 use flatcap_push::{ClientOptions, OnFullLane, PushClient, PushError, PushSource, SetupError, SourceOptions};
 
 /// A folder with a socket's path.
@@ -94,6 +95,34 @@ fn samples_arrive() {
         let payload = if sample.source == 0 { vec![7; k] } else { k.to_le_bytes().to_vec() };
         assert_eq!(sample.payload, payload);
     }
+}
+
+// Proves that a client knows the budget of its recorder after the first push, and forgets it when
+// the connection is lost. An older recorder states none.
+#[test]
+fn the_budget_is_that_of_the_recorder() {
+    let (_folder, socket) = place();
+    let recorder = FakeRecorder::start(&socket, SHAPE);
+    let client = client(&socket);
+    let orders = source(&client, OnFullLane::DropNewest);
+    assert_eq!(client.budget(), None);
+    orders.push(b"x").unwrap();
+    let budget = client.budget().unwrap();
+    assert_eq!(budget.cpu_ns_per_second, 500_000_000);
+    assert_eq!((budget.user_frames_per_second, budget.user_bytes_per_second), (Some(1000), None));
+    drop(recorder);
+    while client.is_connected() {
+        std::thread::yield_now();
+    }
+    assert_eq!(client.budget(), None);
+    let older = LaneShape { budget: LaneBudget::default(), run_id: 2, ..SHAPE };
+    let recorder = FakeRecorder::start(&socket, older);
+    while recorder.seen.lock().unwrap().frames == 0 {
+        orders.push(b"y").ok();
+        std::thread::yield_now();
+    }
+    assert!(client.is_connected());
+    assert_eq!(client.budget(), None);
 }
 
 // Proves that the timestamp counter gives times of the same clock.

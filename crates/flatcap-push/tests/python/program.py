@@ -8,7 +8,9 @@ import flatcap_push
 with flatcap_push.Client("program", sys.argv[1]) as client:
     orders = client.source("orders", on_full=flatcap_push.BLOCK)
     assert client.is_connected and client.error == ""
+    assert client.budget is None
     assert orders.push(b"one")
+    assert client.budget["cpu_ns_per_second"] > 0 and client.budget["user_bytes_per_second"] is None
     assert orders.push_many([b"two", b"", b"three"]) == 3
     assert orders.push_many([]) == 0
     assert orders.dropped == 0

@@ -11,8 +11,8 @@ const PATHS_MAX: usize = 1 << 16;
 /// no names.
 const PROCESSES_MAX: usize = 1 << 16;
 
-/// The identities of files by their paths, and the first samples of processes. The recorder looks up
-/// the build ids of files that were mapped before it began. Samples that it takes before it has
+/// The identities of files by their paths, and the first samples of processes. The recorder looks
+/// up the build ids of files that were mapped before it began. Samples that it takes before it has
 /// found them get the ids of later payloads.
 #[derive(Debug, Default)]
 pub struct KnownCode {
@@ -53,8 +53,8 @@ impl KnownCode {
         }
     }
 
-    /// Returns an object with its build id or version. An object that was recorded without both gets
-    /// them from its path, unless the path had several, or none.
+    /// Returns an object with its build id or version. An object that was recorded without both
+    /// gets them from its path, unless the path had several, or none.
     pub fn completed<'a>(&'a self, object: CodeObjectView<'a>) -> CodeObjectView<'a> {
         if object.kind != CodeKind::File || object.is_identified() {
             return object;

@@ -20,8 +20,6 @@ fn payload() -> ProfilePayload {
         objects: vec![(CodeKind::File, "/usr/bin/program".to_owned(), vec![0xAB])],
         versions: Vec::new(),
         lost: 0,
-        versions: Vec::new(),
-        versions: Vec::new(),
     }
 }
 

@@ -179,38 +179,6 @@ fn lines(imported: &Imported) -> Vec<(FindingKind, u64)> {
     imported.report.findings.iter().map(|found| (found.kind, found.line)).collect()
 }
 
-// Proves that an open quote costs only its row, wherever the next quote is. Cells with line endings
-// remain complete.
-#[test]
-fn open_quotes_cost_their_row() {
-    let content =
-        "time,v\n1700000000,\"abc\n1700000001,\"x\ny\"\n1700000002,\"de\"\n1700000003,\"open\n1700000004,z\n";
-    let imported = import_file(content);
-    let texts: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
-    assert_eq!(texts, ["x\ny", "de", "z"].map(|text| HeldValue::Text(text.into())));
-    let said: Vec<_> = imported.report.flaws.iter().map(|flaw| &*flaw.what).collect();
-    let what = "a quote is not closed; the row is skipped";
-    assert_eq!(said, [format!("line 2: {what}"), format!("line 6: {what}")]);
-    assert_eq!(imported.gaps, 2);
-}
-
-// Proves that an open quote costs only its row if rows end with a delimiter, or if the last columns
-// have no title. A quote within a cell that is not escaped costs its row, too.
-#[test]
-fn rows_end_open_quotes_whatever_their_width() {
-    for content in [
-        "time,a,note\n1700000000,1,\"x\",\n1700000001,2,\"unclosed,\n1700000002,3,\"y\",\n1700000003,4,\"z\",\n",
-        "time,a,note,,\n1700000000,1,\"x\"\n1700000001,2,\"unclosed\n1700000002,3,\"y\"\n1700000003,4,\"z\"\n",
-        "time,a,note\n1700000000,1,\"x\"\n1700000001,2,\"5\" rack\"\n1700000002,3,\"y\"\n1700000003,4,\"z\"\n",
-    ] {
-        let imported = import_file(content);
-        let values: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
-        assert_eq!(values, [1, 3, 4].map(HeldValue::Unsigned), "{content}");
-        let said: Vec<_> = imported.report.flaws.iter().map(|flaw| &*flaw.what).collect();
-        assert!(matches!(said[..], [one] if one.starts_with("line 3: ")), "{said:?}");
-    }
-}
-
 // Proves that decimal commas, lines before the header, comments, delimiters at the end, two time
 // columns and a repeated header need no options.
 #[test]
@@ -232,42 +200,6 @@ fn forms_of_other_programs_are_read() {
     let options = CsvOptions { skip_lines: Some(4), ..plain() };
     let stated = try_import("data.csv", dstat.as_bytes(), &options).unwrap();
     assert_eq!((stated.rows.len(), lines(&stated).len()), (2, 0));
-}
-
-// Proves that points in numbers are marks of thousands if a number proves it, and a finding if none
-// does, with every delimiter but the comma; and that addresses prove nothing.
-#[test]
-fn points_may_be_marks_of_thousands() {
-    let rows = |delimiter: char, cells: [&str; 2]| {
-        let of = |(at, cell): (usize, &str)| format!("170000000{at}{delimiter}{cell}\n");
-        format!("time{delimiter}a\n{}", cells.into_iter().enumerate().map(of).collect::<String>())
-    };
-    let values = |imported: &Imported| -> Vec<HeldValue> {
-        imported.rows.iter().map(|(_, values)| values[0].clone()).collect()
-    };
-    for delimiter in ['\t', ';', '|'] {
-        let either = import_file(&rows(delimiter, ["1.234", "5.678"]));
-        assert_eq!(lines(&either), [(FindingKind::Decimal, 2)], "{delimiter:?}");
-        assert_eq!(values(&either), [HeldValue::Float(1.234), HeldValue::Float(5.678)]);
-        let proven = import_file(&rows(delimiter, ["1.234", "1.234.567"]));
-        assert_eq!(values(&proven), [HeldValue::Unsigned(1234), HeldValue::Unsigned(1_234_567)]);
-        assert_eq!(lines(&proven), []);
-        let addresses = import_file(&rows(delimiter, ["192.168.100.101", "192.168.100.102"]));
-        assert!(matches!(values(&addresses)[0], HeldValue::Text(_)));
-    }
-    assert_eq!(lines(&import_file(&rows(',', ["1.234", "5.678"]))), []);
-}
-
-// Proves that options in findings are words of a shell, whatever the titles are.
-#[test]
-fn options_are_words_of_a_shell() {
-    let mut content = "time,\"cpu user; rm\"\n".to_owned();
-    for row in 0..20 {
-        content += &format!("17000000{row:02},{}\n", if row == 7 { "x" } else { "5" });
-    }
-    let imported = import_file(&content);
-    let option = imported.report.findings[0].option.as_deref();
-    assert_eq!(option, Some("--type 'cpu user; rm=unsigned', or 'cpu user; rm=text' to keep them"));
 }
 
 // Proves that fields have the units of their cells and titles, and that rows of several devices
@@ -405,39 +337,9 @@ fn unknown_forms_are_explained() {
     assert!(import_file("").rows.is_empty() && import_file("time,a\n").rows.is_empty());
 }
 
-// Proves that an endless quoted cell does not fill the memory: reading stops with a flaw.
-#[test]
-fn open_quotes_are_damage() {
-    let mut content = b"time,a\n1700000000,1\n1700000001,\"".to_vec();
-    content.resize(content.len() + (40 << 20), b'x');
-    let imported = try_import("data.csv", &content, &plain()).unwrap();
-    assert_eq!(imported.rows.len(), 1);
-    let what = &imported.report.flaws[0].what;
-    assert!(what.contains("is a quote not closed?"), "{what}");
-    let mut content = b"time,\"a".to_vec();
-    content.resize(content.len() + (40 << 20), b'x');
-    let imported = try_import("data.csv", &content, &plain()).unwrap();
-    let what = &imported.report.flaws[0].what;
-    assert!(imported.rows.is_empty() && what.contains("is a quote not closed?"), "{what}");
-}
-
-// Proves that the number of lines of an open quote is limited, too. Lines that were read to close
-// one quote are not read again for each quote that opens in them.
-#[test]
-fn lines_of_open_quotes_are_limited() {
-    let empty = "\n".repeat(1 << 18);
-    let content = format!("time,a\n1700000000,\"x{empty}\"\n1700000001,y\n");
-    let imported = import_file(&content);
-    let texts: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
-    assert_eq!(texts, [HeldValue::Text("y".into())]);
-    assert!(imported.report.flaws[0].what.starts_with("line 2: a quote is not closed"));
-    // Each of these lines closes the quote of the line before, and opens one.
-    let open = "x\",y,\"z\n".repeat(40_000);
-    let content = format!("time,a,b\n1700000000,1,2\n{open}1700000001,3,4\n");
-    let imported = import_file(&content);
-    assert_eq!(imported.rows.len(), 2);
-}
-
+mod numbers;
+mod quotes;
+mod tables;
 mod times;
 
 mod one_bad_element {

@@ -171,7 +171,7 @@ impl StackTables {
             let mut object = CodeObjectArgs { kind: file.kind, path, ..CodeObjectArgs::default() };
             match content {
                 Some(FileContentId::BuildId(id)) => {
-                    object.build_id = Some(builder.create_vector(id.as_bytes()))
+                    object.build_id = Some(builder.create_vector(id.as_bytes()));
                 }
                 Some(FileContentId::Version(version)) => {
                     (object.size, object.modified) = (Some(version.bytes), Some(version.modified_ns));
@@ -208,7 +208,7 @@ mod tests {
     use super::super::RECORDS_MAX;
     use super::super::code_file::{CodeFiles, FileIdentity, PATH_BYTES_MAX};
     use super::*;
-    use crate::os::build_id::{ElfBuildId, FileVersion};
+    use crate::os::build_id::{ElfBuildId, FileStamp};
 
     const SPAN: ProfileSpan = ProfileSpan { begin_ns: 1, end_ns: 100 };
 
@@ -268,7 +268,7 @@ mod tests {
         let mut files = CodeFiles::new(0);
         let file =
             files.get(&FileIdentity { path: b"/a", build_id: None, device: (8, 1), inode: 2 }).unwrap();
-        file.finish_lookup(Some(FileContentId::Version(FileVersion { bytes: 0, modified_ns: -3 })));
+        file.finish_lookup(Some(FileContentId::Version(FileStamp { bytes: 0, modified_ns: -3 })));
         let mut tables = StackTables::default();
         tables.frame(&file, 16).unwrap();
         let payload = payload(&mut tables);

@@ -16,15 +16,11 @@ pub(super) struct SimulatedFile {
 impl ReadAt for SimulatedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let disk = self.storage.lock_disk()?;
-        let content = &disk.inodes[self.inode].content;
-        let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)).unwrap_or_default();
-        let count = rest.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&rest[..count]);
-        Ok(count)
+        Ok(usize::try_from(offset).map_or(0, |offset| disk.inodes[self.inode].read(buffer, offset)))
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.storage.lock_disk()?.inodes[self.inode].content.len() as u64)
+        Ok(self.storage.lock_disk()?.inodes[self.inode].length() as u64)
     }
 }
 
@@ -35,7 +31,7 @@ impl StorageFile for SimulatedFile {
         let mut disk = self.storage.disk();
         let fate = disk.begin()?;
         let mut bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-        let offset = disk.inodes[self.inode].content.len() as u64;
+        let offset = disk.inodes[self.inode].length() as u64;
         let (reach, code) = disk.max_length(self.inode);
         let fitting = usize::try_from(reach.saturating_sub(offset)).unwrap_or(usize::MAX);
         let is_full = fitting == 0 && !bytes.is_empty();
@@ -107,7 +103,7 @@ impl StorageFile for SimulatedFile {
             InjectedResult::Fails(_) => inode.fail_sync(random),
             InjectedResult::Crashes => {} // anything may have been written even without it
         }
-        let length = inode.content.len() as u64;
+        let length = inode.length() as u64;
         disk.end(Some(self.inode), Operation::Sync { length }, fate.result())
     }
 }

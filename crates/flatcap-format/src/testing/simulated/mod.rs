@@ -90,6 +90,8 @@ pub struct LoggedOperation {
 struct SimulatedDisk {
     inodes: Vec<SimulatedInode>,
     directory: SimulatedDirectory,
+    /// Files without a name that may still be open.
+    removed: Vec<usize>,
     capacity: u64,
     others: OtherUsage,
     /// Limit of the bytes of our files; the free space does not show it.
@@ -134,6 +136,7 @@ impl SimulatedStorage {
         let disk = SimulatedDisk {
             inodes: files.into_values().map(SimulatedInode::with_content).collect(),
             directory: SimulatedDirectory::with_names(names),
+            removed: Vec::new(),
             capacity: u64::MAX >> 1,
             others: OtherUsage::default(),
             quota: u64::MAX >> 1,
@@ -221,7 +224,7 @@ impl SimulatedStorage {
     /// Returns a file's content as the process sees or last saw it.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let disk = self.disk();
-        disk.directory.names.get(name).map(|inode| disk.inodes[*inode].content.clone())
+        disk.directory.names.get(name).map(|inode| disk.inodes[*inode].bytes())
     }
 
     /// Returns a storage in a possible state after a crash now, or after the crash that happened.
@@ -234,7 +237,7 @@ impl SimulatedStorage {
             CrashKind::PowerCut => disk.directory.after_power_cut(&mut random),
         };
         let content = |inode: usize| match kind {
-            CrashKind::ProcessKilled => disk.inodes[inode].content.clone(),
+            CrashKind::ProcessKilled => disk.inodes[inode].bytes(),
             CrashKind::PowerCut => disk.inodes[inode].after_power_cut(&mut random),
         };
         let contents: Vec<Vec<u8>> = names.values().copied().map(content).collect();
@@ -245,7 +248,7 @@ impl SimulatedStorage {
     pub fn write_to(&self, folder: &Path) -> io::Result<()> {
         let disk = self.disk();
         for (name, inode) in &disk.directory.names {
-            std::fs::write(folder.join(name), &disk.inodes[*inode].content)?;
+            std::fs::write(folder.join(name), disk.inodes[*inode].bytes())?;
         }
         Ok(())
     }
@@ -343,11 +346,21 @@ impl SimulatedDisk {
 
     /// Returns the space that all files occupy, including removed files that are still open.
     fn used(&self) -> u64 {
-        let linked: BTreeSet<usize> = self.directory.names.values().copied().collect();
-        let is_allocated = |(id, inode): &(usize, &SimulatedInode)| {
-            linked.contains(id) || Arc::strong_count(&inode.handles) > 1
-        };
-        self.inodes.iter().enumerate().filter(is_allocated).map(|(_, inode)| inode.allocated()).sum()
+        let named = self.directory.names.values();
+        let removed = self.removed.iter().filter(|inode| self.is_open(**inode));
+        named.chain(removed).map(|inode| self.inodes[*inode].allocated()).sum()
+    }
+
+    fn is_open(&self, inode: usize) -> bool {
+        Arc::strong_count(&self.inodes[inode].handles) > 1
+    }
+
+    /// Notes that a file has lost its name. One that is not open any more is gone for good.
+    fn note_removed(&mut self, inode: usize) {
+        let mut removed = std::mem::take(&mut self.removed);
+        removed.push(inode);
+        removed.retain(|inode| self.is_open(*inode));
+        self.removed = removed;
     }
 
     fn free(&self) -> u64 {
@@ -436,7 +449,12 @@ impl Storage for SimulatedStorage {
             |disk| disk.find(from).map(drop),
             |disk| {
                 let inode = disk.directory.names[from];
+                let displaced = disk.directory.names.get(to).copied();
                 disk.directory.change_with(inode, Some(from), Some(to), Displaced::Removed);
+                displaced
+                    .filter(|other| *other != inode)
+                    .into_iter()
+                    .for_each(|other| disk.note_removed(other));
             },
         )
     }
@@ -450,7 +468,11 @@ impl Storage for SimulatedStorage {
                 let is_refused = disk.immutable.contains(name);
                 if is_refused { Err(io::Error::from_raw_os_error(NOT_PERMITTED)) } else { Ok(()) }
             },
-            |disk| disk.directory.change(disk.directory.names[name], Some(name), None),
+            |disk| {
+                let inode = disk.directory.names[name];
+                disk.directory.change(inode, Some(name), None);
+                disk.note_removed(inode);
+            },
         )
     }
 
