@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use flatcap_lane::LaneBudget;
-
 use super::clock::{ClockPoint, monotonic_ns};
 use super::error::SetupError;
 use super::process_mark::ProcessMark;
 use super::setup::{
-    ClientOptions, ClientSetup, ClientSource, SOURCES_MAX, SocketPlace, SourceOptions, SourceSlot, check_name,
+    ClientOptions, ClientSetup, ClientSource, PushBudget, SOURCES_MAX, SocketPlace, SourceOptions,
+    SourceSlot, check_name,
 };
 use super::shared::{ClientHandle, ClientShared};
 use super::source::PushSource;
@@ -20,31 +19,6 @@ const SOCKET: &str = "/run/flatcap/push.sock";
 const SOCKET_VARIABLE: &str = "FLATCAP_PUSH_SOCKET";
 /// Longest path of a Unix socket (`sun_path` less the zero byte).
 const SOCKET_BYTES_MAX: usize = 107;
-
-/// The budget and limits of a recorder for pushed frames (docs/PUSH.md, section 4). Frames above
-/// them wait in the lanes. If a lane is full, [`OnFullLane`](crate::OnFullLane) decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PushBudget {
-    /// CPU time for the frames of all users, in nanoseconds per second: 1,000,000,000 is one core.
-    pub cpu_ns_per_second: u64,
-    /// Frames per second of this user; `None` is unlimited.
-    pub user_frames_per_second: Option<u64>,
-    /// Bytes per second of this user; `None` is unlimited.
-    pub user_bytes_per_second: Option<u64>,
-}
-
-impl PushBudget {
-    /// Returns the budget that a lane states.
-    pub(crate) fn of(lane: LaneBudget) -> Option<Self> {
-        let limit = |number: u64| (number > 0).then_some(number);
-        Some(Self {
-            cpu_ns_per_second: limit(lane.cpu_ns_per_second)?,
-            user_frames_per_second: limit(lane.user_frames_per_second),
-            user_bytes_per_second: limit(lane.user_bytes_per_second),
-        })
-    }
-}
 
 /// A client. It stays open as long as one of its sources is there.
 #[derive(Debug, Clone)]

@@ -44,11 +44,11 @@ mod thread_lane;
 #[cfg(feature = "tracing")]
 mod tracing_layer;
 
-pub use client::{PushBudget, PushClient};
+pub use client::PushClient;
 pub use error::{PushError, SetupError};
 #[cfg(feature = "log")]
 pub use log_sink::LogSink;
-pub use setup::{ClientOptions, OnFullLane, SourceOptions};
+pub use setup::{ClientOptions, OnFullLane, PushBudget, SourceOptions};
 pub use source::PushSource;
 #[cfg(feature = "tracing")]
 pub use tracing_layer::PushLayer;

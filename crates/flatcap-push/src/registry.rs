@@ -9,11 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatcap_lane::{LaneBudget, LaneResumption, LaneWriter, PushReply, PushRequest, VERSION};
 
-use super::client::PushBudget;
 use super::clock::{NS_PER_S, monotonic_ns};
 use super::connection::{Connection, sealed_memory};
 use super::mapping::Mapping;
-use super::setup::{ClientSetup, SOURCES_MAX};
+use super::setup::{ClientSetup, PushBudget, SOURCES_MAX};
 
 /// How often to look for a recorder.
 const ATTEMPT_EVERY_NS: u64 = NS_PER_S;

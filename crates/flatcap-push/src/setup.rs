@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use flatcap_lane::SourceRegistration;
+use flatcap_lane::{LaneBudget, SourceRegistration};
 
 use super::clock::ClockPoint;
 use super::error::SetupError;
@@ -84,6 +84,31 @@ pub struct SourceOptions<'a> {
     pub period: Duration,
     /// What to do when the lane is full.
     pub on_full: OnFullLane,
+}
+
+/// The budget and limits of a recorder for pushed frames (docs/PUSH.md, section 4). Frames above
+/// them wait in the lanes. If a lane is full, [`OnFullLane`](OnFullLane) decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PushBudget {
+    /// CPU time for the frames of all users, in nanoseconds per second: 1,000,000,000 is one core.
+    pub cpu_ns_per_second: u64,
+    /// Frames per second of this user; `None` is unlimited.
+    pub user_frames_per_second: Option<u64>,
+    /// Bytes per second of this user; `None` is unlimited.
+    pub user_bytes_per_second: Option<u64>,
+}
+
+impl PushBudget {
+    /// Returns the budget that a lane states.
+    pub(crate) fn of(lane: LaneBudget) -> Option<Self> {
+        let limit = |number: u64| (number > 0).then_some(number);
+        Some(Self {
+            cpu_ns_per_second: limit(lane.cpu_ns_per_second)?,
+            user_frames_per_second: limit(lane.user_frames_per_second),
+            user_bytes_per_second: limit(lane.user_bytes_per_second),
+        })
+    }
 }
 
 /// A client as it was opened.

@@ -164,8 +164,8 @@ mod tests {
         }
     }
 
-    // Proves that an endless list and the refusal of a list are final, with their reason, and that a
-    // refused object is left to the library, which reports it as such.
+    // Proves that an endless list and the refusal of a list are final, with their reason, and that
+    // a refused object is left to the library, which reports it as such.
     #[test]
     fn final_answers_are_not_asked_for_again() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -398,7 +398,6 @@ fn names_reach_no_terminal() {
     for manifest in manifests {
         let text = std::fs::read_to_string(manifest).unwrap();
         assert!(!text.contains(is_unsafe), "{text:?}");
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["host"]["name"], HOST);
     }
 }
 

@@ -226,7 +226,7 @@ fn without_company(value: &Value) -> Value {
     match value {
         Value::Array(list) => list.iter().map(without_company).collect(),
         Value::Object(fields) => {
-            let own = fields.iter().filter(|(name, _)| *name != "together");
+            let own = fields.iter().filter(|(name, _)| !["together", "dump"].contains(&name.as_str()));
             own.map(|(name, value)| (name.clone(), without_company(value))).collect()
         }
         other => other.clone(),

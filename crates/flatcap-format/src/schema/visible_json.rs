@@ -1,5 +1,5 @@
-//! JSON and text without control and invisible characters, safe to print on a terminal. The JSON has
-//! the same meaning as with them.
+//! JSON and text without control and invisible characters, safe to print on a terminal. The meaning
+//! of the JSON stays.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
