@@ -73,8 +73,9 @@ pub(in crate::block) fn encode(
     EncodingChoice { encoding: own_encoding, is_numeric: false }
 }
 
-/// Returns the dictionary indices of the first rows of a column that has `rows` rows, if its values
-/// are few. The first rows take `bytes` in our own encoding.
+/// Returns the dictionary indices of the first rows (`column`) of a column that has `rows` rows, or
+/// `None` if its values are not few or too short. `bytes` is the size of the first rows in our own
+/// encoding.
 pub(in crate::block) fn few_value_indices(column: &[u64], bytes: usize, rows: usize) -> Option<Vec<u64>> {
     let is_wide = rows >= ROWS_MIN && 8 * bytes >= DICTIONARY_BITS_MIN * column.len();
     if is_wide { dictionary::few_value_indices(column) } else { None }
@@ -92,8 +93,8 @@ mod tests {
     use super::*;
     use crate::block::selection::ValueType;
 
-    // Proves that digits and letters are encoded as integers and take no more than as floats, and
-    // that scaled readings of a converter are encoded as floats.
+    // Proves that digits and letters are encoded as integers and take no more bytes than as floats,
+    // and that scaled samples of a converter are encoded as floats.
     #[test]
     fn letters_are_read_as_integers() {
         let field = FieldRef { at: 64, bytes: 4, kind: ValueType::Unsigned };
