@@ -221,7 +221,7 @@ pub(crate) fn encode_pair(number: u64) -> [u8; PAIR_BYTES] {
     bytes
 }
 
-/// Reads a pair. None if its halves do not fit.
+/// Reads a pair. Returns `None` if its halves do not fit.
 #[inline]
 pub(crate) fn pair(first: u64, second: u64) -> Option<u64> {
     (first == !second).then_some(first)

@@ -11,7 +11,7 @@ pub const VERSION: u32 = 1;
 const NAME_BYTES_MAX: usize = 64;
 /// Longest name of a root, a thread's, or value of a label.
 const TEXT_BYTES_MAX: usize = 255;
-/// Most labels of a source: they are in every segment's header.
+/// Maximum number of labels of a source: they are in every segment's header.
 const LABELS_MAX: usize = 16;
 /// Added to the kind of a request: the kind of its reply.
 const REPLY: u32 = 0x8000;
@@ -221,7 +221,7 @@ impl PushErrorCode {
         (1..).zip(Self::ALL).find(|(_, code)| *code == self).map_or(0, |(number, _)| number)
     }
 
-    /// Whether the recorder closes the connection after it.
+    /// Returns whether the recorder closes the connection after it.
     pub fn is_fatal(self) -> bool {
         matches!(self, Self::Version | Self::Malformed | Self::Denied)
     }

@@ -114,7 +114,8 @@ pub struct SlotAccount {
     pub slot: u8,
     /// The source's id.
     pub source: u16,
-    /// Number of the first sample that was not taken yet; none if nothing is known of the slot.
+    /// Number of the first sample that was not taken yet, or `None` if nothing is known of the
+    /// slot.
     pub next_seq: Option<u64>,
     /// The client's number of the next sample.
     pub begun: u64,
@@ -285,8 +286,8 @@ impl LaneReader {
         memory.write_at(&encode_pair(wall_offset_ns.cast_unsigned()), WALL_OFFSET_AT as u64)
     }
 
-    /// Returns the wall offset in the memory of a lane that was [resumed](Self::resume); none if it
-    /// is not whole.
+    /// Returns the wall offset in the memory of a lane that was [resumed](Self::resume), or `None`
+    /// if it is not whole.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -549,7 +550,7 @@ fn number(
     Ok((number, missing))
 }
 
-/// Returns how many uses were given back. None if the number is not whole.
+/// Returns how many uses were given back. Returns `None` if the number is not whole.
 fn returned(page: &ControlPage) -> Option<u64> {
     pair(number_at(page, RETURNED_AT), number_at(page, RETURNED_AT + 8))
 }

@@ -7,7 +7,8 @@ const CLOSED: u64 = 1 << BYTES_BITS;
 const USE_SHIFT: u32 = BYTES_BITS + 1;
 const USE_BITS: u32 = u64::BITS - USE_SHIFT;
 const USE_MASK: u64 = (1 << USE_BITS) - 1;
-/// Most uses of a lane: more than any writer can begin, and far from where sums overflow.
+/// Maximum number of uses of a lane: more than any writer can begin, and far from where sums
+/// overflow.
 pub(crate) const USES_MAX: u64 = 1 << 60;
 
 /// The state of a slab as stored.
@@ -42,12 +43,12 @@ impl SlabState {
         (self.0 & (CLOSED - 1)) as usize
     }
 
-    /// Whether no frame will be added.
+    /// Returns whether no frame will be added.
     pub(crate) fn is_closed(self) -> bool {
         self.0 & CLOSED != 0
     }
 
-    /// Whether both are states of the same use.
+    /// Returns whether both are states of the same use.
     pub(crate) fn is_same_use(self, other: Self) -> bool {
         self.0 >> USE_SHIFT == other.0 >> USE_SHIFT
     }

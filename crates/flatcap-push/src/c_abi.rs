@@ -43,7 +43,7 @@ struct COptions {
     use_counter: c_int,
 }
 
-/// Returns the text of a C string; none for null and for what is not UTF-8.
+/// Returns the text of a C string, or `None` for null and for what is not UTF-8.
 fn text<'a>(pointer: *const c_char) -> Option<&'a str> {
     if pointer.is_null() {
         return None;
@@ -52,7 +52,7 @@ fn text<'a>(pointer: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(pointer) }.to_str().ok()
 }
 
-/// Returns the bytes at a pointer; none for null with a length.
+/// Returns the bytes at a pointer, or `None` for null with a length.
 fn bytes<'a>(pointer: *const c_void, length: usize) -> Option<&'a [u8]> {
     if length == 0 {
         return Some(&[]);

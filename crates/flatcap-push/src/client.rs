@@ -87,7 +87,7 @@ impl PushClient {
         self.handle.shared.process().registry.trigger(&self.handle.shared.setup, text)
     }
 
-    /// Whether there is a connection to a recorder, as of the last look.
+    /// Returns whether there is a connection to a recorder, as of the last look.
     pub fn is_connected(&self) -> bool {
         self.handle.shared.process().registry.is_connected()
     }

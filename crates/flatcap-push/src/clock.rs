@@ -62,7 +62,8 @@ impl PushClock {
 }
 
 impl ClockPoint {
-    /// Reads both clocks. None if the kernel does not trust the counter for its own clock.
+    /// Reads both clocks. Returns `None` if the kernel does not trust the counter for its own
+    /// clock.
     pub(crate) fn if_trusted() -> Option<Self> {
         const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let source = std::fs::read_to_string(CLOCK_SOURCE).ok()?;

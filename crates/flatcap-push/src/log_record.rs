@@ -11,7 +11,7 @@ use super::source::PushSource;
 
 const SCHEMA: &[u8] = include_bytes!("../generated/log_record.bfbs");
 const ROOT: &str = "flatcap.push.LogRecord";
-/// Most fields of a record; further ones are left out.
+/// Maximum number of fields of a record; further ones are left out.
 const FIELDS_MAX: usize = 32;
 /// Longest text; the rest is cut, so that one record does not fill a lane.
 const TEXT_BYTES_MAX: usize = 8192;

@@ -16,7 +16,8 @@ pub(crate) struct ProcessMark {
 }
 
 impl ProcessMark {
-    /// Returns the mark of this process. None if the kernel has no such page (before 4.14).
+    /// Returns the mark of this process. Returns `None` if the kernel has no such page (before
+    /// 4.14).
     pub(crate) fn current() -> Option<Self> {
         static WORD: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
         let word = (*WORD.get_or_init(wiped_word))?;
@@ -25,7 +26,7 @@ impl ProcessMark {
         Some(Self { word, value })
     }
 
-    /// Whether this is the process of the mark.
+    /// Returns whether this is the process of the mark.
     #[inline]
     pub(crate) fn is_own_process(self) -> bool {
         self.word.load(Ordering::Relaxed) == self.value

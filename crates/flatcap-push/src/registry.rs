@@ -16,8 +16,8 @@ use super::setup::{ClientSetup, SOURCES_MAX};
 
 /// How often to look for a recorder.
 const ATTEMPT_EVERY_NS: u64 = NS_PER_S;
-/// Most lanes that are kept for a recorder. Beyond them, the oldest without a writer goes: a
-/// recorder that never says that it has rescued one must not cost ever more memory.
+/// Maximum number of lanes that are kept for a recorder. Beyond them, the oldest without a writer
+/// goes: a recorder that never says that it has rescued one must not cost ever more memory.
 const HELD_LANES_MAX: usize = 1024;
 
 /// Samples of each source that one thread after the other, with the same lane, has dropped. One
@@ -358,8 +358,8 @@ impl RegistryState {
         taken.is_some() || self.connection.is_none() || !lane.resumption.is_final
     }
 
-    /// Sends a request. Returns what is wanted of the reply; none if there is no recorder, or it
-    /// refuses, or does not answer in time: then the connection is closed.
+    /// Sends a request. Returns what is wanted of the reply, or `None` if there is no recorder, or
+    /// it refuses, or does not answer in time: then the connection is closed.
     fn ask<R>(
         &mut self,
         request: &PushRequest,

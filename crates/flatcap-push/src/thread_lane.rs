@@ -105,7 +105,7 @@ fn push_to_lane(
     lane.push(source, bytes, fill)
 }
 
-/// Takes the lane of this thread. None if it is being used.
+/// Takes the lane of this thread. Returns `None` if it is being used.
 #[inline]
 pub(crate) fn take_lane(client: &Arc<ClientShared>) -> Option<Box<ThreadLane>> {
     // Nothing is left when the thread ends.

@@ -14,19 +14,19 @@ use crate::demangling::demangled;
 use crate::elf_file::{ElfFile, SectionCodec};
 use crate::error::SymbolError;
 
-/// Most bytes of all debug information of a file, uncompressed. Above, the names of functions are
-/// those of the table of symbols alone.
+/// Maximum number of bytes of all debug information of a file, uncompressed. Above, the names of
+/// functions are those of the table of symbols alone.
 const DEBUG_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes of the tables of lines, which take up to 24 times as much memory.
+/// Maximum number of bytes of the tables of lines, which take up to 24 times as much memory.
 const LINE_BYTES_MAX: u64 = 64 << 20;
-/// Most entries within each other. Compilers write some 30; reading them is recursive.
+/// Maximum number of entries within each other. Compilers write some 30; reading them is recursive.
 const DEPTH_MAX: isize = 512;
-/// Most ranges of addresses of all functions, which take 32 bytes each. Many entries can share one
-/// list, which is then kept as often. A browser has some 5 million.
+/// Maximum number of ranges of addresses of all functions, which take 32 bytes each. Many entries
+/// can share one list, which is then kept as often. A browser has some 5 million.
 const RANGES_MAX: usize = 16 << 20;
-/// Most inlined functions that are shown at one place.
+/// Maximum number of inlined functions that are shown at one place.
 const INLINED_MAX: usize = 32;
-/// Most bytes of a name. Names of C++ with templates can be long.
+/// Maximum number of bytes of a name. Names of C++ with templates can be long.
 const NAME_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of a file.

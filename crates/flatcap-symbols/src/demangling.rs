@@ -4,7 +4,8 @@ use std::fmt;
 
 use cpp_demangle::DemangleOptions;
 
-/// Most bytes of a name. Some few bytes in a file can state a name that is longer than any memory.
+/// Maximum number of bytes of a name. Some few bytes in a file can state a name that is longer than
+/// any memory.
 const NAME_BYTES_MAX: usize = 16 << 10;
 
 /// Returns a name as in the source, if it is of Rust or C++; else as it is.

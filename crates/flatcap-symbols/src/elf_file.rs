@@ -14,13 +14,14 @@ use crate::bounded_file::{BoundedFile, FilePart};
 use crate::build_id::BuildId;
 use crate::error::SymbolError;
 
-/// Most bytes of a table of segments or sections: 65,535 entries of 64 bytes.
+/// Maximum number of bytes of a table of segments or sections: 65,535 entries of 64 bytes.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
-/// Most bytes of the names of all sections, and of a note.
+/// Maximum number of bytes of the names of all sections, and of a note.
 const NAMES_BYTES_MAX: u64 = 1 << 20;
-/// Most bytes of a section's name that are kept. Those that are looked for have fewer than 20.
+/// Maximum number of bytes of a section's name that are kept. Those that are looked for have fewer
+/// than 20.
 const NAME_BYTES_MAX: usize = 64;
-/// Most notes in which the build id is looked for. Files have some three.
+/// Maximum number of notes in which the build id is looked for. Files have some three.
 const NOTES_MAX: usize = 64;
 /// Bytes of the smallest page. Those of other hosts are multiples of it.
 const PAGE_BYTES: u64 = 4096;

@@ -11,13 +11,13 @@ use crate::bounded_file::FilePart;
 use crate::elf_file::{ElfFile, ElfSection, SectionContent};
 use crate::error::SymbolError;
 
-/// Most bytes of a table of symbols. That of a browser of 250 MB has some 30 MB.
+/// Maximum number of bytes of a table of symbols. That of a browser of 250 MB has some 30 MB.
 const SYMBOLS_BYTES_MAX: u64 = 512 << 20;
-/// Most functions of a file; further ones are left out.
+/// Maximum number of functions of a file; further ones are left out.
 const FUNCTIONS_MAX: usize = 4 << 20;
 /// Symbols that are read at once.
 const CHUNK_SYMBOLS: u64 = 1 << 15;
-/// Most bytes of a name. Names of C++ with templates can be long.
+/// Maximum number of bytes of a name. Names of C++ with templates can be long.
 const NAME_BYTES_MAX: usize = 64 << 10;
 /// Symbols before the nearest one that may contain an address: functions that contain others.
 const OUTER_SYMBOLS_MAX: usize = 16;

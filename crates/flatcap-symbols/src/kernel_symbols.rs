@@ -9,9 +9,9 @@ use flatcap_format::storage::linux::open_regular;
 
 use crate::error::SymbolError;
 
-/// Most bytes of the text. That of a kernel with 4,000 modules has 15 MB.
+/// Maximum number of bytes of the text. That of a kernel with 4,000 modules has 15 MB.
 const TEXT_BYTES_MAX: u64 = 128 << 20;
-/// Most bytes of a line.
+/// Maximum number of bytes of a line.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// Bytes after the begin of a module's last function that belong to it, and of the kernel's last

@@ -99,7 +99,7 @@ impl ObjectSymbols {
     }
 }
 
-/// Whether a file has the code itself; a debug file has not.
+/// Returns whether a file has the code itself; a debug file has not.
 fn has_code(elf: &ElfFile) -> bool {
     elf.section(".text").is_some()
 }

@@ -18,9 +18,9 @@ const MEMORY_BYTES_MAX: usize = 512 << 20;
 /// Most places whose names are kept, and most bytes of their names.
 const NAMES_MAX: usize = 1 << 18;
 const NAMES_BYTES_MAX: usize = 64 << 20;
-/// Most objects that are known at a time.
+/// Maximum number of objects that are known at a time.
 const OBJECTS_MAX: usize = 4096;
-/// Most characters of a name.
+/// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 1024;
 /// The kernel's symbols while it runs, and its notes, which have its build id.
 const KALLSYMS: &str = "/proc/kallsyms";

@@ -75,7 +75,7 @@ impl ValueColumn {
         value.unwrap_or(FieldValue::Absent)
     }
 
-    /// Returns the value of a row as a number; none for a text, NaN, or a row without a value.
+    /// Returns the value of a row as a number, or `None` for a text, NaN, or a row without a value.
     /// Integers are rounded to the nearest float.
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     pub fn number(&self, row: usize) -> Option<f64> {

@@ -205,7 +205,7 @@ pub(super) struct Sample {
 pub(super) const LISTS: [&str; 3] = ["total", "devices", "processes"];
 
 impl Sample {
-    /// Whether an element that is not in the list has ended.
+    /// Returns whether an element that is not in the list has ended.
     pub(super) fn is_complete(&self, list: usize) -> bool {
         !self.is_cut && (list != 2 || self.skipped == 0)
     }

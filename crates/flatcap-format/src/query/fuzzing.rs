@@ -57,7 +57,7 @@ fn answer(mut results: QueryResults) -> (Answer, QuerySummary) {
 }
 
 /// Asks a file twice: by columns and templates, and by a walk of each payload. Returns the summary
-/// of the first; none if the file or the query is refused.
+/// of the first, or `None` if the file or the query is refused.
 ///
 /// # Panics
 /// The answers differ.

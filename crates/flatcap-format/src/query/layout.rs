@@ -8,7 +8,8 @@ use super::row_options::RowOptions;
 use super::steps::Aggregate;
 use crate::schema::{ColumnType, MetricKind, has_rate};
 
-/// Most columns of a row: each element of a list may be one, and processes come and go.
+/// Maximum number of columns of a row: each element of a list may be one, and processes come and
+/// go.
 const ROW_COLUMNS_MAX: usize = 1 << 16;
 
 /// A column of rows.
@@ -190,7 +191,7 @@ impl RowLayout {
         }
     }
 
-    /// Returns the column of each value of a row; none for a value without one.
+    /// Returns the column of each value of a row, or `None` for a value without one.
     pub(super) fn places(&self, number: usize, name: Option<ElementName>) -> &[Option<usize>] {
         let Some(own) = self.tables.get(number) else { return &[] };
         match name {

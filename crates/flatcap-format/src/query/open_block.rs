@@ -28,7 +28,7 @@ pub(super) enum OpenGroup {
     Columns {
         matrix: MatrixRows,
         template: Box<SampleTemplate>,
-        /// Whether each row may pass the condition; none for all.
+        /// Whether each row may pass the condition, or `None` for all.
         passing: Option<Vec<bool>>,
     },
     /// Rows of several shapes. All columns are loaded.
@@ -257,13 +257,13 @@ impl OpenBlock {
         self.newest_ns
     }
 
-    /// Whether there are rows to read.
+    /// Returns whether there are rows to read.
     pub(super) fn is_needed(&self) -> bool {
         self.queues.iter().any(|queue| queue.source.is_some())
     }
 }
 
-/// Whether the rows of each source are in one group: then they are in its order.
+/// Returns whether the rows of each source are in one group: then they are in its order.
 fn are_in_order_by_groups(wanted: &[(Option<u16>, RowRun)]) -> bool {
     let mut groups: BTreeMap<Option<u16>, usize> = BTreeMap::new();
     wanted.iter().all(|(source, run)| *groups.entry(*source).or_insert(run.group) == run.group)

@@ -22,9 +22,9 @@ use crate::segment::{SealState, SelectedSegment, list, select};
 /// Sealed segments are summarized in cells of 2^30 ns, 1.1 s. Pixels of this length or longer are
 /// made of them; shorter ones are of so little time that it is read again.
 const CELL_BITS: u32 = 30;
-/// Most rows of an answer, which bounds its series: some 20 MB.
+/// Maximum number of rows of an answer, which bounds its series: some 20 MB.
 const ROWS_MAX: usize = 1 << 18;
-/// Most series of an answer.
+/// Maximum number of series of an answer.
 pub(super) const SERIES_MAX: usize = 512;
 
 /// What to draw.

@@ -16,7 +16,7 @@ pub struct OverviewSeries {
     pub host: HostIdentity,
     /// Path, unit and kind of the field.
     pub column: RowColumn,
-    /// The element's label; none if the field is in no list.
+    /// The element's label, or `None` if the field is in no list.
     pub label: Option<Box<str>>,
     /// What identifies the element.
     pub identity: Vec<ElementIdentity>,
@@ -99,7 +99,7 @@ impl OverviewRows {
         self.left_out = self.left_out.max(left_out);
     }
 
-    /// Returns the number of a series, which may be new; none if there are too many.
+    /// Returns the number of a series, which may be new, or `None` if there are too many.
     fn number(&mut self, run: &RunOverview, series: &SeriesCells) -> Option<usize> {
         let key = (run.host.clone(), series.field.clone(), series.element.clone());
         if let Some(number) = self.known.get(&key) {

@@ -13,7 +13,7 @@ use crate::schema::{
     ColumnType, CompiledSchema, DecodeError, FieldValue, LeafField, MetricKind, SchemaError, Sparse,
 };
 
-/// Most fields that an error lists.
+/// Maximum number of fields that an error lists.
 const LISTED_MAX: usize = 5;
 
 /// The one field that a path leads to.
@@ -23,8 +23,8 @@ pub struct LocatedField {
     pub source: usize,
     /// The path from the source on, with `[*]` after each list: `disk.devices[*].reads`.
     pub path: String,
-    /// The path of the innermost list with its picked elements, `devices[vda]`; none if the field
-    /// is in no list.
+    /// The path of the innermost list with its picked elements, `devices[vda]`, or `None` if the
+    /// field is in no list.
     pub list: Option<Box<str>>,
     /// The path picks all elements of each list.
     pub is_every_element: bool,
@@ -323,8 +323,8 @@ mod tests {
         found
     }
 
-    /// The values of these fields of a source, read payload by payload; none if the paths have no
-    /// reader.
+    /// The values of these fields of a source, read payload by payload, or `None` if the paths have
+    /// no reader.
     fn read_one_by_one(
         path: &std::path::Path,
         source: &RecordedSource,

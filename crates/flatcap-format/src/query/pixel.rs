@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Most pixels of an overview: more than any screen has.
+/// Maximum number of pixels of an overview: more than any screen has.
 const PIXELS_MAX: u32 = 1 << 14;
 /// The longest pixel is 146 years: a range of all times has five.
 const BITS_MAX: u32 = 62;
@@ -85,7 +85,7 @@ impl PixelValues {
 
 impl PixelGrid {
     /// Returns the pixels that cover a range: the longest ones of which there are not more than
-    /// `pixels`, but for one at the edge. None for an empty range.
+    /// `pixels`, but for one at the edge. Returns `None` for an empty range.
     pub(super) fn of(wall_ns: &Range<i64>, pixels: u32) -> Option<Self> {
         let length = u128::try_from(i128::from(wall_ns.end) - i128::from(wall_ns.start)).ok()?;
         let least = length.div_ceil(pixels.clamp(1, PIXELS_MAX).into()).max(1);

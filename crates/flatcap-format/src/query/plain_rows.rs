@@ -27,7 +27,7 @@ pub struct PlainRows {
 pub struct SampleRows {
     /// The sample of each row.
     pub times: BatchTimes,
-    /// By column; none if the schema of this run does not have the field.
+    /// By column, or `None` if the schema of this run does not have the field.
     pub columns: Vec<Option<ValueColumn>>,
 }
 
@@ -47,9 +47,9 @@ pub enum PlainItem {
 }
 
 impl Recording {
-    /// Asks for the rows that [`rows`](Self::rows) returns without options as batches of columns;
-    /// none if the fields are in lists or of several sources, so that rows are made of more than
-    /// one value a column and sample.
+    /// Asks for the rows that [`rows`](Self::rows) returns without options as batches of columns,
+    /// or `None` if the fields are in lists or of several sources, so that rows are made of more
+    /// than one value a column and sample.
     ///
     /// # Errors
     /// As [`query`](Self::query).

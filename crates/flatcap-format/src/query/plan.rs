@@ -22,7 +22,8 @@ pub struct TableInfo {
     pub source: Box<str>,
     /// The source's id, if the run has several of its name at the same time.
     pub instance: Option<u16>,
-    /// The path of the list with its picked elements, `devices[vda]`; none if the table is no list.
+    /// The path of the list with its picked elements, `devices[vda]`, or `None` if the table is no
+    /// list.
     pub list: Option<Box<str>>,
     /// The columns.
     pub columns: Vec<ColumnInfo>,
@@ -175,7 +176,8 @@ pub(super) struct ListPlan {
     pub(super) tables: Vec<usize>,
     /// For each table whose rows are its elements or lie below them: the elements that count.
     pub(super) picks: Vec<(usize, ElementTest)>,
-    /// The list for [`ElementNames`](super::ElementNames); none if its elements are not told apart.
+    /// The list for [`ElementNames`](super::ElementNames), or `None` if its elements are not told
+    /// apart.
     pub(super) number: Option<u32>,
     /// Its elements are events: what is at a position says nothing of the next sample's.
     pub(super) are_events: bool,
@@ -213,7 +215,7 @@ impl StructPlan {
         Self { fields: fields.collect() }
     }
 
-    /// Whether there are texts, which may not be UTF-8.
+    /// Returns whether there are texts, which may not be UTF-8.
     pub(super) fn has_text(&self) -> bool {
         self.fields.iter().any(|column| column.field.reader.is_none())
     }

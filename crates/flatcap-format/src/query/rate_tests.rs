@@ -65,7 +65,7 @@ fn key(label: &str) -> ElementKey {
 type Least = Option<i64>;
 const COMPARED: usize = 6;
 
-/// Whether the condition holds for an element.
+/// Returns whether the condition holds for an element.
 fn passes(element: &Element, least: Least) -> bool {
     let Raw::I64(level) = element.values[COMPARED] else { panic!("signed_level is a long") };
     least.is_none_or(|least| level != i64::MAX && level >= least)
@@ -213,7 +213,7 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least)
     rows
 }
 
-/// Whether two values are the same: integers exactly, fractions to the rounding of a sum.
+/// Returns whether two values are the same: integers exactly, fractions to the rounding of a sum.
 fn is_same(found: &HeldValue, expected: &HeldValue) -> bool {
     match (found, expected) {
         (HeldValue::Float(found), HeldValue::Float(expected)) => {

@@ -38,7 +38,7 @@ pub struct RecordedSource {
     pub name: String,
     /// Its nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
-    /// Its schema; none if its payloads have none, or one that is malformed.
+    /// Its schema, or `None` if its payloads have none, or one that is malformed.
     pub schema: Option<CompiledSchema>,
     /// The error in its schema, if the schema is malformed.
     pub schema_error: Option<SchemaError>,

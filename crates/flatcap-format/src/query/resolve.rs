@@ -4,7 +4,7 @@ use super::error::QueryError;
 use super::path::{ElementPick, FieldPath, PathPart, source_path};
 use crate::schema::{CompiledSchema, LeafField, nearest_name};
 
-/// Most fields that an error lists.
+/// Maximum number of fields that an error lists.
 const LISTED_MAX: usize = 5;
 
 /// A field that a query selects of a source.
@@ -22,7 +22,7 @@ pub(super) struct SelectedField {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownSource<'s> {
     pub(super) name: &'s str,
-    /// Its id, which a path may name: `orders[3]`. None if any id will do.
+    /// Its id, which a path may name: `orders[3]`. `None` if any id will do.
     pub(super) id: Option<u16>,
     pub(super) schema: &'s CompiledSchema,
     /// Its samples are computed from those of another source.

@@ -306,7 +306,7 @@ impl SeriesFold {
         Some((std::mem::take(&mut self.cells), ends))
     }
 
-    /// Removes the cells below a number, and returns them; none if there are no such cells.
+    /// Removes the cells below a number, and returns them, or `None` if there are no such cells.
     pub(super) fn take_before(&mut self, number: i64) -> Option<(Vec<TimeCell>, SeriesEnds)> {
         if !self.cells.iter().any(|cell| cell.number < number) {
             return None;

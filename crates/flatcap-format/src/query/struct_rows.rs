@@ -8,8 +8,8 @@ use super::plan::{ListPlan, StructColumn, StructPlan};
 use super::table_rows::TableRows;
 use crate::schema::{CompiledSchema, FieldValue, StructField};
 
-/// Most elements that are remembered with their bytes. Beyond, all are forgotten, and named again:
-/// of the processes of a large host, all are remembered.
+/// Maximum number of elements that are remembered with their bytes. Beyond, all are forgotten, and
+/// named again: of the processes of a large host, all are remembered.
 const KNOWN_MAX: usize = 1 << 13;
 
 /// The elements of a source's lists, by the bytes that identify them.
@@ -161,7 +161,7 @@ impl StructColumn {
         bytes.get(..end).unwrap_or_default()
     }
 
-    /// Returns the value of an element; none for a text that is not UTF-8.
+    /// Returns the value of an element, or `None` for a text that is not UTF-8.
     fn value<'v>(&self, element: &'v [u8], schema: &'v CompiledSchema) -> Option<FieldValue<'v>> {
         let bytes = self.field.bytes_of(element);
         match &self.field.reader {

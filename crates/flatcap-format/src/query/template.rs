@@ -119,8 +119,8 @@ impl SampleTemplate {
         true
     }
 
-    /// Reads the one value of a field, by its number, in a payload that fits. None if the field is
-    /// no plain scalar or is in a list: [`read_column`](Self::read_column) reads those.
+    /// Reads the one value of a field, by its number, in a payload that fits. Returns `None` if the
+    /// field is no plain scalar or is in a list: [`read_column`](Self::read_column) reads those.
     #[inline]
     pub(super) fn read_single<'v>(
         &'v self,
@@ -150,8 +150,8 @@ impl SampleTemplate {
         }
     }
 
-    /// Whether all rows of a matrix have their values at the places of this payload, its first row,
-    /// and every text is the same in all of them.
+    /// Returns whether all rows of a matrix have their values at the places of this payload, its
+    /// first row, and every text is the same in all of them.
     pub(super) fn fits_all(&self, matrix: &MatrixRows) -> bool {
         let may_change = |bytes: &Range<usize>| {
             matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)
@@ -242,7 +242,7 @@ impl CellBytes {
         Some(FieldRef { at, bytes, kind: ValueType::Unsigned })
     }
 
-    /// Reads the value from a payload; none if it is not valid.
+    /// Reads the value from a payload, or `None` if it is not valid.
     fn read<'v>(&self, schema: &'v CompiledSchema, payload: &'v [u8]) -> Option<FieldValue<'v>> {
         let bytes = payload.get(self.bytes.clone())?;
         let Some(reader) = &self.reader else {
@@ -284,7 +284,7 @@ impl TableRows {
         matrix.may_change(bytes_of(field)).then_some((field, cell.reader.as_ref()?))
     }
 
-    /// Returns a value of a row as another payload has it; none if it is not valid.
+    /// Returns a value of a row as another payload has it, or `None` if it is not valid.
     fn read<'v>(
         &'v self,
         row: usize,

@@ -4,8 +4,8 @@ use super::elements::ElementNames;
 use super::plan::SourcePlan;
 use super::template::SampleTemplate;
 
-/// Most templates of a source. Lists grow and shrink by an element or two around their usual
-/// length.
+/// Maximum number of templates of a source. Lists grow and shrink by an element or two around their
+/// usual length.
 const TEMPLATES_MAX: usize = 4;
 /// Templates that are made although none was of use yet. One costs as much as some ten samples.
 pub(super) const ATTEMPTS: u64 = 8;

@@ -10,7 +10,7 @@ use super::template_cache::ATTEMPTS;
 use crate::block::MatrixRows;
 use crate::schema::envelope::split;
 
-/// Most templates of a source that are kept.
+/// Maximum number of templates of a source that are kept.
 const KEPT_MAX: usize = 16;
 
 /// The templates of a segment's matrices, by the id of their source.
@@ -29,8 +29,8 @@ struct SourceTemplates {
 }
 
 impl TemplatePool {
-    /// Returns the template of a matrix. None if its rows have several structures, its first row
-    /// does not fit its schema, or a template is not likely to be right.
+    /// Returns the template of a matrix. Returns `None` if its rows have several structures, its
+    /// first row does not fit its schema, or a template is not likely to be right.
     pub(super) fn template(
         &mut self,
         matrix: &MatrixRows,

@@ -18,8 +18,8 @@ pub(super) struct WholeTimes<'b> {
 }
 
 impl<'b> WholeTimes<'b> {
-    /// Returns the times of some samples of a batch; none if there are fewer than two, if two are
-    /// further apart than `longest_ns`, or if a clock was set back.
+    /// Returns the times of some samples of a batch, or `None` if there are fewer than two, if two
+    /// are further apart than `longest_ns`, or if a clock was set back.
     pub(super) fn of(times: &'b BatchTimes, samples: Range<usize>, longest_ns: u64) -> Option<Self> {
         let mono_ns = times.mono_ns.get(samples.clone()).filter(|mono_ns| mono_ns.len() > 1)?;
         let wall_ns = times.wall_ns.get(samples)?;
@@ -48,7 +48,7 @@ impl<'b> WholeTimes<'b> {
         (!has_nan && values.len() + 1 == self.mono_ns.len()).then_some(values)
     }
 
-    /// Returns the change per second of a counter at all samples but the first one; none if it
+    /// Returns the change per second of a counter at all samples but the first one, or `None` if it
     /// decreases, or is a fraction, of which a change may be no number.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     pub(super) fn rates_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {

@@ -83,7 +83,7 @@ impl WantedTimes {
         Self { wall_ns, mono_ns }
     }
 
-    /// Whether a time is wanted, by both clocks.
+    /// Returns whether a time is wanted, by both clocks.
     #[inline]
     pub(crate) fn contains(&self, wall_ns: i64, mono_ns: u64) -> bool {
         // The last nanosecond that a clock can show belongs to a range without an end.
@@ -94,7 +94,7 @@ impl WantedTimes {
             && !is_after(mono_ns < self.mono_ns.end, self.mono_ns.end == u64::MAX)
     }
 
-    /// Whether every time is wanted.
+    /// Returns whether every time is wanted.
     pub(crate) fn are_all(&self) -> bool {
         (self.wall_ns.clone(), self.mono_ns.clone()) == (i64::MIN..i64::MAX, 0..u64::MAX)
     }

@@ -170,7 +170,7 @@ impl MergedReader {
         Ok(())
     }
 
-    /// Whether a recorder may still append to the segment being read.
+    /// Returns whether a recorder may still append to the segment being read.
     pub(crate) fn is_live(&self) -> bool {
         self.current.is_some() && self.is_live && !self.has_ended
     }
@@ -231,7 +231,7 @@ impl MergedReader {
         }
     }
 
-    /// Whether the current segment is sealed, of one run, and nothing of it was returned.
+    /// Returns whether the current segment is sealed, of one run, and nothing of it was returned.
     fn can_be_taken(&self) -> bool {
         let is_taken = self.reads == 0 && !self.is_live && self.current_run == RunSelection::Wanted;
         let Some(reader) = self.current.as_ref().filter(|_| is_taken) else { return false };
@@ -342,7 +342,7 @@ impl MergedReader {
         }
     }
 
-    /// Decides how to continue at the end of the segment being read; none if the segment is
+    /// Decides how to continue at the end of the segment being read, or `None` if the segment is
     /// complete.
     fn at_segment_end(&mut self) -> Option<ReadStep> {
         let Some(next) = self.pending_segments.front() else { return Some(ReadStep::End) };
@@ -454,7 +454,7 @@ impl MergedReader {
         ReadStep::Notice(Notice::Damaged(path.unwrap_or_default(), damage))
     }
 
-    /// Whether a segment may have samples in the wanted range of time.
+    /// Returns whether a segment may have samples in the wanted range of time.
     fn overlaps(&self, reader: &SegmentReader) -> bool {
         let Some(footer) = reader.footer() else { return true };
         let elapsed_ns = self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(reader.header()));
@@ -470,8 +470,8 @@ impl MergedReader {
             })
     }
 
-    /// Whether no wanted frame can follow in this segment: all index intervals with wanted samples
-    /// were read, and this sample is later.
+    /// Returns whether no wanted frame can follow in this segment: all index intervals with wanted
+    /// samples were read, and this sample is later.
     fn is_past_end(&self, at: crate::segment::FrameLocation) -> bool {
         let (Some(end), Some(reader)) = (&self.end, &self.current) else { return false };
         at.kind == FrameKind::Telemetry
@@ -479,7 +479,7 @@ impl MergedReader {
             && reader.sample(at).is_some_and(|sample| sample.mono_ns >= end.mono_ns)
     }
 
-    /// Whether a time in the current segment is wanted, by both clocks.
+    /// Returns whether a time in the current segment is wanted, by both clocks.
     fn wants_time(&self, wall_ns: i64, mono_ns: u64) -> bool {
         self.times.as_ref().is_none_or(|times| times.contains(wall_ns, mono_ns))
     }

@@ -11,7 +11,7 @@ use crate::segment::{
     Advance, FrameKind, ListedSegment, RecordingStart, SampleView, SegmentError, list, runs,
 };
 
-/// Returns the first sample that a filter selects; none without one.
+/// Returns the first sample that a filter selects, or `None` without one.
 ///
 /// # Errors
 /// A segment cannot be read.

@@ -89,8 +89,8 @@ pub fn slot_of(position: usize) -> u16 {
 /// Returns the binary schema (.bfbs) of these tables, as flatc would write it.
 ///
 /// # Errors
-/// Those of [`CompiledSchema::compile`]: a name that is invalid or taken, too many fields, a table
-/// that is missing.
+/// The errors of [`CompiledSchema::compile`]: a name that is invalid or taken, too many fields, a
+/// table that is missing.
 pub fn binary_schema(tables: &[NewTable], root: &str) -> Result<Vec<u8>, SchemaError> {
     // Readers search objects and fields by name.
     let mut sorted: Vec<&NewTable> = tables.iter().collect();

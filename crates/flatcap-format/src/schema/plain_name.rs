@@ -8,13 +8,14 @@ pub const PLAIN_NAME_RULE: &str = "parts separated by dots, each with a characte
 const SPECIAL: [char; 18] =
     ['[', ']', '"', '=', ',', '!', '~', '<', '>', '*', '(', ')', '{', '}', ';', '\\', '\'', '`'];
 
-/// Whether a source's name follows [`PLAIN_NAME_RULE`]: a path can have it without quotes, and no
-/// other name looks the same.
+/// Returns whether a source's name follows [`PLAIN_NAME_RULE`]: a path can have it without quotes,
+/// and no other name looks the same.
 pub fn is_plain_source_name(name: &str) -> bool {
     name.split('.').all(is_plain_field_name)
 }
 
-/// Whether a path can have this name of a field without quotes: as one part of a source's name.
+/// Returns whether a path can have this name of a field without quotes: as one part of a source's
+/// name.
 pub fn is_plain_field_name(name: &str) -> bool {
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         return false;
@@ -26,7 +27,8 @@ pub fn is_plain_field_name(name: &str) -> bool {
             && !name.chars().any(|character| SPECIAL.contains(&character) || is_invisible(character))
 }
 
-/// Whether it is a control character, or one that is not seen or changes the direction of others.
+/// Returns whether it is a control character, or one that is not seen or changes the direction of
+/// others.
 pub(super) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(

@@ -27,7 +27,7 @@ impl PlainTables {
     /// Returns what makes tables of payloads; `None` if the schema has no arrays of fixed length.
     ///
     /// # Errors
-    /// Those of [`binary_schema`].
+    /// The errors of [`binary_schema`].
     pub fn of(schema: &CompiledSchema) -> Result<Option<Self>, SchemaError> {
         let mut fields = schema.objects.iter().flat_map(|object| &object.fields);
         if !fields.any(|field| matches!(field.value_type, FieldType::Array(..))) {

@@ -13,8 +13,8 @@ pub(crate) struct ScalarReader {
 }
 
 impl Field {
-    /// Returns how a value of the field, or of one of its elements, is read; none for objects and
-    /// texts.
+    /// Returns how a value of the field, or of one of its elements, is read, or `None` for objects
+    /// and texts.
     pub(crate) fn scalar_reader(&self) -> Option<ScalarReader> {
         match self.value_type {
             _ if self.is_text => None,
@@ -27,7 +27,8 @@ impl Field {
         }
     }
 
-    /// Whether the field is an array or list of bytes with a text, which ends at the first zero.
+    /// Returns whether the field is an array or list of bytes with a text, which ends at the first
+    /// zero.
     pub(crate) fn is_padded_text(&self) -> bool {
         self.is_text
     }

@@ -70,7 +70,7 @@ impl CompiledObject {
         plain.collect()
     }
 
-    /// Returns the bytes of text in such a struct; none if it has fields of other types.
+    /// Returns the bytes of text in such a struct, or `None` if it has fields of other types.
     pub(super) fn plain_text_bytes(&self) -> Option<usize> {
         self.struct_bytes?;
         self.fields.iter().try_fold(0, |sum, field| match field.value_type {

@@ -44,8 +44,8 @@ pub trait Visitor {
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);
 
     /// The list that was begun consists of structs of numbers and texts, `stride` bytes each.
-    /// Returns the number of bytes in texts that are not UTF-8 if it read all of them; none if it
-    /// wants the elements one by one.
+    /// Returns the number of bytes in texts that are not UTF-8 if it read all of them, or `None` if
+    /// it wants the elements one by one.
     #[inline]
     fn structs(&mut self, _elements: &[u8], _stride: usize) -> Option<usize> {
         None

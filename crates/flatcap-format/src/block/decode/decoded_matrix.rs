@@ -145,7 +145,7 @@ impl DecodedMatrix {
         self.may_change_in(field.range())
     }
 
-    /// Whether a byte of a range may differ from row to row.
+    /// Returns whether a byte of a range may differ from row to row.
     pub(in crate::block) fn may_change_in(&self, bytes: Range<usize>) -> bool {
         !self.columns_in(bytes.clone()).is_empty()
             || self.raw_ranges().any(|raw_range| {

@@ -127,7 +127,7 @@ impl BlockDecoder {
         self.first_block = raw;
     }
 
-    /// Whether the first block is set.
+    /// Returns whether the first block is set.
     pub(crate) fn has_first_block(&self) -> bool {
         !self.first_block.is_empty()
     }

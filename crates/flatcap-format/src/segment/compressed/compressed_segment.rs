@@ -148,7 +148,7 @@ impl CompressedSegment {
     }
 
     /// Returns a header that replaces the raw one if that cannot be known: the file's own. It has
-    /// no schemas, so samples cannot be decoded. None without an intact header or block.
+    /// no schemas, so samples cannot be decoded. Returns `None` without an intact header or block.
     pub(in crate::segment) fn header_without_schemas(&self) -> io::Result<Option<SegmentHeader>> {
         let Some(header) = &self.header else { return Ok(None) };
         let mut frame = Vec::new();
@@ -250,8 +250,8 @@ impl CompressedSegment {
         Ok(self.payload(&last, &mut Vec::new())?.is_ok().then_some(last))
     }
 
-    /// Returns the blocks up to a raw offset, for a file without a footer. None unless they are
-    /// complete and one of them ends there.
+    /// Returns the blocks up to a raw offset, for a file without a footer. Returns `None` unless
+    /// they are complete and one of them ends there.
     pub(in crate::segment) fn blocks_up_to(&self, raw_offset: u64) -> Option<Vec<BlockEntry>> {
         let mut blocks = self.blocks();
         blocks.truncate(blocks.partition_point(|entry| entry.raw_end() <= raw_offset));
@@ -423,8 +423,8 @@ impl CompressedSegment {
         Ok(frame.payload_of(entry).ok_or("it is not a block"))
     }
 
-    /// Sums up the sizes of sources that these blocks state; none if one of the blocks cannot be
-    /// read.
+    /// Sums up the sizes of sources that these blocks state, or `None` if one of the blocks cannot
+    /// be read.
     ///
     /// # Errors
     /// The error of the kernel.

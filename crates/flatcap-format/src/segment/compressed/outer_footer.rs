@@ -13,8 +13,8 @@ use crate::segment::open::file_window::FileWindow;
 use crate::segment::open::header_and_footer::{HeaderAndFooter, find_leading_header};
 
 /// Returns header and footer of the raw segment that `window` shows, the footer without index and
-/// histograms. None if something is damaged, or if the raw header lacks the schema of a source that
-/// was added later: then the raw footer has to be read. Afterwards the window is empty.
+/// histograms. Returns `None` if something is damaged, or if the raw header lacks the schema of a
+/// source that was added later: then the raw footer has to be read. Afterwards the window is empty.
 ///
 /// # Errors
 /// `Io`.

@@ -19,7 +19,7 @@ pub(in crate::segment) fn deframer() -> KindDeframer {
     KindDeframer::new(COMPRESSED_CHECKSUM).with_max_frame_len(limit)
 }
 
-/// Reads the table entry of a block from its payload; none if it is not a valid block.
+/// Reads the table entry of a block from its payload, or `None` if it is not a valid block.
 pub(in crate::segment) fn parse_block_entry(payload: &[u8], offset: u64, bytes: usize) -> Option<BlockEntry> {
     if payload.get(4..8) != Some(IDENTIFIER) {
         return None;

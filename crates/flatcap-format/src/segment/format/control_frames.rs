@@ -26,8 +26,8 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// Whether its samples were left out on purpose, to record the source less often: they are not
-    /// lost. A gap with any other cause beside that counts as lost.
+    /// Returns whether its samples were left out on purpose, to record the source less often: they
+    /// are not lost. A gap with any other cause beside that counts as lost.
     pub fn is_thinned(&self) -> bool {
         self.causes == wire::GapCause::Thinned.bits()
     }
@@ -50,7 +50,8 @@ impl Gap {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a Gap frame; none if it is malformed or its numbers exceed `u64::MAX`.
+    /// Reads the payload of a Gap frame, or `None` if it is malformed or its numbers exceed
+    /// `u64::MAX`.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let gap = verified::<wire::Gap<'_>>(payload)?;
         gap.first().checked_add(gap.count())?;
@@ -84,7 +85,7 @@ impl ClockSync {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a `ClockSync` frame; none if it is malformed.
+    /// Reads the payload of a `ClockSync` frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let sync = verified::<wire::ClockSync<'_>>(payload)?;
         Some(Self { clocks: pairing_from_wire(sync.clocks()), cause: sync.cause() })
@@ -122,7 +123,7 @@ impl Marker {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a Marker frame; none if it is malformed.
+    /// Reads the payload of a Marker frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let marker = verified::<wire::Marker<'_>>(payload)?;
         Some(Self {
@@ -170,7 +171,7 @@ impl Attachment {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of an Attachment frame; none if it is malformed.
+    /// Reads the payload of an Attachment frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let attachment = verified::<wire::Attachment<'_>>(payload)?;
         Some(Self {

@@ -11,7 +11,8 @@ pub struct Damage {
     pub what: &'static str,
 }
 
-/// Most damaged ranges that are listed one by one: a hostile file may have one every twenty bytes.
+/// Maximum number of damaged ranges that are listed one by one: a hostile file may have one every
+/// twenty bytes.
 const DAMAGE_KEPT_MAX: usize = 1000;
 /// Description of the last range if there are more.
 const MORE_DAMAGE: &str = "more damage from here on, up to the last damaged place";

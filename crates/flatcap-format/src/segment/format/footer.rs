@@ -177,7 +177,7 @@ impl Trailer {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a trailer frame; none if it is malformed.
+    /// Reads the payload of a trailer frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let trailer = verified::<wire::Trailer<'_>>(payload)?;
         Some(Self {

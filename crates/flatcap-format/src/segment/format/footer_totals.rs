@@ -24,7 +24,7 @@ pub struct FooterTotals {
     pub incomplete_flags: u16,
     /// Causes of all lost samples together, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Range of the recorded samples; none if there are none.
+    /// Range of the recorded samples, or `None` if there are none.
     pub span: Option<SampleSpan>,
     /// Lateness: begin of a sample minus its deadline.
     pub lateness: TotalHistogram,
@@ -118,7 +118,7 @@ impl FooterTotals {
     /// Returns the samples recorded per second, for a source with this period: the rate between the
     /// first and the last sample, or, if lower, the nominal rate times the share of ticks that were
     /// recorded. The former does not see ticks missed at either end. With thinned samples it is the
-    /// former: their numbers are of another period. None for fewer than two samples.
+    /// former: their numbers are of another period. Returns `None` for fewer than two samples.
     #[allow(clippy::cast_precision_loss, reason = "a rate for display: 53 bits are enough")]
     pub fn achieved_hz(&self, period_ns: u64) -> Option<f64> {
         let span = self.span.filter(|_| self.recorded > 1)?;

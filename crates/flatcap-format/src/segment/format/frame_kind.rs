@@ -56,7 +56,7 @@ impl FrameKind {
         }
     }
 
-    /// Returns the kind of a payload; none if it is too short to have an identifier.
+    /// Returns the kind of a payload, or `None` if it is too short to have an identifier.
     pub(crate) fn of(payload: &[u8]) -> Option<Self> {
         payload.get(IDENTIFIER_AT..)?.first_chunk().map(|identifier| Self::of_identifier(*identifier))
     }
@@ -96,7 +96,7 @@ pub struct SampleView<'a> {
 }
 
 impl<'a> SampleView<'a> {
-    /// Reads a telemetry frame's payload; none if the verifier rejects it.
+    /// Reads a telemetry frame's payload, or `None` if the verifier rejects it.
     #[inline]
     pub fn read(payload: &'a [u8]) -> Option<Self> {
         match envelope::split(payload) {

@@ -15,7 +15,7 @@ pub const VERSION: u16 = 1;
 pub(in crate::segment) const COMPRESSED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
 /// Highest frame limit that a header may have, in bytes.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
-/// Most clock pairings in one header; beyond that the oldest are dropped.
+/// Maximum number of clock pairings in one header; beyond that the oldest are dropped.
 pub(in crate::segment) const CLOCKS_MAX: usize = 1024;
 
 pub use wire::SourceKind;
@@ -308,7 +308,7 @@ impl SourceInfo {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a `SourceDescriptor` frame; none if it is malformed.
+    /// Reads the payload of a `SourceDescriptor` frame, or `None` if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         verified::<wire::SourceDescriptor<'_>>(payload).map(read_source)
     }

@@ -16,7 +16,7 @@ pub struct IndexEntry {
     pub bytes: u64,
     /// Number of frames of every kind.
     pub frames: u64,
-    /// Time bounds of its samples; none without samples.
+    /// Time bounds of its samples, or `None` without samples.
     pub bounds: Option<Bounds>,
     /// Its samples by source.
     pub sources: Vec<IndexedSource>,
@@ -175,7 +175,7 @@ impl IndexFrame {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of an Index frame; none if it is malformed.
+    /// Reads the payload of an Index frame, or `None` if it is malformed.
     pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let index = verified::<wire::Index<'_>>(payload)?;
         Some(Self {

@@ -6,9 +6,9 @@ use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions};
 use crate::host::ClockReading;
 use crate::schema::segment as wire;
 
-/// Most sources in one segment.
+/// Maximum number of sources in one segment.
 pub(in crate::segment) const SOURCES_MAX: usize = 4096;
-/// Most index entries in a footer; beyond that, neighbours are joined.
+/// Maximum number of index entries in a footer; beyond that, neighbours are joined.
 pub(in crate::segment) const ENTRIES_MAX: usize = 4096;
 /// Longest header or footer that is read, in bytes.
 pub(in crate::segment) const HEADER_BYTES_MAX: u32 = 64 << 20;

@@ -70,7 +70,7 @@ pub struct SegmentName {
 }
 
 impl SegmentName {
-    /// Reads a file name; none if it differs in any part from the output of [`fmt::Display`].
+    /// Reads a file name, or `None` if it differs in any part from the output of [`fmt::Display`].
     pub fn parse(name: &str) -> Option<Self> {
         let (stem, state) = match name.strip_suffix(ACTIVE) {
             Some(stem) => (stem, SealState::Active),
@@ -111,8 +111,8 @@ impl SegmentName {
         })
     }
 
-    /// Returns the number after all numbers in these names, of segments and of files beside them;
-    /// none after the last number.
+    /// Returns the number after all numbers in these names, of segments and of files beside them,
+    /// or `None` after the last number.
     pub fn next_free_number<'a>(names: impl Iterator<Item = &'a str>) -> Option<u64> {
         let shown = |name| Self::parse(name).or_else(|| Some(Self::parse_side_file(name)?.0));
         match names.filter_map(shown).map(|name| name.number).max() {
@@ -133,7 +133,7 @@ impl SegmentName {
         Some(if first <= NUMBER_MAX { first } else { next })
     }
 
-    /// Returns the number after this one; none after the last number (10 billion segments).
+    /// Returns the number after this one, or `None` after the last number (10 billion segments).
     pub fn next_number(number: u64) -> Option<u64> {
         number.checked_add(1).filter(|next| *next <= NUMBER_MAX)
     }

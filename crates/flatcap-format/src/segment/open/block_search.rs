@@ -101,8 +101,8 @@ pub(in crate::segment) fn next_block(
     })
 }
 
-/// Returns the length of the frame at `offset`, header included, by its length field; none if it is
-/// impossible.
+/// Returns the length of the frame at `offset`, header included, by its length field, or `None` if
+/// it is impossible.
 fn declared_bytes(head: &[u8], offset: u64, file_bytes: u64) -> Option<usize> {
     let length = u64::from(u32::from_le_bytes(*head.first_chunk::<LENGTH_BYTES>()?));
     let declared = deframer().header_bytes() as u64 + length;

@@ -97,7 +97,7 @@ pub(in crate::segment) fn find_header_and_footer(
     Ok(ends)
 }
 
-/// Finds the header at the file's start. None if it is damaged.
+/// Finds the header at the file's start. Returns `None` if it is damaged.
 ///
 /// # Errors
 /// `Io`.
@@ -145,7 +145,7 @@ fn find_header(
     Ok(Ok(None))
 }
 
-/// Reads the payload of a header frame with this checksum; none if it is damaged.
+/// Reads the payload of a header frame with this checksum, or `None` if it is damaged.
 fn parse_leading_header(
     payload: &[u8],
     kind: ChecksumKind,
@@ -245,7 +245,7 @@ fn find_footer(
         .map(|footer| (footer, offset)))
 }
 
-/// Reads the footer of a file, by two short reads at its end. None if it is not sealed.
+/// Reads the footer of a file, by two short reads at its end. Returns `None` if it is not sealed.
 pub(in crate::segment) fn read_footer(path: &Path) -> io::Result<Option<Footer>> {
     let mut window = FileWindow::open(path)?.probe_window();
     let file_bytes = window.file_bytes()?;

@@ -16,9 +16,9 @@ use crate::schema::frame::FrameHeader;
 
 /// Length at which a batch ends: a rejected batch is read frame by frame.
 const BATCH_BYTES: usize = 256 << 10;
-/// Most sources in one batch; one more begins the next batch.
+/// Maximum number of sources in one batch; one more begins the next batch.
 const BATCH_SOURCES_MAX: usize = 64;
-/// Most batches in a scan, which then ends. Bounds its memory for any input.
+/// Maximum number of batches in a scan, which then ends. Bounds its memory for any input.
 const BATCHES_MAX: usize = 1024;
 
 /// Consecutive intact samples with ordinary envelopes, without a jump in the numbers of any source.

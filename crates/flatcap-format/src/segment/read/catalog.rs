@@ -14,7 +14,7 @@ use crate::storage;
 pub struct ListedSegment {
     /// Its path.
     pub path: PathBuf,
-    /// Its parsed name; none for a file with any other name.
+    /// Its parsed name, or `None` for a file with any other name.
     pub name: Option<SegmentName>,
     /// A recorder is writing it: bytes after its last intact frame are in flight, not torn.
     pub live: bool,

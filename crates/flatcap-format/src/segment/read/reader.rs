@@ -106,7 +106,7 @@ impl SegmentReader {
     /// Reads a file that is not in the file system; `path` is its name in errors.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn over(path: &Path, file: Arc<dyn ReadAt>) -> Result<Self, SegmentError> {
         Self::new(path, FileWindow::over(file), FooterParts::All)
     }
@@ -184,8 +184,8 @@ impl SegmentReader {
         self.compressed.clone().map(|compressed| compressed as Arc<dyn ReadAt>)
     }
 
-    /// Returns stat(2) of the opened file, even if its name now belongs to another file. None if it
-    /// was not opened by path.
+    /// Returns stat(2) of the opened file, even if its name now belongs to another file. Returns
+    /// `None` if it was not opened by path.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -360,8 +360,8 @@ impl SegmentReader {
         self.bytes(at).get(..self.frames.deframer.header_bytes()).unwrap_or_default()
     }
 
-    /// Source and sequence number of a sample. None for another frame, or once the reader has
-    /// advanced.
+    /// Source and sequence number of a sample. Returns `None` for another frame, or once the reader
+    /// has advanced.
     #[inline]
     pub(in crate::segment) fn source_and_seq(&self, at: FrameLocation) -> Option<(u16, u64)> {
         match &self.last_sample {
@@ -376,7 +376,8 @@ impl SegmentReader {
         into.extend_from_slice(self.payload(at));
     }
 
-    /// The content of a telemetry frame. None for another frame, or once the reader has advanced.
+    /// The content of a telemetry frame. Returns `None` for another frame, or once the reader has
+    /// advanced.
     #[inline]
     pub fn sample(&self, at: FrameLocation) -> Option<SampleView<'_>> {
         match &self.last_sample {

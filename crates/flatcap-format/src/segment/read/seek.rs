@@ -24,7 +24,7 @@ const SLACK_NS: u64 = 10_000_000_000;
 pub struct SelectedSegment {
     /// The segment.
     pub listing: ListedSegment,
-    /// The range, in monotonic nanoseconds; none if it is not known.
+    /// The range, in monotonic nanoseconds, or `None` if it is not known.
     pub mono_ns: Option<Range<u64>>,
 }
 
@@ -149,8 +149,8 @@ fn header_with_clocks(listing: &ListedSegment) -> Option<SegmentHeader> {
     (!header.clock_table.is_empty()).then_some(header)
 }
 
-/// Returns the range of monotonic time that covers a range of wall time; none if nothing can be in
-/// it.
+/// Returns the range of monotonic time that covers a range of wall time, or `None` if nothing can
+/// be in it.
 fn mono_range(clocks: &[ClockReading], wall_ns: &Range<i64>) -> Option<Range<u64>> {
     let mut hull: Option<Range<u64>> = None;
     for (at, pairing) in clocks.iter().enumerate() {

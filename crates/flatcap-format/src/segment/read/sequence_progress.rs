@@ -8,8 +8,8 @@ use crate::segment::format::control_frames::Gap;
 use crate::segment::format::frame_kind::SampleView;
 use crate::segment::format::header::SegmentHeader;
 
-/// Most gaps of a source that may wait for earlier numbers. A recorder writes the gaps of one batch
-/// together.
+/// Maximum number of gaps of a source that may wait for earlier numbers. A recorder writes the gaps
+/// of one batch together.
 const GAPS_WAITING_MAX: usize = 4096;
 
 /// The sequence numbers reached by all sources.

@@ -198,12 +198,12 @@ impl DirectoryRecovery<'_> {
         Some(name.run_id) != self.skip_run && self.only.is_none_or(is_only)
     }
 
-    /// The header of a segment; none if it cannot be read.
+    /// The header of a segment, or `None` if it cannot be read.
     fn header(&self, name: SegmentName) -> Option<SegmentHeader> {
         self.open(name).map(|reader| reader.header().clone())
     }
 
-    /// The footer of a sealed segment; none if it cannot be read.
+    /// The footer of a sealed segment, or `None` if it cannot be read.
     fn footer(&self, name: SegmentName) -> Option<Footer> {
         self.open(name)?.footer().cloned()
     }

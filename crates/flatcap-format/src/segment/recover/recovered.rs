@@ -9,7 +9,7 @@ use crate::segment::format::segment_name::SegmentName;
 /// The result of recovering one segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// The name of the sealed segment; none if nothing in it could be read.
+    /// The name of the sealed segment, or `None` if nothing in it could be read.
     pub sealed: Option<String>,
     /// Samples in the segment.
     pub frames: u64,

@@ -11,12 +11,13 @@ use super::removed::RemovedSegments;
 use crate::segment::format::control_frames::Gap;
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
 
-/// Most gaps per source that may wait for the next sample. The recorder writes one gap per jump, so
-/// usually one waits.
+/// Maximum number of gaps per source that may wait for the next sample. The recorder writes one gap
+/// per jump, so usually one waits.
 const GAPS_WAITING_MAX: usize = 1024;
 
-/// Most entries that are kept when a header arrives. Beyond that, the entries of the earliest runs
-/// are summed up. A hostile file may have a header of another run every few hundred bytes.
+/// Maximum number of entries that are kept when a header arrives. Beyond that, the entries of the
+/// earliest runs are summed up. A hostile file may have a header of another run every few hundred
+/// bytes.
 const SOURCES_KEPT_MAX: usize = 1 << 16;
 
 /// Counts of one source in one run: each number counts once, however often the files have it.

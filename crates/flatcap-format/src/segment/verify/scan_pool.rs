@@ -16,7 +16,7 @@ use crate::segment::format::index::IndexEntry;
 use crate::segment::read::batch_scan::BatchScan;
 use crate::segment::read::reader::SegmentReader;
 
-/// Most workers on any host: one reader keeps up with this many.
+/// Maximum number of workers on any host: one reader keeps up with this many.
 const WORKERS_MAX: usize = 7;
 /// Shortest file worth a thread: starting one takes as long as reading half a megabyte.
 const FILE_BYTES_MIN: u64 = 4 << 20;
@@ -85,7 +85,7 @@ struct WorkItem<'a> {
 }
 
 impl SegmentReader {
-    /// Returns a pool that scans this segment for the reader; none if it is not mapped or not
+    /// Returns a pool that scans this segment for the reader, or `None` if it is not mapped or not
     /// sealed.
     pub(in crate::segment) fn scan_pool(&self) -> Option<ScanPool> {
         let map = self.frames.window.mapped()?;

@@ -123,7 +123,7 @@ impl SegmentCompressor {
     /// length of the file. If that fails, nothing has changed here.
     ///
     /// # Errors
-    /// Those of [`Encoder::encode`] and of `write`.
+    /// The errors of [`Encoder::encode`] and of `write`.
     pub(in crate::segment) fn append(
         &mut self,
         pieces: &[IoSlice<'_>],
@@ -159,7 +159,7 @@ impl SegmentCompressor {
     /// writes the file's own footer and trailer. Returns the length of the file.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub(in crate::segment) fn append_last(
         &mut self,
         pieces: &[IoSlice<'_>],

@@ -230,7 +230,7 @@ impl SegmentWriter {
         Arc::clone(&self.file)
     }
 
-    /// Bytes that no Index frame covers yet; none without such frames.
+    /// Bytes that no Index frame covers yet, or `None` without such frames.
     pub fn unindexed_bytes(&self) -> Option<u64> {
         self.counts.has_unindexed().then(|| self.counts.interval().bytes)
     }
@@ -255,7 +255,7 @@ impl SegmentWriter {
     /// Appends gaps, into the reserved space if there is no other.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_gaps(&mut self, gaps: &[Gap]) -> io::Result<()> {
         for gap in gaps {
             self.write_payload(&gap.encode(), WriteSpace::Reserved)?;
@@ -267,7 +267,7 @@ impl SegmentWriter {
     /// Appends a new clock pairing.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_clock_sync(&mut self, sync: &ClockSync) -> io::Result<()> {
         self.write_payload(&sync.encode(), WriteSpace::Reserved)?;
         self.header.add_clocks(sync.clocks);
@@ -277,7 +277,7 @@ impl SegmentWriter {
     /// Appends a marker.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_marker(&mut self, marker: &Marker) -> io::Result<()> {
         self.write_payload(&marker.encode(), WriteSpace::Preallocated)
     }
@@ -285,7 +285,7 @@ impl SegmentWriter {
     /// Appends a named file.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_attachment(&mut self, attachment: &Attachment) -> io::Result<()> {
         self.write_payload(&attachment.encode(), WriteSpace::Preallocated)
     }
@@ -294,8 +294,8 @@ impl SegmentWriter {
     /// sample.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append). `InvalidInput` if the id is taken or there are too many
-    /// sources: nothing was written.
+    /// The errors of [`append`](Self::append). `InvalidInput` if the id is taken or there are too
+    /// many sources: nothing was written.
     pub fn append_source(&mut self, source: SourceInfo) -> io::Result<()> {
         if self.header.source(source.id).is_some() || !self.header.can_add_source(&source) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -317,7 +317,7 @@ impl SegmentWriter {
     /// `synced_offset`.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_index(&mut self, synced_offset: u64) -> io::Result<()> {
         self.append_header_copy()?;
         let index = self.counts.close_interval(synced_offset);
