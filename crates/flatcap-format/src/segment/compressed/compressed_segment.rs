@@ -62,7 +62,8 @@ struct BlockCache {
     wrong_bounds: BTreeMap<usize, String>,
 }
 
-/// The cached frame of a block: a seek first asks what a block holds, and then reads it.
+/// The cached frame of a block: a seek first examines the payload of a block, and then the reader
+/// decompresses it.
 #[derive(Default)]
 struct BlockFrame {
     bytes: Vec<u8>,

@@ -20,10 +20,11 @@ use crate::segment::format::segment_name::SegmentName;
 pub(in crate::segment) const NAME: &str = "flatcap.header";
 /// Identifier of an attachment frame.
 const IDENTIFIER: &[u8; 4] = b"FCAT";
-/// The copy takes at most this fraction (1 / `SHARE`) of the bytes of the file so far, so that
-/// small segments stay small...
+/// The copy is written once its frame is at most 1 / `SHARE` of the file so far plus
+/// [`FREE_BYTES`], so that small segments stay small.
 const SHARE: u64 = 4;
-/// ...plus [`FREE_BYTES`], which do not count.
+/// Bytes that are added to the length of the file for this limit: every segment may use a part of
+/// them for a copy.
 const FREE_BYTES: u64 = 64 << 10;
 /// Search limit for a copy, in bytes: farther than any first interval (4 MiB and one write), even
 /// if a full disk delayed the copy.
