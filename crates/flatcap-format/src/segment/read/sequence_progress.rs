@@ -50,7 +50,7 @@ impl SequenceProgress {
         progress
     }
 
-    /// Adds new sources of the header, from the numbers in their descriptors on.
+    /// Adds new sources of the header, each beginning with the number in its descriptor.
     pub(in crate::segment) fn add_sources(&mut self, header: &SegmentHeader) {
         for source in header.sources.iter().skip(self.known_sources) {
             let begun = SourceProgress { next: source.next_seq, ..SourceProgress::default() };
