@@ -17,7 +17,7 @@ pub enum PathStep<'p> {
 }
 
 impl<'p> PathStep<'p> {
-    /// Returns the current field, `None` at the root.
+    /// Returns the current field, or `None` at the root.
     pub(crate) fn field(self) -> Option<&'p Field> {
         match self {
             Self::Root => None,
@@ -43,19 +43,21 @@ pub trait Visitor {
     /// One value, or the absence of an object, a list or a text.
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);
 
-    /// The list that was begun consists of structs of numbers and texts, `stride` bytes each.
-    /// Returns the number of bytes in texts that are not UTF-8 if it read all of them, or `None` if
-    /// it wants the elements one by one.
+    /// Receives the elements of the list that was begun, if they are structs of numbers and texts,
+    /// `stride` bytes each. If the visitor reads all of them here, returns the number of bytes in
+    /// texts that are not UTF-8. Returns `None` if it wants the elements one by one.
     #[inline]
     fn structs(&mut self, _elements: &[u8], _stride: usize) -> Option<usize> {
         None
     }
 
-    /// Offsets, vtables and lengths are read that determine where the following values are. A
-    /// payload of the same length with the same bytes here has its values at the same locations.
+    /// The walk reads offsets, vtables and lengths, which determine the locations of the following
+    /// values. A payload of the same length with the same bytes here has its values at the same
+    /// locations.
     #[inline]
     fn reads_structure(&mut self, _bytes: Range<usize>) {}
-    /// The next value is read from these bytes. Not called for the default of an omitted field.
+    /// The walk reads the next value from these bytes. Not called for the default of an omitted
+    /// field.
     #[inline]
     fn reads_value(&mut self, _bytes: Range<usize>) {}
 }
