@@ -7,7 +7,7 @@ use crate::schema::{ColumnType, CompiledSchema, FieldValue, ScalarReader};
 /// The values of one field, one per row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueColumn {
-    /// The values; one of a row without a value is 0, false or empty.
+    /// The values. In a row without a value, the value is 0, false or empty.
     pub values: ColumnValues,
     /// The rows that have a value.
     pub valid: ValidRows,
@@ -33,7 +33,7 @@ pub enum ColumnValues {
 /// A set of rows.
 #[derive(Debug, Clone, Default)]
 pub struct ValidRows {
-    // One bit per row, from the lowest; none if all rows are in the set.
+    // One bit per row, beginning with the lowest bit. `None` if all rows are in the set.
     bits: Option<Vec<u64>>,
     rows: usize,
 }
@@ -46,7 +46,7 @@ impl Default for ValueColumn {
 }
 
 impl ValueColumn {
-    /// Creates an empty column, with space for so many rows.
+    /// Creates an empty column, with space for `rows` rows.
     pub(super) fn new(column_type: ColumnType, rows: usize) -> Self {
         let values = match column_type {
             ColumnType::Unsigned => ColumnValues::Unsigned(Vec::with_capacity(rows)),
@@ -140,7 +140,7 @@ impl ValueColumn {
         }
     }
 
-    /// Appends rows, which are to be written next.
+    /// Appends rows that the caller writes next.
     pub(super) fn grow(&mut self, rows: usize) {
         let length = self.valid.rows + rows;
         match &mut self.values {
@@ -217,9 +217,9 @@ impl ValueColumn {
         self.remove_absent(rows, bits, reader);
     }
 
-    /// Takes the value from rows whose bits mean that there is none.
+    /// Makes the rows absent whose bits mean that there is no value.
     fn remove_absent(&mut self, rows: StridedRows, bits: &[u64], reader: &ScalarReader) {
-        // Most fields with a value for absence have it nowhere.
+        // Most fields with a value for absence do not contain it in any row.
         if let Some(absent) = reader.absent_bits().filter(|absent| bits.contains(absent)) {
             for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| **bits == absent) {
                 self.valid.remove(row);
@@ -232,7 +232,7 @@ impl ValueColumn {
         }
     }
 
-    /// Appends so many rows with texts; none for a row without.
+    /// Appends `count` rows with texts. `None` gives a row without a value.
     pub(super) fn push_texts<'t>(&mut self, count: usize, texts: impl Iterator<Item = Option<&'t str>>) {
         let start = self.valid.rows;
         self.grow(count);
@@ -259,7 +259,7 @@ impl ValueColumn {
         Self { values, valid }
     }
 
-    /// Splits off the rows from `at` on, with space for so many rows.
+    /// Splits off the rows from `at` on, with space for `rows` rows.
     pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
         let values = match &mut self.values {
             ColumnValues::Unsigned(values) => ColumnValues::Unsigned(split_off(values, at, rows)),
@@ -272,7 +272,7 @@ impl ValueColumn {
         Self { values, valid: self.valid.split_off(at) }
     }
 
-    /// Keeps the first `rows` rows.
+    /// Removes all but the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         match &mut self.values {
             ColumnValues::Unsigned(values) => values.truncate(rows),
@@ -344,7 +344,7 @@ impl ValidRows {
         let from = self.rows;
         self.rows += rows;
         if let Some(bits) = &mut self.bits {
-            // The bits beyond the last row are of no row so far.
+            // The bits beyond the last row belong to no row so far.
             if let Some(word) = bits.get_mut(from / 64) {
                 *word |= u64::MAX << (from % 64);
             }
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     // Proves that values are returned as they were set, and that rows without a value are absent,
-    // also after rows were taken back.
+    // also after rows were removed.
     #[test]
     fn columns_keep_their_values() {
         let mut column = ValueColumn::new(ColumnType::Unsigned, 0);
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!((column.number(1), column.get(132)), (Some(1.0), FieldValue::Absent));
     }
 
-    // Proves that a text is stored once, and that a value of another type is not taken.
+    // Proves that a text is stored once, and that a value of another type is not stored.
     #[test]
     fn texts_are_stored_once() {
         let mut column = ValueColumn::new(ColumnType::Text, 0);
