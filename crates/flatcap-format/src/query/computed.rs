@@ -16,8 +16,8 @@ pub(super) const TASKS_ID: u16 = u16::MAX;
 /// Its period in nanoseconds, unless a query asks for shorter steps: the resolution of the times in
 /// /proc.
 pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
-/// Maximum number of parts into which a step is divided, in addition to the number that the period
-/// requires.
+/// Maximum number of part counts that are tried, above the smallest possible one, to divide a step
+/// evenly.
 const PARTS_MORE_MAX: u64 = 1_000;
 
 /// Returns the source that is computed from these sources. A recorded source with the same name
@@ -39,7 +39,7 @@ pub(super) fn events_of(sources: &[SourceInfo]) -> Option<&SourceInfo> {
 }
 
 /// Returns the length of the parts of which rows of this step consist, in nanoseconds: equal parts
-/// that are not longer than the period.
+/// that are not longer than the period. Returns the whole step if no such division is found.
 pub(super) fn part_of_step(step_ns: u64) -> u64 {
     let least = step_ns.div_ceil(TASKS_STEP_NS).max(1);
     let count = (least..least.saturating_add(PARTS_MORE_MAX)).find(|count| step_ns.is_multiple_of(*count));

@@ -1,4 +1,4 @@
-//! Values that outlive the payload that they were read from.
+//! Values that outlive the payload from which they were read.
 
 use crate::schema::FieldValue;
 
