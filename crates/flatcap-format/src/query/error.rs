@@ -73,7 +73,7 @@ pub enum QueryError {
         /// Similar paths.
         nearest: Vec<String>,
     },
-    /// The last part of a path that several fields end with.
+    /// The path is the end of the paths of several fields.
     #[error("{path:?} is the end of {count} paths: {}", list(.fields))]
     Ambiguous {
         /// The path as given.
