@@ -15,28 +15,28 @@ pub(super) struct RowVisitor<'r> {
     names: &'r mut ElementNames,
     sample: u32,
     root: &'r PlanNode,
-    /// Where the values are, if someone asks.
+    /// The log of the bytes of the values, if it is needed.
     pub(super) log: Option<&'r mut AccessLog>,
-    /// Structs are read at once, with what is known of their elements.
+    /// The known elements, if lists of structs are read at once.
     pub(super) structs: Option<(&'r CompiledSchema, &'r mut StructElements)>,
     /// The bytes of the next value.
     read: Option<Range<usize>>,
     stack: Vec<&'r PlanNode>,
-    /// The bytes of a text that is not UTF-8 and names an element.
+    /// The bytes of a text that names an element and is not UTF-8.
     text: Option<Vec<u8>>,
     text_of: Option<&'r Naming>,
-    /// Objects and lists that are open below a node that is not in the plan.
+    /// Number of open objects and lists below a node that is not in the plan.
     ignored: usize,
-    /// Lengths of the lists that are open, outermost first.
+    /// Lengths of the open lists, outermost first.
     lengths: Vec<usize>,
-    /// The elements of lists that are open, outermost first.
+    /// The open elements of lists, outermost first.
     open: Vec<OpenElement<'r>>,
 }
 
-/// What values of a payload depend on, besides their own bytes.
+/// The data on which the values of a payload depend, apart from their own bytes.
 #[derive(Debug, Default)]
 pub(super) struct AccessLog {
-    /// Bytes that determine which rows there are, and where their values are.
+    /// Bytes that determine which rows exist, and the offsets of their values.
     pub(super) fixed: Vec<Range<usize>>,
     /// The elements of the rows, as the payload names them.
     pub(super) named: Vec<(u32, ElementName)>,
@@ -138,7 +138,7 @@ impl<'r> RowVisitor<'r> {
         }
         if let (Some(naming), Some(element)) = (&node.naming, self.open.last_mut()) {
             element.identify(naming, value);
-            // Other bytes would be another element.
+            // Other bytes would mean another element.
             if let (Some(log), Some(cell)) = (&mut self.log, cell) {
                 log.fixed.push(cell.bytes);
             }
@@ -177,7 +177,7 @@ impl Visitor for RowVisitor<'_> {
             return;
         }
         let ended = self.stack.pop();
-        // The node of a list is on the stack for the list, and once more for an element of it.
+        // The node of a list is on the stack for the list, and again for each open element of it.
         if let (Some(ended), Some(list)) = (ended, self.stack.last())
             && std::ptr::eq(ended, *list)
         {
@@ -206,12 +206,12 @@ impl Visitor for RowVisitor<'_> {
     }
 
     fn begin_list(&mut self, step: PathStep<'_>, length: usize) {
-        // Of a text that is not UTF-8, which has no value.
+        // These are the bytes of a text that is not UTF-8, which has no value.
         if let (Some(bytes), Some(log)) = (self.read.take(), &mut self.log) {
             log.fixed.push(bytes);
         }
         let node = if self.ignored > 0 { None } else { self.node(step) };
-        // Text that is not UTF-8 comes as a list of its bytes; its column stays without a value.
+        // Text that is not UTF-8 is passed as a list of its bytes. Its column has no value.
         let Some(node) = node.filter(|node| node.list.is_some() && !matches!(step, PathStep::Element(..)))
         else {
             let naming = if self.ignored == 0 { self.node(step) } else { None };
