@@ -21,8 +21,8 @@ pub struct TableInfo {
     pub source: Box<str>,
     /// The source's id, if the run has several sources with its name at the same time.
     pub instance: Option<u16>,
-    /// The path of the list with its picked elements, `devices[vda]`, or `None` if the table is no
-    /// list.
+    /// The path of the list with its picked elements, `devices[vda]`, or `None` if the table is not
+    /// a list.
     pub list: Option<Box<str>>,
     /// The columns.
     pub columns: Vec<ColumnInfo>,

@@ -21,16 +21,16 @@ pub(super) struct TemplatePool {
 
 #[derive(Debug, Default)]
 struct SourceTemplates {
-    /// Those that are in no use, the latest last.
+    /// The templates that are not in use, with the latest last.
     free: Vec<SampleTemplate>,
-    /// Matrices for whose rows a template was right, and those for which it was not.
+    /// Number of matrices for whose rows a template was right, and of those for which it was not.
     served: u64,
     failed: u64,
 }
 
 impl TemplatePool {
     /// Returns the template of a matrix. Returns `None` if its rows have several structures, its
-    /// first row does not fit its schema, or a template is not likely to be right.
+    /// first row does not fit its schema, or a template is not likely to fit all rows.
     pub(super) fn template(
         &mut self,
         matrix: &MatrixRows,
