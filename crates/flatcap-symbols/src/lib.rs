@@ -1,13 +1,14 @@
 //! Names of functions for the stacks of a recording.
 //!
-//! A recording has files, build ids and offsets. [`Symbolizer`] looks for the file or its debug
-//! information where it is asked to, and takes none with another build id.
+//! A recording has files, build ids and offsets. [`Symbolizer`] searches for the file or its debug
+//! information in the given directories, and refuses files with another build id.
 //!
-//! The library `blazesym` has all of this, but it maps files, so that who shortens one kills the
-//! reader, and opens what `.gnu_debuglink` names. So `object` has the structures of ELF files,
-//! `addr2line` the inlined functions, and the search is our own.
+//! The library `blazesym` does all of this, but it maps files, so that truncating one ends the
+//! reader, and it opens files that `.gnu_debuglink` names. So this crate uses `object` for ELF
+//! files and `addr2line` for inlined functions, and searches for files itself.
 //!
-//! Never: waits for a file, runs a program, or trusts a length that a file states.
+//! This crate never waits for a file, never runs a program, and never trusts a length that a file
+//! states.
 
 mod bounded_file;
 mod build_id;
