@@ -1,4 +1,4 @@
-//! The writer of a lane: one thread, loads and stores alone (docs/PUSH.md, "Protocol").
+//! The writer of a lane: one thread, which uses only loads and stores (docs/PUSH.md, "Protocol").
 
 use flatcap_stream::{ChecksumKind, SliceFramer};
 

@@ -166,7 +166,7 @@ impl ObjectSource {
     fn memory_bytes(&self) -> usize {
         match self {
             Self::Files(symbols) => symbols.memory_bytes(),
-            // There are few kernels, and reading their long lists takes time.
+            // There are few kernels, and their lists are long.
             Self::Kernel(names) => names.memory_bytes(),
             Self::Failed(_) | Self::Nothing => 0,
         }
