@@ -35,7 +35,7 @@ pub use reader::{
 };
 pub use writer::{LaneWriter, OnFullSlab, Refusal, WriterMemory};
 
-/// What the protocol needs of atomics: the standard library's, or in models those of loom.
+/// The atomics of the protocol, from the standard library, or, in models, from loom.
 mod atomics {
     #[cfg(all(test, flatcap_model))]
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,5 +1,5 @@
-//! Whether this is still the process that made something: a word in a page that the kernel clears
-//! in a child (`MADV_WIPEONFORK`). One load, whatever way the process was forked.
+//! Detects a fork: a mark is a word in a page that the kernel clears in a child
+//! (`MADV_WIPEONFORK`). The check is one load, and works for every way of forking.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ impl ProcessMark {
         Some(Self { word, value })
     }
 
-    /// Returns whether this is the process of the mark.
+    /// Returns whether this is the process that made the mark.
     #[inline]
     pub(crate) fn is_own_process(self) -> bool {
         self.word.load(Ordering::Relaxed) == self.value
