@@ -362,7 +362,8 @@ impl RegistryState {
     }
 
     /// Sends a request. Returns the wanted part of the reply, or `None` if there is no recorder, or
-    /// it refuses, or does not reply in time. After a missing reply, the connection is closed.
+    /// it refuses, or does not reply in time. After a missing reply or a fatal refusal, the
+    /// connection is closed.
     fn ask<R>(
         &mut self,
         request: &PushRequest,
